@@ -1,0 +1,33 @@
+"""Where a fitted model comes from, told in JSON values."""
+
+import datetime
+import platform
+from pathlib import PurePath
+from typing import Any
+
+import jax
+import numpy as np
+
+from rcjax.logs import Log
+
+
+def describe_fit(log: Log) -> dict[str, Any]:
+    """What a model was fitted on, when and with which versions; nothing of it tells where the log lies.
+
+    `source` (the file's name without its folder, or the kind of dataframe), `digest` (SHA-256 of the log's
+    content), `task`, `queries`, `complete_queries`, `answers` by model, `versions` of rcjax, jax and python,
+    and `date` (UTC, ISO 8601, to the second).
+    """
+    from rcjax import __version__  # the package's own version, which is complete only once rcjax is imported
+
+    answers = np.asarray(log.answered).sum(axis=0).tolist()
+    return {
+        "source": PurePath(log.source).name,
+        "digest": log.digest,
+        "task": log.task,
+        "queries": log.n_queries,
+        "complete_queries": int(log.complete.sum()),
+        "answers": dict(zip(log.models, answers, strict=True)),
+        "versions": {"rcjax": __version__, "jax": jax.__version__, "python": platform.python_version()},
+        "date": datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat(),
+    }

@@ -1,0 +1,356 @@
+"""What the command line shows to people: tables and figures, from plain numbers, without JAX."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from rcjax.policy import Policy
+
+if TYPE_CHECKING:
+    from rcjax.frontier import Frontier
+    from rcjax.replay import Replay
+
+__all__ = [
+    "Money",
+    "Screen",
+    "busy",
+    "choose_unit",
+    "describe_cascade",
+    "expectation",
+    "percent",
+    "plain",
+    "plain_replay",
+    "print_json",
+    "show_demo",
+    "show_policy",
+    "show_replay",
+    "show_tuning",
+    "spread",
+]
+
+_MAX_ROWS = 15
+_ARROW = " → "
+_CHAIN_WIDTH = 43  # leaves room for the other three columns on a terminal of 80
+
+
+class Screen(Console):
+    """A console that prints text as it is, and leaves a broken pipe to the caller."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+    def on_broken_pipe(self) -> None:  # called while the exception is handled; rich itself would exit with 1
+        """Let the exception pass."""
+        raise BrokenPipeError
+
+
+@dataclass(frozen=True)
+class Money:
+    """How sums of money per query are shown: per million queries, or per thousand where they are large."""
+
+    scale: float
+    name: str
+
+    def show(self, amount: float) -> str:
+        """Return an amount per query as a number in this unit, without the unit."""
+        return _figure(amount * self.scale)
+
+    def full(self, amount: float) -> str:
+        """Return an amount per query with its unit."""
+        return f"${self.show(amount)} per {self.name} queries"
+
+
+def choose_unit(amounts: Sequence[float]) -> Money:
+    """Return the unit that suits sums of money per query of this size."""
+    return Money(1e6, "million") if max(amounts, default=0.0) < 0.1 else Money(1e3, "thousand")
+
+
+@contextmanager
+def busy(what: str, after: float = 1.0) -> Iterator[None]:
+    """Show a spinner on standard error, if that is a terminal, once the work has taken `after` seconds."""
+    screen = Screen(stderr=True)
+    if not screen.is_terminal:
+        yield
+        return
+    status = screen.status(f"{what} …")
+    timer = threading.Timer(after, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # so that a spinner that is just starting is stopped, too
+        status.stop()
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print one JSON document on standard output."""
+    sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
+
+
+def plain(value: Any) -> Any:
+    """Arrays to lists, numbers that are not finite (a standard error of one query) to None."""
+    array = np.asarray(value, float)
+    if array.ndim:
+        return [plain(item) for item in array]
+    return float(array) if math.isfinite(array) else None
+
+
+def expectation(subject: Policy | Frontier) -> dict[str, Any]:
+    """Return the error and cost that the tuning promised: numbers for a policy, lists for a frontier."""
+    if isinstance(subject, Policy):
+        return {name: subject.expected.get(name) for name in ("error", "cost")}
+    return {"error": plain(subject.error), "cost": plain(subject.cost)}
+
+
+def plain_replay(seen: Replay) -> dict[str, Any]:
+    """Return what a replay saw as JSON values."""
+    names = ("cost", "error", "cost_se", "error_se", "share")
+    return {name: plain(getattr(seen, name)) for name in names} | {"n": seen.n, "models": list(seen.models)}
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """Return a share as a percentage."""
+    return "–" if share is None or math.isnan(share) else f"{100 * share:.{digits}f} %"
+
+
+def show_tuning(
+    heading: str, rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]], saved: Path | None
+) -> None:
+    """Print what was read, the models, and the frontier; `points` are the entries of its JSON form."""
+    screen = Screen()
+    screen.print(heading, style="bold")
+    money = choose_unit([row["cost"] for row in rows])
+    screen.print(_models_table(rows, money))
+    shown = spread([point["cost"] for point in points], [point["error"] for point in points])
+    some = f" ({len(shown)} of {len(points)} points)" if len(shown) < len(points) else ""
+    screen.print(f"The error-cost frontier, as the fitted model predicts it{some}:")
+    screen.print(_frontier_table([points[i] for i in shown], money))
+    if saved:
+        screen.print(f"Frontier written to {saved}", soft_wrap=True)
+
+
+def show_policy(
+    policy: Mapping[str, Any],
+    target: Mapping[str, float],
+    rows: Sequence[Mapping[str, Any]],
+    saved: Path | None,
+) -> None:
+    """Print the policy chosen, given as its JSON form, beside the dearest model alone."""
+    screen = Screen()
+    money = choose_unit([row["cost"] for row in rows])
+    expected, largest = policy["expected"], max(rows, key=lambda row: row["cost"])
+    screen.print(f"Policy for your target ({_aim(target)}):", style="bold")
+    screen.print(_indent(describe_cascade(_point(policy), width=76)))
+    screen.print(
+        f"  expected cost   {money.full(expected['cost'])} (${money.show(largest['cost'])} with", end=" "
+    )
+    screen.print(f"{largest['model']} alone)")
+    wrong = percent(1 - largest["accuracy"])
+    screen.print(f"  expected error  {percent(expected['error'])} ({wrong} with {largest['model']} alone)")
+    if saved:
+        screen.print(f"Policy written to {saved}", soft_wrap=True)
+
+
+def show_replay(heading: str, predicted: Mapping[str, Any], seen: Mapping[str, Any]) -> None:
+    """Print what happened when a policy or a frontier answered the queries of a log, beside the promise."""
+    screen = Screen()
+    screen.print(heading, style="bold")
+    costs = seen["cost"] if isinstance(seen["cost"], list) else [seen["cost"]]
+    screen.print(f"Replayed on {seen['n']:,} queries; ± is one standard error.")
+    screen.print(_replay_table(predicted, seen, choose_unit(costs)))
+
+
+def show_demo(
+    policy: Mapping[str, Any], seen: Mapping[str, Any], alone: Mapping[str, Mapping[str, float]]
+) -> None:
+    """Print the policy of the demo, replayed on fresh queries, among the single models."""
+    screen = Screen()
+    money = choose_unit([each["cost"] for each in alone.values()])
+    table = _table(f"on {seen['n']:,} fresh queries", "error", f"$ per {money.name}")
+    for name, each in alone.items():
+        table.add_row(f"{name} alone", percent(each["error"]), money.show(each["cost"]))
+    expected = policy["expected"]
+    table.add_section()
+    table.add_row("the policy", percent(seen["error"]), money.show(seen["cost"]), style="bold")
+    table.add_row("the policy, as predicted", percent(expected["error"]), money.show(expected["cost"]))
+    screen.print()
+    screen.print(table)
+    screen.print("Both logs are SYNTHETIC: sampled from a fitted model; no LLM was asked.")
+    screen.print("With a log of your own: rcjax tune log.csv --prices prices.toml")
+
+
+def describe_cascade(point: Mapping[str, Any], width: int = 10**6) -> str:
+    """Put a point of a frontier's JSON form into words, in lines of at most `width` where that can be.
+
+    >>> describe_cascade({"models": ["small", "large"], "thresholds": {"small": 0.62, "large": 0.0}})
+    'small >0.62 → large'
+    """
+    names = list(point["models"])
+    if point.get("thresholds"):
+        cuts = point["thresholds"]
+        pieces = [f"{name} >{_threshold(cuts[name])}" for name in names[:-1]] + names[-1:]
+        return _wrap(pieces, _ARROW, width)
+    return "\n".join(_describe_rules(name, point["rules"][name], width) for name in names)
+
+
+def _describe_rules(name: str, rules: Sequence[Mapping[str, Any]], width: int) -> str:
+    pieces = []
+    for rule in rules:
+        end = "" if rule is rules[-1] else f"≤{_threshold(rule['up_to'])} "
+        pieces.append(f"{end}→ {rule['model']}" if rule["action"] == "ask" else f"{end}answer")
+    if pieces == ["answer"]:
+        return name
+    return _wrap([f"{name}: {pieces[0]}", *pieces[1:]], ", ", width)
+
+
+def spread(cost: Sequence[float], error: Sequence[float], most: int = _MAX_ROWS) -> list[int]:
+    """Return positions of at most `most` distinct points, cheapest first, spread evenly along the curve.
+
+    >>> spread([3.0, 1.0, 2.0, 2.0], [0.1, 0.3, 0.2, 0.2])
+    [1, 2, 0]
+    """
+    costs, errors = np.asarray(cost, float), np.asarray(error, float)
+    # Points that would be printed alike are one point.
+    seen = {
+        (f"{c:.3g}", f"{e:.3f}"): i for i, (c, e) in reversed([*enumerate(zip(costs, errors, strict=True))])
+    }
+    order = sorted(seen.values(), key=lambda i: (costs[i], errors[i]))
+    if len(order) <= most:
+        return order
+    steps = np.hypot(*(np.abs(np.diff(x[order])) / max(np.ptp(x[order]), 1e-300) for x in (costs, errors)))
+    along = np.concatenate([[0.0], np.cumsum(steps)])
+    nearest = [int(np.argmin(np.abs(along - goal))) for goal in np.linspace(0, along[-1], most)]
+    return [order[i] for i in dict.fromkeys(nearest)]
+
+
+def _models_table(rows: Sequence[Mapping[str, Any]], money: Money) -> Table:
+    """One row per model: what it is worth by itself, and how far its confidence can be trusted."""
+    table = _table("model", "accuracy", f"$ per {money.name}", "calibration error", "certain")
+    for row in rows:
+        shares = [percent(row[name]) for name in ("accuracy", "calibration_error", "certain")]
+        table.add_row(row["model"], shares[0], money.show(row["cost"]), *shares[1:])
+    return table
+
+
+def _frontier_table(points: Sequence[Mapping[str, Any]], money: Money) -> Table:
+    table = _table(f"$ per\n{money.name}", "error", numbers=2)
+    table.add_column("models, answering above a confidence", no_wrap=True)
+    table.add_column(
+        "best if 1,000\nerrors cost", justify="right"
+    )  # the cost of one is often a fraction of a cent
+    for point in points:
+        price = f"${_figure(1000 / point['lam'], 2)}" if point["lam"] else "more"
+        chain = describe_cascade(point, width=_CHAIN_WIDTH)
+        table.add_row(money.show(point["cost"]), percent(point["error"]), chain, price)
+    return table
+
+
+def _replay_table(predicted: Mapping[str, Any], seen: Mapping[str, Any], money: Money) -> Table:
+    """Predicted beside observed: a row per figure for a policy, a row per point for a frontier."""
+    if not isinstance(seen["cost"], list):
+        table = _table("", "predicted", "observed")
+        table.add_row("error", _maybe(predicted["error"], percent), _error(seen["error"], seen["error_se"]))
+        cost = _cost(seen["cost"], seen["cost_se"], money)
+        table.add_row(f"$ per {money.name}", _maybe(predicted["cost"], money.show), cost)
+        for name, share in zip(seen["models"], seen["share"], strict=True):
+            table.add_row(f"answered by {name}", "", percent(share))
+        return table
+    unit = f"$ per {money.name}"
+    table = _table(
+        f"{unit},\npredicted", f"{unit},\nobserved", "error,\npredicted", "error,\nobserved", numbers=4
+    )
+    for i in spread(seen["cost"], seen["error"]):
+        table.add_row(
+            money.show(predicted["cost"][i]),
+            _cost(seen["cost"][i], seen["cost_se"][i], money),
+            percent(predicted["error"][i]),
+            _error(seen["error"][i], seen["error_se"][i]),
+        )
+    return table
+
+
+def _point(policy: Mapping[str, Any]) -> dict[str, Any]:
+    """A policy's JSON form as a point of a frontier: thresholds where each model has one, else rules."""
+    cuts, names = {}, list(policy["models"])
+    for name, following in zip(names, [*names[1:], None], strict=True):
+        rules = policy["rules"][name]
+        targets = [rule.get("model") for rule in rules]
+        if targets != ([following, None] if following else [None]):
+            return {"models": names, "rules": policy["rules"]}
+        cuts[name] = rules[0]["up_to"] if following else 0.0
+    return {"models": names, "thresholds": cuts}
+
+
+def _indent(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.split("\n"))
+
+
+def _aim(target: Mapping[str, float]) -> str:
+    """Put the target into words."""
+    (name, value), *_ = target.items()
+    if name == "max_error":
+        return f"at most {100 * value:.4g} % wrong"
+    if name == "budget":
+        return f"at most {choose_unit([value]).full(value)}"
+    return f"one wrong answer costs ${value if name == 'error_cost' else 1 / value:.4g}"
+
+
+def _table(*columns: str, numbers: int | None = None) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for i, column in enumerate(columns):
+        right = i >= 1 if numbers is None else i < numbers
+        table.add_column(column, justify="right" if right else "left", no_wrap=not right)
+    return table
+
+
+def _figure(value: float, digits: int = 3) -> str:
+    """Return a number with so many significant digits, at most two decimals more than needed, no exponent."""
+    if not math.isfinite(value) or value == 0:
+        return "0" if value == 0 else "–"
+    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    return f"{value:,.{max(0, decimals)}f}"
+
+
+def _threshold(value: float) -> str:
+    """Two digits that tell 0.997 from 1 and 0.003 from 0."""
+    margin = min(value, 1 - value)
+    return f"{value:.{2 if margin >= 0.01 else 4}f}"
+
+
+def _maybe(value: float | None, show: Any) -> str:
+    return "–" if value is None else show(value)
+
+
+def _error(value: float, se: float | None) -> str:
+    return f"{percent(value)} ± {'–' if se is None else f'{100 * se:.1f}'}"
+
+
+def _cost(value: float, se: float | None, money: Money) -> str:
+    return f"{money.show(value)} ± {'–' if se is None else _figure(se * money.scale, 2)}"
+
+
+def _wrap(pieces: Sequence[str], joint: str, width: int) -> str:
+    """Join the pieces, breaking lines after a joint only."""
+    lines = [pieces[0]]
+    for piece in pieces[1:]:
+        if len(lines[-1] + joint + piece) > width:
+            lines[-1] += joint.rstrip()
+            lines.append(f"  {piece}")
+        else:
+            lines[-1] += joint + piece
+    return "\n".join(lines)

@@ -1,0 +1,216 @@
+"""Raw confidence → calibrated confidence: the transforms of the paper, and logistic regression on them.
+
+Section 3 of Zellinger & Thomson (2025). LLM confidences crowd together near certainty; the transform ξ spreads them
+out again before the regression. Everything starts from log-probabilities, because 1 − exp(logprob) has long rounded
+to 0 where log 1/(1 − p) still tells 30 from 35.
+"""
+
+import dataclasses
+from functools import partial
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy import special, stats
+
+from rcjax._numerics import divide, log1mexp
+
+Transform = Literal["choice", "generation", "none"]
+
+#: The fit is the maximum-likelihood one, the data are separable, or the regressor or the answers do not vary.
+CONVERGED, SEPARABLE, CONSTANT, NOT_CONVERGED = 0, 1, 2, 3
+_LOG_2 = 0.6931471805599453
+_NEWTON_STEPS = 40
+
+
+def transform_confidence(logprob: jax.Array, transform: Transform) -> jax.Array:
+    """ξ of the raw confidence p = exp(logprob), elementwise; ±inf at certainty (p = 1, p = 0).
+
+    `choice`: log 1/(1 − p). `generation`: log 1/(1 − p) − log 2 for p ≥ ½ and log p + log 2 below, monotone and
+    antisymmetric about p = ½ (the paper prints log 1/p for p < ½, which is not monotone). `none`: p itself.
+
+    >>> transform_confidence(jnp.log(jnp.array([0.25, 0.75])), "generation").round(3).tolist()
+    [-0.693..., 0.693...]
+    """
+    if transform == "none":
+        return jnp.exp(logprob)
+    finite = jnp.where(logprob < 0, logprob, -1.0)
+    surprise = jnp.where(logprob < 0, -log1mexp(finite), jnp.where(logprob == 0, jnp.inf, jnp.nan))
+    if transform == "choice":
+        return surprise
+    if transform == "generation":
+        return jnp.where(logprob >= -_LOG_2, surprise - _LOG_2, logprob + _LOG_2)
+    raise ValueError(f"transform is {transform!r}; it is one of 'choice', 'generation', 'none'")
+
+
+def invert_transform(transformed: jax.Array, transform: Transform) -> jax.Array:
+    """The log-probability whose transform is ξ: the inverse of `transform_confidence`, elementwise.
+
+    >>> float(invert_transform(transform_confidence(-1e-9, "choice"), "choice"))
+    -1e-09
+    """
+    if transform == "none":
+        return jnp.log(transformed)
+    if transform == "choice":
+        return log1mexp(-transformed)
+    upper = log1mexp(-(jnp.maximum(transformed, 0.0) + _LOG_2))
+    return jnp.where(transformed >= 0, upper, transformed - _LOG_2)
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("coefficients", "smallest", "largest", "standard_errors", "p_values", "status"),
+    meta_fields=("transform",),
+)
+@dataclasses.dataclass(frozen=True)
+class Calibrator:
+    """Logistic calibration of one model: Φ = σ(intercept + slope · ξ). A leading axis batches it over models.
+
+    Infinite ξ take the value of the smallest (largest) finite ξ seen in training.
+    """
+
+    coefficients: jax.Array  # (2,) intercept, slope
+    smallest: jax.Array  # () the smallest finite ξ of the training log
+    largest: jax.Array  # () the largest
+    standard_errors: jax.Array  # (2,) from the observed information; inf where there is none
+    p_values: jax.Array  # (2,) two-sided Wald tests of a coefficient against 0
+    status: jax.Array  # () CONVERGED, SEPARABLE, CONSTANT or NOT_CONVERGED
+    transform: Transform
+
+    def __call__(self, logprob: jax.Array) -> jax.Array:
+        """Calibrated confidence of a raw log-probability: scalar mathematics, elementwise on arrays."""
+        features = self._bounded(transform_confidence(logprob, self.transform))
+        return special.expit(self.coefficients[0] + self.coefficients[1] * features)
+
+    def inverse(self, confidence: jax.Array) -> jax.Array:
+        """A log-probability whose calibrated confidence is `confidence`, elementwise; needs a slope other than 0."""
+        features = divide(
+            special.logit(confidence) - self.coefficients[0], self.coefficients[1], self.smallest
+        )
+        return invert_transform(jnp.clip(features, self.smallest, self.largest), self.transform)
+
+    def _bounded(self, features):
+        """Infinities take the training extremes; finite values stay, also beyond the extremes."""
+        features = jnp.where(features == jnp.inf, self.largest, features)
+        return jnp.where(features == -jnp.inf, self.smallest, features)
+
+
+def fit_calibrator(
+    logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform
+) -> Calibrator:
+    """Logistic regression of `correct` on the transformed confidence, for one model; `vmap` it over models.
+
+    logprob (n,), correct (n,) bool, answered (n,) bool: entries not answered are ignored. Newton's method on the
+    likelihood, without any penalty. Where no maximum exists, because a threshold on ξ separates right from wrong
+    answers, the fit is Firth's (1993) penalised likelihood (Jeffreys' prior), whose maximum is always finite; status
+    says SEPARABLE. Where ξ or `correct` does not vary, the slope is 0 and Φ = (c + ½)/(n + 1), with c of n answers
+    right, which is Firth's estimate for an intercept alone; status says CONSTANT.
+    """
+    features = transform_confidence(jnp.where(answered, logprob, -1.0), transform)
+    finite = answered & jnp.isfinite(features)
+    smallest = jnp.min(jnp.where(finite, features, jnp.inf))
+    largest = jnp.max(jnp.where(finite, features, -jnp.inf))
+    # A log of nothing but certain answers has no finite ξ: any value will do, as the slope is 0.
+    smallest, largest = (jnp.where(finite.any(), edge, 0.0) for edge in (smallest, largest))
+    features = jnp.clip(features, smallest, largest)
+    weight = answered.astype(features.dtype)
+    target = (correct & answered).astype(features.dtype)
+
+    constant = (smallest == largest) | (target.sum() == 0) | (target.sum() == weight.sum())
+    separable = _separable(features, target, weight)
+    coefficients, errors, converged = _newton(features, target, weight, firth=separable)
+    rate = (target.sum() + 0.5) / (weight.sum() + 1)
+    flat = jnp.stack([special.logit(rate), jnp.zeros_like(rate)])
+    flat_errors = jnp.stack([1 / jnp.sqrt(weight.sum() * rate * (1 - rate)), jnp.full_like(rate, jnp.inf)])
+    coefficients = jnp.where(constant, flat, coefficients)
+    errors = jnp.where(constant, flat_errors, errors)
+    status = jnp.where(converged, jnp.where(separable, SEPARABLE, CONVERGED), NOT_CONVERGED)
+    return Calibrator(
+        coefficients=coefficients,
+        smallest=smallest,
+        largest=largest,
+        standard_errors=errors,
+        p_values=2 * stats.norm.sf(jnp.abs(coefficients) / errors),
+        status=jnp.where(constant, CONSTANT, status),
+        transform=transform,
+    )
+
+
+def _separable(features, target, weight):
+    """Whether some threshold on the feature parts right from wrong, possibly with ties at the threshold itself."""
+    right, wrong = target > 0, (weight > 0) & (target == 0)
+
+    def extent(members):
+        return jnp.min(jnp.where(members, features, jnp.inf)), jnp.max(jnp.where(members, features, -jnp.inf))
+
+    (right_low, right_high), (wrong_low, wrong_high) = extent(right), extent(wrong)
+    return (right_low >= wrong_high) | (wrong_low >= right_high)
+
+
+def _newton(features, target, weight, firth):
+    """Newton's method from zero on the standardised feature, halving steps that lower the penalised likelihood."""
+    center = (weight * features).sum() / jnp.maximum(weight.sum(), 1)
+    spread = jnp.sqrt((weight * (features - center) ** 2).sum() / jnp.maximum(weight.sum(), 1))
+    spread = jnp.where(spread > 0, spread, 1.0)
+    design = jnp.stack([jnp.ones_like(features), (features - center) / spread], axis=-1)
+    lengths = jnp.asarray([1.0, 0.5, 0.25, 0.05, 0.0], features.dtype)
+
+    def information(beta):
+        fitted = special.expit(design @ beta)
+        return jnp.einsum("n,ni,nj->ij", weight * fitted * (1 - fitted), design, design)
+
+    def objective(beta):
+        score = design @ beta
+        likelihood = (target * score - weight * jax.nn.softplus(score)).sum()
+        return likelihood + jnp.where(firth, 0.5 * jnp.log(_determinant(information(beta))), 0.0)
+
+    def gradient(beta):
+        fitted = special.expit(design @ beta)
+        spread_weight = weight * fitted * (1 - fitted)
+        leverage = jnp.einsum("n,ni,ij,nj->n", spread_weight, design, _inverse(information(beta)), design)
+        residual = target - weight * fitted + jnp.where(firth, leverage * (0.5 - fitted), 0.0)
+        return residual @ design
+
+    def step(carry, _):
+        beta, _ = carry
+        direction = _inverse(information(beta)) @ gradient(beta)
+        trials = beta + lengths[:, None] * direction
+        best = trials[jnp.argmax(jnp.nan_to_num(jax.vmap(objective)(trials), nan=-jnp.inf))]
+        return (best, jnp.abs(best - beta).max()), None
+
+    start = (jnp.zeros(2, features.dtype), jnp.asarray(jnp.inf, features.dtype))
+    (beta, change), _ = lax.scan(step, start, length=_NEWTON_STEPS)
+    back = jnp.asarray([[1.0, 0.0], [0.0, 0.0]], features.dtype)
+    back = back.at[0, 1].set(-center / spread).at[1, 1].set(1 / spread)
+    variance = back @ _inverse(information(beta)) @ back.T
+    converged = change <= jnp.sqrt(jnp.finfo(features.dtype).eps)
+    return back @ beta, jnp.sqrt(jnp.maximum(jnp.diagonal(variance), 0.0)), converged
+
+
+def _determinant(matrix):
+    return jnp.maximum(
+        matrix[0, 0] * matrix[1, 1] - matrix[0, 1] * matrix[1, 0], jnp.finfo(matrix.dtype).tiny
+    )
+
+
+def _inverse(matrix):
+    adjugate = jnp.stack([matrix[1, 1], -matrix[0, 1], -matrix[1, 0], matrix[0, 0]]).reshape(2, 2)
+    return adjugate / _determinant(matrix)
+
+
+def expected_calibration_error(confidence: jax.Array, correct: jax.Array) -> jax.Array:
+    """Expected calibration error, in [0, 1], over ten bins whose edges are the deciles of the confidence.
+
+    confidence (n,), correct (n,). The share-weighted mean of |accuracy − mean confidence| over the bins
+    [edge, next edge); the last bin is closed. Section 5.1 of the paper.
+
+    >>> float(expected_calibration_error(jnp.array([0.5, 0.5, 0.5, 0.5]), jnp.array([1, 0, 1, 0])))
+    0.0
+    """
+    confidence, correct = jnp.asarray(confidence), jnp.asarray(correct)
+    edges = jnp.percentile(confidence, jnp.linspace(0, 100, 11))
+    lower, upper = edges[:-1, None], edges[1:, None].at[-1].set(jnp.inf)
+    inside = ((confidence >= lower) & (confidence < upper)).astype(confidence.dtype)
+    gap = jnp.abs(inside @ (correct.astype(confidence.dtype) - confidence))
+    return gap.sum() / confidence.shape[0]

@@ -1,0 +1,463 @@
+"""λ → the best cascade and its thresholds: the whole error–cost frontier in one vectorised gradient-based call."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rcjax._files import write_atomically
+from rcjax.cascade import (
+    ALWAYS_ANSWER,
+    NEVER_ANSWER,
+    Chain,
+    Tables,
+    build_tables,
+    check_cascade,
+    evaluate,
+    part,
+)
+from rcjax.joint import CascadeModel, model_from_json, pairs
+from rcjax.marginals import Marginal
+from rcjax.policy import Calibration, Policy, Rule
+from rcjax.polish import STATUS_MESSAGES, polish
+from rcjax.programme import Plan, adaptive_policies, best_cascades, best_cascades_paper, evaluate_intervals
+
+__all__ = ["STATUS_MESSAGES", "Frontier", "InfeasibleError", "load_frontier", "solve_frontier"]
+
+_FORMAT, _SCHEMA = "rcjax-frontier", 1
+#: Lambdas of each pass of the automatic grid, passes of infill, and the closest two lambdas get.
+_GRID, _INFILLS, _CLOSEST = 64, 2, 1.0005
+_ULPS = 16
+
+
+class InfeasibleError(ValueError):
+    """No point of the frontier meets the target; the message names the best reachable figure."""
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=(
+        "lam", "error", "cost", "thresholds", "members", "status", "first", "bounds", "actions", "model",
+    ),
+    meta_fields=(),
+)  # fmt: skip
+@dataclasses.dataclass(frozen=True)
+class Frontier:
+    """The policies that minimise error + λ·cost, one for each λ, in order of increasing λ; L lambdas, k models.
+
+    Error and cost are what the model predicts, per query, cost in the log's money.
+    """
+
+    lam: jax.Array  # (L,) error probability per unit of money; 1/λ is what one error costs
+    error: jax.Array  # (L,)
+    cost: jax.Array  # (L,)
+    thresholds: (
+        jax.Array | None
+    )  # (L, k) calibrated confidence; 0 always answers, 1 never; None when adaptive
+    members: jax.Array  # (L, k) bool, the models of the cascade
+    status: jax.Array  # (L,) key of STATUS_MESSAGES
+    first: jax.Array  # (L,) position of the model asked first
+    bounds: jax.Array  # (L, k, R) upper ends of intervals of calibrated confidence, the last is 1
+    actions: jax.Array  # (L, k, R) there: j itself answers, l > j asks model l
+    model: CascadeModel
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names of the k models."""
+        return self.model.models
+
+    def policy(
+        self,
+        *,
+        budget: float | None = None,
+        max_error: float | None = None,
+        error_cost: float | None = None,
+        lam: float | None = None,
+    ) -> Policy:
+        """The point of the frontier that meets one target, as a policy to deploy.
+
+        `budget`: least error at an expected cost per query of at most so much. `max_error`: least cost at an error
+        probability of at most so much. `error_cost`: least cost plus errors, when one error costs so much (= 1/λ).
+        `lam`: least error + λ·cost. Raises InfeasibleError where no point meets the target, and ValueError unless
+        exactly one target is given, as a number that makes sense.
+        """
+        targets = {"budget": budget, "max_error": max_error, "error_cost": error_cost, "lam": lam}
+        given = {name: float(value) for name, value in targets.items() if value is not None}
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of {', '.join(targets)}; {len(given)} were given")
+        ((name, value),) = given.items()
+        if not np.isfinite(value) or value < 0 or (name == "error_cost" and value == 0):
+            raise ValueError(f"{name} is {value}; it must be a positive number")
+        return self.point(self._choose(name, value))
+
+    def _choose(self, name, value):
+        error, cost = np.asarray(self.error, float), np.asarray(self.cost, float)
+        slack = 1 + 1e-9
+        if name == "budget":
+            if not (cost <= value * slack).any():
+                raise InfeasibleError(
+                    f"no cascade costs {value:.3g} or less per query; the cheapest costs {cost.min():.6g}"
+                )
+            return int(np.lexsort((cost, np.where(cost <= value * slack, error, np.inf)))[0])
+        if name == "max_error":
+            if not (error <= value * slack).any():
+                raise InfeasibleError(
+                    f"no cascade errs on {value:.3%} or less; the best errs on {error.min():.3%}"
+                )
+            return int(np.lexsort((error, np.where(error <= value * slack, cost, np.inf)))[0])
+        return int(np.argmin(error + (1 / value if name == "error_cost" else value) * cost))
+
+    def point(self, index: int) -> Policy:
+        """The policy at one position of the frontier."""
+        names, lam = self.models, float(self.lam[index])
+        asked = [int(j) for j in np.flatnonzero(np.asarray(self.members[index]))]
+        rules = {names[j]: _rules(names, j, self.bounds[index, j], self.actions[index, j]) for j in asked}
+        prices = self.model.prices or {}
+        return Policy(
+            models=tuple(names[j] for j in asked),
+            calibrations={names[j]: _calibration(self.model, j) for j in asked},
+            rules=rules,
+            cost={names[j]: float(self.model.cost[j]) for j in asked},
+            prices={names[j]: prices[names[j]] for j in asked if names[j] in prices} or None,
+            expected={
+                "error": float(self.error[index]),
+                "cost": float(self.cost[index]),
+                "lam": lam,
+                "error_cost": 1 / lam if lam > 0 else None,
+            },
+            provenance=self.model.provenance,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values: `frontier` is a list of points, `model` what they were solved from."""
+        return {
+            "format": _FORMAT,
+            "schema_version": _SCHEMA,
+            "models": list(self.models),
+            "frontier": [self._point_json(index) for index in range(len(self.lam))],
+            "model": self.model.to_json(),
+        }
+
+    def _point_json(self, index):
+        host = self._host()
+        names, members = self.models, np.flatnonzero(host.members[index])
+        data: dict[str, Any] = {
+            "lam": float(host.lam[index]),
+            "cost": float(host.cost[index]),
+            "error": float(host.error[index]),
+            "status": int(host.status[index]),
+            "models": [names[j] for j in members],
+        }
+        if host.thresholds is not None:
+            data["thresholds"] = {names[j]: float(host.thresholds[index, j]) for j in members}
+        else:
+            found = {
+                names[j]: _rules(names, j, host.bounds[index, j], host.actions[index, j]) for j in members
+            }
+            data["rules"] = {name: [rule.to_json() for rule in rules] for name, rules in found.items()}
+        return data
+
+    def _host(self):
+        """The arrays as numpy's, copied from the device once."""
+        model, rest = self.model, dataclasses.replace(self, model=None)  # pyright: ignore[reportArgumentType]
+        return dataclasses.replace(jax.tree.map(np.asarray, rest), model=model)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the frontier as JSON; never leaves a half-written file."""
+        write_atomically(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
+
+
+def _rules(names, j, bounds, actions):
+    """Intervals of one model as rules, neighbours with the same action merged, empty ones left out."""
+    rules: list[Rule] = []
+    bounds, actions = np.asarray(bounds, float), np.asarray(actions)
+    start = 0.0
+    for end, action in zip(bounds, actions, strict=True):
+        if end <= start:
+            continue
+        target = None if action == j else names[action]
+        if rules and rules[-1].model == target:
+            rules.pop()
+        rules.append(Rule(float(end), "answer" if target is None else "ask", target))
+        start = end
+    return tuple(rules)
+
+
+def _calibration(model, j):
+    calibrator = part(model.calibrators, j)
+    intercept, slope = (float(c) for c in calibrator.coefficients)
+    return Calibration(
+        calibrator.transform, intercept, slope, float(calibrator.smallest), float(calibrator.largest)
+    )
+
+
+def load_frontier(path: str | os.PathLike[str]) -> Frontier:
+    """Read a frontier that `Frontier.save` wrote; ValueError names the file and what is wrong with it."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return _from_json(json.load(file))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{os.fspath(path)}: not a usable frontier of rcjax: {error}") from None
+
+
+def _from_json(data):
+    if data.get("format") != _FORMAT or data.get("schema_version") != _SCHEMA:
+        raise ValueError(f"its format is not {_FORMAT!r}, schema version {_SCHEMA}")
+    model, points = model_from_json(data["model"]), data["frontier"]
+    if not points:
+        raise ValueError("it has no points")
+    k, names = len(model.models), model.models
+    adaptive = "rules" in points[0]
+    members = np.array([[name in point["models"] for name in names] for point in points])
+    first = members.argmax(1)
+    if adaptive:
+        width = max(len(rules) for point in points for rules in point["rules"].values())
+        bounds = np.ones((len(points), k, width))
+        actions = np.broadcast_to(np.arange(k)[:, None], bounds.shape).copy()
+        for row, point in enumerate(points):
+            for name, rules in point["rules"].items():
+                j = names.index(name)
+                bounds[row, j, : len(rules)] = [rule["up_to"] for rule in rules]
+                actions[row, j, : len(rules)] = [
+                    j if r["action"] == "answer" else names.index(r["model"]) for r in rules
+                ]
+        thresholds = None
+    else:
+        thresholds = np.full((len(points), k), NEVER_ANSWER)
+        for row, point in enumerate(points):
+            for name, value in point["thresholds"].items():
+                thresholds[row, names.index(name)] = value
+        bounds, actions = _threshold_rules(thresholds, members)
+    columns = {
+        name: np.array([point[name] for point in points]) for name in ("lam", "error", "cost", "status")
+    }
+    arrays = dict(
+        columns, thresholds=thresholds, members=members, first=first, bounds=bounds, actions=actions
+    )
+    return Frontier(
+        **{name: None if a is None else jnp.asarray(a) for name, a in arrays.items()}, model=model
+    )
+
+
+def _threshold_rules(thresholds, members):
+    """Thresholds (L, k) as intervals: ask the next member up to the threshold, answer above it."""
+    k = members.shape[1]
+    following = np.tile(np.arange(k), (len(members), 1))
+    for j in reversed(range(k - 1)):
+        later = members[:, j + 1 :]
+        following[:, j] = np.where(later.any(1), j + 1 + later.argmax(1), j)
+    bounds = np.stack([np.asarray(thresholds), np.ones_like(thresholds)], axis=-1)
+    actions = np.stack([following, np.broadcast_to(np.arange(k), following.shape)], axis=-1)
+    return bounds, actions
+
+
+def solve_frontier(
+    model: CascadeModel,
+    *,
+    lam: Any = None,
+    cascades: Literal["all", "full", "adaptive"] | Sequence[Sequence[str]] = "all",
+    chain: Chain = "exact",
+    max_length: int | None = None,
+) -> Frontier:
+    """The policies that minimise error + λ·cost under the model, for all λ at once.
+
+    `cascades`: "all" subcascades of at most `max_length` models (single models included), the "full" one, a list of
+    cascades (tuples of model names in the model's order), or "adaptive" policies, which may skip ahead depending on
+    how unsure a model is. `lam` (L,): the λ to solve for, in error probability per unit of money, at least 0; by
+    default a geometric grid from where cost hardly counts to where the cheapest model is best, with infill between
+    neighbours whose thresholds differ most in probability mass (eq. 9 of the paper). `chain="paper"` solves under
+    the paper's factorisation (not for adaptive policies).
+
+    Dynamic programming gives the global optimum on quadrature nodes, Newton steps polish it; of all solutions found,
+    each λ keeps the best for it, so that cost never rises with λ. Raises ValueError for unknown or misordered
+    models, an empty or negative `lam`, or a combination that does not exist.
+
+    >>> import rcjax
+    >>> model = rcjax.fit(rcjax.sample_log(500, seed=0))
+    >>> frontier = solve_frontier(model, lam=[1.0, 100.0, 10_000.0])
+    >>> bool((jnp.diff(frontier.cost) <= 0).all()), frontier.thresholds.shape
+    (True, (3, 5))
+    """
+    members, plan = _plan(model, cascades, max_length)
+    if chain not in ("exact", "paper") or (chain == "paper" and plan is None):
+        raise ValueError(f"chain={chain!r} with cascades={cascades!r} does not exist: use chain='exact'")
+    inner = (
+        part(model.marginals, np.array(members)),
+        _inner_copulas(model, members),
+        model.cost[np.array(members)],
+    )
+    if lam is None:
+        solved = _automatic(*inner, plan, chain)
+    else:
+        grid = np.unique(np.atleast_1d(np.asarray(lam, float)))
+        if grid.ndim != 1 or not grid.size or not np.isfinite(grid).all() or grid[0] < 0:
+            raise ValueError("lam must hold at least one finite number, none below 0")
+        solved = _select(_solve(*inner, jnp.asarray(grid, model.cost.dtype), plan, chain))
+    return _assemble(model, members, solved)
+
+
+def _plan(model, cascades, max_length):
+    """(positions of the models in play, the candidate paths among them; None for adaptive policies)."""
+    k = len(model.models)
+    everything = tuple(range(k))
+    if isinstance(cascades, str):
+        if cascades == "adaptive":
+            return everything, None
+        if cascades == "full":
+            return everything, Plan((everything,), k)
+        if cascades != "all":
+            raise ValueError(
+                f"cascades is {cascades!r}; it is 'all', 'full', 'adaptive' or a list of cascades"
+            )
+        longest = min(max_length or k, k)
+        if k > 12 and longest > 4:
+            raise ValueError(
+                f"{k} models have {2**k - 1} subcascades: set max_length (at most 4), or use 'adaptive'"
+            )
+        subsets = [tuple(j for j in everything if number >> j & 1) for number in range(1, 2**k)]
+        return everything, Plan(tuple(path for path in subsets if len(path) <= longest), k)
+    paths = [check_cascade(model, (path,) if isinstance(path, str) else path) for path in cascades]
+    if not paths:
+        raise ValueError("cascades is empty: name at least one cascade")
+    # Only the models in play are laid out: cascades of one shape share one compiled programme.
+    members = tuple(sorted({j for path in paths for j in path}))
+    return members, Plan(
+        tuple(dict.fromkeys(tuple(members.index(j) for j in path) for path in paths)), len(members)
+    )
+
+
+def _inner_copulas(model, members):
+    place = {pair: p for p, pair in enumerate(pairs(len(model.models)))}
+    chosen = [place[members[i], members[j]] for i, j in pairs(len(members))]
+    return part(model.copulas, np.array(chosen, int))
+
+
+@partial(jax.jit, static_argnames=("plan", "chain"))
+def _solve(marginals, copulas, cost, lam, plan, chain):
+    """Tables, programme, polish, thresholds and their exact error and cost: the frontier at the given λ."""
+    k = cost.shape[0]
+    chosen = pairs(k)
+    tables = build_tables(marginals, copulas, cost, chosen)
+    if plan is None:
+        return _solve_adaptive(tables, marginals, lam, chosen)
+    programme = best_cascades if chain == "exact" else best_cascades_paper
+    best, u = programme(tables, lam, plan)
+    members, links = jnp.asarray(plan.members)[best], jnp.asarray(plan.links, cost.dtype)[best]
+    first = jnp.asarray(plan.first, cost.dtype)[best]
+    deferring = links.sum(-1) > 0
+    low, high = tables.grid.panels[:, 0], tables.grid.panels[:, -1]
+
+    def improve(u, lam, links, first, deferring):
+        def loss(u):
+            error, cost = evaluate(tables, u, links, first, chosen=chosen, chain=chain)
+            return error + lam * cost
+
+        return polish(loss, u, low, high, deferring, chain)
+
+    u, status = jax.vmap(improve)(u, lam, links, first, deferring)
+    thresholds = jax.vmap(jax.vmap(threshold_at), in_axes=(None, 0))(marginals, u)
+    thresholds = jnp.where(deferring, thresholds, jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))
+
+    def exactly(threshold, links, first):
+        u = jax.vmap(lambda marginal, value: marginal.cdf(value))(marginals, threshold)
+        above = jax.vmap(lambda marginal, value: marginal.mean_above(value))(marginals, threshold)
+        return evaluate(tables, u, links, first, chosen=chosen, chain=chain, above=above)
+
+    error, spent = jax.vmap(exactly)(thresholds, links, first)
+    return {"lam": lam, "error": error, "cost": spent, "u": jnp.where(deferring, u, 0.0), "thresholds": thresholds,
+            "members": members, "status": status, "first": jnp.argmax(first, -1)}  # fmt: skip
+
+
+def _solve_adaptive(tables: Tables, marginals: Marginal, lam, chosen):
+    k = tables.cost.shape[0]
+    first, upper, action = adaptive_policies(tables, lam)
+    error, cost = jax.vmap(lambda *policy: evaluate_intervals(tables, *policy, chosen))(first, upper, action)
+    threshold = jax.vmap(jax.vmap(jax.vmap(threshold_at, in_axes=(None, 0))), in_axes=(None, 0))
+    bounds = jnp.where(upper >= 1, 1.0, threshold(marginals, upper)).at[..., -1].set(1.0)
+    asked = [jnp.arange(k)[j] == first for j in range(k)]
+    used = jnp.diff(upper, axis=-1, prepend=jnp.zeros_like(upper[..., :1])) > 0
+    for i, j in chosen:
+        asked[j] = asked[j] | (asked[i] & (used[:, i] & (action[:, i] == j)).any(-1))
+    return {"lam": lam, "error": error, "cost": cost, "u": upper.reshape(len(lam), -1), "bounds": bounds,
+            "actions": action, "members": jnp.stack(asked, -1), "first": first,
+            "status": jnp.zeros(lam.shape, int)}  # fmt: skip
+
+
+def threshold_at(marginal: Marginal, u: jax.Array) -> jax.Array:
+    """The threshold φ with F(φ) = u: 0 or 1 where u cuts a point mass, since a threshold passes all of it or none.
+
+    A threshold beside a mass keeps a few units in the last place away from it, so that the rounding of a calibrated
+    confidence, here or in a service, does not move a whole mass across.
+    """
+    width = marginal.highest - marginal.lowest
+    margin = jnp.minimum(_ULPS * jnp.finfo(marginal.highest.dtype).eps, width / 4)
+    inner = jnp.clip(marginal.quantile(u), marginal.lowest + margin, marginal.highest - margin)
+    bottom, top = marginal.mass_lowest, 1 - marginal.mass_highest
+    slack = 4 * jnp.finfo(marginal.highest.dtype).eps
+    always, never = u < bottom - slack, (u > top + slack) | (u >= 1)
+    return jnp.where(always | (u <= 0), ALWAYS_ANSWER, jnp.where(never, NEVER_ANSWER, inner))
+
+
+def _automatic(marginals, copulas, cost, plan, chain):
+    """A geometric grid that covers every trade-off, then infill; passes of one shape, so one compilation."""
+    spent = np.sort(np.asarray(cost, float))
+    gaps = np.diff(spent)[np.diff(spent) > 1e-9 * spent[-1]]
+    unit = min([gap for gap in gaps if gap > 0] + [spent[spent > 0].min() if (spent > 0).any() else 1.0])
+    lam = np.geomspace(1e-4 / max(spent.sum(), unit), 1.0 / unit, _GRID)
+    solved = _solve(marginals, copulas, cost, jnp.asarray(lam, cost.dtype), plan, chain)
+    for _ in range(_INFILLS):
+        more = jnp.asarray(_infill(solved), cost.dtype)
+        extra = _solve(marginals, copulas, cost, more, plan, chain)
+        solved = {name: np.concatenate([solved[name], extra[name]]) for name in solved}
+        order = np.argsort(solved["lam"], kind="stable")
+        solved = {name: value[order] for name, value in solved.items()}
+    return _select(solved)
+
+
+def _infill(solved):
+    """New λ, one for each of the widest gaps, and several in the very widest: eq. 9 of the paper."""
+    lam, u = np.asarray(solved["lam"], float), np.asarray(solved["u"], float)
+    same = (np.asarray(solved["members"])[1:] == np.asarray(solved["members"])[:-1]).all(1)
+    gap = np.where(same, np.abs(np.diff(u, axis=0)).max(1), 1.0)
+    gap = np.where(lam[1:] <= lam[:-1] * _CLOSEST, 0.0, np.maximum(gap, 1e-9))
+    inserted = np.zeros(len(gap), int)
+    for _ in range(_GRID):
+        inserted[np.argmax(gap / (inserted + 1))] += 1
+    steps = [np.geomspace(a, b, n + 2)[1:-1] for a, b, n in zip(lam[:-1], lam[1:], inserted, strict=True)]
+    return np.concatenate(steps)
+
+
+@jax.jit
+def _select(solved):
+    """For each λ the best of all solutions, so that cost cannot rise with λ, nor a failed λ spoil its neighbours."""
+    loss = solved["error"] + solved["lam"][:, None] * solved["cost"]
+    best = jnp.argmin(jnp.nan_to_num(loss, nan=jnp.inf), axis=1)
+    return {name: value if name == "lam" else value[best] for name, value in solved.items() if name != "u"}
+
+
+def _assemble(model, members, solved):
+    """The frontier over all models of the model, from that over the models in play."""
+    k, inside = len(model.models), np.array(members)
+    count = len(solved["lam"])
+    widened = np.zeros((count, k), bool)
+    widened[:, inside] = np.asarray(solved["members"])
+    if "thresholds" in solved:
+        thresholds = np.full((count, k), NEVER_ANSWER, model.cost.dtype)
+        thresholds[:, inside] = np.asarray(solved["thresholds"])
+        bounds, actions = _threshold_rules(thresholds, widened)
+    else:
+        thresholds, bounds, actions = None, np.asarray(solved["bounds"]), np.asarray(solved["actions"])
+    arrays = dict(
+        thresholds=thresholds, members=widened, first=inside[np.asarray(solved["first"])], bounds=bounds
+    )
+    given = {
+        name: None if a is None else jnp.asarray(a) for name, a in {**arrays, "actions": actions}.items()
+    }
+    kept = {name: jnp.asarray(solved[name]) for name in ("lam", "error", "cost", "status")}
+    return Frontier(**kept, **given, model=model)

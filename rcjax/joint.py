@@ -1,0 +1,264 @@
+"""The Markov-copula model of a cascade's confidences: fitting it to a log, sampling from it, keeping it in a file.
+
+Marginals (section 4.1 of the paper) joined by a copula for every pair of models (section 4.2); along a cascade the
+confidences are a Markov chain (section 4.3).
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rcjax import copulas as families
+from rcjax._files import write_atomically
+from rcjax._numerics import open_unit
+from rcjax._ranks import kendall_tau
+from rcjax.calibration import Calibrator, Transform, fit_calibrator
+from rcjax.copulas import Copula
+from rcjax.logs import Log, LogError
+from rcjax.marginals import Marginal, fit_marginal
+
+_FORMAT, _SCHEMA = "rcjax-model", 1
+
+
+def pairs(k: int) -> tuple[tuple[int, int], ...]:
+    """All (i, j) with i < j < k, in the order in which pairs are stored everywhere.
+
+    >>> pairs(3)
+    ((0, 1), (0, 2), (1, 2))
+    """
+    return tuple((i, j) for i in range(k) for j in range(i + 1, k))
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("calibrators", "marginals", "copulas", "cost"),
+    meta_fields=("models", "details"),
+)
+@dataclasses.dataclass(frozen=True)
+class CascadeModel:
+    """Everything that was learnt from a log: one frozen pytree, differentiable in every array.
+
+    k models, k(k − 1)/2 pairs in the order of `pairs(k)`.
+    """
+
+    calibrators: Calibrator  # leading axis k
+    marginals: Marginal  # leading axis k
+    copulas: Copula  # leading axis k(k − 1)/2
+    cost: jax.Array  # (k,) expected cost of one answer, in the log's money
+    models: tuple[str, ...]
+    details: str = "{}"  # JSON: prices, and what was fitted on what (`provenance`)
+
+    def calibrate(self, logprob: jax.Array) -> jax.Array:
+        """(…, k) calibrated confidences of (…, k) raw log-probabilities, in the order of `models`."""
+        logprob = jnp.asarray(logprob, dtype=self.cost.dtype)
+        if logprob.shape[-1:] != (len(self.models),):
+            raise ValueError(
+                f"logprob has shape {logprob.shape}; its last axis must be the {len(self.models)} models"
+            )
+        return _calibrate(self.calibrators, logprob)
+
+    def index(self, names: Sequence[str]) -> tuple[int, ...]:
+        """Positions of the named models; a name that is not a model's raises ValueError."""
+        unknown = [name for name in names if name not in self.models]
+        if unknown:
+            raise ValueError(f"unknown model {unknown[0]!r}; the models are {', '.join(self.models)}")
+        return tuple(self.models.index(name) for name in names)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What was fitted on what: hash and size of the log, versions, date."""
+        return json.loads(self.details).get("provenance", {})
+
+    @property
+    def prices(self) -> dict[str, Any] | None:
+        """Money per million input and output tokens by model, where the log was priced by tokens."""
+        return json.loads(self.details).get("prices")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as JSON (numbers round-trip exactly); never leaves a half-written file."""
+        write_atomically(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
+
+    def to_json(self) -> dict[str, Any]:
+        """The model as JSON values; the inverse of `model_from_json`."""
+        parts = {name: _arrays(getattr(self, name)) for name in ("calibrators", "marginals", "copulas")}
+        return {
+            "format": _FORMAT,
+            "schema_version": _SCHEMA,
+            "models": list(self.models),
+            "transform": self.calibrators.transform,
+            "copula": type(self.copulas).__name__,
+            **parts,
+            "cost": np.asarray(self.cost).tolist(),
+            "details": json.loads(self.details),
+        }
+
+
+@jax.jit
+def _calibrate(calibrators, logprob):
+    return jax.vmap(lambda calibrator, column: calibrator(column), in_axes=(0, -1), out_axes=-1)(
+        calibrators, logprob
+    )
+
+
+def _arrays(part):
+    """Field → nested lists; infinities (a standard error that does not exist) become null."""
+    data = {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.name != "transform"}
+    return {name: _nullable(np.asarray(value).tolist()) for name, value in data.items()}
+
+
+def _nullable(value):
+    if isinstance(value, list):
+        return [_nullable(item) for item in value]
+    return value if np.isfinite(value) else None
+
+
+def model_from_json(data: dict[str, Any]) -> CascadeModel:
+    """A `CascadeModel` from what `CascadeModel.to_json` gave; ValueError says what is wrong with it."""
+    if not isinstance(data, dict) or data.get("format") != _FORMAT:
+        raise ValueError(f'this is not a model of rcjax: its "format" is not {_FORMAT!r}')
+    if data.get("schema_version") != _SCHEMA:
+        raise ValueError(
+            f"schema_version is {data.get('schema_version')!r}; this rcjax reads {_SCHEMA}: upgrade rcjax"
+        )
+    try:
+        family = _family(data["copula"])
+        calibrators = Calibrator(**_from_lists(data["calibrators"]), transform=data["transform"])
+        return CascadeModel(
+            calibrators=calibrators,
+            marginals=Marginal(**_from_lists(data["marginals"])),
+            copulas=family(**_from_lists(data["copulas"])),
+            cost=jnp.asarray(data["cost"], jnp.result_type(float)),
+            models=tuple(data["models"]),
+            details=json.dumps(data.get("details", {})),
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"this model of rcjax is damaged: {error}") from None
+
+
+def _from_lists(part):
+    def array(name, value):
+        values = np.array(value, dtype=float)
+        return jnp.asarray(np.where(np.isnan(values), np.inf, values), int if name == "status" else None)
+
+    return {name: array(name, value) for name, value in part.items()}
+
+
+def load_model(path: str | os.PathLike[str]) -> CascadeModel:
+    """Read a model that `CascadeModel.save` wrote; ValueError names the file and what is wrong with it."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return model_from_json(json.load(file))
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)}: {error}") from None
+
+
+def fit(
+    log: Log,
+    *,
+    copula: str | type[Copula] = "gumbel",
+    transform: Transform | Literal["auto"] = "auto",
+) -> CascadeModel:
+    """Fit the Markov-copula model to a log: calibrators, marginals, copulas of all pairs, costs.
+
+    Calibrators and marginals learn from all of a model's answers, the copula of a pair from the queries that both
+    answered, by inversion of Kendall's τ-b. `copula` is a family's name or class, `transform` that of the raw
+    confidence ("auto": by the log's task). Arrays have jax's default float type. Raises LogError where a model has
+    no answers, or a pair has no query in common.
+
+    >>> import rcjax
+    >>> model = rcjax.fit(rcjax.sample_log(300, seed=0))
+    >>> model.models[0], model.copulas.theta.shape
+    ('llama3.2-1b', (10,))
+    """
+    _check_overlap(log)
+    family = _family(copula) if isinstance(copula, str) else copula
+    transform = log.task if transform == "auto" else transform
+    calibrators, marginals, joined = fit_arrays(log.logprob, log.correct, log.answered, transform, family)
+    return CascadeModel(calibrators, marginals, joined, log.cost, log.models, _details(log))
+
+
+@partial(jax.jit, static_argnames=("transform", "family"))
+def fit_arrays(
+    logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, family: type[Copula]
+) -> tuple[Calibrator, Marginal, Copula]:
+    """The fit as a pure function of arrays (n, k), to be jitted and vmapped over resampled logs."""
+    calibrate = jax.vmap(partial(fit_calibrator, transform=transform), in_axes=1)
+    calibrators = calibrate(logprob, correct, answered)
+    confidence = _calibrate(calibrators, jnp.where(answered, logprob, -1.0))
+    marginals = jax.vmap(fit_marginal, in_axes=1)(confidence, answered)
+    left, right = np.array(pairs(logprob.shape[1]), int).reshape(-1, 2).T
+    taus = jax.vmap(kendall_tau, in_axes=1)(
+        confidence[:, left], confidence[:, right], answered[:, left] & answered[:, right]
+    )
+    return calibrators, marginals, jax.vmap(family.from_tau)(taus)
+
+
+def sample_confidences(model: CascadeModel, key: jax.Array, n: int) -> jax.Array:
+    """(n, k) calibrated confidences drawn from the chain through all models, in their order."""
+    return _sample(model.marginals, model.copulas, key, n)
+
+
+@partial(jax.jit, static_argnames="n")
+def _sample(marginals, copulas, key, n):
+    k = marginals.lowest.shape[0]
+    place = {pair: p for p, pair in enumerate(pairs(k))}
+    draws = open_unit(jax.random.uniform(key, (2, k, n), dtype=marginals.lowest.dtype))
+
+    def part(tree, position):
+        return jax.tree.map(lambda leaf: leaf[position], tree)
+
+    columns, rank = [], draws[0, 0]
+    for j in range(k):
+        marginal = part(marginals, j)
+        if j:
+            rank = part(copulas, place[j - 1, j]).inverse_conditional(rank, draws[0, j])
+        columns.append(marginal.quantile(rank))
+        rank = open_unit(_shuffle_ties(marginal, rank, draws[1, j]))
+    return jnp.stack(columns, axis=-1)
+
+
+def _shuffle_ties(marginal, rank, draw):
+    """A fresh rank within each point mass: the chain remembers a confidence, not where among its ties a query stood."""
+    bottom, top = marginal.mass_lowest, 1 - marginal.mass_highest
+    return jnp.where(rank <= bottom, bottom * draw, jnp.where(rank >= top, top + (1 - top) * draw, rank))
+
+
+def _family(name):
+    found = [
+        c
+        for c in vars(families).values()
+        if isinstance(c, type) and issubclass(c, Copula) and c is not Copula
+    ]
+    matches = [c for c in found if c.__name__.lower() == str(name).lower().replace("_", "").replace("-", "")]
+    if not matches:
+        known = ", ".join(sorted(c.__name__.lower() for c in found))
+        raise ValueError(
+            f"unknown copula {name!r}; the families are {known}, or pass a subclass of rcjax.Copula"
+        )
+    return matches[0]
+
+
+def _check_overlap(log):
+    answered = np.asarray(log.answered)
+    for i, j in pairs(len(log.models)):
+        if (answered[:, i] & answered[:, j]).sum() < 2:
+            raise LogError(
+                f"{log.source}: fewer than two queries were answered by both {log.models[i]} and {log.models[j]}; "
+                "their dependence cannot be estimated: log both on the same queries, or leave one out (models=)"
+            )
+
+
+def _details(log):
+    from rcjax._provenance import describe_fit
+
+    details = {"provenance": describe_fit(log)}
+    if log.prices is not None:
+        details["prices"] = {name: {"input": i, "output": o} for name, (i, o) in log.prices.items()}
+    return json.dumps(details)

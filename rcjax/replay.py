@@ -1,0 +1,259 @@
+"""Policies on logged data: what they would have cost and got wrong, and the area under an error–cost curve.
+
+Nothing here is modelled: a policy walks through the answers that a log holds, and its mistakes are counted.
+On a log that was not used for tuning, this is the honest figure beside the one that the model predicts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from rcjax.calibration import Calibrator, Transform
+from rcjax.logs import Log, LogError
+from rcjax.policy import Policy
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from rcjax.frontier import Frontier
+
+__all__ = ["Replay", "area_under_curve", "replay"]
+
+_BATCH_ELEMENTS = 2**22  # queries × lambdas held at a time: some 100 MB of intermediate arrays
+_FEW_BOUNDS = 16  # up to here comparing with every bound beats a binary search
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("error", "cost", "error_se", "cost_se", "share"),
+    meta_fields=("n", "models"),
+)
+@dataclasses.dataclass(frozen=True)
+class Replay:
+    """What happened to the queries of a log: scalars for a `Policy`, a leading axis L for a `Frontier`."""
+
+    error: jax.Array
+    """(…) share of the queries that were answered wrongly."""
+    cost: jax.Array
+    """(…) mean money per query, in the log's money: the sum over all the models that were asked."""
+    error_se: jax.Array
+    """(…) standard error of `error`: √(sample variance / n); NaN for a single query."""
+    cost_se: jax.Array
+    """(…) standard error of `cost`."""
+    share: jax.Array
+    """(…, k) share of the queries that each model answered; sums to 1 over the models."""
+    n: int
+    """Number of queries replayed: those that every model that may be asked has answered."""
+    models: tuple[str, ...]
+    """Names of the k models, in the order of the policy or frontier."""
+
+
+def replay(policy_or_frontier: Policy | Frontier, log: Log) -> Replay:
+    """Answer the queries of a log by a policy, or by every policy of a frontier, in one jitted call.
+
+    Raw confidences are calibrated as the policy (or the frontier's model) says, then model j answers or
+    defers by the first interval with Φ_j ≤ bound: with one threshold φ, it answers where Φ_j > φ. Right or
+    wrong and the cost are the log's own. Only queries answered by all the models that may be asked are
+    replayed; a frontier is replayed on the same queries throughout. Other models of the log do not matter.
+
+    Arrays have the log's float type. In float32, a confidence within rounding of a threshold may fall on its
+    other side: replay in float64 where many confidences tie with a threshold.
+
+    Raises `LogError` where the log lacks a model that may be asked, or no query has the answers of them all.
+
+    >>> import rcjax
+    >>> train, test = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
+    >>> policy = rcjax.solve_frontier(rcjax.fit(train)).policy(error_cost=0.001)
+    >>> seen = replay(policy, test)
+    >>> seen.n, seen.error.shape, bool(0 < seen.error < 1)
+    (300, (), True)
+    """
+    single = isinstance(policy_or_frontier, Policy)
+    packed = (_pack_policy if single else _pack_frontier)(policy_or_frontier, log.logprob.dtype)
+    models = tuple(policy_or_frontier.models)
+    data = _columns(log, models, _asked(packed))
+    n = data[0].shape[1]
+    tables = packed.first, packed.bounds, packed.actions
+    if single:
+        tables = tuple(table[0] for table in tables)
+        figures = _replay_one(packed.calibrators, *tables, *data, transforms=packed.transforms)
+    else:
+        batch = min(len(packed.first), max(1, _BATCH_ELEMENTS // n))
+        figures = _replay_all(packed.calibrators, *tables, *data, transforms=packed.transforms, batch=batch)
+    return Replay(*figures, n=n, models=models)
+
+
+def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float) -> float:
+    """Mean height, between the costs `low` and `high`, of the error–cost curve through the points given.
+
+    cost (L,), error (L,), in any order. Errors at equal costs are averaged, the points joined by straight
+    lines, and the integral of that curve, which is exact, divided by high − low. To compare methods, use the
+    cost range that their curves share. Raises ValueError for a range that is empty or not covered, for unlike
+    shapes and for NaN.
+
+    >>> area_under_curve([1.0, 2.0, 4.0], [0.4, 0.2, 0.2], low=1.5, high=4.0)
+    0.21
+    """
+    costs, errors = np.asarray(cost, float), np.asarray(error, float)
+    if costs.ndim != 1 or costs.shape != errors.shape or not costs.size:
+        raise ValueError(
+            f"cost and error have shapes {costs.shape} and {errors.shape}: give two of one length"
+        )
+    if not (np.isfinite(costs).all() and np.isfinite(errors).all()):
+        raise ValueError(
+            "cost and error must be finite numbers, but there is a NaN or an infinity among them"
+        )
+    if not low < high:
+        raise ValueError(f"low must be less than high, but low is {low} and high is {high}")
+    knots, place = np.unique(costs, return_inverse=True)
+    if low < knots[0] or high > knots[-1]:
+        covered = f"the curve covers the costs from {knots[0]:.6g} to {knots[-1]:.6g}"
+        raise ValueError(f"{covered}, which does not include all of {low:.6g} to {high:.6g}")
+    heights = np.bincount(place, weights=errors) / np.bincount(place)
+    grid = np.concatenate([[low], knots[(knots > low) & (knots < high)], [high]])
+    curve = np.interp(grid, knots, heights)
+    return float(((curve[1:] + curve[:-1]) / 2 * np.diff(grid)).sum() / (high - low))
+
+
+def _walk(phi, first, bounds, actions, correct, query_cost):
+    """(error, cost, their standard errors, share (k,)) of one policy on calibrated confidences (k, n)."""
+    k, n = phi.shape
+    method = "compare_all" if bounds.shape[-1] <= _FEW_BOUNDS else "scan"
+
+    def visit(carry, model):
+        at, wrong, spent = carry  # `at` is the model that each query is with; asks only go forward
+        j, ends, action, confidence, right, price = model
+        here = at == j
+        target = action[jnp.searchsorted(ends, confidence, side="left", method=method)]
+        answers = here & (target == j)
+        carry = jnp.where(here, target, at), wrong | (answers & ~right), spent + jnp.where(here, price, 0)
+        return carry, answers.mean(dtype=phi.dtype)
+
+    start = jnp.full(n, first, actions.dtype), jnp.zeros(n, bool), jnp.zeros(n, query_cost.dtype)
+    models = jnp.arange(k, dtype=actions.dtype), bounds, actions, phi, correct, query_cost
+    (_, wrong, spent), share = lax.scan(visit, start, models)
+    error, error_se = _mean_and_se(wrong.astype(phi.dtype))
+    cost, cost_se = _mean_and_se(spent)
+    return error, cost, error_se, cost_se, share
+
+
+def _mean_and_se(values):
+    n = values.shape[0]
+    guess = values.mean()
+    residual = values - guess
+    correction = (
+        residual.mean()
+    )  # a float32 sum of many small costs loses digits: the second pass restores them
+    variance = ((residual - correction) ** 2).sum() / jnp.asarray(n - 1, values.dtype)
+    return guess + correction, jnp.sqrt(variance / n)
+
+
+def _calibrated(transforms, calibrators, logprob):
+    """(k, n) calibrated confidences; models may differ in their transform."""
+    phi = jnp.zeros_like(logprob)
+    line, low, high = calibrators
+    for transform in sorted(set(transforms)):
+        chosen = np.asarray([each == transform for each in transforms])[:, None]
+        calibrate = jax.vmap(partial(_calibrate, transform))
+        phi = jnp.where(chosen, calibrate(line, low, high, logprob), phi)
+    return phi
+
+
+def _calibrate(transform, coefficients, smallest, largest, logprob):
+    unknown: Any = jnp.nan  # the standard errors and the status of the fit, which play no part here
+    return Calibrator(coefficients, smallest, largest, unknown, unknown, unknown, transform)(logprob)
+
+
+@partial(jax.jit, static_argnames="transforms")
+def _replay_one(calibrators, first, bounds, actions, logprob, correct, query_cost, *, transforms):
+    phi = _calibrated(transforms, calibrators, logprob)
+    return _walk(phi, first, bounds, actions, correct, query_cost)
+
+
+@partial(jax.jit, static_argnames=("transforms", "batch"))
+def _replay_all(calibrators, first, bounds, actions, logprob, correct, query_cost, *, transforms, batch):
+    phi = _calibrated(transforms, calibrators, logprob)
+
+    def walk(policy):
+        start, ends, tables = policy
+        return _walk(phi, start, ends, tables, correct, query_cost)
+
+    return lax.map(walk, (first, bounds, actions), batch_size=batch)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Packed:
+    """L policies for k models as arrays, in the interval form of `Frontier`."""
+
+    transforms: tuple[Transform, ...]
+    calibrators: tuple[np.ndarray, np.ndarray, np.ndarray]  # (k, 2) coefficients, (k,) smallest, largest
+    first: np.ndarray  # (L,)
+    bounds: np.ndarray  # (L, k, R)
+    actions: np.ndarray  # (L, k, R)
+
+
+def _pack_frontier(frontier, dtype):
+    fitted = frontier.model.calibrators
+    line, low, high = (np.asarray(x, dtype) for x in (fitted.coefficients, fitted.smallest, fitted.largest))
+    first, actions = (np.asarray(each, np.int32) for each in (frontier.first, frontier.actions))
+    bounds = np.asarray(frontier.bounds, dtype)
+    return _Packed((fitted.transform,) * len(line), (line, low, high), first, bounds, actions)
+
+
+def _pack_policy(policy, dtype):
+    """One policy, L = 1: its rules become bounds and actions, padded to one length."""
+    index = {name: j for j, name in enumerate(policy.models)}
+    longest = max(len(policy.rules[name]) for name in policy.models)
+    bounds, actions = [], []
+    for name, j in index.items():
+        rules = list(policy.rules[name])
+        rules += rules[-1:] * (longest - len(rules))
+        bounds.append([rule.up_to for rule in rules])
+        actions.append([j if rule.model is None else index[rule.model] for rule in rules])
+    each = [policy.calibrations[name] for name in policy.models]
+    line = np.asarray([(one.intercept, one.slope) for one in each], dtype)
+    low, high = (np.asarray([getattr(one, end) for one in each], dtype) for end in ("smallest", "largest"))
+    return _Packed(
+        transforms=tuple(one.transform for one in each),
+        calibrators=(line, low, high),
+        first=np.asarray([index[policy.first]], np.int32),
+        bounds=np.asarray([bounds], dtype),
+        actions=np.asarray([actions], np.int32),
+    )
+
+
+def _asked(packed):
+    """(k,) bool: the models that some query could reach, under some λ."""
+    first, bounds, actions = packed.first, packed.bounds, packed.actions
+    lambdas, k, _ = bounds.shape
+    reached = np.zeros((lambdas, k), bool)
+    reached[np.arange(lambdas), first] = True
+    before = np.concatenate([np.full((lambdas, k, 1), -1.0), bounds[..., :-1]], axis=-1)
+    live = bounds > before  # padding repeats a bound: no confidence falls there
+    for j in range(k):
+        rows, intervals = np.nonzero(live[:, j] & reached[:, j, None])
+        reached[rows, actions[rows, j, intervals]] = True
+    return reached.any(axis=0)
+
+
+def _columns(log, models, asked):
+    """(logprob, correct, query_cost), each (k, n), of the queries that all models asked have answered."""
+    names = [name for name, used in zip(models, asked, strict=True) if used]
+    part = log.select(names)  # raises LogError, naming the model that the log lacks
+    rows = part.complete
+    if not rows.any():
+        raise LogError(f"{log.source}: no query was answered by all of {', '.join(names)}: nothing to replay")
+    columns = []
+    for values in (part.logprob, part.correct, part.query_cost):
+        values = np.asarray(values)
+        filled = np.zeros((len(models), int(rows.sum())), values.dtype)
+        filled[asked] = values[rows].T
+        columns.append(filled)
+    return tuple(columns)

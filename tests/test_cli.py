@@ -1,0 +1,436 @@
+"""The command line: exit codes, one JSON document, files, messages; real processes where those matter."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import rcjax
+from rcjax import cli
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the logs of real LLMs are not at {DATA}")
+NAMES = {"llama3.2-1b": "small", "llama3.1-8b": "middle", "llama3.1-70b": "large"}
+TOKEN_PRICES = {"small": 0.1, "middle": 0.2, "large": 0.9}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("compiled")
+
+
+@pytest.fixture(autouse=True)
+def _own_settings(cache, monkeypatch):
+    """Commands run in this process set JAX up for themselves: keep that out of the other tests."""
+    monkeypatch.setenv("RCJAX_CACHE_DIR", str(cache))
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ("jax_enable_x64", "jax_compilation_cache_dir")
+    before = {name: getattr(jax.config, name) for name in names}
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def rows_of(seed: int, n: int = 400) -> list[tuple]:
+    """(query, model, logprob, correct, cost, input_tokens, output_tokens) of a synthetic log."""
+    log = rcjax.sample_log(n, seed).select(NAMES)
+    logprob, correct = np.asarray(log.logprob), np.asarray(log.correct)
+    rows = []
+    for i in range(n):
+        for j, name in enumerate(NAMES.values()):
+            tokens = 100 + 37 * i % 211
+            cost = TOKEN_PRICES[name] * (tokens + 1) / 1e6
+            rows.append((i, name, logprob[i, j], int(correct[i, j]), cost, tokens, 1))
+    return rows
+
+
+def write_log(path: Path, rows: list[tuple], columns: str = "query,model,logprob,correct,cost") -> Path:
+    every = ["query", "model", "logprob", "correct", "cost", "input_tokens", "output_tokens"]
+    chosen = [every.index(name) for name in columns.split(",")]
+    lines = [columns, *(",".join(str(row[i]) for i in chosen) for row in rows)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("logs")
+    train, test = rows_of(seed=0), rows_of(seed=1)
+    write_log(folder / "train.csv", train)
+    write_log(folder / "test.csv", test)
+    tokens = "query,model,logprob,correct,input_tokens,output_tokens"
+    write_log(folder / "train_tokens.csv", train, tokens)
+    write_log(folder / "test_tokens.csv", test, tokens)
+    write_log(folder / "holes.csv", [row for i, row in enumerate(train) if i % 10])
+    prices = {name: {"input": price, "output": price} for name, price in TOKEN_PRICES.items()}
+    (folder / "prices.json").write_text(json.dumps(prices))
+    return folder
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+def succeed(*arguments) -> str:
+    result = run(*arguments)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def fail(*arguments) -> str:
+    """Return the one line that says what is wrong with the data."""
+    result = run(*arguments)
+    assert result.exit_code == 1, (result.exit_code, result.stderr, result.exception)
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+# -- help, version and usage
+
+
+@pytest.mark.parametrize("command", ["tune", "evaluate", "demo"])
+def test_help_has_an_example(command):
+    assert f"Example: rcjax {command}" in succeed(command, "--help")
+
+
+def test_help_names_the_commands():
+    help_text = succeed("--help")
+    assert all(command in help_text for command in ("tune", "evaluate", "demo"))
+
+
+def test_version():
+    assert succeed("--version") == f"rcjax {rcjax.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tune", "log.csv", "--budget", "1", "--lam", "2"], "give one target, not --budget and --lam"),
+        (["tune", "log.csv", "--out", "policy.json"], "needs a target"),
+        (
+            ["tune", "log.csv", "--lam", "1", "--out", "a.json", "--frontier", "a.json"],
+            "must not be the file",
+        ),
+        (["tune", "log.csv", "--budget", "cheap"], "is no sum of money"),
+        (["tune", "log.csv", "--budget", "1/week"], "is no sum of money"),
+        (["tune", "log.csv", "--budget=-1"], "is not a sum of money"),
+        (["tune", "log.csv", "--max-error", "150%"], "is more than 1"),
+        (["tune", "log.csv", "--max-error", "nan"], "is not a share"),
+        (["tune", "log.csv", "--lam", "0"], "not above 0"),
+        (["tune", "log.csv", "--error-cost", "x"], "is not a number"),
+        (["tune", "log.csv", "--models", "a,,b"], "names of models"),
+        (["tune", "log.csv", "--cascade", "a,a"], "names of models"),
+        (["tune", "log.csv", "--task", "poetry"], "poetry"),
+        (["tune"], "LOG"),
+        (["evaluate", "policy.json"], "LOG"),
+        (["demo", "--queries", "1"], "50"),
+        (["polish"], "polish"),
+    ],
+)
+def test_usage_errors_have_status_2(arguments, message):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.replace("│", " ").split())
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "money"),
+    [
+        ("0.00015", 1.5e-4),
+        ("150/M", 1.5e-4),
+        ("$150/m", 1.5e-4),
+        ("0.15/k", 1.5e-4),
+        ("1e-4", 1e-4),
+        ("2/query", 2),
+    ],
+)
+def test_money(text, money):
+    assert cli._money(text) == pytest.approx(money)
+
+
+def test_fractions():
+    assert cli._fraction("5%") == cli._fraction("0.05") == 0.05
+
+
+# -- tune
+
+
+def test_tune_prints_one_json_document(folder):
+    budget = 6e-5
+    document = json.loads(
+        succeed("tune", folder / "train.csv", "--task", "choice", "--budget", budget, "--json")
+    )
+    assert document["models"] == list(NAMES.values())
+    assert [row["model"] for row in document["model_summary"]] == document["models"]
+    assert all(0 < row["accuracy"] < 1 and row["cost"] > 0 for row in document["model_summary"])
+    for point in document["frontier"]:
+        assert {"lam", "cost", "error", "models", "thresholds", "status"} <= set(point)
+        assert set(point["thresholds"]) == set(point["models"])
+        assert point["thresholds"][point["models"][-1]] == 0
+        assert 0 < point["error"] < 1
+    policy = rcjax.policy.Policy.from_json(document["policy"])
+    assert policy.expected["cost"] <= budget * (1 + 1e-9)
+
+
+def test_tune_shows_tables_within_80_columns(folder, tmp_path):
+    out = tmp_path / "policy.json"
+    shown = succeed("tune", folder / "train.csv", "--task", "choice", "--error-cost", "0.001", "--out", out)
+    tables = [line for line in shown.splitlines() if str(folder) not in line and str(tmp_path) not in line]
+    assert max(map(len, tables)) <= 80
+    assert "accuracy" in shown
+    assert "small >" in shown
+    assert "Policy for your target (one wrong answer costs $0.001)" in shown
+    assert "expected cost" in shown
+
+
+def test_tune_writes_files_that_evaluate_reads(folder, tmp_path):
+    policy, frontier = tmp_path / "policy.json", tmp_path / "frontier.json"
+    arguments = ["tune", folder / "train.csv", "--task", "choice", "--max-error", "35%"]
+    document = json.loads(succeed(*arguments, "--out", policy, "--frontier", frontier, "--json"))
+    assert rcjax.load_policy(policy).to_json() == document["policy"]
+    assert len(rcjax.load_frontier(frontier).lam) == len(document["frontier"])
+
+    seen = json.loads(succeed("evaluate", policy, folder / "test.csv", "--json"))
+    assert seen["n"] == 400
+    assert seen["models"] == document["policy"]["models"]
+    assert all(isinstance(seen[name], float) for name in ("cost", "error", "cost_se", "error_se"))
+    assert sum(seen["share"]) == pytest.approx(1)
+    assert seen["predicted"]["error"] == document["policy"]["expected"]["error"]
+    assert abs(seen["error"] - seen["predicted"]["error"]) < 5 * seen["error_se"] + 0.05
+
+    whole = json.loads(succeed("evaluate", frontier, folder / "test.csv", "--json"))
+    points = len(document["frontier"])
+    assert all(len(whole[name]) == points for name in ("cost", "error", "cost_se", "error_se", "share"))
+    assert whole["predicted"]["cost"] == [point["cost"] for point in document["frontier"]]
+    for path in (policy, frontier):
+        shown = succeed("evaluate", path, folder / "test.csv")
+        assert "observed" in shown
+        assert "±" in shown
+        assert "400 queries" in shown
+
+
+@pytest.mark.parametrize("cascade", ["full", "adaptive", "small,large"])
+def test_cascades(folder, tmp_path, cascade):
+    out = tmp_path / "policy.json"
+    arguments = [
+        "tune",
+        folder / "train.csv",
+        "--task",
+        "choice",
+        "--cascade",
+        cascade,
+        "--error-cost",
+        "0.001",
+    ]
+    points = json.loads(succeed(*arguments, "--json", "--out", out))["frontier"]
+    shown = succeed(*arguments)
+    assert "Policy for your target" in shown
+    assert max(len(line) for line in shown.splitlines() if str(folder) not in line) <= 80
+    if cascade == "adaptive":
+        assert all(
+            "thresholds" not in point and set(point["rules"]) >= set(point["models"]) for point in points
+        )
+    else:
+        asked = {"full": ["small", "middle", "large"], "small,large": ["small", "large"]}[cascade]
+        assert all(point["models"] == asked for point in points)
+    assert json.loads(succeed("evaluate", out, folder / "test.csv", "--json"))["n"] == 400
+
+
+def test_models_choose_and_order(folder):
+    document = json.loads(succeed("tune", folder / "train.csv", "--models", "small,large", "--json"))
+    assert document["models"] == ["small", "large"]
+    assert "policy" not in document
+
+
+def test_tokens_are_priced_as_when_tuning(folder, tmp_path):
+    policy, frontier = tmp_path / "policy.json", tmp_path / "frontier.json"
+    prices = ["--prices", folder / "prices.json"]
+    arguments = ["tune", folder / "train_tokens.csv", *prices, "--task", "choice", "--error-cost", "0.001"]
+    succeed(*arguments, "--out", policy, "--frontier", frontier)
+    for path in (policy, frontier):
+        stored = succeed("evaluate", path, folder / "test_tokens.csv", "--json")
+        assert stored == succeed("evaluate", path, folder / "test_tokens.csv", *prices, "--json")
+        assert json.loads(stored)["cost"] == pytest.approx(
+            json.loads(succeed("evaluate", path, folder / "test.csv", "--json"))["cost"]
+        )
+
+
+def test_an_incomplete_log_is_told_on_standard_error(folder):
+    result = run("tune", folder / "holes.csv", "--task", "choice", "--json")
+    assert result.exit_code == 0
+    json.loads(result.stdout)
+    assert result.stderr.startswith("warning: holes.csv: 280 of 400 queries have an answer of every model")
+    assert len(result.stderr.splitlines()) == 1
+
+
+# -- what is refused with status 1
+
+
+def test_an_infeasible_target_names_what_can_be_reached(folder):
+    result = run("tune", folder / "train.csv", "--budget", "1e-9", "--json")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert len(result.stderr.splitlines()) == 1
+    shown = run("tune", folder / "train.csv", "--max-error", "0.1%")
+    assert shown.exit_code == 1
+    assert "frontier" in shown.stdout  # what could be had
+    assert shown.stderr.startswith("error: ")
+
+
+def test_a_bad_row_is_named(tmp_path):
+    rows = [(i, name, -0.5, i % 2, 1.0) for i in range(4) for name in ("small", "large")]
+    rows[3] = (1, "large", 0.5, 1, 1.0)
+    message = fail("tune", write_log(tmp_path / "bad.csv", rows))
+    assert "bad.csv, line 5, model large: logprob 0.5" in message
+
+
+def test_missing_files_are_named(folder, tmp_path):
+    assert "none.csv" in fail("tune", tmp_path / "none.csv")
+    assert "none.json" in fail("evaluate", tmp_path / "none.json", folder / "test.csv")
+    assert "none.toml" in fail("tune", folder / "train_tokens.csv", "--prices", tmp_path / "none.toml")
+
+
+def test_unknown_models_are_named(folder):
+    assert "'huge'" in fail("tune", folder / "train.csv", "--models", "small,huge")
+    assert "'huge'" in fail("tune", folder / "train.csv", "--cascade", "small,huge")
+    assert "'huge'" in fail(
+        "tune", folder / "train.csv", "--models", "small,large", "--cascade", "small,huge"
+    )
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_any_work(tmp_path):
+    message = fail("tune", tmp_path / "none.csv", "--frontier", tmp_path / "nowhere" / "frontier.json")
+    assert "no folder" in message
+    assert "nowhere" in message
+    assert "is a folder" in fail("tune", tmp_path / "none.csv", "--lam", "1", "--out", tmp_path)
+
+
+def test_a_file_that_is_no_policy(folder, tmp_path):
+    path = tmp_path / "other.json"
+    path.write_text('{"format": "rcjax-model"}')
+    assert "its format is 'rcjax-model'" in fail("evaluate", path, folder / "test.csv")
+    path.write_text('{"format": "rcjax-policy", "schema_version": 1')
+    assert "other.json: not JSON" in fail("evaluate", path, folder / "test.csv")
+    path.write_text('{"format": "rcjax-frontier"}')
+    assert "other.json" in fail("evaluate", path, folder / "test.csv")
+    path.write_text("[1]")
+    assert "other.json" in fail("evaluate", path, folder / "test.csv")
+
+
+def test_a_log_without_a_model_of_the_policy(folder, tmp_path):
+    out = tmp_path / "frontier.json"
+    succeed("tune", folder / "train.csv", "--task", "choice", "--frontier", out)
+    rows = [row for row in rows_of(seed=1, n=50) if row[1] != "middle"]
+    assert "'middle'" in fail("evaluate", out, write_log(tmp_path / "pair.csv", rows))
+
+
+# -- demo
+
+
+def test_demo_says_that_it_is_synthetic():
+    shown = succeed("demo", "--queries", "300")
+    assert "SYNTHETIC" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    document = json.loads(succeed("demo", "--queries", "300", "--json"))
+    assert document["synthetic"] is True
+    assert document["observed"]["n"] == 10_000
+    largest = document["single_models"][document["models"][-1]]
+    assert document["observed"]["cost"] < 0.5 * largest["cost"]
+
+
+# -- real processes
+
+
+def process(*arguments, **variables) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "COLUMNS": "80", **{name: str(value) for name, value in variables.items()}}
+    command = [sys.executable, "-c", "import rcjax.cli; rcjax.cli.main()", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+
+
+def test_the_command_line_imports_lightly():
+    script = (
+        "import sys, rcjax.cli; print(sorted({'jax', 'numpy', 'polars', 'rich.table'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.slow
+def test_a_process_prints_nothing_but_json(folder):
+    done = process("tune", folder / "holes.csv", "--task", "choice", "--json")
+    assert done.returncode == 0
+    json.loads(done.stdout)
+    assert done.stderr.splitlines()[0].startswith("warning: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_an_error_leaves_no_traceback(folder):
+    done = process("tune", folder / "train.csv", "--budget", "1e-9/M")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+    assert process("tune").returncode == 2
+
+
+@pytest.mark.slow
+def test_a_cache_folder_that_cannot_be_made_does_no_harm(folder, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = process("tune", folder / "train.csv", "--json", RCJAX_CACHE_DIR=tmp_path / "file" / "cache")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_a_closed_pipe_is_no_error(folder):
+    command = (
+        f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" tune {folder / "train.csv"} | head -1'
+    )
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_a_terminal_that_knows_ascii_only(folder):
+    done = process("tune", folder / "train.csv", "--lam", "1000", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert "small >" in done.stdout
+
+
+@needs_data
+@pytest.mark.slow
+@pytest.mark.parametrize(("benchmark", "task"), [("mmlu", "choice"), ("triviaqa", "generation")])
+def test_real_logs_end_to_end(tmp_path, benchmark, task):
+    frontier, cache = tmp_path / "frontier.json", tmp_path / "cache"
+    prices = ["--prices", DATA / "prices.toml"]
+    tune = ["tune", DATA / f"{benchmark}_llama_train.csv", *prices, "--task", task, "--frontier", frontier]
+    took = []
+    for _ in range(2):
+        start = time.perf_counter()
+        done = process(*tune, RCJAX_CACHE_DIR=cache)
+        took.append(time.perf_counter() - start)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+    assert any(cache.iterdir())
+    assert took[1] < took[0], "the second run should find its programs compiled"
+    done = process(
+        "evaluate", frontier, DATA / f"{benchmark}_llama_test.csv", "--json", RCJAX_CACHE_DIR=cache
+    )
+    seen = json.loads(done.stdout)
+    assert len(seen["cost"]) == len(seen["error"]) > 10
+    assert min(seen["cost"]) > 0
+    assert max(np.abs(np.subtract(seen["error"], seen["predicted"]["error"]))) < 0.15

@@ -1,0 +1,106 @@
+import json
+import os
+import stat
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import polars as pl
+import pytest
+
+import rcjax
+from rcjax._files import write_atomically
+from rcjax._provenance import describe_fit
+from rcjax.logs import IncompleteLogWarning, read_log
+
+
+def test_writes_the_text_as_it_is(tmp_path):
+    path = tmp_path / "text.json"
+    write_atomically(path, "λ\r\n\n")
+    assert path.read_bytes() == "λ\r\n\n".encode()
+    write_atomically(str(path), "shorter")
+    assert path.read_text() == "shorter"
+    assert os.listdir(tmp_path) == ["text.json"]
+
+
+def test_a_new_file_has_the_mode_of_any_new_file(tmp_path):
+    (tmp_path / "plain").write_text("")
+    write_atomically(tmp_path / "atomic", "")
+    modes = {stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in ("plain", "atomic")}
+    assert len(modes) == 1
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_failure_leaves_the_old_file(tmp_path, monkeypatch, call, error):
+    path = tmp_path / "text"
+    write_atomically(path, "old")
+
+    def fail(*args):
+        raise error("no")
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(error):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["text"]
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    write_atomically(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+def test_a_missing_folder_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        write_atomically(tmp_path / "absent" / "text", "")
+    assert os.listdir(tmp_path) == []
+
+
+def test_needs_no_jax():
+    code = "import sys, rcjax._files; sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# Provenance
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "answers.csv"
+    frame = pl.DataFrame(
+        {
+            "query": [0, 0, 1, 1, 2],
+            "model": ["small", "large", "small", "large", "small"],
+            "confidence": [0.5, 0.9, 0.8, 0.7, 0.6],
+            "correct": [0, 1, 1, 1, 0],
+            "cost": [1e-5, 1e-4, 1e-5, 1e-4, 1e-5],
+        }
+    )
+    frame.write_csv(path)
+    with pytest.warns(IncompleteLogWarning):
+        return read_log(str(path), task="choice")
+
+
+def test_provenance(log):
+    told = describe_fit(log)
+    assert told["source"] == "answers.csv"
+    assert told["digest"] == log.digest
+    assert told["task"] == "choice"
+    assert (told["queries"], told["complete_queries"]) == (3, 2)
+    assert told["answers"] == {"small": 3, "large": 2}
+    assert told["versions"]["rcjax"] == rcjax.__version__
+    assert told["versions"]["jax"] == jax.__version__
+    assert told["date"].endswith("+00:00")
+    assert "." not in told["date"]
+
+
+def test_provenance_is_json_and_tells_no_folder(log, tmp_path):
+    told = json.dumps(describe_fit(log), allow_nan=False)
+    assert json.loads(told) == describe_fit(log) | {"date": json.loads(told)["date"]}
+    assert str(tmp_path) not in told
+    assert not any(isinstance(value, np.generic) for value in describe_fit(log).values())
