@@ -254,7 +254,7 @@ def _frontier_table(points: Sequence[Mapping[str, Any]], money: Money) -> Table:
         "best if 1,000\nerrors cost", justify="right"
     )  # the cost of one is often a fraction of a cent
     for point in points:
-        price = f"${_figure(1000 / point['lam'], 2)}" if point["lam"] else "more"
+        price = f"${_figure(_rounded(1000 / point['lam']), 2)}" if point["lam"] else "more"
         chain = describe_cascade(point, width=_CHAIN_WIDTH)
         table.add_row(money.show(point["cost"]), percent(point["error"]), chain, price)
     return table
@@ -324,6 +324,10 @@ def _figure(value: float, digits: int = 3) -> str:
         return "0" if value == 0 else "–"
     decimals = digits - 1 - math.floor(math.log10(abs(value)))
     return f"{value:,.{max(0, decimals)}f}"
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.2g}")
 
 
 def _threshold(value: float) -> str:

@@ -4,7 +4,8 @@ Importing this module is light; a command imports JAX when it starts to work. On
 `import rcjax`, are float64 and JAX's persistent compilation cache switched on: a program of the user's own
 decides for itself.
 
-Exit status: 0 fine, 1 infeasible or bad data (one line on standard error says what), 2 usage.
+Exit status: 0 fine, 1 infeasible or bad data (one line on standard error says what; with RCJAX_TRACEBACK=1 in
+the environment, where it was raised), 2 usage.
 """
 
 from __future__ import annotations
@@ -345,6 +346,8 @@ def _reported() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
     except (ValueError, OSError) as problem:
+        if os.environ.get("RCJAX_TRACEBACK"):  # for bug reports
+            raise
         text = str(problem)
         if isinstance(problem, OSError) and problem.filename is not None:
             text = f"{problem.filename}: {problem.strerror}"

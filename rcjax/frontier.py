@@ -16,7 +16,6 @@ from rcjax.cascade import (
     ALWAYS_ANSWER,
     NEVER_ANSWER,
     Chain,
-    Tables,
     build_tables,
     check_cascade,
     evaluate,
@@ -25,14 +24,14 @@ from rcjax.cascade import (
 from rcjax.joint import CascadeModel, model_from_json, pairs
 from rcjax.marginals import Marginal
 from rcjax.policy import Calibration, Policy, Rule
-from rcjax.polish import STATUS_MESSAGES, polish
+from rcjax.polish import INTERPOLATED, STATUS_MESSAGES, polish
 from rcjax.programme import Plan, adaptive_policies, best_cascades, best_cascades_paper, evaluate_intervals
 
 __all__ = ["STATUS_MESSAGES", "Frontier", "InfeasibleError", "load_frontier", "solve_frontier"]
 
 _FORMAT, _SCHEMA = "rcjax-frontier", 1
-#: Lambdas of each pass of the automatic grid, passes of infill, and the closest two lambdas get.
-_GRID, _INFILLS, _CLOSEST = 64, 2, 1.0005
+#: Points of each pass of the automatic grid, and the closest ratio of neighbouring λ.
+_GRID, _CLOSEST = 64, 1.0005
 _ULPS = 16
 
 
@@ -287,18 +286,15 @@ def solve_frontier(
     members, plan = _plan(model, cascades, max_length)
     if chain not in ("exact", "paper") or (chain == "paper" and plan is None):
         raise ValueError(f"chain={chain!r} with cascades={cascades!r} does not exist: use chain='exact'")
-    inner = (
-        part(model.marginals, np.array(members)),
-        _inner_copulas(model, members),
-        model.cost[np.array(members)],
-    )
+    marginals = part(model.marginals, np.array(members))
+    tables = _tables(marginals, _inner_copulas(model, members), model.cost[np.array(members)])
     if lam is None:
-        solved = _automatic(*inner, plan, chain)
+        solved = _automatic(marginals, tables, plan, chain)
     else:
         grid = np.unique(np.atleast_1d(np.asarray(lam, float)))
-        if grid.ndim != 1 or not grid.size or not np.isfinite(grid).all() or grid[0] < 0:
+        if not grid.size or not np.isfinite(grid).all() or grid[0] < 0:
             raise ValueError("lam must hold at least one finite number, none below 0")
-        solved = _select(_solve(*inner, jnp.asarray(grid, model.cost.dtype), plan, chain))
+        solved = _select(_host(_solve(marginals, tables, grid, plan, chain)))
     return _assemble(model, members, solved)
 
 
@@ -338,55 +334,144 @@ def _inner_copulas(model, members):
     return part(model.copulas, np.array(chosen, int))
 
 
+@jax.jit
+def _tables(marginals, copulas, cost):
+    return build_tables(marginals, copulas, cost, pairs(cost.shape[0]))
+
+
 @partial(jax.jit, static_argnames=("plan", "chain"))
-def _solve(marginals, copulas, cost, lam, plan, chain):
-    """Tables, programme, polish, thresholds and their exact error and cost: the frontier at the given λ."""
-    k = cost.shape[0]
-    chosen = pairs(k)
-    tables = build_tables(marginals, copulas, cost, chosen)
-    if plan is None:
-        return _solve_adaptive(tables, marginals, lam, chosen)
-    programme = best_cascades if chain == "exact" else best_cascades_paper
-    best, u = programme(tables, lam, plan)
-    members, links = jnp.asarray(plan.members)[best], jnp.asarray(plan.links, cost.dtype)[best]
-    first = jnp.asarray(plan.first, cost.dtype)[best]
-    deferring = links.sum(-1) > 0
+def _optimise(tables, lam, plan, chain):
+    """Programme and polish for all λ: the number of the best path (L,), its cuts u (L, k) and the status (L,)."""
+    chosen = pairs(tables.cost.shape[0])
+    best, u = (best_cascades if chain == "exact" else best_cascades_paper)(tables, lam, plan)
     low, high = tables.grid.panels[:, 0], tables.grid.panels[:, -1]
 
-    def improve(u, lam, links, first, deferring):
+    def improve(u, lam, links, first):
         def loss(u):
             error, cost = evaluate(tables, u, links, first, chosen=chosen, chain=chain)
             return error + lam * cost
 
-        return polish(loss, u, low, high, deferring, chain)
+        return polish(loss, u, low, high, links.sum(-1) > 0, chain)
 
-    u, status = jax.vmap(improve)(u, lam, links, first, deferring)
-    thresholds = jax.vmap(jax.vmap(threshold_at), in_axes=(None, 0))(marginals, u)
-    thresholds = jnp.where(deferring, thresholds, jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))
+    links, first = jnp.asarray(plan.links, lam.dtype)[best], jnp.asarray(plan.first, lam.dtype)[best]
+    u, status = jax.vmap(improve)(u, lam, links, first)
+    return {"lam": lam, "path": best, "u": u, "status": status}
 
-    def exactly(threshold, links, first):
+
+@partial(jax.jit, static_argnames=("plan", "chain"))
+def _evaluate(marginals, tables, path, u, plan, chain):
+    """Thresholds (L, k) at the cuts u (L, k) of the given paths (L,), and their exact error and cost (L,)."""
+    members = jnp.asarray(plan.members)[path]
+    links, first = jnp.asarray(plan.links, u.dtype)[path], jnp.asarray(plan.first, u.dtype)[path]
+    thresholds = jax.vmap(threshold_at, in_axes=(0, 1), out_axes=1)(marginals, u)
+    thresholds = jnp.where(links.sum(-1) > 0, thresholds, jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))
+
+    def single(threshold, links, first):
         u = jax.vmap(lambda marginal, value: marginal.cdf(value))(marginals, threshold)
         above = jax.vmap(lambda marginal, value: marginal.mean_above(value))(marginals, threshold)
+        chosen = pairs(tables.cost.shape[0])
         return evaluate(tables, u, links, first, chosen=chosen, chain=chain, above=above)
 
-    error, spent = jax.vmap(exactly)(thresholds, links, first)
-    return {"lam": lam, "error": error, "cost": spent, "u": jnp.where(deferring, u, 0.0), "thresholds": thresholds,
-            "members": members, "status": status, "first": jnp.argmax(first, -1)}  # fmt: skip
+    error, cost = jax.vmap(single)(thresholds, links, first)
+    return {"thresholds": thresholds, "members": members, "first": jnp.argmax(first, -1), "error": error, "cost": cost}
 
 
-def _solve_adaptive(tables: Tables, marginals: Marginal, lam, chosen):
+def _solve(marginals, tables, lam, plan, chain):
+    """The solutions at the given λ, as a dictionary of arrays with leading axis L."""
+    lam = jnp.asarray(lam, tables.cost.dtype)
+    if plan is None:
+        return _solve_adaptive(marginals, tables, lam)
+    found = _optimise(tables, lam, plan, chain)
+    return {**found, **_evaluate(marginals, tables, found["path"], found["u"], plan, chain)}
+
+
+@jax.jit
+def _solve_adaptive(marginals, tables, lam):
     k = tables.cost.shape[0]
+    chosen = pairs(k)
     first, upper, action = adaptive_policies(tables, lam)
     error, cost = jax.vmap(lambda *policy: evaluate_intervals(tables, *policy, chosen))(first, upper, action)
-    threshold = jax.vmap(jax.vmap(jax.vmap(threshold_at, in_axes=(None, 0))), in_axes=(None, 0))
-    bounds = jnp.where(upper >= 1, 1.0, threshold(marginals, upper)).at[..., -1].set(1.0)
-    asked = [jnp.arange(k)[j] == first for j in range(k)]
+    bounds = jax.vmap(threshold_at, in_axes=(0, 1), out_axes=1)(marginals, upper)
+    bounds = jnp.where(upper >= 1, 1.0, bounds).at[..., -1].set(1.0)
+    asked = [first == j for j in range(k)]
     used = jnp.diff(upper, axis=-1, prepend=jnp.zeros_like(upper[..., :1])) > 0
     for i, j in chosen:
         asked[j] = asked[j] | (asked[i] & (used[:, i] & (action[:, i] == j)).any(-1))
-    return {"lam": lam, "error": error, "cost": cost, "u": upper.reshape(len(lam), -1), "bounds": bounds,
-            "actions": action, "members": jnp.stack(asked, -1), "first": first,
-            "status": jnp.zeros(lam.shape, int)}  # fmt: skip
+    status = jnp.zeros(lam.shape, int)
+    found = {"lam": lam, "error": error, "cost": cost, "u": upper.reshape(*lam.shape, -1), "status": status}
+    return {**found, "bounds": bounds, "actions": action, "members": jnp.stack(asked, -1), "first": first}
+
+
+def _automatic(marginals, tables, plan, chain):
+    """A geometric grid that covers every trade-off, infill in λ, then in thresholds where no λ leads.
+
+    All passes have one shape, so one compilation.
+    """
+    spent = np.sort(np.asarray(tables.cost, float))
+    gaps = np.diff(spent)[np.diff(spent) > 1e-9 * spent[-1]]
+    unit = min([*gaps, *spent[spent > 0][:1]], default=1.0)
+    lam = np.geomspace(1e-4 / max(spent.sum(), unit), 1.0 / unit, _GRID)
+    solved = _host(_solve(marginals, tables, lam, plan, chain))
+    more = _solve(marginals, tables, _between(solved["lam"], _gaps(solved, _CLOSEST)), plan, chain)
+    solved = _select(_merge(solved, _host(more)))
+    if plan is None:
+        return solved
+    return _merge(solved, _interpolate(marginals, tables, solved, plan, chain))
+
+
+def _interpolate(marginals, tables, solved, plan, chain):
+    """Points in the gaps between neighbours of one cascade: thresholds between theirs, in probability (eq. 9).
+
+    Optima of error + λ·cost lie on the convex hull of what a cascade can reach; between them lie points no λ finds.
+    """
+    counts = _share_out(_gaps(solved, 1.0, other_cascades=0.0))
+    left = np.repeat(np.arange(len(counts)), counts)
+    share = np.concatenate([np.arange(1, n + 1) / (n + 1) for n in counts])
+    u = solved["u"][left] * (1 - share)[:, None] + solved["u"][left + 1] * share[:, None]
+    lam = solved["lam"][left] ** (1 - share) * solved["lam"][left + 1] ** share
+    points = _evaluate(marginals, tables, solved["path"][left], jnp.asarray(u), plan, chain)
+    status = np.full(len(u), INTERPOLATED)
+    return _host({**points, "lam": lam, "u": u, "path": solved["path"][left], "status": status})
+
+
+def _host(solved):
+    return {name: np.asarray(value) for name, value in solved.items()}
+
+
+def _merge(solved, extra):
+    """Both sets of points in order of λ, and of falling cost where λ is equal."""
+    joined = {name: np.concatenate([solved[name], extra[name].astype(solved[name].dtype)]) for name in solved}
+    order = np.lexsort((-joined["cost"], joined["lam"]))
+    return {name: value[order] for name, value in joined.items()}
+
+
+def _gaps(solved, closest, other_cascades=1.0):
+    """Between neighbours in λ, the largest move of a threshold, in probability mass; 0 where λ are too close."""
+    same = (solved["members"][1:] == solved["members"][:-1]).all(1)
+    gap = np.where(same, np.abs(np.diff(solved["u"], axis=0)).max(1), other_cascades)
+    return np.where(solved["lam"][1:] <= solved["lam"][:-1] * closest, 0.0, gap)
+
+
+def _share_out(gaps):
+    """How many of the `_GRID` new points each gap gets, so that the widest that is left is as narrow as can be."""
+    inserted = np.zeros(len(gaps), int)
+    for _ in range(_GRID):
+        inserted[np.argmax(gaps / (inserted + 1))] += 1
+    return inserted
+
+
+def _between(lam, gaps):
+    steps = zip(lam[:-1], lam[1:], _share_out(gaps), strict=True)
+    return np.concatenate([np.geomspace(low, high, n + 2)[1:-1] for low, high, n in steps])
+
+
+def _select(solved):
+    """For each λ the best of all solutions, so that cost cannot rise with λ, nor a failed λ spoil its neighbours."""
+    loss = np.nan_to_num(solved["error"] + solved["lam"][:, None] * solved["cost"], nan=np.inf)
+    # Ties, which are many where a cascade's end is reached, go to the point that was solved for this λ.
+    loss[np.diag_indices_from(loss)] -= 4 * np.finfo(loss.dtype).eps * np.abs(np.diag(loss))
+    best = np.argmin(loss, axis=1)
+    return {name: value if name == "lam" else value[best] for name, value in solved.items()}
 
 
 def threshold_at(marginal: Marginal, u: jax.Array) -> jax.Array:
@@ -402,43 +487,6 @@ def threshold_at(marginal: Marginal, u: jax.Array) -> jax.Array:
     slack = 4 * jnp.finfo(marginal.highest.dtype).eps
     always, never = u < bottom - slack, (u > top + slack) | (u >= 1)
     return jnp.where(always | (u <= 0), ALWAYS_ANSWER, jnp.where(never, NEVER_ANSWER, inner))
-
-
-def _automatic(marginals, copulas, cost, plan, chain):
-    """A geometric grid that covers every trade-off, then infill; passes of one shape, so one compilation."""
-    spent = np.sort(np.asarray(cost, float))
-    gaps = np.diff(spent)[np.diff(spent) > 1e-9 * spent[-1]]
-    unit = min([gap for gap in gaps if gap > 0] + [spent[spent > 0].min() if (spent > 0).any() else 1.0])
-    lam = np.geomspace(1e-4 / max(spent.sum(), unit), 1.0 / unit, _GRID)
-    solved = _solve(marginals, copulas, cost, jnp.asarray(lam, cost.dtype), plan, chain)
-    for _ in range(_INFILLS):
-        more = jnp.asarray(_infill(solved), cost.dtype)
-        extra = _solve(marginals, copulas, cost, more, plan, chain)
-        solved = {name: np.concatenate([solved[name], extra[name]]) for name in solved}
-        order = np.argsort(solved["lam"], kind="stable")
-        solved = {name: value[order] for name, value in solved.items()}
-    return _select(solved)
-
-
-def _infill(solved):
-    """New λ, one for each of the widest gaps, and several in the very widest: eq. 9 of the paper."""
-    lam, u = np.asarray(solved["lam"], float), np.asarray(solved["u"], float)
-    same = (np.asarray(solved["members"])[1:] == np.asarray(solved["members"])[:-1]).all(1)
-    gap = np.where(same, np.abs(np.diff(u, axis=0)).max(1), 1.0)
-    gap = np.where(lam[1:] <= lam[:-1] * _CLOSEST, 0.0, np.maximum(gap, 1e-9))
-    inserted = np.zeros(len(gap), int)
-    for _ in range(_GRID):
-        inserted[np.argmax(gap / (inserted + 1))] += 1
-    steps = [np.geomspace(a, b, n + 2)[1:-1] for a, b, n in zip(lam[:-1], lam[1:], inserted, strict=True)]
-    return np.concatenate(steps)
-
-
-@jax.jit
-def _select(solved):
-    """For each λ the best of all solutions, so that cost cannot rise with λ, nor a failed λ spoil its neighbours."""
-    loss = solved["error"] + solved["lam"][:, None] * solved["cost"]
-    best = jnp.argmin(jnp.nan_to_num(loss, nan=jnp.inf), axis=1)
-    return {name: value if name == "lam" else value[best] for name, value in solved.items() if name != "u"}
 
 
 def _assemble(model, members, solved):

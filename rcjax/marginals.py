@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy import special
 
-from rcjax._numerics import betainc, divide, polygammas
+from rcjax._numerics import betainc, betaln, divide, polygammas
 
 #: Largest a + b of a fitted component: a spike on tied confidences stays a spike of width about 0.005 of the range.
 MAX_CONCENTRATION = 1e4
@@ -102,29 +102,31 @@ def mixture_density(marginal: Marginal, x: jax.Array) -> jax.Array:
 def _log_components(marginal, log_x, log_1x):
     """(…, 2): log π + log density of each component, at points given by log x and log(1 − x)."""
     shape = (marginal.a - 1) * log_x[..., None] + (marginal.b - 1) * log_1x[..., None]
-    return _log(marginal.proportion) + shape - special.betaln(marginal.a, marginal.b)
+    return _log(marginal.proportion) + shape - betaln(marginal.a, marginal.b)
 
 
 def _log(proportion):
     return jnp.log(jnp.maximum(proportion, jnp.finfo(proportion.dtype).tiny))
 
 
+@jax.custom_jvp
 def mixture_quantile(marginal: Marginal, z: jax.Array) -> jax.Array:
     """Inverse of the mixture's cdf, elementwise in z: bracketed Newton steps, with the gradients of the inverse.
 
-    The gradients are those of one Newton step from the root, taken with the density held fixed (implicit function
-    theorem): ∂x = (∂z − ∂F) / f.
+    By the implicit function theorem ∂x = (∂z − ∂F) / f, in z and in the parameters.
     """
-    z = jnp.asarray(z)
-    frozen = lax.stop_gradient(marginal)
-    root = _invert_mixture(frozen, lax.stop_gradient(z))
+    return _invert_mixture(marginal, jnp.asarray(z))
+
+
+@mixture_quantile.defjvp
+def _mixture_quantile_jvp(primals, tangents):
+    marginal, z = primals
+    root = mixture_quantile(marginal, z)
     edge = (root <= 0) | (root >= 1)
     inside = jnp.where(edge, 0.5, root)
-    density = mixture_density(frozen, inside)
-    # At the root the residual is zero up to rounding: it is there for its derivative.
-    residual = mixture_cdf(marginal, inside) - z
-    correction = divide(residual - lax.stop_gradient(residual), density)
-    return jnp.where(edge | ~jnp.isfinite(correction), root, inside - correction)
+    _, by_parameters = jax.jvp(lambda m: mixture_cdf(m, inside), (marginal,), (tangents[0],))
+    density = mixture_density(marginal, inside)
+    return root, jnp.where(edge, 0.0, divide(tangents[1] - by_parameters, density))
 
 
 def _invert_mixture(marginal, z):

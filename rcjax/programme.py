@@ -35,12 +35,9 @@ class Plan:
 
     @property
     def suffixes(self) -> list[list[tuple[int, ...]]]:
-        """suffixes[j]: all distinct ends of paths that begin with model j, shortest first."""
+        """suffixes[j]: all distinct ends of paths that begin with model j, by the model asked next, and so on."""
         ends = {path[start:] for path in self.paths for start in range(len(path))}
-        return [
-            sorted((end for end in ends if end[0] == j), key=lambda end: (len(end), end))
-            for j in range(self.k)
-        ]
+        return [sorted(end for end in ends if end[0] == j) for j in range(self.k)]
 
     @property
     def members(self) -> np.ndarray:
@@ -72,28 +69,24 @@ def best_cascades(tables: Tables, lam: jax.Array, plan: Plan) -> tuple[jax.Array
     integrands, cuts = {}, {}
     for j in reversed(range(k)):
         grid = part(tables.grid, j)
-        integrands[j], cuts[j] = [], []
-        for end in suffixes[j]:
-            if len(end) == 1:
-                integrands[j].append(
-                    jnp.broadcast_to(grid.weight * grid.quantile, (*lam.shape, grid.u.shape[0]))
-                )
-                cuts[j].append(jnp.zeros((*lam.shape, k), lam.dtype))
+        worth, later_cuts = [], []
         for l in range(j + 1, k):  # noqa: E741
-            rows = [suffixes[l].index(end[1:]) for end in suffixes[j] if len(end) > 1 and end[1] == l]
-            if not rows:
-                continue
-            later = jnp.stack([integrands[l][row] for row in rows])
-            deferring = later @ tables.kernel[place[j, l]].T - (lam * tables.cost[l])[:, None]
+            rows = [suffixes[l].index(end[1:]) for end in suffixes[j] if end[1:2] == (l,)]
+            if rows:
+                deferring = integrands[l][np.array(rows)] @ tables.kernel[place[j, l]].T
+                worth.append(deferring - (lam * tables.cost[l])[:, None])
+                later_cuts.append(cuts[l][np.array(rows)])
+        # Sorted as tuples, the suffix that ends here comes first, then blocks by the model asked next.
+        alone = int((j,) in suffixes[j])
+        integrands[j] = jnp.broadcast_to(grid.weight * grid.quantile, (alone, *lam.shape, grid.u.shape[0]))
+        cuts[j] = jnp.zeros((alone, *lam.shape, k), lam.dtype)
+        if worth:
+            deferring = jnp.concatenate(worth)
             cut = jax.vmap(jax.vmap(partial(best_cut, grid)))(grid.quantile - deferring)
             below = jax.vmap(jax.vmap(grid.below))(cut)
-            value = (grid.weight - below) * grid.quantile + below * deferring
-            integrands[j].extend(value)
-            cuts[j].extend(cuts[l][row].at[:, j].set(cut[s]) for s, row in enumerate(rows))
-        order = [end for end in suffixes[j] if len(end) == 1]
-        order += [end for l in range(j + 1, k) for end in suffixes[j] if len(end) > 1 and end[1] == l]  # noqa: E741
-        back = [order.index(end) for end in suffixes[j]]
-        integrands[j], cuts[j] = [integrands[j][b] for b in back], [cuts[j][b] for b in back]
+            value = grid.weight * grid.quantile + below * (deferring - grid.quantile)
+            integrands[j] = jnp.concatenate([integrands[j], value])
+            cuts[j] = jnp.concatenate([cuts[j], jnp.concatenate(later_cuts).at[..., j].set(cut)])
     roots = [(path[0], suffixes[path[0]].index(path)) for path in plan.paths]
     values = jnp.stack([integrands[j][row].sum(-1) - lam * tables.cost[j] for j, row in roots])
     best = jnp.argmax(values, axis=0)

@@ -32,7 +32,7 @@ _FEW_BOUNDS = 16  # up to here comparing with every bound beats a binary search
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("error", "cost", "error_se", "cost_se", "share"),
+    data_fields=("error", "cost", "error_se", "cost_se", "share", "spent", "spent_se"),
     meta_fields=("n", "models"),
 )
 @dataclasses.dataclass(frozen=True)
@@ -42,13 +42,17 @@ class Replay:
     error: jax.Array
     """(…) share of the queries that were answered wrongly."""
     cost: jax.Array
-    """(…) mean money per query, in the log's money: the sum over all the models that were asked."""
+    """(…) money per query as the paper counts it: each answer at its model's mean cost on this log."""
     error_se: jax.Array
     """(…) standard error of `error`: √(sample variance / n); NaN for a single query."""
     cost_se: jax.Array
     """(…) standard error of `cost`."""
     share: jax.Array
     """(…, k) share of the queries that each model answered; sums to 1 over the models."""
+    spent: jax.Array
+    """(…) money per query as billed: each answer at its own cost. Above `cost` where deferred queries are long."""
+    spent_se: jax.Array
+    """(…) standard error of `spent`."""
     n: int
     """Number of queries replayed: those that every model that may be asked has answered."""
     models: tuple[str, ...]
@@ -60,7 +64,9 @@ def replay(policy_or_frontier: Policy | Frontier, log: Log) -> Replay:
 
     Raw confidences are calibrated as the policy (or the frontier's model) says, then model j answers or
     defers by the first interval with Φ_j ≤ bound: with one threshold φ, it answers where Φ_j > φ. Right or
-    wrong and the cost are the log's own. Only queries answered by all the models that may be asked are
+    wrong is the log's own. `cost` charges each answer the model's mean cost on the log, as the paper and the
+    model's prediction do, so that the two compare; `spent` charges what the answer itself cost, which is more where
+    the queries that are deferred are longer than others. Only queries answered by all the models that may be asked are
     replayed; a frontier is replayed on the same queries throughout. Other models of the log do not matter.
 
     Arrays have the log's float type. In float32, a confidence within rounding of a threshold may fall on its
@@ -123,25 +129,28 @@ def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float)
 
 
 def _walk(phi, first, bounds, actions, correct, query_cost):
-    """(error, cost, their standard errors, share (k,)) of one policy on calibrated confidences (k, n)."""
+    """The figures of one policy on calibrated confidences (k, n), in the order of the fields of `Replay`."""
     k, n = phi.shape
     method = "compare_all" if bounds.shape[-1] <= _FEW_BOUNDS else "scan"
+    mean_cost = query_cost.mean(axis=1)
 
     def visit(carry, model):
-        at, wrong, spent = carry  # `at` is the model that each query is with; asks only go forward
-        j, ends, action, confidence, right, price = model
+        at, wrong, charged, spent = carry  # `at` is the model that each query is with; asks only go forward
+        j, ends, action, confidence, right, price, mean_price = model
         here = at == j
         target = action[jnp.searchsorted(ends, confidence, side="left", method=method)]
         answers = here & (target == j)
-        carry = jnp.where(here, target, at), wrong | (answers & ~right), spent + jnp.where(here, price, 0)
+        money = charged + jnp.where(here, mean_price, 0), spent + jnp.where(here, price, 0)
+        carry = jnp.where(here, target, at), wrong | (answers & ~right), *money
         return carry, answers.mean(dtype=phi.dtype)
 
-    start = jnp.full(n, first, actions.dtype), jnp.zeros(n, bool), jnp.zeros(n, query_cost.dtype)
-    models = jnp.arange(k, dtype=actions.dtype), bounds, actions, phi, correct, query_cost
-    (_, wrong, spent), share = lax.scan(visit, start, models)
+    nothing = jnp.zeros(n, query_cost.dtype)
+    start = jnp.full(n, first, actions.dtype), jnp.zeros(n, bool), nothing, nothing
+    models = jnp.arange(k, dtype=actions.dtype), bounds, actions, phi, correct, query_cost, mean_cost
+    (_, wrong, charged, spent), share = lax.scan(visit, start, models)
     error, error_se = _mean_and_se(wrong.astype(phi.dtype))
-    cost, cost_se = _mean_and_se(spent)
-    return error, cost, error_se, cost_se, share
+    cost, cost_se = _mean_and_se(charged)
+    return error, cost, error_se, cost_se, share, *_mean_and_se(spent)
 
 
 def _mean_and_se(values):

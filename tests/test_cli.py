@@ -247,7 +247,9 @@ def test_cascades(folder, tmp_path, cascade):
 
 
 def test_models_choose_and_order(folder):
-    document = json.loads(succeed("tune", folder / "train.csv", "--models", "small,large", "--json"))
+    document = json.loads(
+        succeed("tune", folder / "train.csv", "--task", "choice", "--models", "small,large", "--json")
+    )
     assert document["models"] == ["small", "large"]
     assert "policy" not in document
 
@@ -277,12 +279,12 @@ def test_an_incomplete_log_is_told_on_standard_error(folder):
 
 
 def test_an_infeasible_target_names_what_can_be_reached(folder):
-    result = run("tune", folder / "train.csv", "--budget", "1e-9", "--json")
+    result = run("tune", folder / "train.csv", "--task", "choice", "--budget", "1e-9", "--json")
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")
     assert len(result.stderr.splitlines()) == 1
-    shown = run("tune", folder / "train.csv", "--max-error", "0.1%")
+    shown = run("tune", folder / "train.csv", "--task", "choice", "--max-error", "0.1%")
     assert shown.exit_code == 1
     assert "frontier" in shown.stdout  # what could be had
     assert shown.stderr.startswith("error: ")
@@ -331,13 +333,15 @@ def test_a_file_that_is_no_policy(folder, tmp_path):
 def test_a_log_without_a_model_of_the_policy(folder, tmp_path):
     out = tmp_path / "frontier.json"
     succeed("tune", folder / "train.csv", "--task", "choice", "--frontier", out)
-    rows = [row for row in rows_of(seed=1, n=50) if row[1] != "middle"]
-    assert "'middle'" in fail("evaluate", out, write_log(tmp_path / "pair.csv", rows))
+    rows = (folder / "test.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "pair.csv").write_text("".join(row for row in rows if "middle" not in row))
+    assert "'middle'" in fail("evaluate", out, tmp_path / "pair.csv")
 
 
 # -- demo
 
 
+@pytest.mark.slow
 def test_demo_says_that_it_is_synthetic():
     shown = succeed("demo", "--queries", "300")
     assert "SYNTHETIC" in shown

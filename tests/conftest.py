@@ -1,0 +1,52 @@
+"""Float64 or float32 for a test, and the folders of real logs and reference figures."""
+
+from pathlib import Path
+
+import jax
+import pytest
+
+SHARED = Path(__file__).parents[2] / "shared"
+
+
+def precision(double: bool):
+    """A context in which jax computes in float64 or float32, wherever this version of jax keeps it."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(double)
+    from jax import experimental
+
+    return experimental.enable_x64() if double else experimental.disable_x64()
+
+
+@pytest.fixture(scope="module")
+def float64():
+    """The tests of a module run in float64; afterwards everything is as it was before."""
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", before)
+
+
+@pytest.fixture
+def float32():
+    """The test runs in float32."""
+    with precision(double=False):
+        yield
+
+
+def _folder(name):
+    path = SHARED / name
+    if not path.is_dir():
+        pytest.skip(f"needs {path}, which is not in this checkout")
+    return path
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real logs."""
+    return _folder("data")
+
+
+@pytest.fixture(scope="session")
+def shared_reference() -> Path:
+    """The folder of published figures and high-precision oracles."""
+    return _folder("reference")
