@@ -119,7 +119,7 @@ def expectation(subject: Policy | Frontier) -> dict[str, Any]:
 
 def plain_replay(seen: Replay) -> dict[str, Any]:
     """Return what a replay saw as JSON values."""
-    names = ("cost", "error", "cost_se", "error_se", "share")
+    names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share")
     return {name: plain(getattr(seen, name)) for name in names} | {"n": seen.n, "models": list(seen.models)}
 
 
@@ -172,6 +172,7 @@ def show_replay(heading: str, predicted: Mapping[str, Any], seen: Mapping[str, A
     screen.print(heading, style="bold")
     costs = seen["cost"] if isinstance(seen["cost"], list) else [seen["cost"]]
     screen.print(f"Replayed on {seen['n']:,} queries; ± is one standard error.")
+    screen.print("Costs take each answer at its model's mean price; as billed, at its own.")
     screen.print(_replay_table(predicted, seen, choose_unit(costs)))
 
 
@@ -267,17 +268,18 @@ def _replay_table(predicted: Mapping[str, Any], seen: Mapping[str, Any], money: 
         table.add_row("error", _maybe(predicted["error"], percent), _error(seen["error"], seen["error_se"]))
         cost = _cost(seen["cost"], seen["cost_se"], money)
         table.add_row(f"$ per {money.name}", _maybe(predicted["cost"], money.show), cost)
+        table.add_row("  as billed", "", _cost(seen["spent"], seen["spent_se"], money))
         for name, share in zip(seen["models"], seen["share"], strict=True):
             table.add_row(f"answered by {name}", "", percent(share))
         return table
     unit = f"$ per {money.name}"
-    table = _table(
-        f"{unit},\npredicted", f"{unit},\nobserved", "error,\npredicted", "error,\nobserved", numbers=4
-    )
+    heads = (f"{unit},\npredicted", "\nobserved", "\nas billed", "error,\npredicted", "error,\nobserved")
+    table = _table(*heads, numbers=5)
     for i in spread(seen["cost"], seen["error"]):
         table.add_row(
             money.show(predicted["cost"][i]),
             _cost(seen["cost"][i], seen["cost_se"][i], money),
+            _cost(seen["spent"][i], seen["spent_se"][i], money),
             percent(predicted["error"][i]),
             _error(seen["error"][i], seen["error_se"][i]),
         )

@@ -207,8 +207,7 @@ def _error_and_cost(marginals, copulas, cost, cuts, members, chain):
 
     def single(cut):
         threshold = jnp.append(cut, jnp.full(1, ALWAYS_ANSWER, cut.dtype))
-        u = jax.vmap(lambda marginal, value: marginal.cdf(value))(marginals, threshold)
-        above = jax.vmap(lambda marginal, value: marginal.mean_above(value))(marginals, threshold)
+        u, above = jax.vmap(lambda marginal, value: marginal.cdf_and_mean_above(value))(marginals, threshold)
         return evaluate(tables, u, np.eye(m, k=1), first, chosen=chosen, chain=chain, above=above)
 
     error, cost = jax.vmap(single)(cuts.reshape(-1, m - 1))

@@ -280,13 +280,13 @@ def evaluate(
         from rcjax._terminal import busy, expectation, plain_replay, print_json, show_replay
 
         _start_jax()
-        import rcjax
+        from rcjax.replay import replay
 
         with busy("reading"):
             subject = _load(policy_or_frontier)
             data = _read_for(subject, log, prices)
         with busy("replaying"):
-            seen = plain_replay(rcjax.replay(subject, data))
+            seen = plain_replay(replay(subject, data))
         predicted = expectation(subject)
         if json_:
             print_json(seen | {"predicted": predicted})
@@ -311,6 +311,7 @@ def demo(
 
         _start_jax()
         import rcjax
+        from rcjax.replay import replay
 
         with terminal.busy("sampling, fitting and solving"):
             sample = rcjax.sample_log(
@@ -322,7 +323,7 @@ def demo(
             budget = _DEMO_SHARE * float(log.cost[-1])
             policy = frontier.policy(budget=budget)
         with terminal.busy("replaying on fresh queries"):
-            seen = terminal.plain_replay(rcjax.replay(policy, fresh))
+            seen = terminal.plain_replay(replay(policy, fresh))
         rows = _summarise(log, model)
         alone = _alone(fresh)
         if json_:

@@ -367,8 +367,7 @@ def _evaluate(marginals, tables, path, u, plan, chain):
     thresholds = jnp.where(links.sum(-1) > 0, thresholds, jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))
 
     def single(threshold, links, first):
-        u = jax.vmap(lambda marginal, value: marginal.cdf(value))(marginals, threshold)
-        above = jax.vmap(lambda marginal, value: marginal.mean_above(value))(marginals, threshold)
+        u, above = jax.vmap(lambda marginal, value: marginal.cdf_and_mean_above(value))(marginals, threshold)
         chosen = pairs(tables.cost.shape[0])
         return evaluate(tables, u, links, first, chosen=chosen, chain=chain, above=above)
 

@@ -71,14 +71,28 @@ class Marginal:
         return jnp.where(u <= self.mass_lowest, self.lowest, jnp.where(u >= top, self.highest, inner))
 
     def mean_above(self, confidence: jax.Array) -> jax.Array:
-        """E[Φ; Φ > φ] = ∫_{F(φ)}^1 Q, in closed form: ∫₀ˣ t f(t; a, b) dt = a/(a + b) · I_x(a + 1, b)."""
+        """E[Φ; Φ > φ] = ∫_{F(φ)}^1 Q, in closed form, elementwise."""
+        return self.cdf_and_mean_above(confidence)[1]
+
+    def cdf_and_mean_above(self, confidence: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """(F(φ), E[Φ; Φ > φ]) from one evaluation of the incomplete beta function.
+
+        ∫₀ˣ t f(t; a, b) dt = a/(a + b) · I_x(a + 1, b), and I_x(a + 1, b) = I_x(a, b) − xᵃ(1 − x)ᵇ / (a B(a, b))
+        (DLMF 8.17.20).
+        """
+        confidence = jnp.asarray(confidence)
         x = self._scale(confidence)[..., None]
-        above = 1 - mixture_cdf(self, x[..., 0])
-        mean = self.a / (self.a + self.b)
-        scaled = (self.proportion * mean * (1 - betainc(self.a + 1, self.b, x))).sum(-1)
-        smooth = self.smooth * (self.lowest * above + (self.highest - self.lowest) * scaled)
+        below = betainc(self.a, self.b, x)
+        log_step = special.xlogy(self.a, x) + special.xlog1py(self.b, -x) - special.betaln(self.a, self.b)
+        above = 1 - below + jnp.exp(log_step) / self.a
+        scaled = (self.proportion * self.a / (self.a + self.b) * above).sum(-1)
+        z = (self.proportion * below).sum(-1)
+        smooth = self.smooth * (self.lowest * (1 - z) + (self.highest - self.lowest) * scaled)
         bottom = jnp.where(confidence < self.lowest, self.mass_lowest * self.lowest, 0.0)
-        return bottom + jnp.where(confidence < self.highest, smooth + self.mass_highest * self.highest, 0.0)
+        top = jnp.where(confidence < self.highest, smooth + self.mass_highest * self.highest, 0.0)
+        inner = self.mass_lowest + self.smooth * z
+        cdf = jnp.where(confidence < self.lowest, 0.0, jnp.where(confidence >= self.highest, 1.0, inner))
+        return cdf, bottom + top
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Independent draws of the confidence, of the given shape."""

@@ -96,10 +96,12 @@ def build_grid(marginal: Marginal) -> Grid:
 def _exact_means(marginal, confidence, ends, z_panels):
     """The quantiles at the nodes, moved together in each panel so that they integrate Q over it exactly."""
     weight = _WEIGHTS.astype(ends.dtype)
-    inside = jax.vmap(marginal.mean_above)(ends[1:-1])
-    bottom, top = marginal.mass_lowest * marginal.lowest, marginal.mass_highest * marginal.highest
-    total = marginal.mean_above(marginal.lowest - 1) - bottom
-    integral = -jnp.diff(jnp.concatenate([total[None], inside, top[None]]))
+    # At the ends of the continuous part the integral is its whole mean and 0; the mass at the top is in all of them.
+    inside = marginal.mean_above(ends[1:-1])
+    top = marginal.mass_highest * marginal.highest
+    component_means = marginal.a / (marginal.a + marginal.b)
+    mean = marginal.lowest + (marginal.highest - marginal.lowest) * (marginal.proportion @ component_means)
+    integral = -jnp.diff(jnp.concatenate([(marginal.smooth * mean + top)[None], inside, top[None]]))
     mean = divide(integral, marginal.smooth * jnp.diff(z_panels), (ends[1:] + ends[:-1]) / 2)
     panels = confidence.reshape(-1, ORDER)
     return (panels + (mean - panels @ weight)[:, None]).reshape(-1)

@@ -7,6 +7,8 @@ On a log that was not used for tuning, this is the honest figure beside the one 
 from __future__ import annotations
 
 import dataclasses
+import sys
+import types
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +44,7 @@ class Replay:
     error: jax.Array
     """(…) share of the queries that were answered wrongly."""
     cost: jax.Array
-    """(…) money per query as the paper counts it: each answer at its model's mean cost on this log."""
+    """(…) money per query as the paper counts it: each answer at its model's mean cost on the n queries."""
     error_se: jax.Array
     """(…) standard error of `error`: √(sample variance / n); NaN for a single query."""
     cost_se: jax.Array
@@ -50,7 +52,7 @@ class Replay:
     share: jax.Array
     """(…, k) share of the queries that each model answered; sums to 1 over the models."""
     spent: jax.Array
-    """(…) money per query as billed: each answer at its own cost. Above `cost` where deferred queries are long."""
+    """(…) money per query as billed: each answer at its own cost; above `cost` where long queries defer."""
     spent_se: jax.Array
     """(…) standard error of `spent`."""
     n: int
@@ -64,10 +66,11 @@ def replay(policy_or_frontier: Policy | Frontier, log: Log) -> Replay:
 
     Raw confidences are calibrated as the policy (or the frontier's model) says, then model j answers or
     defers by the first interval with Φ_j ≤ bound: with one threshold φ, it answers where Φ_j > φ. Right or
-    wrong is the log's own. `cost` charges each answer the model's mean cost on the log, as the paper and the
-    model's prediction do, so that the two compare; `spent` charges what the answer itself cost, which is more where
-    the queries that are deferred are longer than others. Only queries answered by all the models that may be asked are
-    replayed; a frontier is replayed on the same queries throughout. Other models of the log do not matter.
+    wrong is the log's own. `cost` charges each answer the model's mean cost on the queries replayed, as the
+    paper and the model's prediction do, so that the two compare; `spent` charges what the answer itself cost,
+    which is more where the queries that are deferred are longer than others. Only queries answered by all the
+    models that may be asked are replayed; a frontier is replayed on the same queries throughout. Other models
+    of the log do not matter.
 
     Arrays have the log's float type. In float32, a confidence within rounding of a threshold may fall on its
     other side: replay in float64 where many confidences tie with a threshold.
@@ -104,8 +107,8 @@ def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float)
     cost range that their curves share. Raises ValueError for a range that is empty or not covered, for unlike
     shapes and for NaN.
 
-    >>> area_under_curve([1.0, 2.0, 4.0], [0.4, 0.2, 0.2], low=1.5, high=4.0)
-    0.21
+    >>> area_under_curve([1.0, 2.0, 4.0], [0.5, 0.25, 0.25], low=1.0, high=4.0)
+    0.2916...
     """
     costs, errors = np.asarray(cost, float), np.asarray(error, float)
     if costs.ndim != 1 or costs.shape != errors.shape or not costs.size:
@@ -157,9 +160,7 @@ def _mean_and_se(values):
     n = values.shape[0]
     guess = values.mean()
     residual = values - guess
-    correction = (
-        residual.mean()
-    )  # a float32 sum of many small costs loses digits: the second pass restores them
+    correction = residual.mean()  # a float32 sum of small numbers loses digits: the second pass restores them
     variance = ((residual - correction) ** 2).sum() / jnp.asarray(n - 1, values.dtype)
     return guess + correction, jnp.sqrt(variance / n)
 
@@ -266,3 +267,14 @@ def _columns(log, models, asked):
         filled[asked] = values[rows].T
         columns.append(filled)
     return tuple(columns)
+
+
+class _CallableModule(types.ModuleType):
+    """`rcjax.replay` is the function, and this module once it has been imported by name: both can be called."""
+
+    def __call__(self, policy_or_frontier: Policy | Frontier, log: Log) -> Replay:
+        return replay(policy_or_frontier, log)
+
+
+# Importing a submodule puts it on the package, in place of the function that bears its name.
+sys.modules[__name__].__class__ = _CallableModule

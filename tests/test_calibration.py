@@ -215,7 +215,7 @@ def test_calibration_error_is_the_plain_one(seed, levels):
 
 
 #: Positions in the published table whose printed error without the transform we reach within 0.3 points. The
-#: paper does not say how it ran that ablation; for the other twelve models it prints larger errors than we find.
+#: paper does not say how it ran that ablation; for the other twelve models its errors are larger than ours.
 WITHOUT_TRANSFORM = {"mmlu": {4, 5, 6, 7, 8}, "triviaqa": {0}}
 
 

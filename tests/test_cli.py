@@ -210,11 +210,15 @@ def test_tune_writes_files_that_evaluate_reads(folder, tmp_path):
 
     whole = json.loads(succeed("evaluate", frontier, folder / "test.csv", "--json"))
     points = len(document["frontier"])
-    assert all(len(whole[name]) == points for name in ("cost", "error", "cost_se", "error_se", "share"))
+    assert all(
+        len(whole[name]) == points for name in ("cost", "error", "cost_se", "error_se", "spent", "share")
+    )
     assert whole["predicted"]["cost"] == [point["cost"] for point in document["frontier"]]
     for path in (policy, frontier):
         shown = succeed("evaluate", path, folder / "test.csv")
         assert "observed" in shown
+        assert "as billed" in shown
+        assert max(len(line) for line in shown.splitlines() if str(folder) not in line) <= 80
         assert "±" in shown
         assert "400 queries" in shown
 

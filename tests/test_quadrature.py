@@ -11,6 +11,8 @@ from rcjax.quadrature import ORDER, Grid, build_grid
 
 from cascade_references import random_models
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 
 def degenerate() -> Marginal:
     """No masses; nothing but masses; one distinct value; one spike beside a mass; a tiny range."""
@@ -25,7 +27,7 @@ def degenerate() -> Marginal:
 
 
 @pytest.fixture(scope="module")
-def marginals() -> Marginal:
+def marginals(float64) -> Marginal:
     """(43,) random marginals and the degenerate ones."""
     random = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), random_models(3, 2, 19).marginals)
     return jax.tree.map(lambda *x: jnp.concatenate(x), random, degenerate())
@@ -90,13 +92,13 @@ def test_at_is_the_derivative_of_below(grids):
 
 
 def test_quantiles_integrate_to_the_mean(grids, marginals):
-    mean = jax.vmap(lambda m: m.mean_above(m.lowest - 1))(marginals)
+    mean = jax.jit(jax.vmap(lambda m: m.mean_above(m.lowest - 1)))(marginals)
     np.testing.assert_allclose((grids.weight * grids.quantile).sum(-1), mean, atol=1e-13)
 
 
 def test_quantiles_stay_near_the_quantile_function(grids, marginals):
     """Nodes move only by what the mean of their panel asks for; masses sit at the extremes exactly."""
-    exact = jax.vmap(lambda m, u: m.quantile(u))(marginals, grids.u)
+    exact = jax.jit(jax.vmap(lambda m, u: m.quantile(u)))(marginals, grids.u)
     inner = slice(1, -1)
     moved = np.abs(np.asarray(grids.quantile - exact))[:, inner] * np.asarray(grids.weight)[:, inner]
     assert moved.sum(-1).max() < 1e-4
@@ -120,7 +122,7 @@ def test_rows_of_a_transition_conserve_mass(kernels):
 def test_transition_keeps_the_uniform_law(grids):
     """Without a threshold the second model's rank is uniform again, in the mean of every panel."""
     source, target = part(grids, 38), part(grids, 38)
-    density = source.weight @ transition(Gumbel(jnp.asarray(2.0)), source, target)
+    density = source.weight @ jax.jit(transition)(Gumbel(jnp.asarray(2.0)), source, target)
     np.testing.assert_allclose(density[2:-2], 1.0, atol=2e-4)
     np.testing.assert_allclose((density * target.weight).sum(), 1.0, atol=1e-13)
 

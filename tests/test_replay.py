@@ -1,6 +1,9 @@
 """Replay: policies on logged data against a loop over `Policy.step`, standard errors, areas."""
 
+import importlib
 import math
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import jax
@@ -10,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import rcjax.replay as module
 from rcjax.calibration import Calibrator
 from rcjax.logs import Log, LogError, read_log
 from rcjax.policy import Calibration, Defer, Policy, Rule
 from rcjax.replay import Replay, area_under_curve, replay
 
+module = importlib.import_module("rcjax.replay")  # as `rcjax.replay` may be the function
 MODELS = ("small", "middle", "large")
 CALIBRATIONS = {
     "small": Calibration("choice", -0.5, 0.6, 0.01, 9.0),
@@ -71,22 +74,39 @@ ADAPTIVE = make_policy(
 )
 
 
-def by_steps(policy: Policy, log: Log) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Wrong, cost and answering model of each complete query, one `Policy.step` at a time."""
+def by_steps(policy: Policy, log: Log) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Wrong, cost at mean prices, money spent and answering model of each complete query, step by step."""
     logprob, correct, cost = (np.asarray(each) for each in (log.logprob, log.correct, log.query_cost))
+    mean_cost = cost[log.complete].mean(axis=0)
     results = []
     for i in np.flatnonzero(log.complete):
-        spent, name = 0.0, policy.first
+        charged, spent, name = 0.0, 0.0, policy.first
         while True:
             j = log.models.index(name)
-            spent += cost[i, j]
+            charged, spent = charged + mean_cost[j], spent + cost[i, j]
             decision = policy.step(name, logprob=float(logprob[i, j]))
             if not isinstance(decision, Defer):
                 break
             name = decision.next_model
-        results.append((not correct[i, j], spent, policy.models.index(name)))
-    wrong, spent, place = zip(*results, strict=True)
-    return np.array(wrong), np.array(spent), np.array(place)
+        results.append((not correct[i, j], charged, spent, policy.models.index(name)))
+    wrong, charged, spent, place = map(np.array, zip(*results, strict=True))
+    return wrong, charged, spent, place
+
+
+def assert_like_steps(seen: Replay, policy: Policy, log: Log) -> None:
+    wrong, charged, spent, place = by_steps(policy, log)
+    root = np.sqrt(len(wrong))
+    expected = {
+        "error": wrong.mean(),
+        "cost": charged.mean(),
+        "spent": spent.mean(),
+        "error_se": wrong.std(ddof=1) / root,
+        "cost_se": charged.std(ddof=1) / root,
+        "spent_se": spent.std(ddof=1) / root,
+        "share": np.bincount(place, minlength=len(policy.models)) / len(place),
+    }
+    for name, value in expected.items():
+        np.testing.assert_allclose(getattr(seen, name), value, rtol=1e-10, atol=1e-14, err_msg=name)
 
 
 def as_frontier(policies: list[Policy]) -> SimpleNamespace:
@@ -122,26 +142,21 @@ def as_frontier(policies: list[Policy]) -> SimpleNamespace:
 )
 def test_a_policy_does_what_its_steps_do(policy):
     log = make_log(400, seed=1)
-    wrong, spent, place = by_steps(policy, log)
     seen = replay(policy, log)
     assert seen.n == 400
     assert seen.models == MODELS
-    assert seen.error.shape == seen.cost.shape == seen.error_se.shape == seen.cost_se.shape == ()
-    np.testing.assert_allclose(seen.error, wrong.mean(), rtol=1e-12)
-    np.testing.assert_allclose(seen.cost, spent.mean(), rtol=1e-12)
-    np.testing.assert_allclose(seen.error_se, wrong.std(ddof=1) / 20, rtol=1e-10)
-    np.testing.assert_allclose(seen.cost_se, spent.std(ddof=1) / 20, rtol=1e-10, atol=1e-15)
-    np.testing.assert_allclose(seen.share, np.bincount(place, minlength=3) / 400, atol=1e-15)
+    for name in ("error", "cost", "spent", "error_se", "cost_se", "spent_se"):
+        assert getattr(seen, name).shape == ()
+    assert_like_steps(seen, policy, log)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.floats(0, 1), st.floats(0, 1), st.integers(0, 5))
 def test_any_thresholds(first, second, seed):
     policy, log = thresholds(first, second), make_log(40, seed)
-    wrong, spent, _ = by_steps(policy, log)
     with jax.enable_x64(True):  # a fixture holds for a whole Hypothesis test, not for its threads
         seen = replay(policy, log)
-    np.testing.assert_allclose([seen.error, seen.cost], [wrong.mean(), spent.mean()], rtol=1e-12)
+    assert_like_steps(seen, policy, log)
 
 
 def test_a_threshold_that_is_an_observed_confidence_defers():
@@ -159,7 +174,7 @@ def test_a_frontier_is_its_policies_one_by_one():
     assert seen.share.shape == (9, 3)
     for i, policy in enumerate(policies):
         single = replay(policy, log)
-        for name in ("error", "cost", "error_se", "cost_se", "share"):
+        for name in ("error", "cost", "error_se", "cost_se", "share", "spent", "spent_se"):
             np.testing.assert_allclose(getattr(seen, name)[i], getattr(single, name), rtol=1e-12, atol=1e-15)
 
 
@@ -176,9 +191,8 @@ def test_many_intervals_take_the_binary_search():
     ends = np.linspace(0, 1, 41)[1:]
     rules = [Rule(float(end), *(("answer",) if i % 2 else ("ask", "large"))) for i, end in enumerate(ends)]
     policy, log = make_policy(rules, [ANSWER]), make_log(300, seed=4)
-    wrong, spent, _ = by_steps(policy, log)
     seen = replay(policy, log)
-    np.testing.assert_allclose([seen.error, seen.cost], [wrong.mean(), spent.mean()], rtol=1e-12)
+    assert_like_steps(seen, policy, log)
 
 
 @pytest.mark.filterwarnings("ignore::rcjax.logs.IncompleteLogWarning")
@@ -186,8 +200,7 @@ def test_only_the_queries_that_all_models_asked_have_answered():
     log = make_log(200, seed=5, missing=0.2)
     seen = replay(thresholds(0.6, 0.6), log)
     assert seen.n == log.complete.sum() < 200
-    wrong, spent, _ = by_steps(thresholds(0.6, 0.6), log)
-    np.testing.assert_allclose([seen.error, seen.cost], [wrong.mean(), spent.mean()], rtol=1e-12)
+    assert_like_steps(seen, thresholds(0.6, 0.6), log)
     # small never asks middle here, so the queries that middle lacks count, and the log need not have it.
     skipping = make_policy([Rule(0.6, "ask", "large"), ANSWER], [Rule(0.5, "ask", "large"), ANSWER])
     pair = log.select(["small", "large"])
@@ -229,7 +242,7 @@ def test_float32_agrees():
         log = make_log(5000, seed=7)
         rough = replay(thresholds(0.55, 0.65), log)
         assert rough.cost.dtype == np.float32
-    for name in ("error", "cost", "error_se", "cost_se"):
+    for name in ("error", "cost", "error_se", "cost_se", "spent", "spent_se"):
         np.testing.assert_allclose(getattr(rough, name), getattr(exact, name), rtol=1e-4)
 
 
@@ -256,6 +269,12 @@ def test_a_replay_is_a_pytree():
     assert isinstance(doubled, Replay)
     assert float(doubled.cost) == 2 * float(seen.cost)
     assert doubled.n == 20
+
+
+@pytest.mark.parametrize("before", ["", "import rcjax.replay", "rcjax.area_under_curve", "rcjax.replay"])
+def test_the_public_name_can_be_called_whatever_was_imported_before(before):
+    script = f"import rcjax\n{before}\nassert callable(rcjax.replay), rcjax.replay\nfrom rcjax import replay\nreplay.__call__"
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 # -- area under the error–cost curve

@@ -1,0 +1,91 @@
+"""The joint model: fitting, sampling, files."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import rcjax
+from rcjax.copulas import Copula, param
+from rcjax.joint import fit_arrays, load_model, pairs, sample_confidences
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+class FGM(Copula):
+    """A user's family."""
+
+    theta: jax.Array = param(0.5, support=(-1.0, 1.0))
+
+    def cdf(self, u, v):
+        return u * v * (1 + self.theta * (1 - u) * (1 - v))
+
+    @classmethod
+    def from_tau(cls, tau):
+        return cls(jnp.clip(4.5 * tau, -1, 1))
+
+
+@pytest.fixture(scope="module")
+def log(float64):
+    return rcjax.sample_log(600, seed=1)
+
+
+@pytest.fixture(scope="module")
+def model(log):
+    return rcjax.fit(log)
+
+
+def test_taus_of_all_pairs_are_scipys(log, model):
+    confidence = np.asarray(model.calibrate(log.logprob))
+    taus = [scipy.stats.kendalltau(confidence[:, i], confidence[:, j]).statistic for i, j in pairs(5)]
+    # Gumbel knows no negative dependence, and stops at θ = 50.
+    np.testing.assert_allclose(model.copulas.tau(), np.clip(taus, 0, 0.98), atol=1e-9)
+
+
+def test_a_second_fit_compiles_nothing(log, model):
+    before = fit_arrays._cache_size()
+    rcjax.fit(rcjax.sample_log(600, seed=2))
+    assert fit_arrays._cache_size() == before
+
+
+def test_the_model_is_a_pytree_and_survives_a_file(log, model, tmp_path):
+    leaves, structure = jax.tree.flatten(model)
+    assert jax.tree.unflatten(structure, leaves).models == model.models
+    model.save(tmp_path / "model.json")
+    again = load_model(tmp_path / "model.json")
+    for one, other in zip(leaves, jax.tree.leaves(again), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(again.calibrate(log.logprob), model.calibrate(log.logprob))
+
+
+@pytest.mark.parametrize(
+    "damage", ["{", "[]", "{}", {"schema_version": 99}, {"copula": "x"}, {"marginals": {}}]
+)
+def test_damaged_files_are_named(model, tmp_path, damage):
+    path = tmp_path / "damaged.json"
+    path.write_text(damage if isinstance(damage, str) else json.dumps({**model.to_json(), **damage}))
+    with pytest.raises(ValueError, match=r"damaged\.json"):
+        load_model(path)
+
+
+def test_families(log):
+    with pytest.raises(ValueError, match="unknown copula 'frnk'"):
+        rcjax.fit(log, copula="frnk")
+    assert type(rcjax.fit(log, copula=FGM).copulas) is FGM
+
+
+def test_samples_follow_marginals_and_neighbours(model):
+    n = 4000
+    draws = np.asarray(sample_confidences(model, jax.random.key(0), n))
+    for j in range(5):
+        bottom, top = float(model.marginals.mass_lowest[j]), float(model.marginals.mass_highest[j])
+        m = jax.tree.map(lambda leaf, j=j: leaf[j], model.marginals)
+        assert abs((draws[:, j] == m.highest).mean() - top) <= 4 * np.sqrt(top / n)
+        assert abs((draws[:, j] == m.lowest).mean() - bottom) <= 4 * np.sqrt(bottom / n)
+    for p, (i, j) in enumerate(pairs(5)):
+        if j == i + 1:
+            tau = scipy.stats.kendalltau(draws[:, i], draws[:, j]).statistic
+            assert tau == pytest.approx(float(model.copulas.tau()[p]), abs=0.05)
