@@ -55,9 +55,7 @@ def to_demo(model: CascadeModel, queries: dict) -> dict:
 
 def main() -> None:
     """Read, fit, round, write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("log", type=Path)
     parser.add_argument("prices", type=Path)
     parser.add_argument("--out", type=Path, default=Path(rcjax.__file__).with_name("demo.json"))

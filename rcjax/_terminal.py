@@ -156,9 +156,7 @@ def show_policy(
     expected, largest = policy["expected"], max(rows, key=lambda row: row["cost"])
     screen.print(f"Policy for your target ({_aim(target)}):", style="bold")
     screen.print(_indent(describe_cascade(_point(policy), width=76)))
-    screen.print(
-        f"  expected cost   {money.full(expected['cost'])} (${money.show(largest['cost'])} with", end=" "
-    )
+    screen.print(f"  expected cost   {money.full(expected['cost'])} (${money.show(largest['cost'])} with", end=" ")
     screen.print(f"{largest['model']} alone)")
     wrong = percent(1 - largest["accuracy"])
     screen.print(f"  expected error  {percent(expected['error'])} ({wrong} with {largest['model']} alone)")
@@ -176,9 +174,7 @@ def show_replay(heading: str, predicted: Mapping[str, Any], seen: Mapping[str, A
     screen.print(_replay_table(predicted, seen, choose_unit(costs)))
 
 
-def show_demo(
-    policy: Mapping[str, Any], seen: Mapping[str, Any], alone: Mapping[str, Mapping[str, float]]
-) -> None:
+def show_demo(policy: Mapping[str, Any], seen: Mapping[str, Any], alone: Mapping[str, Mapping[str, float]]) -> None:
     """Print the policy of the demo, replayed on fresh queries, among the single models."""
     screen = Screen()
     money = choose_unit([each["cost"] for each in alone.values()])
@@ -227,9 +223,7 @@ def spread(cost: Sequence[float], error: Sequence[float], most: int = _MAX_ROWS)
     """
     costs, errors = np.asarray(cost, float), np.asarray(error, float)
     # Points that would be printed alike are one point.
-    seen = {
-        (f"{c:.3g}", f"{e:.3f}"): i for i, (c, e) in reversed([*enumerate(zip(costs, errors, strict=True))])
-    }
+    seen = {(f"{c:.3g}", f"{e:.3f}"): i for i, (c, e) in reversed([*enumerate(zip(costs, errors, strict=True))])}
     order = sorted(seen.values(), key=lambda i: (costs[i], errors[i]))
     if len(order) <= most:
         return order
@@ -251,9 +245,7 @@ def _models_table(rows: Sequence[Mapping[str, Any]], money: Money) -> Table:
 def _frontier_table(points: Sequence[Mapping[str, Any]], money: Money) -> Table:
     table = _table(f"$ per\n{money.name}", "error", numbers=2)
     table.add_column("models, answering above a confidence", no_wrap=True)
-    table.add_column(
-        "best if 1,000\nerrors cost", justify="right"
-    )  # the cost of one is often a fraction of a cent
+    table.add_column("best if 1,000\nerrors cost", justify="right")  # the cost of one is often a fraction of a cent
     for point in points:
         price = f"${_figure(_rounded(1000 / point['lam']), 2)}" if point["lam"] else "more"
         chain = describe_cascade(point, width=_CHAIN_WIDTH)

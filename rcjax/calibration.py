@@ -86,9 +86,7 @@ class Calibrator:
 
     def inverse(self, confidence: jax.Array) -> jax.Array:
         """A log-probability whose calibrated confidence is `confidence`, elementwise; needs a slope other than 0."""
-        features = divide(
-            special.logit(confidence) - self.coefficients[0], self.coefficients[1], self.smallest
-        )
+        features = divide(special.logit(confidence) - self.coefficients[0], self.coefficients[1], self.smallest)
         return invert_transform(jnp.clip(features, self.smallest, self.largest), self.transform)
 
     def _bounded(self, features):
@@ -97,9 +95,7 @@ class Calibrator:
         return jnp.where(features == -jnp.inf, self.smallest, features)
 
 
-def fit_calibrator(
-    logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform
-) -> Calibrator:
+def fit_calibrator(logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform) -> Calibrator:
     """Logistic regression of `correct` on the transformed confidence, for one model; `vmap` it over models.
 
     logprob (n,), correct (n,) bool, answered (n,) bool: entries not answered are ignored. Newton's method on the
@@ -190,9 +186,7 @@ def _newton(features, target, weight, firth):
 
 
 def _determinant(matrix):
-    return jnp.maximum(
-        matrix[0, 0] * matrix[1, 1] - matrix[0, 1] * matrix[1, 0], jnp.finfo(matrix.dtype).tiny
-    )
+    return jnp.maximum(matrix[0, 0] * matrix[1, 1] - matrix[0, 1] * matrix[1, 0], jnp.finfo(matrix.dtype).tiny)
 
 
 def _inverse(matrix):

@@ -12,6 +12,7 @@ Zellinger & Thomson (2025) has the same objective with a shorter memory (their e
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
@@ -43,9 +44,7 @@ class Tables:
     cost: jax.Array  # (k,)
 
 
-def build_tables(
-    marginals: Marginal, copulas: Copula, cost: jax.Array, chosen: Sequence[tuple[int, int]]
-) -> Tables:
+def build_tables(marginals: Marginal, copulas: Copula, cost: jax.Array, chosen: Sequence[tuple[int, int]]) -> Tables:
     """Grids of all models, and the transition kernels of the chosen pairs (i, j), whose copulas are given in order."""
     grid = jax.vmap(build_grid)(marginals)
     left, right = np.array(chosen, int).reshape(-1, 2).T
@@ -82,9 +81,7 @@ def part(tree: Any, place: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[place], tree)
 
 
-def arrivals(
-    tables: Tables, chosen: Sequence[tuple[int, int]], first: jax.Array, deferred: Any
-) -> list[jax.Array]:
+def arrivals(tables: Tables, chosen: Sequence[tuple[int, int]], first: jax.Array, deferred: Any) -> list[jax.Array]:
     """The density a_j (G,) of the queries that reach each model, by the exact recursion of the chain.
 
     `first` (k,) is 1 for the model asked first; `deferred[i, j]` (G,) holds the part of each node's weight that model
@@ -199,7 +196,7 @@ def error_and_cost(
 def _error_and_cost(marginals, copulas, cost, cuts, members, chain):
     k, m = cost.shape[0], len(members)
     place = {pair: p for p, pair in enumerate(pairs(k))}
-    used = np.array([place[pair] for pair in zip(members, members[1:], strict=False)], int)
+    used = np.array([place[pair] for pair in itertools.pairwise(members)], int)
     marginals, copulas = part(marginals, np.array(members)), part(copulas, used)
     chosen = tuple((i, i + 1) for i in range(m - 1))
     tables = build_tables(marginals, copulas, cost[np.array(members)], chosen)
@@ -219,7 +216,7 @@ def check_cascade(model: CascadeModel, cascade: Sequence[str]) -> tuple[int, ...
     if isinstance(cascade, str) or not len(cascade):
         raise ValueError(f"a cascade is a non-empty tuple of model names, not {cascade!r}")
     members = model.index(cascade)
-    if any(i >= j for i, j in zip(members, members[1:], strict=False)):
+    if any(i >= j for i, j in itertools.pairwise(members)):
         raise ValueError(
             f"the cascade {' → '.join(cascade)} does not follow the model's order {' → '.join(model.models)}; "
             "read the log with models= in the order in which they are to be asked"

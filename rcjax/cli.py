@@ -148,14 +148,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document in
 def tune(
     log: LogFile,
     prices: Prices = None,
-    task: Annotated[
-        Task, typer.Option(help="What the models did: wrote text, or picked a choice.")
-    ] = Task.generation,
+    task: Annotated[Task, typer.Option(help="What the models did: wrote text, or picked a choice.")] = Task.generation,
     models: Annotated[
         Any,
-        typer.Option(
-            parser=_names, metavar="A,B,…", help="Use these models, in this order. [default: by cost]"
-        ),
+        typer.Option(parser=_names, metavar="A,B,…", help="Use these models, in this order. [default: by cost]"),
     ] = None,
     cascade: Annotated[
         Any,
@@ -296,9 +292,7 @@ def evaluate(
 
 @app.command(epilog="Example: `rcjax demo --queries 300 --seed 7`")
 def demo(
-    queries: Annotated[
-        int, typer.Option(min=50, max=1_000_000, help="Queries of the log to tune on.")
-    ] = 1000,
+    queries: Annotated[int, typer.Option(min=50, max=1_000_000, help="Queries of the log to tune on.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 2, help="Another seed samples other queries.")] = 0,
     json_: AsJson = False,
 ) -> None:
@@ -314,9 +308,7 @@ def demo(
         from rcjax.replay import replay
 
         with terminal.busy("sampling, fitting and solving"):
-            sample = rcjax.sample_log(
-                queries + _DEMO_FRESH, seed
-            )  # at once: two sizes would be compiled twice
+            sample = rcjax.sample_log(queries + _DEMO_FRESH, seed)  # at once: two sizes would be compiled twice
             log, fresh = sample.take(slice(queries)), sample.take(slice(queries, None))
             model = rcjax.fit(log)
             frontier = rcjax.solve_frontier(model)

@@ -70,7 +70,5 @@ def _draw(model, variation, key, n):
     correct = jax.random.bernoulli(for_answer, confidence)
     # The lognormal with this variance of its logarithm has the coefficient of variation asked for.
     variance = jnp.log1p(jnp.asarray(variation, model.cost.dtype) ** 2)
-    length = jnp.exp(
-        jnp.sqrt(variance) * jax.random.normal(for_length, (n,), model.cost.dtype) - variance / 2
-    )
+    length = jnp.exp(jnp.sqrt(variance) * jax.random.normal(for_length, (n,), model.cost.dtype) - variance / 2)
     return logprob, correct, length[:, None] * model.cost

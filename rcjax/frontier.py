@@ -56,9 +56,7 @@ class Frontier:
     lam: jax.Array  # (L,) error probability per unit of money; 1/λ is what one error costs
     error: jax.Array  # (L,)
     cost: jax.Array  # (L,)
-    thresholds: (
-        jax.Array | None
-    )  # (L, k) calibrated confidence; 0 always answers, 1 never; None when adaptive
+    thresholds: jax.Array | None  # (L, k) calibrated confidence; 0 always answers, 1 never; None when adaptive
     members: jax.Array  # (L, k) bool, the models of the cascade
     status: jax.Array  # (L,) key of STATUS_MESSAGES
     first: jax.Array  # (L,) position of the model asked first
@@ -106,27 +104,28 @@ class Frontier:
             return int(np.lexsort((cost, np.where(cost <= value * slack, error, np.inf)))[0])
         if name == "max_error":
             if not (error <= value * slack).any():
-                raise InfeasibleError(
-                    f"no cascade errs on {value:.3%} or less; the best errs on {error.min():.3%}"
-                )
+                raise InfeasibleError(f"no cascade errs on {value:.3%} or less; the best errs on {error.min():.3%}")
             return int(np.lexsort((error, np.where(error <= value * slack, cost, np.inf)))[0])
         return int(np.argmin(error + (1 / value if name == "error_cost" else value) * cost))
 
     def point(self, index: int) -> Policy:
         """The policy at one position of the frontier."""
-        names, lam = self.models, float(self.lam[index])
-        asked = [int(j) for j in np.flatnonzero(np.asarray(self.members[index]))]
-        rules = {names[j]: _rules(names, j, self.bounds[index, j], self.actions[index, j]) for j in asked}
+        host, names = self._host(), self.models
+        lam = float(host.lam[index])
+        asked = [int(j) for j in np.flatnonzero(host.members[index])]
+        rules = {names[j]: _rules(names, j, host.bounds[index, j], host.actions[index, j]) for j in asked}
+        calibrators = jax.tree.map(np.asarray, self.model.calibrators)
+        costs = np.asarray(self.model.cost)
         prices = self.model.prices or {}
         return Policy(
             models=tuple(names[j] for j in asked),
-            calibrations={names[j]: _calibration(self.model, j) for j in asked},
+            calibrations={names[j]: _calibration(part(calibrators, j)) for j in asked},
             rules=rules,
-            cost={names[j]: float(self.model.cost[j]) for j in asked},
+            cost={names[j]: float(costs[j]) for j in asked},
             prices={names[j]: prices[names[j]] for j in asked if names[j] in prices} or None,
             expected={
-                "error": float(self.error[index]),
-                "cost": float(self.cost[index]),
+                "error": float(host.error[index]),
+                "cost": float(host.cost[index]),
                 "lam": lam,
                 "error_cost": 1 / lam if lam > 0 else None,
             },
@@ -156,10 +155,8 @@ class Frontier:
         if host.thresholds is not None:
             data["thresholds"] = {names[j]: float(host.thresholds[index, j]) for j in members}
         else:
-            found = {
-                names[j]: _rules(names, j, host.bounds[index, j], host.actions[index, j]) for j in members
-            }
-            data["rules"] = {name: [rule.to_json() for rule in rules] for name, rules in found.items()}
+            found = {names[j]: _rules(names, j, host.bounds[index, j], host.actions[index, j]) for j in members}
+            data["rules"] = {name: [_rule_json(rule) for rule in rules] for name, rules in found.items()}
         return data
 
     def _host(self):
@@ -188,12 +185,14 @@ def _rules(names, j, bounds, actions):
     return tuple(rules)
 
 
-def _calibration(model, j):
-    calibrator = part(model.calibrators, j)
+def _rule_json(rule):
+    asked = {} if rule.model is None else {"model": rule.model}
+    return {"up_to": rule.up_to, "action": rule.action, **asked}
+
+
+def _calibration(calibrator):
     intercept, slope = (float(c) for c in calibrator.coefficients)
-    return Calibration(
-        calibrator.transform, intercept, slope, float(calibrator.smallest), float(calibrator.largest)
-    )
+    return Calibration(calibrator.transform, intercept, slope, float(calibrator.smallest), float(calibrator.largest))
 
 
 def load_frontier(path: str | os.PathLike[str]) -> Frontier:
@@ -233,15 +232,9 @@ def _from_json(data):
             for name, value in point["thresholds"].items():
                 thresholds[row, names.index(name)] = value
         bounds, actions = _threshold_rules(thresholds, members)
-    columns = {
-        name: np.array([point[name] for point in points]) for name in ("lam", "error", "cost", "status")
-    }
-    arrays = dict(
-        columns, thresholds=thresholds, members=members, first=first, bounds=bounds, actions=actions
-    )
-    return Frontier(
-        **{name: None if a is None else jnp.asarray(a) for name, a in arrays.items()}, model=model
-    )
+    columns = {name: np.array([point[name] for point in points]) for name in ("lam", "error", "cost", "status")}
+    rest = {"thresholds": thresholds, "members": members, "first": first, "bounds": bounds, "actions": actions}
+    return _frontier(model, **columns, **rest)
 
 
 def _threshold_rules(thresholds, members):
@@ -308,14 +301,10 @@ def _plan(model, cascades, max_length):
         if cascades == "full":
             return everything, Plan((everything,), k)
         if cascades != "all":
-            raise ValueError(
-                f"cascades is {cascades!r}; it is 'all', 'full', 'adaptive' or a list of cascades"
-            )
+            raise ValueError(f"cascades is {cascades!r}; it is 'all', 'full', 'adaptive' or a list of cascades")
         longest = min(max_length or k, k)
         if k > 12 and longest > 4:
-            raise ValueError(
-                f"{k} models have {2**k - 1} subcascades: set max_length (at most 4), or use 'adaptive'"
-            )
+            raise ValueError(f"{k} models have {2**k - 1} subcascades: set max_length (at most 4), or use 'adaptive'")
         subsets = [tuple(j for j in everything if number >> j & 1) for number in range(1, 2**k)]
         return everything, Plan(tuple(path for path in subsets if len(path) <= longest), k)
     paths = [check_cascade(model, (path,) if isinstance(path, str) else path) for path in cascades]
@@ -323,9 +312,7 @@ def _plan(model, cascades, max_length):
         raise ValueError("cascades is empty: name at least one cascade")
     # Only the models in play are laid out: cascades of one shape share one compiled programme.
     members = tuple(sorted({j for path in paths for j in path}))
-    return members, Plan(
-        tuple(dict.fromkeys(tuple(members.index(j) for j in path) for path in paths)), len(members)
-    )
+    return members, Plan(tuple(dict.fromkeys(tuple(members.index(j) for j in path) for path in paths)), len(members))
 
 
 def _inner_copulas(model, members):
@@ -372,7 +359,13 @@ def _evaluate(marginals, tables, path, u, plan, chain):
         return evaluate(tables, u, links, first, chosen=chosen, chain=chain, above=above)
 
     error, cost = jax.vmap(single)(thresholds, links, first)
-    return {"thresholds": thresholds, "members": members, "first": jnp.argmax(first, -1), "error": error, "cost": cost}
+    return {
+        "thresholds": thresholds,
+        "members": members,
+        "first": jnp.argmax(first, -1),
+        "error": error,
+        "cost": cost,
+    }
 
 
 def _solve(marginals, tables, lam, plan, chain):
@@ -389,7 +382,7 @@ def _solve_adaptive(marginals, tables, lam):
     k = tables.cost.shape[0]
     chosen = pairs(k)
     first, upper, action = adaptive_policies(tables, lam)
-    error, cost = jax.vmap(lambda *policy: evaluate_intervals(tables, *policy, chosen))(first, upper, action)
+    error, cost = jax.vmap(lambda f, u, a: evaluate_intervals(tables, f, u, a, chosen))(first, upper, action)
     bounds = jax.vmap(threshold_at, in_axes=(0, 1), out_axes=1)(marginals, upper)
     bounds = jnp.where(upper >= 1, 1.0, bounds).at[..., -1].set(1.0)
     asked = [first == j for j in range(k)]
@@ -500,11 +493,17 @@ def _assemble(model, members, solved):
         bounds, actions = _threshold_rules(thresholds, widened)
     else:
         thresholds, bounds, actions = None, np.asarray(solved["bounds"]), np.asarray(solved["actions"])
-    arrays = dict(
-        thresholds=thresholds, members=widened, first=inside[np.asarray(solved["first"])], bounds=bounds
+    return _frontier(
+        model,
+        **{name: solved[name] for name in ("lam", "error", "cost", "status")},
+        thresholds=thresholds,
+        members=widened,
+        first=inside[np.asarray(solved["first"])],
+        bounds=bounds,
+        actions=actions,
     )
-    given = {
-        name: None if a is None else jnp.asarray(a) for name, a in {**arrays, "actions": actions}.items()
-    }
-    kept = {name: jnp.asarray(solved[name]) for name in ("lam", "error", "cost", "status")}
-    return Frontier(**kept, **given, model=model)
+
+
+def _frontier(model, **arrays) -> Frontier:
+    fields: dict[str, Any] = {name: None if a is None else jnp.asarray(a) for name, a in arrays.items()}
+    return Frontier(model=model, **fields)

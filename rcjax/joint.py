@@ -59,9 +59,7 @@ class CascadeModel:
         """(…, k) calibrated confidences of (…, k) raw log-probabilities, in the order of `models`."""
         logprob = jnp.asarray(logprob, dtype=self.cost.dtype)
         if logprob.shape[-1:] != (len(self.models),):
-            raise ValueError(
-                f"logprob has shape {logprob.shape}; its last axis must be the {len(self.models)} models"
-            )
+            raise ValueError(f"logprob has shape {logprob.shape}; its last axis must be the {len(self.models)} models")
         return _calibrate(self.calibrators, logprob)
 
     def index(self, names: Sequence[str]) -> tuple[int, ...]:
@@ -102,9 +100,7 @@ class CascadeModel:
 
 @jax.jit
 def _calibrate(calibrators, logprob):
-    return jax.vmap(lambda calibrator, column: calibrator(column), in_axes=(0, -1), out_axes=-1)(
-        calibrators, logprob
-    )
+    return jax.vmap(lambda calibrator, column: calibrator(column), in_axes=(0, -1), out_axes=-1)(calibrators, logprob)
 
 
 def _arrays(part):
@@ -124,9 +120,7 @@ def model_from_json(data: dict[str, Any]) -> CascadeModel:
     if not isinstance(data, dict) or data.get("format") != _FORMAT:
         raise ValueError(f'this is not a model of rcjax: its "format" is not {_FORMAT!r}')
     if data.get("schema_version") != _SCHEMA:
-        raise ValueError(
-            f"schema_version is {data.get('schema_version')!r}; this rcjax reads {_SCHEMA}: upgrade rcjax"
-        )
+        raise ValueError(f"schema_version is {data.get('schema_version')!r}; this rcjax reads {_SCHEMA}: upgrade rcjax")
     try:
         family = _family(data["copula"])
         calibrators = Calibrator(**_from_lists(data["calibrators"]), transform=data["transform"])
@@ -231,17 +225,11 @@ def _shuffle_ties(marginal, rank, draw):
 
 
 def _family(name):
-    found = [
-        c
-        for c in vars(families).values()
-        if isinstance(c, type) and issubclass(c, Copula) and c is not Copula
-    ]
+    found = [c for c in vars(families).values() if isinstance(c, type) and issubclass(c, Copula) and c is not Copula]
     matches = [c for c in found if c.__name__.lower() == str(name).lower().replace("_", "").replace("-", "")]
     if not matches:
         known = ", ".join(sorted(c.__name__.lower() for c in found))
-        raise ValueError(
-            f"unknown copula {name!r}; the families are {known}, or pass a subclass of rcjax.Copula"
-        )
+        raise ValueError(f"unknown copula {name!r}; the families are {known}, or pass a subclass of rcjax.Copula")
     return matches[0]
 
 

@@ -2,8 +2,9 @@
 
 Section 4.1 of Zellinger & Thomson (2025):
 
-    F = w_min δ(φ_min) + (1 − w_min − w_max) · [π₁ Beta(a₁, b₁) + π₂ Beta(a₂, b₂)] scaled to (φ_min, φ_max) + w_max δ(φ_max)
+    F = w_min δ(φ_min) + (1 − w_min − w_max) · [π₁ Beta(a₁, b₁) + π₂ Beta(a₂, b₂)] + w_max δ(φ_max)
 
+with the mixture scaled to (φ_min, φ_max).
 φ_min and φ_max are the extremes of the training confidences, the masses are counted, and expectation–maximisation
 fits the mixture. All functions are scalar mathematics on one marginal, elementwise in their other argument.
 """
@@ -83,7 +84,7 @@ class Marginal:
         confidence = jnp.asarray(confidence)
         x = self._scale(confidence)[..., None]
         below = betainc(self.a, self.b, x)
-        log_step = special.xlogy(self.a, x) + special.xlog1py(self.b, -x) - special.betaln(self.a, self.b)
+        log_step = special.xlogy(self.a, x) + special.xlog1py(self.b, -x) - betaln(self.a, self.b)
         above = 1 - below + jnp.exp(log_step) / self.a
         scaled = (self.proportion * self.a / (self.a + self.b) * above).sum(-1)
         z = (self.proportion * below).sum(-1)
@@ -110,13 +111,16 @@ def mixture_cdf(marginal: Marginal, x: jax.Array) -> jax.Array:
 
 def mixture_density(marginal: Marginal, x: jax.Array) -> jax.Array:
     """Density of the beta mixture on (0, 1), elementwise in x."""
-    return jnp.exp(special.logsumexp(_log_components(marginal, jnp.log(x), jnp.log1p(-x)), axis=-1))
+    return jnp.exp(
+        special.logsumexp(
+            _log_components(marginal.proportion, marginal.a, marginal.b, jnp.log(x), jnp.log1p(-x)), axis=-1
+        )
+    )
 
 
-def _log_components(marginal, log_x, log_1x):
+def _log_components(proportion, a, b, log_x, log_1x):
     """(…, 2): log π + log density of each component, at points given by log x and log(1 − x)."""
-    shape = (marginal.a - 1) * log_x[..., None] + (marginal.b - 1) * log_1x[..., None]
-    return _log(marginal.proportion) + shape - betaln(marginal.a, marginal.b)
+    return _log(proportion) + (a - 1) * log_x[..., None] + (b - 1) * log_1x[..., None] - betaln(a, b)
 
 
 def _log(proportion):
@@ -149,9 +153,7 @@ def _invert_mixture(marginal, z):
     values = components @ marginal.proportion
     place = jnp.clip(jnp.searchsorted(values, z), 1, probes.shape[0] - 1)
     low, high = probes[place - 1], probes[place]
-    guess = _inverse_hermite(
-        z, (low, values[place - 1], density[place - 1]), (high, values[place], density[place])
-    )
+    guess = _inverse_hermite(z, (low, values[place - 1], density[place - 1]), (high, values[place], density[place]))
     tolerance = 8 * jnp.finfo(z.dtype).eps
 
     def unfinished(carry):
@@ -179,7 +181,7 @@ def _invert_mixture(marginal, z):
 
 
 def probe_mixture(marginal: Marginal) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Increasing points of [0, 1] around every feature of the mixture, both components' cdfs there (n, 2), and the density of the mixture.
+    """Points around every feature of the mixture: (increasing x in [0, 1], both components' cdfs (n, 2), density).
 
     Evenly spaced on the logit scale from end to end, and around each component: the logit of a beta variate has mean
     ψ(a) − ψ(b) and variance ψ′(a) + ψ′(b).
@@ -189,9 +191,7 @@ def probe_mixture(marginal: Marginal) -> tuple[jax.Array, jax.Array, jax.Array]:
     center, spread = digamma_a - digamma_b, jnp.sqrt(trigamma_a + trigamma_b)
     ladder = jnp.linspace(-_LADDER, _LADDER, _LADDER_PROBES, dtype=limit.dtype)
     local = (center[:, None] + spread[:, None] * ladder).reshape(-1)
-    logit = jnp.sort(
-        jnp.concatenate([jnp.linspace(-1.0, 1.0, _EVEN_PROBES) * limit, jnp.clip(local, -limit, limit)])
-    )
+    logit = jnp.sort(jnp.concatenate([jnp.linspace(-1.0, 1.0, _EVEN_PROBES) * limit, jnp.clip(local, -limit, limit)]))
     x = special.expit(logit)
     inside = jnp.clip(x, jnp.finfo(x.dtype).tiny, 1 - jnp.finfo(x.dtype).epsneg)
     density = mixture_density(marginal, inside)
@@ -253,7 +253,7 @@ def fit_beta_mixture(x: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.A
         return (mass + 1e-12) / (mass.sum() + 2e-12), a, b
 
     def expect(proportion, a, b):
-        parts = _log_components(Marginal(0.0, 1.0, 0.0, 0.0, proportion, a, b), log_x, log_1x)
+        parts = _log_components(proportion, a, b, log_x, log_1x)
         whole = special.logsumexp(parts, axis=-1, keepdims=True)
         return weight[:, None] * jnp.exp(parts - whole), (weight * whole[:, 0]).sum() / total
 
@@ -273,7 +273,8 @@ def fit_beta_mixture(x: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.A
     _, proportion, a, b, *_ = state
     empty = weight.sum() == 0
     uniform = (jnp.full(2, 0.5, x.dtype), jnp.ones(2, x.dtype), jnp.ones(2, x.dtype))
-    return tuple(jnp.where(empty, u, fitted) for u, fitted in zip(uniform, (proportion, a, b), strict=True))
+    proportion, a, b = (jnp.where(empty, u, fitted) for u, fitted in zip(uniform, (proportion, a, b), strict=True))
+    return proportion, a, b
 
 
 def _initial_mixture(x, weight):

@@ -197,9 +197,7 @@ class Policy:
         single = (["ask"], ["ask", "answer"])
         return {m: t[0].up_to if [r.action for r in t] in single else None for m, t in self.rules.items()}
 
-    def calibrate(
-        self, model: str, *, logprob: float | None = None, confidence: float | None = None
-    ) -> float:
+    def calibrate(self, model: str, *, logprob: float | None = None, confidence: float | None = None) -> float:
         """Return the calibrated confidence Φ in [0, 1] of an answer of `model`.
 
         Give its raw confidence as in the log: either the natural `logprob` or the probability `confidence`.
@@ -215,9 +213,7 @@ class Policy:
             raise ValueError(f"confidence must be a probability in [0, 1], not {confidence}")
         return self.calibrations[model](math.log(confidence) if confidence > 0 else -math.inf)
 
-    def step(
-        self, model: str, *, logprob: float | None = None, confidence: float | None = None
-    ) -> Answer | Defer:
+    def step(self, model: str, *, logprob: float | None = None, confidence: float | None = None) -> Answer | Defer:
         """Decide after an answer of `model`: keep it, or ask another. Arguments and errors of `calibrate`."""
         phi = self.calibrate(model, logprob=logprob, confidence=confidence)
         # The first rule with Φ ≤ up_to; there is one, as Φ ≤ 1 and the last rule goes up to 1.

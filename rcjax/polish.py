@@ -18,7 +18,7 @@ CONVERGED, AT_BOUND, NOT_CONVERGED, INTERPOLATED = 0, 1, 2, 3
 STATUS_MESSAGES = {
     CONVERGED: "converged",
     AT_BOUND: "converged, with a threshold at the end of a model's range (it always or never answers)",
-    NOT_CONVERGED: "the Newton steps ran out before the gradient vanished: the loss is within about 1e-5 of its optimum",
+    NOT_CONVERGED: "the Newton steps ran out before the gradient vanished: the thresholds may be slightly off",
     INTERPOLATED: "thresholds between those of two neighbouring optima: a point that no λ leads to",
 }
 _STEPS = {"exact": 2, "paper": 6}

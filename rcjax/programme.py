@@ -203,11 +203,7 @@ def best_cascades_paper(tables: Tables, lam: jax.Array, plan: Plan) -> tuple[jax
                     total = reward + mass * later[:, None, :]
                     place_of = jnp.argmax(total, axis=-1)
                     best = jnp.take_along_axis(total, place_of[..., None], -1)[..., 0]
-                    cuts = (
-                        jnp.take_along_axis(later_cuts, place_of[..., None], 1)
-                        .at[..., j]
-                        .set(grid.edges[place_of])
-                    )
+                    cuts = jnp.take_along_axis(later_cuts, place_of[..., None], 1).at[..., j].set(grid.edges[place_of])
                 values[i, end] = best - lam[:, None] * tables.cost[j], cuts
     value = jnp.stack([values[-1, path][0][:, 0] for path in plan.paths])
     best = jnp.argmax(value, axis=0)

@@ -149,9 +149,7 @@ def _reference_panel():
     cells[-1] = 1.0
     # The polynomial of degree ORDER − 1 whose integrals over the cells are given, at the nodes.
     monomials = np.eye(ORDER)
-    integrals = np.stack(
-        [np.diff(legendre.legval(2 * cells - 1, legendre.legint(m))) / 2 for m in monomials], 1
-    )
+    integrals = np.stack([np.diff(legendre.legval(2 * cells - 1, legendre.legint(m))) / 2 for m in monomials], 1)
     reconstruction = legendre.legvander(nodes, ORDER - 1) @ np.linalg.inv(integrals)
     return (nodes + 1) / 2, weights / 2, cells, interpolation, reconstruction.T
 

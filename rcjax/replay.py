@@ -112,13 +112,9 @@ def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float)
     """
     costs, errors = np.asarray(cost, float), np.asarray(error, float)
     if costs.ndim != 1 or costs.shape != errors.shape or not costs.size:
-        raise ValueError(
-            f"cost and error have shapes {costs.shape} and {errors.shape}: give two of one length"
-        )
+        raise ValueError(f"cost and error have shapes {costs.shape} and {errors.shape}: give two of one length")
     if not (np.isfinite(costs).all() and np.isfinite(errors).all()):
-        raise ValueError(
-            "cost and error must be finite numbers, but there is a NaN or an infinity among them"
-        )
+        raise ValueError("cost and error must be finite numbers, but there is a NaN or an infinity among them")
     if not low < high:
         raise ValueError(f"low must be less than high, but low is {low} and high is {high}")
     knots, place = np.unique(costs, return_inverse=True)
@@ -270,7 +266,7 @@ def _columns(log, models, asked):
 
 
 class _CallableModule(types.ModuleType):
-    """`rcjax.replay` is the function, and this module once it has been imported by name: both can be called."""
+    """`rcjax.replay` is the function, and this module once that was imported by name: both can be called."""
 
     def __call__(self, policy_or_frontier: Policy | Frontier, log: Log) -> Replay:
         return replay(policy_or_frontier, log)

@@ -1,5 +1,7 @@
 """Random models, and plain numpy and scipy references for the objective of a cascade."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -92,11 +94,9 @@ def mean_above(law, marginal: PlainMarginal, phi: float) -> np.ndarray:
     cuts = [start, *points[(points > start) & (points < marginal.high)], marginal.high]
     end = law(1.0)
     area = 0.0
-    for left, right in zip(cuts, cuts[1:], strict=False):
+    for left, right in itertools.pairwise(cuts):
         # Just below the upper end F is not yet 1: the mass there is not part of the integral.
-        piece, _ = quad_vec(
-            lambda t: law(marginal.cdf(t)), left, right, epsabs=1e-11, epsrel=1e-10, limit=300
-        )
+        piece, _ = quad_vec(lambda t: law(marginal.cdf(t)), left, right, epsabs=1e-11, epsrel=1e-10, limit=300)
         area = area + piece
     below = phi * law(marginal.cdf(phi)) if phi >= marginal.low else 0.0
     return marginal.high * end - below - area

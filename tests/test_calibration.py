@@ -114,9 +114,7 @@ def firth(feature, correct):
 
 
 def test_separable_data_get_firths_estimate():
-    feature = np.array(
-        [[0.1, 0.4, 0.7, 1.0, 1.5, 2.2], [0.1, 0.4, 0.7, 1.0, 1.5, 2.2], [0.2, 0.5, 0.5, 0.5, 0.9, 1.4]]
-    )
+    feature = np.array([[0.1, 0.4, 0.7, 1.0, 1.5, 2.2], [0.1, 0.4, 0.7, 1.0, 1.5, 2.2], [0.2, 0.5, 0.5, 0.5, 0.9, 1.4]])
     correct = np.array([[0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0], [0, 0, 1, 0, 1, 1]], bool)  # the last: a tie
     fitted = fit_batch(invert_transform(feature, "choice"), correct, np.ones((3, 6), bool), "choice")
     assert fitted.status.tolist() == [calibration.SEPARABLE] * 3
@@ -146,9 +144,7 @@ def test_constant_data_get_a_constant():
 
 
 def test_two_answers_one_right():
-    fitted = fit_batch(
-        np.array([[-1.0, -0.1]]), np.array([[False, True]]), np.ones((1, 2), bool), "generation"
-    )
+    fitted = fit_batch(np.array([[-1.0, -0.1]]), np.array([[False, True]]), np.ones((1, 2), bool), "generation")
     assert fitted.status.tolist() == [calibration.SEPARABLE]
     assert np.all(np.isfinite(fitted.coefficients))
     assert float(fitted.coefficients[0, 1]) > 0
@@ -245,8 +241,7 @@ def test_published_calibration_errors(shared_data, shared_reference, benchmark):
         )
         tests = [log.select(other.models) for log, other in zip(test, train, strict=True)]
         logprob, correct = (
-            np.concatenate([np.asarray(getattr(log, part)).T for log in tests])
-            for part in ("logprob", "correct")
+            np.concatenate([np.asarray(getattr(log, part)).T for log in tests]) for part in ("logprob", "correct")
         )
         errors = calibration_errors(apply_batch(fitted, logprob), correct)
         names = [name for log in train for name in log.models]

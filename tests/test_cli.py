@@ -167,9 +167,7 @@ def test_fractions():
 
 def test_tune_prints_one_json_document(folder):
     budget = 6e-5
-    document = json.loads(
-        succeed("tune", folder / "train.csv", "--task", "choice", "--budget", budget, "--json")
-    )
+    document = json.loads(succeed("tune", folder / "train.csv", "--task", "choice", "--budget", budget, "--json"))
     assert document["models"] == list(NAMES.values())
     assert [row["model"] for row in document["model_summary"]] == document["models"]
     assert all(0 < row["accuracy"] < 1 and row["cost"] > 0 for row in document["model_summary"])
@@ -210,9 +208,7 @@ def test_tune_writes_files_that_evaluate_reads(folder, tmp_path):
 
     whole = json.loads(succeed("evaluate", frontier, folder / "test.csv", "--json"))
     points = len(document["frontier"])
-    assert all(
-        len(whole[name]) == points for name in ("cost", "error", "cost_se", "error_se", "spent", "share")
-    )
+    assert all(len(whole[name]) == points for name in ("cost", "error", "cost_se", "error_se", "spent", "share"))
     assert whole["predicted"]["cost"] == [point["cost"] for point in document["frontier"]]
     for path in (policy, frontier):
         shown = succeed("evaluate", path, folder / "test.csv")
@@ -241,9 +237,7 @@ def test_cascades(folder, tmp_path, cascade):
     assert "Policy for your target" in shown
     assert max(len(line) for line in shown.splitlines() if str(folder) not in line) <= 80
     if cascade == "adaptive":
-        assert all(
-            "thresholds" not in point and set(point["rules"]) >= set(point["models"]) for point in points
-        )
+        assert all("thresholds" not in point and set(point["rules"]) >= set(point["models"]) for point in points)
     else:
         asked = {"full": ["small", "middle", "large"], "small,large": ["small", "large"]}[cascade]
         assert all(point["models"] == asked for point in points)
@@ -310,9 +304,7 @@ def test_missing_files_are_named(folder, tmp_path):
 def test_unknown_models_are_named(folder):
     assert "'huge'" in fail("tune", folder / "train.csv", "--models", "small,huge")
     assert "'huge'" in fail("tune", folder / "train.csv", "--cascade", "small,huge")
-    assert "'huge'" in fail(
-        "tune", folder / "train.csv", "--models", "small,large", "--cascade", "small,huge"
-    )
+    assert "'huge'" in fail("tune", folder / "train.csv", "--models", "small,large", "--cascade", "small,huge")
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_any_work(tmp_path):
@@ -367,9 +359,7 @@ def process(*arguments, **variables) -> subprocess.CompletedProcess:
 
 
 def test_the_command_line_imports_lightly():
-    script = (
-        "import sys, rcjax.cli; print(sorted({'jax', 'numpy', 'polars', 'rich.table'} & set(sys.modules)))"
-    )
+    script = "import sys, rcjax.cli; print(sorted({'jax', 'numpy', 'polars', 'rich.table'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
@@ -403,9 +393,7 @@ def test_a_cache_folder_that_cannot_be_made_does_no_harm(folder, tmp_path):
 
 @pytest.mark.slow
 def test_a_closed_pipe_is_no_error(folder):
-    command = (
-        f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" tune {folder / "train.csv"} | head -1'
-    )
+    command = f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" tune {folder / "train.csv"} | head -1'
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
     assert done.returncode == 0
     assert done.stderr == ""
@@ -435,9 +423,7 @@ def test_real_logs_end_to_end(tmp_path, benchmark, task):
         assert done.stderr == ""
     assert any(cache.iterdir())
     assert took[1] < took[0], "the second run should find its programs compiled"
-    done = process(
-        "evaluate", frontier, DATA / f"{benchmark}_llama_test.csv", "--json", RCJAX_CACHE_DIR=cache
-    )
+    done = process("evaluate", frontier, DATA / f"{benchmark}_llama_test.csv", "--json", RCJAX_CACHE_DIR=cache)
     seen = json.loads(done.stdout)
     assert len(seen["cost"]) == len(seen["error"]) > 10
     assert min(seen["cost"]) > 0

@@ -79,9 +79,7 @@ def test_inverse_conditional_inverts(family):
     found = jax.jit(jax.vmap(type(copulas).conditional, in_axes=(0, None, 0)))(copulas, u, v)
     # A rounding of v moves h by eps times the density, which reaches 1e7 in the corners for θ = 50.
     slack = 1e-12 + 8 * np.finfo(float).eps * np.exp(
-        jax.jit(jax.vmap(type(copulas).log_density, in_axes=(0, None, 0)))(
-            copulas, u, jnp.minimum(v, 1 - 1e-16)
-        )
+        jax.jit(jax.vmap(type(copulas).log_density, in_axes=(0, None, 0)))(copulas, u, jnp.minimum(v, 1 - 1e-16))
     )
     assert np.all(np.abs(found - p) <= slack)
 
@@ -165,9 +163,7 @@ def test_oracles(shared_reference, name, cls):
 def test_oracles_in_float32(shared_reference, float32, name, cls):
     rows = oracles(shared_reference, name)
     # Only points that float32 can write: 1 − 1e-12 rounds to 1, another point.
-    held = np.all(
-        [np.abs(z - z.astype(np.float32)) <= 1e-7 * np.minimum(z, 1 - z) for z in rows[1:3]], axis=0
-    )
+    held = np.all([np.abs(z - z.astype(np.float32)) <= 1e-7 * np.minimum(z, 1 - z) for z in rows[1:3]], axis=0)
     assert held.sum() >= 6
     compare(cls, tuple(column[held] for column in rows), 1e-4)
 

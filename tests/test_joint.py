@@ -61,9 +61,7 @@ def test_the_model_is_a_pytree_and_survives_a_file(log, model, tmp_path):
     np.testing.assert_array_equal(again.calibrate(log.logprob), model.calibrate(log.logprob))
 
 
-@pytest.mark.parametrize(
-    "damage", ["{", "[]", "{}", {"schema_version": 99}, {"copula": "x"}, {"marginals": {}}]
-)
+@pytest.mark.parametrize("damage", ["{", "[]", "{}", {"schema_version": 99}, {"copula": "x"}, {"marginals": {}}])
 def test_damaged_files_are_named(model, tmp_path, damage):
     path = tmp_path / "damaged.json"
     path.write_text(damage if isinstance(damage, str) else json.dumps({**model.to_json(), **damage}))

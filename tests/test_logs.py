@@ -128,9 +128,7 @@ def test_every_kind_of_source_gives_the_same_log(kind, priced, tmp_path):
     elif kind == "parquet":
         frame.write_parquet(path)
     elif kind in ("jsonl", "ndjson"):
-        records = [
-            row | {"logprob": "-inf"} if row["logprob"] == -math.inf else row for row in frame.to_dicts()
-        ]
+        records = [row | {"logprob": "-inf"} if row["logprob"] == -math.inf else row for row in frame.to_dicts()]
         write(tmp_path, *map(json.dumps, records), name=path.name)
     frames = {
         "pandas": lambda: frame.to_pandas().set_index("query", drop=False),
@@ -281,9 +279,7 @@ def test_missing_columns_are_listed_with_near_names():
     assert "missing columns cost (or input_tokens and output_tokens)" in refusal(bare)
     assert "missing columns output_tokens" in refusal(table().drop("output_tokens"))
     assert "give prices=" in refusal(table())
-    assert "missing columns input_tokens, output_tokens" in refusal(
-        bare.with_columns(cost=1.0), prices=PRICES
-    )
+    assert "missing columns input_tokens, output_tokens" in refusal(bare.with_columns(cost=1.0), prices=PRICES)
 
 
 def test_columns_that_contradict_each_other(tmp_path):
@@ -309,9 +305,7 @@ def test_files_that_cannot_be_read(tmp_path):
     assert "missing.csv is missing" in refusal(tmp_path / "missing.csv")
     assert "is a directory" in refusal(tmp_path)
     assert "is empty" in refusal(write(tmp_path))
-    assert "'.txt' cannot be read: give .csv, .parquet, .jsonl, .ndjson" in refusal(
-        write(tmp_path, "x", name="a.txt")
-    )
+    assert "'.txt' cannot be read: give .csv, .parquet, .jsonl, .ndjson" in refusal(write(tmp_path, "x", name="a.txt"))
     assert "log.csv: no rows" in refusal(write(tmp_path, HEADER))
     assert "no rows" in refusal(costed().clear())
     assert refusal(write(tmp_path, "x", name="a.parquet")).startswith("a.parquet: cannot be read: ")
@@ -484,9 +478,7 @@ def test_take():
     assert_same(log.take(jax.numpy.arange(20)), log)
 
 
-@pytest.mark.parametrize(
-    "queries", [[20], [-21], [True, False], [], [0.5], slice(3, 3), np.zeros(20, dtype=bool)]
-)
+@pytest.mark.parametrize("queries", [[20], [-21], [True, False], [], [0.5], slice(3, 3), np.zeros(20, dtype=bool)])
 def test_take_refuses(queries):
     with pytest.raises(LogError, match=r"^polars\.DataFrame: "):
         many().take(queries)
@@ -503,9 +495,7 @@ def test_select():
     np.testing.assert_array_equal(turned.query_cost, np.asarray(log.query_cost)[:, ::-1])
     assert turned.digest != log.digest
     assert_same(turned.select(log.models), log)
-    with pytest.raises(
-        LogError, match=r"no model 'larg' \(did you mean 'large' for 'larg'\?\): it has small, large"
-    ):
+    with pytest.raises(LogError, match=r"no model 'larg' \(did you mean 'large' for 'larg'\?\): it has small, large"):
         log.select(["larg"])
 
 
@@ -549,17 +539,13 @@ def test_the_order_of_the_rows_changes_only_the_order_of_the_queries(order, seed
 @needs_data
 @pytest.mark.parametrize("name", sorted(path.name for path in DATA.glob("*.csv")))
 def test_real_logs(name):
-    log = read_log(
-        DATA / name, prices=DATA / "prices.toml", task="choice" if "mmlu" in name else "generation"
-    )
+    log = read_log(DATA / name, prices=DATA / "prices.toml", task="choice" if "mmlu" in name else "generation")
     frame = pd.read_csv(DATA / name)
     assert log.n_queries == frame["query"].nunique()
     assert set(log.models) == set(frame["model"])
     assert log.complete.all()
     assert list(log.cost) == sorted(log.cost)
-    wide = frame.pivot(index="query", columns="model", values="logprob").loc[
-        list(log.queries), list(log.models)
-    ]
+    wide = frame.pivot(index="query", columns="model", values="logprob").loc[list(log.queries), list(log.models)]
     np.testing.assert_array_equal(log.logprob, wide.to_numpy().astype(np.float32))
     accuracy = frame.groupby("model")["correct"].mean()[list(log.models)]
     np.testing.assert_allclose(np.asarray(log.correct).mean(axis=0), accuracy)

@@ -58,9 +58,7 @@ def test_quantile_inverts_the_cdf_and_is_flat_at_the_masses():
 
 def test_cdf_is_the_mixture_of_scipys_betas():
     points = np.linspace(-0.1, 1.1, 61)
-    for ours, (lowest, highest, bottom, top, share, a, b) in zip(
-        cdf(marginals(), points), CASES, strict=True
-    ):
+    for ours, (lowest, highest, bottom, top, share, a, b) in zip(cdf(marginals(), points), CASES, strict=True):
         x = np.clip((points - lowest) / (highest - lowest), 0, 1)
         smooth = sum(s * scipy.stats.beta(*shape).cdf(x) for s, *shape in zip(share, a, b, strict=True))
         expected = (points >= lowest) * (bottom + (1 - bottom - top) * smooth) + (points >= highest) * top
@@ -70,9 +68,7 @@ def test_cdf_is_the_mixture_of_scipys_betas():
 def test_density_is_the_slope_of_the_cdf_and_integrates_with_the_masses_to_one():
     points = np.linspace(0.41, 0.79, 33)
     slope = jax.jit(jax.vmap(jax.vmap(jax.grad(Marginal.cdf, argnums=1), (None, 0)), (0, None)))
-    np.testing.assert_allclose(
-        slope(marginals(), points), density(marginals(), points), rtol=1e-9, atol=1e-12
-    )
+    np.testing.assert_allclose(slope(marginals(), points), density(marginals(), points), rtol=1e-9, atol=1e-12)
     assert np.all(density(marginals(), np.array([-1.0, 2.0])) == 0)
     for j in (0, 2):
         lowest, highest, bottom, top, *_ = CASES[j]
@@ -97,9 +93,7 @@ def test_mean_above_is_the_integral_of_the_tail():
 
 def test_samples_follow_the_cdf():
     draws = np.asarray(
-        jax.jit(jax.vmap(lambda m, key: m.sample(key, (4000,))))(
-            marginals(), jax.random.split(jax.random.key(0), 4)
-        )
+        jax.jit(jax.vmap(lambda m, key: m.sample(key, (4000,))))(marginals(), jax.random.split(jax.random.key(0), 4))
     )
     means = np.asarray(mean_above(marginals(), np.array([-1.0])))[:, 0]
     for j, (lowest, highest, bottom, top, *_) in enumerate(CASES):

@@ -287,9 +287,7 @@ def policies(draw):
         calibrations={model: calibration() for model in models},
         rules={model: table(models[i + 1 :]) for i, model in enumerate(models)},
         cost={model: draw(amounts) for model in models},
-        prices=draw(
-            st.none() | st.dictionaries(names, st.dictionaries(names, amounts, max_size=2), max_size=2)
-        ),
+        prices=draw(st.none() | st.dictionaries(names, st.dictionaries(names, amounts, max_size=2), max_size=2)),
         expected=draw(st.dictionaries(names, st.none() | reals, max_size=3)),
         provenance=draw(st.dictionaries(names, json_values, max_size=3)),
     )
@@ -509,11 +507,7 @@ def test_replaced_values_load_or_are_refused(tmp_path_factory, path, value):
 
 
 @settings(max_examples=100, deadline=None)
-@given(
-    data=st.recursive(
-        st.none() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
-    )
-)
+@given(data=st.recursive(st.none() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
 def test_any_json_value_is_refused(data):
     with pytest.raises(ValueError):
         Policy.from_json(data)

@@ -4,12 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cascade_references import random_models
 
 from rcjax import Gumbel, Marginal
 from rcjax.cascade import part, transition, truncated_transition
 from rcjax.quadrature import ORDER, Grid, build_grid
-
-from cascade_references import random_models
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -111,24 +110,27 @@ def kernels(grids):
     """Every neighbour of the list as source and target, for an independent, a mild and a steep copula."""
     source, target = part(grids, slice(None, -1)), part(grids, slice(1, None))
     over = jax.vmap(jax.vmap(transition, in_axes=(None, 0, 0)), in_axes=(0, None, None))
-    return jax.jit(over)(Gumbel(jnp.array([1.0, 2.0, 40.0])), source, target), target
+    return jax.jit(over)(Gumbel(jnp.array([1.0, 2.0, 40.0])), source, target), source, target
 
 
 def test_rows_of_a_transition_conserve_mass(kernels):
-    kernel, target = kernels
-    np.testing.assert_allclose(jnp.einsum("cpmn,pn->cpm", kernel, target.weight), 1.0, atol=1e-12)
+    """Of every node that has weight: the row of an absent mass is never used."""
+    kernel, source, target = kernels
+    total = np.asarray(jnp.einsum("cpmn,pn->cpm", kernel, target.weight))
+    present = np.broadcast_to(np.asarray(source.weight) > 1e-13, total.shape)
+    np.testing.assert_allclose(total[present], 1.0, atol=1e-12)
 
 
 def test_transition_keeps_the_uniform_law(grids):
-    """Without a threshold the second model's rank is uniform again, in the mean of every panel."""
+    """Without a threshold the second model's rank is uniform again, but for cells of little weight in the corners."""
     source, target = part(grids, 38), part(grids, 38)
     density = source.weight @ jax.jit(transition)(Gumbel(jnp.asarray(2.0)), source, target)
-    np.testing.assert_allclose(density[2:-2], 1.0, atol=2e-4)
+    assert (np.abs(density - 1) * target.weight).sum() < 1e-5
     np.testing.assert_allclose((density * target.weight).sum(), 1.0, atol=1e-13)
 
 
 def test_independent_copula_forgets_the_source(kernels):
-    kernel, target = kernels
+    kernel, _, target = kernels
     present = np.broadcast_to(np.asarray(target.weight)[:, None, :] > 1e-12, kernel[0].shape)
     np.testing.assert_allclose(np.asarray(kernel[0])[present], 1.0, atol=1e-8)
 
@@ -141,6 +143,7 @@ def test_truncated_transition_conserves_mass(grids):
     np.testing.assert_allclose(jnp.einsum("pun,pn->pu", law, grids.weight), 1.0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_gradients_are_finite(marginals):
     """Also where a component is empty, the masses hold everything, or all values are equal."""
 
