@@ -31,6 +31,7 @@ Chain = Literal["exact", "paper"]
 
 #: Thresholds of a model that answers everything, and of one that answers nothing.
 ALWAYS_ANSWER, NEVER_ANSWER = 0.0, 1.0
+_ULPS = 16
 
 
 @jax.tree_util.register_dataclass
@@ -209,6 +210,21 @@ def _error_and_cost(marginals, copulas, cost, cuts, members, chain):
 
     error, cost = jax.vmap(single)(cuts.reshape(-1, m - 1))
     return error.reshape(cuts.shape[:-1]), cost.reshape(cuts.shape[:-1])
+
+
+def threshold_at(marginal: Marginal, u: jax.Array) -> jax.Array:
+    """The threshold φ with F(φ) = u: 0 or 1 where u cuts a point mass, since a threshold passes all of it or none.
+
+    A threshold beside a mass keeps a few units in the last place away from it, so that the rounding of a calibrated
+    confidence, here or in a service, does not move a whole mass across.
+    """
+    width = marginal.highest - marginal.lowest
+    margin = jnp.minimum(_ULPS * jnp.finfo(marginal.highest.dtype).eps, width / 4)
+    inner = jnp.clip(marginal.quantile(u), marginal.lowest + margin, marginal.highest - margin)
+    bottom, top = marginal.mass_lowest, 1 - marginal.mass_highest
+    slack = 4 * jnp.finfo(marginal.highest.dtype).eps
+    always, never = u < bottom - slack, (u > top + slack) | (u >= 1)
+    return jnp.where(always | (u <= 0), ALWAYS_ANSWER, jnp.where(never, NEVER_ANSWER, inner))
 
 
 def check_cascade(model: CascadeModel, cascade: Sequence[str]) -> tuple[int, ...]:

@@ -20,9 +20,9 @@ from rcjax.cascade import (
     check_cascade,
     evaluate,
     part,
+    threshold_at,
 )
 from rcjax.joint import CascadeModel, model_from_json, pairs
-from rcjax.marginals import Marginal
 from rcjax.policy import Calibration, Policy, Rule
 from rcjax.polish import INTERPOLATED, STATUS_MESSAGES, polish
 from rcjax.programme import Plan, adaptive_policies, best_cascades, best_cascades_paper, evaluate_intervals
@@ -32,7 +32,6 @@ __all__ = ["STATUS_MESSAGES", "Frontier", "InfeasibleError", "load_frontier", "s
 _FORMAT, _SCHEMA = "rcjax-frontier", 1
 #: Points of each pass of the automatic grid, and the closest ratio of neighbouring λ.
 _GRID, _CLOSEST = 64, 1.0005
-_ULPS = 16
 
 
 class InfeasibleError(ValueError):
@@ -464,21 +463,6 @@ def _select(solved):
     loss[np.diag_indices_from(loss)] -= 4 * np.finfo(loss.dtype).eps * np.abs(np.diag(loss))
     best = np.argmin(loss, axis=1)
     return {name: value if name == "lam" else value[best] for name, value in solved.items()}
-
-
-def threshold_at(marginal: Marginal, u: jax.Array) -> jax.Array:
-    """The threshold φ with F(φ) = u: 0 or 1 where u cuts a point mass, since a threshold passes all of it or none.
-
-    A threshold beside a mass keeps a few units in the last place away from it, so that the rounding of a calibrated
-    confidence, here or in a service, does not move a whole mass across.
-    """
-    width = marginal.highest - marginal.lowest
-    margin = jnp.minimum(_ULPS * jnp.finfo(marginal.highest.dtype).eps, width / 4)
-    inner = jnp.clip(marginal.quantile(u), marginal.lowest + margin, marginal.highest - margin)
-    bottom, top = marginal.mass_lowest, 1 - marginal.mass_highest
-    slack = 4 * jnp.finfo(marginal.highest.dtype).eps
-    always, never = u < bottom - slack, (u > top + slack) | (u >= 1)
-    return jnp.where(always | (u <= 0), ALWAYS_ANSWER, jnp.where(never, NEVER_ANSWER, inner))
 
 
 def _assemble(model, members, solved):

@@ -204,18 +204,18 @@ def _sample(marginals, copulas, key, n):
     k = marginals.lowest.shape[0]
     place = {pair: p for p, pair in enumerate(pairs(k))}
     draws = open_unit(jax.random.uniform(key, (2, k, n), dtype=marginals.lowest.dtype))
+    neighbours = np.array([place[j, j + 1] for j in range(k - 1)], int)
+    links = jax.tree.map(lambda leaf: leaf[neighbours], copulas)
+    before = jax.tree.map(lambda leaf: leaf[:-1], marginals)
 
-    def part(tree, position):
-        return jax.tree.map(lambda leaf: leaf[position], tree)
+    def advance(rank, step):
+        marginal, copula, draw, shuffle = step
+        rank = copula.inverse_conditional(open_unit(_shuffle_ties(marginal, rank, shuffle)), draw)
+        return rank, rank
 
-    columns, rank = [], draws[0, 0]
-    for j in range(k):
-        marginal = part(marginals, j)
-        if j:
-            rank = part(copulas, place[j - 1, j]).inverse_conditional(rank, draws[0, j])
-        columns.append(marginal.quantile(rank))
-        rank = open_unit(_shuffle_ties(marginal, rank, draws[1, j]))
-    return jnp.stack(columns, axis=-1)
+    _, later = jax.lax.scan(advance, draws[0, 0], (before, links, draws[0, 1:], draws[1, :-1]))
+    ranks = jnp.concatenate([draws[0, :1], later])
+    return jax.vmap(lambda marginal, rank: marginal.quantile(rank), out_axes=1)(marginals, ranks)
 
 
 def _shuffle_ties(marginal, rank, draw):

@@ -42,9 +42,12 @@ def couples(float64):
 
 @pytest.fixture(scope="module")
 def chains(float64):
-    """Four models of six LLMs, and 8 rows of thresholds for each."""
-    models = random_models(21, 6, 4)
-    return models, random_thresholds(22, models, 8)
+    """Two models of six LLMs, and 6 rows of thresholds that end each of their chains of 2 to 6 (30 rows)."""
+    models = random_models(21, 6, 2)
+    thresholds = random_thresholds(22, models, 30)
+    for block, m in enumerate(range(2, 6)):
+        thresholds[:, 6 * block : 6 * block + 6, m - 1] = 0.0  # model m answers whatever reaches it
+    return models, thresholds, batched(models, thresholds)
 
 
 @pytest.mark.slow
@@ -76,36 +79,39 @@ def test_paper_chain_matches_adaptive_quadrature_of_proposition_2(float64):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("m", [3, 4, 5, 6])
-def test_longer_chains_match_sixteen_times_the_nodes(chains, monkeypatch, m):
-    models, thresholds = chains
-    names, rows = models.models[:m], thresholds[:2, :, : m - 1]
-    error, cost = batched(take(models, slice(2)), rows, names)
+def test_longer_chains_match_sixteen_times_the_nodes(chains, monkeypatch):
+    models, thresholds, (error, cost) = chains
     monkeypatch.setattr(quadrature, "PANELS", 16 * quadrature.PANELS)
+
     # A fresh function: what was traced with fewer panels stays in the cache of the jitted one.
-    fine = jax.jit(
-        lambda model, cuts: cascade._error_and_cost.__wrapped__(
-            model.marginals, model.copulas, model.cost, cuts, tuple(range(m)), "exact"
-        )
-    )
+    @jax.jit
+    def fine(model, cuts):
+        plain = cascade._error_and_cost.__wrapped__
+        return plain(model.marginals, model.copulas, model.cost, cuts, tuple(range(6)), "exact")
+
     for i in range(2):
-        expected_error, expected_cost = fine(take(models, i), jnp.asarray(rows[i]))
+        expected_error, expected_cost = fine(take(models, i), jnp.asarray(thresholds[i]))
         np.testing.assert_allclose(error[i], expected_error, rtol=0, atol=1e-5)
         np.testing.assert_allclose(cost[i], expected_cost, rtol=1e-5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("m", [2, 3, 4, 6])
-def test_chains_match_simulation(chains, m):
-    models, thresholds = chains
-    names, rows = models.models[:m], thresholds[:, :, : m - 1]
-    error, cost = batched(models, rows, names)
+def test_chains_match_simulation(chains):
+    models, thresholds, (error, cost) = chains
+    draw = jax.jit(lambda model, key: rcjax.sample_confidences(model, key, 200_000))
     for i in range(2):
-        drawn = np.asarray(rcjax.sample_confidences(take(models, i), jax.random.key(i), 200_000))
-        for t, row in enumerate(rows[i]):
+        drawn = np.asarray(draw(take(models, i), jax.random.key(i)))
+        for t, row in enumerate(thresholds[i]):
             (mean, se), (spent, spent_se) = walk(drawn, np.asarray(models.cost[i]), row)
-            assert abs(error[i, t] - mean) < 4 * se + 1e-9
-            assert abs(cost[i, t] - spent) < 4 * spent_se + 1e-9
+            assert abs(error[i, t] - mean) < 4 * se + 1e-9, (i, t)
+            assert abs(cost[i, t] - spent) < 4 * spent_se + 1e-9, (i, t)
+
+
+def test_a_subcascade_is_the_chain_that_ends_there(chains):
+    models, thresholds, (error, cost) = chains
+    found = batched(models, thresholds[:, 6:12, :2], models.models[:3])
+    np.testing.assert_allclose(found[0], error[:, 6:12], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found[1], cost[:, 6:12], rtol=1e-12)
 
 
 @pytest.fixture(scope="module")
@@ -202,8 +208,8 @@ def test_unknown_chain_is_refused(demo):
 @pytest.mark.parametrize("chain", ["exact", "paper"])
 def test_extreme_thresholds(chains, chain):
     """0 everywhere is the first model alone, 1 everywhere asks them all and leaves the last one's mean."""
-    models, _ = chains
-    cuts = jnp.broadcast_to(jnp.array([[0.0] * 5, [1.0] * 5]), (4, 2, 5))
+    models, *_ = chains
+    cuts = jnp.broadcast_to(jnp.array([[0.0] * 5, [1.0] * 5]), (2, 2, 5))
     error, cost = batched(models, cuts, chain=chain)
     mean = jax.vmap(jax.vmap(lambda m: m.mean_above(m.lowest - 1)))(models.marginals)
     np.testing.assert_allclose(error[:, 0], 1 - mean[:, 0], atol=1e-12)
@@ -256,5 +262,5 @@ def test_float32_is_close_to_float64(float64):
 
 
 def test_part_takes_a_model_out_of_a_batch(chains):
-    models, _ = chains
+    models, *_ = chains
     assert part(models, 1).cost.shape == (6,)
