@@ -13,7 +13,7 @@ def kendall_tau(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:
     x, y (n,) numbers, present (n,) bool. Kendall (1945), "The treatment of ties in ranking problems".
 
     >>> present = jnp.ones(4, bool)
-    >>> float(kendall_tau(jnp.array([1., 2., 3., 4.]), jnp.array([1., 3., 2., 4.]), present).round(4))
+    >>> round(float(kendall_tau(jnp.array([1., 2., 3., 4.]), jnp.array([1., 3., 2., 4.]), present)), 4)
     0.6667
     """
     difference, untied_x, untied_y = kendall_counts(x, y, present)

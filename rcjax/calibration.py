@@ -48,8 +48,8 @@ def transform_confidence(logprob: jax.Array, transform: Transform) -> jax.Array:
 def invert_transform(transformed: jax.Array, transform: Transform) -> jax.Array:
     """The log-probability whose transform is ξ: the inverse of `transform_confidence`, elementwise.
 
-    >>> float(invert_transform(transform_confidence(-1e-9, "choice"), "choice"))
-    -1e-09
+    >>> f"{float(invert_transform(transform_confidence(-1e-9, 'choice'), 'choice')):.2g}"
+    '-1e-09'
     """
     if transform == "none":
         return jnp.log(transformed)

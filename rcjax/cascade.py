@@ -208,7 +208,8 @@ def _error_and_cost(marginals, copulas, cost, cuts, members, chain):
         u, above = jax.vmap(lambda marginal, value: marginal.cdf_and_mean_above(value))(marginals, threshold)
         return evaluate(tables, u, np.eye(m, k=1), first, chosen=chosen, chain=chain, above=above)
 
-    error, cost = jax.vmap(single)(cuts.reshape(-1, m - 1))
+    # Without −1, which is undefined where a cascade of one model has no cuts.
+    error, cost = jax.vmap(single)(cuts.reshape(math.prod(cuts.shape[:-1]), m - 1))
     return error.reshape(cuts.shape[:-1]), cost.reshape(cuts.shape[:-1])
 
 

@@ -8,6 +8,12 @@ import pytest
 SHARED = Path(__file__).parents[2] / "shared"
 
 
+def pytest_configure(config):
+    """Programmes compiled once serve all workers and later runs: most of the suite's time is XLA's."""
+    jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("jax")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
 def precision(double: bool):
     """A context in which jax computes in float64 or float32, wherever this version of jax keeps it."""
     if hasattr(jax, "enable_x64"):

@@ -36,7 +36,7 @@ class Copula:
     ...     theta: float = param(0.5, support=(-1.0, 1.0))
     ...     def cdf(self, u, v):
     ...         return u * v * (1 + self.theta * (1 - u) * (1 - v))
-    >>> float(FGM(0.9).tau().round(4))        # 2 θ / 9
+    >>> round(float(FGM(0.9).tau()), 4)        # 2 θ / 9
     0.2
     """
 
