@@ -13,6 +13,7 @@ Zellinger & Thomson (2025) has the same objective with a shorter memory (their e
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
