@@ -22,7 +22,7 @@ from rcjax.polish import AT_BOUND, CONVERGED
 pytestmark = [
     pytest.mark.usefixtures("float64"),
     pytest.mark.xfail(
-        reason="the single-cut programme is beaten by 7.5e-4 where advantage crosses zero twice; other tests here were not all run to the end yet",
+        reason="one cut of three is beaten by a grid by 7.5e-4; the rest were not all run to the end yet",
         strict=False,
     ),
 ]
