@@ -265,7 +265,8 @@ def solve_frontier(
     neighbours whose thresholds differ most in probability mass (eq. 9 of the paper). `chain="paper"` solves under
     the paper's factorisation (not for adaptive policies).
 
-    Dynamic programming gives the global optimum on quadrature nodes, Newton steps polish it; of all solutions found,
+    Dynamic programming gives the optimum on quadrature nodes (global where answering gains on deferring as confidence
+    grows; else it may miss the best cut slightly), Newton steps polish it; of all solutions found,
     each λ keeps the best for it, so that cost never rises with λ. Raises ValueError for unknown or misordered
     models, an empty or negative `lam`, or a combination that does not exist.
 
