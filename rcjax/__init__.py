@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
+# No module bears the name of anything exported: importing a submodule sets the attribute of the package.
 _HOMES = {
+    "_replay": ("Replay", "area_under_curve", "replay"),
     "calibration": ("expected_calibration_error",),
     "cascade": ("error_and_cost",),
     "copulas": ("Copula", "Gumbel", "Independence", "param"),
@@ -22,11 +24,11 @@ _HOMES = {
     "logs": ("IncompleteLogWarning", "Log", "LogError", "read_log"),
     "marginals": ("Marginal",),
     "policy": ("Policy", "load_policy"),
-    "replay": ("Replay", "area_under_curve", "replay"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 if TYPE_CHECKING:
+    from rcjax._replay import Replay, area_under_curve, replay
     from rcjax.calibration import expected_calibration_error
     from rcjax.cascade import error_and_cost
     from rcjax.copulas import Copula, Gumbel, Independence, param
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from rcjax.logs import IncompleteLogWarning, Log, LogError, read_log
     from rcjax.marginals import Marginal
     from rcjax.policy import Policy, load_policy
-    from rcjax.replay import Replay, area_under_curve, replay
 
 __all__ = [
     "CascadeModel",

@@ -20,8 +20,8 @@ from rich.table import Table
 from rcjax.policy import Policy
 
 if TYPE_CHECKING:
+    from rcjax._replay import Replay
     from rcjax.frontier import Frontier
-    from rcjax.replay import Replay
 
 __all__ = [
     "Money",
@@ -39,6 +39,7 @@ __all__ = [
     "show_replay",
     "show_tuning",
     "spread",
+    "too_dear",
 ]
 
 _MAX_ROWS = 15
@@ -164,6 +165,17 @@ def show_policy(
         screen.print(f"Policy written to {saved}", soft_wrap=True)
 
 
+def too_dear(budget: float, cheapest: float) -> str:
+    """Return the message that no cascade keeps to a budget; both sums are money per query.
+
+    >>> too_dear(1e-6, 1.82154e-5)
+    'no cascade costs $1.00 per million queries or less; the cheapest costs $18.22'
+    """
+    money = choose_unit([cheapest])
+    enough = _figure(cheapest * money.scale * (1 + 5e-4), 4)  # rounded up: a budget that will do
+    return f"no cascade costs {money.full(budget)} or less; the cheapest costs ${enough}"
+
+
 def show_replay(heading: str, predicted: Mapping[str, Any], seen: Mapping[str, Any]) -> None:
     """Print what happened when a policy or a frontier answered the queries of a log, beside the promise."""
     screen = Screen()
@@ -206,10 +218,9 @@ def describe_cascade(point: Mapping[str, Any], width: int = 10**6) -> str:
 
 
 def _describe_rules(name: str, rules: Sequence[Mapping[str, Any]], width: int) -> str:
-    pieces = []
-    for rule in rules:
-        end = "" if rule is rules[-1] else f"≤{_threshold(rule['up_to'])} "
-        pieces.append(f"{end}→ {rule['model']}" if rule["action"] == "ask" else f"{end}answer")
+    ends = [f"≤{_threshold(rule['up_to'])} " for rule in rules[:-1]] + ["else " if len(rules) > 1 else ""]
+    acts = [f"→ {rule['model']}" if rule["action"] == "ask" else rule["action"] for rule in rules]
+    pieces = [end + act for end, act in zip(ends, acts, strict=True)]
     if pieces == ["answer"]:
         return name
     return _wrap([f"{name}: {pieces[0]}", *pieces[1:]], ", ", width)
@@ -244,7 +255,9 @@ def _models_table(rows: Sequence[Mapping[str, Any]], money: Money) -> Table:
 
 def _frontier_table(points: Sequence[Mapping[str, Any]], money: Money) -> Table:
     table = _table(f"$ per\n{money.name}", "error", numbers=2)
-    table.add_column("models, answering above a confidence", no_wrap=True)
+    simple = all(point.get("thresholds") for point in points)
+    what = "models, answering above a confidence" if simple else "models, and what they do at a confidence"
+    table.add_column(what, no_wrap=True)
     table.add_column("best if 1,000\nerrors cost", justify="right")  # the cost of one is often a fraction of a cent
     for point in points:
         price = f"${_figure(_rounded(1000 / point['lam']), 2)}" if point["lam"] else "more"
@@ -325,9 +338,11 @@ def _rounded(value: float) -> float:
 
 
 def _threshold(value: float) -> str:
-    """Two digits that tell 0.997 from 1 and 0.003 from 0."""
+    """Two digits that tell 0.9970 from 1 and 0.0030 from 0."""
     margin = min(value, 1 - value)
-    return f"{value:.{2 if margin >= 0.01 else 4}f}"
+    if margin <= 0:
+        return f"{value:.0f}"
+    return f"{value:.{2 if margin >= 0.01 else 1 - math.floor(math.log10(margin))}f}"
 
 
 def _maybe(value: float | None, show: Any) -> str:
@@ -345,8 +360,9 @@ def _cost(value: float, se: float | None, money: Money) -> str:
 def _wrap(pieces: Sequence[str], joint: str, width: int) -> str:
     """Join the pieces, breaking lines after a joint only."""
     lines = [pieces[0]]
-    for piece in pieces[1:]:
-        if len(lines[-1] + joint + piece) > width:
+    for i, piece in enumerate(pieces[1:], start=2):
+        end = joint.rstrip() if i < len(pieces) else ""  # what is left of the joint if the next piece goes below
+        if len(lines[-1] + joint + piece + end) > width:
             lines[-1] += joint.rstrip()
             lines.append(f"  {piece}")
         else:

@@ -16,9 +16,10 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -144,7 +145,7 @@ Prices = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 
-@app.command(epilog="Example: `rcjax tune log.csv --prices prices.toml --budget 150/M --out policy.json`")
+@app.command(epilog="Example: `rcjax tune log.csv --budget 150/M --out policy.json`")
 def tune(
     log: LogFile,
     prices: Prices = None,
@@ -168,7 +169,7 @@ def tune(
         typer.Option(
             parser=_money,
             metavar="MONEY",
-            help="Least error at this mean cost per query; or 0.15/k (per thousand), 150/M (per million).",
+            help="Least error at this mean cost: 0.00015 per query, 0.15/k (per thousand) or 150/M (per million).",
         ),
     ] = None,
     max_error: Annotated[
@@ -206,7 +207,7 @@ def tune(
     with _reported():
         for path in (out, frontier):
             _require_writable(path)
-        _tune(log, prices, task, models, cascade, target, out, frontier, json_)
+        _tune(log, prices, task.value, models, cascade, target, out, frontier, json_)
 
 
 def _tune(
@@ -220,7 +221,7 @@ def _tune(
     frontier_path: Path | None,
     as_json: bool,
 ) -> None:
-    from rcjax._terminal import busy, print_json, show_policy, show_tuning
+    from rcjax._terminal import busy, print_json, show_policy, show_tuning, too_dear
 
     _start_jax()
     import rcjax
@@ -231,7 +232,8 @@ def _tune(
     with busy("reading the log"):
         # The models of one cascade are asked in the order given, whatever they cost.
         chosen = models or (None if whole else search)
-        log = _read(path, prices, chosen, task, "the others are used where they can be")
+        others = "the others are used where they can be"
+        log = _read(rcjax.read_log, path, others, prices=prices, models=chosen, task=task)
     with busy("fitting the model and solving the frontier"):
         model = rcjax.fit(log)
         frontier = rcjax.solve_frontier(model, cascades=search[0] if whole else [search])
@@ -242,7 +244,8 @@ def _tune(
     try:
         policy = frontier.policy(**target) if target else None
     except rcjax.InfeasibleError as infeasible:
-        problem = infeasible
+        cheapest = float(frontier.cost.min())
+        problem = rcjax.InfeasibleError(too_dear(target["budget"], cheapest)) if "budget" in target else infeasible
     if policy and out:
         policy.save(out)
     rows = _summarise(log, model)
@@ -276,13 +279,13 @@ def evaluate(
         from rcjax._terminal import busy, expectation, plain_replay, print_json, show_replay
 
         _start_jax()
-        from rcjax.replay import replay
+        import rcjax
 
         with busy("reading"):
             subject = _load(policy_or_frontier)
             data = _read_for(subject, log, prices)
         with busy("replaying"):
-            seen = plain_replay(replay(subject, data))
+            seen = plain_replay(rcjax.replay(subject, data))
         predicted = expectation(subject)
         if json_:
             print_json(seen | {"predicted": predicted})
@@ -305,7 +308,6 @@ def demo(
 
         _start_jax()
         import rcjax
-        from rcjax.replay import replay
 
         with terminal.busy("sampling, fitting and solving"):
             sample = rcjax.sample_log(queries + _DEMO_FRESH, seed)  # at once: two sizes would be compiled twice
@@ -315,7 +317,7 @@ def demo(
             budget = _DEMO_SHARE * float(log.cost[-1])
             policy = frontier.policy(budget=budget)
         with terminal.busy("replaying on fresh queries"):
-            seen = terminal.plain_replay(replay(policy, fresh))
+            seen = terminal.plain_replay(rcjax.replay(policy, fresh))
         rows = _summarise(log, model)
         alone = _alone(fresh)
         if json_:
@@ -395,14 +397,18 @@ def _require_writable(path: Path | None) -> None:
         raise OSError(f"cannot write {path}: the folder {folder} is not writable")
 
 
-def _read(path: Path, prices: Any, models: tuple[str, ...] | None, task: str, others: str) -> Log:
+def _read(read: Callable[..., Log], path: Path, others: str, **options: Any) -> Log:
     """Read a log; if it is incomplete, a line on standard error says so, and what becomes of the `others`."""
     import rcjax
+    from rcjax.logs import MissingPricesError
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", rcjax.IncompleteLogWarning)
-        kind = "choice" if task == "choice" else "generation"
-        log = rcjax.read_log(path, prices=prices, models=models, task=kind)
+        try:
+            log = read(path, **options)
+        except MissingPricesError:
+            advice = "give --prices FILE, or add a column cost"
+            raise MissingPricesError(f"{path.name}: token counts but no prices: {advice}") from None
     complete = int(log.complete.sum())
     if complete < log.n_queries:
         counts = f"{complete:,} of {log.n_queries:,} queries have an answer of every model"
@@ -427,24 +433,22 @@ def _load(path: Path) -> Policy | Frontier:
 
 
 def _read_for(subject: Policy | Frontier, path: Path, prices: Path | None) -> Log:
-    """Read the log for a replay: the models of the policy or frontier, its prices unless others are given."""
-    import rcjax
+    """Read the log for a replay: the models of the policy or frontier, at its prices where tokens have no others."""
+    from rcjax.logs import MissingPricesError, read_answers
     from rcjax.policy import Policy
 
-    models = tuple(subject.models)
     if isinstance(subject, Policy):
-        stored, task = subject.prices, subject.calibrations[subject.first].transform
+        stored, transform = subject.prices, subject.calibrations[subject.first].transform
     else:
-        stored, task = subject.model.prices, subject.model.calibrators.transform
-    others = "the others are left out"
-    # A log of one model is refused unless there are others beside it.
-    chosen = models if len(models) > 1 else None
+        stored, transform = subject.model.prices, subject.model.calibrators.transform
+    task = "choice" if transform == "choice" else "generation"
+    read = partial(_read, read_answers, path, "the others are left out", models=subject.models, task=task)
     try:
-        return _read(path, prices, chosen, task, others)
-    except rcjax.LogError as problem:
-        if prices or not stored or "no prices" not in str(problem):
+        return read(prices=prices)
+    except MissingPricesError:
+        if not stored:
             raise
-    return _read(path, stored, chosen, task, others)
+        return read(prices=stored)
 
 
 def _summarise(log: Log, model: Any) -> list[dict[str, Any]]:

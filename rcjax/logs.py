@@ -22,10 +22,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._text import csv_records, find_damage
+
 if TYPE_CHECKING:  # polars and narwhals are imported where a log is read: holding one does not need them
     import polars as pl
 
-__all__ = ["IncompleteLogWarning", "Log", "LogError", "read_log", "read_prices"]
+__all__ = ["IncompleteLogWarning", "Log", "LogError", "MissingPricesError", "read_answers", "read_log", "read_prices"]
 
 _TOKENS = ["input_tokens", "output_tokens"]
 _ADVICE = {
@@ -42,6 +44,10 @@ _LIMITS = {"correct": (0, 1), "logprob": (-math.inf, 0), "confidence": (0, 1)}
 
 class LogError(ValueError):
     """A log that cannot be used: says what is wrong, where and what to do."""
+
+
+class MissingPricesError(LogError):
+    """A log counts tokens, but nobody said what a token costs: read it again with prices."""
 
 
 class IncompleteLogWarning(UserWarning):
@@ -177,12 +183,36 @@ def read_log(
 
     A model may be right always or never: calibration then gives it one confidence, (c + 1/2) / (n + 1) for c
     right answers of n.  Queries that lack some model are kept, with an `IncompleteLogWarning`.
-    Raises `LogError`, on the first thing wrong, where the log or the prices cannot be used.
+    Raises `LogError`, on the first thing wrong, where the log or the prices cannot be used; it is a
+    `MissingPricesError` where the log counts tokens, has no `cost`, and no prices are given.
     """
+    return _read(source, prices, models, task, fewest=2)
+
+
+def read_answers(
+    source: Any,
+    models: Iterable[str],
+    *,
+    prices: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    task: Literal["generation", "choice"] = "generation",
+) -> Log:
+    """Read what some models answered, as `read_log` does, except that one model is enough.
+
+    There is nothing to tune on one model, but a policy that asks only one can be replayed.
+
+    >>> import polars as pl
+    >>> table = {"query": [1, 2], "model": ["small"] * 2, "correct": [0, 1], "confidence": [0.4, 0.9]}
+    >>> read_answers(pl.DataFrame(table | {"cost": [1.0, 3.0]}), ["small"]).cost.tolist()
+    [2.0]
+    """
+    return _read(source, prices, models, task, fewest=1)
+
+
+def _read(source: Any, prices: Any, models: Iterable[str] | None, task: Any, fewest: int) -> Log:
     if task not in ("generation", "choice"):
         raise LogError(f"task {task!r} is unknown: choose generation or choice")
     rates = None if prices is None else read_prices(prices)
-    names, rows = _models(_rows(source, rates is not None), models)
+    names, rows = _models(_rows(source, rates is not None), models, fewest)
     queries, place = _places(rows, names)
     values = (_logprob(rows), _numbers(rows, "correct") == 1, _cost(rows, names, place[1], rates), np.True_)
     matrices = [np.full((len(queries), len(names)), empty) for empty in (math.nan, False, 0.0, False)]
@@ -195,7 +225,7 @@ def read_log(
     origin = str(source) if isinstance(rows.source, Path) else rows.name
     log = _log(*matrices, models=names, queries=queries, task=task, source=origin, prices=used)
     if not log.complete.all():
-        warnings.warn(log.describe(), IncompleteLogWarning, stacklevel=2)
+        warnings.warn(log.describe(), IncompleteLogWarning, stacklevel=3)
     return log
 
 
@@ -287,42 +317,9 @@ def _load(source: Any, name: str, priced: bool) -> pl.DataFrame:
     except LogError:
         raise
     except (pl.exceptions.PolarsError, nw.exceptions.NarwhalsError, OSError, TypeError, ValueError) as error:
-        why = _trouble(source) if isinstance(source, Path) else None
+        why = find_damage(source) if isinstance(source, Path) else None
         first = str(error).partition("\n")[0].rstrip(".")
         raise LogError(f"{name}{why or f': cannot be read: {first}: give a sound log'}") from None
-
-
-def _trouble(path: Path) -> str | None:
-    """Say in which line a text file is broken, which polars does not."""
-    line = 0
-    try:
-        text = "" if path.suffix.lower() == ".parquet" else path.read_text(encoding="utf-8")
-        if path.suffix.lower() == ".csv":
-            lines, fields = _csv_records(path)
-            i = int(np.argmax(fields > fields[0]))
-            count = f"{fields[i]} fields, {fields[0]} in the header"
-            return f", line {lines[i]}: {count}: put text that holds a comma in quotes" if i else None
-        for line, record in enumerate(text.split("\n"), start=1):
-            if not isinstance(json.loads(record.strip() or "{}", parse_constant=int), dict):
-                return f", line {line}: not a JSON object: write one object per line"
-    except UnicodeDecodeError:
-        return ": not UTF-8 text: save the file as UTF-8"
-    except json.JSONDecodeError as error:
-        return f", line {line}: not JSON: {error.msg}: write one object per line"
-    except ValueError:  # of int("-Infinity")
-        return f", line {line}: JSON has no infinity and no NaN: write them in quotes"
-    return None
-
-
-def _csv_records(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return the line that each record starts in, the header's first, and its number of fields."""
-    text = np.frombuffer(path.read_bytes(), dtype=np.uint8)
-    unquoted = np.cumsum(text == ord('"')) % 2 == 0  # quoted text may hold commas and run over lines
-    newline = text == ord("\n")
-    ends = np.flatnonzero(newline & unquoted)
-    commas = np.flatnonzero((text == ord(",")) & unquoted)
-    fields = 1 + np.bincount(np.searchsorted(ends, commas), minlength=len(ends) + 1)
-    return np.append(0, np.cumsum(newline)[ends]) + 1, fields
 
 
 @dataclasses.dataclass(frozen=True)
@@ -342,7 +339,7 @@ class _Rows:
         """Put the place of row i into words, as an editor or a dataframe's user would look for it."""
         row = int(self.position[i])
         if isinstance(self.source, Path) and self.source.suffix.lower() == ".csv":
-            return f"line {next(iter(_csv_records(self.source)[0][row + 1 :]), row + 2)}"  # or stray quotes
+            return f"line {next(iter(csv_records(self.source)[0][row + 1 :]), row + 2)}"  # or stray quotes
         return f"row {row + 1}"
 
     def refuse(self, bad: pl.Series | np.ndarray, column: str, why: str) -> None:
@@ -372,7 +369,7 @@ def _needed(name: str, found: list[str], priced: bool) -> list[str]:
         near = "".join(_near(column, {*found} - {*_ADVICE}) for column in missing)
         raise LogError(f"{name}: rename or add missing columns {listed}{near}; found: {', '.join(found)}")
     if money == _TOKENS and not priced:
-        raise LogError(f"{name}: token counts but no prices: give prices=, or add a column cost")
+        raise MissingPricesError(f"{name}: token counts but no prices: give prices=, or add a column cost")
     return needed
 
 
@@ -402,7 +399,7 @@ def _rows(source: Any, priced: bool) -> _Rows:
     return rows
 
 
-def _models(rows: _Rows, chosen: Iterable[str] | None) -> tuple[tuple[str, ...], _Rows]:
+def _models(rows: _Rows, chosen: Iterable[str] | None, fewest: int) -> tuple[tuple[str, ...], _Rows]:
     """Return the models, by first appearance or as chosen, and the rows about them."""
     column = rows.frame["model"]
     rows.refuse(column.is_null(), "model", f"is missing: {_ADVICE['model']}")
@@ -410,7 +407,7 @@ def _models(rows: _Rows, chosen: Iterable[str] | None) -> tuple[tuple[str, ...],
     if chosen is not None:
         names = _chosen(chosen, names, rows.name)
         rows = rows.keep(column.is_in(list(names)))
-    if len(names) < 2:
+    if len(names) < fewest:
         raise LogError(f"{rows.name}: only one model, {', '.join(names)}: a cascade needs at least two")
     return names, rows
 

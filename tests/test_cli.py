@@ -265,6 +265,46 @@ def test_tokens_are_priced_as_when_tuning(folder, tmp_path):
         )
 
 
+def single(folder: Path, prices: dict | None) -> Path:
+    """The file of a policy that always asks the small model."""
+    calibration = rcjax.policy.Calibration("choice", intercept=-1.0, slope=0.5, smallest=0.0, largest=10.0)
+    rules = {"small": [rcjax.policy.Rule(1.0, "answer")]}
+    policy = rcjax.Policy(("small",), {"small": calibration}, rules, {"small": 1e-5}, prices)
+    policy.save(folder / "single.json")
+    return folder / "single.json"
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["among others", "alone"])
+@pytest.mark.parametrize("priced", ["cost", "stored", "given"])
+def test_a_policy_of_a_single_model(tmp_path, alone, priced):
+    rows = [row for row in rows_of(seed=2, n=60) if row[1] == "small" or not alone]
+    columns = "cost" if priced == "cost" else "input_tokens,output_tokens"
+    log = write_log(tmp_path / "log.csv", rows, f"query,model,logprob,correct,{columns}")
+    # Other prices than those given, and none for the models that the policy does not know.
+    policy = single(tmp_path, {"small": {"input": TOKEN_PRICES["small"], "output": TOKEN_PRICES["small"]}})
+    prices = tmp_path / "prices.json"
+    prices.write_text(json.dumps({"small": {"input": 3 * TOKEN_PRICES["small"], "output": 3 * TOKEN_PRICES["small"]}}))
+    seen = json.loads(succeed("evaluate", policy, log, "--json", *(["--prices", prices] if priced == "given" else [])))
+    small = [row for row in rows if row[1] == "small"]
+    assert (seen["n"], seen["models"], seen["share"]) == (60, ["small"], [1.0])
+    assert seen["error"] == pytest.approx(1 - np.mean([row[3] for row in small]))
+    paid = np.mean([row[4] for row in small]) * (3 if priced == "given" else 1)
+    assert seen["cost"] == pytest.approx(paid) == seen["spent"]
+
+
+def test_tokens_that_nobody_priced(tmp_path):
+    log = write_log(
+        tmp_path / "log.csv", rows_of(seed=2, n=60), "query,model,logprob,correct,input_tokens,output_tokens"
+    )
+    for command in (["evaluate", single(tmp_path, None), log], ["tune", log]):
+        assert fail(*command).endswith("log.csv: token counts but no prices: give --prices FILE, or add a column cost")
+
+
+def test_a_policy_of_a_single_model_on_a_log_of_another(tmp_path):
+    rows = [row for row in rows_of(seed=2, n=60) if row[1] == "large"]
+    assert "no model 'small'" in fail("evaluate", single(tmp_path, None), write_log(tmp_path / "log.csv", rows))
+
+
 def test_an_incomplete_log_is_told_on_standard_error(folder):
     result = run("tune", folder / "holes.csv", "--task", "choice", "--json")
     assert result.exit_code == 0
@@ -280,8 +320,11 @@ def test_an_infeasible_target_names_what_can_be_reached(folder):
     result = run("tune", folder / "train.csv", "--task", "choice", "--budget", "1e-9", "--json")
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert result.stderr.startswith("error: ")
+    assert result.stderr.startswith("error: no cascade costs $0.00100 per million queries or less")
     assert len(result.stderr.splitlines()) == 1
+    cheapest = result.stderr.strip().rpartition("$")[2]
+    enough = ["tune", folder / "train.csv", "--task", "choice", "--budget", f"{cheapest}/M", "--json"]
+    assert json.loads(succeed(*enough))["policy"]["models"] == ["small"]
     shown = run("tune", folder / "train.csv", "--task", "choice", "--max-error", "0.1%")
     assert shown.exit_code == 1
     assert "frontier" in shown.stdout  # what could be had

@@ -1,5 +1,6 @@
 """The joint model: fitting, sampling, files."""
 
+import dataclasses
 import json
 
 import jax
@@ -11,6 +12,8 @@ import scipy.stats
 import rcjax
 from rcjax.copulas import Copula, param
 from rcjax.joint import fit_arrays, load_model, pairs, sample_confidences
+from rcjax.logs import LogError
+from rcjax.marginals import fit_marginal
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -43,6 +46,49 @@ def test_taus_of_all_pairs_are_scipys(log, model):
     taus = [scipy.stats.kendalltau(confidence[:, i], confidence[:, j]).statistic for i, j in pairs(5)]
     # Gumbel knows no negative dependence, and stops at θ = 50.
     np.testing.assert_allclose(model.copulas.tau(), np.clip(taus, 0, 0.98), atol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def holes(log):
+    """The log of three models with a third of their answers missing at random, differently for each."""
+    part = log.select(log.models[:3])
+    answered = np.random.default_rng(3).uniform(size=part.answered.shape) < 0.67
+    return dataclasses.replace(part, answered=jnp.asarray(answered), logprob=jnp.where(answered, part.logprob, jnp.nan))
+
+
+def test_a_marginal_uses_all_answers_of_its_model(holes):
+    model, answered = rcjax.fit(holes), np.asarray(holes.answered)
+    # A model's own answers one after the other, as if there had been no other queries; the rest is not looked at.
+    own = [column[seen] for column, seen in zip(np.asarray(model.calibrate(holes.logprob)).T, answered.T, strict=True)]
+    rows = np.stack([np.pad(values, (0, len(answered) - len(values))) for values in own])
+    expected = jax.jit(jax.vmap(fit_marginal))(rows, np.arange(len(answered)) < answered.sum(0)[:, None])
+    for field in dataclasses.fields(expected):
+        ours, theirs = getattr(model.marginals, field.name), getattr(expected, field.name)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, err_msg=field.name)  # EM stops up to a step apart
+    for values, bottom, top in zip(own, model.marginals.mass_lowest, model.marginals.mass_highest, strict=True):
+        assert len(values) > holes.complete.sum()
+        assert float(bottom) == np.mean(values == values.min())
+        assert float(top) == np.mean(values == values.max())
+
+
+def test_the_tau_of_a_pair_uses_the_queries_that_both_answered(holes):
+    model = rcjax.fit(holes)
+    confidence, answered = np.asarray(model.calibrate(holes.logprob)), np.asarray(holes.answered)
+    for (i, j), ours in zip(pairs(3), np.asarray(model.copulas.tau()), strict=True):
+        both = answered[:, i] & answered[:, j]
+        assert holes.complete.sum() < both.sum() < answered[:, [i, j]].sum(0).min()
+        tau = scipy.stats.kendalltau(confidence[both, i], confidence[both, j]).statistic
+        assert 0 < tau < 0.98  # what a Gumbel copula can have
+        assert ours == pytest.approx(tau, abs=1e-9)
+
+
+@pytest.mark.parametrize("common", [0, 1])
+def test_a_pair_without_two_common_queries_is_named(holes, common):
+    answered = np.ones(holes.answered.shape, bool)
+    answered[:300, 0] = answered[300 + common :, 2] = False
+    broken = dataclasses.replace(holes, answered=jnp.asarray(answered))
+    with pytest.raises(LogError, match=r"fewer than two queries .*llama3\.2-1b and llama3\.1-8b"):
+        rcjax.fit(broken)
 
 
 def test_a_second_fit_compiles_nothing(log, model):

@@ -15,7 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rcjax.logs import IncompleteLogWarning, Log, LogError, read_log, read_prices
+from rcjax.logs import (
+    IncompleteLogWarning,
+    Log,
+    LogError,
+    MissingPricesError,
+    read_answers,
+    read_log,
+    read_prices,
+)
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the logs of real LLMs are not at {DATA}")
@@ -278,7 +286,6 @@ def test_missing_columns_are_listed_with_near_names():
     bare = table().drop("input_tokens", "output_tokens")
     assert "missing columns cost (or input_tokens and output_tokens)" in refusal(bare)
     assert "missing columns output_tokens" in refusal(table().drop("output_tokens"))
-    assert "give prices=" in refusal(table())
     assert "missing columns input_tokens, output_tokens" in refusal(bare.with_columns(cost=1.0), prices=PRICES)
 
 
@@ -339,6 +346,14 @@ def test_one_model_or_one_answer_is_too_little():
     message = refusal(rare)
     assert "model rare: only 1 answer" in message
     assert "models=" in message
+
+
+def test_one_model_is_enough_for_a_replay():
+    one = read_answers(costed().filter(model="small"), ["small"])
+    assert_same(one, read_log(costed()).select(["small"]))
+    assert_same(one, read_answers(costed(), ["small"]))
+    with pytest.raises(LogError, match="no model 'tiny'"):
+        read_answers(costed(), ["tiny"])
 
 
 # --- choosing models ---
@@ -407,6 +422,14 @@ def test_prices_must_know_the_models_of_the_log_but_may_know_more():
     message = refusal(table(), prices={"small": (1, 1), "lage": (1, 1)})
     assert message.startswith("polars.DataFrame, model large: no price (did you mean 'lage' for 'large'?)")
     assert "the prices know small, lage" in message
+
+
+def test_tokens_without_prices_have_an_error_of_their_own():
+    with pytest.raises(MissingPricesError, match="token counts but no prices: give prices="):
+        read_log(table())
+    with pytest.raises(LogError) as other:
+        read_log(table().drop("input_tokens", "output_tokens"))
+    assert not isinstance(other.value, MissingPricesError)
 
 
 def test_prices_go_before_a_column_of_costs():

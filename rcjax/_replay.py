@@ -7,8 +7,6 @@ On a log that was not used for tuning, this is the honest figure beside the one 
 from __future__ import annotations
 
 import dataclasses
-import sys
-import types
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -263,14 +261,3 @@ def _columns(log, models, asked):
         filled[asked] = values[rows].T
         columns.append(filled)
     return tuple(columns)
-
-
-class _CallableModule(types.ModuleType):
-    """`rcjax.replay` is the function, and this module once that was imported by name: both can be called."""
-
-    def __call__(self, policy_or_frontier: Policy | Frontier, log: Log) -> Replay:
-        return replay(policy_or_frontier, log)
-
-
-# Importing a submodule puts it on the package, in place of the function that bears its name.
-sys.modules[__name__].__class__ = _CallableModule

@@ -1,0 +1,41 @@
+"""The package: what it exports, whatever is imported before."""
+
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+
+import rcjax
+
+
+def module_names() -> list[str]:
+    return [found.name for found in pkgutil.walk_packages(rcjax.__path__, "rcjax.")]
+
+
+def test_every_public_name_is_what_its_module_defines():
+    assert sorted(rcjax._MODULE_OF) == rcjax.__all__
+    for name, home in rcjax._MODULE_OF.items():
+        assert getattr(rcjax, name) is getattr(importlib.import_module(f"rcjax.{home}"), name)
+
+
+def test_no_module_takes_the_place_of_a_public_name():
+    """Importing a submodule binds it in its package, over whatever bore the name there."""
+    assert not {f"rcjax.{name}" for name in rcjax.__all__} & {*module_names()}
+
+
+def test_replay_is_the_function_before_and_after_everything_is_imported():
+    script = f"""
+import importlib, json, rcjax
+before = type(rcjax.replay).__name__
+for name in {module_names()}:
+    importlib.import_module(name)
+from rcjax import replay
+print(json.dumps([before, type(rcjax.replay).__name__, type(replay).__name__, replay.__module__]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
+    assert json.loads(done.stdout) == ["function", "function", "function", "rcjax._replay"]
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    assert not hasattr(rcjax, "replays")
