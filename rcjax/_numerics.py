@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-_FRACTION_TERMS = 1_000
+_FRACTION_TERMS = 80
 
 
 def log1mexp(x: ArrayLike) -> jax.Array:
@@ -50,6 +50,18 @@ def divide(numerator: ArrayLike, denominator: ArrayLike, otherwise: ArrayLike = 
     return jnp.where(denominator == 0, otherwise, numerator / safe)
 
 
+def extremes(values: ArrayLike, present: ArrayLike) -> tuple[jax.Array, jax.Array]:
+    """(least, largest) along the last axis of the values that are present, in one reduction; (∞, −∞) of none.
+
+    >>> [float(end) for end in extremes(jnp.array([3.0, 1.0, 2.0]), jnp.array([True, False, True]))]
+    [2.0, 3.0]
+    """
+    values = jnp.asarray(values)
+    values, present = jnp.broadcast_arrays(values, present)
+    negative, largest = jnp.max(jnp.where(present, jnp.stack([-values, values]), -jnp.inf), axis=-1)
+    return -negative, largest
+
+
 def betaln(a: ArrayLike, b: ArrayLike) -> jax.Array:
     """log B(a, b) for a, b > 0: ten steps of the recurrence on each side, then Stirling's series.
 
@@ -58,30 +70,28 @@ def betaln(a: ArrayLike, b: ArrayLike) -> jax.Array:
     >>> round(float(betaln(3.0, 12.0)), 4)
     -6.9958
     """
-    a, b = (jnp.asarray(value, dtype=jnp.result_type(a, b, float)) for value in (a, b))
+    a, b = jnp.broadcast_arrays(*(jnp.asarray(value, dtype=jnp.result_type(a, b, float)) for value in (a, b)))
     step = jnp.arange(10, dtype=a.dtype)
     p, q = a[..., None] + step, b[..., None] + step
     both = (a + b)[..., None] + step
     ratio = both / jnp.minimum(p, q) * ((both + 10) / jnp.maximum(p, q))
     p, q = a + 10, b + 10
 
-    def stirling(x):
-        y = 1 / x
-        square = y * y
-        inner = 1 / 1260 - square * (1 / 1680 - square * (1 / 1188 - square * 691 / 360360))
-        return y * (1 / 12 - square * (1 / 360 - square * inner))
+    # Stacked, they are one loop: most of what a small formula costs is its compilation.
+    y = 1 / jnp.stack([p, q, p + q])
+    square = y * y
+    inner = 1 / 1260 - square * (1 / 1680 - square * (1 / 1188 - square * 691 / 360360))
+    series = y * (1 / 12 - square * (1 / 360 - square * inner))
+    log_1p = jnp.log1p(jnp.stack([q / p, p / q]))
+    shape = -(p - 0.5) * log_1p[0] - q * log_1p[1] - 0.5 * jnp.log(q)
+    return jnp.log(ratio).sum(-1) + shape + series[0] + series[1] - series[2] + 0.9189385332046727  # log √2π
 
-    series = stirling(p) + stirling(q) - stirling(p + q) + 0.9189385332046727  # log √2π
-    shape = -(p - 0.5) * jnp.log1p(q / p) - q * jnp.log1p(p / q) - 0.5 * jnp.log(q)
-    return jnp.log(ratio).sum(-1) + shape + series
 
-
-@jax.custom_jvp
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> jax.Array:
     """The regularised incomplete beta function I_x(a, b), differentiable in all three arguments.
 
     jax and tensorflow-probability leave the gradients in a and b out or get them wrong at integers; here they come
-    from the continued fraction, whose terms are differentiated as it is summed (Boik & Robison-Cox 1998,
+    from the continued fraction, differentiated as it is summed (Boik & Robison-Cox 1998,
     "Derivatives of the incomplete beta function", J. Stat. Softw. 3(1)).
 
     >>> round(float(betainc(2.0, 3.0, 0.5)), 4)
@@ -89,32 +99,49 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> jax.Array:
     >>> round(float(jax.grad(betainc)(1.0, 6.0, 0.15)), 3)
     -0.408
     """
+    return betainc_and_power(a, b, x)[0]
+
+
+@jax.custom_jvp
+def betainc_and_power(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> tuple[jax.Array, jax.Array]:
+    """(I_x(a, b), xᵃ(1 − x)ᵇ / B(a, b)): the cdf of a beta variate, and x(1 − x) times its density.
+
+    Together they cost one evaluation, and I_x(a + 1, b) is the first less the second over a (DLMF 8.17.20).
+
+    >>> [round(float(value), 4) for value in betainc_and_power(2.0, 3.0, 0.5)]
+    [0.6875, 0.375]
+    """
     a, b, x = (jnp.asarray(value, dtype=jnp.result_type(a, b, x, float)) for value in (a, b, x))
     # Before broadcasting: the shapes are few and the points many.
     log_beta = betaln(a, b)
-    return _betainc_value(*jnp.broadcast_arrays(a, b, x, log_beta))
+    return _betainc_and_power(*jnp.broadcast_arrays(a, b, x, log_beta))
 
 
-@partial(betainc.defjvp, symbolic_zeros=True)
-def _betainc_jvp(primals, tangents):
+@partial(betainc_and_power.defjvp, symbolic_zeros=True)
+def _betainc_and_power_jvp(primals, tangents):
     a, b, x = primals
-    value = betainc(a, b, x)
-    zero = jax.custom_derivatives.SymbolicZero
-    tangent = jnp.zeros_like(value)
-    if not isinstance(tangents[2], zero):
-        inside = (x > 0) & (x < 1)
-        density = jnp.where(inside, jnp.exp(_log_beta_density(a, b, jnp.where(inside, x, 0.5))), 0.0)
-        tangent += density * tangents[2]
-    if not (isinstance(tangents[0], zero) and isinstance(tangents[1], zero)):
+    value, power = betainc_and_power(a, b, x)
+    inside = (x > 0) & (x < 1)
+    safe = jnp.where(inside, x, 0.5)
+    value_tangent, log_tangent = jnp.zeros_like(value), jnp.zeros_like(value)
+
+    def given(tangent):
+        return not isinstance(tangent, jax.custom_derivatives.SymbolicZero)
+
+    if given(tangents[2]):
+        value_tangent += power / (safe * (1 - safe)) * tangents[2]
+        log_tangent += (a / safe - b / (1 - safe)) * tangents[2]
+    if given(tangents[0]) or given(tangents[1]):
+        (digamma_a, digamma_b, digamma_both), _ = polygammas(jnp.stack(jnp.broadcast_arrays(a, b, a + b)))
         by_a, by_b = betainc_shape_gradients(a, b, x)
-        for partial_derivative, shape_tangent in ((by_a, tangents[0]), (by_b, tangents[1])):
-            if not isinstance(shape_tangent, zero):
-                tangent += partial_derivative * shape_tangent
-    return value, tangent
-
-
-def _log_beta_density(a, b, x):
-    return (a - 1) * jnp.log(x) + (b - 1) * jnp.log1p(-x) - betaln(a, b)
+        for tangent, gradient, log_gradient in (
+            (tangents[0], by_a, jnp.log(safe) - digamma_a + digamma_both),
+            (tangents[1], by_b, jnp.log1p(-safe) - digamma_b + digamma_both),
+        ):
+            if given(tangent):
+                value_tangent += gradient * tangent
+                log_tangent += log_gradient * tangent
+    return (value, power), (value_tangent, power * log_tangent)
 
 
 def betainc_shape_gradients(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> tuple[jax.Array, jax.Array]:
@@ -133,23 +160,13 @@ def _reflect(a, b, x):
     return swap, jnp.where(swap, b, a), jnp.where(swap, a, b), jnp.where(swap, 1 - x, x)
 
 
-def _betainc_value(a, b, x, log_beta):
+def _betainc_and_power(a, b, x, log_beta):
     inside = (x > 0) & (x < 1)
     swap, p, q, y = _reflect(a, b, jnp.where(inside, x, 0.5))
-
-    def unfinished(carry):
-        m, *_, change = carry
-        return jnp.any(change > 4 * jnp.finfo(y.dtype).eps) & (m < _FRACTION_TERMS)
-
-    def advance(carry):
-        m, c, d, f, _ = carry
-        c, d, new = _lentz_step(m, p, q, y, c, d, f)
-        return m + 1, c, d, new, jnp.abs(c * d - 1)
-
-    start = _lentz_start(p, q, y)
-    *_, fraction, _ = lax.while_loop(unfinished, advance, (jnp.ones((), y.dtype), *start, jnp.ones_like(y)))
-    value = jnp.exp(p * jnp.log(y) + q * jnp.log1p(-y) - log_beta) / p * fraction
-    return jnp.where(inside, jnp.where(swap, 1 - value, value), jnp.clip(x, 0.0, 1.0))
+    power = jnp.exp(p * jnp.log(y) + q * jnp.log1p(-y) - log_beta)
+    value = power / p * _fraction(p, q, y)
+    value = jnp.where(inside, jnp.where(swap, 1 - value, value), jnp.clip(x, 0.0, 1.0))
+    return value, jnp.where(inside, power, 0.0)
 
 
 def _betainc_shape_gradients(a, b, x):
@@ -157,7 +174,9 @@ def _betainc_shape_gradients(a, b, x):
     x = jnp.where(inside, x, 0.5)
     swap, p, q, y = _reflect(a, b, x)
     log_y, log_1y = jnp.where(swap, jnp.log1p(-x), jnp.log(x)), jnp.where(swap, jnp.log(x), jnp.log1p(-x))
-    fraction, (by_p, by_q) = _fraction_and_gradients(p, q, y)
+    one, zero = jnp.ones_like(p), jnp.zeros_like(p)
+    fraction, by_p = jax.jvp(_fraction, (p, q, y), (one, zero, zero))
+    _, by_q = jax.jvp(_fraction, (p, q, y), (zero, one, zero))
     front = jnp.exp(p * log_y + q * log_1y - betaln(p, q)) / p * fraction
     (digamma_p, digamma_q, digamma_both), _ = polygammas(jnp.stack([p, q, p + q]))
     d_p = front * (log_y - digamma_p + digamma_both - 1 / p + by_p / fraction)
@@ -166,51 +185,30 @@ def _betainc_shape_gradients(a, b, x):
     return jnp.where(inside, by_a, 0.0), jnp.where(inside, by_b, 0.0)
 
 
-def _lentz_start(p, q, y):
-    d = 1 / _away_from_zero(1 - (p + q) * y / (p + 1))
-    return jnp.ones_like(y), d, d
+def _fraction(p, q, y):
+    """The continued fraction of I_y(p, q), DLMF 8.17.22, from a late term back to its first.
 
+    Summed backwards it carries one number and needs one division for two terms. The terms that are left out are taken
+    to repeat the first of them (Gill 1975, "Infinite compositions of Möbius transformations"), which leaves errors
+    below 1e-12 for shapes up to 10⁴ and y below (p + 1)/(p + q + 2).
+    """
 
-def _lentz_step(m, p, q, y, c, d, f):
-    """Two terms of the fraction of I_y(p, q), by Lentz's modified algorithm (DLMF 8.17.22)."""
-    even = m * (q - m) * y / ((p + 2 * m - 1) * (p + 2 * m))
-    odd = -(p + m) * (p + q + m) * y / ((p + 2 * m) * (p + 2 * m + 1))
-    for term in (even, odd):
-        d = 1 / _away_from_zero(1 + term * d)
-        c = _away_from_zero(1 + term / c)
-        f = f * c * d
-    return c, d, f
+    def numerators(m):
+        n = p + 2 * m
+        return n, m * (q - m) * y, -(p + m) * (p + q + m) * y
 
+    n, even, odd = numerators(_FRACTION_TERMS + 1)
+    even, odd = even / ((n - 1) * n), odd / (n * (n + 1))
+    middle = (1 + odd - even) / 2
+    tail = jnp.sqrt(jnp.maximum(middle**2 + even, 0.0)) - middle
 
-def _away_from_zero(value):
-    tiny = jnp.finfo(value.dtype).eps ** 2
-    return jnp.where(jnp.abs(value) < tiny, tiny, value)
+    def back(step, tail):
+        n, even, odd = numerators(jnp.asarray(_FRACTION_TERMS - step, y.dtype))
+        rest = 1 + tail
+        return even * rest * (n + 1) / ((n - 1) * (rest * n * (n + 1) + odd))
 
-
-def _fraction_and_gradients(p, q, y):
-    """The fraction and its derivatives by p and q, differentiated term by term as it is summed."""
-    directions = jnp.eye(2, dtype=y.dtype)
-
-    def push(function, point, tangents):
-        along = jax.vmap(lambda tangent: jax.jvp(function, point, tangent), out_axes=(None, 0))
-        return along(tangents)
-
-    def advance(carry):
-        m, state, slopes, _ = carry
-        new, new_slopes = push(
-            lambda p, q, *state: _lentz_step(m, p, q, y, *state), (p, q, *state), (*directions.T, *slopes)
-        )
-        change = jnp.max(jnp.abs(new_slopes[2] - slopes[2])) / (1 + jnp.max(jnp.abs(new_slopes[2])))
-        return m + 1, new, new_slopes, jnp.maximum(change, jnp.abs(new[2] / state[2] - 1))
-
-    def unfinished(carry):
-        m, *_, change = carry
-        return (change > 4 * jnp.finfo(y.dtype).eps) & (m < _FRACTION_TERMS)
-
-    state, slopes = push(lambda p, q: _lentz_start(p, q, y), (p, q), tuple(directions.T))
-    start = (jnp.ones_like(y), state, slopes, jnp.full_like(y, jnp.inf))
-    _, state, slopes, _ = lax.while_loop(unfinished, advance, start)
-    return state[2], slopes[2]
+    tail = lax.fori_loop(0, _FRACTION_TERMS, back, tail)
+    return 1 / (1 - (p + q) * y / ((p + 1) * (1 + tail)))
 
 
 def polygammas(x: ArrayLike) -> tuple[jax.Array, jax.Array]:

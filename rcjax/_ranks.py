@@ -32,45 +32,46 @@ def kendall_counts(x: jax.Array, y: jax.Array, present: jax.Array) -> tuple[jax.
     """
     n = x.shape[0]
     # Absent entries tie with each other above all others in x and in y: they are concordant with every present one.
-    x_rank = jnp.where(present, _dense_rank(jnp.where(present, x, jnp.inf)), n)
-    y_rank = jnp.where(present, _dense_rank(jnp.where(present, y, jnp.inf)), n)
+    ranks = jax.vmap(_minimum_rank)(jnp.where(present, jnp.stack([x, y]), jnp.inf))
+    x_rank, y_rank = jnp.where(present, ranks, n)
+    # An entry is not tied with the entries below it: those are its rank.
+    untied_x, untied_y = jnp.where(present, ranks, 0).astype(jnp.result_type(float)).sum(-1)
     order = jnp.lexsort((y_rank, x_rank))
     x_rank, y_rank, present = x_rank[order], y_rank[order], present[order]
-    m = present.sum().astype(jnp.result_type(float))
+    m = present.sum().astype(untied_x.dtype)
     total = m * (m - 1) / 2
-    tied_x = _tied_pairs(x_rank, x_rank, present)
-    tied_y = _tied_pairs(jnp.sort(y_rank), jnp.sort(y_rank), jnp.arange(n) < m)
-    tied_both = _tied_pairs(x_rank, y_rank, present)
+    tied_both = _pairs_in_runs((x_rank[1:] == x_rank[:-1]) & (y_rank[1:] == y_rank[:-1]), present)
     discordant = _inversions(y_rank)
-    concordant = total - tied_x - tied_y + tied_both - discordant
-    return concordant - discordant, total - tied_x, total - tied_y
+    concordant = untied_x + untied_y + tied_both - total - discordant
+    return concordant - discordant, untied_x, untied_y
 
 
-def _dense_rank(values):
-    order = jnp.argsort(values)
-    ordered = values[order]
-    new = jnp.concatenate([jnp.zeros(1, bool), ordered[1:] != ordered[:-1]])
-    return jnp.zeros(values.shape, int).at[order].set(jnp.cumsum(new))
+def _minimum_rank(values):
+    """How many of the values are smaller, for each."""
+    return jnp.searchsorted(jnp.sort(values), values)
 
 
-def _tied_pairs(first, second, present):
-    """Pairs with both ranks equal, where equal entries are neighbours: each entry pairs with the earlier of its run."""
-    new = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
-    place = jnp.arange(first.shape[0])
-    start = lax.cummax(jnp.where(jnp.concatenate([jnp.ones(1, bool), new]), place, 0))
+def _pairs_in_runs(same, present):
+    """Pairs of present entries within a run of equal neighbours: each entry pairs with the earlier of its run."""
+    place = jnp.arange(present.shape[0])
+    start = lax.cummax(jnp.where(jnp.concatenate([jnp.zeros(1, bool), same]), 0, place))
     return jnp.where(present, place - start, 0).astype(jnp.result_type(float)).sum()
 
 
 def _inversions(rank):
-    """Pairs out of order: two entries part at the highest bit in which they differ, so count those bit by bit."""
-    n = rank.shape[0]
-    count = jnp.zeros((), jnp.result_type(float))
-    for bit in reversed(range(n.bit_length())):
-        group = rank >> (bit + 1)
-        one = (rank >> bit) & 1
-        ones = jnp.cumsum(one)
-        starts = jnp.concatenate([jnp.ones(1, bool), group[1:] != group[:-1]])
-        before = lax.cummax(jnp.where(starts, ones - one, 0))
-        count += jnp.where(one == 0, ones - before, 0).astype(count.dtype).sum()
-        rank = rank[jnp.argsort(rank >> bit, stable=True)]
-    return count
+    """Pairs out of order: two entries part at the highest bit in which they differ, so count those bit by bit.
+
+    A stable sort by the leading bits moves each entry whose next bit is 0 past the entries before it whose bit is 1.
+    """
+    bits = rank.shape[0].bit_length()
+    place = jnp.arange(rank.shape[0])
+
+    def count_bit(step, state):
+        count, rank = state
+        bit = bits - 1 - step
+        order = jnp.argsort(rank >> bit, stable=True)
+        rank = rank[order]
+        moved = jnp.where((rank >> bit) & 1 == 0, order - place, 0)
+        return count + moved.astype(count.dtype).sum(), rank
+
+    return lax.fori_loop(0, bits, count_bit, (jnp.zeros((), jnp.result_type(float)), rank))[0]

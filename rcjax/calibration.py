@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.scipy import special, stats
+from jax.scipy import special
 
-from rcjax._numerics import divide, log1mexp
+from rcjax._numerics import divide, extremes, log1mexp
 
 Transform = Literal["choice", "generation", "none"]
 
@@ -29,13 +29,14 @@ def transform_confidence(logprob: jax.Array, transform: Transform) -> jax.Array:
     """ξ of the raw confidence p = exp(logprob), elementwise; ±inf at certainty (p = 1, p = 0).
 
     `choice`: log 1/(1 − p). `generation`: log 1/(1 − p) − log 2 for p ≥ ½ and log p + log 2 below, monotone and
-    antisymmetric about p = ½ (the paper prints log 1/p for p < ½, which is not monotone). `none`: p itself.
+    antisymmetric about p = ½ (the paper prints log 1/p for p < ½, which is not monotone). `none`: the
+    log-probability itself, as in the ablation of the transforms (table 2 of the paper).
 
     >>> transform_confidence(jnp.log(jnp.array([0.25, 0.75])), "generation").round(3).tolist()
     [-0.693..., 0.693...]
     """
     if transform == "none":
-        return jnp.exp(logprob)
+        return jnp.asarray(logprob)
     finite = jnp.where(logprob < 0, logprob, -1.0)
     surprise = jnp.where(logprob < 0, -log1mexp(finite), jnp.where(logprob == 0, jnp.inf, jnp.nan))
     if transform == "choice":
@@ -52,7 +53,7 @@ def invert_transform(transformed: jax.Array, transform: Transform) -> jax.Array:
     '-1e-09'
     """
     if transform == "none":
-        return jnp.log(transformed)
+        return jnp.asarray(transformed)
     if transform == "choice":
         return log1mexp(-transformed)
     upper = log1mexp(-(jnp.maximum(transformed, 0.0) + _LOG_2))
@@ -105,17 +106,21 @@ def fit_calibrator(logprob: jax.Array, correct: jax.Array, answered: jax.Array, 
     right, which is Firth's estimate for an intercept alone; status says CONSTANT.
     """
     features = transform_confidence(jnp.where(answered, logprob, -1.0), transform)
-    finite = answered & jnp.isfinite(features)
-    smallest = jnp.min(jnp.where(finite, features, jnp.inf))
-    largest = jnp.max(jnp.where(finite, features, -jnp.inf))
+    groups = jnp.stack([jnp.isfinite(features), correct, ~correct.astype(bool)]) & answered
+    least, largest_of = extremes(features, groups)
+    smallest, largest = least[0], largest_of[0]
     # A log of nothing but certain answers has no finite ξ: any value will do, as the slope is 0.
-    smallest, largest = (jnp.where(finite.any(), edge, 0.0) for edge in (smallest, largest))
+    smallest, largest = (jnp.where(jnp.isfinite(edge), edge, 0.0) for edge in (smallest, largest))
     features = jnp.clip(features, smallest, largest)
     weight = answered.astype(features.dtype)
     target = (correct & answered).astype(features.dtype)
 
     constant = (smallest == largest) | (target.sum() == 0) | (target.sum() == weight.sum())
-    separable = _separable(features, target, weight)
+    # Some threshold on ξ parts right from wrong, possibly with ties at the threshold itself.
+    (right_low, wrong_low), (right_high, wrong_high) = (
+        jnp.clip(ends[1:], smallest, largest) for ends in (least, largest_of)
+    )
+    separable = (right_low >= wrong_high) | (wrong_low >= right_high)
     coefficients, errors, converged = _newton(features, target, weight, firth=separable)
     rate = (target.sum() + 0.5) / (weight.sum() + 1)
     flat = jnp.stack([special.logit(rate), jnp.zeros_like(rate)])
@@ -128,61 +133,53 @@ def fit_calibrator(logprob: jax.Array, correct: jax.Array, answered: jax.Array, 
         smallest=smallest,
         largest=largest,
         standard_errors=errors,
-        p_values=2 * stats.norm.sf(jnp.abs(coefficients) / errors),
+        p_values=lax.erfc(jnp.abs(coefficients) / errors / np.sqrt(2)),
         status=jnp.where(constant, CONSTANT, status),
         transform=transform,
     )
 
 
-def _separable(features, target, weight):
-    """Whether some threshold on the feature parts right from wrong, possibly with ties at the threshold itself."""
-    right, wrong = target > 0, (weight > 0) & (target == 0)
-
-    def extent(members):
-        return jnp.min(jnp.where(members, features, jnp.inf)), jnp.max(jnp.where(members, features, -jnp.inf))
-
-    (right_low, right_high), (wrong_low, wrong_high) = extent(right), extent(wrong)
-    return (right_low >= wrong_high) | (wrong_low >= right_high)
-
-
 def _newton(features, target, weight, firth):
     """Newton's method from zero on the standardised feature, halving steps that lower the penalised likelihood."""
-    center = (weight * features).sum() / jnp.maximum(weight.sum(), 1)
-    spread = jnp.sqrt((weight * (features - center) ** 2).sum() / jnp.maximum(weight.sum(), 1))
+    total = jnp.maximum(weight.sum(), 1)
+    center = (weight * features).sum() / total
+    spread = jnp.sqrt((weight * (features - center) ** 2).sum() / total)
     spread = jnp.where(spread > 0, spread, 1.0)
-    design = jnp.stack([jnp.ones_like(features), (features - center) / spread], axis=-1)
-    lengths = jnp.asarray([1.0, 0.5, 0.25, 0.05, 0.0], features.dtype)
+    z = (features - center) / spread
+    powers = jnp.stack([jnp.ones_like(z), z, z * z])
+    lengths = jnp.asarray([1.0, 0.5, 0.25, 0.05, 0.0], z.dtype)
 
     def information(beta):
-        fitted = special.expit(design @ beta)
-        return jnp.einsum("n,ni,nj->ij", weight * fitted * (1 - fitted), design, design)
+        """Fitted probabilities (n,), their weighted variances (n,), and Fisher's matrix."""
+        fitted = special.expit(beta[0] + beta[1] * z)
+        variance = weight * fitted * (1 - fitted)
+        moments = powers @ variance
+        return fitted, variance, moments[np.array([[0, 1], [1, 2]])]
 
     def objective(beta):
-        score = design @ beta
+        score = beta[0] + beta[1] * z
         likelihood = (target * score - weight * jax.nn.softplus(score)).sum()
-        return likelihood + jnp.where(firth, 0.5 * jnp.log(_determinant(information(beta))), 0.0)
-
-    def gradient(beta):
-        fitted = special.expit(design @ beta)
-        spread_weight = weight * fitted * (1 - fitted)
-        leverage = jnp.einsum("n,ni,ij,nj->n", spread_weight, design, _inverse(information(beta)), design)
-        residual = target - weight * fitted + jnp.where(firth, leverage * (0.5 - fitted), 0.0)
-        return residual @ design
+        return likelihood + jnp.where(firth, 0.5 * jnp.log(_determinant(information(beta)[2])), 0.0)
 
     def step(carry, _):
-        beta, _ = carry
-        direction = _inverse(information(beta)) @ gradient(beta)
-        trials = beta + lengths[:, None] * direction
+        beta, *_ = carry
+        fitted, variance, matrix = information(beta)
+        inverse = _inverse(matrix)
+        leverage = variance * (jnp.stack([inverse[0, 0], 2 * inverse[0, 1], inverse[1, 1]]) @ powers)
+        residual = target - weight * fitted + jnp.where(firth, leverage * (0.5 - fitted), 0.0)
+        trials = beta + lengths[:, None] * (inverse @ (powers[:2] @ residual))
         best = trials[jnp.argmax(jnp.nan_to_num(jax.vmap(objective)(trials), nan=-jnp.inf))]
-        return (best, jnp.abs(best - beta).max()), None
+        return (best, inverse, jnp.abs(best - beta).max()), None
 
-    start = (jnp.zeros(2, features.dtype), jnp.asarray(jnp.inf, features.dtype))
-    (beta, change), _ = lax.scan(step, start, length=_NEWTON_STEPS)
-    back = jnp.asarray([[1.0, 0.0], [0.0, 0.0]], features.dtype)
-    back = back.at[0, 1].set(-center / spread).at[1, 1].set(1 / spread)
-    variance = back @ _inverse(information(beta)) @ back.T
-    converged = change <= jnp.sqrt(jnp.finfo(features.dtype).eps)
-    return back @ beta, jnp.sqrt(jnp.maximum(jnp.diagonal(variance), 0.0)), converged
+    start = (jnp.zeros(2, z.dtype), jnp.zeros((2, 2), z.dtype), jnp.asarray(jnp.inf, z.dtype))
+    (beta, inverse, change), _ = lax.scan(step, start, length=_NEWTON_STEPS)
+    # Back from z to the feature itself.
+    slope, lever = beta[1] / spread, center / spread
+    variances = jnp.stack(
+        [inverse[0, 0] - 2 * lever * inverse[0, 1] + lever**2 * inverse[1, 1], inverse[1, 1] / spread**2]
+    )
+    converged = change <= jnp.sqrt(jnp.finfo(z.dtype).eps)
+    return jnp.stack([beta[0] - center * slope, slope]), jnp.sqrt(jnp.maximum(variances, 0.0)), converged
 
 
 def _determinant(matrix):

@@ -52,7 +52,7 @@ class Calibration:
 
     - `"choice"`: log 1/(1−p);
     - `"generation"`: log 1/(1−p) − log 2 for p ≥ ½, and log p + log 2 for p < ½ (antisymmetric, monotone);
-    - `"none"`: p itself.
+    - `"none"`: log p itself.
 
     `smallest` and `largest`, the extremes of the finite ξ of the training set, stand in for ξ = −∞ and +∞.
     Raises ValueError for an unknown transform, a number that is not finite, or smallest > largest.
@@ -265,7 +265,7 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
 
 def _transformed(transform: Transform, logprob: float) -> float:
     if transform == "none":
-        return math.exp(logprob)
+        return logprob
     if transform == "generation" and logprob < -_LOG_2:
         return logprob + _LOG_2
     wrong = -math.expm1(logprob)  # 1 − p, exact even where p has rounded to 1

@@ -15,7 +15,7 @@ from rcjax.policy import Answer, Calibration, Defer, Policy, Rule, load_policy
 
 GENERATION = Calibration("generation", intercept=0.25, slope=0.75, smallest=-6.0, largest=5.5)
 CHOICE = Calibration("choice", intercept=-1.0, slope=0.5, smallest=0.125, largest=10.0)
-PLAIN = Calibration("none", intercept=-2.0, slope=4.0, smallest=0.0, largest=1.0)
+PLAIN = Calibration("none", intercept=2.0, slope=4.0, smallest=-3.0, largest=0.0)
 
 
 def make_policy(**changes):
@@ -44,7 +44,7 @@ def make_json(**changes):
 
 def xi(transform, p):
     if transform == "none":
-        return p
+        return math.log(p)
     if transform == "choice":
         return math.log(1 / (1 - p))
     return math.log(1 / (1 - p)) - math.log(2) if p >= 0.5 else math.log(p) + math.log(2)
@@ -85,7 +85,7 @@ def test_infinities_take_the_training_extremes():
     assert CHOICE(0.0) == pytest.approx(logistic(-1 + 0.5 * 10.0), rel=1e-15)
     assert CHOICE(-math.inf) == pytest.approx(logistic(-1.0), rel=1e-15)  # log 1/(1−0) = 0 is finite
     assert PLAIN(0.0) == pytest.approx(logistic(2.0), rel=1e-15)
-    assert PLAIN(-math.inf) == pytest.approx(logistic(-2.0), rel=1e-15)
+    assert PLAIN(-math.inf) == pytest.approx(logistic(-10.0), rel=1e-15)
 
 
 def test_logprobs_next_to_zero_keep_their_precision():
@@ -146,7 +146,7 @@ def test_step_agrees_with_calibrate_and_thresholds(threshold, p):
 
 
 def test_certain_confidences_fall_in_the_first_and_the_last_rule():
-    sure = Calibration("none", 0.0, 1e100, -1.0, 1.0)
+    sure = Calibration("none", 1e100, 1e100, -1.0, 1.0)
     policy = make_policy(calibrations={**make_policy().calibrations, "médium": sure})
     assert policy.step("médium", logprob=0.0) == Answer("médium", 1.0)
     unsure = Calibration("none", -1e100, 0.0, -1.0, 1.0)
