@@ -21,6 +21,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from rcjax._numerics import divide
 from rcjax.copulas import Copula
@@ -32,7 +33,7 @@ Chain = Literal["exact", "paper"]
 
 #: Thresholds of a model that answers everything, and of one that answers nothing.
 ALWAYS_ANSWER, NEVER_ANSWER = 0.0, 1.0
-_ULPS = 16
+_ULPS, _SETTLING_STEPS = 16, 5
 
 
 @jax.tree_util.register_dataclass
@@ -60,12 +61,12 @@ def transition(copula: Copula, source: Grid, target: Grid) -> jax.Array:
     From the conditional cdf h(v given u) on the edges of the target's cells. Given that the source sits in a point
     mass, h is averaged over the mass, which the cdf does exactly: (C(b, v) − C(a, v)) / (b − a).
     """
-    v = target.edges[1:-1]
-    rows = copula.conditional(source.u[1:-1, None], v[None, :])
-    bottom, top = source.edges[1], source.edges[-2]
-    low = divide(copula.cdf(bottom, v), bottom, otherwise=copula.conditional(bottom, v))
-    high = divide(v - copula.cdf(top, v), 1 - top, otherwise=copula.conditional(top, v))
-    cumulative = jnp.concatenate([low[None], rows, high[None]])
+    v, ends = target.edges[1:-1], source.edges[np.array([1, -2])][:, None]
+    rows = copula.conditional(source.u[:, None], v)
+    below = copula.cdf(ends, v)
+    low = divide(below[0], ends[0], otherwise=rows[0])
+    high = divide(v - below[1], 1 - ends[1], otherwise=rows[-1])
+    cumulative = jnp.concatenate([low[None], rows[1:-1], high[None]])
     return target.density(jnp.pad(cumulative, ((0, 0), (1, 1)), constant_values=((0, 0), (0.0, 1.0))))
 
 
@@ -83,47 +84,35 @@ def part(tree: Any, place: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[place], tree)
 
 
-def arrivals(tables: Tables, chosen: Sequence[tuple[int, int]], first: jax.Array, deferred: Any) -> list[jax.Array]:
-    """The density a_j (G,) of the queries that reach each model, by the exact recursion of the chain.
+def arrivals(chosen: Sequence[tuple[int, int]], first: jax.Array, deferred: jax.Array, law: jax.Array) -> jax.Array:
+    """The density a_j (k, G) of the queries that reach each model, over the nodes of its grid.
 
-    `first` (k,) is 1 for the model asked first; `deferred[i, j]` (G,) holds the part of each node's weight that model
-    i passes on to model j, for the chosen pairs (i, j), in the order of the kernels.
+    first (k,) is 1 for the model asked first; deferred (pairs, G) is the part of each node's weight that model i passes
+    on to model j, for the chosen pairs (i, j), earlier i first. `law` says what model j sees: the kernels
+    (pairs, G, G), by the confidence of model i, or one density (pairs, G) given only that i deferred.
     """
-    k, nodes = tables.grid.u.shape
-    density = [first[j] * jnp.ones(nodes, tables.cost.dtype) for j in range(k)]
-    for p, (i, j) in enumerate(chosen):
-        density[j] = density[j] + (deferred[i, j] * density[i]) @ tables.kernel[p]
-    return density
+
+    def pass_on(density, link):
+        i, j, part_of_weight, density_after = link
+        passed = part_of_weight * density[i]
+        reached = passed @ density_after if density_after.ndim == 2 else passed.sum() * density_after
+        return density.at[j].add(reached), None
+
+    left, right = np.array(chosen, int).reshape(-1, 2).T
+    start = first[:, None] * jnp.ones(deferred.shape[-1], deferred.dtype)
+    return lax.scan(pass_on, start, (left, right, deferred, law))[0]
 
 
-def paper_arrivals(
-    tables: Tables, chosen: Sequence[tuple[int, int]], first: jax.Array, links: Any, u: jax.Array
-) -> list[jax.Array]:
-    """The density of the queries that reach each model under the paper's factorisation (eq. 5, proposition 2).
-
-    Given that model i deferred, the law of Φ_j is taken to depend on Φ_i ≤ φ_i alone, whoever was asked before:
-    a_j(v) = P(i is reached and defers) · ∂ᵥC_ij(u_i, v)/u_i.
-    """
-    k, nodes = tables.grid.u.shape
-    density = [first[j] * jnp.ones(nodes, tables.cost.dtype) for j in range(k)]
-    for p, (i, j) in enumerate(chosen):
-        passed = part(tables.grid, i).below(u[i]) @ density[i]
-        law = truncated_transition(part(tables.copulas, p), u[i], part(tables.grid, j))
-        density[j] = density[j] + links[i, j] * passed * law
-    return density
-
-
-def tally(tables: Tables, density: Sequence[jax.Array], answered: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(error, cost) from the densities a_j and the part of each node's weight (k, G) that is answered."""
-    reached = jnp.stack(density)
-    correct = (answered * tables.grid.quantile * reached).sum()
-    return 1 - correct, tables.cost @ (tables.grid.weight * reached).sum(-1)
+def tally(tables: Tables, density: jax.Array, answered: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(error, cost) from the densities a_j (k, G) and the part of each node's weight (k, G) that is answered."""
+    correct = (answered * tables.grid.quantile * density).sum()
+    return 1 - correct, tables.cost @ (tables.grid.weight * density).sum(-1)
 
 
 def evaluate(
     tables: Tables,
     u: jax.Array,
-    links: Any,
+    links: jax.Array,
     first: jax.Array,
     *,
     chosen: Sequence[tuple[int, int]],
@@ -133,20 +122,23 @@ def evaluate(
     """(error, cost) of one cascade with cuts u (k,) in u-space: model i answers above u_i, the rest go to its link.
 
     links (k, k) is 1 where i defers to j, first (k,) is 1 for the model asked first; the last model of the cascade has
-    u = 0. Where `above` (k,) gives E[Φ_j; Φ_j > φ_j] in closed form, it stands in for the quadrature of Q over the
+    u = 0. Under the paper's factorisation (eq. 5, proposition 2) the law of Φ_j is taken to depend on Φ_i ≤ φ_i alone,
+    whoever was asked before: a_j(v) = P(i is reached and defers) · ∂ᵥC_ij(u_i, v)/u_i.
+    Where `above` (k,) gives E[Φ_j; Φ_j > φ_j] in closed form, it stands in for the quadrature of Q over the
     panel that the threshold cuts. Scalar in u: `vmap` it over lambdas.
     """
-    below = jax.vmap(lambda grid, cut: grid.below(cut))(tables.grid, u)
+    left, right = np.array(chosen, int).reshape(-1, 2).T
+    below = jax.vmap(Grid.below)(tables.grid, u)
     if chain == "paper":
-        density = paper_arrivals(tables, chosen, first, links, u)
+        law = jax.vmap(truncated_transition)(tables.copulas, u[left], part(tables.grid, right))
     else:
-        density = arrivals(tables, chosen, first, {(i, j): links[i, j] * below[i] for i, j in chosen})
+        law = tables.kernel
+    density = arrivals(chosen, first, jnp.asarray(links)[left, right][:, None] * below[left], law)
     answered = tables.grid.weight - below
     error, cost = tally(tables, density, answered)
     if above is not None:
         missing = above - (answered * tables.grid.quantile).sum(-1)
-        at_cut = jax.vmap(lambda grid, cut, values: grid.at(cut) @ values)(tables.grid, u, jnp.stack(density))
-        error = error - missing @ at_cut
+        error = error - missing @ jax.vmap(lambda grid, cut, values: grid.at(cut) @ values)(tables.grid, u, density)
     return error, cost
 
 
@@ -206,27 +198,47 @@ def _error_and_cost(marginals, copulas, cost, cuts, members, chain):
 
     def single(cut):
         threshold = jnp.append(cut, jnp.full(1, ALWAYS_ANSWER, cut.dtype))
-        u, above = jax.vmap(lambda marginal, value: marginal.cdf_and_mean_above(value))(marginals, threshold)
-        return evaluate(tables, u, np.eye(m, k=1), first, chosen=chosen, chain=chain, above=above)
+        u, _, above = jax.vmap(Marginal.profile)(marginals, threshold)
+        return evaluate(tables, u, jnp.eye(m, k=1), first, chosen=chosen, chain=chain, above=above)
 
     # Without −1, which is undefined where a cascade of one model has no cuts.
     error, cost = jax.vmap(single)(cuts.reshape(math.prod(cuts.shape[:-1]), m - 1))
     return error.reshape(cuts.shape[:-1]), cost.reshape(cuts.shape[:-1])
 
 
-def threshold_at(marginal: Marginal, u: jax.Array) -> jax.Array:
-    """The threshold φ with F(φ) = u: 0 or 1 where u cuts a point mass, since a threshold passes all of it or none.
+def settle_threshold(
+    marginal: Marginal, grid: Grid, u: jax.Array, worth: jax.Array, slope: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The best threshold φ near the cut u, and what it really does: (φ, F(φ), E[Φ; Φ > φ]), each scalar.
 
-    A threshold beside a mass keeps a few units in the last place away from it, so that the rounding of a calibrated
-    confidence, here or in a service, does not move a whole mass across.
+    Deferring is worth `worth` + `slope`·(F(φ) − u) to a query of confidence φ, so the loss is stationary where that
+    equals φ: Newton's method on the exact gradient, between the nodes around u. Where `worth` is NaN, φ solves
+    F(φ) = u instead. φ is 0 or 1 where u cuts a point mass, since a threshold passes all of it or none. A threshold
+    beside a mass keeps a few units in the last place away from it, so that the rounding of a calibrated confidence,
+    here or in a service, does not move a whole mass across.
     """
-    width = marginal.highest - marginal.lowest
-    margin = jnp.minimum(_ULPS * jnp.finfo(marginal.highest.dtype).eps, width / 4)
-    inner = jnp.clip(marginal.quantile(u), marginal.lowest + margin, marginal.highest - margin)
-    bottom, top = marginal.mass_lowest, 1 - marginal.mass_highest
-    slack = 4 * jnp.finfo(marginal.highest.dtype).eps
-    always, never = u < bottom - slack, (u > top + slack) | (u >= 1)
-    return jnp.where(always | (u <= 0), ALWAYS_ANSWER, jnp.where(never, NEVER_ANSWER, inner))
+    eps = jnp.finfo(grid.u.dtype).eps
+    bottom, top = grid.edges[1], grid.edges[-2]
+    always, never = (u < bottom - 4 * eps) | (u <= 0), (u > top + 4 * eps) | (u >= 1)
+    place = grid.u.at[0].set(bottom).at[-1].set(top)
+    last = place.shape[0] - 1
+    right = jnp.clip(jnp.searchsorted(place, u, method="compare_all"), 1, last)
+    beside, around = jnp.stack([place, grid.quantile])[:, jnp.clip(right + np.arange(-2, 2), 0, last)]
+    margin = jnp.minimum(_ULPS * eps, (marginal.highest - marginal.lowest) / 4)
+    low, high = jnp.clip(around[np.array([0, 3])], marginal.lowest + margin, marginal.highest - margin)
+    low, high = (jnp.where(always, ALWAYS_ANSWER, jnp.where(never, NEVER_ANSWER, end)) for end in (low, high))
+    worth = jnp.where((u > bottom + 4 * eps) & (u < top - 4 * eps), worth, jnp.nan)
+
+    def newton(_, state):
+        threshold = state[0]
+        cdf, density, above = marginal.profile(threshold)
+        to_optimum = divide(worth + slope * (cdf - u) - threshold, 1 - jnp.minimum(slope * density, 0.9))
+        step = jnp.where(jnp.isnan(worth), divide(u - cdf, density), to_optimum)
+        return jnp.clip(threshold + jnp.nan_to_num(step), low, high), threshold, cdf, above
+
+    share = divide(u - beside[1], beside[2] - beside[1], 0.5)
+    guess = jnp.clip(around[1] + share * (around[2] - around[1]), low, high)
+    return lax.fori_loop(0, _SETTLING_STEPS, newton, (guess, guess, guess, guess))[1:]
 
 
 def check_cascade(model: CascadeModel, cascade: Sequence[str]) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._files import write_atomically
+from rcjax.adaptive import adaptive_policies, evaluate_intervals
 from rcjax.cascade import (
     ALWAYS_ANSWER,
     NEVER_ANSWER,
@@ -20,12 +21,22 @@ from rcjax.cascade import (
     check_cascade,
     evaluate,
     part,
-    threshold_at,
+    settle_threshold,
 )
 from rcjax.joint import CascadeModel, model_from_json, pairs
+from rcjax.paper import best_cascades_paper
 from rcjax.policy import Calibration, Policy, Rule
-from rcjax.polish import INTERPOLATED, STATUS_MESSAGES, polish
-from rcjax.programme import Plan, adaptive_policies, best_cascades, best_cascades_paper, evaluate_intervals
+from rcjax.programme import (
+    AT_BOUND,
+    CONVERGED,
+    INTERPOLATED,
+    NOT_CONVERGED,
+    STATUS_MESSAGES,
+    Cut,
+    Plan,
+    best_cascades,
+    gain_tolerance,
+)
 
 __all__ = ["STATUS_MESSAGES", "Frontier", "InfeasibleError", "load_frontier", "solve_frontier"]
 
@@ -265,8 +276,8 @@ def solve_frontier(
     neighbours whose thresholds differ most in probability mass (eq. 9 of the paper). `chain="paper"` solves under
     the paper's factorisation (not for adaptive policies).
 
-    Dynamic programming gives the optimum on quadrature nodes (global where answering gains on deferring as confidence
-    grows; else it may miss the best cut slightly), Newton steps polish it; of all solutions found,
+    Dynamic programming gives the optimum on quadrature nodes, searched from two starts where answering does not gain
+    steadily on deferring as confidence grows; Newton steps on the exact gradient settle it. Of all solutions found,
     each λ keeps the best for it, so that cost never rises with λ. Raises ValueError for unknown or misordered
     models, an empty or negative `lam`, or a combination that does not exist.
 
@@ -279,14 +290,14 @@ def solve_frontier(
     members, plan = _plan(model, cascades, max_length)
     if chain not in ("exact", "paper") or (chain == "paper" and plan is None):
         raise ValueError(f"chain={chain!r} with cascades={cascades!r} does not exist: use chain='exact'")
-    marginals = part(model.marginals, np.array(members))
-    tables = _tables(marginals, _inner_copulas(model, members), model.cost[np.array(members)])
-    if lam is None:
+    grid = None if lam is None else np.unique(np.atleast_1d(np.asarray(lam, float)))
+    if grid is not None and (not grid.size or not np.isfinite(grid).all() or grid[0] < 0):
+        raise ValueError("lam must hold at least one finite number, none below 0")
+    layout = (model.marginals, model.copulas, model.cost, *_places(len(model.models), members))
+    marginals, tables = _lay_out(*layout)
+    if grid is None:
         solved = _automatic(marginals, tables, plan, chain)
     else:
-        grid = np.unique(np.atleast_1d(np.asarray(lam, float)))
-        if not grid.size or not np.isfinite(grid).all() or grid[0] < 0:
-            raise ValueError("lam must hold at least one finite number, none below 0")
         solved = _select(_host(_solve(marginals, tables, grid, plan, chain)))
     return _assemble(model, members, solved)
 
@@ -315,57 +326,50 @@ def _plan(model, cascades, max_length):
     return members, Plan(tuple(dict.fromkeys(tuple(members.index(j) for j in path) for path in paths)), len(members))
 
 
-def _inner_copulas(model, members):
-    place = {pair: p for p, pair in enumerate(pairs(len(model.models)))}
-    chosen = [place[members[i], members[j]] for i, j in pairs(len(members))]
-    return part(model.copulas, np.array(chosen, int))
+def _places(k, members):
+    """Places of the models in play, and of their pairs among all pairs."""
+    place = {pair: p for p, pair in enumerate(pairs(k))}
+    return np.array(members, int), np.array([place[members[i], members[j]] for i, j in pairs(len(members))], int)
 
 
 @jax.jit
-def _tables(marginals, copulas, cost):
-    return build_tables(marginals, copulas, cost, pairs(cost.shape[0]))
+def _lay_out(marginals, copulas, cost, models, links):
+    """Marginals and tables of the models in play."""
+    marginals = part(marginals, models)
+    return marginals, build_tables(marginals, part(copulas, links), cost[models], pairs(models.shape[0]))
 
 
 @partial(jax.jit, static_argnames=("plan", "chain"))
 def _optimise(tables, lam, plan, chain):
-    """Programme and polish for all λ: the number of the best path (L,), its cuts u (L, k) and the status (L,)."""
-    chosen = pairs(tables.cost.shape[0])
-    best, u = (best_cascades if chain == "exact" else best_cascades_paper)(tables, lam, plan)
+    """The number of the best path (L,), its cuts (L, k) and the status (L,) for all λ (L,)."""
+    path, cut, gain = (best_cascades if chain == "exact" else best_cascades_paper)(tables, lam, plan)
     low, high = tables.grid.panels[:, 0], tables.grid.panels[:, -1]
-
-    def improve(u, lam, links, first):
-        def loss(u):
-            error, cost = evaluate(tables, u, links, first, chosen=chosen, chain=chain)
-            return error + lam * cost
-
-        return polish(loss, u, low, high, links.sum(-1) > 0, chain)
-
-    links, first = jnp.asarray(plan.links, lam.dtype)[best], jnp.asarray(plan.first, lam.dtype)[best]
-    u, status = jax.vmap(improve)(u, lam, links, first)
-    return {"lam": lam, "path": best, "u": u, "status": status}
+    at_bound = (jnp.asarray(plan.links.any(-1))[path] & ((cut.u <= low) | (cut.u >= high))).any(-1)
+    unfinished = gain > gain_tolerance(lam.dtype)
+    return path, cut, jnp.where(unfinished, NOT_CONVERGED, jnp.where(at_bound, AT_BOUND, CONVERGED))
 
 
 @partial(jax.jit, static_argnames=("plan", "chain"))
-def _evaluate(marginals, tables, path, u, plan, chain):
-    """Thresholds (L, k) at the cuts u (L, k) of the given paths (L,), and their exact error and cost (L,)."""
-    members = jnp.asarray(plan.members)[path]
-    links, first = jnp.asarray(plan.links, u.dtype)[path], jnp.asarray(plan.first, u.dtype)[path]
-    thresholds = jax.vmap(threshold_at, in_axes=(0, 1), out_axes=1)(marginals, u)
-    thresholds = jnp.where(links.sum(-1) > 0, thresholds, jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))
+def _evaluate(marginals, tables, path, cut, plan, chain):
+    """Thresholds (L, k) at the cuts (L, k) of the given paths (L,), and their exact error and cost (L,)."""
+    members, first = jnp.asarray(plan.members)[path], jnp.asarray(plan.first, cut.u.dtype)[path]
+    links = jnp.asarray(plan.links, cut.u.dtype)[path]
+    # The last model of a path answers everything, and a model that is not on it nothing.
+    u = jnp.where(links.any(-1), cut.u, jnp.where(members, 0.0, 1.0))
+    settle = jax.vmap(jax.vmap(settle_threshold, (None, None, 0, 0, 0)), (0, 0, 1, 1, 1), 1)
+    thresholds, ranks, above = settle(marginals, tables.grid, u, cut.worth, cut.slope)
 
-    def single(threshold, links, first):
-        u, above = jax.vmap(lambda marginal, value: marginal.cdf_and_mean_above(value))(marginals, threshold)
-        chosen = pairs(tables.cost.shape[0])
-        return evaluate(tables, u, links, first, chosen=chosen, chain=chain, above=above)
+    def single(ranks, above, links, first):
+        return evaluate(tables, ranks, links, first, chosen=pairs(u.shape[1]), chain=chain, above=above)
 
-    error, cost = jax.vmap(single)(thresholds, links, first)
-    return {
-        "thresholds": thresholds,
-        "members": members,
-        "first": jnp.argmax(first, -1),
-        "error": error,
-        "cost": cost,
-    }
+    error, cost = jax.vmap(single)(ranks, above, links, first)
+    if plan.has_prefixes:
+        # Nobody asks the models after one that always answers: the cascade ends there.
+        stops = members & (thresholds <= ALWAYS_ANSWER)
+        members &= stops.astype(u.dtype) @ np.tri(u.shape[1], k=-1).T == 0
+        thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
+    first = jnp.argmax(first, -1)
+    return {"u": ranks, "thresholds": thresholds, "members": members, "first": first, "error": error, "cost": cost}
 
 
 def _solve(marginals, tables, lam, plan, chain):
@@ -373,21 +377,22 @@ def _solve(marginals, tables, lam, plan, chain):
     lam = jnp.asarray(lam, tables.cost.dtype)
     if plan is None:
         return _solve_adaptive(marginals, tables, lam)
-    found = _optimise(tables, lam, plan, chain)
-    return {**found, **_evaluate(marginals, tables, found["path"], found["u"], plan, chain)}
+    path, cut, status = _optimise(tables, lam, plan, chain)
+    return {"lam": lam, "path": path, "status": status, **_evaluate(marginals, tables, path, cut, plan, chain)}
 
 
 @jax.jit
 def _solve_adaptive(marginals, tables, lam):
     k = tables.cost.shape[0]
-    chosen = pairs(k)
     first, upper, action = adaptive_policies(tables, lam)
-    error, cost = jax.vmap(lambda f, u, a: evaluate_intervals(tables, f, u, a, chosen))(first, upper, action)
-    bounds = jax.vmap(threshold_at, in_axes=(0, 1), out_axes=1)(marginals, upper)
+    error, cost = jax.vmap(partial(evaluate_intervals, tables))(first, upper, action)
+    cut = Cut.at(upper)
+    settle = jax.vmap(jnp.vectorize(settle_threshold, excluded=(0, 1)), (0, 0, 1, 1, 1), 1)
+    bounds, *_ = settle(marginals, tables.grid, cut.u, cut.worth, cut.slope)
     bounds = jnp.where(upper >= 1, 1.0, bounds).at[..., -1].set(1.0)
     asked = [first == j for j in range(k)]
     used = jnp.diff(upper, axis=-1, prepend=jnp.zeros_like(upper[..., :1])) > 0
-    for i, j in chosen:
+    for i, j in pairs(k):
         asked[j] = asked[j] | (asked[i] & (used[:, i] & (action[:, i] == j)).any(-1))
     status = jnp.zeros(lam.shape, int)
     found = {"lam": lam, "error": error, "cost": cost, "u": upper.reshape(*lam.shape, -1), "status": status}
@@ -421,9 +426,9 @@ def _interpolate(marginals, tables, solved, plan, chain):
     share = np.concatenate([np.arange(1, n + 1) / (n + 1) for n in counts])
     u = solved["u"][left] * (1 - share)[:, None] + solved["u"][left + 1] * share[:, None]
     lam = solved["lam"][left] ** (1 - share) * solved["lam"][left + 1] ** share
-    points = _evaluate(marginals, tables, solved["path"][left], jnp.asarray(u), plan, chain)
+    points = _evaluate(marginals, tables, solved["path"][left], Cut.at(jnp.asarray(u)), plan, chain)
     status = np.full(len(u), INTERPOLATED)
-    return _host({**points, "lam": lam, "u": u, "path": solved["path"][left], "status": status})
+    return _host({**points, "lam": lam, "path": solved["path"][left], "status": status})
 
 
 def _host(solved):
@@ -490,5 +495,6 @@ def _assemble(model, members, solved):
 
 
 def _frontier(model, **arrays) -> Frontier:
-    fields: dict[str, Any] = {name: None if a is None else jnp.asarray(a) for name, a in arrays.items()}
+    # Not jnp.asarray, which compiles a programme for each shape.
+    fields: dict[str, Any] = jax.device_put(arrays)
     return Frontier(model=model, **fields)

@@ -10,19 +10,21 @@ fits the mixture. All functions are scalar mathematics on one marginal, elementw
 """
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy import special
 
-from rcjax._numerics import betainc, betaln, divide, polygammas
+from rcjax._numerics import betainc, betainc_and_power, betaln, divide, extremes, polygammas
 
 #: Largest a + b of a fitted component: a spike on tied confidences stays a spike of width about 0.005 of the range.
 MAX_CONCENTRATION = 1e4
 _MIN_SHAPE = 1e-2
-_EM_STEPS = 1_000
+_EM_STEPS, _SHORT_RUN = 1_000, 30
 _EM_TOLERANCE = 1e-9
+_STARTS = (0.5, 0.05, 0.95)
 _NEWTON_STEPS = 2
 _QUANTILE_STEPS = 60
 _EVEN_PROBES, _LADDER, _LADDER_PROBES = 65, 7.0, 43
@@ -73,27 +75,25 @@ class Marginal:
 
     def mean_above(self, confidence: jax.Array) -> jax.Array:
         """E[Φ; Φ > φ] = ∫_{F(φ)}^1 Q, in closed form, elementwise."""
-        return self.cdf_and_mean_above(confidence)[1]
+        return self.profile(confidence)[2]
 
-    def cdf_and_mean_above(self, confidence: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """(F(φ), E[Φ; Φ > φ]) from one evaluation of the incomplete beta function.
+    def profile(self, confidence: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """(F(φ), density(φ), E[Φ; Φ > φ]) from one evaluation of the incomplete beta function, elementwise.
 
         ∫₀ˣ t f(t; a, b) dt = a/(a + b) · I_x(a + 1, b), and I_x(a + 1, b) = I_x(a, b) − xᵃ(1 − x)ᵇ / (a B(a, b))
         (DLMF 8.17.20).
         """
         confidence = jnp.asarray(confidence)
-        x = self._scale(confidence)[..., None]
-        below = betainc(self.a, self.b, x)
-        log_step = special.xlogy(self.a, x) + special.xlog1py(self.b, -x) - betaln(self.a, self.b)
-        above = 1 - below + jnp.exp(log_step) / self.a
-        scaled = (self.proportion * self.a / (self.a + self.b) * above).sum(-1)
+        x, width = self._scale(confidence), self.highest - self.lowest
+        below, power = betainc_and_power(self.a, self.b, x[..., None])
+        scaled = (self.proportion * self.a / (self.a + self.b) * (1 - below + power / self.a)).sum(-1)
         z = (self.proportion * below).sum(-1)
-        smooth = self.smooth * (self.lowest * (1 - z) + (self.highest - self.lowest) * scaled)
-        bottom = jnp.where(confidence < self.lowest, self.mass_lowest * self.lowest, 0.0)
-        top = jnp.where(confidence < self.highest, smooth + self.mass_highest * self.highest, 0.0)
-        inner = self.mass_lowest + self.smooth * z
-        cdf = jnp.where(confidence < self.lowest, 0.0, jnp.where(confidence >= self.highest, 1.0, inner))
-        return cdf, bottom + top
+        left, right = confidence < self.lowest, confidence >= self.highest
+        cdf = jnp.where(left, 0.0, jnp.where(right, 1.0, self.mass_lowest + self.smooth * z))
+        density = divide(self.smooth * (self.proportion * power).sum(-1), width * x * (1 - x))
+        smooth = self.smooth * (self.lowest * (1 - z) + width * scaled)
+        bottom = jnp.where(left, self.mass_lowest * self.lowest, 0.0)
+        return cdf, density, bottom + jnp.where(right, 0.0, smooth + self.mass_highest * self.highest)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Independent draws of the confidence, of the given shape."""
@@ -105,17 +105,27 @@ class Marginal:
 
 def mixture_cdf(marginal: Marginal, x: jax.Array) -> jax.Array:
     """cdf of the beta mixture on (0, 1), elementwise in x."""
-    x = jnp.asarray(x)[..., None]
-    return (marginal.proportion * betainc(marginal.a, marginal.b, x)).sum(-1)
+    return (marginal.proportion * betainc(marginal.a, marginal.b, jnp.asarray(x)[..., None])).sum(-1)
 
 
 def mixture_density(marginal: Marginal, x: jax.Array) -> jax.Array:
     """Density of the beta mixture on (0, 1), elementwise in x."""
-    return jnp.exp(
-        special.logsumexp(
-            _log_components(marginal.proportion, marginal.a, marginal.b, jnp.log(x), jnp.log1p(-x)), axis=-1
-        )
-    )
+    return jnp.exp(_log_components(marginal.proportion, marginal.a, marginal.b, jnp.log(x), jnp.log1p(-x))).sum(-1)
+
+
+def mixture_mean_below(marginal: Marginal, x: jax.Array, components: jax.Array) -> jax.Array:
+    """∫₀ˣ t f(t) dt of the beta mixture's density f (…), given both components' cdfs at x (…, 2)."""
+    inside = ((x > 0) & (x < 1))[..., None]
+    safe = jnp.where(inside, x[..., None], 0.5)
+    log_power = marginal.a * jnp.log(safe) + marginal.b * jnp.log1p(-safe) - betaln(marginal.a, marginal.b)
+    step = jnp.where(inside, jnp.exp(log_power) / marginal.a, 0.0)
+    return (marginal.proportion * marginal.a / (marginal.a + marginal.b) * (components - step)).sum(-1)
+
+
+def _components_and_density(marginal, x):
+    """(…, 2) cdfs of both components and (…) density of the mixture, at x inside (0, 1)."""
+    components, power = betainc_and_power(marginal.a, marginal.b, x[..., None])
+    return components, (marginal.proportion * power).sum(-1) / (x * (1 - x))
 
 
 def _log_components(proportion, a, b, log_x, log_1x):
@@ -133,7 +143,7 @@ def mixture_quantile(marginal: Marginal, z: jax.Array) -> jax.Array:
 
     By the implicit function theorem ∂x = (∂z − ∂F) / f, in z and in the parameters.
     """
-    return _invert_mixture(marginal, jnp.asarray(z))
+    return _invert_mixture(marginal, jnp.asarray(z), probe_mixture(marginal))[0]
 
 
 @mixture_quantile.defjvp
@@ -147,13 +157,61 @@ def _mixture_quantile_jvp(primals, tangents):
     return root, jnp.where(edge, 0.0, divide(tangents[1] - by_parameters, density))
 
 
-def _invert_mixture(marginal, z):
-    """Safeguarded Newton steps from the inverse cubic through probes that surround every feature of the mixture."""
-    probes, components, density = probe_mixture(marginal)
-    values = components @ marginal.proportion
-    place = jnp.clip(jnp.searchsorted(values, z), 1, probes.shape[0] - 1)
-    low, high = probes[place - 1], probes[place]
-    guess = _inverse_hermite(z, (low, values[place - 1], density[place - 1]), (high, values[place], density[place]))
+@jax.custom_jvp
+def mixture_quantile_and_components(marginal: Marginal, z: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(x, cdfs of both components at x (…, 2)) with x the `mixture_quantile` of z, from the same iterations."""
+    return _invert_mixture(marginal, jnp.asarray(z), probe_mixture(marginal))
+
+
+@mixture_quantile_and_components.defjvp
+def _mixture_quantile_and_components_jvp(primals, tangents):
+    root, components = mixture_quantile_and_components(*primals)
+    tangent = jax.jvp(mixture_quantile, primals, tangents)[1]
+
+    def at_root(marginal, root):
+        return betainc(marginal.a, marginal.b, root[..., None])
+
+    return (root, components), (tangent, jax.jvp(at_root, (primals[0], root), (tangents[0], tangent))[1])
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Probes:
+    """Points around every feature of a mixture, from 0 to 1, P of them."""
+
+    x: jax.Array  # (P,) increasing
+    components: jax.Array  # (P, 2) the cdfs of both components
+    z: jax.Array  # (P,) the cdf of the mixture
+    density: jax.Array  # (P,)
+
+
+def probe_mixture(marginal: Marginal) -> Probes:
+    """Probes evenly spaced on the logit scale from end to end, and around each component.
+
+    The logit of a beta variate has mean ψ(a) − ψ(b) and variance ψ′(a) + ψ′(b), with ψ(a) ≈ log(a + ½) − 1/a.
+    """
+    limit = -jnp.log(jnp.finfo(marginal.a.dtype).epsneg)
+    center = jnp.log((marginal.a + 0.5) / (marginal.b + 0.5)) - 1 / marginal.a + 1 / marginal.b
+    spread = jnp.sqrt(sum(1 / (shape + 0.5) + 1 / shape**2 for shape in (marginal.a, marginal.b)))
+    ladder = jnp.linspace(-_LADDER, _LADDER, _LADDER_PROBES, dtype=limit.dtype)
+    local = (center[:, None] + spread[:, None] * ladder).reshape(-1)
+    logit = jnp.sort(jnp.concatenate([jnp.linspace(-1.0, 1.0, _EVEN_PROBES) * limit, jnp.clip(local, -limit, limit)]))
+    x = jnp.clip(special.expit(logit), jnp.finfo(logit.dtype).tiny, 1 - jnp.finfo(logit.dtype).epsneg)
+    components, density = _components_and_density(marginal, x)
+    components = jnp.pad(components, ((1, 1), (0, 0)), constant_values=((0.0, 1.0), (0.0, 0.0)))
+    return Probes(
+        x=jnp.pad(x, 1, constant_values=(0.0, 1.0)),
+        components=components,
+        z=jnp.clip(components @ marginal.proportion, 0.0, 1.0),
+        density=jnp.pad(density, 1, mode="edge"),
+    )
+
+
+def _invert_mixture(marginal, z, probes):
+    """(x, components at x): safeguarded Newton steps from the inverse cubic through the probes around z."""
+    right = jnp.clip(jnp.searchsorted(probes.z, z, method="compare_all"), 1, probes.x.shape[0] - 1)
+    columns = jnp.stack([probes.x, probes.z, probes.density])
+    left, right = jnp.moveaxis(columns[:, jnp.stack([right - 1, right])], 0, 1)
     tolerance = 8 * jnp.finfo(z.dtype).eps
 
     def unfinished(carry):
@@ -161,10 +219,11 @@ def _invert_mixture(marginal, z):
         return (step < _QUANTILE_STEPS) & ~jnp.all(done)
 
     def advance(carry):
-        x, low, high, step, done = carry
-        residual = mixture_cdf(marginal, x) - z
+        x, _, low, high, step, done = carry
+        components, density = _components_and_density(marginal, x)
+        residual = components @ marginal.proportion - z
         low, high = jnp.where(residual <= 0, x, low), jnp.where(residual >= 0, x, high)
-        newton = x - residual / mixture_density(marginal, x)
+        newton = x - residual / density
         # A Newton step that leaves the bracket, and every fourth step in any case, halves the bracket instead.
         outside = ~((newton > low) & (newton < high)) | (step % 4 == 3)
         done = (
@@ -173,35 +232,15 @@ def _invert_mixture(marginal, z):
             | (high - low <= tolerance * high)
             | (jnp.abs(newton - x) <= tolerance * x)
         )
-        return jnp.where(done, x, jnp.where(outside, (low + high) / 2, newton)), low, high, step + 1, done
+        x = jnp.where(done, x, jnp.where(outside, (low + high) / 2, newton))
+        return x, components, low, high, step + 1, done
 
-    start = (guess, low, high, 0, (z <= 0) | (z >= 1))
-    x, *_ = lax.while_loop(unfinished, advance, start)
-    return jnp.where(z <= 0, 0.0, jnp.where(z >= 1, 1.0, x))
-
-
-def probe_mixture(marginal: Marginal) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Points around every feature of the mixture: (increasing x in [0, 1], both components' cdfs (n, 2), density).
-
-    Evenly spaced on the logit scale from end to end, and around each component: the logit of a beta variate has mean
-    ψ(a) − ψ(b) and variance ψ′(a) + ψ′(b).
-    """
-    limit = -jnp.log(jnp.finfo(marginal.a.dtype).epsneg)
-    (digamma_a, trigamma_a), (digamma_b, trigamma_b) = polygammas(marginal.a), polygammas(marginal.b)
-    center, spread = digamma_a - digamma_b, jnp.sqrt(trigamma_a + trigamma_b)
-    ladder = jnp.linspace(-_LADDER, _LADDER, _LADDER_PROBES, dtype=limit.dtype)
-    local = (center[:, None] + spread[:, None] * ladder).reshape(-1)
-    logit = jnp.sort(jnp.concatenate([jnp.linspace(-1.0, 1.0, _EVEN_PROBES) * limit, jnp.clip(local, -limit, limit)]))
-    x = special.expit(logit)
-    inside = jnp.clip(x, jnp.finfo(x.dtype).tiny, 1 - jnp.finfo(x.dtype).epsneg)
-    density = mixture_density(marginal, inside)
-    # Rounding must not make a cdf fall from one probe to the next.
-    components = lax.cummax(betainc(marginal.a, marginal.b, inside[:, None]), axis=0)
-    return (
-        jnp.pad(inside, 1, constant_values=(0.0, 1.0)),
-        jnp.pad(components, ((1, 1), (0, 0)), constant_values=((0.0, 1.0), (0.0, 0.0))),
-        jnp.pad(density, 1, mode="edge"),
-    )
+    bottom, top = z <= 0, z >= 1
+    none = jnp.zeros((*z.shape, 2), z.dtype)
+    start = (_inverse_hermite(z, left, right), none, left[0], right[0], 0, bottom | top)
+    x, components, *_ = lax.while_loop(unfinished, advance, start)
+    x = jnp.where(bottom, 0.0, jnp.where(top, 1.0, x))
+    return x, jnp.where((bottom | top)[..., None], x[..., None], components)
 
 
 def _inverse_hermite(z, left, right):
@@ -221,70 +260,76 @@ def fit_marginal(confidence: jax.Array, answered: jax.Array) -> Marginal:
     confidence (n,), answered (n,) bool. With no value strictly between the extremes the mixture is uniform and has
     probability 0; with all values equal, everything is in the mass at φ_max (φ_min = φ_max, w_min = 0).
     """
-    lowest = jnp.min(jnp.where(answered, confidence, jnp.inf))
-    highest = jnp.max(jnp.where(answered, confidence, -jnp.inf))
+    lowest, highest = extremes(confidence, answered)
     inside = answered & (confidence > lowest) & (confidence < highest)
-    count = answered.sum()
-    top = (answered & (confidence == highest)).sum() / count
-    bottom = jnp.where(lowest == highest, 0.0, (answered & (confidence == lowest)).sum() / count)
+    at_ends = jnp.stack([answered, answered & (confidence == lowest), answered & (confidence == highest)])
+    count, bottom, top = at_ends.astype(confidence.dtype).sum(-1)
+    bottom = jnp.where(lowest == highest, 0.0, bottom / count)
     scaled = jnp.where(inside, divide(confidence - lowest, highest - lowest, 0.5), 0.5)
     proportion, a, b = fit_beta_mixture(scaled, inside)
-    dtype = confidence.dtype
-    return Marginal(lowest, highest, bottom.astype(dtype), top.astype(dtype), proportion, a, b)
+    return Marginal(lowest, highest, bottom, top / count, proportion, a, b)
 
 
 def fit_beta_mixture(x: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(π, a, b) of a two-component beta mixture by expectation–maximisation, from the lower and the upper half.
+    """(π, a, b) of a two-component beta mixture by expectation–maximisation, the likeliest of three starts.
 
-    x (n,) in (0, 1), present (n,) bool. The M-step maximises each component's expected likelihood by Newton's
-    method on log a and log b. Concentrations are capped at `MAX_CONCENTRATION`, so that a component which
-    collapses on tied values stays proper. Iterates until the mean log-likelihood gains less than 1e-9.
+    x (n,) in (0, 1), present (n,) bool. The starts part the values in the middle and near either end, where a rare
+    component may hide. The M-step maximises each component's expected likelihood by Newton's method on log a and
+    log b. Concentrations are capped at `MAX_CONCENTRATION`, so that a component which collapses on tied values stays
+    proper. Iterates until the mean log-likelihood of the likeliest gains less than 1e-9.
     """
     x = jnp.clip(x, jnp.finfo(x.dtype).tiny, 1 - jnp.finfo(x.dtype).epsneg)
-    log_x, log_1x = jnp.log(x), jnp.log1p(-x)
     weight = present.astype(x.dtype)
-    total = jnp.maximum(weight.sum(), 1.0)
-
-    def maximise(share, a, b):
-        mass = share.sum(0)
-        mean_log_x, mean_log_1x = (divide(share.T @ t, mass, jnp.log(0.5)) for t in (log_x, log_1x))
-        for _ in range(_NEWTON_STEPS):
-            a, b = _shape_step(a, b, mean_log_x, mean_log_1x)
-        return (mass + 1e-12) / (mass.sum() + 2e-12), a, b
-
-    def expect(proportion, a, b):
-        parts = _log_components(proportion, a, b, log_x, log_1x)
-        whole = special.logsumexp(parts, axis=-1, keepdims=True)
-        return weight[:, None] * jnp.exp(parts - whole), (weight * whole[:, 0]).sum() / total
+    mixtures = jax.vmap(partial(_initial_mixture, x, weight))(jnp.asarray(_STARTS, x.dtype))
+    climb = jax.vmap(partial(_climb, jnp.stack([weight, jnp.log(x), jnp.log1p(-x)])))
 
     def unfinished(carry):
-        step, *_, gain = carry
-        return (step < _EM_STEPS) & (gain > _EM_TOLERANCE)
+        step, _, likelihood, gain = carry
+        return (step < _SHORT_RUN) | (step < _EM_STEPS) & (gain[jnp.argmax(likelihood)] > _EM_TOLERANCE)
 
     def advance(carry):
-        step, proportion, a, b, likelihood, _ = carry
-        share, new = expect(proportion, a, b)
-        proportion, a, b = maximise(share, a, b)
-        return step + 1, proportion, a, b, new, jnp.where(step == 0, jnp.inf, jnp.abs(new - likelihood))
+        step, mixtures, likelihood, _ = carry
+        mixtures, new = climb(mixtures)
+        return step + 1, mixtures, new, jnp.abs(new - likelihood)
 
-    proportion, a, b = _initial_mixture(x, weight)
-    zero = jnp.zeros((), x.dtype)
-    state = lax.while_loop(unfinished, advance, (0, proportion, a, b, zero, zero + jnp.inf))
-    _, proportion, a, b, *_ = state
-    empty = weight.sum() == 0
+    unknown = jnp.full(len(_STARTS), -jnp.inf, x.dtype)
+    _, mixtures, likelihood, _ = lax.while_loop(unfinished, advance, (0, mixtures, unknown, -unknown))
     uniform = (jnp.full(2, 0.5, x.dtype), jnp.ones(2, x.dtype), jnp.ones(2, x.dtype))
-    proportion, a, b = (jnp.where(empty, u, fitted) for u, fitted in zip(uniform, (proportion, a, b), strict=True))
-    return proportion, a, b
+    best = jnp.argmax(likelihood)
+    return jax.tree.map(lambda fits, flat: jnp.where(weight.any(), fits[best], flat), mixtures, uniform)
 
 
-def _initial_mixture(x, weight):
-    """Moments of the lower and the upper half of the values, each with a little of the other."""
-    rank = jnp.cumsum(weight[jnp.argsort(x)])[jnp.argsort(jnp.argsort(x))]
-    upper = jnp.where(rank > weight.sum() / 2, 0.95, 0.05)
-    share = weight[:, None] * jnp.stack([1 - upper, upper], axis=-1)
-    mass = share.sum(0)
-    mean = divide(share.T @ x, mass, 0.5)
-    variance = divide((share * (x[:, None] - mean) ** 2).sum(0), mass, 1 / 12)
+def _climb(columns, mixture):
+    """One step of expectation–maximisation: (the next mixture, the mean log-likelihood of this one).
+
+    columns (3, n): weight, log x, log(1 − x).
+    """
+    weight, log_x, log_1x = columns
+    proportion, a, b = mixture
+    parts = _log_components(proportion, a, b, log_x, log_1x)
+    highest = parts.max(-1, keepdims=True)
+    whole = highest + jnp.log(jnp.exp(parts - highest).sum(-1, keepdims=True))
+    mass, *sums = columns @ (weight[:, None] * jnp.exp(parts - whole))
+    mean_log_x, mean_log_1x = (divide(total_log, mass, jnp.log(0.5)) for total_log in sums)
+
+    def newton(_, shapes):
+        a, b = shapes
+        return _shape_step(a, b, mean_log_x, mean_log_1x)
+
+    a, b = lax.fori_loop(0, _NEWTON_STEPS, newton, (a, b))
+    likelihood = divide((weight @ whole)[0], weight.sum())
+    return ((mass + 1e-12) / (mass.sum() + 2e-12), a, b), jnp.nan_to_num(likelihood, nan=-jnp.inf)
+
+
+def _initial_mixture(x, weight, share):
+    """Moments of the lower `share` of the values and of the rest, each with a little of the other."""
+    parting = jnp.sort(jnp.where(weight > 0, x, jnp.inf))[(weight.sum() * share).astype(int)]
+    little = jnp.where(share == 0.5, 0.05, 0.01)
+    upper = jnp.where(x >= parting, 1 - little, little)
+    shares = weight[:, None] * jnp.stack([1 - upper, upper], axis=-1)
+    mass = shares.sum(0)
+    mean = divide(shares.T @ x, mass, 0.5)
+    variance = divide((shares * (x[:, None] - mean) ** 2).sum(0), mass, 1 / 12)
     limit = mean * (1 - mean) / (1 + MAX_CONCENTRATION)
     concentration = mean * (1 - mean) / jnp.maximum(variance, limit) - 1
     a, b = _bounded(mean * concentration, (1 - mean) * concentration)

@@ -1,43 +1,57 @@
-"""The best policy at every λ, globally: Bellman's equation of a cascade on quadrature nodes.
+"""The best cascades at every λ, globally: Bellman's equation of a cascade on quadrature nodes.
 
-Along the exact chain, choosing when to stop is an optimal-stopping problem (DESIGN of the package; Puterman 1994,
-Markov Decision Processes, chapter 4):
+Along the exact chain, choosing when to stop is an optimal-stopping problem (Puterman 1994, Markov Decision Processes,
+chapter 4). Where model j defers to model l, deferring at u is worth
 
-    V_j(u) = max{ Q_j(u), max over l > j of −λ·cost_l + E[V_l(Φ_l) | Φ_j = u] }
+    D_j(u) = −λ·cost_l + E[V_l(Φ_l) | Φ_j = u]        V_j(u) = Q_j(u) above the cut of j, D_j(u) below it
 
-One backward pass solves it for all λ at once: for a fixed cascade l is the next model and each model answers above
-one cut; for an adaptive policy every interval of confidence has its own action. Values are integrated up to the
-cuts, not to the nearest node.
+One backward pass solves it for all λ and all cascades at once, as cascades share their ends. Values are integrated
+up to the cuts, not to the nearest node.
 """
 
 import dataclasses
-from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-from rcjax.cascade import Tables, part, tally
+from rcjax._numerics import divide
+from rcjax.cascade import Tables, arrivals, part
 from rcjax.joint import pairs
 from rcjax.quadrature import Grid
 
-#: Intervals of confidence per model that an adaptive policy may tell apart.
-MAX_INTERVALS = 8
+#: What became of each λ.
+CONVERGED, AT_BOUND, NOT_CONVERGED, INTERPOLATED = 0, 1, 2, 3
+STATUS_MESSAGES = {
+    CONVERGED: "converged",
+    AT_BOUND: "converged, with a threshold at the end of a model's range (it always or never answers)",
+    NOT_CONVERGED: "the iterations ran out while the loss was still falling: the thresholds may be slightly off",
+    INTERPOLATED: "thresholds between those of two neighbouring optima: a point that no λ leads to",
+}
+_ROUNDS = 8
+_FIRST_CUTS = (1.0, 0.2)
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The candidate cascades, as paths of model positions, and their suffixes by first model (hashable)."""
+    """The candidate cascades, as paths of model positions (hashable)."""
 
     paths: tuple[tuple[int, ...], ...]
     k: int
 
     @property
-    def suffixes(self) -> list[list[tuple[int, ...]]]:
-        """suffixes[j]: all distinct ends of paths that begin with model j, by the model asked next, and so on."""
+    def suffixes(self) -> list[tuple[int, ...]]:
+        """All distinct ends of paths, each after the one that it defers to."""
         ends = {path[start:] for path in self.paths for start in range(len(path))}
-        return [sorted(end for end in ends if end[0] == j) for j in range(self.k)]
+        return sorted(ends, key=lambda end: (-end[0], len(end), end))
+
+    @property
+    def has_prefixes(self) -> bool:
+        """Whether a path that is cut short is one of the candidates too."""
+        return {path[:-1] for path in self.paths if len(path) > 1} <= set(self.paths)
 
     @property
     def members(self) -> np.ndarray:
@@ -58,168 +72,127 @@ class Plan:
         return np.eye(self.k)[[path[0] for path in self.paths]]
 
 
-def best_cascades(tables: Tables, lam: jax.Array, plan: Plan) -> tuple[jax.Array, jax.Array]:
-    """(number of the best path (L,), its cuts in u (L, k)) for each λ (L,), by one backward pass over suffixes.
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Cut:
+    """Where a model stops deferring, and the straight line of what deferring is worth around there."""
 
-    A suffix is solved once for all paths that share it. The best single cut of a model is the exact optimum where
-    answering gains on deferring as confidence grows; `polish` settles the rest.
+    u: jax.Array  # the cut: the model answers above it
+    worth: jax.Array  # value of deferring at the cut
+    slope: jax.Array  # its derivative by u
+
+    @classmethod
+    def at(cls, u: jax.Array) -> "Cut":
+        """Cuts that stay where they are: what deferring is worth there is not known."""
+        return cls(u, jnp.full_like(u, jnp.nan), jnp.zeros_like(u))
+
+
+def best_cascades(tables: Tables, lam: jax.Array, plan: Plan) -> tuple[jax.Array, Cut, jax.Array]:
+    """(number of the best path (L,), its cuts (L, k), what the last round gained (L,)) for each λ (L,).
+
+    Rounds of two halves: a forward pass of the best path so far gives the density of the queries that reach each
+    model, and a backward pass over all suffixes chooses each cut under these densities. Where answering gains on
+    deferring as confidence grows, as it nearly always does, the best cut is the same under any density and the first
+    round finds the global optimum; elsewhere each round can only improve on the one before, until none does. The
+    first two rounds start from densities of their own: that all queries reach every model, or only those with little
+    confidence in the models before.
     """
-    k, suffixes = plan.k, plan.suffixes
-    place = {pair: p for p, pair in enumerate(pairs(k))}
-    integrands, cuts = {}, {}
-    for j in reversed(range(k)):
+    k, left, right = plan.k, *np.array(pairs(plan.k), int).reshape(-1, 2).T
+    # The rounds start as if from a cascade of all models, with the first cuts.
+    links = jnp.asarray(np.append(plan.links, np.eye(k, k=1)[None], axis=0), lam.dtype)
+    first = jnp.asarray(np.append(plan.first, np.eye(k)[:1], axis=0), lam.dtype)
+    members = jnp.asarray(np.append(plan.members, np.ones((1, k), bool), axis=0))
+
+    def reached(path, u):
+        deferred = links[path][left, right][:, None] * jax.vmap(Grid.below)(tables.grid, u)[left]
+        density = arrivals(pairs(k), first[path], deferred, tables.kernel)
+        return jnp.where(members[path][:, None], density, 1.0)
+
+    def improve(carry):
+        number, *best, _ = carry
+        starting = number < len(_FIRST_CUTS)
+        path = jnp.where(starting, len(plan.paths), best[1])
+        u = jnp.where(starting, jnp.asarray(_FIRST_CUTS, lam.dtype)[number], best[2].u)
+        new = _best_paths(tables, lam, plan, jax.vmap(reached)(path, u))
+        gain = new[0] - best[0]
+        best = jax.tree.map(lambda old, new: jnp.where(_beside(gain, new) > 0, new, old), tuple(best), new)
+        return number + 1, *best, gain
+
+    def unfinished(carry):
+        number, *_, gain = carry
+        gained = (number < _ROUNDS) & jnp.any(gain > gain_tolerance(lam.dtype))
+        return (number < len(_FIRST_CUTS)) | gained
+
+    none = jnp.full(lam.shape, -jnp.inf, lam.dtype)
+    start = (0, none, jnp.zeros(lam.shape, int), Cut.at(jnp.zeros((*lam.shape, k), lam.dtype)), -none)
+    _, _, path, cut, gain = lax.while_loop(unfinished, improve, start)
+    return path, cut, gain
+
+
+def gain_tolerance(dtype: Any) -> float:
+    """A round that lowers no loss by more than this is the last one: the next would gain its square."""
+    return max(1e-8, 64 * float(jnp.finfo(dtype).eps))
+
+
+def _beside(per_lambda, other):
+    """(L,) with as many axes as `other` (L, …)."""
+    return per_lambda.reshape(per_lambda.shape + (1,) * (other.ndim - 1))
+
+
+def _best_paths(tables, lam, plan, density):
+    """(value (L,), number (L,), cuts (L, k)) of the best path by one backward pass, cuts chosen under the densities.
+
+    A suffix is solved once for all paths that share it. Its integrand is the weighted value at each node.
+    """
+    suffixes, place = plan.suffixes, {pair: p for p, pair in enumerate(pairs(plan.k))}
+    number = {end: row for row, end in enumerate(suffixes)}
+    leading = np.array([end[0] for end in suffixes])
+    steps = [(number[end], number[end[1:]], end[0], end[1], place[end[:2]]) for end in suffixes if len(end) > 1]
+
+    def defer(carry, step):
+        integrands, cuts = carry
+        row, rest, j, following, pair = step
         grid = part(tables.grid, j)
-        worth, later_cuts = [], []
-        for l in range(j + 1, k):  # noqa: E741
-            rows = [suffixes[l].index(end[1:]) for end in suffixes[j] if end[1:2] == (l,)]
-            if rows:
-                deferring = integrands[l][np.array(rows)] @ tables.kernel[place[j, l]].T
-                worth.append(deferring - (lam * tables.cost[l])[:, None])
-                later_cuts.append(cuts[l][np.array(rows)])
-        # Sorted as tuples, the suffix that ends here comes first, then blocks by the model asked next.
-        alone = int((j,) in suffixes[j])
-        integrands[j] = jnp.broadcast_to(grid.weight * grid.quantile, (alone, *lam.shape, grid.u.shape[0]))
-        cuts[j] = jnp.zeros((alone, *lam.shape, k), lam.dtype)
-        if worth:
-            deferring = jnp.concatenate(worth)
-            cut = jax.vmap(jax.vmap(partial(best_cut, grid)))(grid.quantile - deferring)
-            below = jax.vmap(jax.vmap(grid.below))(cut)
-            value = grid.weight * grid.quantile + below * (deferring - grid.quantile)
-            integrands[j] = jnp.concatenate([integrands[j], value])
-            cuts[j] = jnp.concatenate([cuts[j], jnp.concatenate(later_cuts).at[..., j].set(cut)])
-    roots = [(path[0], suffixes[path[0]].index(path)) for path in plan.paths]
-    values = jnp.stack([integrands[j][row].sum(-1) - lam * tables.cost[j] for j, row in roots])
+        deferring = integrands[rest] @ tables.kernel[pair].T - (lam * tables.cost[following])[:, None]
+        cut = jax.vmap(partial(best_cut, grid))(deferring, density[:, j])
+        value = grid.weight * grid.quantile + jax.vmap(grid.below)(cut.u) * (deferring - grid.quantile)
+        cuts = jax.tree.map(lambda all_cuts, new: all_cuts.at[row].set(all_cuts[rest].at[:, j].set(new)), cuts, cut)
+        return (integrands.at[row].set(value), cuts), None
+
+    answering = (tables.grid.weight * tables.grid.quantile)[leading]
+    integrands = jnp.broadcast_to(answering[:, None], (len(suffixes), *lam.shape, answering.shape[-1]))
+    none = jnp.zeros((len(suffixes), *lam.shape, plan.k), lam.dtype)
+    cuts = Cut(none, none, none)
+    if steps:
+        (integrands, cuts), _ = lax.scan(defer, (integrands, cuts), tuple(np.array(steps, int).T))
+    roots = np.array([number[path] for path in plan.paths])
+    values = integrands[roots].sum(-1) - lam * tables.cost[leading[roots]][:, None]
     best = jnp.argmax(values, axis=0)
-    everything = jnp.stack([cuts[j][row] for j, row in roots])
-    return best, jnp.take_along_axis(everything, best[None, :, None], axis=0)[0]
+    return values.max(0), best, part(cuts, (jnp.asarray(roots)[best], np.arange(lam.shape[0])))
 
 
-def best_cut(grid: Grid, advantage: jax.Array, density: jax.Array | float = 1.0) -> jax.Array:
-    """The cut in u above which answering is best in total, from the advantage of answering at the nodes (G,).
+def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> Cut:
+    """The cut above which answering is best in total, from what deferring is worth at the nodes (G,).
 
-    The best of all cell edges, moved to where the advantage crosses zero between the two nodes beside it.
+    The best of all cell edges under the density (G,) of the queries that arrive, moved to where the advantage of
+    answering crosses zero between the two nodes beside it.
     """
-    gain = grid.weight * advantage * density
-    total = jnp.concatenate([jnp.cumsum(gain[::-1])[::-1], jnp.zeros(1, gain.dtype)])
-    edge = jnp.argmax(total)
-    return _crossing(grid, advantage, edge)
+    advantage = grid.quantile - deferring
+    # By a matrix of ones: a cumulative sum takes XLA longer to compile than all the rest here.
+    above = ~np.tri(grid.u.shape[0] + 1, grid.u.shape[0], -1, dtype=bool)
+    total = above.astype(density.dtype) @ (grid.weight * advantage * density)
+    edge = jnp.min(jnp.where(total == total.max(), np.arange(total.shape[0]), total.shape[0] - 1))
+    u = crossing(grid, advantage, edge)
+    beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
+    place, worth = grid.u[beside], deferring[beside]
+    slope = (worth[1] - worth[0]) / (place[1] - place[0])
+    return Cut(u, worth[0] + slope * (u - place[0]), slope)
 
 
-def _crossing(grid, advantage, edge):
+def crossing(grid, advantage, edge):
     """The zero of `advantage` between the nodes on both sides of a cell's edge; the edge itself beside a mass."""
-    left, right = jnp.clip(edge - 1, 0, grid.u.shape[0] - 1), jnp.clip(edge, 0, grid.u.shape[0] - 1)
-    before, after = advantage[left], advantage[right]
-    crosses = (before < 0) & (after > 0) | (before > 0) & (after < 0)
-    share = jnp.where(crosses, before / jnp.where(crosses, before - after, 1.0), 0.5)
-    zero = grid.u[left] + share * (grid.u[right] - grid.u[left])
-    smooth = (left >= 1) & (right <= grid.u.shape[0] - 2) & (left < right) & crosses
+    beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
+    place, (before, after) = grid.u[beside], advantage[beside]
+    smooth = (edge >= 2) & (edge <= grid.u.shape[0] - 2) & (before * after < 0)
+    zero = place[0] + divide(before, before - after) * (place[1] - place[0])
     return jnp.where(smooth, zero, grid.edges[edge])
-
-
-def adaptive_policies(tables: Tables, lam: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The optimum over every policy: (first (L,), upper ends of intervals in u (L, k, R), actions (L, k, R)).
-
-    Action l > j of model j asks model l, action j answers.
-    """
-    k = tables.cost.shape[0]
-    place = {pair: p for p, pair in enumerate(pairs(k))}
-    integrands, values, ends, actions = {}, [], [], []
-    for j in reversed(range(k)):
-        grid = part(tables.grid, j)
-        options = [jnp.broadcast_to(grid.quantile, (*lam.shape, grid.u.shape[0]))]
-        for l in range(j + 1, k):  # noqa: E741
-            options.append(integrands[l] @ tables.kernel[place[j, l]].T - (lam * tables.cost[l])[:, None])
-        upper, action, integrand = jax.vmap(partial(_intervals, grid))(jnp.stack(options, axis=1))
-        integrands[j] = integrand
-        values.insert(0, integrand.sum(-1) - lam * tables.cost[j])
-        ends.insert(0, upper)
-        actions.insert(0, action + j)
-    return jnp.argmax(jnp.stack(values), axis=0), jnp.stack(ends, 1), jnp.stack(actions, 1)
-
-
-def _intervals(grid, options):
-    """Where each of the options (o, G) is best: upper ends (R,) in u, options (R,), and the weighted value (G,)."""
-    nodes = grid.u.shape[0]
-    action = jnp.argmax(options, axis=0)
-    # A point mass without weight has no say.
-    action = action.at[0].set(jnp.where(grid.weight[0] > 0, action[0], action[1]))
-    action = action.at[-1].set(jnp.where(grid.weight[-1] > 0, action[-1], action[-2]))
-    switches = jnp.concatenate([jnp.zeros(1, bool), action[1:] != action[:-1]])
-    edges = jnp.nonzero(switches, size=MAX_INTERVALS - 1, fill_value=nodes)[0]
-
-    def crossing(edge):
-        before, after = action[jnp.maximum(edge - 1, 0)], action[jnp.minimum(edge, nodes - 1)]
-        return jnp.where(edge < nodes, _crossing(grid, options[after] - options[before], edge), 1.0)
-
-    upper = jnp.append(jax.vmap(crossing)(edges), jnp.ones(1, grid.u.dtype))
-    chosen = action[jnp.clip(jnp.concatenate([jnp.zeros(1, edges.dtype), edges]), 0, nodes - 1)]
-    parts = interval_weights(grid, upper)
-    return upper, chosen, (parts * options[chosen]).sum(0)
-
-
-def interval_weights(grid: Grid, upper: jax.Array) -> jax.Array:
-    """(R, G) the part of each node's weight in each interval, from the upper ends (R,) in u."""
-    below = jax.vmap(grid.below)(upper)
-    return jnp.diff(below, axis=0, prepend=jnp.zeros((1, below.shape[1]), below.dtype))
-
-
-def evaluate_intervals(
-    tables: Tables, first: jax.Array, upper: jax.Array, action: jax.Array, chosen: Sequence[tuple[int, int]]
-) -> tuple[jax.Array, jax.Array]:
-    """(error, cost) of one adaptive policy: first (), upper ends (k, R) in u, actions (k, R)."""
-    from rcjax.cascade import arrivals
-
-    k = tables.cost.shape[0]
-    weights = jax.vmap(interval_weights)(tables.grid, upper)
-
-    def to(j, l):  # noqa: E741
-        return ((action[j] == l)[:, None] * weights[j]).sum(0)
-
-    deferred = {(i, j): to(i, j) for i, j in chosen}
-    density = arrivals(tables, chosen, jnp.eye(k, dtype=upper.dtype)[first], deferred)
-    return tally(tables, density, jnp.stack([to(j, j) for j in range(k)]))
-
-
-def best_cascades_paper(tables: Tables, lam: jax.Array, plan: Plan) -> tuple[jax.Array, jax.Array]:
-    """As `best_cascades`, under the paper's factorisation, where what follows depends on the last threshold alone.
-
-    State and decision are thresholds on the cells' edges: with J the value given that the predecessor i deferred
-    below u_i, J(u_i) = −λ·cost_j + max over u_j of ∫_{u_j}^1 Q_j dG(v given u_i) + G(u_j given u_i)·J(u_j),
-    G(v given u) = C(u, v)/u.
-    """
-    k, suffixes = plan.k, plan.suffixes
-    place = {pair: p for p, pair in enumerate(pairs(k))}
-    values: dict = {}
-    for j in reversed(range(k)):
-        grid = part(tables.grid, j)
-        for i in [-1, *range(j)]:
-            mass, reward = _answer_or_pass(tables, place, i, j)
-            for end in suffixes[j]:
-                if len(end) == 1:
-                    best = jnp.broadcast_to(reward[:, 0], (*lam.shape, reward.shape[0]))
-                    cuts = jnp.zeros((*best.shape, k), lam.dtype)
-                else:
-                    later, later_cuts = values[j, end[1:]]
-                    total = reward + mass * later[:, None, :]
-                    place_of = jnp.argmax(total, axis=-1)
-                    best = jnp.take_along_axis(total, place_of[..., None], -1)[..., 0]
-                    cuts = jnp.take_along_axis(later_cuts, place_of[..., None], 1).at[..., j].set(grid.edges[place_of])
-                values[i, end] = best - lam[:, None] * tables.cost[j], cuts
-    value = jnp.stack([values[-1, path][0][:, 0] for path in plan.paths])
-    best = jnp.argmax(value, axis=0)
-    cuts = jnp.stack([values[-1, path][1][:, 0] for path in plan.paths])
-    return best, jnp.take_along_axis(cuts, best[None, :, None], axis=0)[0]
-
-
-def _answer_or_pass(tables, place, i, j):
-    """(G(e_n | e_m), reward of answering above e_n) (M, N): by the predecessor's edges m and model j's edges n."""
-    from rcjax.cascade import truncated_transition
-
-    grid = part(tables.grid, j)
-    if i < 0:
-        density = jnp.ones((1, grid.u.shape[0]), grid.u.dtype)
-    else:
-        copula, edges = part(tables.copulas, place[i, j]), tables.grid.edges[i]
-        density = jax.vmap(lambda u: truncated_transition(copula, u, grid))(edges)
-    below = jax.vmap(grid.below)(grid.edges)
-    return density @ below.T, density @ ((grid.weight - below) * grid.quantile).T

@@ -16,11 +16,11 @@ from jax import lax
 from numpy.polynomial import legendre
 
 from rcjax._numerics import divide
-from rcjax.marginals import Marginal, mixture_quantile, probe_mixture
+from rcjax.marginals import Marginal, mixture_mean_below, mixture_quantile_and_components, probe_mixture
 
 #: Panels per model and Gauss nodes per panel.
-PANELS, ORDER = 16, 8
-_GRADE = 1e-4
+PANELS, ORDER = 17, 8
+_CLOSEST, _CLOSEST_COMPONENT = 1e-4, 1e-3
 _MIN_WIDTH = 1e-3
 _TRIALS = 16
 
@@ -41,10 +41,13 @@ class Grid:
 
         Exact for polynomials up to `ORDER` − 1 in each panel, and differentiable in u: the derivative interpolates.
         """
-        start, end = self.panels[:-1], self.panels[1:]
+        count = self.panels.shape[0] - 1
+        cut = jnp.clip(jnp.searchsorted(self.panels, u, side="right", method="compare_all") - 1, 0, count - 1)
+        start, end = self.panels[cut], self.panels[cut + 1]
         place = jnp.clip(divide(u - start, end - start, 0.5), 0.0, 1.0)
-        inside = _legendre_integrals(2 * place - 1) @ jnp.asarray(_INTERPOLATION, place.dtype)
-        smooth = (inside * (end - start)[:, None]).reshape(-1)
+        inside = _legendre_integrals(2 * place - 1) @ jnp.asarray(_INTERPOLATION, place.dtype) * (end - start)
+        whole, panel = self.weight[1:-1].reshape(count, -1), jnp.arange(count)[:, None]
+        smooth = jnp.where(panel < cut, whole, jnp.where(panel == cut, inside, 0.0)).reshape(-1)
         low = jnp.clip(u, 0.0, self.edges[1])
         high = jnp.clip(u - self.edges[-2], 0.0, self.edges[-1] - self.edges[-2])
         return jnp.concatenate([low[None], smooth, high[None]])
@@ -70,7 +73,7 @@ class Grid:
 
 def build_grid(marginal: Marginal) -> Grid:
     """The grid of one marginal; `vmap` it over models. Differentiable in the marginal's parameters."""
-    z_panels = lax.stop_gradient(_panel_edges(marginal))
+    z_panels = lax.stop_gradient(_panel_edges(probe_mixture(marginal)))
     width = jnp.diff(z_panels)[:, None]
     z = (z_panels[:-1, None] + width * _NODES.astype(width.dtype)).reshape(-1)
     z_edges = (z_panels[:-1, None] + width * _CELLS[:-1].astype(width.dtype)).reshape(-1)
@@ -78,10 +81,10 @@ def build_grid(marginal: Marginal) -> Grid:
     bottom, top = marginal.mass_lowest, marginal.mass_highest
     u = bottom + marginal.smooth * z
     inner_edges = (bottom + marginal.smooth * z_edges).at[-1].set(1 - top)
-    x = mixture_quantile(marginal, jnp.concatenate([z, z_panels]))
+    x, components = mixture_quantile_and_components(marginal, jnp.concatenate([z, z_panels]))
     confidence = marginal.lowest + (marginal.highest - marginal.lowest) * x
-    confidence, ends = confidence[: z.shape[0]], confidence[z.shape[0] :]
-    confidence = _exact_means(marginal, confidence, ends, z_panels)
+    count = z.shape[0]
+    confidence = _exact_means(marginal, confidence[:count], x[count:], components[count:], z_panels)
     return Grid(
         u=jnp.concatenate([bottom[None] / 2, u, 1 - top[None] / 2]),
         weight=jnp.concatenate(
@@ -93,35 +96,40 @@ def build_grid(marginal: Marginal) -> Grid:
     )
 
 
-def _exact_means(marginal, confidence, ends, z_panels):
-    """The quantiles at the nodes, moved together in each panel so that they integrate Q over it exactly."""
-    weight = _WEIGHTS.astype(ends.dtype)
-    # At the ends of the continuous part the integral is its whole mean and 0; the mass at the top is in all of them.
-    inside = marginal.mean_above(ends[1:-1])
-    top = marginal.mass_highest * marginal.highest
-    component_means = marginal.a / (marginal.a + marginal.b)
-    mean = marginal.lowest + (marginal.highest - marginal.lowest) * (marginal.proportion @ component_means)
-    integral = -jnp.diff(jnp.concatenate([(marginal.smooth * mean + top)[None], inside, top[None]]))
-    mean = divide(integral, marginal.smooth * jnp.diff(z_panels), (ends[1:] + ends[:-1]) / 2)
+def _exact_means(marginal, confidence, ends, components, z_panels):
+    """The quantiles at the nodes, moved together in each panel so that they integrate Q over it exactly.
+
+    ends, components: where on (0, 1) the panels end, and both components' cdfs there.
+    """
+    below = marginal.lowest * z_panels
+    below += (marginal.highest - marginal.lowest) * mixture_mean_below(marginal, ends, components)
     panels = confidence.reshape(-1, ORDER)
-    return (panels + (mean - panels @ weight)[:, None]).reshape(-1)
+    middle = marginal.lowest + (marginal.highest - marginal.lowest) * (ends[1:] + ends[:-1]) / 2
+    mean = divide(jnp.diff(below), jnp.diff(z_panels), middle)
+    return (panels + (mean - panels @ _WEIGHTS.astype(ends.dtype))[:, None]).reshape(-1)
 
 
-def _panel_edges(marginal):
+def _panel_edges(probes):
     """(panels + 1,) edges in the probability z of the mixture, from 0 to 1, evenly spaced on a mean of scales.
 
-    Confidence itself, the cdf of either component, and the logarithm of z and of 1 − z: whatever varies fast in u
-    varies slowly on one of them.
+    Confidence itself, the cdf of either component, and the log-odds of z and of these cdfs: whatever varies fast in
+    u varies slowly on one of them, the tails of a component in the middle of the range included.
     """
-    x, components, _ = probe_mixture(marginal)
-    z = jnp.clip(components @ marginal.proportion, 0.0, 1.0)
-    z = z.at[-1].set(1.0)
-    grade = jnp.log((z + _GRADE) / (1 - z + _GRADE)) / jnp.log((1 + _GRADE) / _GRADE)
-    scale = 0.4 * (1 + grade) / 2 + 0.2 * (x + components[:, 0] + components[:, 1])
+
+    def log_odds(z, closest):
+        return (1 + jnp.log((z + closest) / (1 - z + closest)) / np.log((1 + closest) / closest)) / 2
+
+    z = probes.z.at[-1].set(1.0)
+    tails = log_odds(probes.components, _CLOSEST_COMPONENT).sum(-1)
+    scale = 0.2 * log_odds(z, _CLOSEST) + 0.1 * (probes.x + probes.components.sum(-1)) + 0.25 * tails
     # Each edge may move by half a panel, to where the quantile function is steepest: a jump between two separate
     # components falls on an edge, and the panels on both sides of it are smooth.
-    place = (jnp.arange(PANELS * _TRIALS + 1, dtype=z.dtype) / (PANELS * _TRIALS)) * scale[-1]
-    fine_z, fine_x = jnp.interp(place, scale, z), jnp.interp(place, scale, x)
+    goal = (jnp.arange(PANELS * _TRIALS + 1, dtype=z.dtype) / (PANELS * _TRIALS)) * scale[-1]
+    right = jnp.clip(jnp.searchsorted(scale, goal, method="compare_all"), 1, scale.shape[0] - 1)
+    low, high = jnp.moveaxis(jnp.stack([scale, z, probes.x])[:, jnp.stack([right - 1, right])], 1, 0)
+    # The scale falls by a rounding error here and there.
+    share = jnp.clip(divide(goal - low[0], high[0] - low[0]), 0.0, 1.0)
+    fine_z, fine_x = low[1:] + share * (high[1:] - low[1:])
     steepness = divide(jnp.diff(fine_x), jnp.diff(fine_z), jnp.inf)
     half = _TRIALS // 2
     best = jnp.argmax(steepness[half:-half].reshape(PANELS - 1, _TRIALS), axis=1)

@@ -17,22 +17,23 @@ from cascade_references import (
     walk,
 )
 from conftest import precision
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import rcjax
 from rcjax import Gumbel, Marginal, cascade, error_and_cost, quadrature
 from rcjax.cascade import part
 
-# Non-strict until each has been seen to pass: see the open issue.
-pytestmark = [
-    pytest.mark.usefixtures("float64"),
-    pytest.mark.xfail(reason="not all of these were run to the end yet", strict=False),
-]
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def batched(models, thresholds, names=None, chain="exact"):
     """(error, cost) (count, T) of a batch of models at thresholds (count, T, m − 1): one compilation."""
     call = jax.jit(jax.vmap(partial(error_and_cost, cascade=names, chain=chain)))
     return tuple(np.asarray(x) for x in call(models, jnp.asarray(thresholds)))
+
+
+batched_couples = jax.jit(jax.vmap(error_and_cost))
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,32 @@ def test_two_models_match_adaptive_quadrature(couples):
     error, cost = batched(models, thresholds)
     np.testing.assert_allclose(error, reference[:, 0], rtol=0, atol=1e-6)
     np.testing.assert_allclose(cost, reference[:, 1], rtol=1e-9)
+
+
+SHAPES = st.floats(np.log(0.3), np.log(300)).map(np.exp)
+MARGINALS = st.fixed_dictionaries(
+    {
+        "lowest": st.floats(0.05, 0.4),
+        "highest": st.floats(0.7, 0.999),
+        "mass_lowest": st.sampled_from([0, 0.003, 0.1, 0.3]),
+        "mass_highest": st.sampled_from([0, 0.003, 0.2, 0.45]),
+        "proportion": st.floats(0.02, 0.98).map(lambda p: (p, 1 - p)),
+        "a": st.tuples(SHAPES, SHAPES),
+        "b": st.tuples(SHAPES, SHAPES),
+    }
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(first=MARGINALS, second=MARGINALS, theta=st.floats(1, 8), threshold=st.floats(0, 1))
+def test_any_two_models_match_adaptive_quadrature(first, second, theta, threshold):
+    columns = {name: jnp.array([[first[name], second[name]]], float) for name in first}
+    models = make_model(Marginal(**columns), Gumbel(jnp.array([[theta]])), jnp.array([[1.0, 7.0]]))
+    error, cost = batched_couples(models, jnp.array([[[threshold]]]))
+    expected = pair_reference(take(models, 0), np.array([threshold]))
+    np.testing.assert_allclose(error[0], expected[0], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(cost[0], expected[1], rtol=1e-9)
 
 
 @pytest.mark.slow
@@ -177,8 +204,8 @@ def test_shapes_of_thresholds(demo):
     short = jnp.array([0.4, 0.6])
     full = jnp.array([0.4, 0.1, 0.6, 0.1, 0.9])
     expected = error_and_cost(demo, short, names)
-    for given in (jnp.append(short, 0.7), full):
-        np.testing.assert_array_equal(error_and_cost(demo, given, names), expected)
+    for longer in (jnp.append(short, 0.7), full):
+        np.testing.assert_array_equal(error_and_cost(demo, longer, names), expected)
     batch = error_and_cost(demo, jnp.broadcast_to(short, (2, 3, 2)), names)
     assert batch[0].shape == batch[1].shape == (2, 3)
     np.testing.assert_allclose(batch[0], expected[0], atol=1e-14)

@@ -1,0 +1,83 @@
+"""The best policy of all at every λ: after each answer, keep it or ask any later model, by how unsure we are.
+
+Bellman's equation without a cascade to follow:
+
+    V_j(u) = max{ Q_j(u), max over l > j of −λ·cost_l + E[V_l(Φ_l) | Φ_j = u] }
+
+One backward pass, and every interval of confidence has its own action. The optimum over every policy.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rcjax.cascade import Tables, arrivals, part, tally
+from rcjax.joint import pairs
+from rcjax.programme import crossing
+from rcjax.quadrature import Grid
+
+#: Intervals of confidence per model that a policy may tell apart.
+MAX_INTERVALS = 8
+
+
+def adaptive_policies(tables: Tables, lam: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The optimum over every policy: (first (L,), upper ends of intervals in u (L, k, R), actions (L, k, R)).
+
+    Action l > j of model j asks model l, action j answers.
+    """
+    k = tables.cost.shape[0]
+    place = {pair: p for p, pair in enumerate(pairs(k))}
+    integrands, values, ends, actions = {}, [], [], []
+    for j in reversed(range(k)):
+        grid = part(tables.grid, j)
+        options = [jnp.broadcast_to(grid.quantile, (*lam.shape, grid.u.shape[0]))]
+        for l in range(j + 1, k):  # noqa: E741
+            options.append(integrands[l] @ tables.kernel[place[j, l]].T - (lam * tables.cost[l])[:, None])
+        upper, action, integrand = jax.vmap(partial(_intervals, grid))(jnp.stack(options, axis=1))
+        integrands[j] = integrand
+        values.insert(0, integrand.sum(-1) - lam * tables.cost[j])
+        ends.insert(0, upper)
+        actions.insert(0, action + j)
+    return jnp.argmax(jnp.stack(values), axis=0), jnp.stack(ends, 1), jnp.stack(actions, 1)
+
+
+def _intervals(grid, options):
+    """Where each of the options (o, G) is best: upper ends (R,) in u, options (R,), and the weighted value (G,)."""
+    nodes = grid.u.shape[0]
+    action = jnp.argmax(options, axis=0)
+    # A point mass without weight has no say.
+    action = action.at[0].set(jnp.where(grid.weight[0] > 0, action[0], action[1]))
+    action = action.at[-1].set(jnp.where(grid.weight[-1] > 0, action[-1], action[-2]))
+    switches = jnp.concatenate([jnp.zeros(1, bool), action[1:] != action[:-1]])
+    edges = jnp.nonzero(switches, size=MAX_INTERVALS - 1, fill_value=nodes)[0]
+
+    def switch(edge):
+        before, after = action[jnp.maximum(edge - 1, 0)], action[jnp.minimum(edge, nodes - 1)]
+        return jnp.where(edge < nodes, crossing(grid, options[after] - options[before], edge), 1.0)
+
+    upper = jnp.append(jax.vmap(switch)(edges), jnp.ones(1, grid.u.dtype))
+    chosen = action[jnp.clip(jnp.concatenate([jnp.zeros(1, edges.dtype), edges]), 0, nodes - 1)]
+    parts = interval_weights(grid, upper)
+    return upper, chosen, (parts * options[chosen]).sum(0)
+
+
+def interval_weights(grid: Grid, upper: jax.Array) -> jax.Array:
+    """(R, G) the part of each node's weight in each interval, from the upper ends (R,) in u."""
+    below = jax.vmap(grid.below)(upper)
+    return jnp.diff(below, axis=0, prepend=jnp.zeros((1, below.shape[1]), below.dtype))
+
+
+def evaluate_intervals(
+    tables: Tables, first: jax.Array, upper: jax.Array, action: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """(error, cost) of one adaptive policy: first (), upper ends (k, R) in u, actions (k, R)."""
+    k = tables.cost.shape[0]
+    chosen = pairs(k)
+    left, right = np.array(chosen, int).reshape(-1, 2).T
+    weights = jax.vmap(interval_weights)(tables.grid, upper)
+    to = jax.vmap(lambda action, weights, model: ((action == model)[:, None] * weights).sum(0))
+    deferred = to(action[left], weights[left], right)
+    density = arrivals(chosen, jnp.eye(k, dtype=upper.dtype)[first], deferred, tables.kernel)
+    return tally(tables, density, to(action, weights, np.arange(k)))
