@@ -120,8 +120,9 @@ def best_cascades(tables: Tables, lam: jax.Array, plan: Plan) -> tuple[jax.Array
 
     def unfinished(carry):
         number, *_, gain = carry
+        # At least one round under the densities of what was found.
         gained = (number < _ROUNDS) & jnp.any(gain > gain_tolerance(lam.dtype))
-        return (number < len(_FIRST_CUTS)) | gained
+        return (number <= len(_FIRST_CUTS)) | gained
 
     none = jnp.full(lam.shape, -jnp.inf, lam.dtype)
     start = (0, none, jnp.zeros(lam.shape, int), Cut.at(jnp.zeros((*lam.shape, k), lam.dtype)), -none)
