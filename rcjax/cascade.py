@@ -133,7 +133,7 @@ def evaluate(
         law = jax.vmap(truncated_transition)(tables.copulas, u[left], part(tables.grid, right))
     else:
         law = tables.kernel
-    density = arrivals(chosen, first, jnp.asarray(links)[left, right][:, None] * below[left], law)
+    density = arrivals(chosen, first, links[left, right][:, None] * below[left], law)
     answered = tables.grid.weight - below
     error, cost = tally(tables, density, answered)
     if above is not None:

@@ -293,8 +293,7 @@ def solve_frontier(
     grid = None if lam is None else np.unique(np.atleast_1d(np.asarray(lam, float)))
     if grid is not None and (not grid.size or not np.isfinite(grid).all() or grid[0] < 0):
         raise ValueError("lam must hold at least one finite number, none below 0")
-    layout = (model.marginals, model.copulas, model.cost, *_places(len(model.models), members))
-    marginals, tables = _lay_out(*layout)
+    marginals, tables = _lay_out(model.marginals, model.copulas, model.cost, *_places(len(model.models), members))
     if grid is None:
         solved = _automatic(marginals, tables, plan, chain)
     else:
@@ -356,8 +355,7 @@ def _evaluate(marginals, tables, path, cut, plan, chain):
     links = jnp.asarray(plan.links, cut.u.dtype)[path]
     # The last model of a path answers everything, and a model that is not on it nothing.
     u = jnp.where(links.any(-1), cut.u, jnp.where(members, 0.0, 1.0))
-    settle = jax.vmap(jax.vmap(settle_threshold, (None, None, 0, 0, 0)), (0, 0, 1, 1, 1), 1)
-    thresholds, ranks, above = settle(marginals, tables.grid, u, cut.worth, cut.slope)
+    thresholds, ranks, above = _settle(marginals, tables.grid, dataclasses.replace(cut, u=u))
 
     def single(ranks, above, links, first):
         return evaluate(tables, ranks, links, first, chosen=pairs(u.shape[1]), chain=chain, above=above)
@@ -370,6 +368,12 @@ def _evaluate(marginals, tables, path, cut, plan, chain):
         thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
     first = jnp.argmax(first, -1)
     return {"u": ranks, "thresholds": thresholds, "members": members, "first": first, "error": error, "cost": cost}
+
+
+def _settle(marginals, grid, cut):
+    """`settle_threshold` for cuts (L, k, …)."""
+    settle = jax.vmap(jnp.vectorize(settle_threshold, excluded=(0, 1)), (0, 0, 1, 1, 1), 1)
+    return settle(marginals, grid, cut.u, cut.worth, cut.slope)
 
 
 def _solve(marginals, tables, lam, plan, chain):
@@ -386,9 +390,7 @@ def _solve_adaptive(marginals, tables, lam):
     k = tables.cost.shape[0]
     first, upper, action = adaptive_policies(tables, lam)
     error, cost = jax.vmap(partial(evaluate_intervals, tables))(first, upper, action)
-    cut = Cut.at(upper)
-    settle = jax.vmap(jnp.vectorize(settle_threshold, excluded=(0, 1)), (0, 0, 1, 1, 1), 1)
-    bounds, *_ = settle(marginals, tables.grid, cut.u, cut.worth, cut.slope)
+    bounds, *_ = _settle(marginals, tables.grid, Cut.at(upper))
     bounds = jnp.where(upper >= 1, 1.0, bounds).at[..., -1].set(1.0)
     asked = [first == j for j in range(k)]
     used = jnp.diff(upper, axis=-1, prepend=jnp.zeros_like(upper[..., :1])) > 0

@@ -24,7 +24,8 @@ MAX_CONCENTRATION = 1e4
 _MIN_SHAPE = 1e-2
 _EM_STEPS, _SHORT_RUN = 1_000, 30
 _EM_TOLERANCE = 1e-9
-_STARTS = (0.5, 0.05, 0.95)
+#: Each start: the share of the values below the parting, and how much of a component's values lies across it.
+_STARTS = ((0.5, 0.05), (0.05, 0.01), (0.95, 0.01))
 _NEWTON_STEPS = 2
 _QUANTILE_STEPS = 60
 _EVEN_PROBES, _LADDER, _LADDER_PROBES = 65, 7.0, 43
@@ -137,41 +138,33 @@ def _log(proportion):
     return jnp.log(jnp.maximum(proportion, jnp.finfo(proportion.dtype).tiny))
 
 
-@jax.custom_jvp
 def mixture_quantile(marginal: Marginal, z: jax.Array) -> jax.Array:
-    """Inverse of the mixture's cdf, elementwise in z: bracketed Newton steps, with the gradients of the inverse.
-
-    By the implicit function theorem ∂x = (∂z − ∂F) / f, in z and in the parameters.
-    """
-    return _invert_mixture(marginal, jnp.asarray(z), probe_mixture(marginal))[0]
-
-
-@mixture_quantile.defjvp
-def _mixture_quantile_jvp(primals, tangents):
-    marginal, z = primals
-    root = mixture_quantile(marginal, z)
-    edge = (root <= 0) | (root >= 1)
-    inside = jnp.where(edge, 0.5, root)
-    _, by_parameters = jax.jvp(lambda m: mixture_cdf(m, inside), (marginal,), (tangents[0],))
-    density = mixture_density(marginal, inside)
-    return root, jnp.where(edge, 0.0, divide(tangents[1] - by_parameters, density))
+    """Inverse of the mixture's cdf, elementwise in z: bracketed Newton steps, with the gradients of the inverse."""
+    return mixture_quantile_and_components(marginal, z)[0]
 
 
 @jax.custom_jvp
 def mixture_quantile_and_components(marginal: Marginal, z: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(x, cdfs of both components at x (…, 2)) with x the `mixture_quantile` of z, from the same iterations."""
+    """(x, cdfs of both components at x (…, 2)) with x the `mixture_quantile` of z, from the same iterations.
+
+    By the implicit function theorem ∂x = (∂z − ∂F) / f, in z and in the parameters.
+    """
     return _invert_mixture(marginal, jnp.asarray(z), probe_mixture(marginal))
 
 
 @mixture_quantile_and_components.defjvp
 def _mixture_quantile_and_components_jvp(primals, tangents):
-    root, components = mixture_quantile_and_components(*primals)
-    tangent = jax.jvp(mixture_quantile, primals, tangents)[1]
+    marginal, z = primals
+    root, components = mixture_quantile_and_components(marginal, z)
+    edge = (root <= 0) | (root >= 1)
+    inside = jnp.where(edge, 0.5, root)
+    _, by_parameters = jax.jvp(lambda m: mixture_cdf(m, inside), (marginal,), (tangents[0],))
+    tangent = jnp.where(edge, 0.0, divide(tangents[1] - by_parameters, mixture_density(marginal, inside)))
 
     def at_root(marginal, root):
         return betainc(marginal.a, marginal.b, root[..., None])
 
-    return (root, components), (tangent, jax.jvp(at_root, (primals[0], root), (tangents[0], tangent))[1])
+    return (root, components), (tangent, jax.jvp(at_root, (marginal, root), (tangents[0], tangent))[1])
 
 
 @jax.tree_util.register_dataclass
@@ -321,10 +314,10 @@ def _climb(columns, mixture):
     return ((mass + 1e-12) / (mass.sum() + 2e-12), a, b), jnp.nan_to_num(likelihood, nan=-jnp.inf)
 
 
-def _initial_mixture(x, weight, share):
-    """Moments of the lower `share` of the values and of the rest, each with a little of the other."""
+def _initial_mixture(x, weight, start):
+    """Moments of the lower share of the values and of the rest, each with a little of the other."""
+    share, little = start
     parting = jnp.sort(jnp.where(weight > 0, x, jnp.inf))[(weight.sum() * share).astype(int)]
-    little = jnp.where(share == 0.5, 0.05, 0.01)
     upper = jnp.where(x >= parting, 1 - little, little)
     shares = weight[:, None] * jnp.stack([1 - upper, upper], axis=-1)
     mass = shares.sum(0)
