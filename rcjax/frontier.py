@@ -295,10 +295,8 @@ def solve_frontier(
         raise ValueError("lam must hold at least one finite number, none below 0")
     marginals, tables = _lay_out(model.marginals, model.copulas, model.cost, *_places(len(model.models), members))
     if grid is None:
-        solved = _automatic(marginals, tables, plan, chain)
-    else:
-        solved = _select(_host(_solve(marginals, tables, grid, plan, chain)))
-    return _assemble(model, members, solved)
+        return _assemble(model, members, _automatic(marginals, tables, plan, chain))
+    return _assemble(model, members, _select(_host(_solve(marginals, tables, grid, plan, chain))))
 
 
 def _plan(model, cascades, max_length):
