@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from rcjax._compile import compiled
 from rcjax.calibration import Calibrator, Transform
 from rcjax.logs import Log, LogError
 from rcjax.policy import Policy
@@ -175,13 +176,13 @@ def _calibrate(transform, coefficients, smallest, largest, logprob):
     return Calibrator(coefficients, smallest, largest, unknown, unknown, unknown, transform)(logprob)
 
 
-@partial(jax.jit, static_argnames="transforms")
+@partial(compiled, static_argnames="transforms")
 def _replay_one(calibrators, first, bounds, actions, logprob, correct, query_cost, *, transforms):
     phi = _calibrated(transforms, calibrators, logprob)
     return _walk(phi, first, bounds, actions, correct, query_cost)
 
 
-@partial(jax.jit, static_argnames=("transforms", "batch"))
+@partial(compiled, static_argnames=("transforms", "batch"))
 def _replay_all(calibrators, first, bounds, actions, logprob, correct, query_cost, *, transforms, batch):
     phi = _calibrated(transforms, calibrators, logprob)
 

@@ -10,6 +10,7 @@ the environment, where it was raised), 2 usage.
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import math
@@ -356,6 +357,10 @@ def _start_jax() -> None:
     import jax
 
     jax.config.update("jax_enable_x64", True)
+    # Half of a second run is jax tracing: a tenth of it goes without looking for cycles that nobody leaves, or for
+    # the Python lines behind each operation.
+    gc.set_threshold(100_000, 50, 50)
+    jax.config.update("jax_traceback_in_locations_limit", 0)
     if getattr(jax.config, "jax_compilation_cache_dir", None):  # the user chose JAX_COMPILATION_CACHE_DIR
         return
     try:

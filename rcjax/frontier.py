@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._compile import compiled
 from rcjax._files import write_atomically
 from rcjax.adaptive import adaptive_policies, evaluate_intervals
 from rcjax.cascade import (
@@ -329,14 +330,14 @@ def _places(k, members):
     return np.array(members, int), np.array([place[members[i], members[j]] for i, j in pairs(len(members))], int)
 
 
-@jax.jit
+@compiled
 def _lay_out(marginals, copulas, cost, models, links):
     """Marginals and tables of the models in play."""
     marginals = part(marginals, models)
     return marginals, build_tables(marginals, part(copulas, links), cost[models], pairs(models.shape[0]))
 
 
-@partial(jax.jit, static_argnames=("plan", "chain"))
+@partial(compiled, static_argnames=("plan", "chain"))
 def _optimise(tables, lam, plan, chain):
     """The number of the best path (L,), its cuts (L, k) and the status (L,) for all λ (L,)."""
     path, cut, gain = (best_cascades if chain == "exact" else best_cascades_paper)(tables, lam, plan)
@@ -346,7 +347,7 @@ def _optimise(tables, lam, plan, chain):
     return path, cut, jnp.where(unfinished, NOT_CONVERGED, jnp.where(at_bound, AT_BOUND, CONVERGED))
 
 
-@partial(jax.jit, static_argnames=("plan", "chain"))
+@partial(compiled, static_argnames=("plan", "chain"))
 def _evaluate(marginals, tables, path, cut, plan, chain):
     """Thresholds (L, k) at the cuts (L, k) of the given paths (L,), and their exact error and cost (L,)."""
     members, first = jnp.asarray(plan.members)[path], jnp.asarray(plan.first, cut.u.dtype)[path]
@@ -383,7 +384,7 @@ def _solve(marginals, tables, lam, plan, chain):
     return {"lam": lam, "path": path, "status": status, **_evaluate(marginals, tables, path, cut, plan, chain)}
 
 
-@jax.jit
+@compiled
 def _solve_adaptive(marginals, tables, lam):
     k = tables.cost.shape[0]
     first, upper, action = adaptive_policies(tables, lam)
@@ -411,9 +412,7 @@ def _automatic(marginals, tables, plan, chain):
     solved = _host(_solve(marginals, tables, lam, plan, chain))
     more = _solve(marginals, tables, _between(solved["lam"], _gaps(solved, _CLOSEST)), plan, chain)
     solved = _select(_merge(solved, _host(more)))
-    if plan is None:
-        return solved
-    return _merge(solved, _interpolate(marginals, tables, solved, plan, chain))
+    return solved if plan is None else _merge(solved, _interpolate(marginals, tables, solved, plan, chain))
 
 
 def _interpolate(marginals, tables, solved, plan, chain):

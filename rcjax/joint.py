@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax import copulas as families
+from rcjax._compile import compiled
 from rcjax._files import write_atomically
 from rcjax._numerics import open_unit
 from rcjax._ranks import kendall_tau
@@ -174,11 +175,10 @@ def fit(
     _check_overlap(log)
     family = _family(copula) if isinstance(copula, str) else copula
     transform = log.task if transform == "auto" else transform
-    calibrators, marginals, joined = fit_arrays(log.logprob, log.correct, log.answered, transform, family)
+    calibrators, marginals, joined = _fit(log.logprob, log.correct, log.answered, transform, family)
     return CascadeModel(calibrators, marginals, joined, log.cost, log.models, _details(log))
 
 
-@partial(jax.jit, static_argnames=("transform", "family"))
 def fit_arrays(
     logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, family: type[Copula]
 ) -> tuple[Calibrator, Marginal, Copula]:
@@ -192,6 +192,9 @@ def fit_arrays(
         confidence[:, left], confidence[:, right], answered[:, left] & answered[:, right]
     )
     return calibrators, marginals, jax.vmap(family.from_tau)(taus)
+
+
+_fit = compiled(fit_arrays, ("transform", "family"))
 
 
 def sample_confidences(model: CascadeModel, key: jax.Array, n: int) -> jax.Array:

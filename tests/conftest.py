@@ -1,8 +1,11 @@
 """Float64 or float32 for a test, and the folders of real logs and reference figures."""
 
+import contextlib
+import logging
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 SHARED = Path(__file__).parents[2] / "shared"
@@ -37,6 +40,23 @@ def float32():
     """The test runs in float32."""
     with precision(double=False):
         yield
+
+
+@pytest.fixture
+def compilations(caplog):
+    """A context whose list holds, once it is left, what jax said while it compiled inside."""
+
+    @contextlib.contextmanager
+    def watch():
+        messages = []
+        with caplog.at_level(logging.DEBUG, logger="jax"), jax.log_compiles():
+            jax.jit(lambda x: x * 3 + 1)(jnp.ones(3))
+            assert any("ompil" in record.getMessage() for record in caplog.records), "jax no longer logs compilations"
+            caplog.clear()
+            yield messages
+            messages += [record.getMessage() for record in caplog.records if "ompil" in record.getMessage()]
+
+    return watch
 
 
 def _folder(name):
