@@ -17,7 +17,21 @@ _HOMES = {
     "_replay": ("Replay", "area_under_curve", "replay"),
     "calibration": ("expected_calibration_error",),
     "cascade": ("error_and_cost",),
-    "copulas": ("Copula", "Gumbel", "Independence", "param"),
+    "copulas": (
+        "Clayton",
+        "Copula",
+        "Frank",
+        "Gaussian",
+        "Gumbel",
+        "Independence",
+        "Joe",
+        "Rotation",
+        "StudentT",
+        "SurvivalClayton",
+        "SurvivalGumbel",
+        "SurvivalJoe",
+        "param",
+    ),
     "demo": ("demo_model", "sample_log"),
     "frontier": ("Frontier", "InfeasibleError", "load_frontier", "solve_frontier"),
     "joint": ("CascadeModel", "fit", "load_model", "sample_confidences"),
@@ -31,7 +45,21 @@ if TYPE_CHECKING:
     from rcjax._replay import Replay, area_under_curve, replay
     from rcjax.calibration import expected_calibration_error
     from rcjax.cascade import error_and_cost
-    from rcjax.copulas import Copula, Gumbel, Independence, param
+    from rcjax.copulas import (
+        Clayton,
+        Copula,
+        Frank,
+        Gaussian,
+        Gumbel,
+        Independence,
+        Joe,
+        Rotation,
+        StudentT,
+        SurvivalClayton,
+        SurvivalGumbel,
+        SurvivalJoe,
+        param,
+    )
     from rcjax.demo import demo_model, sample_log
     from rcjax.frontier import Frontier, InfeasibleError, load_frontier, solve_frontier
     from rcjax.joint import CascadeModel, fit, load_model, sample_confidences
@@ -41,17 +69,26 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CascadeModel",
+    "Clayton",
     "Copula",
+    "Frank",
     "Frontier",
+    "Gaussian",
     "Gumbel",
     "IncompleteLogWarning",
     "Independence",
     "InfeasibleError",
+    "Joe",
     "Log",
     "LogError",
     "Marginal",
     "Policy",
     "Replay",
+    "Rotation",
+    "StudentT",
+    "SurvivalClayton",
+    "SurvivalGumbel",
+    "SurvivalJoe",
     "area_under_curve",
     "demo_model",
     "error_and_cost",

@@ -1,6 +1,8 @@
 """Stable primitives that the rest of rcjax is written in: scalar mathematics, elementwise on arrays."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -229,3 +231,40 @@ def polygammas(x: ArrayLike) -> tuple[jax.Array, jax.Array]:
     digamma = -jnp.log(y) - y / 2 - series - reciprocal.sum(-1)
     trigamma = y * (1 + y / 2 + slope) + (reciprocal**2).sum(-1)
     return digamma, trigamma
+
+
+def bisection(low: ArrayLike, high: ArrayLike, dtype: Any) -> Callable[..., jax.Array]:
+    """A solver for `implicit_root`: the scalar in [low, high] where an increasing function crosses 0, to rounding.
+
+    The nearer end where it does not cross.
+    """
+    halvings = jnp.finfo(dtype).nmant + 12
+
+    def solve(increasing, _):
+        def halve(_, bracket):
+            low, high = bracket
+            middle = (low + high) / 2
+            above = increasing(middle) > 0
+            return jnp.where(above, low, middle), jnp.where(above, middle, high)
+
+        bracket = lax.fori_loop(0, halvings, halve, (jnp.asarray(low, dtype), jnp.asarray(high, dtype)))
+        return (bracket[0] + bracket[1]) / 2
+
+    return solve
+
+
+def implicit_root(function: Callable[[jax.Array], jax.Array], solve: Callable[..., jax.Array], dtype: Any) -> Any:
+    """The scalar z with function(z) = 0, found by solve(function, guess).
+
+    Differentiable in what the function closes over, by the implicit function theorem (Blondel et al. 2022,
+    "Efficient and modular implicit differentiation"); the gradient is 0 where the function is flat.
+
+    >>> cube_root = lambda c: implicit_root(lambda z: z**3 - c, bisection(0.0, 10.0, float), float)
+    >>> round(float(jax.grad(cube_root)(8.0)), 4)  # 1 / (3 z²)
+    0.0833
+    """
+
+    def tangent(linear, value):
+        return divide(value, linear(jnp.ones_like(value)))
+
+    return lax.custom_root(function, jnp.zeros((), dtype), solve, tangent)

@@ -15,15 +15,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax import copulas as families
 from rcjax._compile import compiled
 from rcjax._files import write_atomically
 from rcjax._numerics import open_unit
 from rcjax._ranks import kendall_tau
 from rcjax.calibration import Calibrator, Transform, fit_calibrator
-from rcjax.copulas import Copula
+from rcjax.copulas import Copula, Gaussian, OneOf
+from rcjax.estimation import fit_families
 from rcjax.logs import Log, LogError
 from rcjax.marginals import Marginal, fit_marginal
+from rcjax.selection import FAMILIES, Criterion, pair_ranks, select_copulas
+
+Method = Literal["tau", "likelihood"]
 
 _FORMAT, _SCHEMA = "rcjax-model", 1
 
@@ -76,6 +79,13 @@ class CascadeModel:
         return json.loads(self.details).get("provenance", {})
 
     @property
+    def copula_table(self) -> list[dict[str, Any]] | None:
+        """Every family on every pair, where `fit` chose among several: `pair`, `family`, `parameters`,
+        `standard_errors`, `tau`, `log_likelihood`, `aic`, `delta_aic`, `cv_score`, `status`, `chosen`.
+        """
+        return json.loads(self.details).get("copulas")
+
+    @property
     def prices(self) -> dict[str, Any] | None:
         """Money per million input and output tokens by model, where the log was priced by tokens."""
         return json.loads(self.details).get("prices")
@@ -86,14 +96,14 @@ class CascadeModel:
 
     def to_json(self) -> dict[str, Any]:
         """The model as JSON values; the inverse of `model_from_json`."""
-        parts = {name: _arrays(getattr(self, name)) for name in ("calibrators", "marginals", "copulas")}
+        parts = {name: _arrays(getattr(self, name)) for name in ("calibrators", "marginals")}
         return {
             "format": _FORMAT,
             "schema_version": _SCHEMA,
             "models": list(self.models),
             "transform": self.calibrators.transform,
-            "copula": type(self.copulas).__name__,
             **parts,
+            **_copulas_to_json(self.copulas),
             "cost": np.asarray(self.cost).tolist(),
             "details": json.loads(self.details),
         }
@@ -102,6 +112,21 @@ class CascadeModel:
 @jax.jit
 def _calibrate(calibrators, logprob):
     return jax.vmap(lambda calibrator, column: calibrator(column), in_axes=(0, -1), out_axes=-1)(calibrators, logprob)
+
+
+def _copulas_to_json(copulas):
+    if isinstance(copulas, OneOf):
+        members = [_copulas_to_json(member) for member in copulas.members]
+        return {"copula": "OneOf", "copulas": {"index": np.asarray(copulas.index).tolist(), "members": members}}
+    return {"copula": type(copulas).__name__, "copulas": _arrays(copulas)}
+
+
+def _copulas_from_json(data):
+    content = data["copulas"]
+    if data["copula"] == "OneOf":
+        members = tuple(_copulas_from_json(member) for member in content["members"])
+        return OneOf(jnp.asarray(content["index"], int), members)
+    return as_family(data["copula"])(**_from_lists(content))
 
 
 def _arrays(part):
@@ -123,12 +148,11 @@ def model_from_json(data: dict[str, Any]) -> CascadeModel:
     if data.get("schema_version") != _SCHEMA:
         raise ValueError(f"schema_version is {data.get('schema_version')!r}; this rcjax reads {_SCHEMA}: upgrade rcjax")
     try:
-        family = _family(data["copula"])
         calibrators = Calibrator(**_from_lists(data["calibrators"]), transform=data["transform"])
         return CascadeModel(
             calibrators=calibrators,
             marginals=Marginal(**_from_lists(data["marginals"])),
-            copulas=family(**_from_lists(data["copulas"])),
+            copulas=_copulas_from_json(data),
             cost=jnp.asarray(data["cost"], jnp.result_type(float)),
             models=tuple(data["models"]),
             details=json.dumps(data.get("details", {})),
@@ -157,15 +181,20 @@ def load_model(path: str | os.PathLike[str]) -> CascadeModel:
 def fit(
     log: Log,
     *,
-    copula: str | type[Copula] = "gumbel",
+    copula: str | type[Copula] | Sequence[str | type[Copula]] = "gumbel",
+    method: Method = "tau",
+    criterion: Criterion = "aic",
     transform: Transform | Literal["auto"] = "auto",
 ) -> CascadeModel:
     """Fit the Markov-copula model to a log: calibrators, marginals, copulas of all pairs, costs.
 
     Calibrators and marginals learn from all of a model's answers, the copula of a pair from the queries that both
-    answered, by inversion of Kendall's τ-b. `copula` is a family's name or class, `transform` that of the raw
-    confidence ("auto": by the log's task). Arrays have jax's default float type. Raises LogError where a model has
-    no answers, or a pair has no query in common.
+    answered. `copula` is a family's name or class, fitted by `method`: "tau" inverts Kendall's τ-b (the paper's),
+    "likelihood" is exact for the point masses, which bias τ. With "auto", or several families, each pair takes the
+    one that is best by `criterion`, "aic" or "cv" (see `selection.select_copulas`), fitted by likelihood;
+    `CascadeModel.copula_table` tells how the others did. `transform` is that of the raw confidence ("auto": by the
+    log's task). Arrays have jax's default float type. Raises LogError where a model has no answers, or a pair has
+    no query in common; ValueError for a family, method or criterion that does not exist.
 
     >>> import rcjax
     >>> model = rcjax.fit(rcjax.sample_log(300, seed=0))
@@ -173,28 +202,47 @@ def fit(
     ('llama3.2-1b', (10,))
     """
     _check_overlap(log)
-    family = _family(copula) if isinstance(copula, str) else copula
+    if method not in ("tau", "likelihood"):
+        raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
     transform = log.task if transform == "auto" else transform
-    calibrators, marginals, joined = _fit(log.logprob, log.correct, log.answered, transform, family)
-    return CascadeModel(calibrators, marginals, joined, log.cost, log.models, _details(log))
+    arrays = log.logprob, log.correct, log.answered, transform
+    if isinstance(copula, type) or (isinstance(copula, str) and copula != "auto"):
+        calibrators, marginals, joined = _fit(*arrays, as_family(copula), method)
+        return CascadeModel(calibrators, marginals, joined, log.cost, log.models, _details(log))
+    candidates = FAMILIES if copula == "auto" else tuple(as_family(each) for each in copula)
+    calibrators, marginals, starts = _fit(*arrays, Gaussian, "tau")
+    confidence = _calibrate(calibrators, jnp.where(log.answered, log.logprob, -1.0))
+    chosen = pairs(len(log.models))
+    joined, table = select_copulas(marginals, confidence, log.answered, chosen, starts.tau(), candidates, criterion)
+    named = [row | {"pair": [log.models[place] for place in chosen[row["pair"]]]} for row in table]
+    return CascadeModel(calibrators, marginals, joined, log.cost, log.models, _details(log, copulas=named))
 
 
 def fit_arrays(
-    logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, family: type[Copula]
+    logprob: jax.Array,
+    correct: jax.Array,
+    answered: jax.Array,
+    transform: Transform,
+    family: type[Copula],
+    method: Method = "tau",
 ) -> tuple[Calibrator, Marginal, Copula]:
     """The fit as a pure function of arrays (n, k), to be jitted and vmapped over resampled logs."""
     calibrate = jax.vmap(partial(fit_calibrator, transform=transform), in_axes=1)
     calibrators = calibrate(logprob, correct, answered)
     confidence = _calibrate(calibrators, jnp.where(answered, logprob, -1.0))
     marginals = jax.vmap(fit_marginal, in_axes=1)(confidence, answered)
-    left, right = np.array(pairs(logprob.shape[1]), int).reshape(-1, 2).T
+    chosen = pairs(logprob.shape[1])
+    left, right = np.array(chosen, int).reshape(-1, 2).T
     taus = jax.vmap(kendall_tau, in_axes=1)(
         confidence[:, left], confidence[:, right], answered[:, left] & answered[:, right]
     )
-    return calibrators, marginals, jax.vmap(family.from_tau)(taus)
+    if method == "tau":
+        return calibrators, marginals, jax.vmap(family.from_tau)(taus)
+    (found,) = fit_families((family,), *pair_ranks(marginals, confidence, answered, chosen), taus)
+    return calibrators, marginals, found.copula
 
 
-_fit = compiled(fit_arrays, ("transform", "family"))
+_fit = compiled(fit_arrays, ("transform", "family", "method"))
 
 
 def sample_confidences(model: CascadeModel, key: jax.Array, n: int) -> jax.Array:
@@ -227,13 +275,29 @@ def _shuffle_ties(marginal, rank, draw):
     return jnp.where(rank <= bottom, bottom * draw, jnp.where(rank >= top, top + (1 - top) * draw, rank))
 
 
-def _family(name):
-    found = [c for c in vars(families).values() if isinstance(c, type) and issubclass(c, Copula) and c is not Copula]
-    matches = [c for c in found if c.__name__.lower() == str(name).lower().replace("_", "").replace("-", "")]
-    if not matches:
-        known = ", ".join(sorted(c.__name__.lower() for c in found))
-        raise ValueError(f"unknown copula {name!r}; the families are {known}, or pass a subclass of rcjax.Copula")
-    return matches[0]
+def as_family(name: str | type[Copula]) -> type[Copula]:
+    """The copula class of a name, in any case and with or without hyphens; ValueError names the families there are.
+
+    Every subclass of `Copula` that has been defined is known by its name, the user's own included.
+    """
+    if isinstance(name, type) and issubclass(name, Copula):
+        return name
+    known = {
+        c.__name__.lower(): c for c in _subclasses(Copula) if c.__name__ not in ("ClosedForm", "OneOf", "Rotation")
+    }
+    key = str(name).lower().replace("_", "").replace("-", "")
+    if key not in known:
+        raise ValueError(
+            f"unknown copula {name!r}; the families are {', '.join(sorted(known))}, or a subclass of rcjax.Copula, "
+            "which must have been defined or imported before it is named"
+        )
+    return known[key]
+
+
+def _subclasses(cls):
+    for child in cls.__subclasses__():
+        yield child
+        yield from _subclasses(child)
 
 
 def _check_overlap(log):
@@ -246,10 +310,10 @@ def _check_overlap(log):
             )
 
 
-def _details(log):
+def _details(log, **more):
     from rcjax._provenance import describe_fit
 
-    details = {"provenance": describe_fit(log)}
+    details = {"provenance": describe_fit(log), **more}
     if log.prices is not None:
         details["prices"] = {name: {"input": i, "output": o} for name, (i, o) in log.prices.items()}
     return json.dumps(details)

@@ -1,7 +1,28 @@
-"""Bivariate copulas: the base class, and one file per family."""
+"""Bivariate copulas: the base class, and the families by kind."""
 
 from rcjax.copulas.base import Copula, param
-from rcjax.copulas.gumbel import Gumbel
+from rcjax.copulas.clayton import Clayton, SurvivalClayton
+from rcjax.copulas.elliptical import Gaussian, StudentT
+from rcjax.copulas.frank import Frank
+from rcjax.copulas.gumbel import Gumbel, SurvivalGumbel
 from rcjax.copulas.independence import Independence
+from rcjax.copulas.joe import Joe, SurvivalJoe
+from rcjax.copulas.one_of import OneOf
+from rcjax.copulas.rotation import Rotation
 
-__all__ = ["Copula", "Gumbel", "Independence", "param"]
+__all__ = [
+    "Clayton",
+    "Copula",
+    "Frank",
+    "Gaussian",
+    "Gumbel",
+    "Independence",
+    "Joe",
+    "OneOf",
+    "Rotation",
+    "StudentT",
+    "SurvivalClayton",
+    "SurvivalGumbel",
+    "SurvivalJoe",
+    "param",
+]

@@ -1,8 +1,9 @@
 """The base class of bivariate copulas: a family is its cdf, everything else follows.
 
 A family is a subclass with annotated parameters and `cdf(u, v)` in scalar mathematics. Subclassing makes it a frozen
-dataclass and a pytree; conditionals and densities come from autodiff, their inverses and τ from root finding and
-quadrature, batches from `jax.vmap`. Any derived method may be replaced by a closed form.
+dataclass and a pytree; conditionals and densities come from autodiff, their inverses and τ⁻¹ from root finding with
+implicit gradients, τ from quadrature, batches from broadcasting or `jax.vmap`. Any derived method may be replaced by
+a closed form.
 """
 
 import dataclasses
@@ -11,26 +12,33 @@ from typing import Any, ClassVar, Self, dataclass_transform
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
+from jax.typing import ArrayLike
 
-from rcjax._numerics import open_unit
+from rcjax._numerics import bisection, implicit_root, open_unit
+from rcjax.copulas.unit import Unit, unit
 
-_BISECTIONS = 60
 
+def param(default: float, *, support: tuple[float, float], grid: tuple[float, ...] = (), free: bool = True) -> Any:
+    """A parameter of a copula family: its default and the closed interval it lives in.
 
-def param(default: float, *, support: tuple[float, float]) -> Any:
-    """A parameter of a copula family: its default and the closed interval it lives in."""
+    The family must be defined at both ends as far as they are finite: where an end is open, name a number inside.
+    A parameter with a `grid` is profiled: a likelihood fit tries each value of the grid and keeps the best. One that
+    is not `free` is never fitted.
+    """
     low, high = support
     if not low <= default <= high:
         raise ValueError(f"default {default} lies outside the support {support}")
-    return dataclasses.field(default=default, metadata={"support": (float(low), float(high))})
+    metadata = {"support": (float(low), float(high)), "grid": tuple(grid), "free": free}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(param, dataclasses.field))
 class Copula:
     """A bivariate copula C(u, v); its parameters are the fields of the dataclass.
 
-    Methods are elementwise in u and v and take one copula; `jax.vmap` over a copula whose parameters have a leading
-    axis evaluates many at once.
+    Every method is elementwise: u, v and the parameters broadcast against each other, in jax's default float type.
+    A parameter outside its support raises ValueError where its value is known (not while jax traces).
 
     >>> class FGM(Copula):
     ...     theta: float = param(0.5, support=(-1.0, 1.0))
@@ -38,41 +46,60 @@ class Copula:
     ...         return u * v * (1 + self.theta * (1 - u) * (1 - v))
     >>> round(float(FGM(0.9).tau()), 4)        # 2 θ / 9
     0.2
+    >>> FGM(1.5)
+    Traceback (most recent call last):
+    ...
+    ValueError: FGM: theta is 1.5; it must lie in [-1, 1]
     """
 
+    #: The interval of each parameter, which of them a fit moves, and the values over which it profiles others.
     supports: ClassVar[dict[str, tuple[float, float]]] = {}
+    free: ClassVar[tuple[str, ...]] = ()
+    grids: ClassVar[dict[str, tuple[float, ...]]] = {}
+    #: Whether C(u, v) = C(v, u) is known to hold; a likelihood then takes one conditional for both.
+    exchangeable: ClassVar[bool] = False
+    #: Where `from_tau` stops: beyond it two models' confidences are the same to the resolution of a log.
+    MAX_TAU: ClassVar[float] = 0.98
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         dataclasses.dataclass(frozen=True)(cls)
         fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
         cls.supports = {f.name: f.metadata.get("support", (-np.inf, np.inf)) for f in fields}
-        jax.tree_util.register_dataclass(cls, data_fields=[f.name for f in fields], meta_fields=[])
+        cls.grids = {f.name: f.metadata["grid"] for f in fields if f.metadata.get("grid")}
+        cls.free = tuple(f.name for f in fields if f.metadata.get("free", True) and f.name not in cls.grids)
+        _register(cls, tuple(f.name for f in fields))
 
-    def cdf(self, u: jax.Array, v: jax.Array) -> jax.Array:
+    def __post_init__(self) -> None:
+        for name, (low, high) in self.supports.items():
+            value = getattr(self, name)
+            if isinstance(value, Tracer) or (low, high) == (-np.inf, np.inf):
+                continue
+            values = np.asarray(value)
+            outside = ~((values >= low) & (values <= high))
+            if outside.any():
+                worst = values[outside].flat[0]
+                raise ValueError(f"{type(self).__name__}: {name} is {worst:g}; it must lie in [{low:g}, {high:g}]")
+
+    def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """C(u, v) = P(U ≤ u, V ≤ v)."""
         raise TypeError(f"{type(self).__name__} defines no cdf(self, u, v)")
 
-    def conditional(self, u: jax.Array, v: jax.Array) -> jax.Array:
+    def conditional(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """h(v given u) = ∂C/∂u = P(V ≤ v | U = u)."""
-        return jnp.vectorize(jax.grad(self.cdf))(*_floats(u, v))
+        return self._pointwise(lambda copula, u, v: jax.grad(copula.cdf)(u, v), u, v)
 
-    def log_density(self, u: jax.Array, v: jax.Array) -> jax.Array:
+    def conditional_on_v(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
+        """∂C/∂v = P(U ≤ u | V = v)."""
+        return self._pointwise(lambda copula, u, v: jax.grad(copula.cdf, argnums=1)(u, v), u, v)
+
+    def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """log c(u, v) = log ∂²C/∂u∂v."""
-        return jnp.log(jnp.vectorize(jax.grad(self.conditional, argnums=1))(*_floats(u, v)))
+        return jnp.log(self._pointwise(lambda copula, u, v: jax.grad(copula.conditional, argnums=1)(u, v), u, v))
 
-    def inverse_conditional(self, u: jax.Array, p: jax.Array) -> jax.Array:
-        """The v with h(v given u) = p, by bisection."""
-        u, p = jnp.broadcast_arrays(*_floats(u, p))
-
-        def halve(_, bracket):
-            low, high = bracket
-            middle = (low + high) / 2
-            above = self.conditional(u, middle) > p
-            return jnp.where(above, low, middle), jnp.where(above, middle, high)
-
-        low, high = jax.lax.fori_loop(0, _BISECTIONS, halve, (jnp.zeros_like(p), jnp.ones_like(p)))
-        return (low + high) / 2
+    def inverse_conditional(self, u: ArrayLike, p: ArrayLike) -> jax.Array:
+        """The v with h(v given u) = p, by bisection on the scale of log(v / (1 − v)); gradients are implicit."""
+        return self._pointwise(_invert, u, p)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> tuple[jax.Array, jax.Array]:
         """Draws (u, v), each of the given shape, by inverting the conditional (Rosenblatt 1952)."""
@@ -80,20 +107,157 @@ class Copula:
         return u, self.inverse_conditional(u, p)
 
     def tau(self) -> jax.Array:
-        """Kendall's τ = 1 − 4 ∫∫ ∂C/∂u ∂C/∂v du dv, by Gauss–Legendre quadrature."""
-        nodes, weights = np.polynomial.legendre.leggauss(96)
-        # t²(3 − 2t) crowds the nodes towards the corners, where the conditionals vary fastest.
-        t = (nodes + 1) / 2
-        node, weight = jnp.asarray(t * t * (3 - 2 * t)), jnp.asarray(weights / 2 * 6 * t * (1 - t))
-        u, v = jnp.meshgrid(node, node, indexing="ij")
-        by_v = jnp.vectorize(jax.grad(self.cdf, argnums=1))(u, v)
-        return 1 - 4 * weight @ (self.conditional(u, v) * by_v) @ weight
+        """Kendall's τ = 4 E[C(U, V)] − 1, by Gauss–Legendre quadrature over u and p = h(V given u)."""
+        return self._pointwise(_tau)
 
     @classmethod
-    def from_tau(cls, tau: jax.Array) -> Self:
-        """The member of a one-parameter family whose Kendall's τ is nearest to `tau` (families override this)."""
-        raise TypeError(f"{cls.__name__} defines no from_tau(tau)")
+    def from_tau(cls, tau: ArrayLike) -> Self:
+        """The member of the family whose Kendall's τ is nearest to `tau`, which is held within ±0.98.
+
+        By bisection of τ over the family's first free parameter, the others at their defaults; gradients are implicit.
+        """
+        if not cls.free:
+            raise TypeError(f"{cls.__name__} has no free parameter to fit to tau")
+        name = cls.free[0]
+        solve = jnp.vectorize(lambda goal: _match_tau(lambda value: cls(**{name: value}).tau(), cls, goal))
+        others = {field: default for field, default in _defaults(cls).items() if field != name}
+        first = solve(jnp.clip(jnp.asarray(tau, jnp.result_type(float)), -cls.MAX_TAU, cls.MAX_TAU))
+        return cls(**{name: first}, **{field: first * 0 + value for field, value in others.items()})
+
+    def tail_dependence(self) -> tuple[jax.Array, jax.Array]:
+        """(lower, upper): limits of P(V ≤ q | U ≤ q) as q → 0, and of P(V > q | U > q) as q → 1.
+
+        From the slope of the diagonal C(q, q), at a distance of √eps from either end.
+        """
+        q = float(np.sqrt(jnp.finfo(jnp.result_type(float)).eps))
+
+        def slope(copula, at):
+            return jax.grad(lambda t: copula.cdf(t, t))(at)
+
+        lower, upper = self._pointwise(slope, q), 2 - self._pointwise(slope, 1 - q)
+        return jnp.clip(lower, 0.0, 1.0), jnp.clip(upper, 0.0, 1.0)
+
+    # The same with both u and 1 − u at hand, for what is written in terms of another copula (`rotation`). Closed
+    # forms keep the digits that 1 − u loses (`closed`); a family that is only a cdf does without them.
+
+    def prepared(self, u: Unit) -> Any:
+        """u with whatever else the formulas take from it that no free parameter changes; u itself, for most families.
+
+        A likelihood calls it once, and then evaluates many members of the family at what it gives.
+        """
+        return u
+
+    def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
+        """(P(U ≤ u, V ≤ v), P(U > u, V > v))."""
+        below = self.cdf(u.value, v.value)
+        return below, u.complement - v.value + below
+
+    def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
+        """h(v given u) and its complement."""
+        return unit(self.conditional(u.value, v.value))
+
+    def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
+        """∂C/∂v and its complement."""
+        return unit(self.conditional_on_v(u.value, v.value))
+
+    def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
+        """log c(u, v)."""
+        return self.log_density(u.value, v.value)
+
+    def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
+        """The v with h(v given u) = p, and its complement."""
+        return unit(self.inverse_conditional(u.value, p.value))
+
+    def _pointwise(self, function, *arguments):
+        """function(copula, *scalars) at every point of the broadcast of arguments and parameters."""
+        leaves, structure = jax.tree.flatten(self)
+        arguments = [open_unit(value) for value in arguments]
+        check_shapes(self, *arguments)
+
+        def single(*values):
+            copula = jax.tree.unflatten(structure, values[len(arguments) :])
+            return function(copula, *values[: len(arguments)])
+
+        return jnp.vectorize(single)(*arguments, *leaves) if leaves or arguments else function(self)
 
 
-def _floats(*values):
-    return tuple(jnp.asarray(value, dtype=jnp.result_type(float)) for value in values)
+def check_shapes(copula: Copula, *arguments: Any) -> None:
+    """ValueError unless arguments and parameters broadcast."""
+    shapes = [jnp.shape(leaf) for leaf in (*arguments, *jax.tree.leaves(copula))]
+    try:
+        np.broadcast_shapes(*shapes)
+    except ValueError:
+        given, own = shapes[: len(arguments)], shapes[len(arguments) :]
+        raise ValueError(
+            f"{type(copula).__name__}: arguments of shapes {given} and parameters of shapes {own} do not broadcast; "
+            "for every copula at every point, jax.vmap over the copula"
+        ) from None
+
+
+def _register(cls, names):
+    """As a pytree. Leaves are put back without __init__: jax puts tracers and placeholders there too."""
+
+    def flatten(copula):
+        return tuple(getattr(copula, name) for name in names), None
+
+    def flatten_with_keys(copula):
+        return tuple((jax.tree_util.GetAttrKey(name), getattr(copula, name)) for name in names), None
+
+    def unflatten(_, leaves):
+        copula = object.__new__(cls)
+        for name, leaf in zip(names, leaves, strict=True):
+            object.__setattr__(copula, name, leaf)
+        return copula
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+
+
+def _defaults(cls):
+    return {f.name: f.default for f in dataclasses.fields(cls)}
+
+
+def _invert(copula, u, p):
+    def excess(z):
+        return copula.conditional(u, jax.nn.sigmoid(z)) - p
+
+    info = jnp.finfo(p.dtype)
+    z = implicit_root(excess, bisection(jnp.log(info.tiny), -jnp.log(info.epsneg), p.dtype), p.dtype)
+    return jax.nn.sigmoid(z)
+
+
+def _tau(copula):
+    nodes, weights = np.polynomial.legendre.leggauss(48)
+    # t²(3 − 2t) crowds the nodes towards the ends, where V varies fastest with u and p.
+    t = (nodes + 1) / 2
+    node, weight = jnp.asarray(t * t * (3 - 2 * t)), jnp.asarray(weights / 2 * 6 * t * (1 - t))
+    u, p = jnp.meshgrid(node, node, indexing="ij")
+    return 4 * weight @ copula.cdf(u, copula.inverse_conditional(u, p)) @ weight - 1
+
+
+def _match_tau(tau_of, cls, goal):
+    """The first parameter at which τ is `goal`, or the end of the support that is nearer to it.
+
+    The search leaves the default for the end towards which τ grows or falls; where τ is not a number, far out, the
+    family has overflowed and the search turns back.
+    """
+    (low, high), default = cls.supports[cls.free[0]], _defaults(cls)[cls.free[0]]
+    low, high, default = (jnp.asarray(end, goal.dtype) for end in (low, high, default))
+    far = jnp.asarray(1e4, goal.dtype)
+    ends = jnp.maximum(low, default - far), jnp.minimum(high, default + far)
+    # One step off the default, on either side of it, tells which way τ grows.
+    step = jnp.minimum(0.01, jnp.maximum(ends[1] - default, default - ends[0]) / 2)
+    other = jnp.where(ends[1] - default >= step, default + step, default - step)
+    rising = (tau_of(other) > tau_of(default)) == (other > default)
+    up = (goal > tau_of(default)) == rising
+    end = jnp.where(up, ends[1], ends[0])
+
+    def position(z):
+        # From the default (z = 0) to the end (z = 1), in steps that grow with the distance.
+        span = jnp.abs(end - default)
+        return default + jnp.sign(end - default) * span * jnp.expm1(z * jnp.log1p(span)) / jnp.where(span > 0, span, 1)
+
+    def excess(z):
+        gap = jnp.where(up == rising, 1.0, -1.0) * (tau_of(position(z)) - goal)
+        return jnp.where(jnp.isnan(gap), 1.0, gap)
+
+    return jnp.clip(position(implicit_root(excess, bisection(0.0, 1.0, goal.dtype), goal.dtype)), low, high)

@@ -4,43 +4,46 @@ from typing import Self
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
-from rcjax.copulas.base import Copula
+from rcjax.copulas.base import param
+from rcjax.copulas.closed import ClosedForm
+from rcjax.copulas.unit import Unit
 
 
-class Independence(Copula):
+class Independence(ClosedForm):
     """C(u, v) = u v. It has no parameter; `scale` carries the batch axes of the pairs it stands for.
 
     >>> float(Independence().cdf(0.5, 0.5))
     0.25
     """
 
-    scale: jax.Array = 1.0  # pyright: ignore[reportAssignmentType]
+    scale: jax.Array = param(1.0, support=(-float("inf"), float("inf")), free=False)
 
-    def cdf(self, u: jax.Array, v: jax.Array) -> jax.Array:
-        """C(u, v) = u v."""
-        return jnp.asarray(u) * v
+    def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
+        """C = u v and S = (1 − u)(1 − v)."""
+        return u.value * v.value, u.complement * v.complement
 
-    def conditional(self, u: jax.Array, v: jax.Array) -> jax.Array:
+    def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """h(v given u) = v."""
-        return jnp.broadcast_arrays(jnp.asarray(u), v)[1]
+        return Unit(*(jnp.broadcast_arrays(u.value, part)[1] for part in v))
 
-    def log_density(self, u: jax.Array, v: jax.Array) -> jax.Array:
+    def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """log c = 0."""
-        return jnp.zeros(jnp.broadcast_shapes(jnp.shape(u), jnp.shape(v)))
+        return jnp.zeros_like(u.value * v.value)
 
-    def inverse_conditional(self, u: jax.Array, p: jax.Array) -> jax.Array:
+    def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """The v with h(v given u) = p is p itself."""
-        return jnp.broadcast_arrays(jnp.asarray(u), p)[1]
+        return self.two_sided_conditional(u, p)
 
     def tau(self) -> jax.Array:
         """Kendall's τ = 0."""
         return jnp.zeros_like(jnp.asarray(self.scale))
 
     @classmethod
-    def from_tau(cls, tau: jax.Array) -> Self:
+    def from_tau(cls, tau: ArrayLike) -> Self:
         """Independence, whatever τ."""
-        return cls(jnp.ones_like(tau))
+        return cls(jnp.ones_like(jnp.asarray(tau, jnp.result_type(float))))
 
     def tail_dependence(self) -> tuple[jax.Array, jax.Array]:
         """(lower, upper) tail dependence: none."""

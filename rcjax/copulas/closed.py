@@ -1,0 +1,48 @@
+"""Families in closed form: written once in u and 1 − u, so that no corner and no rotation loses digits."""
+
+from typing import ClassVar
+
+import jax
+from jax.typing import ArrayLike
+
+from rcjax.copulas.base import Copula, check_shapes
+from rcjax.copulas.unit import Unit, unit
+
+
+class ClosedForm(Copula):
+    """A copula whose closed forms take each probability with its complement.
+
+    A family gives `two_sided_cdf`, `two_sided_conditional`, `two_sided_log_density` and `two_sided_inverse`; it is
+    taken to be exchangeable, C(u, v) = C(v, u), unless it gives `two_sided_conditional_on_v`. All five may be called
+    for the same point: what is not used costs nothing once compiled.
+    """
+
+    exchangeable: ClassVar[bool] = True
+
+    def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
+        """C(u, v) = P(U ≤ u, V ≤ v)."""
+        return self.two_sided_cdf(*self._units(u, v))[0]
+
+    def conditional(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
+        """h(v given u) = ∂C/∂u = P(V ≤ v | U = u)."""
+        return self.two_sided_conditional(*self._units(u, v)).value
+
+    def conditional_on_v(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
+        """∂C/∂v = P(U ≤ u | V = v)."""
+        return self.two_sided_conditional_on_v(*self._units(u, v)).value
+
+    def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
+        """log c(u, v) = log ∂²C/∂u∂v."""
+        return self.two_sided_log_density(*self._units(u, v))
+
+    def inverse_conditional(self, u: ArrayLike, p: ArrayLike) -> jax.Array:
+        """The v with h(v given u) = p."""
+        return self.two_sided_inverse(*self._units(u, p)).value
+
+    def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
+        """∂C/∂v and its complement."""
+        return self.two_sided_conditional(v, u)
+
+    def _units(self, u, v):
+        check_shapes(self, u, v)
+        return unit(u), unit(v)

@@ -1,0 +1,66 @@
+"""A copula that is of one family for some pairs of models and of another for others."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from rcjax.copulas.base import Copula
+from rcjax.copulas.closed import ClosedForm
+from rcjax.copulas.unit import Unit
+
+
+class OneOf(ClosedForm):
+    """The member at `index` of a tuple of copulas: families chosen pair by pair, in one batched pytree.
+
+    Every member is evaluated and one is kept, which is what a batch would do anyway.
+
+    >>> from rcjax.copulas import Clayton, Frank
+    >>> float(OneOf(1, (Frank(5.0), Clayton(2.0))).tau())
+    0.5
+    """
+
+    index: jax.Array = dataclasses.field(default=0, metadata={"free": False})  # pyright: ignore[reportAssignmentType]
+    members: tuple[Copula, ...] = dataclasses.field(default=(), metadata={"free": False})
+
+    @property
+    def exchangeable(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether every member is."""
+        return all(member.exchangeable for member in self.members)
+
+    def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
+        """(P(U ≤ u, V ≤ v), P(U > u, V > v))."""
+        return self._choose([member.two_sided_cdf(u, v) for member in self.members])
+
+    def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
+        """h(v given u) and its complement."""
+        return self._choose([member.two_sided_conditional(u, v) for member in self.members])
+
+    def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
+        """∂C/∂v and its complement."""
+        return self._choose([member.two_sided_conditional_on_v(u, v) for member in self.members])
+
+    def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
+        """log c(u, v)."""
+        return self._choose([member.two_sided_log_density(u, v) for member in self.members])
+
+    def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
+        """The v with h(v given u) = p, and its complement."""
+        return self._choose([member.two_sided_inverse(u, p) for member in self.members])
+
+    def tau(self) -> jax.Array:
+        """Kendall's τ."""
+        return self._choose([member.tau() for member in self.members])
+
+    def tail_dependence(self) -> tuple[jax.Array, jax.Array]:
+        """(lower, upper) tail dependence."""
+        return self._choose([member.tail_dependence() for member in self.members])
+
+    def _choose(self, values):
+        def select(*parts):
+            kept = parts[0]
+            for place, value in enumerate(parts[1:], start=1):
+                kept = jnp.where(jnp.asarray(self.index) == place, value, kept)
+            return kept
+
+        return jax.tree.map(select, *values)

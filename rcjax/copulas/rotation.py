@@ -1,0 +1,96 @@
+"""Rotations of any copula: survival versions, and versions for negative dependence."""
+
+import dataclasses
+import inspect
+from typing import Any, ClassVar, Self
+
+import jax
+from jax.typing import ArrayLike
+
+from rcjax.copulas.base import Copula
+from rcjax.copulas.closed import ClosedForm
+from rcjax.copulas.unit import Unit
+
+
+class Rotation(ClosedForm):
+    """A copula turned by 90, 180 or 270 degrees: the law of (1 − U, V), (1 − U, 1 − V) or (U, 1 − V).
+
+    Name the family in the class statement; the parameters are its own. 180 degrees is the survival copula.
+
+    >>> from rcjax.copulas import Clayton
+    >>> class NegativeClayton(Rotation, of=Clayton, degrees=90):
+    ...     pass
+    >>> float(NegativeClayton(2.0).tau())
+    -0.5
+    """
+
+    _of: ClassVar[type[Copula]]
+    _degrees: ClassVar[int]
+
+    def __init_subclass__(cls, *, of: type[Copula], degrees: int, **kwargs: Any) -> None:
+        if degrees not in (90, 180, 270):
+            raise ValueError(f"degrees is {degrees}; a copula turns by 90, 180 or 270")
+        cls._of, cls._degrees = of, degrees
+        cls.exchangeable = degrees == 180 and of.exchangeable
+        own = dict(inspect.get_annotations(cls))
+        for field in dataclasses.fields(of):  # pyright: ignore[reportArgumentType]
+            if field.name not in own:
+                own[field.name] = field.type
+                setattr(cls, field.name, dataclasses.field(default=field.default, metadata=field.metadata))
+        cls.__annotations__ = own
+        super().__init_subclass__(**kwargs)
+
+    @property
+    def _base(self):
+        leaves, _ = jax.tree.flatten(self)
+        return jax.tree.unflatten(jax.tree.structure(self._of()), leaves)
+
+    def prepared(self, u: Unit) -> Any:
+        """As the family prepares it."""
+        return self._base.prepared(u)
+
+    def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
+        """(P(U ≤ u, V ≤ v), P(U > u, V > v))."""
+        below, above = self._base.two_sided_cdf(*self._turn(u, v))
+        if self._degrees == 180:
+            return above, below
+        if self._degrees == 90:
+            return v.value - below, u.complement - below
+        return u.value - below, v.complement - below
+
+    def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
+        """h(v given u) and its complement."""
+        h = self._base.two_sided_conditional(*self._turn(u, v))
+        return h if self._degrees == 90 else h.flipped
+
+    def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
+        """∂C/∂v and its complement."""
+        h = self._base.two_sided_conditional_on_v(*self._turn(u, v))
+        return h if self._degrees == 270 else h.flipped
+
+    def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
+        """log c(u, v)."""
+        return self._base.two_sided_log_density(*self._turn(u, v))
+
+    def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
+        """The v with h(v given u) = p, and its complement."""
+        v = self._base.two_sided_inverse(*self._turn(u, p))
+        return v if self._degrees == 90 else v.flipped
+
+    def tau(self) -> jax.Array:
+        """Kendall's τ of the family, with the sign turned by 90 and 270 degrees."""
+        return self._base.tau() if self._degrees == 180 else -self._base.tau()
+
+    @classmethod
+    def from_tau(cls, tau: ArrayLike) -> Self:
+        """The rotation of the family's own `from_tau`."""
+        turned = cls._of.from_tau(tau if cls._degrees == 180 else -tau)  # pyright: ignore[reportOperatorIssue]
+        return jax.tree.unflatten(jax.tree.structure(cls()), jax.tree.leaves(turned))
+
+    def tail_dependence(self) -> tuple[jax.Array, jax.Array]:
+        """(lower, upper) tail dependence: the family's, exchanged by 180 degrees; 90 and 270 degrees have none."""
+        lower, upper = self._base.tail_dependence()
+        return (upper, lower) if self._degrees == 180 else (0 * lower, 0 * upper)
+
+    def _turn(self, u, v):
+        return u.flipped if self._degrees < 270 else u, v.flipped if self._degrees > 90 else v

@@ -1,0 +1,98 @@
+"""Probabilities with their complements: near 1 a float forgets what 1 − u still tells."""
+
+from typing import NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+
+class Unit(NamedTuple):
+    """u in (0, 1) and 1 − u, each to full relative precision, so that both logarithms are too.
+
+    >>> tiny = Unit(jnp.asarray(1.0), jnp.asarray(1e-30))
+    >>> f"{float(tiny.log):.1g} {float(tiny.log_complement):.3f}"
+    '-1e-30 -69.078'
+    """
+
+    value: jax.Array
+    complement: jax.Array
+
+    @property
+    def log(self) -> jax.Array:
+        """log u."""
+        return _log(self.value, self.complement)
+
+    @property
+    def log_complement(self) -> jax.Array:
+        """log(1 − u)."""
+        return _log(self.complement, self.value)
+
+    @property
+    def flipped(self) -> "Unit":
+        """1 − u."""
+        return Unit(self.complement, self.value)
+
+
+class Scored(NamedTuple):
+    """A `Unit` that carries its quantile under some distribution symmetric about 0, computed once for many uses."""
+
+    value: jax.Array
+    complement: jax.Array
+    score: jax.Array
+
+    log = Unit.log
+    log_complement = Unit.log_complement
+
+    @property
+    def flipped(self) -> "Scored":
+        """1 − u."""
+        return Scored(self.complement, self.value, -self.score)
+
+
+AnyUnit = TypeVar("AnyUnit", Unit, Scored)
+
+
+def unit(u: ArrayLike) -> Unit:
+    """u in [0, 1] with its complement; 0 and 1 become the smallest normal number and one less it.
+
+    >>> bool(unit(1.0).complement > 0), bool(unit(0.0).value > 0)
+    (True, True)
+    """
+    u = jnp.asarray(u, jnp.result_type(float))
+    tiny = jnp.finfo(u.dtype).tiny
+    return Unit(jnp.maximum(u, tiny), jnp.maximum(1 - u, tiny))
+
+
+def turned(condition: jax.Array, u: AnyUnit) -> AnyUnit:
+    """1 − u where the condition holds, else u."""
+    return jax.tree.map(lambda one, other: jnp.where(condition, one, other), u.flipped, u)
+
+
+def with_flips(u: AnyUnit, v: AnyUnit, *parameters: jax.Array) -> tuple[AnyUnit, AnyUnit]:
+    """(u and 1 − u, v and 1 − v), stacked along a new first axis ahead of all the shapes, the parameters' included.
+
+    One program then serves C(u, v) and C(1 − u, 1 − v).
+    """
+    shape = jnp.broadcast_shapes(*map(jnp.shape, (u.value, v.value, *parameters)))
+
+    def stacked(one, other):
+        return jnp.stack([jnp.broadcast_to(one, shape), jnp.broadcast_to(other, shape)])
+
+    return jax.tree.map(stacked, u, u.flipped), jax.tree.map(stacked, v, v.flipped)
+
+
+def from_log(log: jax.Array) -> Unit:
+    """The probability with the given logarithm ≤ 0."""
+    return Unit(jnp.exp(log), -jnp.expm1(log))
+
+
+def from_logit(logit: jax.Array) -> Unit:
+    """The probability with the given log(u / (1 − u))."""
+    return Unit(jax.nn.sigmoid(logit), jax.nn.sigmoid(-logit))
+
+
+def _log(value, complement):
+    # Each branch sees a harmless argument where the other one is taken, so that gradients stay finite there.
+    small = value < 0.5
+    return jnp.where(small, jnp.log(jnp.where(small, value, 0.5)), jnp.log1p(-jnp.where(small, 0.5, complement)))

@@ -1,0 +1,308 @@
+"""The contract of a copula family, as a check that says what fails and where.
+
+    from rcjax.testing import check_copula
+
+    check_copula(MyFamily)         # at its default, the ends of its support, and several τ
+    check_copula(MyFamily(0.7))    # at one parameter
+
+The families of rcjax are tested with nothing weaker.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rcjax._ranks import kendall_tau
+from rcjax.copulas import Copula
+
+__all__ = ["check_copula"]
+
+_INSIDE = np.array([0.02, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 0.98])
+_GRID = np.concatenate([[1e-9, 1e-6, 1e-3], _INSIDE, 1 - np.array([1e-3, 1e-6, 1e-9])])
+_CORNERS = np.array([1e-6, 0.5, 1 - 1e-6])
+_SAMPLES = 2000
+
+
+def check_copula(copula: Copula | type[Copula]) -> None:
+    """AssertionError, with every law that fails and the (u, v, parameters) where it fails worst, or nothing.
+
+    copula: an instance (also a batch, with parameters of any shape) or a class, which is checked at its default
+    parameters, at the finite ends of their support, and at the members with τ of −0.5, 0.2 and 0.7 as far as it has
+    them. The laws: boundary conditions, Fréchet's bounds, 2-increasing; conditionals within [0, 1], monotone, and the
+    slopes of the cdf; their inverse; the density as ∂²C, and of mass one; τ as defined and as sampled; `from_tau`;
+    tail dependence; finite gradients near the corners; float32; jit, vmap and the pytree round trip.
+
+    >>> from rcjax import Copula
+    >>> class Lopsided(Copula):
+    ...     theta: float = 0.5
+    ...     def cdf(self, u, v):
+    ...         return u * v**self.theta
+    >>> check_copula(Lopsided())    # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    AssertionError: Lopsided is no copula as it stands:
+    - C(1, v) = v fails at u = 1, v = ..., theta = 0.5: ...
+    """
+    family = copula if isinstance(copula, type) else type(copula)
+    with _precision(double=True):
+        members = _members(family) if isinstance(copula, type) else _unstack(copula)
+        failures = _untraceable(members[0]) or [text for law in _LAWS for text in _worst(law, members)]
+        failures = failures or _structure(family, members)
+    if failures:
+        raise AssertionError(f"{family.__name__} is no copula as it stands:\n" + "\n".join(f"- {f}" for f in failures))
+
+
+def _members(family):
+    """Members of the family from all over its support."""
+    default = family()
+    found = [default]
+    for name, ends in family.supports.items():
+        found += [dataclasses.replace(default, **{name: end}) for end in ends if np.isfinite(end)]
+    if family.free:
+        found += _unstack(family.from_tau(jnp.array([-0.5, 0.2, 0.7])))
+    return [jax.tree.map(lambda leaf: jnp.asarray(leaf, float), member) for member in found]
+
+
+def _unstack(copula):
+    leaves, structure = jax.tree.flatten(copula)
+    columns = [np.ravel(column) for column in np.broadcast_arrays(*map(np.asarray, leaves))] if leaves else []
+    points = zip(*columns, strict=True) if columns else [()]
+    return [jax.tree.unflatten(structure, [jnp.asarray(value, float) for value in point]) for point in points]
+
+
+def _worst(law, members):
+    """A line of text for each part of the law that fails: the first member for which it does, at its worst point."""
+    told = set()
+    for member in members:
+        for name, u, v, got, bound in law(member):
+            u, v, got, excess = np.broadcast_arrays(*(np.asarray(x, float) for x in (u, v, got, bound)))
+            excess = np.where(np.isfinite(got), excess, np.inf)
+            if excess.max() > 0 and name not in told:
+                told.add(name)
+                at = np.unravel_index(excess.argmax(), excess.shape)
+                found = f"{got[at]:.10g}, {excess[at]:.2g} beyond what is allowed"
+                yield f"{name} fails at {_where(u[at], v[at], member)}: {found}"
+
+
+def _where(u, v, member):
+    values = [f"{f.name} = {float(getattr(member, f.name)):.6g}" for f in dataclasses.fields(member)]
+    return ", ".join([f"u = {u:.10g}", f"v = {v:.10g}", *values])
+
+
+def _compiled(method: str) -> Callable[..., Any]:
+    """One program for each method of a family, whatever the parameters."""
+
+    @jax.jit
+    def call(copula, *arguments):
+        return getattr(copula, method)(*arguments)
+
+    return call
+
+
+_cdf, _conditional, _conditional_on_v, _log_density, _inverse, _tau, _tails = map(
+    _compiled,
+    ("cdf", "conditional", "conditional_on_v", "log_density", "inverse_conditional", "tau", "tail_dependence"),
+)
+
+
+def _mesh(first, second):
+    return (points.ravel() for points in np.meshgrid(first, second, indexing="ij"))
+
+
+def _untraceable(member):
+    """What fails before any law can be looked at: no cdf, or one that jax cannot trace or broadcast."""
+    try:
+        shape = jax.eval_shape(lambda c, u, v: c.cdf(u, v), member, jnp.ones((3, 1)) / 2, jnp.ones(2) / 2).shape
+    except Exception as problem:  # whatever the user's code raises belongs into the report
+        return [f"cdf(u, v) cannot be traced by jax: {type(problem).__name__}: {str(problem).splitlines()[0]}"]
+    return [] if shape == (3, 2) else [f"cdf(u, v) of shapes (3, 1) and (2,) has shape {shape}; it must have (3, 2)"]
+
+
+# A law yields (its name, u, v, what the copula gives, by how much that is beyond what the law allows).
+
+
+def _boundaries(c):
+    ends = np.array([1e-12, 1 - 1e-12])
+    for name, u, v, expected in (
+        ("C(u, 0) = 0", _GRID, 0 * _GRID + ends[0], 0 * _GRID),
+        ("C(0, v) = 0", 0 * _GRID + ends[0], _GRID, 0 * _GRID),
+        ("C(u, 1) = u", _GRID, 0 * _GRID + ends[1], _GRID),
+        ("C(1, v) = v", 0 * _GRID + ends[1], _GRID, _GRID),
+    ):
+        got = np.asarray(_cdf(c, u, v))
+        yield name, u, v, got, np.abs(got - expected) - 1e-9
+
+
+def _bounds(c):
+    u, v = _mesh(_GRID, _GRID)
+    got = np.asarray(_cdf(c, u, v))
+    yield "C(u, v) ≤ min(u, v)", u, v, got, got - np.minimum(u, v) - 1e-12
+    yield "C(u, v) ≥ u + v − 1", u, v, got, np.maximum(u + v - 1, 0) - got - 1e-12
+    side = len(_GRID)
+    cells = np.diff(np.diff(got.reshape(side, side), axis=0), axis=1)
+    u, v = _mesh(_GRID[1:], _GRID[1:])
+    yield "2-increasing (the volume of the cell below)", u, v, cells.ravel(), -cells.ravel() - 1e-12
+
+
+def _conditionals(c):
+    u, v = _mesh(_GRID, _GRID)
+    side = len(_GRID)
+    inside_u, inside_v = _mesh(_INSIDE, _INSIDE)
+    for name, method, axis in (("conditional", _conditional, 1), ("conditional_on_v", _conditional_on_v, 0)):
+        got = np.asarray(method(c, u, v))
+        yield f"{name} within [0, 1]", u, v, got, np.maximum(-got, got - 1) - 1e-9
+        fall = -np.diff(got.reshape(side, side), axis=axis, prepend=0.0).ravel()
+        yield f"{name} monotone", u, v, got, fall - 1e-9
+        got = np.asarray(method(c, inside_u, inside_v))
+        slope = np.asarray(_slope(c, inside_u, inside_v, 1 - axis))
+        yield f"{name} is the slope of the cdf", inside_u, inside_v, got, np.abs(got - slope) - 1e-6
+
+
+def _inverses(c):
+    u, p = _mesh(_GRID[1:-1], _INSIDE)
+    v = np.asarray(_inverse(c, u, p))
+    yield "inverse_conditional within [0, 1]", u, p, v, np.maximum(-v, v - 1)
+    got = np.asarray(_conditional(c, u, v))
+    # A rounding of v moves h by as much times the density.
+    inside = np.clip(v, 1e-300, 1 - 1e-16)
+    slack = 1e-8 + 8 * np.finfo(float).eps * np.exp(np.minimum(_log_density(c, u, inside), 700.0))
+    yield "conditional(u, inverse_conditional(u, p)) = p, with v = p,", u, p, got, np.abs(got - p) - slack
+
+
+def _densities(c):
+    u, v = _mesh(_INSIDE, _INSIDE)
+    got, expected = np.exp(_log_density(c, u, v)), np.asarray(_curvature(c, u, v))
+    yield "exp(log_density) is ∂²C/∂u∂v", u, v, got, np.abs(got - expected) - 1e-5 * (1 + np.abs(expected))
+    # Between quantiles of V given u, in which even a ridge is smooth: the mass is that between their levels.
+    nodes, weights = np.polynomial.legendre.leggauss(16)
+    levels = np.array([0.01, 0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95, 0.99])
+    ends = np.asarray(_inverse(c, _INSIDE[:, None], levels))
+    low, width = ends[:, :-1, None], np.diff(ends)[..., None]
+    at = low + width * (nodes + 1) / 2
+    density = np.exp(_log_density(c, np.broadcast_to(_INSIDE[:, None, None], at.shape), at))
+    mass = (density * width * weights / 2).sum((-1, -2))
+    name = "the density between quantiles 0.01 and 0.99 of V has mass 0.98"
+    yield name, _INSIDE, 0.5, mass, np.abs(mass - 0.98) - 1e-4
+
+
+def _dependence(c):
+    tau = float(_tau(c))
+    nodes, weights = np.polynomial.legendre.leggauss(48)
+    t = (nodes + 1) / 2
+    node, weight = t * t * (3 - 2 * t), weights / 2 * 6 * t * (1 - t)
+    u, p = _mesh(node, node)
+    below = np.asarray(_cdf(c, u, _inverse(c, u, p))).reshape(48, 48)
+    defined = 4 * weight @ below @ weight - 1
+    yield "tau() is 4 E[C(U, V)] − 1", 0.5, 0.5, tau, abs(tau - defined) - 2e-4
+    u, v = (np.asarray(z) for z in _sample(c, jax.random.key(0)))
+    # Five standard errors; that of Kendall's τ is at most √(2 (1 − τ²)/n).
+    sampled, error = float(_sampled_tau(u, v)), np.sqrt(2 * max(1 - defined**2, 1e-4) / _SAMPLES)
+    yield "samples have the τ", 0.5, 0.5, sampled, abs(sampled - defined) - 5 * error
+    for name, draws in (("u", u), ("v", v)):
+        steps = np.abs(np.sort(draws) - (np.arange(_SAMPLES) + 0.5) / _SAMPLES).max()
+        yield f"samples of {name} are uniform (Kolmogorov–Smirnov)", 0.5, 0.5, steps, steps - 2.5 / np.sqrt(_SAMPLES)
+    tails = np.stack(_tails(c))
+    yield "tail dependence within [0, 1]", 0.5, 0.5, tails, np.maximum(-tails, tails - 1)
+
+
+def _gradients(c):
+    u, v = _mesh(_CORNERS, _CORNERS)
+    for name in ("cdf", "conditional", "log_density"):
+        slopes = jax.tree.leaves(_all_slopes(c, u, v, name))
+        total = np.sum([np.asarray(slope) for slope in slopes], axis=0)
+        yield f"gradients of {name} are finite", u, v, total, 0 * u
+
+
+def _single_precision(c):
+    u, v = _mesh(_INSIDE, _INSIDE)
+    for name, method in (("cdf", _cdf), ("conditional", _conditional)):
+        expected = np.asarray(method(c, u, v))
+        with _precision(double=False):
+            single = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), c)
+            got = method(single, jnp.asarray(u, jnp.float32), jnp.asarray(v, jnp.float32))
+            kept = got.dtype == jnp.float32
+        yield f"{name} in float32 keeps its type", u, v, np.asarray(got), 0.0 if kept else 1.0
+        yield f"{name} in float32 is close to float64", u, v, np.asarray(got), np.abs(np.asarray(got) - expected) - 2e-3
+
+
+_LAWS = (_boundaries, _bounds, _conditionals, _inverses, _densities, _dependence, _gradients, _single_precision)
+
+
+def _structure(family, members) -> list[str]:
+    """jit, vmap, the pytree round trip, `from_tau`: laws of the class rather than of a point."""
+    failures = []
+    leaves, structure = jax.tree.flatten(members[0])
+    again = jax.tree.unflatten(structure, leaves)
+    if type(again) is not family or jax.tree.leaves(again) != leaves:
+        failures.append("flattening and unflattening it as a pytree gives something else")
+    batch = jax.tree.map(lambda *parts: jnp.stack(parts), *members)
+    u, v = (jnp.asarray(points) for points in _mesh(_INSIDE, _INSIDE))
+    for name in ("cdf", "conditional", "log_density"):
+        whole = jax.vmap(lambda c, u, v, name=name: getattr(c, name)(u, v), (0, None, None))(batch, u, v)
+        for member, row in zip(members, whole, strict=True):
+            alone = getattr(member, name)(u, v)
+            if not np.allclose(row, alone, rtol=1e-6, atol=1e-9, equal_nan=True):
+                worst = int(np.argmax(np.abs(np.asarray(row) - np.asarray(alone))))
+                failures.append(f"vmap and jit change {name}, at {_where(float(u[worst]), float(v[worst]), member)}")
+    if len(family.supports) == len(family.free) == 1:
+        taus = np.array([float(_tau(member)) for member in members])
+        found = np.asarray(_taus(family.from_tau(jnp.asarray(taus))))
+        for member, tau, again in zip(members, taus, found, strict=True):
+            if abs(tau) <= family.MAX_TAU and not abs(again - tau) <= 1e-3:
+                failures.append(f"from_tau({tau:.6g}) has τ {again:.6g}, though {member} has {tau:.6g}")
+    return failures
+
+
+@jax.jit
+def _taus(copulas):
+    return jax.vmap(lambda c: c.tau())(copulas)
+
+
+def _pointwise_gradient(function, argument):
+    gradient = jax.grad(function, argnums=argument)
+
+    @jax.jit
+    def call(copula, u, v):
+        return jax.vmap(gradient, in_axes=(None, 0, 0))(copula, u, v)
+
+    return call
+
+
+_slopes = [_pointwise_gradient(lambda c, u, v: c.cdf(u, v), argument) for argument in (1, 2)]
+_curvature = _pointwise_gradient(lambda c, u, v: c.conditional(u, v), 2)
+
+
+def _slope(c, u, v, argument):
+    return _slopes[argument](c, u, v)
+
+
+@partial(jax.jit, static_argnames="name")
+def _all_slopes(c, u, v, name):
+    def value(c, u, v):
+        return getattr(c, name)(u, v)
+
+    return jax.vmap(jax.grad(value, argnums=(0, 1, 2)), in_axes=(None, 0, 0))(c, u, v)
+
+
+@jax.jit
+def _sample(c, key):
+    return c.sample(key, (_SAMPLES,))
+
+
+@jax.jit
+def _sampled_tau(u, v):
+    return kendall_tau(u, v, jnp.ones(u.shape, bool))
+
+
+def _precision(double: bool) -> Any:
+    """A context in which jax computes in float64 or float32, wherever this version of jax keeps it."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(double)
+    from jax import experimental
+
+    return experimental.enable_x64(double)  # pyright: ignore[reportAttributeAccessIssue]
