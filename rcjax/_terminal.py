@@ -145,6 +145,20 @@ def show_tuning(
         screen.print(f"Frontier written to {saved}", soft_wrap=True)
 
 
+def show_copulas(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the family chosen for each pair of models, and how far behind the next best one is."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for heading in ("models", "copula"):
+        table.add_column(heading, no_wrap=heading == "copula")
+    table.add_column("Kendall's τ", justify="right")
+    table.add_column("next best, and its AIC above")
+    for row in (row for row in rows if row["chosen"]):
+        others = [r for r in rows if r["pair"] == row["pair"] and not r["chosen"] and r["aic"] is not None]
+        ranked = [f"{r['family']}, {_figure(r['aic'] - row['aic'], 2)}" for r in sorted(others, key=lambda r: r["aic"])]
+        table.add_row(" & ".join(row["pair"]), row["family"], f"{row['tau']:.2f}", *ranked[:1])
+    Screen().print(table)
+
+
 def show_policy(
     policy: Mapping[str, Any],
     target: Mapping[str, float],

@@ -42,7 +42,7 @@ class Tables:
     """A model laid out on quadrature nodes: all that the objective and the frontier evaluate."""
 
     grid: Grid  # leading axis k
-    copulas: Copula  # leading axis pairs
+    copulas: Any  # Copula with leading axis pairs; None where chain="exact", which needs the kernel alone
     kernel: jax.Array  # (pairs, G, G) density of model j's nodes given model i's node
     cost: jax.Array  # (k,)
 

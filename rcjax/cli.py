@@ -13,7 +13,6 @@ from __future__ import annotations
 import gc
 import io
 import json
-import math
 import os
 import sys
 import warnings
@@ -25,6 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from rcjax._options import family, fraction, money, names, positive
 
 if TYPE_CHECKING:
     from rcjax.frontier import Frontier
@@ -82,50 +83,6 @@ def _root(
     """
 
 
-def _money(text: str) -> float:
-    """Parse money per query: `0.00015`, `150/M` (per million queries) or `0.15/k` (per thousand)."""
-    amount, _, unit = text.strip().removeprefix("$").partition("/")
-    scales = {"": 1.0, "query": 1.0, "k": 1e-3, "m": 1e-6}
-    try:
-        value = float(amount) * scales[unit.strip().lower()]
-    except (ValueError, KeyError):
-        raise typer.BadParameter(f"{text!r} is no sum of money: give 0.00015, 0.15/k or 150/M") from None
-    return _checked(value, text, "a sum of money of 0 or more")
-
-
-def _fraction(text: str) -> float:
-    """Parse an error probability: `0.05` or `5%`."""
-    value = _checked(text.strip().removesuffix("%"), text, "a share such as 0.05 or 5%")
-    value = value / 100 if text.strip().endswith("%") else value
-    if value > 1:
-        raise typer.BadParameter(f"{text!r} is more than 1: give a share such as 0.05, or 5%")
-    return value
-
-
-def _positive(text: str) -> float:
-    value = _checked(text.strip().removeprefix("$"), text, "a number above 0")
-    if value == 0:
-        raise typer.BadParameter("0 is not above 0")
-    return value
-
-
-def _checked(number: Any, text: str, what: str) -> float:
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise typer.BadParameter(f"{text!r} is not {what}")
-    return value
-
-
-def _names(text: str) -> Any:
-    names = tuple(name.strip() for name in text.split(","))
-    if not all(names) or len(names) > len({*names}):
-        raise typer.BadParameter(f"{text!r}: give names of models, each once, with commas between them")
-    return names
-
-
 LogFile = Annotated[
     Path,
     typer.Argument(
@@ -153,12 +110,12 @@ def tune(
     task: Annotated[Task, typer.Option(help="What the models did: wrote text, or picked a choice.")] = Task.generation,
     models: Annotated[
         Any,
-        typer.Option(parser=_names, metavar="A,B,…", help="Use these models, in this order. [default: by cost]"),
+        typer.Option(parser=names, metavar="A,B,…", help="Use these models, in this order. [default: by cost]"),
     ] = None,
     cascade: Annotated[
         Any,
         typer.Option(
-            parser=_names,
+            parser=names,
             metavar="all|full|adaptive|A,B,…",
             help="**all**: the best cascade of any of the models; **full**: every model in turn; "
             "**adaptive**: skip to a larger model when very unsure; or the models of one cascade. "
@@ -168,20 +125,29 @@ def tune(
     budget: Annotated[
         Any,
         typer.Option(
-            parser=_money,
+            parser=money,
             metavar="MONEY",
             help="Least error at this mean cost: 0.00015 per query, 0.15/k (per thousand) or 150/M (per million).",
         ),
     ] = None,
     max_error: Annotated[
-        Any, typer.Option(parser=_fraction, metavar="SHARE", help="Least cost at this error: 0.05 or 5%.")
+        Any, typer.Option(parser=fraction, metavar="SHARE", help="Least cost at this error: 0.05 or 5%.")
     ] = None,
     error_cost: Annotated[
-        Any, typer.Option(parser=_positive, metavar="MONEY", help="What one wrong answer costs you.")
+        Any, typer.Option(parser=positive, metavar="MONEY", help="What one wrong answer costs you.")
     ] = None,
     lam: Annotated[
         Any,
-        typer.Option(parser=_positive, metavar="NUMBER", help="λ of the paper: 1 / the cost of an error."),
+        typer.Option(parser=positive, metavar="NUMBER", help="λ of the paper: 1 / the cost of an error."),
+    ] = None,
+    copula: Annotated[
+        Any,
+        typer.Option(
+            parser=family,
+            metavar="FAMILY|auto",
+            help="How the confidences of two models depend on each other; **auto**: the best family for each pair. "
+            "[default: gumbel]",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -208,7 +174,7 @@ def tune(
     with _reported():
         for path in (out, frontier):
             _require_writable(path)
-        _tune(log, prices, task.value, models, cascade, target, out, frontier, json_)
+        _tune(log, prices, task.value, models, cascade, copula or "gumbel", target, out, frontier, json_)
 
 
 def _tune(
@@ -217,12 +183,13 @@ def _tune(
     task: str,
     models: tuple[str, ...] | None,
     cascade: tuple[str, ...] | None,
+    copula: str,
     target: dict[str, float],
     out: Path | None,
     frontier_path: Path | None,
     as_json: bool,
 ) -> None:
-    from rcjax._terminal import busy, print_json, show_policy, show_tuning, too_dear
+    from rcjax._terminal import busy, print_json, show_copulas, show_policy, show_tuning, too_dear
 
     _start_jax()
     import rcjax
@@ -236,7 +203,7 @@ def _tune(
         others = "the others are used where they can be"
         log = _read(rcjax.read_log, path, others, prices=prices, models=chosen, task=task)
     with busy("fitting the model and solving the frontier"):
-        model = rcjax.fit(log)
+        model = rcjax.fit(log, copula=copula)
         frontier = rcjax.solve_frontier(model, cascades=search[0] if whole else [search])
         written = frontier.to_json()
     if frontier_path:
@@ -252,9 +219,12 @@ def _tune(
     rows = _summarise(log, model)
     if as_json and not problem:
         document = {"models": list(log.models), "model_summary": rows, "frontier": written["frontier"]}
-        print_json(document | ({"policy": policy.to_json()} if policy else {}))
+        chosen = {"copulas": model.copula_table} if model.copula_table else {}
+        print_json(document | chosen | ({"policy": policy.to_json()} if policy else {}))
     elif not as_json:
         show_tuning(log.describe(), rows, written["frontier"], frontier_path)
+        if model.copula_table:
+            show_copulas(model.copula_table)
         if policy:
             show_policy(policy.to_json(), target, rows, out)
     if problem:

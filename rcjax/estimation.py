@@ -1,7 +1,8 @@
 """Maximum likelihood for the parameters of a copula: any family, any number of pairs, families and replicates at once.
 
-Newton's method on unconstrained parameters z, with a fixed number of steps, so that a batch runs in step. One
-evaluation of value, gradient and Hessian per step: a step that does not climb is taken back and shortened.
+Newton's method on unconstrained parameters z, until no fit of the batch has anything left to climb, or sixteen steps
+are done. One evaluation of value, gradient and Hessian per step: a step that does not climb is taken back and
+shortened.
 """
 
 import dataclasses
@@ -128,8 +129,8 @@ def _climb(family, objective, start):
     farthest = jnp.asarray([_farthest(support) for support in supports], z.dtype)
     z = jnp.clip(z, -_FAR / 3, farthest / 3)
 
-    def step(_, state):
-        trial, length, best = state
+    def step(state):
+        count, trial, length, best = state
         hessian, (gradient, mean) = jax.jacfwd(slope, has_aux=True)(trial)
         climbs = (mean >= best[1]) & jnp.all(jnp.isfinite(gradient))
         best = jax.tree.map(lambda new, old: jnp.where(climbs, new, old), (trial, mean, gradient, hessian), best)
@@ -137,15 +138,20 @@ def _climb(family, objective, start):
         z, _, gradient, hessian = best
         longest = _LONGEST + jnp.abs(z) / 2
         ahead = z + length * jnp.clip(_direction(gradient, hessian), -longest, longest)
-        return jnp.clip(ahead, -_FAR, farthest), length, best
+        return count + 1, jnp.clip(ahead, -_FAR, farthest), length, best
+
+    def climbable(best):
+        """Half the climb that Newton still expects, per observation, where it is worth a step."""
+        _, mean, gradient, hessian = best
+        rest = gradient @ _direction(gradient, hessian) / 2
+        return ~(jnp.isfinite(mean) & (rest <= jnp.sqrt(jnp.finfo(z.dtype).eps) * 1e-2))
 
     nowhere = z, jnp.asarray(-jnp.inf, z.dtype), jnp.zeros_like(z), -jnp.eye(len(names), dtype=z.dtype)
-    *_, (z, mean, gradient, hessian) = lax.fori_loop(0, _STEPS, step, (z, jnp.ones((), z.dtype), nowhere))
-    # Half the climb that Newton still expects, per observation.
-    rest = gradient @ _direction(gradient, hessian) / 2
+    state = 0, z, jnp.ones((), z.dtype), nowhere
+    *_, best = lax.while_loop(lambda state: (state[0] < _STEPS) & climbable(state[-1]), step, state)
+    z, mean, _, hessian = best
     bounded = jnp.any((z <= -_AT_END) & np.isfinite(supports).any(-1) | (z >= jnp.minimum(farthest - 1e-3, _AT_END)))
-    converged = rest <= jnp.sqrt(jnp.finfo(z.dtype).eps) * 1e-2
-    status = jnp.where(bounded, AT_BOUND, jnp.where(converged, CONVERGED, NOT_CONVERGED))
+    status = jnp.where(bounded, AT_BOUND, jnp.where(climbable(best), NOT_CONVERGED, CONVERGED))
     status = jnp.where(jnp.isfinite(mean), status, FAILED)
     errors = dict(zip(names, _standard_errors(z, hessian, supports), strict=True))
     return CopulaFit(member(z), errors | {name: jnp.full_like(mean, jnp.inf) for name in family.grids}, mean, status)

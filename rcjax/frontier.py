@@ -295,6 +295,8 @@ def solve_frontier(
     if grid is not None and (not grid.size or not np.isfinite(grid).all() or grid[0] < 0):
         raise ValueError("lam must hold at least one finite number, none below 0")
     marginals, tables = _lay_out(model.marginals, model.copulas, model.cost, *_places(len(model.models), members))
+    if chain == "exact":  # whose programmes are then the same for every family of copulas
+        tables = dataclasses.replace(tables, copulas=None)
     if grid is None:
         return _assemble(model, members, _automatic(marginals, tables, plan, chain))
     return _assemble(model, members, _select(_host(_solve(marginals, tables, grid, plan, chain))))

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import rcjax
-from rcjax import cli
+from rcjax import _options, cli
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the logs of real LLMs are not at {DATA}")
@@ -155,11 +155,11 @@ def test_usage_errors_have_status_2(arguments, message):
     ],
 )
 def test_money(text, money):
-    assert cli._money(text) == pytest.approx(money)
+    assert _options.money(text) == pytest.approx(money)
 
 
 def test_fractions():
-    assert cli._fraction("5%") == cli._fraction("0.05") == 0.05
+    assert _options.fraction("5%") == _options.fraction("0.05") == 0.05
 
 
 # -- tune
@@ -178,6 +178,25 @@ def test_tune_prints_one_json_document(folder):
         assert 0 < point["error"] < 1
     policy = rcjax.policy.Policy.from_json(document["policy"])
     assert policy.expected["cost"] <= budget * (1 + 1e-9)
+
+
+def test_tune_takes_a_copula(folder):
+    document = json.loads(run("tune", folder / "train.csv", "--copula", "frank", "--json").stdout)
+    assert "copulas" not in document
+    assert document["frontier"]
+    result = run("tune", folder / "train.csv", "--copula", "gumble")
+    assert result.exit_code == 2
+    assert "unknown copula 'gumble'" in " ".join(result.output.replace("│", " ").split())
+
+
+@pytest.mark.slow
+def test_tune_chooses_the_copula_of_each_pair(folder):
+    document = json.loads(run("tune", folder / "train.csv", "--copula", "auto", "--json").stdout)
+    assert len(document["copulas"]) == 3 * 10
+    assert sum(row["chosen"] for row in document["copulas"]) == 3
+    shown = run("tune", folder / "train.csv", "--copula", "auto").stdout
+    assert "Kendall's τ" in shown
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_tune_shows_tables_within_80_columns(folder, tmp_path):

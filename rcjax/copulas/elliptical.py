@@ -15,8 +15,8 @@ from rcjax.copulas.base import param
 from rcjax.copulas.closed import ClosedForm
 from rcjax.copulas.unit import Scored, Unit, turned, with_flips
 
-_NORMAL_NODES, _STUDENT_NODES, _QUANTILE_STEPS = 48, 64, 5
-_FINEST = 1e-4
+_NORMAL_NODES, _STUDENT_NODES, _QUANTILE_STEPS = 48, 80, 3
+_FINEST = 1e-7
 
 
 class Gaussian(ClosedForm):
@@ -180,28 +180,31 @@ def _normal_cdf(rho, u, v):
     reflect = (rho < 0) & (v.value > u.complement)
     first, second = turned(reflect, u), turned(reflect, v)
     x, y = _normal_quantile(first), _normal_quantile(second)
-    x, y, rho = jnp.broadcast_arrays(x, y, rho)
+    gap, product = jnp.where(rho < 0, x + y, x - y), jnp.where(rho < 0, -x * y, x * y)
     angle = jnp.arccos(jnp.abs(rho))
-    gap = jnp.where(rho < 0, x + y, x - y)
     from_zero = (jnp.abs(gap) < angle) | (rho >= 0) & (rho < 0.9)
     points, weights = np.polynomial.legendre.leggauss(_NORMAL_NODES)
     s, weight = (points + 1) / 2, weights / 2
     crowded, slope = 1 - (1 - s) ** 2, 2 * (1 - s)
 
-    def add(place, total):
-        near, far = jnp.asarray(crowded)[place], jnp.asarray(s)[place]
-        omega = jnp.where(from_zero, angle + (np.pi / 2 - angle) * far, angle * near)
-        width = jnp.where(from_zero, np.pi / 2 - angle, angle * jnp.asarray(slope)[place])
-        tangent = jnp.tan(omega / 2)
-        square = tangent * tangent
+    def coefficients(omega, width):
         # (x² + y² ∓ 2xy cos ω) / sin² ω, with 1 − cos ω kept apart: far out, x² + y² and 2xy agree in most digits.
-        form = (gap * (1 + square) / (2 * tangent)) ** 2 + jnp.where(rho < 0, -1, 1) * x * y * (1 + square)
-        return total + jnp.asarray(weight)[place] * width * jnp.exp(-form / 2)
+        square = jnp.tan(omega / 2) ** 2
+        return (1 + square) ** 2 / (8 * square), (1 + square) / 2, width
 
-    area = lax.fori_loop(0, _NORMAL_NODES, add, jnp.zeros_like(x)) / (2 * np.pi)
-    product, smaller = first.value * second.value, jnp.minimum(first.value, second.value)
-    positive = jnp.where(from_zero, product + area, smaller - area)
-    below = jnp.where(rho < 0, jnp.where(from_zero, product - area, area), positive)
+    def add(place, total):
+        far, near, weight_here = (jnp.asarray(values)[place] for values in (s, crowded, weight))
+        # Of the correlation alone, so that a million points share them.
+        ahead = coefficients(angle + (np.pi / 2 - angle) * far, np.pi / 2 - angle)
+        close = coefficients(angle * near, angle * jnp.asarray(slope)[place])
+        spread, rest, width = (jnp.where(from_zero, one, other) for one, other in zip(ahead, close, strict=True))
+        return total + weight_here * width * jnp.exp(-gap * gap * spread - product * rest)
+
+    start = jnp.zeros(jnp.broadcast_shapes(jnp.shape(gap), jnp.shape(rho)), x.dtype)
+    area = lax.fori_loop(0, _NORMAL_NODES, add, start) / (2 * np.pi)
+    independent, smaller = first.value * second.value, jnp.minimum(first.value, second.value)
+    positive = jnp.where(from_zero, independent + area, smaller - area)
+    below = jnp.where(rho < 0, jnp.where(from_zero, independent - area, area), positive)
     return jnp.where(reflect, u.value - v.complement, 0.0) + below
 
 
@@ -249,7 +252,9 @@ def _student_cdf_jvp(primals, tangents):
         form = (gap / _spread(rho)) ** 2 + jnp.where(rho < 0, -2, 2) * x * y / (1 + jnp.abs(rho))
         change += jnp.exp(-df / 2 * jnp.log1p(form / df)) / (2 * np.pi * _spread(rho)) * rho_tangent
     if not _is_zero(df_tangent):
-        change += jax.jvp(lambda df: _student_cdf.fun(rho, df, u, v), (df,), (df_tangent,))[1]
+        # The quantiles move with df: those that came with u and v are made again.
+        bare = [Unit(z.value, z.complement) for z in (u, v)]
+        change += jax.jvp(lambda df: _student_cdf.fun(rho, df, *bare), (df,), (df_tangent,))[1]
     for given, other, tangent in ((u, v, u_tangent), (v, u, v_tangent)):
         if not _is_zero(tangent.value):
             change += _student_conditional(rho, df, given, other).value * tangent.value
@@ -268,9 +273,11 @@ def _log_tail(df, log_x):
     square = jnp.exp(2 * jnp.where(far, 0.0, log_x))
     # P(T > x) = I_z(df/2, ½)/2 with z = df/(df + x²); below 1 from the other side, which keeps the digits of x².
     small = square < 1
-    near = 0.5 - betainc(0.5, df / 2, jnp.where(small, square / (df + square), 0.5)) / 2
-    tail = betainc(df / 2, 0.5, jnp.where(small, 0.5, df / (df + square))) / 2
-    return jnp.where(far, _log_power_law(df) - df * log_x, jnp.log(jnp.where(small, near, tail)))
+    whole = df + square
+    half = jnp.asarray(0.5, square.dtype)
+    part = betainc(jnp.where(small, half, df / 2), jnp.where(small, df / 2, half), jnp.where(small, square, df) / whole)
+    tail = jnp.log(jnp.where(small, 0.5 - part / 2, part / 2))
+    return jnp.where(far, _log_power_law(df) - df * log_x, tail)
 
 
 def _log_power_law(df):
@@ -331,15 +338,19 @@ def _is_zero(tangent):
 
 
 def _upper_quantile(df, tail):
-    """The x > 0 with P(T > x) = tail: Newton on log P in log x, where it is concave and falls."""
+    """The x > 0 with P(T > x) = tail: Halley's method on log P in log x, where it is concave and falls."""
     # The normal quantile, stretched (Hill 1970 gives the exponent), or the power law of the tail.
     z = ndtri(tail)
     stretched = jnp.log(jnp.sqrt(df * jnp.expm1(jnp.minimum(z * z / df * (1 + 0.5 / df), 600.0))))
     power = (_log_power_law(df) - jnp.log(tail)) / df
 
     def step(_, log_x):
-        value = _log_tail(df, log_x)
-        slope = -jnp.exp(log_x + _log_student_density(df, jnp.exp(log_x)) - value)
-        return log_x - divide(value - jnp.log(tail), slope)
+        x, value = jnp.exp(log_x), _log_tail(df, log_x)
+        slope = -jnp.exp(log_x + _log_student_density(df, x) - value)
+        curvature = slope * (1 - (df + 1) * (x / jnp.hypot(jnp.sqrt(df), x)) ** 2 - slope)
+        excess = value - jnp.log(tail)
+        newton = divide(excess, slope)
+        # Halley's step: Newton's with the curvature, which is known.
+        return log_x - newton / jnp.maximum(1 - newton * divide(curvature, slope) / 2, 0.5)
 
     return jnp.exp(lax.fori_loop(0, _QUANTILE_STEPS, step, jnp.minimum(stretched, power)))

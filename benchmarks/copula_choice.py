@@ -1,0 +1,100 @@
+"""Does choosing the copula pay? Test log-loss and test area by family and method, over resplits of real logs.
+
+    python -m benchmarks.copula_choice --data DIR [--splits 5] [--queries 300]
+
+DIR holds pairs {name}_train.csv, {name}_test.csv and prices.toml. Each pair of files is pooled and split anew: the
+model is fitted to `queries` of them and looked at on the rest. Calibrators and marginals are the same for every
+method; what changes is the copulas. Log-loss: minus the mean log-likelihood of a pair of confidences under its copula
+(exact for point masses), over all pairs, less that of the Gumbel copula by τ-inversion. Area: that under the
+error–cost curve in replay over the costs shared with the Gumbel copula's, in per cent of it; of the best cascades of
+any models, and of the full one. Below 0 is better. Prints a Markdown table, ± one standard error over the splits.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import polars as pl
+
+import rcjax
+from benchmarks.fixed_cascades import change_of_area
+from rcjax.joint import pairs
+from rcjax.likelihood import log_likelihood
+from rcjax.selection import pair_ranks
+
+METHODS = {
+    "Gumbel, τ": {"copula": "gumbel"},
+    "Gumbel, likelihood": {"copula": "gumbel", "method": "likelihood"},
+    "Gaussian, likelihood": {"copula": "gaussian", "method": "likelihood"},
+    "Independence": {"copula": "independence"},
+    "each pair's best by AIC": {"copula": "auto"},
+    "each pair's best by cross-validation": {"copula": "auto", "criterion": "cv"},
+}
+
+
+def pooled(folder: Path, name: str) -> rcjax.Log:
+    """Both files of a log as one, queries renamed by the file that they come from."""
+    parts = [pl.read_csv(folder / f"{name}_{part}.csv") for part in ("train", "test")]
+    both = pl.concat([part.with_columns(query=pl.format(f"{i}-{{}}", "query")) for i, part in enumerate(parts)])
+    task = "choice" if name.startswith("mmlu") else "generation"
+    return rcjax.read_log(both, prices=folder / "prices.toml", task=task)
+
+
+@jax.jit
+def log_loss(model: rcjax.CascadeModel, log_prob: jax.Array, answered: jax.Array) -> jax.Array:
+    """Mean over pairs and queries of minus the log-likelihood under the pair's copula."""
+    confidence = model.calibrate(log_prob)
+    first, second, weights = pair_ranks(model.marginals, confidence, answered, pairs(len(model.models)))
+    each = jax.vmap(log_likelihood)(model.copulas, first, second)
+    return -(weights * each).sum() / weights.sum()
+
+
+def figures(train: rcjax.Log, test: rcjax.Log) -> np.ndarray:
+    """(methods, 3): log-loss, area of all cascades and of the full one, each against the first method."""
+    rows, curves = [], []
+    for options in METHODS.values():
+        model = rcjax.fit(train, **options)
+        seen = [rcjax.replay(rcjax.solve_frontier(model, cascades=which), test) for which in ("all", "full")]
+        curves.append([(np.asarray(each.cost), np.asarray(each.error)) for each in seen])
+        change = [change_of_area(mine, first) for mine, first in zip(curves[-1], curves[0], strict=True)]
+        rows.append([float(log_loss(model, test.logprob, test.answered)), *change])
+    table = np.array(rows)
+    table[:, 0] -= table[0, 0]
+    return table
+
+
+def main() -> None:
+    """A row for each log and method."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the logs")
+    parser.add_argument("--splits", type=int, default=5, help="random splits of each log")
+    parser.add_argument("--queries", type=int, default=300, help="queries to fit to")
+    arguments = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    print("| log | copulas | log-loss | area, all cascades, % | area, full cascade, % |\n|---|---|--:|--:|--:|")
+    everything = []
+    for path in sorted(arguments.data.glob("*_test.csv")):
+        name = path.name.removesuffix("_test.csv")
+        log, found = pooled(arguments.data, name), []
+        for seed in range(arguments.splits):
+            if sys.stderr.isatty():
+                print(f"{name}, split {seed + 1} of {arguments.splits}", end="\r", file=sys.stderr)
+            found.append(figures(*log.split(arguments.queries / len(log.queries), seed=seed)))
+        everything += found
+        show(name, np.stack(found))
+    show("all", np.stack(everything))
+
+
+def show(name: str, found: np.ndarray) -> None:
+    """The rows of one log."""
+    error = found.std(0, ddof=1) / np.sqrt(len(found)) if len(found) > 1 else np.zeros(found.shape[1:])
+    for method, mean, spread in list(zip(METHODS, found.mean(0), error, strict=True))[1:]:
+        formats = ("{:+.4f} ± {:.4f}", "{:+.2f} ± {:.2f}", "{:+.2f} ± {:.2f}")
+        cells = [text.format(m, s) for text, m, s in zip(formats, mean, spread, strict=True)]
+        print(f"| {name} | {method} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

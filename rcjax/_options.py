@@ -1,0 +1,64 @@
+"""What people type as options of the command line: money, shares, names."""
+
+import math
+from typing import Any
+
+import typer
+
+
+def money(text: str) -> float:
+    """Parse money per query: `0.00015`, `150/M` (per million queries) or `0.15/k` (per thousand)."""
+    amount, _, unit = text.strip().removeprefix("$").partition("/")
+    scales = {"": 1.0, "query": 1.0, "k": 1e-3, "m": 1e-6}
+    try:
+        value = float(amount) * scales[unit.strip().lower()]
+    except (ValueError, KeyError):
+        raise typer.BadParameter(f"{text!r} is no sum of money: give 0.00015, 0.15/k or 150/M") from None
+    return _checked(value, text, "a sum of money of 0 or more")
+
+
+def fraction(text: str) -> float:
+    """Parse an error probability: `0.05` or `5%`."""
+    value = _checked(text.strip().removesuffix("%"), text, "a share such as 0.05 or 5%")
+    value = value / 100 if text.strip().endswith("%") else value
+    if value > 1:
+        raise typer.BadParameter(f"{text!r} is more than 1: give a share such as 0.05, or 5%")
+    return value
+
+
+def positive(text: str) -> float:
+    """Parse a number above 0."""
+    value = _checked(text.strip().removeprefix("$"), text, "a number above 0")
+    if value == 0:
+        raise typer.BadParameter("0 is not above 0")
+    return value
+
+
+def _checked(number: Any, text: str, what: str) -> float:
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise typer.BadParameter(f"{text!r} is not {what}")
+    return value
+
+
+def names(text: str) -> Any:
+    """Parse names of models, with commas between them."""
+    found = tuple(name.strip() for name in text.split(","))
+    if not all(found) or len(found) > len({*found}):
+        raise typer.BadParameter(f"{text!r}: give names of models, each once, with commas between them")
+    return found
+
+
+def family(text: str) -> str:
+    """Parse the name of a copula family, or auto."""
+    from rcjax.joint import as_family
+
+    if text != "auto":
+        try:
+            as_family(text)
+        except ValueError as unknown:
+            raise typer.BadParameter(str(unknown).partition(", or a subclass")[0] + ", and auto") from None
+    return text
