@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self, dataclass_transform
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
@@ -73,13 +74,14 @@ class Copula:
     def __post_init__(self) -> None:
         for name, (low, high) in self.supports.items():
             value = getattr(self, name)
-            if isinstance(value, Tracer) or (low, high) == (-np.inf, np.inf):
+            if isinstance(value, Tracer) or (values := np.asarray(value)).dtype.kind not in "fiu":
                 continue
-            values = np.asarray(value)
-            outside = ~((values >= low) & (values <= high))
+            outside = ~((values >= low) & (values <= high) & np.isfinite(values))
             if outside.any():
                 worst = values[outside].flat[0]
-                raise ValueError(f"{type(self).__name__}: {name} is {worst:g}; it must lie in [{low:g}, {high:g}]")
+                left, right = "[" if np.isfinite(low) else "(", "]" if np.isfinite(high) else ")"
+                interval = f"{left}{low:g}, {high:g}{right}"
+                raise ValueError(f"{type(self).__name__}: {name} is {worst:g}; it must lie in {interval}")
 
     def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """C(u, v) = P(U ≤ u, V ≤ v)."""
@@ -260,4 +262,7 @@ def _match_tau(tau_of, cls, goal):
         gap = jnp.where(up == rising, 1.0, -1.0) * (tau_of(position(z)) - goal)
         return jnp.where(jnp.isnan(gap), 1.0, gap)
 
-    return jnp.clip(position(implicit_root(excess, bisection(0.0, 1.0, goal.dtype), goal.dtype)), low, high)
+    z = implicit_root(excess, bisection(0.0, 1.0, goal.dtype), goal.dtype)
+    found = jnp.clip(position(z), low, high)
+    # Out of reach: the end of the support, whatever the goal.
+    return jnp.where(z < 1 - 4 * jnp.finfo(goal.dtype).eps, found, lax.stop_gradient(found))

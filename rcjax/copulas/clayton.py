@@ -22,7 +22,7 @@ class Clayton(ClosedForm):
     0.5
     """
 
-    theta: jax.Array = param(2.0, support=(0.0, float("inf")))
+    theta: jax.Array | float = param(2.0, support=(0.0, float("inf")))
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1)."""
@@ -71,7 +71,7 @@ class SurvivalClayton(Rotation, of=Clayton, degrees=180):
     [0.0, 0.5]
     """
 
-    theta: jax.Array = param(2.0, support=(0.0, float("inf")))
+    theta: jax.Array | float = param(2.0, support=(0.0, float("inf")))
 
 
 def _positive(theta):

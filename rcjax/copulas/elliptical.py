@@ -26,7 +26,7 @@ class Gaussian(ClosedForm):
     0.3333
     """
 
-    rho: jax.Array = param(0.5, support=(-1.0, 1.0))
+    rho: jax.Array | float = param(0.5, support=(-1.0, 1.0))
 
     def prepared(self, u: Unit) -> Scored:
         """u with its normal quantile."""
@@ -80,8 +80,8 @@ class StudentT(ClosedForm):
     [0.253, 0.253]
     """
 
-    rho: jax.Array = param(0.5, support=(-1.0, 1.0))
-    df: jax.Array = param(4.0, support=(1.0, float("inf")), grid=(2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0))
+    rho: jax.Array | float = param(0.5, support=(-1.0, 1.0))
+    df: jax.Array | float = param(4.0, support=(1.0, float("inf")), grid=(2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0))
 
     def prepared(self, u: Unit) -> Scored:
         """u with its t quantile, which the correlation does not change."""
@@ -276,7 +276,7 @@ def _log_tail(df, log_x):
     whole = df + square
     half = jnp.asarray(0.5, square.dtype)
     part = betainc(jnp.where(small, half, df / 2), jnp.where(small, df / 2, half), jnp.where(small, square, df) / whole)
-    tail = jnp.log(jnp.where(small, 0.5 - part / 2, part / 2))
+    tail = jnp.log(jnp.maximum(jnp.where(small, 0.5 - part / 2, part / 2), jnp.finfo(part.dtype).tiny))
     return jnp.where(far, _log_power_law(df) - df * log_x, tail)
 
 

@@ -20,7 +20,7 @@ class Frank(ClosedForm):
     (0.4567, -0.4567)
     """
 
-    theta: jax.Array = param(5.0, support=(-float("inf"), float("inf")))
+    theta: jax.Array | float = param(5.0, support=(-float("inf"), float("inf")))
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """C(u, v), and S(u, v) = C(1 − u, 1 − v)."""

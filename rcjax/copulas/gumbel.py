@@ -24,7 +24,7 @@ class Gumbel(ClosedForm):
     0.5
     """
 
-    theta: jax.Array = param(2.0, support=(1.0, float("inf")))
+    theta: jax.Array | float = param(2.0, support=(1.0, float("inf")))
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """C = e^{−w}, and S = (1 − u)(1 − v) + u v (e^{x + y − w} − 1)."""
@@ -48,7 +48,7 @@ class Gumbel(ClosedForm):
         growth = jnp.expm1(jnp.minimum(d, other))
         w = more * (1 + growth)
         slope = less - more * growth - (self.theta - 1) * (d + other)
-        return slope + jnp.log(w + self.theta - 1) - jnp.log(w)
+        return slope + jnp.log(w + (self.theta - 1)) - jnp.log(w)
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """Newton on x expm1(d) + (θ − 1) d + log p, which is convex in d."""
@@ -84,7 +84,7 @@ class SurvivalGumbel(Rotation, of=Gumbel, degrees=180):
     [0.586, 0.0]
     """
 
-    theta: jax.Array = param(2.0, support=(1.0, float("inf")))
+    theta: jax.Array | float = param(2.0, support=(1.0, float("inf")))
 
 
 def _growth(theta, x, y):

@@ -18,19 +18,20 @@ class Independence(ClosedForm):
     0.25
     """
 
-    scale: jax.Array = param(1.0, support=(-float("inf"), float("inf")), free=False)
+    scale: jax.Array | float = param(1.0, support=(-float("inf"), float("inf")), free=False)
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """C = u v and S = (1 − u)(1 − v)."""
+        u, _ = self._spread(u, v)
         return u.value * v.value, u.complement * v.complement
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """h(v given u) = v."""
-        return Unit(*(jnp.broadcast_arrays(u.value, part)[1] for part in v))
+        return self._spread(u, v)[1]
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """log c = 0."""
-        return jnp.zeros_like(u.value * v.value)
+        return jnp.zeros_like(self._spread(u, v)[0].value)
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """The v with h(v given u) = p is p itself."""
@@ -48,3 +49,8 @@ class Independence(ClosedForm):
     def tail_dependence(self) -> tuple[jax.Array, jax.Array]:
         """(lower, upper) tail dependence: none."""
         return self.tau(), self.tau()
+
+    def _spread(self, u, v):
+        """u and v in the shape that they and the batch have together."""
+        shape = jnp.broadcast_shapes(*map(jnp.shape, (u.value, v.value, self.scale)))
+        return jax.tree.map(lambda part: jnp.broadcast_to(part, shape), (u, v))

@@ -23,7 +23,7 @@ class Joe(ClosedForm):
     0.3551
     """
 
-    theta: jax.Array = param(2.0, support=(1.0, float("inf")))
+    theta: jax.Array | float = param(2.0, support=(1.0, float("inf")))
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """C = 1 − s^{1/θ} and S = ū + v̄ − s^{1/θ}."""
@@ -72,7 +72,7 @@ class SurvivalJoe(Rotation, of=Joe, degrees=180):
     [0.586, 0.0]
     """
 
-    theta: jax.Array = param(2.0, support=(1.0, float("inf")))
+    theta: jax.Array | float = param(2.0, support=(1.0, float("inf")))
 
 
 def _growth(a, b):

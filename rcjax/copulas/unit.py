@@ -4,6 +4,7 @@ from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 
@@ -54,14 +55,16 @@ AnyUnit = TypeVar("AnyUnit", Unit, Scored)
 
 
 def unit(u: ArrayLike) -> Unit:
-    """u in [0, 1] with its complement; 0 and 1 become the smallest normal number and one less it.
+    """u in [0, 1] with its complement, both kept off 0 by the root of the smallest number.
+
+    So that quotients and powers of two of them, and their logarithms times any parameter, stay finite numbers.
 
     >>> bool(unit(1.0).complement > 0), bool(unit(0.0).value > 0)
     (True, True)
     """
     u = jnp.asarray(u, jnp.result_type(float))
-    tiny = jnp.finfo(u.dtype).tiny
-    return Unit(jnp.maximum(u, tiny), jnp.maximum(1 - u, tiny))
+    least = float(np.sqrt(jnp.finfo(u.dtype).tiny))
+    return Unit(jnp.maximum(u, least), jnp.maximum(1 - u, least))
 
 
 def turned(condition: jax.Array, u: AnyUnit) -> AnyUnit:

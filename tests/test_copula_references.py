@@ -1,0 +1,276 @@
+"""Copulas against 400-digit oracles, numerical integrals, and three other libraries with what they get wrong."""
+
+# Parameters are annotated as arrays, and a rotation has those of its family, which a type checker cannot see.
+# pyright: reportArgumentType=false, reportCallIssue=false
+
+import csv
+import functools
+from decimal import Decimal, localcontext
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.stats
+import statsmodels.distributions.copula.api as statsmodels_copulas
+
+from rcjax.copulas import (
+    Clayton,
+    Frank,
+    Gaussian,
+    Gumbel,
+    Independence,
+    Joe,
+    StudentT,
+    SurvivalClayton,
+    SurvivalGumbel,
+    SurvivalJoe,
+)
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+ORACLES = {
+    "independence": Independence,
+    "gumbel": Gumbel,
+    "survival_gumbel": SurvivalGumbel,
+    "clayton": Clayton,
+    "survival_clayton": SurvivalClayton,
+    "frank": Frank,
+    "joe": Joe,
+    "gaussian": Gaussian,
+}
+#: (ρ, ν, u, v, C, h, log c), by mpmath with 25 digits: h and c from their formulas, C by integrating h over x.
+STUDENT = np.array([
+    (0.5, 4, 0.3, 0.6, 0.24280940140298069, 0.73932850227382668, 0.001850286562058982),
+    (-0.9, 2, 0.2, 0.75, 0.029557942739584143, 0.38828016464666531, 1.2170807694950701),
+    (0.95, 30, 0.9, 0.85, 0.84204622159128348, 0.27567669650454536, 1.5309333213345071),
+    (0.7, 4, 1e-6, 1e-5, 7.5734832206467121e-7, 0.65887815970503602, 9.6155765243774286),
+    (0.3, 8, 1e-6, 0.5, 8.1012782213023803e-7, 0.80890030629412093, -1.8195802058342085),
+    (-0.5, 40, 0.01, 0.02, 2.7418720328818206e-6, 0.00037804593130748424, -3.6045323015146023),
+    (0.9, 2, 1e-12, 1e-11, 9.6297159535379131e-13, 0.94844263210911105, 21.80809433296796),
+    (0.5, 3, 0.3, 0.7, 0.25964041901340887, 0.83489425547668336, -0.1991280907600505),
+    (0.0, 2, 0.4, 0.05, 0.023098233482879096, 0.019683972274030682, -0.54333912490793284),
+    (-0.8, 12, 0.999, 0.001, 0.00063913028944350401, 0.19184509556482925, 5.0909272518858374),
+    (0.99, 6, 0.5, 0.5005, 0.47772234006678971, 0.50385091703933587, 2.0414210398837376),
+])  # fmt: skip
+INSIDE = np.array([0.02, 0.1, 0.3, 0.5, 0.61, 0.85, 0.97])
+U, V = (z.ravel() for z in np.meshgrid(INSIDE, INSIDE, indexing="ij"))
+POINTS = np.column_stack([U, V])
+
+
+@functools.cache
+def program(method):
+    return jax.jit(lambda copula, *points: getattr(copula, method)(*points))
+
+
+def evaluate(method, copula, *points):
+    return np.asarray(program(method)(copula, *points))
+
+
+def oracles(folder, name):
+    with open(folder / "copula_oracles.csv", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["family"] == name]
+    assert len(rows) >= 12
+    columns = ("theta", "u", "v", "cdf", "h", "log_density")
+    theta, u, v, cdf, h, log_density = (np.array([float(row[column]) for row in rows]) for column in columns)
+    # The file has −3.3e-47 here, where its quadrature ended: mpmath's integral of h in its place.
+    lost = (cdf < 0) & (u == 1e-6) & (v == 0.5) & (theta == -0.95)
+    assert lost.sum() == (name == "gaussian")
+    return (theta,), u, v, np.where(lost, 1.05993271022e-54, cdf), h, log_density
+
+
+def compare(cls, rows, tolerance):
+    parameters, u, v, cdf, h, log_density = rows
+    copulas = cls(*(jnp.asarray(parameter) for parameter in parameters))
+    smallest = np.finfo(jax.tree.leaves(copulas)[0].dtype).tiny
+    for method, oracle in ((cls.cdf, cdf), (cls.conditional, h)):
+        ours = np.asarray(jax.jit(jax.vmap(method))(copulas, u, v), float)
+        held = oracle > smallest
+        assert held.sum() >= len(held) - 1
+        error = np.abs(np.log(ours[held]) - np.log(oracle[held]))
+        assert np.all(error <= tolerance * np.maximum(1, np.abs(np.log(oracle[held]))))
+        assert np.all(ours[~held] <= smallest)
+    ours = np.asarray(jax.jit(jax.vmap(cls.log_density))(copulas, u, v), float)
+    assert np.all(np.abs(ours - log_density) <= tolerance * np.maximum(1, np.abs(log_density)))
+
+
+def in_single_precision(rows):
+    # Only points that float32 can write: 1 − 1e-12 rounds to 1, another point.
+    held = np.all([np.abs(z - z.astype(np.float32)) <= 1e-7 * np.minimum(z, 1 - z) for z in rows[1:3]], axis=0)
+    assert held.sum() >= 6
+    parameters, *columns = rows
+    return tuple(column[held] for column in parameters), *(column[held] for column in columns)
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_oracles(shared_reference, name):
+    compare(ORACLES[name], oracles(shared_reference, name), 1e-10)
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_oracles_in_float32(shared_reference, float32, name):
+    compare(ORACLES[name], in_single_precision(oracles(shared_reference, name)), 1e-4)
+
+
+def test_oracles_of_students_t():
+    rho, df, *columns = STUDENT.T
+    compare(StudentT, ((rho, df), *columns), 1e-10)
+
+
+def test_oracles_of_students_t_in_float32(float32):
+    rho, df, *columns = STUDENT.T
+    compare(StudentT, in_single_precision(((rho, df), *columns)), 1e-4)
+
+
+@pytest.mark.parametrize("df", [2.0, 2.5, 4.0, 30.0])
+def test_students_cdf_is_the_integral_of_its_conditional(df):
+    rhos = np.array([-0.9, 0.0, 0.5, 0.95])
+    # Where u + v passes 1 the cdf turns to the other corner, and its own integrand is a spike.
+    points = [(0.3, 0.7), (0.3, 0.7001), (0.3, 0.701), (0.3, 0.6999), (0.05, 0.2), (0.9, 0.85), (0.5, 0.5)]
+
+    def conditional(rho, u, y):
+        # In numpy: h = T_{ν+1}((y − ρx) √((ν + 1)/((1 − ρ²)(ν + x²)))).
+        x = scipy.stats.t.ppf(u, df)
+        return scipy.stats.t.cdf((y - rho * x) * np.sqrt((df + 1) / ((1 - rho**2) * (df + x * x))), df + 1)
+
+    u, v = np.array(points).T
+    copulas = StudentT(rhos[:, None], df)
+    ours = evaluate("cdf", copulas, u, v)
+    np.testing.assert_allclose(
+        evaluate("conditional", copulas, u, v),
+        [[conditional(rho, *(a, scipy.stats.t.ppf(b, df))) for a, b in points] for rho in rhos],
+        rtol=1e-10,
+    )
+    for i, rho in enumerate(rhos):
+        for j, (end, level) in enumerate(points):
+            y = scipy.stats.t.ppf(level, df)
+            found, _ = scipy.integrate.quad(lambda s, y=y, rho=rho: conditional(rho, s, y), 0, end, epsabs=1e-10)
+            assert abs(ours[i, j] - found) <= 1e-8
+
+
+@pytest.mark.parametrize("rho", [-0.95, -0.6, 0.3, 0.92])
+def test_the_gaussian_is_scipys_bivariate_normal(rho):
+    expected = scipy.stats.multivariate_normal(cov=[[1, rho], [rho, 1]]).cdf(scipy.stats.norm.ppf(POINTS))
+    np.testing.assert_allclose(
+        evaluate("cdf", Gaussian(rho), U, V), expected, atol=1e-10
+    )  # Genz's is good to 1e-13 or so
+
+
+@pytest.mark.parametrize(("rho", "df"), [(0.4, 3.0), (-0.7, 5.5), (0.9, 25.0)])
+def test_the_density_of_students_t_is_scipys(rho, df):
+    x = scipy.stats.t.ppf(POINTS, df)
+    joint = scipy.stats.multivariate_t(shape=[[1, rho], [rho, 1]], df=df).logpdf(x)
+    expected = joint - scipy.stats.t.logpdf(x, df).sum(1)
+    np.testing.assert_allclose(evaluate("log_density", StudentT(rho, df), U, V), expected, atol=1e-10)
+
+
+STATSMODELS = {
+    "gumbel": (Gumbel(2.5), lambda peers: peers.GumbelCopula(2.5)),
+    "weak gumbel": (Gumbel(1.01), lambda peers: peers.GumbelCopula(1.01)),
+    "clayton": (Clayton(3.0), lambda peers: peers.ClaytonCopula(3.0)),
+    "frank": (Frank(6.0), lambda peers: peers.FrankCopula(6.0)),
+    "gaussian": (Gaussian(-0.6), lambda peers: peers.GaussianCopula(-0.6)),
+    "student": (StudentT(0.4, 5.0), lambda peers: peers.StudentTCopula(0.4, df=5)),
+}
+
+
+@pytest.mark.parametrize("name", STATSMODELS)
+def test_statsmodels(name):
+    ours, build = STATSMODELS[name]
+    peer = build(statsmodels_copulas)
+    np.testing.assert_allclose(evaluate("log_density", ours, U, V), peer.logpdf(POINTS), atol=1e-10)
+    np.testing.assert_allclose(ours.tau(), peer.tau(), atol=1e-10)
+    if name != "student":  # statsmodels has no cdf for it
+        np.testing.assert_allclose(evaluate("cdf", ours, U, V), peer.cdf(POINTS), atol=1e-10)
+
+
+def peer(name, *parameters, rotation=0):
+    pv = pytest.importorskip("pyvinecopulib")
+    family = getattr(pv.BicopFamily, name)
+    return pv.Bicop(family=family, rotation=rotation, parameters=np.array(parameters, float).reshape(-1, 1))
+
+
+VINES = {
+    "gumbel": (Gumbel(2.5), ("gumbel", 2.5), 0),
+    "survival gumbel": (SurvivalGumbel(1.7), ("gumbel", 1.7), 180),
+    "clayton": (Clayton(3.0), ("clayton", 3.0), 0),
+    "survival clayton": (SurvivalClayton(0.6), ("clayton", 0.6), 180),
+    "frank": (Frank(6.0), ("frank", 6.0), 0),
+    "negative frank": (Frank(-20.0), ("frank", -20.0), 0),
+    "joe": (Joe(2.2), ("joe", 2.2), 0),
+    "survival joe": (SurvivalJoe(4.0), ("joe", 4.0), 180),
+    "gaussian": (Gaussian(-0.6), ("gaussian", -0.6), 0),
+    "student": (StudentT(0.4, 5.0), ("student", 0.4, 5.0), 0),
+}
+
+
+@pytest.mark.parametrize("name", VINES)
+def test_pyvinecopulib(name):
+    ours, arguments, rotation = VINES[name]
+    theirs = peer(*arguments, rotation=rotation)
+    np.testing.assert_allclose(evaluate("cdf", ours, U, V), theirs.cdf(POINTS), atol=1e-11)
+    np.testing.assert_allclose(evaluate("conditional", ours, U, V), theirs.hfunc1(POINTS), atol=1e-11)
+    np.testing.assert_allclose(evaluate("conditional_on_v", ours, U, V), theirs.hfunc2(POINTS), atol=1e-11)
+    np.testing.assert_allclose(evaluate("log_density", ours, U, V), np.log(theirs.pdf(POINTS)), atol=1e-10)
+    np.testing.assert_allclose(ours.tau(), theirs.tau, atol=1e-10)
+    # Its inverses of Gumbel, Joe and Frank stop at 1e-10 or so in v.
+    np.testing.assert_allclose(evaluate("inverse_conditional", ours, U, V), theirs.hinv1(POINTS), atol=1e-9)
+
+
+# What the peers get wrong, each beside a value that decides it.
+
+
+def frank(theta, u, v):
+    """(C, h) to 50 digits."""
+    with localcontext() as context:
+        context.prec = 50
+        theta, u, v = Decimal(theta), Decimal(u), Decimal(v)
+        at_u, at_v, at_one = ((-theta * z).exp() - 1 for z in (u, v, Decimal(1)))
+        cdf = -(1 + at_u * at_v / at_one).ln() / theta
+        return float(cdf), float((-theta * u).exp() * at_v / (at_one + at_u * at_v))
+
+
+def test_pyvinecopulib_is_wrong_near_one_for_a_strong_frank():
+    theirs, ours = peer("frank", 35.0), Frank(35.0)
+    point = np.array([[0.99, 0.99]])
+    cdf, h = frank(35, 0.99, 0.99)
+    assert abs(float(ours.cdf(0.99, 0.99)) - cdf) <= 1e-14
+    assert abs(float(ours.conditional(0.99, 0.99)) - h) <= 1e-13
+    assert abs(theirs.cdf(point)[0] - cdf) > 1e-3
+    assert abs(theirs.hfunc1(point)[0] - h) > 0.03
+    # The inverse at p = 0.999: h of theirs is 0.91.
+    v, found = theirs.hinv1(np.array([[0.99, 0.999]]))[0], ours.inverse_conditional(0.99, 0.999)
+    assert abs(frank(35, 0.99, float(found))[1] - 0.999) <= 1e-13
+    assert abs(frank(35, 0.99, v)[1] - 0.999) > 0.09
+
+
+def test_statsmodels_is_wrong_for_a_strong_and_for_a_negative_frank():
+    strong = statsmodels_copulas.FrankCopula(35.0)
+    cdf, _ = frank(35, 0.97, 0.97)
+    assert abs(float(Frank(35.0).cdf(0.97, 0.97)) - cdf) <= 1e-14
+    assert abs(strong.cdf([0.97, 0.97]) - cdf) > 8e-4
+    negative = statsmodels_copulas.FrankCopula(-4.0)
+    with np.errstate(invalid="ignore"):
+        assert np.all(np.isnan(negative.logpdf(POINTS)))
+    # Its τ of a negative θ is off by 2e-4; τ is odd in θ.
+    assert float(Frank(-4.0).tau()) == pytest.approx(-statsmodels_copulas.FrankCopula(4.0).tau(), abs=1e-10)
+    assert abs(negative.tau() + statsmodels_copulas.FrankCopula(4.0).tau()) > 1e-4
+
+
+def test_pyvinecopulib_rounds_the_degrees_of_freedom_in_the_cdf_of_students_t():
+    # Between whole df it is off by 3e-4; the integral of h, and its own h, side with ours.
+    theirs, point = peer("student", 0.4, 2.5), np.array([0.85, 0.85])
+    whole, _ = scipy.integrate.quad(lambda s: theirs.hfunc1(np.array([[s, 0.85]]))[0], 0, 0.85, epsabs=1e-9)
+    assert abs(float(evaluate("cdf", StudentT(0.4, 2.5), *point)) - whole) <= 1e-7
+    assert abs(theirs.cdf(point[None])[0] - whole) > 2e-4
+
+
+def test_pyvinecopulib_holds_points_1e_10_off_the_corners():
+    point = np.array([[1e-12, 1e-11]])
+    # Clayton's lower tail: C(1e-12, 1e-11) is below 1e-12, and theirs is that of (1e-10, 1e-10).
+    assert float(Clayton(3.0).cdf(*point[0])) == pytest.approx(0.99966700e-12, rel=1e-6)
+    assert peer("clayton", 3.0).cdf(point)[0] == pytest.approx(0.5 ** (1 / 3) * 1e-10, rel=1e-6)
+    # A cdf below 0 of a survival copula, by the cancellation in u + v − 1 + C(1 − u, 1 − v).
+    assert peer("gumbel", 1.7, rotation=180).cdf(point)[0] < -1e-10
+    assert 0 < float(SurvivalGumbel(1.7).cdf(*point[0])) < 1e-12
