@@ -42,11 +42,11 @@ def check_copula(copula: Copula | type[Copula]) -> None:
     ...     theta: float = 0.5
     ...     def cdf(self, u, v):
     ...         return u * v**self.theta
-    >>> check_copula(Lopsided())    # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    ...
-    AssertionError: Lopsided is no copula as it stands:
-    - C(1, v) = v fails at u = 1, v = ..., theta = 0.5: ...
+    >>> try:
+    ...     check_copula(Lopsided())
+    ... except AssertionError as report:
+    ...     print(str(report).splitlines()[2])
+    - C(1, v) = v fails at u = 1, v = 0.25, theta = 0.5: 0.5, 0.25 beyond what is allowed
     """
     family = copula if isinstance(copula, type) else type(copula)
     with _precision(double=True):

@@ -17,7 +17,7 @@ def pytest_configure(config):
     if jax.__version_info__ < (0, 11):  # the quicker of two CPU emitters, as in rcjax._compile
         os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
     jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("jax")))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
 def precision(double: bool):

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import rcjax
 from rcjax import _options, cli
+from rcjax.selection import FAMILIES
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the logs of real LLMs are not at {DATA}")
@@ -192,7 +193,8 @@ def test_tune_takes_a_copula(folder):
 @pytest.mark.slow
 def test_tune_chooses_the_copula_of_each_pair(folder):
     document = json.loads(run("tune", folder / "train.csv", "--copula", "auto", "--json").stdout)
-    assert len(document["copulas"]) == 3 * 10
+    assert {row["family"] for row in document["copulas"]} == {family.__name__ for family in FAMILIES}
+    assert len(document["copulas"]) == 3 * len(FAMILIES)
     assert sum(row["chosen"] for row in document["copulas"]) == 3
     shown = run("tune", folder / "train.csv", "--copula", "auto").stdout
     assert "Kendall's τ" in shown

@@ -97,5 +97,10 @@ def from_logit(logit: jax.Array) -> Unit:
 
 def _log(value, complement):
     # Each branch sees a harmless argument where the other one is taken, so that gradients stay finite there.
+    # A probability that has underflown has the logarithm of the smallest number, and no gradient.
     small = value < 0.5
-    return jnp.where(small, jnp.log(jnp.where(small, value, 0.5)), jnp.log1p(-jnp.where(small, 0.5, complement)))
+    return jnp.where(
+        small,
+        jnp.log(jnp.where(small, jnp.maximum(value, jnp.finfo(value.dtype).tiny), 0.5)),
+        jnp.log1p(-jnp.where(small, 0.5, complement)),
+    )
