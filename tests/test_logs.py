@@ -1,4 +1,4 @@
-"""Logs: reading every kind of source to the same matrices, refusing what cannot be used, splitting."""
+"""Logs: reading every kind of source to the same matrices, choosing models, prices, splitting."""
 
 import json
 import math
@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from log_samples import HEADER, PRICES, ROWS, assert_same, costed, refusal, table, write
 
 from rcjax.logs import (
     IncompleteLogWarning,
@@ -27,57 +28,6 @@ from rcjax.logs import (
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the logs of real LLMs are not at {DATA}")
-
-PRICES = {"small": {"input": 0.1, "output": 0.4}, "large": {"input": 2.0, "output": 8.0}}
-HEADER = "query,model,logprob,correct,cost"
-ROWS = ("7,large,-0.5,1,0.003", "7,small,-inf,0,0.001", "3,large,0,1,0.005", "3,small,-2.5,true,0.002")
-
-
-def table() -> pl.DataFrame:
-    """Three queries, two models; the expensive model comes first."""
-    return pl.DataFrame(
-        {
-            "query": [7, 7, 3, 3, 9, 9],
-            "model": ["large", "small"] * 3,
-            "logprob": [-0.5, -math.inf, 0.0, -2.5, -0.25, -1.0],
-            "correct": [1, 0, 1, 1, 0, 1],
-            "input_tokens": [100, 100, 200, 200, 300, 300],
-            "output_tokens": [10, 20, 30, 40, 50, 60],
-            "note": ["a, b", 'say "x"', "two\nlines", "", None, "ü"],
-        }
-    )
-
-
-def costed() -> pl.DataFrame:
-    return table().with_columns(cost=pl.Series([0.003, 0.001, 0.005, 0.002, 0.007, 0.003]))
-
-
-def write(tmp_path: Path, *lines: str, name: str = "log.csv") -> Path:
-    path = tmp_path / name
-    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    return path
-
-
-def refusal(source, **options) -> str:
-    with pytest.raises(LogError) as caught:
-        read_log(source, **options)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert caught.value.__cause__ is None
-    assert caught.value.__suppress_context__ or caught.value.__context__ is None
-    return message
-
-
-def assert_same(one: Log, other: Log) -> None:
-    assert (one.models, one.queries, one.task, one.prices) == (
-        other.models,
-        other.queries,
-        other.task,
-        other.prices,
-    )
-    for field in ("logprob", "correct", "query_cost", "answered", "cost"):
-        np.testing.assert_array_equal(getattr(one, field), getattr(other, field), err_msg=field)
-    assert one.digest == other.digest
 
 
 def test_matrices_costs_and_order():
@@ -203,151 +153,6 @@ def test_blank_lines_and_byte_order_mark_are_no_rows(tmp_path):
     assert refusal(path).startswith("log.csv, line 4, model small: logprob 0.5 > 0")
 
 
-# --- refusals: where, what, what to do ---
-
-
-@pytest.mark.parametrize(
-    ("bad", "where", "advice"),
-    [
-        ("3,small,0.3,1,1", "model small: logprob 0.3 > 0", "name the column confidence"),
-        ("3,small,inf,1,1", "model small: logprob inf > 0", "at most 0"),
-        ("3,small,,1,1", "model small: logprob is missing", "at most 0"),
-        ("3,small,NaN,1,1", "model small: logprob NaN is missing", "at most 0"),
-        ("3,small,high,1,1", "model small: logprob high is not clear", "at most 0"),
-        ("3,small,-1,yes,1", "model small: correct yes is not clear", "true, false, 1 or 0"),
-        ("3,small,-1,0.5,1", "model small: correct 0.5 is not clear", "true, false, 1 or 0"),
-        ("3,small,-1,2,1", "model small: correct 2 > 1", "true, false, 1 or 0"),
-        ("3,small,-1,,1", "model small: correct is missing", "true, false, 1 or 0"),
-        ("3,small,-1,1,-1", "model small: cost -1 < 0", "0 or more"),
-        ("3,small,-1,1,nan", "model small: cost nan is missing", "0 or more"),
-        ("3,small,-1,1,inf", "model small: cost inf > 1e+300", "0 or more"),
-        ("3,small,-1,1,", "model small: cost is missing", "0 or more"),
-        ("3,small,-1,1", "model small: cost is missing", "0 or more"),
-        ("3,,-1,1,1", "model is missing", "a string"),
-        ("3, ,-1,1,1", "model is missing", "a string"),
-        (",small,-1,1,1", "model small: query is missing", "an integer or a string"),
-        ("7,small,-1,1,1", "model small: query 7 was answered already in line 3", "keep one row"),
-        ("3,small,-1,1,1,,x", "7 fields, 5 in the header", "quotes"),
-    ],
-)
-def test_a_bad_row_is_refused_with_its_line(bad, where, advice, tmp_path):
-    message = refusal(write(tmp_path, HEADER, *ROWS[:3], bad))
-    start = "log.csv, line 5: " if where.startswith(("model is", "7 fields")) else "log.csv, line 5, "
-    assert message.startswith(start + where)
-    assert advice in message
-
-
-def test_the_first_bad_row_is_named_in_frames_too():
-    frame = costed().to_pandas()
-    frame.loc[[3, 5], "logprob"] = 0.25
-    message = refusal(frame)
-    assert message.startswith("pandas.DataFrame, row 4, model small: logprob 0.25 > 0")
-    again = pl.concat([costed(), costed()[1:2]])
-    assert "row 7, model small: query 7 was answered already in row 2" in refusal(again)
-
-
-def test_lines_are_counted_through_quoted_text(tmp_path):
-    path = write(
-        tmp_path,
-        "note," + HEADER,
-        '"a\nb, ""c""",' + ROWS[0],
-        "x," + ROWS[1],
-        "x,3,large,0,1,oops",
-        "x," + ROWS[3],
-    )
-    assert refusal(path).startswith("log.csv, line 5, model large: cost oops is not clear")
-
-
-@pytest.mark.parametrize(
-    ("value", "advice"),
-    [(1.5, "divide percentages by 100"), (87, "divide percentages"), (-0.1, "name log-prob")],
-)
-def test_confidence_outside_zero_to_one(value, advice):
-    frame = costed().with_columns(confidence=pl.Series([0.5, 1.0, 0.0, value, 0.2, 0.3])).drop("logprob")
-    message = refusal(frame)
-    assert message.startswith("polars.DataFrame, row 4, model small: confidence")
-    assert str(value) in message
-    assert advice in message
-
-
-@pytest.mark.parametrize("value", [-1, None])
-def test_bad_token_counts(value):
-    frame = table().with_columns(output_tokens=pl.Series([1, 2, value, 3, 4, 5]))
-    message = refusal(frame, prices=PRICES)
-    assert message.startswith("polars.DataFrame, row 3, model large: output_tokens")
-    assert "number of tokens, 0 or more" in message
-
-
-def test_missing_columns_are_listed_with_near_names():
-    message = refusal(costed().rename({"model": "modell", "correct": "is_right"}))
-    assert "missing columns model, correct (did you mean 'modell' for 'model'?)" in message
-    assert "found: query, modell, logprob, is_right" in message
-    assert "logprob (or confidence)" in refusal(costed().drop("logprob"))
-    bare = table().drop("input_tokens", "output_tokens")
-    assert "missing columns cost (or input_tokens and output_tokens)" in refusal(bare)
-    assert "missing columns output_tokens" in refusal(table().drop("output_tokens"))
-    assert "missing columns input_tokens, output_tokens" in refusal(bare.with_columns(cost=1.0), prices=PRICES)
-
-
-def test_columns_that_contradict_each_other(tmp_path):
-    message = refusal(costed().with_columns(confidence=0.5))
-    assert "logprob and confidence both occur: drop one" in message
-    assert "column cost occurs twice" in refusal(write(tmp_path, HEADER + ",cost", *ROWS))
-    twice = costed().to_pandas()
-    twice = pd.concat([twice, twice["cost"]], axis=1)
-    assert refusal(twice).startswith("pandas.DataFrame: ")
-
-
-@pytest.mark.parametrize(
-    ("column", "values"),
-    [("model", [1, 2] * 3), ("query", [0.5] * 6), ("logprob", [[1]] * 6), ("cost", [True] * 6)],
-)
-def test_columns_of_an_unusable_type(column, values):
-    message = refusal(costed().with_columns(pl.Series(column, values)))
-    assert message.startswith(f"polars.DataFrame: column {column} holds ")
-    assert "give" in message or "log-probabilities are" in message
-
-
-def test_files_that_cannot_be_read(tmp_path):
-    assert "missing.csv is missing" in refusal(tmp_path / "missing.csv")
-    assert "is a directory" in refusal(tmp_path)
-    assert "is empty" in refusal(write(tmp_path))
-    assert "'.txt' cannot be read: give .csv, .parquet, .jsonl, .ndjson" in refusal(write(tmp_path, "x", name="a.txt"))
-    assert "log.csv: no rows" in refusal(write(tmp_path, HEADER))
-    assert "no rows" in refusal(costed().clear())
-    assert refusal(write(tmp_path, "x", name="a.parquet")).startswith("a.parquet: cannot be read: ")
-    latin = tmp_path / "latin.csv"
-    latin.write_bytes(f"{HEADER}\n7,gr\xf6\xdfe,-1,1,1\n".encode("latin-1"))
-    assert refusal(latin) == "latin.csv: not UTF-8 text: save the file as UTF-8"
-    assert refusal([1, 2]).startswith("builtins.list: cannot be read")
-    with pytest.raises(LogError, match="choose generation or choice"):
-        read_log(costed(), task="essay")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        ('{"query": 1, "model":', "not JSON"),
-        ("[1]", "not a JSON object"),
-        ('{"query": 1, "model": "b", "logprob": -Infinity, "correct": 1, "cost": 1}', "write them in quotes"),
-    ],
-)
-def test_broken_json_lines(line, why, tmp_path):
-    good = '{"query": 1, "model": "a", "logprob": -1, "correct": 1, "cost": 1}'
-    message = refusal(write(tmp_path, good, line, name="log.jsonl"))
-    assert message.startswith("log.jsonl, line 2: ")
-    assert why in message
-
-
-def test_one_model_or_one_answer_is_too_little():
-    assert "only one model, small: a cascade needs at least two" in refusal(costed().filter(model="small"))
-    assert "only one model, small" in refusal(costed(), models=["small"])
-    rare = pl.concat([costed(), costed()[:1].with_columns(model=pl.lit("rare"))])
-    message = refusal(rare)
-    assert "model rare: only 1 answer" in message
-    assert "models=" in message
-
-
 def test_one_model_is_enough_for_a_replay():
     one = read_answers(costed().filter(model="small"), ["small"])
     assert_same(one, read_log(costed()).select(["small"]))
@@ -381,39 +186,6 @@ def test_prices_from_files_and_mappings(tmp_path):
     assert read_prices(write(tmp_path, toml, name="p.toml")) == expected
     assert read_prices(write(tmp_path, json.dumps(expected), name="p.json")) == expected
     assert read_prices(read_prices({"llama3.2-1b": {"input": 0.1, "output": 1, "note": "x"}})) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "pieces"),
-    [
-        ("[small]\ninput = \noutput = 1", ("p.toml: cannot be read", "line 2")),
-        ("[small]\ninput = 1", ("p.toml, model small: no output price", "give input and output")),
-        ("[small]\ninput = 1\nouput = 1", ("did you mean 'ouput' for 'output'?",)),
-        (
-            "[llama3.2-1b]\ninput = 1\noutput = 1",
-            ("p.toml, model llama3: no input price", "with a dot in quotes"),
-        ),
-        ("[small]\ninput = -1\noutput = 1", ("p.toml, model small: input price -1", "per million tokens")),
-        ("[small]\ninput = 1\noutput = nan", ("model small: output price nan",)),
-        ("[small]\ninput = 1\noutput = inf", ("model small: output price inf",)),
-        ("[small]\ninput = '1'\noutput = 1", ("model small: input price '1'",)),
-        ("[small]\ninput = true\noutput = 1", ("model small: input price True",)),
-        ("small = 1", ("p.toml, model small: 1 is no price",)),
-        ("# nothing", ("p.toml: no prices",)),
-    ],
-)
-def test_bad_prices(text, pieces, tmp_path):
-    message = refusal(table(), prices=write(tmp_path, text, name="p.toml"))
-    for piece in pieces:
-        assert piece in message
-
-
-def test_bad_price_files(tmp_path):
-    message = refusal(table(), prices=write(tmp_path, "{", name="p.json"))
-    assert message.startswith("p.json: cannot be read: ")
-    assert "line" in message
-    assert "give .toml, .json" in refusal(table(), prices=write(tmp_path, "x", name="p.yaml"))
-    assert "is missing" in refusal(table(), prices=tmp_path / "no.toml")
 
 
 def test_prices_must_know_the_models_of_the_log_but_may_know_more():

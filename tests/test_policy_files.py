@@ -1,0 +1,310 @@
+"""Policies as files: what is written, what is refused, what a failure leaves behind."""
+
+import dataclasses
+import json
+import math
+import os
+import pickle
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from policy_samples import PLAIN, make_json, make_policy
+
+from rcjax.policy import Answer, Calibration, Defer, Policy, Rule, load_policy
+
+names = st.text(min_size=1, max_size=8)
+reals = st.floats(-1e100, 1e100)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**99), 10**99) | reals | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@st.composite
+def policies(draw):
+    models = draw(st.lists(names, min_size=1, max_size=4, unique=True))
+
+    def calibration():
+        low, high = sorted([draw(reals), draw(reals)])
+        transform = draw(st.sampled_from(["choice", "generation", "none"]))
+        return Calibration(transform, draw(reals), draw(reals), low, high)
+
+    def rule(up_to, later):
+        target = draw(st.sampled_from([None, *later]))
+        return Rule(up_to, "answer") if target is None else Rule(up_to, "ask", target)
+
+    def table(later):
+        ends = draw(st.sets(st.floats(0, 1), max_size=3)) | {1.0}
+        return [rule(up_to, later) for up_to in sorted(ends)]
+
+    amounts = st.floats(0, 1e100)
+    return Policy(
+        models=models,
+        calibrations={model: calibration() for model in models},
+        rules={model: table(models[i + 1 :]) for i, model in enumerate(models)},
+        cost={model: draw(amounts) for model in models},
+        prices=draw(st.none() | st.dictionaries(names, st.dictionaries(names, amounts, max_size=2), max_size=2)),
+        expected=draw(st.dictionaries(names, st.none() | reals, max_size=3)),
+        provenance=draw(st.dictionaries(names, json_values, max_size=3)),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(policy=policies())
+def test_round_trip_is_exact(tmp_path_factory, policy):
+    path = tmp_path_factory.getbasetemp() / "round-trip.json"
+    policy.save(path)
+    assert Policy.load(path) == policy
+    assert Policy.from_json(policy.to_json()) == policy
+    assert pickle.loads(pickle.dumps(policy)) == policy
+    content = path.read_bytes()
+    load_policy(path).save(path)
+    assert path.read_bytes() == content
+
+
+def test_format(tmp_path):
+    make_policy().save(tmp_path / "policy.json")
+    data = json.loads((tmp_path / "policy.json").read_text("utf-8"))
+    assert data["format"] == "rcjax-policy"
+    assert data["schema_version"] == 1
+    assert data["rules"]["médium"] == [
+        {"up_to": 0.6, "action": "ask", "model": "large"},
+        {"up_to": 1.0, "action": "answer"},
+    ]
+    assert data["calibrations"]["large"] == dataclasses.asdict(PLAIN)
+    assert data["provenance"] == {**data["provenance"], "notes": ["λ", True, None, 0.5]}
+
+
+def test_unknown_keys_are_ignored():
+    data = make_json(later={"deep": [math.nan]})
+    data["calibrations"]["small"]["fitted"] = "yesterday"
+    data["rules"]["large"][0]["comment"] = None
+    assert Policy.from_json(data) == make_policy()
+
+
+def test_a_byte_order_mark_and_a_null_are_fine(tmp_path):
+    (tmp_path / "policy.json").write_text(json.dumps(make_json(prices=None)), "utf-8-sig")
+    assert load_policy(tmp_path / "policy.json") == make_policy(prices=None)
+
+
+DELETE = object()
+
+
+def edited(path, value):
+    """The JSON of a policy with the entry at `path` replaced, or deleted."""
+    data = make_policy().to_json()
+    *parents, last = path
+    spot = data
+    for key in parents:
+        spot = spot[key]
+    if value is DELETE:
+        del spot[last]
+    else:
+        spot[last] = value
+    return data
+
+
+ASK_BACK = [{"up_to": 1.0, "action": "ask", "model": "small"}]
+
+BROKEN = [
+    (("format",), "other", "format: must be 'rcjax-policy'.* but it is 'other'"),
+    (("format",), DELETE, "format: .* missing"),
+    (("schema_version",), 3, "this file has schema version 3, this rcjax reads up to 1: upgrade rcjax"),
+    (("schema_version",), 0, "schema_version: must be a whole number"),
+    (("schema_version",), True, "schema_version: "),
+    (("schema_version",), "1", "schema_version: "),
+    (("models",), [], "models: must be a list, not empty"),
+    (("models",), "small", "models: must be a list"),
+    (("models",), ["small", "médium", "large", "small"], "models: must not repeat"),
+    (("models", 0), 5, r"models\[0\]: must be a text"),
+    (("models", 0), "", r"models\[0\]: must be a text that is not empty"),
+    (("models",), ["small", "médium", "large", "more"], "calibrations: must have as keys .*'more'"),
+    (("calibrations",), DELETE, "calibrations: must be an object, but it is missing or null"),
+    (("calibrations", "small"), DELETE, "calibrations: must have as keys"),
+    (("calibrations", "small"), 1.0, r"calibrations\['small'\]: must be an object, but it is 1.0"),
+    (("calibrations", "small", "slope"), DELETE, r"calibrations\['small'\].slope: must be a number.*missing"),
+    (
+        ("calibrations", "small", "slope"),
+        "1",
+        r"calibrations\['small'\].slope: must be a number, but it is '1'",
+    ),
+    (("calibrations", "small", "slope"), False, r"\.slope: must be a number, but it is False"),
+    (("calibrations", "small", "slope"), math.nan, r"\.slope: must be between .* but it is nan"),
+    (("calibrations", "small", "slope"), math.inf, r"\.slope: must be between .* but it is inf"),
+    (("calibrations", "small", "slope"), 10**400, r"\.slope: must be between"),
+    (("calibrations", "small", "smallest"), 9.0, r"\.smallest: must be at most `largest`"),
+    (("calibrations", "small", "transform"), "probit", r"\.transform: .*upgrade.*'probit'"),
+    (("rules", "small"), [], r"rules\['small'\]: must be a list, not empty"),
+    (("rules", "small"), {"up_to": 1}, r"rules\['small'\]: must be a list"),
+    (("rules", "small", 0), "answer", r"rules\['small'\]\[0\]: must be an object"),
+    (("rules", "small", 0, "up_to"), 1.5, r"rules\['small'\]\[0\].up_to: must be between 0 and 1.*1.5"),
+    (("rules", "small", 0, "up_to"), -0.1, r"up_to: must be between 0 and 1"),
+    (("rules", "small", 0, "up_to"), 0.7, r"rules\['small'\]: must have its up_to in increasing order"),
+    (("rules", "small", 2, "up_to"), 0.9, r"rules\['small'\]: must have 1 as its last up_to"),
+    (
+        ("rules", "small", 0, "action"),
+        "abstain",
+        r"rules\['small'\]\[0\].action: .*knows.*upgrade.*'abstain'",
+    ),
+    (("rules", "small", 0, "model"), DELETE, r"rules\['small'\]\[0\].model: .*missing"),
+    (("rules", "small", 0, "model"), "huge", r"\.model: must be a later model, .*'large'.* but it is 'huge'"),
+    (("rules", "small", 0, "model"), "small", r"must be a later model"),
+    (("rules", "médium"), ASK_BACK, r"rules\['médium'\]\[0\].model: must be a later model"),
+    (("rules", "large"), ASK_BACK, "the last model has to answer"),
+    (("rules", "large", 0, "model"), "small", r"model: is for the action 'ask' only"),
+    (("cost", "small"), -1e-5, r"cost\['small'\]: must be between 0"),
+    (("cost", "small"), None, r"cost\['small'\]: must be a number"),
+    (("cost", "other"), 1.0, "cost: must have as keys"),
+    (("prices",), [], "prices: must be an object"),
+    (("prices", "small"), 1.0, r"prices\['small'\]: must be an object"),
+    (("prices", "small", "input"), "free", r"prices\['small'\]\['input'\]: must be a number"),
+    (("expected",), None, "expected: must be an object"),
+    (("expected", "error"), "low", r"expected\['error'\]: must be a number"),
+    (("provenance",), [1], "provenance: must be an object"),
+    (("provenance", "x"), math.nan, r"provenance\['x'\]: must be between"),
+    (("provenance", "x"), {1}, r"provenance\['x'\]: must be a JSON value"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "message"), BROKEN)
+def test_broken_values(path, value, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        Policy.from_json(edited(path, value))
+    assert "\n" not in str(caught.value)
+
+
+def nested(depth):
+    return "[" * depth + "]" * depth
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("[]", "file: must hold a JSON object"),
+        ("null", "file: must hold a JSON object"),
+        ("3", "file: must hold a JSON object"),
+        ('{"format": "rcjax-policy", "format": "rcjax-policy"}', "'format' is there twice"),
+        (nested(100_000), "not JSON"),
+        ('{"format": ' + nested(100_000) + "}", "not JSON"),
+        (json.dumps(make_json()).replace('["\\u03bb', nested(80)[:-1] + ',"'), "nested more than"),
+        (json.dumps(make_json()).replace("0.25", "1e999"), "intercept: must be between"),
+        (json.dumps(make_json()).replace("0.25", "1" * 5000), "not JSON|intercept"),
+    ],
+)
+def test_broken_files(tmp_path, text, message):
+    path = tmp_path / "policy.json"
+    path.write_text(text, "utf-8")
+    with pytest.raises(ValueError, match=message) as caught:
+        load_policy(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_that_is_not_text(tmp_path):
+    (tmp_path / "policy.json").write_bytes(b"\xff\xfe\x00\x80")
+    with pytest.raises(ValueError, match="not JSON"):
+        load_policy(tmp_path / "policy.json")
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"absent\.json"):
+        load_policy(tmp_path / "absent.json")
+
+
+VALID = json.dumps(make_policy().to_json(), indent=2).encode()
+
+
+def loads_or_refuses(path, content):
+    path.write_bytes(content)
+    try:
+        policy = load_policy(path)
+    except ValueError:
+        return None
+    policy.save(path)
+    assert load_policy(path) == policy
+    assert isinstance(policy.step(policy.first, confidence=0.5), (Answer, Defer))
+    return policy
+
+
+@settings(max_examples=200, deadline=None)
+@given(length=st.integers(0, len(VALID) - 1))
+def test_truncated_files_are_refused(tmp_path_factory, length):
+    assert loads_or_refuses(tmp_path_factory.getbasetemp() / "cut.json", VALID[:length]) is None
+
+
+@settings(max_examples=200, deadline=None)
+@given(at=st.integers(0, len(VALID) - 1), junk=st.binary(min_size=1, max_size=3))
+def test_damaged_files_load_or_are_refused(tmp_path_factory, at, junk):
+    damaged = VALID[:at] + junk + VALID[at + len(junk) :]
+    loads_or_refuses(tmp_path_factory.getbasetemp() / "damaged.json", damaged)
+
+
+def places(data, path=()):
+    """The path of every entry in a JSON value."""
+    entries = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, value in entries:
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+wrong = (
+    json_values
+    | st.sampled_from([math.nan, math.inf, -math.inf, 1e308, -1e308, 10**400, 2, -1, "", "small", DELETE])
+    | st.floats()
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(path=st.sampled_from(list(places(make_policy().to_json()))), value=wrong)
+def test_replaced_values_load_or_are_refused(tmp_path_factory, path, value):
+    content = json.dumps(edited(path, value)).encode()
+    loads_or_refuses(tmp_path_factory.getbasetemp() / "replaced.json", content)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.recursive(st.none() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
+def test_any_json_value_is_refused(data):
+    with pytest.raises(ValueError):
+        Policy.from_json(data)
+
+
+# Saving
+
+
+def test_save_replaces_the_whole_file(tmp_path):
+    path = tmp_path / "policy.json"
+    path.write_text("x" * 100_000)
+    make_policy().save(str(path))
+    assert load_policy(str(path)) == make_policy()
+    assert os.listdir(tmp_path) == ["policy.json"]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()], ids=["full", "interrupt"])
+def test_a_save_that_fails_leaves_the_old_file(tmp_path, monkeypatch, call, error):
+    path = tmp_path / "policy.json"
+    make_policy().save(path)
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(type(error)):
+        make_policy(expected={}).save(path)
+    assert load_policy(path) == make_policy()
+    assert os.listdir(tmp_path) == ["policy.json"]
+
+
+def test_save_writes_through_a_link(tmp_path):
+    (tmp_path / "link.json").symlink_to(tmp_path / "policy.json")
+    make_policy().save(tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink()
+    assert load_policy(tmp_path / "policy.json") == make_policy()
+
+
+def test_save_into_a_missing_folder(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        make_policy().save(tmp_path / "absent" / "policy.json")
