@@ -24,8 +24,7 @@ included. Prints Markdown tables.
 import argparse
 import itertools
 import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -37,6 +36,7 @@ import statsmodels.distributions.copula.api as sm
 from scipy.stats import kendalltau, rankdata
 
 import rcjax
+from benchmarks.timing import timed
 from rcjax._compile import compiled
 from rcjax.copulas import Copula
 from rcjax.estimation import CopulaFit, fit_families
@@ -56,19 +56,11 @@ COPULAS: tuple[tuple[Copula, Any], ...] = (
 )
 #: Our method, pyvinecopulib's and statsmodels'.
 METHODS = (("cdf", "cdf", "cdf"), ("conditional", "hfunc1", None), ("log_density", "pdf", "logpdf"))
-CHUNK, PATIENCE = 50, 25.0
+CHUNK = 50
+#: Seconds for all runs of an evaluation, and of a fit.
+PATIENCE, FIT_PATIENCE = 5.0, 25.0
 #: How far from Kendall's τ pyvinecopulib searches.
 REACH = 0.1
-
-
-def timed(call: Callable[[], Any], patience: float = 5.0) -> tuple[float, float, Any]:
-    """(seconds to compile, seconds to run, the result); the runs stop at five, or once `patience` is used up."""
-    times = []
-    while len(times) < 2 or (len(times) < 6 and sum(times[1:]) < patience):
-        start = time.perf_counter()
-        result = jax.block_until_ready(call())
-        times.append(time.perf_counter() - start)
-    return times[0] - min(times[1:]), min(times[1:]), result
 
 
 def bicop(family: type[Copula], parameters: Sequence[float] = ()) -> pv.Bicop:
@@ -87,9 +79,9 @@ def evaluations(points: int) -> None:
     print("| | | compile, s | ours, ns each | pyvinecopulib | largest difference | statsmodels |")
     print("|---|---|--:|--:|--:|--:|--:|")
     for (copula, models), (ours, vine, model) in itertools.product(COPULAS, METHODS):
-        compile_time, run, values = timed(partial(jax.jit(getattr(type(copula), ours)), copula, u, v))
+        compile_time, run, values = timed(partial(jax.jit(getattr(type(copula), ours)), copula, u, v), PATIENCE)
         peer = bicop(type(copula), [float(getattr(copula, name)) for name in (*copula.free, *copula.grids)])
-        _, theirs, others = timed(partial(getattr(peer, vine), uv))
+        _, theirs, others = timed(partial(getattr(peer, vine), uv), PATIENCE)
         gap = np.abs(np.asarray(values) - (np.log(others) if ours == "log_density" else others)).max()
         ratio = ratio_to(run, models, model, uv)
         cells = f"{compile_time:.2f} | {run / points * 1e9:.1f} | {theirs / run:.2g} | {gap:.0e} | {ratio}"
@@ -101,7 +93,7 @@ def ratio_to(run: float, copula: Any, method: str | None, uv: np.ndarray) -> str
     if copula is None or method is None:
         return "–"
     try:
-        return f"{timed(lambda: getattr(copula, method)(uv))[1] / run:.2g}"
+        return f"{timed(lambda: getattr(copula, method)(uv), PATIENCE)[1] / run:.2g}"
     except NotImplementedError:
         return "–"
 
@@ -146,7 +138,7 @@ def fits(replicates: int, sample: int) -> None:
     first, second = (Ranks(jnp.asarray(u[..., side]), nought, one, None) for side in (0, 1))
     each = {}
     for family in FAMILIES:
-        _, seconds, found = timed(partial(fit_peer, family, u, weights[:sample]), PATIENCE)
+        _, seconds, found = timed(partial(fit_peer, family, u, weights[:sample]), FIT_PATIENCE)
         each[family] = seconds / sample / len(u), found
     count = weights.shape[0] * weights.shape[1]
     print(
@@ -156,7 +148,7 @@ def fits(replicates: int, sample: int) -> None:
     fewer = tuple(family for family in FAMILIES if family is not rcjax.StudentT)
     for name, families in (("without StudentT", fewer), (f"all {len(FAMILIES)}", FAMILIES)):
         call = partial(fit_replicates, families, first, second, jnp.asarray(weights), jnp.asarray(taus))
-        compile_time, run, found = timed(call, PATIENCE)
+        compile_time, run, found = timed(call, FIT_PATIENCE)
         theirs = sum(each[family][0] for family in families) * count
         print(f"| {name} | {compile_time:.1f} | {run:.2f} | {theirs:.1f} | {theirs / run:.2g} |", flush=True)
     compare(found, each, taus)

@@ -7,9 +7,7 @@ the middle of every model's range, and solves the full cascade alone, for 20 of 
 compilation is the first call less that, tracing included. Prints a Markdown table.
 """
 
-import time
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,16 +15,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 import rcjax
-
-
-def timed(call: Callable[[], Any]) -> tuple[float, float]:
-    """(seconds to compile, seconds to run)."""
-    times = []
-    for _ in range(6):
-        start = time.perf_counter()
-        jax.block_until_ready(call())
-        times.append(time.perf_counter() - start)
-    return times[0] - min(times[1:]), min(times[1:])
+from benchmarks.timing import timed
 
 
 def peer(model: rcjax.CascadeModel, lam: np.ndarray) -> Callable[[], np.ndarray]:
@@ -60,7 +49,7 @@ def main() -> None:
     rows["L-BFGS-B, 1 cascade × 20 λ"] = timed(peer(model, lam[::10]))
     ours, theirs = (rows[name][1] for name in list(rows)[1:])
     print("| | compile, s | run, s |\n|---|--:|--:|")
-    for name, (compiled, run) in rows.items():
+    for name, (compiled, run, _) in rows.items():
         print(f"| {name} | {compiled:.2f} | {run:.3f} |")
     print(f"\nFor one cascade and one λ the peer takes {theirs / 20 / (ours / 200 / 31):,.0f} times as long.")
 

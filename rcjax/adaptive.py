@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax.cascade import Tables, arrivals, part, tally
+from rcjax._trees import part
+from rcjax.cascade import Tables, arrivals, tally
 from rcjax.joint import pairs
 from rcjax.programme import crossing
 from rcjax.quadrature import Grid

@@ -24,6 +24,7 @@ import numpy as np
 from jax import lax
 
 from rcjax._numerics import divide
+from rcjax._trees import part
 from rcjax.copulas import Copula
 from rcjax.joint import CascadeModel, pairs
 from rcjax.marginals import Marginal
@@ -77,11 +78,6 @@ def truncated_transition(copula: Copula, u: jax.Array, target: Grid) -> jax.Arra
     safe = jnp.where(positive, u, 0.5)
     cumulative = jnp.where(positive, copula.cdf(safe, v) / safe, copula.conditional(jnp.zeros_like(u), v))
     return target.density(jnp.pad(cumulative, 1, constant_values=(0.0, 1.0)))
-
-
-def part(tree: Any, place: Any) -> Any:
-    """The entries of a batched pytree at a place (an index, slice or array) of its leading axis."""
-    return jax.tree.map(lambda leaf: leaf[place], tree)
 
 
 def arrivals(chosen: Sequence[tuple[int, int]], first: jax.Array, deferred: jax.Array, law: jax.Array) -> jax.Array:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from rcjax._trees import part
 from rcjax.copulas import Copula
 from rcjax.likelihood import Ranks, likelihood_of
 
@@ -80,7 +81,7 @@ def fit_copula(
     found = jax.vmap(climb)(columns) if columns else climb({})
     if columns:
         best = jnp.argmax(jnp.where(found.status == FAILED, -jnp.inf, found.log_likelihood))
-        found = jax.tree.map(lambda leaf: leaf[best], found)
+        found = part(found, best)
     errors = {name: error / jnp.sqrt(total) for name, error in found.standard_errors.items()}
     return dataclasses.replace(found, standard_errors=errors, log_likelihood=found.log_likelihood * total)
 

@@ -19,6 +19,7 @@ from rcjax._compile import compiled
 from rcjax._files import write_atomically
 from rcjax._numerics import open_unit
 from rcjax._ranks import kendall_tau
+from rcjax._trees import part
 from rcjax.calibration import Calibrator, Transform, fit_calibrator
 from rcjax.copulas import Copula, Gaussian, OneOf
 from rcjax.estimation import fit_families
@@ -256,8 +257,7 @@ def _sample(marginals, copulas, key, n):
     place = {pair: p for p, pair in enumerate(pairs(k))}
     draws = open_unit(jax.random.uniform(key, (2, k, n), dtype=marginals.lowest.dtype))
     neighbours = np.array([place[j, j + 1] for j in range(k - 1)], int)
-    links = jax.tree.map(lambda leaf: leaf[neighbours], copulas)
-    before = jax.tree.map(lambda leaf: leaf[:-1], marginals)
+    links, before = part(copulas, neighbours), part(marginals, slice(-1))
 
     def advance(rank, step):
         marginal, copula, draw, shuffle = step

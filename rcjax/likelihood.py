@@ -21,9 +21,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._trees import part
 from rcjax.copulas import Copula
 from rcjax.copulas.unit import unit
-from rcjax.marginals import Marginal, mixture_cdf
+from rcjax.marginals import Marginal
 
 #: Sides of a margin on which an observation lies.
 LOWEST, SMOOTH, HIGHEST = -1, 0, 1
@@ -49,12 +50,10 @@ def ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
     ([-1, 0, 1], 0.45)
     """
     low, high = confidence <= marginal.lowest, confidence >= marginal.highest
+    # For those in a mass, which need no u, a point whose gradients are finite.
     inside = jnp.where(low | high, (marginal.lowest + marginal.highest) / 2, confidence)
-    width = marginal.highest - marginal.lowest
-    scaled = jnp.where(width > 0, (inside - marginal.lowest) / jnp.where(width > 0, width, 1.0), 0.5)
-    u = marginal.mass_lowest + marginal.smooth * mixture_cdf(marginal, scaled)
     side = jnp.where(low, LOWEST, jnp.where(high, HIGHEST, SMOOTH))
-    return Ranks(u, jnp.asarray(marginal.mass_lowest), 1 - marginal.mass_highest, side)
+    return Ranks(marginal.cdf(inside), jnp.asarray(marginal.mass_lowest), 1 - marginal.mass_highest, side)
 
 
 def pseudo_ranks(values: jax.Array, weights: jax.Array) -> Ranks:
@@ -112,9 +111,9 @@ def likelihood_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Copu
     u, v = (copula.prepared(unit(jnp.where(s, r.u, 0.5))) for s, r in ((smooth_u, first), (smooth_v, second)))
     # The corners (lowest, lowest), (lowest, highest), (highest, lowest), (highest, highest).
     ends_u, ends_v = (copula.prepared(unit(jnp.stack([r.lowest, r.highest]))) for r in (first, second))
-    corners = _take(ends_u, np.array([0, 0, 1, 1])), _take(ends_v, np.array([0, 1, 0, 1]))
+    corners = part(ends_u, np.array([0, 0, 1, 1])), part(ends_v, np.array([0, 1, 0, 1]))
     side_u, side_v = ((r.side == HIGHEST).astype(int) for r in (first, second))
-    end_u, end_v = _take(ends_u, side_u), _take(ends_v, side_v)
+    end_u, end_v = part(ends_u, side_u), part(ends_v, side_v)
     upper = jnp.where(smooth_u, side_v, side_u) == 1
 
     def each(member):
@@ -140,7 +139,3 @@ def _conditional(copula, given_u, first, second):
 
 def _choose(condition, one, other):
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
-
-
-def _take(tree, places):
-    return jax.tree.map(lambda leaf: leaf[places], tree)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from rcjax.cascade import Tables, evaluate, part, truncated_transition
+from rcjax._trees import part
+from rcjax.cascade import Tables, evaluate, truncated_transition
 from rcjax.joint import pairs
 from rcjax.programme import Cut, Plan
 

@@ -19,7 +19,8 @@ import numpy as np
 from jax import lax
 
 from rcjax._numerics import divide
-from rcjax.cascade import Tables, arrivals, part
+from rcjax._trees import part
+from rcjax.cascade import Tables, arrivals
 from rcjax.joint import pairs
 from rcjax.quadrature import Grid
 

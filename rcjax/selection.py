@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._compile import compiled
+from rcjax._trees import part
 from rcjax.copulas import (
     Clayton,
     Copula,
@@ -82,8 +83,8 @@ def pair_ranks(
     """
     left, right = np.array(chosen, int).reshape(-1, 2).T
     placed = jax.vmap(ranks, in_axes=(0, 1))(marginals, confidence)
-    first, second = (jax.tree.map(lambda leaf, side=side: leaf[side], placed) for side in (left, right))
-    return first, second, (answered[:, left] & answered[:, right]).T.astype(confidence.dtype)
+    weights = (answered[:, left] & answered[:, right]).T.astype(confidence.dtype)
+    return part(placed, left), part(placed, right), weights
 
 
 @partial(compiled, static_argnames=("chosen", "families"))
@@ -101,8 +102,8 @@ def _compare(marginals, confidence, answered, taus, chosen, families):
         left_out = weights * held
         return jnp.where(left_out > 0, each, 0.0).sum((0, -1)) / jnp.maximum(left_out.sum((0, -1)), 1.0)
 
-    scores = [score(jax.tree.map(lambda leaf: leaf[1:], fit)) for fit in fits]
-    return [jax.tree.map(lambda leaf: leaf[0], fit) for fit in fits], jnp.stack(scores)
+    scores = [score(part(fit, slice(1, None))) for fit in fits]
+    return [part(fit, 0) for fit in fits], jnp.stack(scores)
 
 
 def _rows(families, fits, scores, place, criterion) -> Iterator[dict[str, Any]]:
@@ -120,7 +121,7 @@ def _finite(value) -> float | None:
 
 
 def _row(family: type[Copula], fit: CopulaFit, score: float, place: int) -> dict[str, Any]:
-    copula = jax.tree.map(lambda leaf: leaf[place], fit.copula)
+    copula = part(fit.copula, place)
     status = int(fit.status[place])
     failed = status == FAILED
     value = None if failed else float(fit.log_likelihood[place])

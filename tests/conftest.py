@@ -20,15 +20,6 @@ def pytest_configure(config):
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
-def precision(double: bool):
-    """A context in which jax computes in float64 or float32, wherever this version of jax keeps it."""
-    if hasattr(jax, "enable_x64"):
-        return jax.enable_x64(double)
-    from jax import experimental
-
-    return experimental.enable_x64() if double else experimental.disable_x64()
-
-
 @pytest.fixture(scope="module")
 def float64():
     """The tests of a module run in float64; afterwards everything is as it was before."""
@@ -41,7 +32,7 @@ def float64():
 @pytest.fixture
 def float32():
     """The test runs in float32."""
-    with precision(double=False):
+    with jax.enable_x64(False):
         yield
 
 

@@ -16,13 +16,12 @@ from cascade_references import (
     take,
     walk,
 )
-from conftest import precision
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rcjax
 from rcjax import Gumbel, Marginal, cascade, error_and_cost, quadrature
-from rcjax.cascade import part
+from rcjax._trees import part
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -285,7 +284,7 @@ def test_float32_is_close_to_float64(float64):
     cuts = random_thresholds(42, models, 6)
     error, cost = batched(models, cuts)
     lower = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), models)
-    with precision(double=False):
+    with jax.enable_x64(False):
         found = batched(jax.tree.map(jnp.asarray, lower), np.asarray(cuts, np.float32))
     assert found[0].dtype == found[1].dtype == np.float32
     np.testing.assert_allclose(found[0], error, rtol=0, atol=1e-4)

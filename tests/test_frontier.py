@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cascade_references import make_model, random_models, take
-from conftest import precision
 from scipy.optimize import minimize
 
 import rcjax
@@ -262,7 +261,7 @@ def test_a_second_call_compiles_nothing(demo, demo_lam, cascades, compilations):
 def test_float32_is_close_to_float64(demo, demo_lam):
     double = solve_frontier(demo, lam=demo_lam)
     leaves = jax.tree.map(np.asarray, demo)
-    with precision(double=False):
+    with jax.enable_x64(False):
         lower = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32 if x.dtype.kind == "f" else jnp.int32), leaves)
         single = solve_frontier(lower, lam=demo_lam)
         assert single.error.dtype == single.thresholds.dtype == jnp.float32

@@ -7,7 +7,8 @@ import pytest
 from cascade_references import random_models
 
 from rcjax import Gumbel, Marginal
-from rcjax.cascade import part, transition, truncated_transition
+from rcjax._trees import part
+from rcjax.cascade import transition, truncated_transition
 from rcjax.quadrature import ORDER, Grid, build_grid
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -110,7 +110,7 @@ class Copula:
 
     def tau(self) -> jax.Array:
         """Kendall's τ = 4 E[C(U, V)] − 1, by Gauss–Legendre quadrature over u and p = h(V given u)."""
-        return self._pointwise(_tau)
+        return self._pointwise(tau_by_quadrature)
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
@@ -196,6 +196,21 @@ def check_shapes(copula: Copula, *arguments: Any) -> None:
         ) from None
 
 
+def tau_by_quadrature(copula: Copula) -> jax.Array:
+    """4 E[C(U, V)] − 1 of one copula, by Gauss–Legendre quadrature over u and p = h(V given u).
+
+    >>> from rcjax import Gumbel
+    >>> round(float(tau_by_quadrature(Gumbel(2.0))), 4)
+    0.5
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(48)
+    # t²(3 − 2t) crowds the nodes towards the ends, where V varies fastest with u and p.
+    t = (nodes + 1) / 2
+    node, weight = jnp.asarray(t * t * (3 - 2 * t)), jnp.asarray(weights / 2 * 6 * t * (1 - t))
+    u, p = jnp.meshgrid(node, node, indexing="ij")
+    return 4 * weight @ copula.cdf(u, copula.inverse_conditional(u, p)) @ weight - 1
+
+
 def _register(cls, names):
     """As a pytree. Leaves are put back without __init__: jax puts tracers and placeholders there too."""
 
@@ -225,15 +240,6 @@ def _invert(copula, u, p):
     info = jnp.finfo(p.dtype)
     z = implicit_root(excess, bisection(jnp.log(info.tiny), -jnp.log(info.epsneg), p.dtype), p.dtype)
     return jax.nn.sigmoid(z)
-
-
-def _tau(copula):
-    nodes, weights = np.polynomial.legendre.leggauss(48)
-    # t²(3 − 2t) crowds the nodes towards the ends, where V varies fastest with u and p.
-    t = (nodes + 1) / 2
-    node, weight = jnp.asarray(t * t * (3 - 2 * t)), jnp.asarray(weights / 2 * 6 * t * (1 - t))
-    u, p = jnp.meshgrid(node, node, indexing="ij")
-    return 4 * weight @ copula.cdf(u, copula.inverse_conditional(u, p)) @ weight - 1
 
 
 def _match_tau(tau_of, cls, goal):
