@@ -13,6 +13,8 @@ import numpy as np
 
 from rcjax._compile import compiled
 from rcjax._files import write_atomically
+from rcjax._points import intervals, points_from_json, points_to_json, rules
+from rcjax._trees import part
 from rcjax.adaptive import adaptive_policies, evaluate_intervals
 from rcjax.cascade import (
     ALWAYS_ANSWER,
@@ -21,12 +23,11 @@ from rcjax.cascade import (
     build_tables,
     check_cascade,
     evaluate,
-    part,
     settle_threshold,
 )
 from rcjax.joint import CascadeModel, model_from_json, pairs
 from rcjax.paper import best_cascades_paper
-from rcjax.policy import Calibration, Policy, Rule
+from rcjax.policy import Calibration, Policy
 from rcjax.programme import (
     AT_BOUND,
     CONVERGED,
@@ -122,21 +123,21 @@ class Frontier:
     def point(self, index: int) -> Policy:
         """The policy at one position of the frontier."""
         host, names = self._host(), self.models
-        lam = float(host.lam[index])
-        asked = [int(j) for j in np.flatnonzero(host.members[index])]
-        rules = {names[j]: _rules(names, j, host.bounds[index, j], host.actions[index, j]) for j in asked}
+        lam = float(host["lam"][index])
+        asked = [int(j) for j in np.flatnonzero(host["members"][index])]
+        bounds, actions = host["bounds"][index], host["actions"][index]
         calibrators = jax.tree.map(np.asarray, self.model.calibrators)
         costs = np.asarray(self.model.cost)
         prices = self.model.prices or {}
         return Policy(
             models=tuple(names[j] for j in asked),
             calibrations={names[j]: _calibration(part(calibrators, j)) for j in asked},
-            rules=rules,
+            rules={names[j]: rules(names, j, bounds[j], actions[j]) for j in asked},
             cost={names[j]: float(costs[j]) for j in asked},
             prices={names[j]: prices[names[j]] for j in asked if names[j] in prices} or None,
             expected={
-                "error": float(host.error[index]),
-                "cost": float(host.cost[index]),
+                "error": float(host["error"][index]),
+                "cost": float(host["cost"][index]),
                 "lam": lam,
                 "error_cost": 1 / lam if lam > 0 else None,
             },
@@ -149,56 +150,18 @@ class Frontier:
             "format": _FORMAT,
             "schema_version": _SCHEMA,
             "models": list(self.models),
-            "frontier": [self._point_json(index) for index in range(len(self.lam))],
+            "frontier": points_to_json(self.models, self._host()),
             "model": self.model.to_json(),
         }
 
-    def _point_json(self, index):
-        host = self._host()
-        names, members = self.models, np.flatnonzero(host.members[index])
-        data: dict[str, Any] = {
-            "lam": float(host.lam[index]),
-            "cost": float(host.cost[index]),
-            "error": float(host.error[index]),
-            "status": int(host.status[index]),
-            "models": [names[j] for j in members],
-        }
-        if host.thresholds is not None:
-            data["thresholds"] = {names[j]: float(host.thresholds[index, j]) for j in members}
-        else:
-            found = {names[j]: _rules(names, j, host.bounds[index, j], host.actions[index, j]) for j in members}
-            data["rules"] = {name: [_rule_json(rule) for rule in rules] for name, rules in found.items()}
-        return data
-
     def _host(self):
-        """The arrays as numpy's, copied from the device once."""
-        model, rest = self.model, dataclasses.replace(self, model=None)  # pyright: ignore[reportArgumentType]
-        return dataclasses.replace(jax.tree.map(np.asarray, rest), model=model)
+        """All but the model as numpy's arrays, copied from the device once."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "model"}
+        return jax.tree.map(np.asarray, fields)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the frontier as JSON; never leaves a half-written file."""
         write_atomically(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
-
-
-def _rules(names, j, bounds, actions):
-    """Intervals of one model as rules, neighbours with the same action merged, empty ones left out."""
-    rules: list[Rule] = []
-    bounds, actions = np.asarray(bounds, float), np.asarray(actions)
-    start = 0.0
-    for end, action in zip(bounds, actions, strict=True):
-        if end <= start:
-            continue
-        target = None if action == j else names[action]
-        if rules and rules[-1].model == target:
-            rules.pop()
-        rules.append(Rule(float(end), "answer" if target is None else "ask", target))
-        start = end
-    return tuple(rules)
-
-
-def _rule_json(rule):
-    asked = {} if rule.model is None else {"model": rule.model}
-    return {"up_to": rule.up_to, "action": rule.action, **asked}
 
 
 def _calibration(calibrator):
@@ -218,46 +181,8 @@ def load_frontier(path: str | os.PathLike[str]) -> Frontier:
 def _from_json(data):
     if data.get("format") != _FORMAT or data.get("schema_version") != _SCHEMA:
         raise ValueError(f"its format is not {_FORMAT!r}, schema version {_SCHEMA}")
-    model, points = model_from_json(data["model"]), data["frontier"]
-    if not points:
-        raise ValueError("it has no points")
-    k, names = len(model.models), model.models
-    adaptive = "rules" in points[0]
-    members = np.array([[name in point["models"] for name in names] for point in points])
-    first = members.argmax(1)
-    if adaptive:
-        width = max(len(rules) for point in points for rules in point["rules"].values())
-        bounds = np.ones((len(points), k, width))
-        actions = np.broadcast_to(np.arange(k)[:, None], bounds.shape).copy()
-        for row, point in enumerate(points):
-            for name, rules in point["rules"].items():
-                j = names.index(name)
-                bounds[row, j, : len(rules)] = [rule["up_to"] for rule in rules]
-                actions[row, j, : len(rules)] = [
-                    j if r["action"] == "answer" else names.index(r["model"]) for r in rules
-                ]
-        thresholds = None
-    else:
-        thresholds = np.full((len(points), k), NEVER_ANSWER)
-        for row, point in enumerate(points):
-            for name, value in point["thresholds"].items():
-                thresholds[row, names.index(name)] = value
-        bounds, actions = _threshold_rules(thresholds, members)
-    columns = {name: np.array([point[name] for point in points]) for name in ("lam", "error", "cost", "status")}
-    rest = {"thresholds": thresholds, "members": members, "first": first, "bounds": bounds, "actions": actions}
-    return _frontier(model, **columns, **rest)
-
-
-def _threshold_rules(thresholds, members):
-    """Thresholds (L, k) as intervals: ask the next member up to the threshold, answer above it."""
-    k = members.shape[1]
-    following = np.tile(np.arange(k), (len(members), 1))
-    for j in reversed(range(k - 1)):
-        later = members[:, j + 1 :]
-        following[:, j] = np.where(later.any(1), j + 1 + later.argmax(1), j)
-    bounds = np.stack([np.asarray(thresholds), np.ones_like(thresholds)], axis=-1)
-    actions = np.stack([following, np.broadcast_to(np.arange(k), following.shape)], axis=-1)
-    return bounds, actions
+    model = model_from_json(data["model"])
+    return _frontier(model, **points_from_json(model.models, data["frontier"]))
 
 
 def solve_frontier(
@@ -481,7 +406,7 @@ def _assemble(model, members, solved):
     if "thresholds" in solved:
         thresholds = np.full((count, k), NEVER_ANSWER, model.cost.dtype)
         thresholds[:, inside] = np.asarray(solved["thresholds"])
-        bounds, actions = _threshold_rules(thresholds, widened)
+        bounds, actions = intervals(thresholds, widened)
     else:
         thresholds, bounds, actions = None, np.asarray(solved["bounds"]), np.asarray(solved["actions"])
     return _frontier(

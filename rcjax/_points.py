@@ -1,0 +1,118 @@
+"""Points of a frontier in their three forms: arrays, rules of a policy, JSON values.
+
+L points over k models, as arrays: for each model the upper ends of its intervals of calibrated confidence, `bounds`
+(L, k, R), and what it does there, `actions` (L, k, R): its own position to answer, a later model's to ask that one.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rcjax.cascade import NEVER_ANSWER
+from rcjax.policy import Rule
+
+_FIGURES = {"lam": float, "cost": float, "error": float, "status": int}
+
+
+def intervals(thresholds: np.ndarray, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(bounds, actions) of thresholds (L, k): ask the next member up to the threshold, answer above it.
+
+    >>> bounds, actions = intervals(np.array([[0.7, 1.0, 0.0]]), np.array([[True, False, True]]))
+    >>> bounds[0].tolist(), actions[0].tolist()
+    ([[0.7, 1.0], [1.0, 1.0], [0.0, 1.0]], [[2, 0], [2, 1], [2, 2]])
+    """
+    k = members.shape[1]
+    following = np.tile(np.arange(k), (len(members), 1))
+    for j in reversed(range(k - 1)):
+        later = members[:, j + 1 :]
+        following[:, j] = np.where(later.any(1), j + 1 + later.argmax(1), j)
+    bounds = np.stack([np.asarray(thresholds), np.ones_like(thresholds)], axis=-1)
+    actions = np.stack([following, np.broadcast_to(np.arange(k), following.shape)], axis=-1)
+    return bounds, actions
+
+
+def rules(names: tuple[str, ...], j: int, bounds: np.ndarray, actions: np.ndarray) -> tuple[Rule, ...]:
+    """Intervals (R,) of model j as rules, neighbours with the same action merged, empty ones left out.
+
+    >>> rules(("small", "large"), 0, np.array([0.4, 0.4, 0.7, 1.0]), np.array([1, 0, 1, 0]))
+    (Rule(up_to=0.7, action='ask', model='large'), Rule(up_to=1.0, action='answer', model=None))
+    """
+    found: list[Rule] = []
+    start = 0.0
+    for end, action in zip(np.asarray(bounds, float), np.asarray(actions), strict=True):
+        if end <= start:
+            continue
+        target = None if action == j else names[action]
+        if found and found[-1].model == target:
+            found.pop()
+        found.append(Rule(float(end), "answer" if target is None else "ask", target))
+        start = end
+    return tuple(found)
+
+
+def points_to_json(names: tuple[str, ...], arrays: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The points as JSON values, from the arrays of a frontier over the named models; `points_from_json` undoes it.
+
+    >>> members, thresholds = np.array([[True, True]]), np.array([[0.7, 0.0]])
+    >>> bounds, actions = intervals(thresholds, members)
+    >>> arrays = {"lam": [9.0], "cost": [0.1], "error": [0.2], "status": [0], "members": members}
+    >>> arrays |= {"thresholds": thresholds, "bounds": bounds, "actions": actions}
+    >>> points = points_to_json(("small", "large"), arrays)
+    >>> points
+    [{'lam': 9.0, 'cost': 0.1, 'error': 0.2, 'status': 0, 'models': ['small', 'large'],
+      'thresholds': {'small': 0.7, 'large': 0.0}}]
+    >>> bool((points_from_json(("small", "large"), points)["bounds"] == bounds).all())
+    True
+    """
+    return [_point_to_json(names, arrays, index) for index in range(len(arrays["lam"]))]
+
+
+def _point_to_json(names, arrays, index):
+    members = np.flatnonzero(arrays["members"][index]).tolist()
+    data: dict[str, Any] = {name: kind(arrays[name][index]) for name, kind in _FIGURES.items()}
+    data["models"] = [names[j] for j in members]
+    if arrays["thresholds"] is not None:
+        data["thresholds"] = {names[j]: float(arrays["thresholds"][index, j]) for j in members}
+    else:
+        found = {names[j]: rules(names, j, arrays["bounds"][index, j], arrays["actions"][index, j]) for j in members}
+        data["rules"] = {name: [_rule_to_json(rule) for rule in each] for name, each in found.items()}
+    return data
+
+
+def _rule_to_json(rule):
+    asked = {} if rule.model is None else {"model": rule.model}
+    return {"up_to": rule.up_to, "action": rule.action, **asked}
+
+
+def points_from_json(names: tuple[str, ...], points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The arrays of a frontier over the named models, from its points as JSON values: the inverse of `points_to_json`.
+
+    Either all points have thresholds or all have rules. Raises ValueError, KeyError or TypeError for anything else.
+    """
+    if not points:
+        raise ValueError("it has no points")
+    members = np.array([[name in point["models"] for name in names] for point in points])
+    if "rules" in points[0]:
+        thresholds, (bounds, actions) = None, _intervals_from_json(names, points)
+    else:
+        thresholds = np.full(members.shape, NEVER_ANSWER)
+        for row, point in enumerate(points):
+            for name, value in point["thresholds"].items():
+                thresholds[row, names.index(name)] = value
+        bounds, actions = intervals(thresholds, members)
+    rest = {"thresholds": thresholds, "members": members, "first": members.argmax(1)}
+    figures = {name: np.array([point[name] for point in points]) for name in _FIGURES}
+    return {**figures, **rest, "bounds": bounds, "actions": actions}
+
+
+def _intervals_from_json(names, points):
+    width = max(len(each) for point in points for each in point["rules"].values())
+    bounds = np.ones((len(points), len(names), width))
+    actions = np.broadcast_to(np.arange(len(names))[:, None], bounds.shape).copy()
+    for row, point in enumerate(points):
+        for name, each in point["rules"].items():
+            j = names.index(name)
+            bounds[row, j, : len(each)] = [rule["up_to"] for rule in each]
+            actions[row, j, : len(each)] = [j if r["action"] == "answer" else names.index(r["model"]) for r in each]
+    return bounds, actions
