@@ -32,6 +32,7 @@ _HOMES = {
         "SurvivalJoe",
         "param",
     ),
+    "diagnostics": ("Diagnosis", "diagnose"),
     "demo": ("demo_model", "sample_log"),
     "frontier": ("Frontier", "InfeasibleError", "load_frontier", "solve_frontier"),
     "joint": ("CascadeModel", "fit", "load_model", "sample_confidences"),
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
         param,
     )
     from rcjax.demo import demo_model, sample_log
+    from rcjax.diagnostics import Diagnosis, diagnose
     from rcjax.frontier import Frontier, InfeasibleError, load_frontier, solve_frontier
     from rcjax.joint import CascadeModel, fit, load_model, sample_confidences
     from rcjax.logs import IncompleteLogWarning, Log, LogError, read_log
@@ -71,6 +73,7 @@ __all__ = [
     "CascadeModel",
     "Clayton",
     "Copula",
+    "Diagnosis",
     "Frank",
     "Frontier",
     "Gaussian",
@@ -91,6 +94,7 @@ __all__ = [
     "SurvivalJoe",
     "area_under_curve",
     "demo_model",
+    "diagnose",
     "error_and_cost",
     "expected_calibration_error",
     "fit",

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 
-def write_atomically(path: str | os.PathLike[str], text: str) -> None:
-    """Write text to a file as UTF-8, at once: into a new file beside it, which then takes its name.
+def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Write bytes, or text as UTF-8, to a file at once: into a new file beside it, which then takes its name.
 
     A file that was there is replaced, through a symbolic link to it too; the new one has the permissions that
     any new file of the process gets. Raises OSError where the file cannot be written; what was there is then
@@ -15,7 +15,7 @@ def write_atomically(path: str | os.PathLike[str], text: str) -> None:
     beside = target.with_name(f".{os.urandom(8).hex()}.tmp")  # same folder: a rename there is atomic
     try:
         with open(beside, "xb") as file:
-            file.write(text.encode())
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())  # the content must be on the disk before the name points to it
         os.replace(beside, target)

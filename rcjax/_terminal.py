@@ -35,6 +35,7 @@ __all__ = [
     "plain_replay",
     "print_json",
     "show_demo",
+    "show_diagnosis",
     "show_policy",
     "show_replay",
     "show_tuning",
@@ -215,6 +216,81 @@ def show_demo(policy: Mapping[str, Any], seen: Mapping[str, Any], alone: Mapping
     screen.print(table)
     screen.print("Both logs are SYNTHETIC: sampled from a fitted model; no LLM was asked.")
     screen.print("With a log of your own: rcjax tune log.csv --prices prices.toml")
+
+
+def show_diagnosis(found: Mapping[str, Any], *, every: bool = False, plots: Path | None = None) -> None:
+    """Print a diagnosis (its JSON form): how many checks are fine, what to act on, or `every` check."""
+    screen = Screen()
+    models, checks = found["models"], found["checks"]
+    held_out = "queries that the fit has not seen" if found["held_out"] else "held-out figures from five folds"
+    name = Path(found["source"]).name
+    screen.print(f"{name}: {len(models)} models, {found['n']:,} queries that all answered; {held_out}\n")
+    screen.print(_checks_table(checks) if every else _summary_table(checks))
+    todo = [check for verdict in ("bad", "doubtful") for check in checks if check["verdict"] == verdict]
+    if todo:
+        screen.print("What to do")
+    for verdict, name in dict.fromkeys((check["verdict"], check["name"]) for check in todo):
+        group = [check for check in todo if (check["verdict"], check["name"]) == (verdict, name)]
+        others = [f"{check['subject']} ({_check_figure(check, check['figure'])})" for check in group[1:]]
+        _hang(screen, f"{verdict:<9}", "; likewise ".join([group[0]["advice"], ", ".join(others)][: 1 + bool(others)]))
+    if found["remarks"]:
+        screen.print("\nWorth knowing" if todo else "Worth knowing")
+    for remark in found["remarks"]:
+        _hang(screen, "", remark)
+    if found["tested"] < found["n"]:
+        what = f"p-values of marginals and copulas are from {found['tested']:,} of the queries, at random"
+        _hang(screen, "", what)
+    if plots:
+        screen.print(f"\nfigures: {plots}")
+
+
+def _hang(screen, label, text):
+    """Print a paragraph with its label in the margin."""
+    table = Table.grid(padding=(0, 1))
+    table.add_column(min_width=11, no_wrap=True)
+    table.add_column()
+    table.add_row(f"  {label}", text)
+    screen.print(table)
+
+
+def _summary_table(checks: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table("check", "fine", "doubtful", "bad", "worst", "limit")
+    for name in dict.fromkeys(check["name"] for check in checks):
+        group = [check for check in checks if check["name"] == name]
+        counts = [sum(check["verdict"] == verdict for check in group) for verdict in ("fine", "doubtful", "bad")]
+        worst = max(group, key=_badness)
+        cells = (str(count or "") for count in counts)
+        table.add_row(name, *cells, _check_figure(worst, worst["figure"]), _check_limit(worst))
+    return table
+
+
+def _badness(check):
+    low, high = check["limits"]
+    figure = check["figure"]
+    away = math.inf if figure is None else figure if high > low else -figure
+    return ("fine", "doubtful", "bad").index(check["verdict"]), away
+
+
+def _checks_table(checks: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table("verdict", "check", "of", "figure", "p", "limit")
+    for column in table.columns[1:3]:
+        column.justify = "left"
+    for check in checks:
+        p = "" if check["p_value"] is None or check["p_value"] == 1 else f"{check['p_value']:.2g}"
+        figure = _check_figure(check, check["figure"])
+        table.add_row(check["verdict"], check["name"], check["subject"], figure, p, _check_limit(check))
+    return table
+
+
+def _check_limit(check):
+    low, high = check["limits"]
+    return f"{'<' if high < low else '>'} {_check_figure(check, low)}"
+
+
+def _check_figure(check, value):
+    if value is None:
+        return "–"
+    return percent(value) if check["unit"] == "share" else _figure(value, 2) if value < 1 else f"{value:,.0f}"
 
 
 def describe_cascade(point: Mapping[str, Any], width: int = 10**6) -> str:

@@ -201,12 +201,19 @@ def expected_calibration_error(confidence: jax.Array, correct: jax.Array) -> jax
     0.0
     """
     confidence, correct = jnp.asarray(confidence), jnp.asarray(correct)
+    gap = jnp.abs(decile_bins(confidence) @ (correct.astype(confidence.dtype) - confidence))
+    return gap.sum() / confidence.shape[0]
+
+
+def decile_bins(confidence: jax.Array) -> jax.Array:
+    """(10, n) which of ten bins each confidence (n,) is in, as 0 and 1: edges on the deciles, [edge, next edge).
+
+    The last bin is closed; where deciles are equal, the bins between them are empty.
+    """
     # Not jnp.percentile, whose rounding can part a decile that is a data point from that point.
     place = np.arange(11) * (confidence.shape[0] - 1) / 10
     low, ordered = place.astype(int), jnp.sort(confidence)
     upper = ordered[np.ceil(place).astype(int)]
     edges = ordered[low] + (place - low).astype(confidence.dtype) * (upper - ordered[low])
     lower, upper = edges[:-1, None], edges[1:, None].at[-1].set(jnp.inf)
-    inside = ((confidence >= lower) & (confidence < upper)).astype(confidence.dtype)
-    gap = jnp.abs(inside @ (correct.astype(confidence.dtype) - confidence))
-    return gap.sum() / confidence.shape[0]
+    return ((confidence >= lower) & (confidence < upper)).astype(confidence.dtype)

@@ -1,4 +1,4 @@
-"""The command line: `rcjax tune`, `rcjax evaluate` and `rcjax demo`.
+"""The command line: `rcjax tune`, `rcjax evaluate`, `rcjax diagnose` and `rcjax demo`.
 
 Importing this module is light; a command imports JAX when it starts to work. Only here, never on
 `import rcjax`, are float64 and JAX's persistent compilation cache switched on: a program of the user's own
@@ -10,27 +10,28 @@ the environment, where it was raised), 2 usage.
 
 from __future__ import annotations
 
-import gc
 import io
-import json
-import os
 import sys
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rcjax._options import family, fraction, money, names, positive
+from rcjax._shell import (
+    load_tuned,
+    read_file,
+    read_for,
+    reported,
+    require_plots,
+    require_writable,
+    save_plots,
+    start_jax,
+)
 
 if TYPE_CHECKING:
-    from rcjax.frontier import Frontier
     from rcjax.logs import Log
-    from rcjax.policy import Policy
 
 __all__ = ["app", "main"]
 
@@ -100,6 +101,21 @@ Prices = Annotated[
         help="TOML or JSON: input and output price per million tokens, by model.",
     ),
 ]
+TaskOption = Annotated[Task, typer.Option("--task", help="What the models did: wrote text, or picked a choice.")]
+Models = Annotated[
+    Any,
+    typer.Option("--models", parser=names, metavar="A,B,…", help="Use these models, in this order. [default: by cost]"),
+]
+CopulaFamily = Annotated[
+    Any,
+    typer.Option(
+        "--copula",
+        parser=family,
+        metavar="FAMILY|auto",
+        help="How the confidences of two models depend on each other; **auto**: the best family for each pair. "
+        "[default: gumbel]",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 
@@ -107,11 +123,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document in
 def tune(
     log: LogFile,
     prices: Prices = None,
-    task: Annotated[Task, typer.Option(help="What the models did: wrote text, or picked a choice.")] = Task.generation,
-    models: Annotated[
-        Any,
-        typer.Option(parser=names, metavar="A,B,…", help="Use these models, in this order. [default: by cost]"),
-    ] = None,
+    task: TaskOption = Task.generation,
+    models: Models = None,
     cascade: Annotated[
         Any,
         typer.Option(
@@ -140,15 +153,7 @@ def tune(
         Any,
         typer.Option(parser=positive, metavar="NUMBER", help="λ of the paper: 1 / the cost of an error."),
     ] = None,
-    copula: Annotated[
-        Any,
-        typer.Option(
-            parser=family,
-            metavar="FAMILY|auto",
-            help="How the confidences of two models depend on each other; **auto**: the best family for each pair. "
-            "[default: gumbel]",
-        ),
-    ] = None,
+    copula: CopulaFamily = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the policy to deploy here, as JSON; needs a target."),
@@ -171,9 +176,9 @@ def tune(
         raise typer.BadParameter("needs a target, such as --budget", param_hint="--out")
     if out and out == frontier:
         raise typer.BadParameter("must not be the file of --out", param_hint="--frontier")
-    with _reported():
+    with reported():
         for path in (out, frontier):
-            _require_writable(path)
+            require_writable(path)
         _tune(log, prices, task.value, models, cascade, copula or "gumbel", target, out, frontier, json_)
 
 
@@ -191,7 +196,7 @@ def _tune(
 ) -> None:
     from rcjax._terminal import busy, print_json, show_copulas, show_policy, show_tuning, too_dear
 
-    _start_jax()
+    start_jax()
     import rcjax
 
     search = cascade or ("all",)
@@ -201,7 +206,7 @@ def _tune(
         # The models of one cascade are asked in the order given, whatever they cost.
         chosen = models or (None if whole else search)
         others = "the others are used where they can be"
-        log = _read(rcjax.read_log, path, others, prices=prices, models=chosen, task=task)
+        log = read_file(rcjax.read_log, path, others, prices=prices, models=chosen, task=task)
     with busy("fitting the model and solving the frontier"):
         model = rcjax.fit(log, copula=copula)
         frontier = rcjax.solve_frontier(model, cascades=search[0] if whole else [search])
@@ -246,15 +251,15 @@ def evaluate(
     Use queries that were not in the log for tuning. Models of the log that the policy does not know are
     ignored; without `--prices`, token counts are priced as when tuning.
     """
-    with _reported():
+    with reported():
         from rcjax._terminal import busy, expectation, plain_replay, print_json, show_replay
 
-        _start_jax()
+        start_jax()
         import rcjax
 
         with busy("reading"):
-            subject = _load(policy_or_frontier)
-            data = _read_for(subject, log, prices)
+            subject = load_tuned(policy_or_frontier)
+            data = read_for(subject, log, prices)
         with busy("replaying"):
             seen = plain_replay(rcjax.replay(subject, data))
         predicted = expectation(subject)
@@ -262,6 +267,61 @@ def evaluate(
             print_json(seen | {"predicted": predicted})
         else:
             show_replay(data.describe(), predicted, seen)
+
+
+@app.command(epilog="Example: `rcjax diagnose log.csv --plots figures`")
+def diagnose(
+    log: LogFile,
+    test: Annotated[
+        Path | None,
+        typer.Option(
+            show_default=False,
+            metavar="FILE",
+            help="Judge the model on this log, of queries that LOG does not hold. [default: LOG itself, in five folds]",
+        ),
+    ] = None,
+    prices: Prices = None,
+    task: TaskOption = Task.generation,
+    models: Models = None,
+    copula: CopulaFamily = None,
+    replicates: Annotated[
+        int, typer.Option(min=20, max=100_000, help="Bootstrap replicates behind each p-value.")
+    ] = 1000,
+    plots: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write figures (PNG) into this folder; needs matplotlib.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Show every check, not only those to act on.")] = False,
+    json_: AsJson = False,
+) -> None:
+    """Is the model right on a log? Where it fits, where it does not, and what to do about it.
+
+    Fits the model to LOG and checks calibration, marginals, copulas, the Markov property, and its predictions
+    against queries that it has not seen. Each check is fine, doubtful or bad, and says what to do.
+    """
+    with reported():
+        from rcjax._terminal import busy, print_json, show_diagnosis
+
+        if plots:
+            require_plots(plots)
+        start_jax()
+        import rcjax
+
+        others = "only queries that every model answered are judged"
+        with busy("reading"):
+            training = read_file(rcjax.read_log, log, others, prices=prices, models=models, task=task.value)
+            chosen = {"prices": prices, "models": training.models, "task": task.value}
+            judged = read_file(rcjax.read_log, test, others, **chosen) if test else training
+        with busy("fitting the model"):
+            model = rcjax.fit(training, copula=copula or "gumbel")
+        with busy(f"testing, with {replicates:,} bootstrap replicates"):
+            found = rcjax.diagnose(model, judged, training=training, replicates=replicates)
+        if plots:
+            with busy("drawing"):
+                written = save_plots(found, model, judged, plots)
+        if json_:
+            print_json(found.to_json() | ({"plots": [str(path) for path in written]} if plots else {}))
+        else:
+            show_diagnosis(found.to_json(), every=every, plots=plots)
 
 
 @app.command(epilog="Example: `rcjax demo --queries 300 --seed 7`")
@@ -274,10 +334,10 @@ def demo(
 
     The log is sampled from a model that was fitted to what five Llama models answered to real questions.
     """
-    with _reported():
+    with reported():
         from rcjax import _terminal as terminal
 
-        _start_jax()
+        start_jax()
         import rcjax
 
         with terminal.busy("sampling, fitting and solving"):
@@ -299,131 +359,6 @@ def demo(
             terminal.show_tuning(log.describe(), rows, frontier.to_json()["frontier"], None)
             terminal.show_policy(policy.to_json(), {"budget": budget}, rows, None)
             terminal.show_demo(policy.to_json(), seen, alone)
-
-
-@contextmanager
-def _reported() -> Iterator[None]:
-    """Turn what is wrong with the data into one line and status 1; a closed pipe is no error."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Python flushes standard output once more at exit: give it somewhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(0) from None
-    except (ValueError, OSError) as problem:
-        if os.environ.get("RCJAX_TRACEBACK"):  # for bug reports
-            raise
-        text = str(problem)
-        if isinstance(problem, OSError) and problem.filename is not None:
-            text = f"{problem.filename}: {problem.strerror}"
-        typer.echo(f"error: {' '.join(text.split())}", err=True)
-        raise typer.Exit(1) from None
-
-
-def _start_jax() -> None:
-    """Switch on float64 and the persistent compilation cache, before JAX does any work."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's own chatter; errors still show
-    import jax
-
-    jax.config.update("jax_enable_x64", True)
-    # Half of a second run is jax tracing: a tenth of it goes without looking for cycles that nobody leaves, or for
-    # the Python lines behind each operation.
-    gc.set_threshold(100_000, 50, 50)
-    jax.config.update("jax_traceback_in_locations_limit", 0)
-    if getattr(jax.config, "jax_compilation_cache_dir", None):  # the user chose JAX_COMPILATION_CACHE_DIR
-        return
-    try:
-        folder = _cache_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        usable = os.access(folder, os.W_OK | os.X_OK)
-    except (OSError, RuntimeError):  # RuntimeError: there is no home folder
-        return
-    if usable:
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-        # A full disk costs the time of compiling, nothing else.
-        warnings.filterwarnings("ignore", message=".*persistent compilation cache.*")
-
-
-def _cache_folder() -> Path:
-    """Return $RCJAX_CACHE_DIR, or rcjax in the user's cache folder."""
-    own = os.environ.get("RCJAX_CACHE_DIR")
-    if own:
-        return Path(own)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "rcjax" / "Cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "rcjax"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rcjax"
-
-
-def _require_writable(path: Path | None) -> None:
-    """Refuse, before any work, a file that could not be written after it."""
-    if path is None:
-        return
-    folder = path.parent
-    if path.is_dir():
-        raise OSError(f"cannot write {path}: it is a folder: give a file")
-    if not folder.is_dir():
-        raise OSError(f"cannot write {path}: there is no folder {folder}: create it first")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise OSError(f"cannot write {path}: the folder {folder} is not writable")
-
-
-def _read(read: Callable[..., Log], path: Path, others: str, **options: Any) -> Log:
-    """Read a log; if it is incomplete, a line on standard error says so, and what becomes of the `others`."""
-    import rcjax
-    from rcjax.logs import MissingPricesError
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", rcjax.IncompleteLogWarning)
-        try:
-            log = read(path, **options)
-        except MissingPricesError:
-            advice = "give --prices FILE, or add a column cost"
-            raise MissingPricesError(f"{path.name}: token counts but no prices: {advice}") from None
-    complete = int(log.complete.sum())
-    if complete < log.n_queries:
-        counts = f"{complete:,} of {log.n_queries:,} queries have an answer of every model"
-        typer.echo(f"warning: {path.name}: {counts}; {others}", err=True)
-    return log
-
-
-def _load(path: Path) -> Policy | Frontier:
-    """Load what `rcjax tune` wrote, told by its "format"."""
-    import rcjax
-
-    try:
-        kind = json.loads(path.read_bytes()).get("format")
-    except (ValueError, AttributeError):
-        kind = "rcjax-policy"  # not JSON, or no object: its reader says where it is broken
-    if kind == "rcjax-frontier":
-        return rcjax.load_frontier(path)
-    if kind == "rcjax-policy":
-        return rcjax.load_policy(path)
-    what = "a policy or a frontier that rcjax tune wrote with --out or --frontier"
-    raise ValueError(f"{path}: its format is {kind!r}: give {what}")
-
-
-def _read_for(subject: Policy | Frontier, path: Path, prices: Path | None) -> Log:
-    """Read the log for a replay: the models of the policy or frontier, at its prices where tokens have no others."""
-    from rcjax.logs import MissingPricesError, read_answers
-    from rcjax.policy import Policy
-
-    if isinstance(subject, Policy):
-        stored, transform = subject.prices, subject.calibrations[subject.first].transform
-    else:
-        stored, transform = subject.model.prices, subject.model.calibrators.transform
-    task = "choice" if transform == "choice" else "generation"
-    read = partial(_read, read_answers, path, "the others are left out", models=subject.models, task=task)
-    try:
-        return read(prices=prices)
-    except MissingPricesError:
-        if not stored:
-            raise
-        return read(prices=stored)
 
 
 def _summarise(log: Log, model: Any) -> list[dict[str, Any]]:

@@ -209,14 +209,24 @@ def fit(
     arrays = log.logprob, log.correct, log.answered, transform
     if isinstance(copula, type) or (isinstance(copula, str) and copula != "auto"):
         calibrators, marginals, joined = _fit(*arrays, as_family(copula), method)
-        return CascadeModel(calibrators, marginals, joined, log.cost, log.models, _details(log))
+        details = _details(log, fit={"copula": as_family(copula).__name__, "method": method})
+        return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)
     candidates = FAMILIES if copula == "auto" else tuple(as_family(each) for each in copula)
     calibrators, marginals, starts = _fit(*arrays, Gaussian, "tau")
     confidence = _calibrate(calibrators, jnp.where(log.answered, log.logprob, -1.0))
     chosen = pairs(len(log.models))
     joined, table = select_copulas(marginals, confidence, log.answered, chosen, starts.tau(), candidates, criterion)
     named = [row | {"pair": [log.models[place] for place in chosen[row["pair"]]]} for row in table]
-    return CascadeModel(calibrators, marginals, joined, log.cost, log.models, _details(log, copulas=named))
+    settings = {"copula": [family.__name__ for family in candidates], "criterion": criterion}
+    details = _details(log, fit=settings, copulas=named)
+    return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)
+
+
+def refit(model: CascadeModel, log: Log) -> CascadeModel:
+    """The model fitted to another log of its models, with the same options as the first time."""
+    family = "auto" if isinstance(model.copulas, OneOf) else type(model.copulas)
+    options: dict[str, Any] = json.loads(model.details).get("fit") or {"copula": family}
+    return fit(log.select(model.models), transform=model.calibrators.transform, **options)
 
 
 def fit_arrays(

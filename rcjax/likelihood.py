@@ -67,13 +67,25 @@ def pseudo_ranks(values: jax.Array, weights: jax.Array) -> Ranks:
     [0.25, 0.75, 0.5]
     """
     weights = jnp.asarray(weights, jnp.result_type(float))
+    return ranks_of_counts(*rank_counts(values, weights), weights.sum())
+
+
+def rank_counts(values: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(weight below, weight at or below), each (n,), of every value among the values (n,) with weights (n,).
+
+    >>> [count.tolist() for count in rank_counts(jnp.array([0.1, 0.4, 0.1]), jnp.ones(3))]
+    [[0.0, 2.0, 0.0], [2.0, 3.0, 2.0]]
+    """
     values = jnp.where(weights > 0, values, jnp.inf)
     order = jnp.argsort(values)
     ordered = values[order]
     cumulative = jnp.concatenate([jnp.zeros(1, weights.dtype), jnp.cumsum(weights[order])])
-    below = cumulative[jnp.searchsorted(ordered, values, side="left")]
-    through = cumulative[jnp.searchsorted(ordered, values, side="right")]
-    total = weights.sum()
+    below, through = (cumulative[jnp.searchsorted(ordered, values, side=side)] for side in ("left", "right"))
+    return below, through
+
+
+def ranks_of_counts(below: jax.Array, through: jax.Array, total: jax.Array) -> Ranks:
+    """`pseudo_ranks` from the `rank_counts` (n,) of the values and their weight in total."""
     count = through - below
     # With the values themselves, a lone least value is an observation like any other; a tie is a mass.
     low, high = (below == 0) & (count > 1), (through == total) & (count > 1) & (below > 0)

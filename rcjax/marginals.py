@@ -22,7 +22,7 @@ from rcjax._numerics import betainc, betainc_and_power, betaln, divide, extremes
 #: Largest a + b of a fitted component: a spike on tied confidences stays a spike of width about 0.005 of the range.
 MAX_CONCENTRATION = 1e4
 _MIN_SHAPE = 1e-2
-_EM_STEPS, _SHORT_RUN = 1_000, 30
+_EM_STEPS, _SHORT_RUN, _REFIT_STEPS = 1_000, 30, 50
 _EM_TOLERANCE = 1e-9
 #: Each start: the share of the values below the parting, and how much of a component's values lies across it.
 _STARTS = ((0.5, 0.05), (0.05, 0.01), (0.95, 0.01))
@@ -253,14 +253,48 @@ def fit_marginal(confidence: jax.Array, answered: jax.Array) -> Marginal:
     confidence (n,), answered (n,) bool. With no value strictly between the extremes the mixture is uniform and has
     probability 0; with all values equal, everything is in the mass at φ_max (φ_min = φ_max, w_min = 0).
     """
+    ends, scaled, inside = _ends(confidence, answered)
+    return Marginal(*ends, *fit_beta_mixture(scaled, inside))
+
+
+def refit_marginal(start: Marginal, confidence: jax.Array) -> Marginal:
+    """Marginal of confidences (n,) drawn from `start`, for bootstraps: quicker than `fit_marginal`, and near enough.
+
+    Expectation–maximisation climbs from the mixture of `start`, which is the truth, for fifty steps at most; what more
+    would change √CvM by less than a hundredth of its spread. `vmap` it over replicates.
+    """
+    ends, scaled, inside = _ends(confidence, jnp.ones(confidence.shape, bool))
+    columns = _columns(scaled, inside)
+
+    def unfinished(carry):
+        step, _, _, gain = carry
+        return (step < _REFIT_STEPS) & (gain > _EM_TOLERANCE)
+
+    def advance(carry):
+        step, mixture, likelihood, _ = carry
+        mixture, new = _climb(columns, mixture)
+        return step + 1, mixture, new, jnp.abs(new - likelihood)
+
+    unknown = jnp.asarray(-jnp.inf, scaled.dtype)
+    mixture = start.proportion, start.a, start.b
+    return Marginal(*ends, *lax.while_loop(unfinished, advance, (0, mixture, unknown, -unknown))[1])
+
+
+def _ends(confidence, answered):
+    """((φ_min, φ_max, w_min, w_max), the confidences scaled to (0, 1), which of them lie inside)."""
     lowest, highest = extremes(confidence, answered)
     inside = answered & (confidence > lowest) & (confidence < highest)
     at_ends = jnp.stack([answered, answered & (confidence == lowest), answered & (confidence == highest)])
     count, bottom, top = at_ends.astype(confidence.dtype).sum(-1)
     bottom = jnp.where(lowest == highest, 0.0, bottom / count)
     scaled = jnp.where(inside, divide(confidence - lowest, highest - lowest, 0.5), 0.5)
-    proportion, a, b = fit_beta_mixture(scaled, inside)
-    return Marginal(lowest, highest, bottom, top / count, proportion, a, b)
+    return (lowest, highest, bottom, top / count), scaled, inside
+
+
+def _columns(x, present):
+    """(3, n): weight, log x, log(1 − x)."""
+    x = jnp.clip(x, jnp.finfo(x.dtype).tiny, 1 - jnp.finfo(x.dtype).epsneg)
+    return jnp.stack([present.astype(x.dtype), jnp.log(x), jnp.log1p(-x)])
 
 
 def fit_beta_mixture(x: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -271,10 +305,10 @@ def fit_beta_mixture(x: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.A
     log b. Concentrations are capped at `MAX_CONCENTRATION`, so that a component which collapses on tied values stays
     proper. Iterates until the mean log-likelihood of the likeliest gains less than 1e-9.
     """
-    x = jnp.clip(x, jnp.finfo(x.dtype).tiny, 1 - jnp.finfo(x.dtype).epsneg)
-    weight = present.astype(x.dtype)
+    columns = _columns(x, present)
+    weight = columns[0]
     mixtures = jax.vmap(partial(_initial_mixture, x, weight))(jnp.asarray(_STARTS, x.dtype))
-    climb = jax.vmap(partial(_climb, jnp.stack([weight, jnp.log(x), jnp.log1p(-x)])))
+    climb = jax.vmap(partial(_climb, columns))
 
     def unfinished(carry):
         step, _, likelihood, gain = carry

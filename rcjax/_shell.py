@@ -1,0 +1,191 @@
+"""What every command shares: errors in one line, JAX set up for the command line, files read and checked."""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from rcjax._files import write_atomically
+
+if TYPE_CHECKING:
+    from rcjax.diagnostics import Diagnosis
+    from rcjax.frontier import Frontier
+    from rcjax.joint import CascadeModel
+    from rcjax.logs import Log
+    from rcjax.policy import Policy
+
+__all__ = [
+    "load_tuned",
+    "read_file",
+    "read_for",
+    "reported",
+    "require_plots",
+    "require_writable",
+    "save_plots",
+    "start_jax",
+]
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Turn what is wrong with the data into one line and status 1; a closed pipe is no error."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes standard output once more at exit: give it somewhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+    except (ValueError, OSError) as problem:
+        if os.environ.get("RCJAX_TRACEBACK"):  # for bug reports
+            raise
+        text = str(problem)
+        if isinstance(problem, OSError) and problem.filename is not None:
+            text = f"{problem.filename}: {problem.strerror}"
+        typer.echo(f"error: {' '.join(text.split())}", err=True)
+        raise typer.Exit(1) from None
+
+
+def start_jax() -> None:
+    """Switch on float64 and the persistent compilation cache, before JAX does any work."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's own chatter; errors still show
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    # Half of a second run is jax tracing: a tenth of it goes without looking for cycles that nobody leaves, or for
+    # the Python lines behind each operation.
+    gc.set_threshold(100_000, 50, 50)
+    jax.config.update("jax_traceback_in_locations_limit", 0)
+    if getattr(jax.config, "jax_compilation_cache_dir", None):  # the user chose JAX_COMPILATION_CACHE_DIR
+        return
+    try:
+        folder = cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        usable = os.access(folder, os.W_OK | os.X_OK)
+    except (OSError, RuntimeError):  # RuntimeError: there is no home folder
+        return
+    if usable:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        # A full disk costs the time of compiling, nothing else.
+        warnings.filterwarnings("ignore", message=".*persistent compilation cache.*")
+
+
+def cache_folder() -> Path:
+    """Return $RCJAX_CACHE_DIR, or rcjax in the user's cache folder."""
+    own = os.environ.get("RCJAX_CACHE_DIR")
+    if own:
+        return Path(own)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "rcjax" / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "rcjax"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rcjax"
+
+
+def require_writable(path: Path | None) -> None:
+    """Refuse, before any work, a file that could not be written after it."""
+    if path is None:
+        return
+    folder = path.parent
+    if path.is_dir():
+        raise OSError(f"cannot write {path}: it is a folder: give a file")
+    if not folder.is_dir():
+        raise OSError(f"cannot write {path}: there is no folder {folder}: create it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OSError(f"cannot write {path}: the folder {folder} is not writable")
+
+
+def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any) -> Log:
+    """Read a log; if it is incomplete, a line on standard error says so, and what becomes of the `others`."""
+    import rcjax
+    from rcjax.logs import MissingPricesError
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rcjax.IncompleteLogWarning)
+        try:
+            log = read(path, **options)
+        except MissingPricesError:
+            advice = "give --prices FILE, or add a column cost"
+            raise MissingPricesError(f"{path.name}: token counts but no prices: {advice}") from None
+    complete = int(log.complete.sum())
+    if complete < log.n_queries:
+        counts = f"{complete:,} of {log.n_queries:,} queries have an answer of every model"
+        typer.echo(f"warning: {path.name}: {counts}; {others}", err=True)
+    return log
+
+
+def load_tuned(path: Path) -> Policy | Frontier:
+    """Load what `rcjax tune` wrote, told by its "format"."""
+    import rcjax
+
+    try:
+        kind = json.loads(path.read_bytes()).get("format")
+    except (ValueError, AttributeError):
+        kind = "rcjax-policy"  # not JSON, or no object: its reader says where it is broken
+    if kind == "rcjax-frontier":
+        return rcjax.load_frontier(path)
+    if kind == "rcjax-policy":
+        return rcjax.load_policy(path)
+    what = "a policy or a frontier that rcjax tune wrote with --out or --frontier"
+    raise ValueError(f"{path}: its format is {kind!r}: give {what}")
+
+
+def read_for(subject: Policy | Frontier, path: Path, prices: Path | None) -> Log:
+    """Read the log for a replay: the models of the policy or frontier, at its prices where tokens have no others."""
+    from rcjax.logs import MissingPricesError, read_answers
+    from rcjax.policy import Policy
+
+    if isinstance(subject, Policy):
+        stored, transform = subject.prices, subject.calibrations[subject.first].transform
+    else:
+        stored, transform = subject.model.prices, subject.model.calibrators.transform
+    task = "choice" if transform == "choice" else "generation"
+    read = partial(read_file, read_answers, path, "the others are left out", models=subject.models, task=task)
+    try:
+        return read(prices=prices)
+    except MissingPricesError:
+        if not stored:
+            raise
+        return read(prices=stored)
+
+
+def require_plots(folder: Path) -> None:
+    """Refuse, before any work, figures that could not be drawn or written."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise ValueError("--plots needs matplotlib: pip install 'rcjax[plots]'") from None
+    if folder.exists() and not folder.is_dir():
+        raise OSError(f"cannot write figures into {folder}: it is a file: give a folder")
+    require_writable(folder / "figure.png" if folder.is_dir() else folder)
+
+
+def save_plots(found: Diagnosis, model: CascadeModel, log: Log, folder: Path) -> list[Path]:
+    """Draw every figure of a diagnosis into a folder, made if need be; the files written."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from rcjax.plots import diagnosis_figures
+
+    folder.mkdir(exist_ok=True)
+    written = []
+    for name, figure in diagnosis_figures(found, model, log).items():
+        content = io.BytesIO()
+        figure.savefig(content, format="png", dpi=150)
+        path = folder / f"{name}.png"
+        write_atomically(path, content.getvalue())
+        written.append(path)
+    return written

@@ -1,0 +1,117 @@
+"""Calibration on a log: does a confidence of 80 % mean that 80 % are right, and does it tell right from wrong?"""
+
+import dataclasses
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rcjax.calibration import decile_bins, expected_calibration_error
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class CalibrationTest:
+    """The calibration of one model on a log. A leading axis batches it over models."""
+
+    error: jax.Array  # () expected calibration error, in [0, 1]
+    by_chance: jax.Array  # () what it would be on average, were every confidence true, with so many queries
+    p_value: jax.Array  # () of the error, were every confidence true
+
+
+@partial(jax.jit, static_argnames="replicates")
+def calibration_test(
+    confidence: jax.Array, correct: jax.Array, key: jax.Array, replicates: int = 1000
+) -> CalibrationTest:
+    """Is the expected calibration error more than chance makes it? For one model; `vmap` it over models.
+
+    confidence (n,), correct (n,). Ten bins of n/10 queries have an error even where every confidence is true: about
+    6 % with 300 queries. Replicates draw right and wrong answers by the confidences themselves;
+    p = (exceedances + ½)/(replicates + 1). Meant for queries that the calibrator did not see: on its own it errs less.
+
+    >>> draw, key = jax.random.split(jax.random.key(0))
+    >>> confidence = jax.random.uniform(draw, (300,))
+    >>> seen = calibration_test(confidence, jax.random.bernoulli(key, confidence), jax.random.key(1))
+    >>> bool(seen.p_value > 0.05), bool(0.03 < seen.by_chance < 0.07)
+    (True, True)
+    """
+    bins = decile_bins(confidence)
+    drawn = jax.random.uniform(key, (replicates, *confidence.shape), confidence.dtype) < confidence
+    chance = jnp.abs((drawn - confidence) @ bins.T).sum(-1) / confidence.shape[0]
+    error = expected_calibration_error(confidence, correct)
+    exceeding = (chance >= error * (1 - 8 * jnp.finfo(error.dtype).eps)).sum()
+    return CalibrationTest(error, chance.mean(), (exceeding + 0.5) / (replicates + 1))
+
+
+def accuracy_p_value(expected: float, correct: np.ndarray, trained_on: int) -> float:
+    """p-value, two-sided, of the accuracy on a log against that expected: is the log as hard as what was learnt from?
+
+    correct (n,). By the normal law of the difference, which counts the sampling of these n queries and that of the
+    `trained_on` queries which the expectation comes from.
+
+    >>> round(accuracy_p_value(0.5, np.arange(100) < 60, 100), 3)  # ten points, over √(2 · 0.5²/100)
+    0.157
+    """
+    spread = math.sqrt(expected * (1 - expected) * (1 / len(correct) + 1 / trained_on))
+    gap = abs(float(np.mean(correct)) - expected)
+    return math.erfc(gap / spread / math.sqrt(2)) if spread > 0 else float(gap == 0)
+
+
+def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
+    """Accuracy against confidence, in the ten bins of the calibration error: one row for each bin that is not empty.
+
+    confidence (n,), correct (n,). Keys: `confidence` and `accuracy`, means of the bin, `low` and `high`, the 95 %
+    interval of the accuracy (Wilson 1927), and `n`, its queries.
+
+    >>> curve = reliability_curve(np.array([0.2, 0.2, 0.9, 0.9]), np.array([0, 0, 1, 0]))
+    >>> curve["confidence"].round(2).tolist(), curve["accuracy"].tolist()
+    ([0.2, 0.9], [0.0, 0.5])
+    """
+    bins = np.asarray(decile_bins(jnp.asarray(confidence)))
+    n = bins.sum(1)
+    bins, n = bins[n > 0], n[n > 0]
+    share = bins @ np.asarray(correct, float) / n
+    z = 1.959964
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    reach = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return {
+        "confidence": bins @ np.asarray(confidence, float) / n,
+        "accuracy": share,
+        "low": middle - reach,
+        "high": middle + reach,
+        "n": n,
+    }
+
+
+def accuracy_above(confidence: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
+    """Accuracy of the answers above a confidence (appendix E of the paper), at every value the confidence takes.
+
+    confidence (n,), correct (n,). Keys: `confidence`, increasing, with `share` and `accuracy` of the answers at least
+    as confident.
+
+    >>> curve = accuracy_above(np.array([0.2, 0.5, 0.9]), np.array([0, 1, 1]))
+    >>> curve["share"].round(2).tolist(), curve["accuracy"].round(2).tolist()
+    ([1.0, 0.67, 0.33], [0.67, 1.0, 1.0])
+    """
+    values, place = np.unique(confidence, return_inverse=True)
+    number = np.bincount(place)[::-1].cumsum()[::-1]
+    right = np.bincount(place, weights=np.asarray(correct, float))[::-1].cumsum()[::-1]
+    return {"confidence": values, "share": number / len(confidence), "accuracy": right / number}
+
+
+def separation(confidence: np.ndarray, correct: np.ndarray) -> float:
+    """P(a right answer is more confident than a wrong one), ties counting half: the area under the ROC curve.
+
+    confidence (n,), correct (n,). ½ is a confidence that tells nothing; NaN where all are right, or all wrong.
+
+    >>> separation(np.array([0.2, 0.5, 0.9]), np.array([0, 1, 1]))
+    1.0
+    """
+    _, place, count = np.unique(confidence, return_inverse=True, return_counts=True)
+    rank = (count.cumsum() - (count - 1) / 2)[place]
+    right = np.asarray(correct, bool)
+    m = int(right.sum())
+    others = len(right) - m
+    return float((rank[right].sum() - m * (m + 1) / 2) / (m * others)) if m and others else float("nan")

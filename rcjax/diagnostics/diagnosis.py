@@ -1,0 +1,298 @@
+"""Is the model right on this log? Every check, its figures, and what to do about them."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rcjax._ranks import kendall_tau
+from rcjax._trees import part
+from rcjax.calibration import expected_calibration_error
+from rcjax.copulas import Copula, OneOf
+from rcjax.diagnostics import verdicts
+from rcjax.diagnostics.calibration import (
+    accuracy_above,
+    accuracy_p_value,
+    calibration_test,
+    reliability_curve,
+    separation,
+)
+from rcjax.diagnostics.copulas import copula_test, paper_statistic
+from rcjax.diagnostics.marginals import marginal_test
+from rcjax.diagnostics.markov import conditional_test, logistic_test, rank_correlations
+from rcjax.diagnostics.prediction import (
+    compare_chain,
+    compare_frontier,
+    held_out,
+    held_out_confidence,
+    is_training_log,
+)
+from rcjax.diagnostics.verdicts import Check
+from rcjax.joint import CascadeModel, pairs
+from rcjax.logs import Log, LogError
+
+#: Queries that the bootstraps of marginals and copulas use; their time grows with the square.
+MOST_QUERIES = 500
+FEWEST_QUERIES = 20
+CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnosis:
+    """What `diagnose` found: plain numbers and NumPy arrays. n queries, k models, L lambdas."""
+
+    models: tuple[str, ...]
+    source: str
+    """The log that was judged."""
+    n: int
+    """Queries judged: those that every model answered."""
+    tested: int
+    """Queries that the bootstraps of marginals and copulas used, at random where n is larger."""
+    held_out: bool
+    """Whether the log was not the one that the model was fitted to; else, held-out figures come from five folds."""
+    confidence: np.ndarray
+    """(n, k) calibrated confidences, held out; not in the JSON form."""
+    correct: np.ndarray
+    """(n, k) whether the answers were right, in the same order; not in the JSON form."""
+    calibration: list[dict[str, Any]]
+    """By model: `accuracy`, `expected_accuracy` on the log fitted to, `accuracy_p` of their difference;
+    `training_error` (None where that log is not at hand) and `held_out_error`, expected calibration errors, `by_chance`
+    and `p_value` of the latter; `separation`; `intercept`, `slope` with `slope_se`, `slope_p`; `certain`, the share of
+    answers with probability 1; `reliability`, the curve, and `accuracy_above`, share and accuracy of the answers above
+    some confidences."""
+    marginals: list[dict[str, Any]]
+    """By model: `trained` and `refitted` √CvM with `trained_p`, `refitted_p`."""
+    copulas: list[dict[str, Any]]
+    """By pair: `family`, `parameters` (those likeliest on the ranks), `tau`; `process` and `kendall`, which are S_n and
+    S_n^(K), with `process_p`, `kendall_p`; `distance` = √(S_n/n); `paper_statistic`."""
+    correlations: np.ndarray
+    """(3, k, k) Kendall's τ-b of the confidences: all queries, both right, both wrong; NaN under 50 queries."""
+    logistic: np.ndarray
+    """(k, k) the paper's Markov test, log10 p; see `diagnostics.markov.logistic_test`."""
+    markov: list[dict[str, Any]]
+    """By triple of neighbouring models: conditional `tau`, `p_value`."""
+    chain: dict[str, Any]
+    """The full cascade predicted by either chain, and seen; see `diagnostics.prediction.compare_chain`."""
+    frontier: dict[str, Any]
+    """The frontier predicted and seen; see `diagnostics.prediction.compare_frontier`."""
+    checks: tuple[Check, ...]
+    """Every check, judged."""
+    remarks: tuple[str, ...]
+    """What is worth knowing though nothing is wrong."""
+
+    @property
+    def verdict(self) -> verdicts.Verdict:
+        """The worst verdict of all checks."""
+        found = {check.verdict for check in self.checks}
+        return "bad" if "bad" in found else "doubtful" if "doubtful" in found else "fine"
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as JSON values; what is not a number (NaN) becomes None."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        fields["checks"] = [dataclasses.asdict(check) for check in self.checks]
+        return {"verdict": self.verdict} | _plain(
+            {n: x for n, x in fields.items() if n not in ("confidence", "correct")}
+        )
+
+
+def diagnose(
+    model: CascadeModel, log: Log, *, training: Log | None = None, replicates: int = 1000, seed: int = 0
+) -> Diagnosis:
+    """Is the model right on this log? Calibration, marginals, copulas, the Markov property, and its predictions.
+
+    On a log that the model was not fitted to, held-out figures are plain; on its own training log they come from
+    five folds, each judged by a model fitted to the others. `training` adds the figures of the log fitted to.
+    Queries that lack a model are left out; the bootstraps, of `replicates` replicates each, use at most 500 queries.
+    Raises LogError where the log lacks a model, or fewer than 20 queries were answered by all of them.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(300, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
+    >>> found = diagnose(rcjax.fit(log), log, replicates=50)
+    >>> found.n, found.held_out, sorted({check.name for check in found.checks})[:3]
+    (300, False, ['accuracy', 'billed cost', 'calibration error'])
+    """
+    trained = is_training_log(model, log)
+    log = log.select(model.models)
+    held = held_out(model, log, folds=trained, seed=seed)
+    training = training or (log if trained else None)
+    log = _complete(log)
+    trained_on = int(model.provenance.get("queries", log.n_queries))
+    keys = jax.random.split(jax.random.key(seed), 4)
+    chosen = np.sort(np.random.default_rng(seed).permutation(log.n_queries)[:MOST_QUERIES])
+    confidence = model.calibrate(log.logprob)
+    sample = confidence[chosen].T
+    unseen, correct = held_out_confidence(held)
+    calibration = _calibration(model, log, unseen, correct, training, trained_on, keys[0], replicates)
+    marginals = _marginals(model, sample, 0 if trained else min(trained_on, MOST_QUERIES), keys[1], replicates)
+    copulas = _copulas(model, sample, keys[2], replicates)
+    markov = _markov(model.models, confidence, keys[3], replicates)
+    chain, frontier = compare_chain(held), compare_frontier(held, trained_on)
+    on_calibration = tuple(verdicts.judge_calibration(calibration))
+    harder = any(check.name == "accuracy" and check.verdict != "fine" for check in on_calibration)
+    return Diagnosis(
+        models=model.models,
+        source=log.source,
+        n=log.n_queries,
+        tested=len(chosen),
+        held_out=not trained,
+        confidence=unseen,
+        correct=correct,
+        calibration=calibration,
+        marginals=marginals,
+        copulas=copulas,
+        correlations=np.asarray(rank_correlations(confidence, log.correct, log.answered)),
+        logistic=np.asarray(logistic_test(confidence, log.correct, log.answered)),
+        markov=markov,
+        chain=chain,
+        frontier=frontier,
+        checks=(
+            *verdicts.judge_size(log.n_queries),
+            *on_calibration,
+            *verdicts.judge_marginals(marginals),
+            *verdicts.judge_copulas(copulas),
+            *verdicts.judge_markov(markov),
+            *verdicts.judge_chain(chain, model.models),
+            *verdicts.judge_prediction(frontier, harder),
+        ),
+        remarks=tuple(verdicts.remarks(model.models, chain)),
+    )
+
+
+def _complete(log):
+    complete = int(log.complete.sum())
+    if complete < FEWEST_QUERIES:
+        raise LogError(
+            f"{log.source}: {complete} queries were answered by every model, and a diagnosis needs {FEWEST_QUERIES}: "
+            "leave out the models that lack answers, or log more"
+        )
+    return log.take(log.complete)
+
+
+def _calibration(model, log, confidence, correct, training, trained_on, key, replicates):
+    keys = jax.random.split(key, len(model.models))
+    test = jax.vmap(lambda *each: calibration_test(*each, replicates=replicates), (1, 1, 0))(
+        jnp.asarray(confidence), jnp.asarray(correct), keys
+    )
+    certain = np.asarray(log.logprob == 0).mean(0)
+    calibrators = jax.tree.map(np.asarray, model.calibrators)
+    # A logistic regression is right on average on the log that it was fitted to.
+    expected = jax.jit(jax.vmap(lambda marginal: marginal.mean_above(-1.0)))(model.marginals)
+    return [
+        {
+            "model": name,
+            "accuracy": float(correct[:, j].mean()),
+            "expected_accuracy": float(expected[j]),
+            "accuracy_p": accuracy_p_value(float(expected[j]), correct[:, j], trained_on),
+            "training_error": None if training is None else _training_error(model, training, j),
+            "held_out_error": float(test.error[j]),
+            "by_chance": float(test.by_chance[j]),
+            "p_value": float(test.p_value[j]),
+            "separation": separation(confidence[:, j], correct[:, j]),
+            "intercept": float(calibrators.coefficients[j, 0]),
+            "slope": float(calibrators.coefficients[j, 1]),
+            "slope_se": float(calibrators.standard_errors[j, 1]),
+            "slope_p": float(calibrators.p_values[j, 1]),
+            "certain": float(certain[j]),
+            "reliability": {n: x.tolist() for n, x in reliability_curve(confidence[:, j], correct[:, j]).items()},
+            "accuracy_above": _accuracy_at(confidence[:, j], correct[:, j]),
+        }
+        for j, name in enumerate(model.models)
+    ]
+
+
+def _accuracy_at(confidence, correct):
+    """Rows of `accuracy_above` at round confidences that some answers reach."""
+    curve = accuracy_above(confidence, correct)
+    places = [(level, int(np.searchsorted(curve["confidence"], level))) for level in CONFIDENCES]
+    return [
+        {"confidence": level, "share": float(curve["share"][at]), "accuracy": float(curve["accuracy"][at])}
+        for level, at in places
+        if at < len(curve["confidence"])
+    ]
+
+
+def _training_error(model, training, j):
+    training = training.select(model.models)
+    rows = np.asarray(training.answered)[:, j]
+    confidence, correct = model.calibrate(training.logprob)[rows, j], training.correct[rows, j]
+    return float(expected_calibration_error(confidence, correct))
+
+
+def _marginals(model, confidence, trained_on, key, replicates):
+    test = marginal_test(model.marginals, confidence, trained_on, key, replicates)
+    return _rows(test, model=model.models)
+
+
+def _copulas(model, confidence, key, replicates):
+    """The rows of all pairs, in the order of `pairs`; the pairs of one family are tested in one call."""
+    chosen = pairs(len(model.models))
+    if not chosen:
+        return []
+    families = _families(model.copulas, len(chosen))
+    rows: list[dict[str, Any]] = [{} for _ in chosen]
+    for family in dict.fromkeys(families):
+        places = [p for p, each in enumerate(families) if each is family]
+        left, right = np.array(chosen, int)[places].T
+        x, y = confidence[left], confidence[right]
+        test = copula_test(family, x, y, jnp.ones(x.shape, bool), key, replicates)
+        paper = _paper_statistics(family, x, y, key)
+        parameters = {name: np.asarray(getattr(test.copula, name)) for name in family.supports}
+        for row, (place, fitted) in enumerate(zip(places, _rows(dataclasses.replace(test, copula=None)), strict=True)):
+            rows[place] = {
+                "pair": tuple(model.models[j] for j in chosen[place]),
+                "family": family.__name__,
+                "parameters": {name: float(value[row]) for name, value in parameters.items()},
+                "tau": float(part(test.copula, row).tau()),
+                **fitted,
+                "paper_statistic": float(paper[row]),
+            }
+    return rows
+
+
+def _families(copulas: Copula, count: int) -> list[type[Copula]]:
+    if isinstance(copulas, OneOf):
+        return [type(copulas.members[int(number)]) for number in np.asarray(copulas.index)]
+    return [type(copulas)] * count
+
+
+def _paper_statistics(family, x, y, key):
+    def one(x, y, key):
+        return paper_statistic(family.from_tau(kendall_tau(x, y, jnp.ones(x.shape, bool))), x, y, key)
+
+    return jax.jit(jax.vmap(one))(x, y, jax.random.split(key, x.shape[0]))
+
+
+def _markov(models, confidence, key, replicates):
+    """Neighbouring models: those of the full cascade, whose chain skips nobody."""
+    k = len(models)
+    if k < 3:
+        return []
+    first, middle, last = (confidence.T[i : k - 2 + i] for i in range(3))
+    test = jax.vmap(lambda *each: conditional_test(*each, replicates=replicates))(
+        first, middle, last, jnp.ones(first.shape, bool), jax.random.split(key, k - 2)
+    )
+    return _rows(test, models=[models[i : i + 3] for i in range(k - 2)])
+
+
+def _rows(batch: Any, **names: Sequence[Any]) -> list[dict[str, Any]]:
+    """A batched dataclass as one dictionary of numbers for each entry, with what names it."""
+    fields = {f.name: np.asarray(getattr(batch, f.name)) for f in dataclasses.fields(batch)}
+    columns = {name: values for name, values in fields.items() if values.dtype.kind in "fiub"}
+    size = len(next(iter(columns.values())))
+    given = [{name: values[row] for name, values in names.items()} for row in range(size)]
+    return [given[row] | {name: values[row].item() for name, values in columns.items()} for row in range(size)]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, (float, np.floating)):
+        return float(value) if np.isfinite(value) else None
+    return value

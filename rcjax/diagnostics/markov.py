@@ -1,0 +1,142 @@
+"""The Markov property: given the confidence of the model asked just before, do earlier ones say anything more?
+
+Section 4.3 of the paper, and its test; a test of the confidences themselves, which need no correctness; and the rank
+correlations of appendix F.
+"""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy import special
+
+from rcjax._numerics import divide
+from rcjax._ranks import kendall_tau
+from rcjax.joint import pairs
+
+#: Observations under which a correlation is not shown.
+FEWEST = 50
+_NEWTON_STEPS = 30
+#: Queries with nearly the same confidence of the middle model.
+_STRATUM = 10
+
+
+@jax.jit
+def rank_correlations(confidence: jax.Array, correct: jax.Array, answered: jax.Array) -> jax.Array:
+    """(3, k, k) Kendall's τ-b of the confidences of all pairs of models: all queries, both right, both wrong.
+
+    confidence, correct, answered (n, k). NaN under 50 observations (appendix F of the paper), 1 on the diagonal.
+    """
+    k = confidence.shape[1]
+    left, right = np.array(pairs(k), int).reshape(-1, 2).T
+    both = (answered[:, left] & answered[:, right]).T
+    right_both, wrong_both = (correct[:, left] & correct[:, right]).T, ~(correct[:, left] | correct[:, right]).T
+    present = jnp.stack([both, both & right_both, both & wrong_both])
+    tau = jax.vmap(jax.vmap(kendall_tau), (None, None, 0))(confidence.T[left], confidence.T[right], present)
+    tau = jnp.where(present.sum(-1) >= FEWEST, tau, jnp.nan)
+    return jnp.tile(jnp.eye(k, dtype=tau.dtype), (3, 1, 1)).at[:, left, right].set(tau).at[:, right, left].set(tau)
+
+
+@jax.jit
+def logistic_test(confidence: jax.Array, correct: jax.Array, answered: jax.Array) -> jax.Array:
+    """The paper's test (table 3): (k, k) log10 p of the confidence of model i as a predictor of model j's correctness.
+
+    confidence, correct, answered (n, k). For each j and each ancestor i < j − 1, a logistic regression of "j was
+    right" on Φ_i and on Φ_{j−1}, its Markov predictor; p by Wald's test. [j, i] is of the ancestor; [j, j − 1] is of
+    the Markov predictor, its p averaged over the ancestors. NaN elsewhere, and where a regression has no solution.
+    A chain makes the Markov predictor significant, and the ancestors not.
+    """
+    k = confidence.shape[1]
+    triples = [(i, j) for j in range(2, k) for i in range(j - 1)]
+    table = jnp.full((k, k), jnp.nan, confidence.dtype)
+    if not triples:
+        return table
+    i, j = np.array(triples).T
+    features = jnp.stack([confidence.T[i], confidence.T[j - 1]], axis=-1)
+    present = (answered[:, i] & answered[:, j] & answered[:, j - 1]).T
+    log_p = jax.vmap(_wald)(features, correct.T[j].astype(confidence.dtype), present.astype(confidence.dtype))
+    table = table.at[j, i].set(log_p[:, 0])
+    for model in range(2, k):
+        mean = special.logsumexp(log_p[j == model, 1] * np.log(10.0)) - np.log((j == model).sum())
+        table = table.at[model, model - 1].set(mean / np.log(10.0))
+    return table
+
+
+def _wald(features, target, weight):
+    """(p,) log10 of the two-sided p-values of the p features (n, p) in a logistic regression with an intercept."""
+    total = jnp.maximum(weight.sum(), 1.0)
+    center = weight @ features / total
+    spread = jnp.sqrt(weight @ (features - center) ** 2 / total)
+    z = jnp.concatenate([jnp.ones_like(target)[:, None], divide(features - center, spread)], axis=1)
+
+    def information(beta):
+        fitted = special.expit(z @ beta)
+        return fitted, z.T @ (z * (weight * fitted * (1 - fitted))[:, None])
+
+    def step(_, beta):
+        fitted, matrix = information(beta)
+        return beta + jnp.linalg.solve(matrix, z.T @ (weight * (target - fitted)))
+
+    beta = jax.lax.fori_loop(0, _NEWTON_STEPS, step, jnp.zeros(z.shape[1], z.dtype))
+    matrix = information(beta)[1]
+    score = beta / jnp.sqrt(jnp.diag(jnp.linalg.inv(matrix)))
+    return (np.log(2.0) + special.log_ndtr(-jnp.abs(score[1:]))) / np.log(10.0)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class MarkovTest:
+    """Whether two models' confidences are independent given a third one's. A leading axis batches it."""
+
+    tau: jax.Array  # () Kendall's τ-b within strata of the middle model's confidence
+    p_value: jax.Array  # () two-sided, by permutations within the strata
+    n: jax.Array  # () queries that all three answered
+
+
+@partial(jax.jit, static_argnames="replicates")
+def conditional_test(
+    first: jax.Array, middle: jax.Array, last: jax.Array, present: jax.Array, key: jax.Array, replicates: int = 1000
+) -> MarkovTest:
+    """Conditional rank correlation of `first` and `last` given `middle`; 0 along a Markov chain. `vmap` it.
+
+    All (n,), present bool. Queries are sorted by the middle confidence, ties in random order, and cut into strata
+    of ten, within which it hardly varies; Kendall's τ-b compares queries of one stratum only (Agresti 1977,
+    "Considerations in measuring partial association for ordinal categorical data"). Whichever copulas are right,
+    permutations of `last` within strata then leave its law unchanged; p = (exceedances + ½)/(replicates + 1).
+
+    >>> a, b, c = jax.random.normal(jax.random.key(0), (3, 400))
+    >>> one = jnp.ones(400, bool)
+    >>> chain = conditional_test(a, a + b, a + b + c, one, jax.random.key(1))
+    >>> fork = conditional_test(a, b, a + b + c, one, jax.random.key(1))
+    >>> bool(chain.p_value > 0.05), bool(fork.p_value < 0.01), bool(fork.tau > 0.3)
+    (True, True, True)
+    """
+    n = first.shape[0]
+    shuffle, permute = jax.random.split(key)
+    order = jnp.lexsort((jax.random.uniform(shuffle, (n,)), middle, ~present))
+    rows = -(-n // _STRATUM)
+
+    def strata(values):
+        return jnp.pad(values[order], (0, rows * _STRATUM - n)).reshape(rows, _STRATUM)
+
+    x, y, here = strata(first), strata(last), strata(present)
+    upper = np.triu(np.ones((_STRATUM, _STRATUM), bool), 1)
+    both = here[:, :, None] & here[:, None, :] & upper
+    sign_x = jnp.where(both, jnp.sign(x[:, :, None] - x[:, None, :]), 0.0)
+
+    def association(y):
+        sign_y = jnp.where(both, jnp.sign(y[:, :, None] - y[:, None, :]), 0.0)
+        return (sign_x * sign_y).sum(), jnp.abs(sign_y).sum()
+
+    def replicate(key):
+        # Absent queries, at the end of the last stratum, stay there.
+        places = jnp.argsort(jnp.where(here, jax.random.uniform(key, x.shape), 2.0), axis=1)
+        return association(jnp.take_along_axis(y, places, axis=1))[0]
+
+    seen, untied = association(y)
+    drawn = jax.vmap(replicate)(jax.random.split(permute, replicates))
+    exceeding = (jnp.abs(drawn) >= jnp.abs(seen)).sum()
+    tau = divide(seen, jnp.sqrt(jnp.abs(sign_x).sum() * untied))
+    return MarkovTest(tau, (exceeding + 0.5) / (replicates + 1), present.sum())

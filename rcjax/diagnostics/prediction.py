@@ -1,0 +1,134 @@
+"""What the model predicts against what queries that it did not see show: along the frontier, and down the chain.
+
+A log that the model was not fitted to is replayed as it is. The log it was fitted to is cut in five: each part is
+replayed under a model fitted to the other four, and the parts are put together.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from rcjax._replay import replay
+from rcjax.cascade import error_and_cost
+from rcjax.frontier import solve_frontier
+from rcjax.joint import CascadeModel, refit
+from rcjax.logs import Log
+
+FOLDS = 5
+#: λ times the cost of the dearest model: what one answer of it may cost, in errors.
+SCALED_LAMBDAS = np.geomspace(1e-3, 1.0, 16)
+
+#: A model, and queries that it was not fitted to.
+HeldOut = tuple[CascadeModel, Log]
+
+
+def held_out(model: CascadeModel, log: Log, *, folds: bool, seed: int = 0) -> list[HeldOut]:
+    """Pairs of a model and a log it was not fitted to, which together hold every query of `log` once.
+
+    The model itself and the whole log; or, in `folds`, five models, each fitted as the model was to four fifths of
+    the queries, and the fifth that each has not seen.
+    """
+    if not folds:
+        return [(model, log)]
+    fold = np.random.default_rng(seed).permutation(log.n_queries) % FOLDS
+    return [(refit(model, _without(log, fold == part)), log.take(fold == part)) for part in range(FOLDS)]
+
+
+def is_training_log(model: CascadeModel, log: Log) -> bool:
+    """Whether the model was fitted to this log, by the hash of its content."""
+    return model.provenance.get("digest") == log.digest
+
+
+def _without(log, rows):
+    """The log as if nobody had answered some of its queries: the same shapes, so that nothing is compiled anew."""
+    kept = log.answered & ~jnp.asarray(rows)[:, None]
+    columns = {"logprob": jnp.where(kept, log.logprob, jnp.nan), "correct": log.correct & kept, "answered": kept}
+    return dataclasses.replace(log, **columns, query_cost=jnp.where(kept, log.query_cost, 0.0))
+
+
+def held_out_confidence(held: Sequence[HeldOut]) -> tuple[np.ndarray, np.ndarray]:
+    """(calibrated confidences, correctness), each (n, k), of the queries that all models answered, held out."""
+    parts = [(log, model.calibrate(log.logprob)) for model, log in held]
+    confidence = np.concatenate([np.asarray(phi)[log.complete] for log, phi in parts])
+    return confidence, np.concatenate([np.asarray(log.correct)[log.complete] for log, _ in parts])
+
+
+def compare_frontier(held: Sequence[HeldOut], trained_on: int) -> dict[str, Any]:
+    """The frontier of all cascades, predicted and replayed, at sixteen λ.
+
+    Arrays (L,): `lam`, `predicted_error`, `predicted_cost`, `error`, `cost`, `spent` (as billed), and the half-widths
+    of 95 % bands, `error_band` and `cost_band`, on the difference of predicted and seen. They count the sampling of
+    the queries judged, and of the `trained_on` queries that the prediction was learnt from, taken to be as variable;
+    not the search for the best policy, whose optimism is part of what is to be seen.
+    """
+
+    def one(model, log):
+        frontier = solve_frontier(model, lam=_lambdas(model))
+        seen = replay(frontier, log)
+        names = ("error", "cost", "spent", "error_se", "cost_se")
+        figures = {name: np.asarray(getattr(seen, name)) for name in names}
+        predicted = {"predicted_error": np.asarray(frontier.error), "predicted_cost": np.asarray(frontier.cost)}
+        return {"lam": np.asarray(frontier.lam), **figures, **predicted}
+
+    pooled, n = _pool(one(*each) for each in held), sum(int(log.complete.sum()) for _, log in held)
+    widen = 1.96 * np.sqrt(1 + n / trained_on)
+    bands = {f"{name}_band": widen * pooled.pop(f"{name}_se") for name in ("error", "cost")}
+    return pooled | bands
+
+
+def compare_chain(held: Sequence[HeldOut]) -> dict[str, Any]:
+    """The full cascade at its best thresholds: the two chains' predictions against what was seen, at sixteen λ.
+
+    Arrays (L,): `lam`; under "exact" and "paper" a dictionary of `error`, `cost` and `deferred`, the probability that
+    all models but the last defer; under "seen" the same with `error_band` and `deferred_band`, half-widths of 95 %
+    intervals of the sampling of these queries. Thresholds are those of the exact chain. The gap from "paper" to
+    "exact" is what forgetting all but the last deferral costs; that from "exact" to "seen" is what the Markov
+    property and the copulas cost, with calibration and chance.
+    """
+
+    def one(model, log):
+        frontier = solve_frontier(model, lam=_lambdas(model), cascades="full")
+        reach = dataclasses.replace(model, cost=jnp.eye(len(model.models), dtype=model.cost.dtype)[-1])
+        thresholds = jnp.asarray(frontier.thresholds)
+        figures = {"lam": np.asarray(frontier.lam)}
+        for chain in ("exact", "paper"):
+            error, cost = error_and_cost(model, thresholds, chain=chain)
+            _, deferred = error_and_cost(reach, thresholds, chain=chain)
+            figures |= {f"{chain} {name}": np.asarray(x) for name, x in _named(error, cost, deferred)}
+        seen = replay(frontier, log)
+        deferred = np.asarray(seen.share)[:, -1]
+        figures |= {f"seen {name}": np.asarray(x) for name, x in _named(seen.error, seen.cost, deferred)}
+        spread = np.sqrt(deferred * (1 - deferred) / seen.n)
+        return figures | {"seen error_se": np.asarray(seen.error_se), "seen deferred_se": spread}
+
+    pooled = _pool(one(*each) for each in held)
+    for name in ("error", "deferred"):
+        pooled[f"seen {name}_band"] = 1.96 * pooled.pop(f"seen {name}_se")
+    chains = {chain: {} for chain in ("exact", "paper", "seen")}
+    for key, value in pooled.items():
+        if key != "lam":
+            chain, name = key.split(" ")
+            chains[chain][name] = value
+    return {"lam": pooled["lam"], **chains}
+
+
+def _named(error, cost, deferred) -> Iterator[tuple[str, Any]]:
+    yield from (("error", error), ("cost", cost), ("deferred", deferred))
+
+
+def _lambdas(model):
+    return SCALED_LAMBDAS / (float(model.cost.max()) or 1.0)
+
+
+def _pool(parts) -> dict[str, Any]:
+    """Means over the parts; standard errors as of parts that are independent and of equal size."""
+    parts = list(parts)
+    pooled = {}
+    for name in parts[0]:
+        values = np.stack([part[name] for part in parts])
+        squares = np.nan_to_num(values) ** 2
+        pooled[name] = np.sqrt(squares.sum(0)) / len(parts) if name.endswith("_se") else values.mean(0)
+    return pooled

@@ -1,0 +1,283 @@
+"""From figures to verdicts: what is fine, what is doubtful, what is bad, and what to do about it.
+
+A check is not a significance test alone: with enough queries every model is rejected, and with few none is. A figure
+is doubtful where it is large enough to matter and chance does not explain it, or where it is large and the queries
+are too few to tell.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+Verdict = Literal["fine", "doubtful", "bad"]
+SIGNIFICANT = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One figure, judged."""
+
+    name: str
+    """What was judged, such as "calibration error"."""
+    subject: str
+    """The model, pair or chain that it is about; empty for the log as a whole."""
+    figure: float
+    """The figure itself, as `unit` says."""
+    p_value: float | None
+    """How likely chance alone makes such a figure; None where that is not tested."""
+    limits: tuple[float, float]
+    """(doubtful from here, bad from here); below the first of them where less is worse."""
+    unit: Literal["share", "number"]
+    """"share" is shown as a percentage."""
+    verdict: Verdict
+    """fine, doubtful or bad."""
+    advice: str
+    """What it means and what to do, in a sentence; empty where all is fine."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Where a figure starts to matter."""
+
+    doubtful: float
+    bad: float
+
+
+#: Every threshold of every check: the table in the README is made of these.
+LIMITS: Mapping[str, Limits] = {
+    "queries": Limits(200, 50),
+    "accuracy": Limits(0.03, 0.06),
+    "calibration error": Limits(0.05, 0.10),
+    "separation": Limits(0.65, 0.55),
+    "certain answers": Limits(0.5, 0.9),
+    "marginal": Limits(0.03, 0.06),
+    "copula": Limits(0.015, 0.03),
+    "Markov property": Limits(0.10, 0.25),
+    "deferred by all": Limits(0.02, 0.05),
+    "predicted error": Limits(0.01, 0.03),
+    "predicted cost": Limits(0.05, 0.15),
+    "billed cost": Limits(0.05, 0.15),
+}
+
+
+def judge(name: str, figure: float, p_value: float | None = None) -> Verdict:
+    """The verdict on a figure, by its limits: large figures that chance explains are doubtful at worst.
+
+    >>> judge("calibration error", 0.12, 0.001), judge("calibration error", 0.12, 0.3), judge("separation", 0.8)
+    ('bad', 'doubtful', 'fine')
+    """
+    limits = LIMITS[name]
+    sign = 1 if limits.bad > limits.doubtful else -1
+    if np.isnan(figure):
+        return "doubtful"
+    by_chance = p_value is not None and not p_value < SIGNIFICANT
+    if sign * figure >= sign * limits.bad:
+        return "doubtful" if by_chance else "bad"
+    return "doubtful" if sign * figure >= sign * limits.doubtful and not by_chance else "fine"
+
+
+def _check(
+    name: str,
+    subject: str,
+    figure: float,
+    advice: Callable[[Verdict], str],
+    *,
+    p_value: float | None = None,
+    unit: Literal["share", "number"] = "share",
+    verdict: Verdict | None = None,
+) -> Check:
+    verdict = verdict or judge(name, figure, p_value)
+    limits = LIMITS[name].doubtful, LIMITS[name].bad
+    return Check(name, subject, figure, p_value, limits, unit, verdict, "" if verdict == "fine" else advice(verdict))
+
+
+def _percent(share: float, digits: int = 1) -> str:
+    return f"{100 * share:.{digits}f} %"
+
+
+def judge_size(n: int) -> Iterator[Check]:
+    """Are there enough queries?"""
+
+    def advice(verdict):
+        return f"{n} queries were answered by every model: every figure here is rough; label more, 300 if you can"
+
+    yield _check("queries", "", float(n), advice, unit="number")
+
+
+def judge_calibration(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
+    """Do confidences mean what they say, tell right from wrong, and differ at all?"""
+    for row in rows:
+        yield from (judgement(row) for judgement in (_judge_accuracy, _judge_error, _judge_separation, _judge_certain))
+
+
+def _judge_accuracy(row):
+    name, gap = row["model"], row["accuracy"] - row["expected_accuracy"]
+
+    def advice(_):
+        return (
+            f"{name} is right on {_percent(row['accuracy'])} of these queries, and on "
+            f"{_percent(row['expected_accuracy'])} of those it was fitted to: this log is "
+            f"{'harder' if gap < 0 else 'easier'}; tune on queries like those to come"
+        )
+
+    return _check("accuracy", name, abs(gap), advice, p_value=row["accuracy_p"])
+
+
+def _judge_error(row):
+    name, error, chance = row["model"], row["held_out_error"], row["by_chance"]
+
+    def advice(verdict):
+        if row["p_value"] >= SIGNIFICANT:
+            return (
+                f"the calibration error of {name} is {_percent(error)}, but so few queries give {_percent(chance)} to "
+                "a perfect calibration: label more before you trust its confidence"
+            )
+        more = f"more than the {_percent(chance)} that chance explains"
+        return f"the calibration error of {name} is {_percent(error)}, {more}: label more queries, or drop the model"
+
+    return _check("calibration error", name, error, advice, p_value=row["p_value"])
+
+
+def _judge_separation(row):
+    name, figure, slope_p = row["model"], row["separation"], row["slope_p"]
+    verdict = judge("separation", figure)
+    if row["slope"] < 0 or not slope_p < SIGNIFICANT:
+        verdict = "bad"
+
+    def advice(_):
+        if np.isnan(figure):
+            return f"{name} is always right or always wrong here: its confidence cannot be judged; label more queries"
+        if row["slope"] < 0 and slope_p < SIGNIFICANT:
+            return (
+                f"the surer {name} is, the more it errs: check that its log-probabilities and labels are not mixed up"
+            )
+        told = f"{_percent(figure, 0)} of the time a right answer of {name} is surer than a wrong one (a coin: 50 %)"
+        return f"{told}: deferring by its confidence gains little; get it another signal, or leave it out"
+
+    return _check("separation", name, figure, advice, p_value=slope_p, verdict=verdict)
+
+
+def _judge_certain(row):
+    name, share = row["model"], row["certain"]
+
+    def advice(_):
+        return (
+            f"{_percent(share, 0)} of the answers of {name} are given as certain (probability 1), and no threshold can "
+            "part those: log more digits, or use another signal"
+        )
+
+    return _check("certain answers", name, share, advice)
+
+
+def judge_marginals(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
+    """Are the confidences distributed as the mixtures say?"""
+    for row in rows:
+        name, figure = row["model"], row["trained"]
+
+        def advice(_, row=row, name=name):
+            why = "its confidences have moved since the training log: fit again on recent queries"
+            if row["refitted"] >= LIMITS["marginal"].doubtful:
+                why = "two betas do not fit; where confidences are rounded to a few values that is harmless"
+            elif row["trained"] == row["refitted"]:
+                why = "two betas do not fit them"
+            return (
+                f"the confidences of {name} stray from their fitted distribution by {row['trained']:.3f} (√CvM): {why}"
+            )
+
+        yield _check("marginal", name, figure, advice, p_value=row["trained_p"], unit="number")
+
+
+def judge_copulas(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
+    """Does the family describe how two models' confidences go together?"""
+    for row in rows:
+        subject = " & ".join(row["pair"])
+
+        def advice(_, row=row, subject=subject):
+            return (
+                f"{row['family']} misses how {subject} go together, by {_percent(row['distance'])} of probability on "
+                "average: try --copula auto (Python: fit(log, copula='auto'))"
+            )
+
+        yield _check("copula", subject, row["distance"], advice, p_value=row["process_p"])
+
+
+def judge_markov(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
+    """Do earlier confidences say more than the one just before?"""
+    for row in rows:
+        first, middle, last = row["models"]
+
+        def advice(_, row=row, names=(first, middle, last)):
+            first, middle, last = names
+            return (
+                f"{first} still tells of {last} once {middle} is known (τ {row['tau']:+.2f}, 0 on a Markov chain): "
+                "what is predicted for cascades that ask all three is less sure; go by what rcjax evaluate shows"
+            )
+
+        subject = f"{first} | {middle} | {last}"
+        yield _check("Markov property", subject, abs(row["tau"]), advice, p_value=row["p_value"], unit="number")
+
+
+def judge_chain(chain: Mapping[str, Any], models: Sequence[str]) -> Iterator[Check]:
+    """Do as many queries reach the last model as the chain predicts?"""
+    if len(models) < 2:
+        return
+    gap = chain["seen"]["deferred"] - chain["exact"]["deferred"]
+    outside = np.abs(gap) > chain["seen"]["deferred_band"]
+    worst = int(np.argmax(np.abs(gap)))
+    predicted, seen = chain["exact"]["deferred"][worst], chain["seen"]["deferred"][worst]
+
+    def advice(_):
+        return (
+            f"in the full cascade {_percent(seen)} of the queries reach {models[-1]}, where {_percent(predicted)} were "
+            "predicted: the confidences do not depend on each other as the chain says; prefer pairs of models"
+        )
+
+    yield _check("deferred by all", "", float(np.abs(gap).mean()), advice, p_value=None if outside.any() else 1.0)
+
+
+def judge_prediction(frontier: Mapping[str, Any], harder: bool = False) -> Iterator[Check]:
+    """Do error and cost come out as predicted, and is the bill what the mean costs say? `harder`: accuracies differ."""
+    for name in ("error", "cost"):
+        seen, predicted = frontier[name], frontier[f"predicted_{name}"]
+        gap = seen - predicted
+        outside = np.abs(gap) > frontier[f"{name}_band"]
+        relative = name == "cost"
+        figure = float(np.abs(gap).mean() / (predicted.mean() if relative else 1.0))
+
+        def advice(_, name=name, gap=gap, figure=figure):
+            way = "higher" if gap.mean() > 0 else "lower"
+            amount = f"{_percent(figure)} {way}" if name == "cost" else f"{100 * figure:.1f} points {way}"
+            why = "as the models are not as often right here as on the log fitted to" if harder else "mean over λ"
+            return (
+                f"on queries not seen, the {name} along the frontier is {amount} than predicted, {why}: go by what "
+                "rcjax evaluate shows, and label more queries"
+            )
+
+        by_chance = None if outside.mean() > 0.25 else 1.0
+        yield _check(f"predicted {name}", "", figure, advice, p_value=by_chance)
+    extra = float((frontier["spent"] / np.where(frontier["cost"] > 0, frontier["cost"], 1.0)).max() - 1)
+
+    def advice_on_bill(_):
+        return (
+            f"queries that are deferred cost more than others: expect a bill up to {_percent(extra, 0)} above the "
+            "predicted cost, and leave room for it in --budget"
+        )
+
+    yield _check("billed cost", "", extra, advice_on_bill)
+
+
+def remarks(models: Sequence[str], chain: Mapping[str, Any]) -> Iterator[str]:
+    """What is worth knowing though nothing is wrong."""
+    if len(models) == 2:
+        yield (
+            "two models only: the copula matters little, and one threshold searched on the labels themselves does "
+            "about as well"
+        )
+    gap = float(np.mean(chain["exact"]["error"] - chain["paper"]["error"]))
+    if abs(gap) >= 0.001:
+        yield (
+            f"the paper's factorisation (chain='paper') would promise an error {abs(100 * gap):.1f} points "
+            f"{'lower' if gap > 0 else 'higher'} for the full cascade, at the same thresholds; it is not used here"
+        )

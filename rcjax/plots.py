@@ -1,0 +1,274 @@
+"""Figures of a log, a fitted model and a diagnosis: each function draws into the matplotlib Axes it is given.
+
+Needs matplotlib (`pip install 'rcjax[plots]'`). Colours are those of Okabe & Ito (2008), which the colour-blind tell
+apart; what matters differs in shape or line too. `diagnosis_figures` arranges all of them for `rcjax diagnose --plots`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from matplotlib import patheffects
+from matplotlib.figure import Figure
+
+from rcjax._ranks import kendall_tau
+from rcjax._trees import part
+from rcjax.copulas import Copula, OneOf
+from rcjax.diagnostics.calibration import accuracy_above, reliability_curve
+from rcjax.diagnostics.copulas import Ties
+from rcjax.diagnostics.diagnosis import Diagnosis
+from rcjax.joint import CascadeModel, pairs
+from rcjax.logs import Log
+from rcjax.marginals import Marginal
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = [
+    "diagnosis_figures",
+    "plot_accuracy_above",
+    "plot_error_cost",
+    "plot_marginal",
+    "plot_rank_correlations",
+    "plot_ranks",
+    "plot_reliability",
+]
+
+BLUE, ORANGE, GREEN, PURPLE, BLACK, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#8A8A8A"
+_BINS = 25
+_MOST_POINTS = 2000
+
+
+def plot_marginal(
+    ax: "Axes", marginal: Marginal, confidence: np.ndarray, *, title: str = "", legend: bool = True
+) -> None:
+    """Histogram of one model's calibrated confidences (n,) with its fitted density.
+
+    Bars are shares of all queries per unit of confidence; the point masses at either end are hatched bars of their
+    own, drawn on the outside, their heights on the right-hand axis as shares.
+    """
+    confidence = np.asarray(confidence)
+    low, high = float(marginal.lowest), float(marginal.highest)
+    width = max(high - low, 1e-3)
+    inner = confidence[(confidence > low) & (confidence < high)]
+    edges = np.linspace(low, low + width, _BINS + 1)
+    bar = width / _BINS
+    counts = np.histogram(inner, edges)[0] / (len(confidence) * bar)
+    ax.bar(
+        edges[:-1], counts, bar, align="edge", color=BLUE, alpha=0.35, linewidth=0, label="log (hatched: point masses)"
+    )
+    grid = np.linspace(low, low + width, 402)[1:-1]
+    density = np.asarray(jax.vmap(marginal.density)(jnp.asarray(grid)))
+    # A component may be steep without bound at an end: the bars say how high to look.
+    top = 1.25 * max(counts.max(initial=0.0), np.quantile(density, 0.97), 1e-9)
+    ax.plot(grid, density, color=BLACK, linewidth=1.5, label="fitted")
+    ax.set_ylim(0, top)
+    masses = ax.twinx()
+    ends = ((low - 2.2 * bar, marginal.mass_lowest, low), (low + width + 0.7 * bar, marginal.mass_highest, high))
+    for place, fitted, value in ends:
+        seen = np.mean(confidence == value)
+        style = {"width": 1.5 * bar, "align": "edge", "hatch": "////", "facecolor": "white"}
+        masses.bar(place, seen, edgecolor=ORANGE, linewidth=1, **style)
+        masses.plot([place, place + 1.5 * bar], [float(fitted)] * 2, color=BLACK, linewidth=2)
+    masses.set_ylim(0, 1)
+    masses.set_ylabel("point mass", color=ORANGE)
+    masses.tick_params(axis="y", colors=ORANGE)
+    if legend:
+        ax.legend(frameon=False, fontsize=8, loc="upper center")
+    ax.set_xlim(low - 3 * bar, low + width + 3 * bar)
+    ax.set_xlabel("calibrated confidence")
+    ax.set_ylabel("density")
+    ax.set_title(title)
+
+
+def plot_ranks(ax: "Axes", u: np.ndarray, v: np.ndarray, *, names: Sequence[str] = ("u", "v"), title: str = "") -> None:
+    """Scatter of two models' ranks in (0, 1), (n,) each: their copula, whatever the margins.
+
+    Draw the log's ranks in one Axes and `model.copulas.sample`'s in another: a copula that fits looks alike.
+    """
+    u, v = (np.asarray(values)[:_MOST_POINTS] for values in (u, v))
+    ax.scatter(u, v, s=9, color=BLUE, alpha=0.5, linewidth=0, rasterized=True)
+    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel=names[0], ylabel=names[1], title=title, aspect="equal")
+    ax.set_xticks([0, 0.5, 1])
+    ax.set_yticks([0, 0.5, 1])
+
+
+def plot_rank_correlations(
+    ax: "Axes", tau: np.ndarray, models: Sequence[str], *, title: str = "", rows_named: bool = True
+) -> None:
+    """Heatmap of Kendall's τ (k, k) between models, with the figures written in; "?" where it is NaN."""
+    tau = np.asarray(tau)
+    k = len(tau)
+    shown = np.ma.masked_invalid(np.where(np.tri(k, k, -1, dtype=bool), tau, np.nan))[1:, :-1]
+    ax.imshow(shown, cmap="RdBu", vmin=-1, vmax=1)
+    for i in range(k - 1):
+        for j in range(i + 1):
+            value = tau[i + 1, j]
+            text = "?" if np.isnan(value) else f"{value:.2f}"
+            dark = not np.isnan(value) and abs(value) > 0.6
+            ax.text(j, i, text, ha="center", va="center", fontsize=9, color="white" if dark else "black")
+    ax.set_xticks(range(k - 1), models[:-1], rotation=35, ha="right", rotation_mode="anchor")
+    ax.set_yticks(range(k - 1), models[1:] if rows_named else [""] * (k - 1))
+    ax.set_frame_on(False)
+    ax.tick_params(length=0)
+    ax.set_title(title)
+
+
+def plot_reliability(ax: "Axes", confidence: np.ndarray, correct: np.ndarray, *, title: str = "") -> None:
+    """Accuracy against confidence in ten bins of equal size, with 95 % intervals; the diagonal is perfection.
+
+    confidence, correct (n,), best of queries that the calibration has not seen.
+    """
+    curve = reliability_curve(np.asarray(confidence), np.asarray(correct))
+    ax.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="perfect")
+    reach = np.stack([curve["accuracy"] - curve["low"], curve["high"] - curve["accuracy"]])
+    style = {"fmt": "o-", "color": BLUE, "markersize": 4, "linewidth": 1, "elinewidth": 1}
+    ax.errorbar(
+        curve["confidence"],
+        curve["accuracy"],
+        np.maximum(reach, 0.0),
+        label="log, 95 % interval",
+        **style,
+        clip_on=False,
+    )
+    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="calibrated confidence", ylabel="share right", title=title, aspect="equal")
+
+
+def plot_accuracy_above(
+    ax: "Axes", confidence: np.ndarray, correct: np.ndarray, models: Sequence[str], *, fewest: int = 20
+) -> None:
+    """Accuracy of the most confident answers against the share answered, a line for each model (appendix E).
+
+    confidence, correct (n, k). Shares of fewer than `fewest` queries are not shown. A line that does not rise to the
+    left is a model whose confidence does not tell right from wrong.
+    """
+    colours = (BLUE, ORANGE, GREEN, PURPLE, BLACK)
+    lines = ("-", "--", "-.", ":")
+    for j, name in enumerate(models):
+        curve = accuracy_above(np.asarray(confidence)[:, j], np.asarray(correct)[:, j])
+        enough = curve["share"] * len(confidence) >= fewest
+        style = {"color": colours[j % len(colours)], "linestyle": lines[j % len(lines)], "linewidth": 1.6}
+        ax.plot(curve["share"][enough], curve["accuracy"][enough], label=name, **style)
+    ax.set(xlim=(1, 0), xlabel="share of queries answered, most confident first", ylabel="share right")
+    ax.grid(color="#DDDDDD", linewidth=0.6)
+    ax.legend(frameon=False, fontsize=8)
+
+
+def plot_error_cost(
+    ax: "Axes", frontier: Mapping[str, Any], single: Mapping[str, tuple[float, float]] | None = None
+) -> None:
+    """The error–cost frontier predicted (line) and seen on held-out queries (points), with the 95 % band between.
+
+    `frontier` is `Diagnosis.frontier`; `single` gives (cost, error) seen of each model on its own. The band is for
+    the difference of the two, drawn about the prediction: points outside it are not chance. Costs per million queries.
+    """
+    order = np.argsort(frontier["predicted_cost"])
+    cost, error = (1e6 * frontier["predicted_cost"][order], frontier["predicted_error"][order])
+    band = frontier["error_band"][order]
+    ax.fill_between(cost, error - band, error + band, color=BLUE, alpha=0.15, linewidth=0, label="95 % band")
+    ax.plot(cost, error, color=BLUE, linewidth=1.6, label="predicted")
+    seen = np.argsort(frontier["cost"])
+    style = {"color": ORANGE, "marker": "o", "markersize": 4, "linestyle": ":", "linewidth": 1}
+    ax.plot(1e6 * frontier["cost"][seen], frontier["error"][seen], label="seen, held out", **style)
+    white = [patheffects.withStroke(linewidth=2, foreground="white")]
+    dearest = max((price for price, _ in (single or {}).values()), default=0.0)
+    for name, (price, wrong) in (single or {}).items():
+        ax.scatter(1e6 * price, wrong, marker="D", s=26, color=BLACK, zorder=4)
+        left = price > 0.6 * dearest  # a name must not run out of the picture
+        note = {"textcoords": "offset points", "fontsize": 8, "path_effects": white, "ha": "right" if left else "left"}
+        ax.annotate(name, (1e6 * price, wrong), xytext=(-6 if left else 6, 4), **note)
+    ax.set(xlabel="cost, dollars per million queries", ylabel="error")
+    ax.set_ylim(bottom=0)
+    ax.grid(color="#DDDDDD", linewidth=0.6)
+    ax.legend(frameon=False, fontsize=8)
+
+
+def diagnosis_figures(found: Diagnosis, model: CascadeModel, log: Log) -> dict[str, Figure]:
+    """All figures of a diagnosis of `model` on `log`, by name: reliability, accuracy_above, marginals, copulas,
+    correlations and frontier. The diagnosis must be of this very model and log.
+    """
+    log = log.select(model.models)
+    log = log.take(log.complete)
+    confidence = np.asarray(model.calibrate(log.logprob))
+    names = model.models
+    figures = {
+        "reliability": _grid(
+            len(names), lambda ax, j: plot_reliability(ax, found.confidence[:, j], found.correct[:, j], title=names[j])
+        ),
+        "marginals": _grid(
+            len(names),
+            lambda ax, j: plot_marginal(ax, part(model.marginals, j), confidence[:, j], title=names[j], legend=j == 0),
+            width=4.2,
+        ),
+    }
+    figure, ax = _single()
+    plot_accuracy_above(ax, found.confidence, found.correct, names)
+    figures["accuracy_above"] = figure
+    figure, ax = _single()
+    wrong, cost = 1 - found.correct.mean(0), np.asarray(log.query_cost).mean(0)
+    plot_error_cost(ax, found.frontier, {name: (cost[j], wrong[j]) for j, name in enumerate(names)})
+    figures["frontier"] = figure
+    if len(names) > 1:
+        figures["correlations"] = _correlations(found, names)
+        figures["copulas"] = _copulas(model, confidence, names)
+    return figures
+
+
+def _single():
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _grid(count, draw, width=3.4, height=3.2):
+    columns = min(count, 3)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    for j in range(count):
+        draw(figure.add_subplot(rows, columns, j + 1), j)
+    return figure
+
+
+def _correlations(found, names):
+    k = len(names)
+    figure = Figure(figsize=(3 + 2.4 * (k - 1), 2.4 + 0.55 * (k - 1)), layout="constrained")
+    axes = figure.subplots(1, 3)
+    for place, what in enumerate(("all queries", "both right", "both wrong")):
+        tau = found.correlations[place]
+        plot_rank_correlations(axes[place], tau, names, title=what, rows_named=place == 0)
+    figure.suptitle("Kendall's τ of the confidences; ? under 50 queries", fontsize=10)
+    return figure
+
+
+def _copulas(model, confidence, names):
+    """Neighbouring models: ranks in the log, and as many drawn from the fitted copula, tied where the log is tied."""
+    k, present = len(names), jnp.ones(len(confidence), bool)
+    places = {pair: p for p, pair in enumerate(pairs(k))}
+    figure = Figure(figsize=(3.2 * (k - 1), 6.6), layout="constrained")
+    for j in range(k - 1):
+        labels, columns = names[j : j + 2], jnp.asarray(confidence[:, j : j + 2].T)
+        copula = _copula_of(model.copulas, places[j, j + 1])
+        drawn = copula.sample(jax.random.key(j), (len(confidence),))
+        tied = [Ties.of(values, present).impose(u) for values, u in zip(columns, drawn, strict=True)]
+        tau = float(kendall_tau(columns[0], columns[1], present))
+        titles = f"log, τ = {tau:.2f}", f"{type(copula).__name__}, τ = {float(copula.tau()):.2f}"
+        for row, values in enumerate((columns, tied)):
+            u, v = (_spread_ranks(np.asarray(each), seed) for seed, each in enumerate(values))
+            ax = figure.add_subplot(2, k - 1, row * (k - 1) + j + 1)
+            plot_ranks(ax, u, v, names=labels, title=titles[row])
+    return figure
+
+
+def _copula_of(copulas: Copula, place: int) -> Copula:
+    if isinstance(copulas, OneOf):
+        return part(copulas.members[int(copulas.index[place])], place)
+    return part(copulas, place)
+
+
+def _spread_ranks(values, seed):
+    """Ranks in (0, 1); those of ties are spread evenly, in random order, over what they share."""
+    order = np.lexsort((np.random.default_rng(seed).random(len(values)), values))
+    ranks = np.empty(len(values))
+    ranks[order] = (np.arange(len(values)) + 0.5) / len(values)
+    return ranks
