@@ -233,13 +233,13 @@ def show_diagnosis(found: Mapping[str, Any], *, every: bool = False, plots: Path
         group = [check for check in todo if (check["verdict"], check["name"]) == (verdict, name)]
         others = [f"{check['subject']} ({_check_figure(check, check['figure'])})" for check in group[1:]]
         _hang(screen, f"{verdict:<9}", "; likewise ".join([group[0]["advice"], ", ".join(others)][: 1 + bool(others)]))
-    if found["remarks"]:
-        screen.print("\nWorth knowing" if todo else "Worth knowing")
-    for remark in found["remarks"]:
-        _hang(screen, "", remark)
+    remarks = list(found["remarks"])
     if found["tested"] < found["n"]:
-        what = f"p-values of marginals and copulas are from {found['tested']:,} of the queries, at random"
-        _hang(screen, "", what)
+        remarks.append(f"p-values of marginals and copulas are from {found['tested']:,} of the queries, at random")
+    if remarks:
+        screen.print("\nWorth knowing" if todo else "Worth knowing")
+    for remark in remarks:
+        _hang(screen, "", remark)
     if plots:
         screen.print(f"\nfigures: {plots}")
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = [
+    "correlation_figure",
     "diagnosis_figures",
     "plot_accuracy_above",
     "plot_error_cost",
@@ -102,7 +103,7 @@ def plot_rank_correlations(
     tau = np.asarray(tau)
     k = len(tau)
     shown = np.ma.masked_invalid(np.where(np.tri(k, k, -1, dtype=bool), tau, np.nan))[1:, :-1]
-    ax.imshow(shown, cmap="RdBu", vmin=-1, vmax=1)
+    ax.imshow(shown, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
     for i in range(k - 1):
         for j in range(i + 1):
             value = tau[i + 1, j]
@@ -211,9 +212,20 @@ def diagnosis_figures(found: Diagnosis, model: CascadeModel, log: Log) -> dict[s
     plot_error_cost(ax, found.frontier, {name: (cost[j], wrong[j]) for j, name in enumerate(names)})
     figures["frontier"] = figure
     if len(names) > 1:
-        figures["correlations"] = _correlations(found, names)
+        figures["correlations"] = correlation_figure(found.correlations, names)
         figures["copulas"] = _copulas(model, confidence, names)
     return figures
+
+
+def correlation_figure(correlations: np.ndarray, models: Sequence[str]) -> Figure:
+    """Three heatmaps of `diagnostics.markov.rank_correlations` (3, k, k): all queries, both right, both wrong."""
+    k = len(models)
+    figure = Figure(figsize=(4 + 2.0 * (k - 1), 2.2 + 0.5 * (k - 1)), layout="constrained")
+    axes = figure.subplots(1, 3)
+    for place, what in enumerate(("all queries", "both right", "both wrong")):
+        plot_rank_correlations(axes[place], correlations[place], models, title=what, rows_named=place == 0)
+    figure.suptitle("Kendall's τ of the confidences; ? under 50 queries", fontsize=10)
+    return figure
 
 
 def _single():
@@ -227,17 +239,6 @@ def _grid(count, draw, width=3.4, height=3.2):
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
     for j in range(count):
         draw(figure.add_subplot(rows, columns, j + 1), j)
-    return figure
-
-
-def _correlations(found, names):
-    k = len(names)
-    figure = Figure(figsize=(3 + 2.4 * (k - 1), 2.4 + 0.55 * (k - 1)), layout="constrained")
-    axes = figure.subplots(1, 3)
-    for place, what in enumerate(("all queries", "both right", "both wrong")):
-        tau = found.correlations[place]
-        plot_rank_correlations(axes[place], tau, names, title=what, rows_named=place == 0)
-    figure.suptitle("Kendall's τ of the confidences; ? under 50 queries", fontsize=10)
     return figure
 
 

@@ -6,6 +6,7 @@ import pytest
 import typer
 
 from rcjax.cli import app
+from rcjax.diagnostics import LIMITS
 from rcjax.logs import read_log
 from rcjax.policy import Calibration, Policy, Rule
 
@@ -61,7 +62,16 @@ def test_the_options_exist(command):
 
 
 def test_the_readme_shows_every_command():
-    assert {shlex.split(command)[1] for command in commands()} == {"demo", "tune", "evaluate"}
+    assert {shlex.split(command)[1] for command in commands()} == {"demo", "tune", "evaluate", "diagnose"}
+
+
+def test_the_limits_are_those_of_the_checks():
+    text = README.read_text("utf-8")
+    for name, limits in LIMITS.items():
+        (cells,) = re.findall(rf"^\| {name} \|.*\|(.*)\|(.*)\|$", text, re.MULTILINE)
+        for cell, limit in zip(cells, (limits.doubtful, limits.bad), strict=True):
+            number, percent = re.search(r"([\d.]+)( %)?", cell).groups()
+            assert float(number) / (100 if percent else 1) == pytest.approx(limit), name
 
 
 def test_the_example_files_can_be_read(tmp_path):

@@ -1,0 +1,38 @@
+"""Bayesian optimisation of a cascade's thresholds on the training labels, by the library of that name."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+import rcjax
+from benchmarks.methods import Answers, Curve, answers, outcomes
+
+_LAMBDAS = np.geomspace(1e-3, 1.0, 9)  # times the cost of the dearest model
+_START, _STEPS = 5, 20
+
+
+def bayesian_optimization(
+    model: rcjax.CascadeModel, train: rcjax.Log, test: rcjax.Log, cascade: Sequence[str], seed: int = 0
+) -> Curve:
+    """error + λ·cost on the training labels, minimised over the quantiles of the thresholds for each of nine λ."""
+    data = answers(model, train, cascade)
+    lambdas = _LAMBDAS / data.cost.max()
+    thresholds = np.stack([_best_thresholds(data, lam, seed) for lam in lambdas])
+    return outcomes(answers(model, test, cascade), thresholds)
+
+
+def _best_thresholds(data: Answers, lam: float, seed: int) -> np.ndarray:
+    from bayes_opt import BayesianOptimization
+
+    names = [f"u{j}" for j in range(data.cost.size - 1)]
+
+    def at(u: dict[str, float]) -> np.ndarray:
+        return np.array([np.quantile(data.confidence[:, j], u[name]) for j, name in enumerate(names)])
+
+    def gain(**u: float) -> float:
+        seen = outcomes(data, at(u)[None])
+        return -float(seen.error[0] + lam * seen.cost[0])
+
+    search = BayesianOptimization(gain, dict.fromkeys(names, (0.0, 1.0)), random_state=seed, verbose=0)
+    search.maximize(init_points=_START, n_iter=_STEPS)
+    return at(search.max["params"])

@@ -1,0 +1,162 @@
+"""What a user would pick instead of rcjax: ways from a training log to points of cost and error on a test log.
+
+Every method takes a model (for its calibrated confidences and mean costs), the training log and the test log, and
+returns a curve: cost (P,) and error (P,) of its policies on the test log, cost at the mean cost of each model there.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+import rcjax
+
+QUANTILES = 40  # per threshold, as in the paper
+
+
+class Curve(NamedTuple):
+    """Points of cost and error on a test log."""
+
+    cost: np.ndarray
+    error: np.ndarray
+    billed: np.ndarray | None = None  # what the answers themselves cost, where a replay told
+
+
+class Answers(NamedTuple):
+    """What the models of a cascade answered: n queries, m models."""
+
+    confidence: np.ndarray  # (n, m) calibrated
+    wrong: np.ndarray  # (n, m) 0 or 1
+    cost: np.ndarray  # (m,) mean cost of one answer
+
+
+def answers(model: rcjax.CascadeModel, log: rcjax.Log, cascade: Sequence[str]) -> Answers:
+    """The answers of some models to the queries that all of the model's models answered."""
+    log = log.take(log.complete)
+    places = list(model.index(cascade))
+    confidence = np.asarray(model.calibrate(log.select(model.models).logprob))[:, places]
+    chosen = log.select(cascade)
+    return Answers(confidence, 1.0 - np.asarray(chosen.correct), np.asarray(chosen.cost, float))
+
+
+def rational_tuning(model: rcjax.CascadeModel, test: rcjax.Log, cascades="all", chain="exact", **options) -> Curve:
+    """The frontier of `solve_frontier`, replayed."""
+    seen = rcjax.replay(rcjax.solve_frontier(model, cascades=cascades, chain=chain, **options), test)
+    return Curve(np.asarray(seen.cost), np.asarray(seen.error), np.asarray(seen.spent))
+
+
+def outcomes(data: Answers, thresholds: np.ndarray) -> Curve:
+    """Error and cost of one cascade on a log at each of (P, m − 1) thresholds."""
+    cost, error = np.zeros(len(thresholds)), np.zeros(len(thresholds))
+    for rows in np.array_split(np.arange(len(thresholds)), max(1, thresholds.size * len(data.wrong) // 2**24)):
+        reached = np.ones((len(rows), len(data.wrong)))
+        for j in range(data.cost.size):
+            cost[rows] += data.cost[j] * reached.mean(1)
+            last = j == data.cost.size - 1
+            here = reached if last else reached * (data.confidence[:, j] > thresholds[rows, j, None])
+            error[rows] += here @ data.wrong[:, j] / len(data.wrong)
+            reached = reached - here
+    return Curve(cost, error)
+
+
+def outcomes_on_grid(data: Answers, grids: Sequence[np.ndarray]) -> Curve:
+    """As `outcomes`, at every combination of the grids' thresholds: arrays with an axis for each threshold.
+
+    The queries are counted in cells between the thresholds and the counts are summed along each axis, so that 40⁴
+    combinations take a fraction of a second.
+    """
+    n, shape = len(data.wrong), tuple(len(grid) for grid in grids)
+    # Cell c of an axis: deferred by the thresholds from c on. Past the last, never deferred.
+    cells = [np.searchsorted(grid, column, side="left") for grid, column in zip(grids, data.confidence.T, strict=False)]
+    error, cost = np.zeros(shape), np.full(shape, data.cost[0])
+    for j in range(data.cost.size):
+        before = _deferred(cells[:j], shape[:j], data.wrong[:, j]) / n
+        if j < len(grids):
+            before = before[..., None] - _deferred(cells[: j + 1], shape[: j + 1], data.wrong[:, j]) / n
+            passed = _deferred(cells[: j + 1], shape[: j + 1], np.ones(n)) / n
+            cost += data.cost[j + 1] * _aligned(passed, shape)
+        error += _aligned(before, shape)
+    return Curve(cost, error)
+
+
+def _deferred(cells, shape, weight):
+    """Total weight of the queries that all the given thresholds defer, for every combination of them."""
+    total = np.zeros(tuple(size + 1 for size in shape))
+    np.add.at(total, tuple(cells) or (...,), weight if cells else weight.sum())
+    for axis in range(len(shape)):
+        total = total.cumsum(axis)
+    return total[tuple(slice(0, size) for size in shape)]
+
+
+def _aligned(values, shape):
+    return values.reshape(values.shape + (1,) * (len(shape) - values.ndim))
+
+
+def pareto(curve: Curve) -> np.ndarray:
+    """Places of the points that no other beats in both cost and error, by rising cost."""
+    order = np.lexsort((curve.error, curve.cost))
+    best = np.minimum.accumulate(np.concatenate([[np.inf], curve.error[order][:-1]]))
+    return order[curve.error[order] < best]
+
+
+def grid_search(model: rcjax.CascadeModel, train: rcjax.Log, test: rcjax.Log, cascade: Sequence[str]) -> Curve:
+    """Every combination of 40 quantiles per threshold on the training labels; those on its Pareto front are kept."""
+    data = answers(model, train, cascade)
+    levels = np.arange(1, QUANTILES + 1) / QUANTILES
+    grids = [np.quantile(column, levels) for column in data.confidence.T[:-1]]
+    found = outcomes_on_grid(data, grids)
+    kept = pareto(Curve(found.cost.ravel(), found.error.ravel()))
+    places = np.unravel_index(kept, found.cost.shape)
+    thresholds = np.stack([grid[place] for grid, place in zip(grids, places, strict=True)], axis=-1)
+    return outcomes(answers(model, test, cascade), thresholds)
+
+
+def best_single_or_pair(model: rcjax.CascadeModel, train: rcjax.Log, test: rcjax.Log) -> Curve:
+    """Every model alone and every pair at every confidence as its threshold, chosen on the training labels."""
+    seen, fresh = [], []
+    for cascade in (c for size in (1, 2) for c in itertools.combinations(model.models, size)):
+        data = answers(model, train, cascade)
+        thresholds = np.unique(data.confidence[:, :-1], axis=0) if len(cascade) == 2 else np.zeros((1, 0))
+        seen.append(outcomes(data, thresholds))
+        fresh.append(outcomes(answers(model, test, cascade), thresholds))
+    seen, fresh = (
+        Curve(*(np.concatenate([getattr(curve, axis) for curve in curves]) for axis in ("cost", "error")))
+        for curves in (seen, fresh)
+    )
+    kept = pareto(seen)
+    return Curve(fresh.cost[kept], fresh.error[kept])
+
+
+def mixture_of_two(model: rcjax.CascadeModel, train: rcjax.Log, test: rcjax.Log) -> Curve:
+    """One of two models drawn at random for each query: the corners of the convex hull of the single models.
+
+    Straight lines between the points are what the mixtures reach.
+    """
+    seen, fresh = (answers(model, log, model.models) for log in (train, test))
+    cost, error = seen.cost, seen.wrong.mean(0)
+    kept = pareto(Curve(cost, error))
+    hull: list[int] = []
+    for place in kept:
+        while len(hull) > 1 and _turns_right(hull[-2], hull[-1], place, cost, error):
+            hull.pop()
+        hull.append(int(place))
+    return Curve(fresh.cost[hull], fresh.wrong.mean(0)[hull])
+
+
+def _turns_right(a, b, c, x, y):
+    return (x[b] - x[a]) * (y[c] - y[a]) <= (x[c] - x[a]) * (y[b] - y[a])
+
+
+def areas(curves: dict[str, Curve]) -> dict[str, float | None]:
+    """Area under each curve over the costs that all of them share; None where they share no range of costs."""
+    low = max(curve.cost.min() for curve in curves.values())
+    high = min(curve.cost.max() for curve in curves.values())
+    if not low < high:
+        return dict.fromkeys(curves)
+    return {name: rcjax.area_under_curve(curve.cost, curve.error, low, high) for name, curve in curves.items()}
+
+
+def change(new: float | None, old: float | None) -> float | None:
+    """Per cent by which one area is above another; None where there is none."""
+    return None if new is None or old is None else 100 * (new / old - 1)

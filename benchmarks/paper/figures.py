@@ -1,0 +1,104 @@
+"""The figures of the paper, each a matplotlib figure."""
+
+import io
+import itertools
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from benchmarks.methods import best_single_or_pair, change, grid_search, rational_tuning
+from benchmarks.paper.inputs import Source
+from rcjax import plots
+from rcjax._files import write_atomically
+from rcjax.diagnostics.markov import rank_correlations
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG."""
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=150)
+    write_atomically(path, content.getvalue())
+
+
+def curves(source: Source) -> Figure:
+    """Figure 5: error against cost on the test split, every model in turn and free choice."""
+    model, train, test = source.model, source.train, source.test
+    drawn = {
+        "grid search, every model in turn": (grid_search(model, train, test, model.models), plots.ORANGE, "--"),
+        "rational tuning, every model in turn": (rational_tuning(model, test, "full"), plots.BLUE, "-"),
+        "best single or pair, by the labels": (best_single_or_pair(model, train, test), plots.GREY, ":"),
+        "rational tuning, all subcascades": (rational_tuning(model, test), plots.GREEN, "-."),
+    }
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    ax = figure.add_subplot()
+    for name, (curve, colour, line) in drawn.items():
+        order = np.argsort(curve.cost)
+        ax.plot(1e6 * curve.cost[order], curve.error[order], line, color=colour, linewidth=1.6, label=name)
+    single = 1 - np.asarray(test.correct).mean(0)
+    ax.scatter(
+        1e6 * np.asarray(test.cost), single, color=plots.BLACK, marker="D", s=24, label="single models", zorder=3
+    )
+    ax.set(xlabel="cost, dollars per million queries", ylabel="error", title=f"{source.benchmark}, {source.family}")
+    ax.set_ylim(bottom=0)
+    ax.grid(color="#DDDDDD", linewidth=0.6)
+    ax.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def correlations(source: Source) -> Figure:
+    """Appendix F: rank correlations of the confidences."""
+    test = source.test.take(source.test.complete)
+    tau = np.asarray(rank_correlations(source.model.calibrate(test.logprob), test.correct, test.answered))
+    return plots.correlation_figure(tau, test.models)
+
+
+def confident(source: Source) -> Figure:
+    """Appendix E: accuracy above a confidence."""
+    test = source.test.take(source.test.complete)
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    ax = figure.add_subplot()
+    plots.plot_accuracy_above(ax, source.model.calibrate(test.logprob), test.correct, test.models)
+    return figure
+
+
+def low_sample(rows: list[dict]) -> Figure:
+    """Figure 6: change of area with thirty labels, a point for each seed, the mean a bar."""
+    groups = list(dict.fromkeys((row["benchmark"], row["family"]) for row in rows))
+    columns = [name for name in rows[0] if name.endswith("%")]
+    figure = Figure(figsize=(4.2 * len(columns), 3.8), layout="constrained")
+    for place, column in enumerate(columns):
+        ax = figure.add_subplot(1, len(columns), place + 1)
+        for x, group in enumerate(groups):
+            own = [row[column] for row in rows if (row["benchmark"], row["family"]) == group]
+            values = np.array([value for value in own if value is not None])
+            spread = x + np.linspace(-0.2, 0.2, len(values))
+            ax.scatter(spread, values, s=14, color=plots.BLUE, alpha=0.6, linewidth=0)
+            ax.plot([x - 0.3, x + 0.3], [values.mean()] * 2, color=plots.BLACK, linewidth=2)
+        ax.axhline(0, color=plots.GREY, linewidth=1, linestyle="--")
+        ax.set_xticks(range(len(groups)), [f"{b}\n{f}" for b, f in groups], fontsize=8)
+        ax.set_ylabel("change of area, %")
+        ax.set_title(column.removesuffix(", %"), fontsize=9, wrap=True)
+    return figure
+
+
+def sensitivity(misfits: list[dict], areas: list[dict]) -> Figure:
+    """Figure 7: change of area of rational tuning against grid search, by misfit; a point for each cascade."""
+    by_cascade = {(row["benchmark"], row["family"], row["cascade"]): row for row in areas}
+    columns = [name for name in misfits[0] if name not in ("benchmark", "family", "cascade")]
+    groups = list(dict.fromkeys((row["benchmark"], row["family"]) for row in misfits))
+    styles = [(plots.BLUE, "o"), (plots.ORANGE, "s"), (plots.GREEN, "^"), (plots.PURPLE, "D"), (plots.BLACK, "v")]
+    figure = Figure(figsize=(4.6 * len(columns), 3.8), layout="constrained")
+    for place, column in enumerate(columns):
+        ax = figure.add_subplot(1, len(columns), place + 1)
+        for (colour, marker), group in zip(itertools.cycle(styles), groups, strict=False):
+            rows = [row for row in misfits if (row["benchmark"], row["family"]) == group]
+            found = [by_cascade[(*group, row["cascade"])] for row in rows]
+            changes = [change(row["rational tuning"], row["grid search"]) for row in found]
+            known = [(row[column], value) for row, value in zip(rows, changes, strict=True) if value is not None]
+            style = {"color": colour, "marker": marker, "s": 18, "alpha": 0.7, "linewidth": 0}
+            ax.scatter(*zip(*known, strict=True), label=" ".join(group), **style)
+        ax.axhline(0, color=plots.GREY, linewidth=1, linestyle="--")
+        ax.set(xlabel=column, ylabel="change of area against grid search, %")
+    ax.legend(frameon=False, fontsize=8)
+    return figure

@@ -1,0 +1,101 @@
+"""The programs behind the figures that we state: their methods are right, and the whole of them runs."""
+
+import itertools
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+
+import rcjax
+from benchmarks import methods
+from benchmarks.methods import Answers, Curve
+
+pytestmark = pytest.mark.usefixtures("float64")
+MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    confidence = rng.choice(np.linspace(0.1, 0.9, 9), (50, 3))
+    return Answers(confidence, (rng.random((50, 3)) > confidence).astype(float), np.array([1.0, 3.0, 10.0]))
+
+
+def test_a_grid_counts_as_walking_through_the_queries_does(data):
+    grids = [np.array([0.0, 0.1, 0.35, 0.5]), np.array([0.2, 0.9])]
+    on_grid = methods.outcomes_on_grid(data, grids)
+    for (i, first), (j, second) in itertools.product(enumerate(grids[0]), enumerate(grids[1])):
+        wrong = cost = 0.0
+        for confidence, mistakes in zip(data.confidence, data.wrong, strict=True):
+            model = 0 if confidence[0] > first else 1 if confidence[1] > second else 2
+            wrong, cost = wrong + mistakes[model], cost + data.cost[: model + 1].sum()
+        walked = Curve(cost / 50, wrong / 50)
+        alone = methods.outcomes(data, np.array([[first, second]]))
+        for axis in ("cost", "error"):
+            assert getattr(on_grid, axis)[i, j] == pytest.approx(getattr(walked, axis))
+            assert getattr(alone, axis)[0] == pytest.approx(getattr(walked, axis))
+
+
+def test_the_pareto_front_is_what_nothing_beats():
+    rng = np.random.default_rng(1)
+    cost, error = rng.integers(0, 12, (2, 60)) / 12.0
+    kept = methods.pareto(Curve(cost, error))
+    assert (np.diff(cost[kept]) > 0).all()
+    assert (np.diff(error[kept]) < 0).all()
+    for c, e in zip(cost, error, strict=True):
+        assert ((cost[kept] <= c) & (error[kept] <= e)).any()
+
+
+def test_areas_need_costs_in_common():
+    line = Curve(np.array([0.0, 2.0]), np.array([1.0, 0.0]))
+    flat = Curve(np.array([1.0, 3.0]), np.array([0.5, 0.5]))
+    assert methods.areas({"line": line, "flat": flat}) == pytest.approx({"line": 0.25, "flat": 0.5})
+    assert methods.areas({"line": line, "point": Curve(np.array([1.0]), np.array([0.5]))}) == {
+        "line": None,
+        "point": None,
+    }
+    assert methods.change(0.9, 1.0) == pytest.approx(-10)
+    assert methods.change(None, 1.0) is None
+
+
+def test_a_mixture_keeps_the_corners_of_the_hull():
+    log = rcjax.sample_log(400, seed=0).select(MODELS)
+    model = rcjax.fit(log)
+    mixed = methods.mixture_of_two(model, log, log)
+    alone = 1 - np.asarray(log.correct).mean(0)
+    lines = np.interp(np.asarray(log.cost), mixed.cost, mixed.error)
+    assert (lines <= alone + 1e-12).all()
+    corners = [np.flatnonzero(np.isclose(np.asarray(log.cost), cost)) for cost in mixed.cost]
+    assert alone[np.concatenate(corners)] == pytest.approx(mixed.error)
+
+
+@pytest.mark.slow
+def test_the_paper_from_a_folder_of_logs(tmp_path, monkeypatch):
+    from benchmarks.paper.__main__ import main
+
+    data, out = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    for part, seed in (("train", 0), ("test", 1)):
+        log = rcjax.sample_log(120, seed=seed).select(MODELS[1:])
+        frame = {
+            "query": np.repeat(np.arange(120), 2),
+            "model": list(MODELS[1:]) * 120,
+            "logprob": np.asarray(log.logprob).ravel(),
+            "correct": np.asarray(log.correct).ravel().astype(int),
+            "cost": np.asarray(log.query_cost).ravel(),
+        }
+        pl.DataFrame(frame).write_csv(data / f"made_llama_{part}.csv")
+    command = ["paper", "--data", str(data), "--out", str(out), "--quick"]
+    monkeypatch.setattr(sys, "argv", command)
+    main()
+    index = (out / "index.md").read_text("utf-8")
+    assert index.count("## ") == len(list(out.glob("*.md"))) - 1 + len(list(out.glob("*.png")))
+    changes = pl.read_csv(out / "table7_summary.csv")
+    assert changes["cascades"].to_list() == [1] * len(changes)
+    made = {path: path.stat().st_mtime_ns for path in out.glob("*.csv")}
+    (out / "table1_performance.csv").unlink()
+    main()
+    kept = {path: path.stat().st_mtime_ns for path in out.glob("*.csv")}
+    assert {path.name for path in made if made[path] != kept[path]} == {"table1_performance.csv"}
+    assert (out / "index.md").read_text("utf-8") == index
