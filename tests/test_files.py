@@ -19,6 +19,8 @@ def test_writes_the_text_as_it_is(tmp_path):
     path = tmp_path / "text.json"
     write_atomically(path, "λ\r\n\n")
     assert path.read_bytes() == "λ\r\n\n".encode()
+    write_atomically(path, b"\x89PNG\r\n\xff")
+    assert path.read_bytes() == b"\x89PNG\r\n\xff"
     write_atomically(str(path), "shorter")
     assert path.read_text() == "shorter"
     assert os.listdir(tmp_path) == ["text.json"]

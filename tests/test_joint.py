@@ -10,8 +10,9 @@ import pytest
 import scipy.stats
 
 import rcjax
-from rcjax.copulas import Copula, param
-from rcjax.joint import load_model, pairs, sample_confidences
+from rcjax import joint
+from rcjax.copulas import Copula, OneOf, param
+from rcjax.joint import load_model, pairs, refit, sample_confidences
 from rcjax.logs import LogError
 from rcjax.marginals import fit_marginal
 
@@ -96,6 +97,40 @@ def test_a_second_fit_compiles_nothing(log, model, compilations):
     with compilations() as compiled:
         rcjax.fit(other)
     assert not compiled
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"copula": "Frank", "method": "likelihood"},
+        {"copula": "FGM", "method": "tau"},
+        {"copula": ["Frank", "Gumbel"], "criterion": "cv"},
+    ],
+)
+def test_a_refit_has_the_options_of_the_fit(log, model, monkeypatch, options):
+    calls = []
+    monkeypatch.setattr(joint, "fit", lambda part, **given: calls.append((part.models, given)))
+    calibrators = dataclasses.replace(model.calibrators, transform="none")
+    details = json.dumps(json.loads(model.details) | {"fit": options})
+    refit(dataclasses.replace(model, calibrators=calibrators, details=details, models=log.models[:3]), log)
+    assert calls == [(log.models[:3], {"transform": "none", **options})]
+
+
+def test_a_fit_says_its_options_and_a_refit_to_the_same_log_is_the_same(log, model):
+    assert json.loads(model.details)["fit"] == {"copula": "Gumbel", "method": "tau"}
+    assert json.loads(rcjax.fit(log, copula=FGM).details)["fit"] == {"copula": "FGM", "method": "tau"}
+    again = refit(model, log)
+    for one, other in zip(jax.tree.leaves(again), jax.tree.leaves(model), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_a_model_of_an_older_file_is_fitted_again_by_its_family(log, model, monkeypatch):
+    calls = []
+    monkeypatch.setattr(joint, "fit", lambda _, **given: calls.append(given["copula"]))
+    old = dataclasses.replace(model, details="{}")
+    refit(old, log)
+    refit(dataclasses.replace(old, copulas=OneOf(jnp.zeros(10, int), (model.copulas,))), log)
+    assert calls == [rcjax.Gumbel, "auto"]
 
 
 def test_the_model_is_a_pytree_and_survives_a_file(log, model, tmp_path):

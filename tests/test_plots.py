@@ -1,0 +1,238 @@
+"""Figures: what each function puts into the Axes it is given, and all figures of a diagnosis, without pyplot."""
+
+import dataclasses
+import io
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+import rcjax
+from rcjax import plots
+from rcjax._trees import part
+from rcjax.copulas import OneOf
+from rcjax.demo import demo_model
+from rcjax.marginals import Marginal
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+N = 200
+
+
+@pytest.fixture
+def ax():
+    """Axes of a figure that pyplot does not know; drawing into them must not change that."""
+    before = plt.get_fignums()
+    figure = Figure()
+    yield figure.add_subplot()
+    figure.savefig(io.BytesIO(), format="png", dpi=40)
+    assert plt.get_fignums() == before
+
+
+@pytest.fixture(scope="module")
+def answers(float64):
+    rng = np.random.default_rng(0)
+    confidence = rng.beta(3, 1, (N, 2))
+    return confidence, rng.random((N, 2)) < confidence
+
+
+def legend(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_a_marginal_has_bars_a_density_and_its_masses(ax):
+    marginal = Marginal(
+        *map(jnp.asarray, (0.2, 0.9, 0.1, 0.3)), *map(jnp.asarray, ([0.5, 0.5], [2.0, 3.0], [3.0, 2.0]))
+    )
+    inner = np.random.default_rng(0).uniform(0.2, 0.9, 120)
+    confidence = np.concatenate([inner, np.full(20, 0.2), np.full(60, 0.9)])
+    plots.plot_marginal(ax, marginal, confidence, title="small")
+    bars, *rest = ax.containers
+    assert not rest
+    assert sum(bar.get_height() * bar.get_width() for bar in bars) == pytest.approx(120 / 200)
+    x, y = ax.lines[0].get_data()
+    np.testing.assert_allclose(y, marginal.density(jnp.asarray(x)))
+    (masses,) = (other for other in ax.figure.axes if other is not ax)
+    assert [bar.get_height() for (bar,) in masses.containers] == [20 / 200, 60 / 200]
+    assert [line.get_ydata()[0] for line in masses.lines] == [0.1, 0.3]
+    assert (ax.get_title(), ax.get_xlabel(), masses.get_ylabel()) == ("small", "calibrated confidence", "point mass")
+    assert sorted(legend(ax)) == ["fitted", "log (hatched: point masses)"]
+
+
+def test_a_marginal_without_a_middle_can_be_drawn(ax):
+    marginal = Marginal(
+        *map(jnp.asarray, (0.7, 0.7, 0.0, 1.0)), *map(jnp.asarray, ([0.5, 0.5], [1.0, 1.0], [1.0, 1.0]))
+    )
+    plots.plot_marginal(ax, marginal, np.full(10, 0.7), legend=False)
+    assert np.isfinite([*ax.get_xlim(), *ax.get_ylim()]).all()
+    assert ax.get_legend() is None
+
+
+def test_ranks_are_points(ax):
+    u, v = np.random.default_rng(0).random((2, 3000))
+    plots.plot_ranks(ax, u, v, names=("small", "large"), title="log")
+    points = np.asarray(ax.collections[0].get_offsets())
+    np.testing.assert_array_equal(points, np.stack([u, v], axis=1)[: len(points)])
+    assert 1000 <= len(points) < 3000
+    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title()) == ("small", "large", "log")
+    assert ax.get_xlim() == ax.get_ylim() == (0, 1)
+
+
+def test_correlations_are_written_in_their_cells(ax):
+    tau = np.array([[1, 0.8, np.nan], [0.8, 1, -0.25], [np.nan, -0.25, 1]])
+    plots.plot_rank_correlations(ax, tau, ["a", "b", "c"], title="all queries")
+    cells = {text.get_position(): text.get_text() for text in ax.texts}
+    assert cells == {(0, 0): "0.80", (0, 1): "?", (1, 1): "-0.25"}
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["a", "b"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["b", "c"]
+    shown = ax.images[0].get_array()
+    assert shown.mask.tolist() == [[False, True], [True, False]]
+
+
+def test_reliability_has_ten_points_with_intervals(ax, answers):
+    confidence, correct = (each[:, 0] for each in answers)
+    plots.plot_reliability(ax, confidence, correct, title="small")
+    diagonal, line, *_ = ax.lines
+    np.testing.assert_array_equal(diagonal.get_xydata(), [[0, 0], [1, 1]])
+    x, y = line.get_data()
+    assert len(x) == 10
+    assert y.mean() == pytest.approx(correct.mean())
+    (intervals,) = ax.containers[0].lines[2]
+    for place, value, segment in zip(x, y, intervals.get_segments(), strict=True):
+        (left, low), (right, high) = segment
+        assert left == right == pytest.approx(place)
+        assert 0 <= low <= value + 1e-12
+        assert value - 1e-12 <= high <= 1 + 1e-12
+
+
+def test_accuracy_above_has_a_line_for_each_model(ax, answers):
+    plots.plot_accuracy_above(ax, *answers, ["small", "large"], fewest=30)
+    assert legend(ax) == ["small", "large"]
+    for line, right in zip(ax.lines, answers[1].T, strict=True):
+        share, accuracy = line.get_data()
+        assert share.min() >= 30 / N
+        assert share.max() == 1
+        assert accuracy[np.argmax(share)] == pytest.approx(right.mean())
+    assert ax.get_xlim() == (1, 0)
+    assert len({(line.get_color(), line.get_linestyle()) for line in ax.lines}) == 2
+
+
+def frontier():
+    cost, error = np.array([3e-5, 1e-5, 2e-5]), np.array([0.1, 0.3, 0.2])
+    return {
+        "predicted_cost": cost,
+        "predicted_error": error,
+        "error_band": np.full(3, 0.05),
+        "cost": 1.1 * cost,
+        "error": error + 0.01,
+    }
+
+
+def test_a_frontier_has_a_line_a_band_points_and_the_models(ax):
+    plots.plot_error_cost(ax, frontier(), {"small": (1e-5, 0.35), "large": (4e-5, 0.12)})
+    predicted, seen = ax.lines
+    np.testing.assert_allclose(predicted.get_xydata(), [[10, 0.3], [20, 0.2], [30, 0.1]])
+    np.testing.assert_allclose(seen.get_xydata(), [[11, 0.31], [22, 0.21], [33, 0.11]])
+    assert seen.get_marker() == "o"
+    assert legend(ax) == ["95 % band", "predicted", "seen, held out"]
+    assert [(text.get_text(), text.xy) for text in ax.texts] == [
+        ("small", (pytest.approx(10), 0.35)),
+        ("large", (pytest.approx(40), 0.12)),
+    ]
+    band = ax.collections[0].get_paths()[0].vertices
+    assert band[:, 1].max() == pytest.approx(0.35)
+    assert ax.get_ylim()[0] == 0
+
+
+def test_a_frontier_without_single_models(ax):
+    plots.plot_error_cost(ax, frontier())
+    assert len(ax.lines) == 2
+    assert not ax.texts
+
+
+NAMES = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
+
+
+@pytest.fixture(scope="module")
+def model(float64):
+    """Three models of the embedded one, with a family of its own for each pair."""
+    demo = demo_model()
+    rows, places = np.array(demo.index(NAMES)), np.array([1, 2, 7])
+    members = part(demo.copulas, places), rcjax.Frank.from_tau(jnp.full(3, 0.3))
+    return dataclasses.replace(
+        demo,
+        **{name: part(getattr(demo, name), rows) for name in ("calibrators", "marginals", "cost")},
+        copulas=OneOf(jnp.array([0, 0, 1]), members),
+        models=NAMES,
+    )
+
+
+@pytest.fixture(scope="module")
+def diagnosed(model):
+    """(what the figures need of a diagnosis, the log)."""
+    log = rcjax.sample_log(N, seed=0).select(NAMES)
+    confidence, correct = np.asarray(model.calibrate(log.logprob)), np.asarray(log.correct)
+    tau = np.full((3, 3, 3), np.nan)
+    return SimpleNamespace(confidence=confidence, correct=correct, correlations=tau, frontier=frontier()), log
+
+
+@pytest.mark.slow
+def test_all_figures_of_a_diagnosis(model, diagnosed):
+    before = plt.get_fignums()
+    figures = plots.diagnosis_figures(*diagnosed[:1], model, diagnosed[1])
+    axes = {name: len(figure.axes) for name, figure in figures.items()}
+    assert axes == {
+        "reliability": 3,
+        "marginals": 6,
+        "accuracy_above": 1,
+        "frontier": 1,
+        "correlations": 3,
+        "copulas": 4,
+    }
+    assert [ax.get_title() for ax in figures["reliability"].axes] == list(NAMES)
+    titles = [ax.get_title() for ax in figures["copulas"].axes]
+    assert [title.split(",")[0] for title in titles] == ["log", "Gumbel", "log", "Frank"]
+    for ax in figures["copulas"].axes:
+        points = np.asarray(ax.collections[0].get_offsets())
+        assert points.shape == (N, 2)
+        for ranks in points.T:
+            np.testing.assert_allclose(np.sort(ranks), (np.arange(N) + 0.5) / N)
+    for figure in figures.values():
+        content = io.BytesIO()
+        figure.savefig(content, format="png", dpi=40)
+        assert content.getvalue().startswith(b"\x89PNG")
+    assert plt.get_fignums() == before
+
+
+def test_one_model_has_no_pairs_to_draw(model, diagnosed):
+    found, log = diagnosed
+    one = dataclasses.replace(
+        model,
+        **{name: part(getattr(model, name), slice(1)) for name in ("calibrators", "marginals", "cost")},
+        copulas=part(model.copulas, slice(0)),
+        models=NAMES[:1],
+    )
+    few = SimpleNamespace(confidence=found.confidence[:, :1], correct=found.correct[:, :1], frontier=found.frontier)
+    figures = plots.diagnosis_figures(few, one, log)
+    assert sorted(figures) == ["accuracy_above", "frontier", "marginals", "reliability"]
+
+
+def test_ties_are_spread_over_what_they_share():
+    values = np.array([0.5, 0.1, 0.5, 0.9, 0.5])
+    ranks = plots._spread_ranks(values, 0)
+    np.testing.assert_allclose(np.sort(ranks), (np.arange(5) + 0.5) / 5)
+    assert ranks[1] == 0.1
+    assert ranks[3] == 0.9
+    orders = {tuple(plots._spread_ranks(values, seed)[[0, 2, 4]]) for seed in range(20)}
+    assert len(orders) > 1
+
+
+def test_the_copula_of_a_pair(model):
+    assert type(plots._copula_of(model.copulas, 2)) is rcjax.Frank
+    gumbel = plots._copula_of(model.copulas, 1)
+    assert gumbel.theta == pytest.approx(float(model.copulas.members[0].theta[1]))
+    assert jax.tree.leaves(plots._copula_of(model.copulas.members[0], 1)) == [gumbel.theta]
