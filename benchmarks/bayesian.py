@@ -17,11 +17,11 @@ def bayesian_optimization(
     """error + λ·cost on the training labels, minimised over the quantiles of the thresholds for each of nine λ."""
     data = answers(model, train, cascade)
     lambdas = _LAMBDAS / data.cost.max()
-    thresholds = np.stack([_best_thresholds(data, lam, seed) for lam in lambdas])
+    thresholds = np.stack([best_thresholds(data, lam, seed) for lam in lambdas])
     return outcomes(answers(model, test, cascade), thresholds)
 
 
-def _best_thresholds(data: Answers, lam: float, seed: int) -> np.ndarray:
+def best_thresholds(data: Answers, lam: float, seed: int) -> np.ndarray:
     from bayes_opt import BayesianOptimization
 
     names = [f"u{j}" for j in range(data.cost.size - 1)]

@@ -8,8 +8,9 @@ import polars as pl
 import pytest
 
 import rcjax
-from benchmarks import methods
+from benchmarks import methods, race
 from benchmarks.methods import Answers, Curve
+from rcjax._trees import part
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
@@ -70,13 +71,22 @@ def test_a_mixture_keeps_the_corners_of_the_hull():
     assert alone[np.concatenate(corners)] == pytest.approx(mixed.error)
 
 
+def test_the_objective_in_numpy_is_that_of_rcjax():
+    log = race.make_log(400, 3, seed=0)
+    model, lam = rcjax.fit(log), 0.1 / float(log.cost[-1])
+    u = np.array([0.4, 0.7])
+    thresholds = [part(model.marginals, j).quantile(cut) for j, cut in enumerate(u)]
+    error, cost = rcjax.error_and_cost(model, np.array(thresholds))
+    assert race.Objective(model)(u, lam) == pytest.approx(float(error + lam * cost), abs=2e-4)
+
+
 @pytest.mark.slow
 def test_the_paper_from_a_folder_of_logs(tmp_path, monkeypatch):
     from benchmarks.paper.__main__ import main
 
     data, out = tmp_path / "data", tmp_path / "out"
     data.mkdir()
-    for part, seed in (("train", 0), ("test", 1)):
+    for split, seed in (("train", 0), ("test", 1)):
         log = rcjax.sample_log(120, seed=seed).select(MODELS[1:])
         frame = {
             "query": np.repeat(np.arange(120), 2),
@@ -85,7 +95,7 @@ def test_the_paper_from_a_folder_of_logs(tmp_path, monkeypatch):
             "correct": np.asarray(log.correct).ravel().astype(int),
             "cost": np.asarray(log.query_cost).ravel(),
         }
-        pl.DataFrame(frame).write_csv(data / f"made_llama_{part}.csv")
+        pl.DataFrame(frame).write_csv(data / f"made_llama_{split}.csv")
     command = ["paper", "--data", str(data), "--out", str(out), "--quick"]
     monkeypatch.setattr(sys, "argv", command)
     main()
