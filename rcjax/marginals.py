@@ -260,8 +260,8 @@ def fit_marginal(confidence: jax.Array, answered: jax.Array) -> Marginal:
 def refit_marginal(start: Marginal, confidence: jax.Array) -> Marginal:
     """Marginal of confidences (n,) drawn from `start`, for bootstraps: quicker than `fit_marginal`, and near enough.
 
-    Expectation–maximisation climbs from the mixture of `start`, which is the truth, for fifty steps at most; what more
-    would change √CvM by less than a hundredth of its spread. `vmap` it over replicates.
+    Expectation–maximisation climbs from the mixture of `start`, which is the truth, for fifty steps at most. Where the
+    two betas overlap that ends a little short of the maximum, and p-values come out a little too large. `vmap` it.
     """
     ends, scaled, inside = _ends(confidence, jnp.ones(confidence.shape, bool))
     columns = _columns(scaled, inside)

@@ -69,7 +69,7 @@ def plot_marginal(
     masses = ax.twinx()
     ends = ((low - 2.2 * bar, marginal.mass_lowest, low), (low + width + 0.7 * bar, marginal.mass_highest, high))
     for place, fitted, value in ends:
-        seen = np.mean(confidence == value)
+        seen = np.mean(confidence == value) if low < high or place > low else 0.0
         style = {"width": 1.5 * bar, "align": "edge", "hatch": "////", "facecolor": "white"}
         masses.bar(place, seen, edgecolor=ORANGE, linewidth=1, **style)
         masses.plot([place, place + 1.5 * bar], [float(fitted)] * 2, color=BLACK, linewidth=2)

@@ -135,6 +135,12 @@ def test_logs_that_cannot_be_judged(model, logs):
 # -- predictions
 
 
+def test_a_training_log_is_known_by_the_models_that_count(model, logs):
+    turned = logs[0].select(MODELS[::-1])
+    assert not is_training_log(model, turned)
+    assert is_training_log(model, turned.select(model.models))
+
+
 def test_folds_part_the_queries(model, logs):
     log = logs[0]
     assert is_training_log(model, log)
@@ -205,10 +211,10 @@ def test_a_figure_is_judged_by_its_limits(name):
     beyond, before = limits.bad + sign * 1e-6, limits.doubtful - sign * 1e-6
     between = (limits.doubtful + limits.bad) / 2
     for p_value, expected in (
-        (None, ("bad", "bad", "doubtful", "doubtful", "fine")),
-        (0.01, ("bad", "bad", "doubtful", "doubtful", "fine")),
-        (0.05, ("doubtful", "doubtful", "fine", "fine", "fine")),
-        (np.nan, ("doubtful", "doubtful", "fine", "fine", "fine")),
+        (None, ("bad", "doubtful", "doubtful", "fine", "fine")),
+        (0.01, ("bad", "doubtful", "doubtful", "fine", "fine")),
+        (0.05, ("doubtful", "fine", "fine", "fine", "fine")),
+        (np.nan, ("doubtful", "fine", "fine", "fine", "fine")),
     ):
         figures = beyond, limits.bad, between, limits.doubtful, before
         assert tuple(verdicts.judge(name, figure, p_value) for figure in figures) == expected
@@ -333,6 +339,14 @@ def test_advice_on_predictions():
     assert_advice(verdicts.judge_prediction(frontier(0.05, 0.4, band=1)), "doubtful", "doubtful", "fine")
     (advice, *_) = assert_advice(verdicts.judge_prediction(frontier(0.05), harder=True), "bad", "fine", "fine")
     assert "not as often right here" in advice
+
+
+def test_costs_of_nothing_are_predicted_right():
+    free = frontier()
+    for name in ("cost", "predicted_cost", "spent"):
+        free[name] = np.zeros_like(free[name])
+    checks = {check.name: check for check in verdicts.judge_prediction(free)}
+    assert checks["predicted cost"].figure == checks["billed cost"].figure == 0
 
 
 def test_remarks():

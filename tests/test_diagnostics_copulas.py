@@ -201,6 +201,11 @@ def test_the_papers_statistic_is_a_plain_sum(sample):
     assert near < 0.01 < far
 
 
+def test_ties_of_both_margins_are_broken_apart():
+    same = jnp.zeros(300)
+    assert float(paper_statistic(rcjax.Gumbel(1.0), same, same, jax.random.key(0))) < 0.01
+
+
 def test_published_statistics(shared_data, shared_reference):
     published = json.loads((shared_reference / "published_tables.json").read_text())["copula_sqrt_n_cvm_mean"]
 

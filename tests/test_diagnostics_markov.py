@@ -26,7 +26,7 @@ def answers(float64):
     confidence[:, 1] = confidence[:, 1].round(1)
     answered = rng.random((300, 4)) < [0.9, 1.0, 0.95, 0.3]
     correct = (rng.random((300, 4)) < confidence) & answered
-    return np.where(answered, confidence, 0.5), correct, answered
+    return np.where(answered, confidence, np.nan), correct, answered
 
 
 def test_rank_correlations_are_scipys(answers):
@@ -63,6 +63,15 @@ def test_the_papers_test_is_walds_in_a_logistic_regression(answers):
             of_middle.append(p[2])
         expected[j, j - 1] = np.log10(np.mean(of_middle))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_the_papers_test_is_nan_where_a_line_parts_right_from_wrong():
+    confidence = np.random.default_rng(0).random((60, 3))
+    correct = np.ones((60, 3), bool)
+    answered = np.ones((60, 3), bool)
+    assert np.isnan(logistic_test(confidence, correct, answered)).all()
+    correct[:, 2] = confidence[:, 1] > 0.5
+    assert np.isnan(logistic_test(confidence, correct, answered)).all()
 
 
 def test_the_papers_test_is_nan_for_a_constant_confidence_and_for_two_models(answers):

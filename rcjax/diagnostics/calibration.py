@@ -79,8 +79,8 @@ def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, 
     return {
         "confidence": bins @ np.asarray(confidence, float) / n,
         "accuracy": share,
-        "low": middle - reach,
-        "high": middle + reach,
+        "low": np.maximum(middle - reach, 0.0),
+        "high": np.minimum(middle + reach, 1.0),
         "n": n,
     }
 

@@ -154,7 +154,7 @@ def kendall_distribution(
     """K(t) = P(H(X, Y) ≤ t) at the levels t (T,), with H the joint cdf of margins that have masses at their ends.
 
     ends: (where the mass at the lowest value ends, where that at the highest begins) on the scale of ranks. On a
-    lattice of cells, H rising evenly within each: to 1e-3 of the closed form that continuous margins have for
+    lattice of cells, H rising evenly within each: to 3e-3 of the closed form that continuous margins have for
     Archimedean families (Genest & Rivest 1993, "Statistical inference procedures for bivariate Archimedean copulas").
 
     >>> from rcjax import Independence
@@ -181,10 +181,10 @@ def kendall_distribution(
 
 
 def p_value(statistic: jax.Array, replicates: jax.Array) -> jax.Array:
-    """(exceedances + ½)/(B + 1) of a statistic () among bootstrap replicates (B,); NaN where it is not finite."""
+    """(exceedances + ½)/(B + 1) of a statistic () among bootstrap replicates (B,); NaN if it, or all of them, are not."""
     valid = jnp.isfinite(replicates)
     exceeding = (valid & (replicates >= statistic)).sum()
-    return jnp.where(jnp.isfinite(statistic), (exceeding + 0.5) / (valid.sum() + 1), jnp.nan)
+    return jnp.where(jnp.isfinite(statistic) & valid.any(), (exceeding + 0.5) / (valid.sum() + 1), jnp.nan)
 
 
 def paper_statistic(copula: Copula, x: jax.Array, y: jax.Array, key: jax.Array) -> jax.Array:
@@ -198,8 +198,8 @@ def paper_statistic(copula: Copula, x: jax.Array, y: jax.Array, key: jax.Array) 
     True
     """
     present = jnp.ones(x.shape, bool)
-    order = jax.random.permutation(key, x.shape[0])
-    x, y = (jnp.argsort(jnp.argsort(values[order])) for values in (x, y))
+    at_random = jax.random.uniform(key, (2, *x.shape))
+    x, y = (jnp.argsort(jnp.lexsort((tie, values))) for tie, values in zip(at_random, (x, y), strict=True))
     empirical = empirical_copula(x, y, present)
     u, v = ((rank + 1) / (x.shape[0] + 1) for rank in (x, y))
     return jnp.sqrt(x.shape[0]) * jnp.mean((empirical - copula.cdf(u, v)) ** 2)

@@ -114,11 +114,11 @@ def diagnose(
     >>> found.n, found.held_out, sorted({check.name for check in found.checks})[:3]
     (300, False, ['accuracy', 'billed cost', 'calibration error'])
     """
-    trained = is_training_log(model, log)
-    log = log.select(model.models)
-    held = held_out(model, log, folds=trained, seed=seed)
-    training = training or (log if trained else None)
-    log = _complete(log)
+    whole = log.select(model.models)
+    log = _complete(whole)
+    trained = is_training_log(model, whole)
+    held = held_out(model, whole, folds=trained, seed=seed)
+    training = training or (whole if trained else None)
     trained_on = int(model.provenance.get("queries", log.n_queries))
     keys = jax.random.split(jax.random.key(seed), 4)
     chosen = np.sort(np.random.default_rng(seed).permutation(log.n_queries)[:MOST_QUERIES])
@@ -271,9 +271,9 @@ def _markov(models, confidence, key, replicates):
     if k < 3:
         return []
     first, middle, last = (confidence.T[i : k - 2 + i] for i in range(3))
-    test = jax.vmap(lambda *each: conditional_test(*each, replicates=replicates))(
-        first, middle, last, jnp.ones(first.shape, bool), jax.random.split(key, k - 2)
-    )
+    data = first, middle, last, jnp.ones(first.shape, bool), jax.random.split(key, k - 2)
+    # Not vmapped, which draws random numbers in a form that compiles for seconds.
+    test = jax.lax.map(lambda each: conditional_test(*each, replicates=replicates), data)
     return _rows(test, models=[models[i : i + 3] for i in range(k - 2)])
 
 

@@ -66,6 +66,7 @@ def logistic_test(confidence: jax.Array, correct: jax.Array, answered: jax.Array
 
 def _wald(features, target, weight):
     """(p,) log10 of the two-sided p-values of the p features (n, p) in a logistic regression with an intercept."""
+    features = jnp.where(weight[:, None] > 0, features, 0.0)
     total = jnp.maximum(weight.sum(), 1.0)
     center = weight @ features / total
     spread = jnp.sqrt(weight @ (features - center) ** 2 / total)
@@ -82,6 +83,9 @@ def _wald(features, target, weight):
     beta = jax.lax.fori_loop(0, _NEWTON_STEPS, step, jnp.zeros(z.shape[1], z.dtype))
     matrix = information(beta)[1]
     score = beta / jnp.sqrt(jnp.diag(jnp.linalg.inv(matrix)))
+    # Where a line parts right from wrong, the coefficients run off and Wald's test says nothing.
+    parted = jnp.all((weight == 0) | ((2 * target - 1) * (z @ beta) > 0))
+    score = jnp.where(parted, jnp.nan, score)
     return (np.log(2.0) + special.log_ndtr(-jnp.abs(score[1:]))) / np.log(10.0)
 
 

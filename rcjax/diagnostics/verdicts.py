@@ -73,9 +73,9 @@ def judge(name: str, figure: float, p_value: float | None = None) -> Verdict:
     if np.isnan(figure):
         return "doubtful"
     by_chance = p_value is not None and not p_value < SIGNIFICANT
-    if sign * figure >= sign * limits.bad:
+    if sign * figure > sign * limits.bad:
         return "doubtful" if by_chance else "bad"
-    return "doubtful" if sign * figure >= sign * limits.doubtful and not by_chance else "fine"
+    return "doubtful" if sign * figure > sign * limits.doubtful and not by_chance else "fine"
 
 
 def _check(
@@ -195,6 +195,8 @@ def judge_copulas(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
         subject = " & ".join(row["pair"])
 
         def advice(_, row=row, subject=subject):
+            if np.isnan(row["distance"]):
+                return f"{row['family']} cannot be fitted to {subject}: one of them hardly varies; leave it out"
             return (
                 f"{row['family']} misses how {subject} go together, by {_percent(row['distance'])} of probability on "
                 "average: try --copula auto (Python: fit(log, copula='auto'))"
@@ -244,7 +246,9 @@ def judge_prediction(frontier: Mapping[str, Any], harder: bool = False) -> Itera
         gap = seen - predicted
         outside = np.abs(gap) > frontier[f"{name}_band"]
         relative = name == "cost"
-        figure = float(np.abs(gap).mean() / (predicted.mean() if relative else 1.0))
+        # Costs may all be 0: there is nothing to be wrong about then.
+        scale = (float(predicted.mean()) or 1.0) if relative else 1.0
+        figure = float(np.abs(gap).mean()) / scale
 
         def advice(_, name=name, gap=gap, figure=figure):
             way = "higher" if gap.mean() > 0 else "lower"
@@ -257,7 +261,8 @@ def judge_prediction(frontier: Mapping[str, Any], harder: bool = False) -> Itera
 
         by_chance = None if outside.mean() > 0.25 else 1.0
         yield _check(f"predicted {name}", "", figure, advice, p_value=by_chance)
-    extra = float((frontier["spent"] / np.where(frontier["cost"] > 0, frontier["cost"], 1.0)).max() - 1)
+    paid = frontier["cost"] > 0
+    extra = float(np.max(frontier["spent"][paid] / frontier["cost"][paid], initial=1.0)) - 1
 
     def advice_on_bill(_):
         return (
