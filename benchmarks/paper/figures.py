@@ -100,5 +100,6 @@ def sensitivity(misfits: list[dict], areas: list[dict]) -> Figure:
             ax.scatter(*zip(*known, strict=True), label=" ".join(group), **style)
         ax.axhline(0, color=plots.GREY, linewidth=1, linestyle="--")
         ax.set(xlabel=column, ylabel="change of area against grid search, %")
+        ax.locator_params(axis="x", nbins=6)
     ax.legend(frameon=False, fontsize=8)
     return figure

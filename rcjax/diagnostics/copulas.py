@@ -181,7 +181,7 @@ def kendall_distribution(
 
 
 def p_value(statistic: jax.Array, replicates: jax.Array) -> jax.Array:
-    """(exceedances + ½)/(B + 1) of a statistic () among bootstrap replicates (B,); NaN if it, or all of them, are not."""
+    """(exceedances + ½)/(B + 1) of a statistic () among B replicates; NaN where it, or each of them, is not finite."""
     valid = jnp.isfinite(replicates)
     exceeding = (valid & (replicates >= statistic)).sum()
     return jnp.where(jnp.isfinite(statistic) & valid.any(), (exceeding + 0.5) / (valid.sum() + 1), jnp.nan)
