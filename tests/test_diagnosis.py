@@ -71,7 +71,7 @@ def test_the_json_form_is_json_and_whole(found, found_fresh):
         text = json.dumps(each.to_json(), allow_nan=False)
         told = json.loads(text)
         fields = {field.name for field in dataclasses.fields(each)} - {"confidence", "correct"}
-        assert set(told) == fields | {"verdict"}
+        assert set(told) == fields | {"verdict", "checks", "remarks"}
         assert [check["figure"] for check in told["checks"]] == [check.figure for check in each.checks]
         assert np.shape(told["correlations"]) == (3, 3, 3)
         assert told["logistic"][0] == [None] * 3

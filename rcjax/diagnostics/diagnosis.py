@@ -78,10 +78,26 @@ class Diagnosis:
     """The full cascade predicted by either chain, and seen; see `diagnostics.prediction.compare_chain`."""
     frontier: dict[str, Any]
     """The frontier predicted and seen; see `diagnostics.prediction.compare_frontier`."""
-    checks: tuple[Check, ...]
-    """Every check, judged."""
-    remarks: tuple[str, ...]
-    """What is worth knowing though nothing is wrong."""
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """Every check, judged."""
+        on_calibration = tuple(verdicts.judge_calibration(self.calibration))
+        harder = any(check.name == "accuracy" and check.verdict != "fine" for check in on_calibration)
+        return (
+            *verdicts.judge_size(self.n),
+            *on_calibration,
+            *verdicts.judge_marginals(self.marginals),
+            *verdicts.judge_copulas(self.copulas),
+            *verdicts.judge_markov(self.markov),
+            *verdicts.judge_chain(self.chain, self.models),
+            *verdicts.judge_prediction(self.frontier, harder),
+        )
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is worth knowing though nothing is wrong."""
+        return tuple(verdicts.remarks(self.models, self.chain))
 
     @property
     def verdict(self) -> verdicts.Verdict:
@@ -91,11 +107,10 @@ class Diagnosis:
 
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON values; what is not a number (NaN) becomes None."""
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        fields["checks"] = [dataclasses.asdict(check) for check in self.checks]
-        return {"verdict": self.verdict} | _plain(
-            {n: x for n, x in fields.items() if n not in ("confidence", "correct")}
-        )
+        left_out = ("confidence", "correct")
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in left_out}
+        judged = {"checks": [dataclasses.asdict(check) for check in self.checks], "remarks": self.remarks}
+        return {"verdict": self.verdict} | _plain(fields | judged)
 
 
 def diagnose(
@@ -130,8 +145,6 @@ def diagnose(
     copulas = _copulas(model, sample, keys[2], replicates)
     markov = _markov(model.models, confidence, keys[3], replicates)
     chain, frontier = compare_chain(held), compare_frontier(held, trained_on)
-    on_calibration = tuple(verdicts.judge_calibration(calibration))
-    harder = any(check.name == "accuracy" and check.verdict != "fine" for check in on_calibration)
     return Diagnosis(
         models=model.models,
         source=log.source,
@@ -148,16 +161,6 @@ def diagnose(
         markov=markov,
         chain=chain,
         frontier=frontier,
-        checks=(
-            *verdicts.judge_size(log.n_queries),
-            *on_calibration,
-            *verdicts.judge_marginals(marginals),
-            *verdicts.judge_copulas(copulas),
-            *verdicts.judge_markov(markov),
-            *verdicts.judge_chain(chain, model.models),
-            *verdicts.judge_prediction(frontier, harder),
-        ),
-        remarks=tuple(verdicts.remarks(model.models, chain)),
     )
 
 
