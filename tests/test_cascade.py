@@ -128,7 +128,7 @@ def test_longer_chains_match_sixteen_times_the_nodes(chains, monkeypatch):
 @pytest.mark.slow
 def test_chains_match_simulation(chains):
     models, thresholds, (error, cost) = chains
-    draw = jax.jit(lambda model, key: rcjax.sample_confidences(model, key, 200_000))
+    draw = jax.jit(lambda model, key: rcjax.sample_confidences(model, key, 100_000))
     for i in range(2):
         drawn = np.asarray(draw(take(models, i), jax.random.key(i)))
         for t, row in enumerate(thresholds[i]):

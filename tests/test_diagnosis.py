@@ -1,6 +1,7 @@
 """A diagnosis as a whole: its figures, folds and files; predictions; and from figures to verdicts and advice."""
 
 import dataclasses
+import doctest
 import json
 
 import jax
@@ -47,6 +48,13 @@ def found_fresh(model, logs):
 
 
 # -- what was found
+
+
+@pytest.mark.slow
+def test_the_example_runs(found):
+    """Here, in float64 and with the sizes of this module, it compiles nothing; as any other doctest, for a minute."""
+    (example,) = [each for each in doctest.DocTestFinder().find(rcjax.diagnose, "diagnose") if each.examples]
+    assert doctest.DocTestRunner().run(example).failed == 0
 
 
 @pytest.mark.slow

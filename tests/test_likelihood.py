@@ -135,7 +135,7 @@ def test_empty_masses_stay_finite():
     # A mass of 0 has no observations; its cells must not spoil the gradients of the others.
     first = Ranks(jnp.array([0.2, 0.7]), jnp.zeros(()), jnp.ones(()), jnp.zeros(2, int))
     for copula in COPULAS:
-        slopes = jax.grad(lambda c: log_likelihood(c, first, first).sum(), allow_int=True)(copula)
+        slopes = jax.jit(jax.grad(lambda c: log_likelihood(c, first, first).sum(), allow_int=True))(copula)
         assert all(np.isfinite(leaf) for leaf in jax.tree.leaves(slopes) if leaf.dtype.kind == "f")
 
 
@@ -148,7 +148,7 @@ def test_ranks_of_a_fitted_marginal():
     assert found.side.tolist() == [-1, -1, 0, 1, 1]  # beyond the training extremes lie the masses
     np.testing.assert_allclose(found.u[2], marginal.cdf(0.5), rtol=1e-14)
     assert (float(found.lowest), float(found.highest)) == (0.1, 0.75)
-    slope = jax.grad(lambda m: ranks(m, confidence).u[2])(marginal)
+    slope = jax.jit(jax.grad(lambda m: ranks(m, confidence).u[2]))(marginal)
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(slope))
     assert float(slope.mass_lowest) != 0
     same = Marginal(*(jnp.asarray(x) for x in (0.5, 0.5, 1.0, 0.0)), jnp.array([1.0, 0.0]), jnp.ones(2), jnp.ones(2))

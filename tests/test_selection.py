@@ -83,8 +83,8 @@ def test_the_true_family_is_found():
 
 def test_independence_wins_where_there_is_nothing():
     rng = np.random.default_rng(0)
-    demo = rcjax.sample_log(400, seed=2)
-    columns = [rng.permutation(400) for _ in range(5)]
+    demo = rcjax.sample_log(600, seed=2)
+    columns = [rng.permutation(600) for _ in range(5)]
     shuffled = [
         np.stack([np.asarray(part)[c, j] for j, c in enumerate(columns)], 1) for part in (demo.logprob, demo.correct)
     ]
@@ -96,7 +96,7 @@ def test_independence_wins_where_there_is_nothing():
 
 
 def test_cross_validation_is_on_queries_left_out(log):
-    held = rcjax.fit(log, copula=(Gumbel, Frank), criterion="cv")
+    held = rcjax.fit(log, copula=CANDIDATES, criterion="cv")
     for row in table_of(held):
         # A fit does worse on queries that it has not seen, unless it has no parameter.
         inside = row["log_likelihood"] / 600
@@ -146,8 +146,8 @@ def test_likelihood_and_tau_give_different_members(log):
 
 
 def test_a_users_family_competes(log, tmp_path):
-    found = rcjax.fit(log, copula=[Plackett, "gumbel"])
-    assert {row["family"] for row in table_of(found)} == {"Independence", "Plackett", "Gumbel"}
+    found = rcjax.fit(log, copula=[Plackett])
+    assert {row["family"] for row in table_of(found)} == {"Independence", "Plackett"}
     alone = rcjax.fit(log, copula="plackett")  # known by its name once it is defined
     assert type(alone.copulas) is Plackett
     alone.save(tmp_path / "model.json")

@@ -124,10 +124,10 @@ def diagnose(
     Raises LogError where the log lacks a model, or fewer than 20 queries were answered by all of them.
 
     >>> import rcjax
-    >>> log = rcjax.sample_log(300, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
+    >>> log = rcjax.sample_log(200, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
     >>> found = diagnose(rcjax.fit(log), log, replicates=50)
     >>> found.n, found.held_out, sorted({check.name for check in found.checks})[:3]
-    (300, False, ['accuracy', 'billed cost', 'calibration error'])
+    (200, False, ['Markov property', 'accuracy', 'billed cost'])
     """
     whole = log.select(model.models)
     log = _complete(whole)
