@@ -100,7 +100,7 @@ def reproduce(sources: list[Source], published: Published, out: Output, quick: b
     out.table(
         "free_cascades",
         "Where the method chooses the models",
-        lambda: per_source(sources, "free cascades", areas.free_cascades),
+        lambda: per_source(sources, "free cascades", lambda source: areas.free_cascades(source, published)),
     )
     seeds = range(2 if quick else 20)
     few = out.table(

@@ -59,8 +59,11 @@ def _authors(curves, published, benchmark, members):
     return row
 
 
-def free_cascades(source: Source) -> Rows:
-    """Where the method chooses the models too: areas over the costs that all methods share."""
+def free_cascades(source: Source, published: Published) -> Rows:
+    """Where the method chooses the models too: areas over the costs that all methods share.
+
+    Beside them the authors' own thresholds for every model in turn, where they are at hand.
+    """
     model, train, test = source.model, source.train, source.test
     curves = {
         "rational tuning, all subcascades": rational_tuning(model, test),
@@ -70,6 +73,9 @@ def free_cascades(source: Source) -> Rows:
         "best single or pair, by the labels": best_single_or_pair(model, train, test),
         "random mixing of two models": mixture_of_two(model, train, test),
     }
+    if source.family == "llama":
+        theirs = published.curve(source.benchmark, tuple(range(len(model.models))), "rational_tuning")
+        curves |= {"the authors', every model in turn": Curve(*theirs)} if theirs else {}
     found = areas(curves)
     base = found["best single or pair, by the labels"]
     return [
