@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 import rcjax
-from benchmarks.fixed_cascades import change_of_area
+from benchmarks.methods import areas, change, rational_tuning
 from rcjax.joint import pairs
 from rcjax.likelihood import log_likelihood
 from rcjax.selection import pair_ranks
@@ -56,10 +56,10 @@ def figures(train: rcjax.Log, test: rcjax.Log) -> np.ndarray:
     rows, curves = [], []
     for options in METHODS.values():
         model = rcjax.fit(train, **options)
-        seen = [rcjax.replay(rcjax.solve_frontier(model, cascades=which), test) for which in ("all", "full")]
-        curves.append([(np.asarray(each.cost), np.asarray(each.error)) for each in seen])
-        change = [change_of_area(mine, first) for mine, first in zip(curves[-1], curves[0], strict=True)]
-        rows.append([float(log_loss(model, test.logprob, test.answered)), *change])
+        curves.append([rational_tuning(model, test, which) for which in ("all", "full")])
+        both = [areas({"new": new, "old": old}) for new, old in zip(curves[-1], curves[0], strict=True)]
+        changes = [change(**area) for area in both]
+        rows.append([float(log_loss(model, test.logprob, test.answered)), *changes])
     table = np.array(rows)
     table[:, 0] -= table[0, 0]
     return table

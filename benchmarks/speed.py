@@ -7,6 +7,7 @@ the middle of every model's range, and solves the full cascade alone, for 20 of 
 compilation is the first call less that, tracing included. Prints a Markdown table.
 """
 
+import argparse
 from collections.abc import Callable
 
 import jax
@@ -40,6 +41,7 @@ def peer(model: rcjax.CascadeModel, lam: np.ndarray) -> Callable[[], np.ndarray]
 
 def main() -> None:
     """One row for each."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     jax.config.update("jax_enable_x64", True)
     log = rcjax.sample_log(300, seed=0)
     rows = {"`fit`": timed(lambda: rcjax.fit(log))}

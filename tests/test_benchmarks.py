@@ -1,12 +1,15 @@
 """The programs behind the figures that we state: their methods are right, and the whole of them runs."""
 
+import importlib
 import itertools
+import pkgutil
 import sys
 
 import numpy as np
 import polars as pl
 import pytest
 
+import benchmarks
 import rcjax
 from benchmarks import methods, race
 from benchmarks.methods import Answers, Curve
@@ -21,6 +24,16 @@ def data():
     rng = np.random.default_rng(0)
     confidence = rng.choice(np.linspace(0.1, 0.9, 9), (50, 3))
     return Answers(confidence, (rng.random((50, 3)) > confidence).astype(float), np.array([1.0, 3.0, 10.0]))
+
+
+@pytest.mark.parametrize("name", [m.name for m in pkgutil.walk_packages(benchmarks.__path__, "benchmarks.")])
+def test_every_program_starts(name, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    module = importlib.import_module(name)
+    if hasattr(module, "main"):
+        with pytest.raises(SystemExit) as stop:
+            module.main()
+        assert stop.value.code == 0
 
 
 def test_a_grid_counts_as_walking_through_the_queries_does(data):
