@@ -23,10 +23,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import polars as pl
+from matplotlib.figure import Figure
 
 import rcjax
 from benchmarks.methods import QUANTILES, answers, outcomes, outcomes_on_grid
+from benchmarks.report import markdown
 from benchmarks.timing import timed
+from rcjax import plots
 from rcjax._files import write_atomically
 from rcjax._trees import part
 from rcjax.cascade import build_tables
@@ -246,14 +249,10 @@ def exponents(frame: pl.DataFrame) -> list[dict]:
 
 def draw(frame: pl.DataFrame, path: Path) -> None:
     """Run time against length, resolution and size, on logarithmic axes."""
-    import io
-
-    from matplotlib.figure import Figure
-
     base = dataclasses.asdict(Setting())
     figure = Figure(figsize=(12, 4), layout="constrained")
     markers = "osD^vP"
-    colours = ("#0072B2", "#E69F00", "#D55E00", "#CC79A7", "#009E73", "#000000")
+    colours = (plots.BLUE, plots.GREY, plots.ORANGE, plots.PURPLE, plots.GREEN, plots.BLACK)
     for place, axis in enumerate(base):
         ax = figure.add_subplot(1, 3, place + 1)
         same = [pl.col(other) == base[other] for other in base if other != axis]
@@ -263,9 +262,7 @@ def draw(frame: pl.DataFrame, path: Path) -> None:
         ax.set(xscale="log", yscale="log", xlabel=axis, ylabel="seconds, compiled")
         ax.grid(color="#DDDDDD", linewidth=0.6)
     ax.legend(frameon=False, fontsize=8)
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=150)
-    write_atomically(path, content.getvalue())
+    plots.save_figure(figure, path)
 
 
 def main() -> None:
@@ -288,8 +285,6 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     frame = race(options.quick, options.limit, options.device)
     write_atomically(options.out / "race.csv", frame.write_csv())
-    from benchmarks.paper.__main__ import markdown
-
     text = f"{markdown(frame)}\n\nFitted exponents of the run time:\n\n{markdown(pl.DataFrame(exponents(frame)))}\n"
     write_atomically(options.out / "race.md", text)
     draw(frame, options.out / "race.png")

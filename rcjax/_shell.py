@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
 import json
 import os
 import sys
@@ -15,8 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-
-from rcjax._files import write_atomically
 
 if TYPE_CHECKING:
     from rcjax.diagnostics import Diagnosis
@@ -175,17 +172,11 @@ def require_plots(folder: Path) -> None:
 
 def save_plots(found: Diagnosis, model: CascadeModel, log: Log, folder: Path) -> list[Path]:
     """Draw every figure of a diagnosis into a folder, made if need be; the files written."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from rcjax.plots import diagnosis_figures
+    from rcjax.plots import diagnosis_figures, save_figure
 
     folder.mkdir(exist_ok=True)
     written = []
     for name, figure in diagnosis_figures(found, model, log).items():
-        content = io.BytesIO()
-        figure.savefig(content, format="png", dpi=150)
-        path = folder / f"{name}.png"
-        write_atomically(path, content.getvalue())
-        written.append(path)
+        written.append(folder / f"{name}.png")
+        save_figure(figure, written[-1])
     return written

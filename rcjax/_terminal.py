@@ -17,6 +17,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from rcjax._json import plain
 from rcjax.policy import Policy
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ __all__ = [
     "describe_cascade",
     "expectation",
     "percent",
-    "plain",
     "plain_replay",
     "print_json",
     "show_demo",
@@ -102,14 +102,6 @@ def busy(what: str, after: float = 1.0) -> Iterator[None]:
 def print_json(document: Mapping[str, Any]) -> None:
     """Print one JSON document on standard output."""
     sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
-
-
-def plain(value: Any) -> Any:
-    """Arrays to lists, numbers that are not finite (a standard error of one query) to None."""
-    array = np.asarray(value, float)
-    if array.ndim:
-        return [plain(item) for item in array]
-    return float(array) if math.isfinite(array) else None
 
 
 def expectation(subject: Policy | Frontier) -> dict[str, Any]:
@@ -276,7 +268,7 @@ def _checks_table(checks: Sequence[Mapping[str, Any]]) -> Table:
     for column in table.columns[1:3]:
         column.justify = "left"
     for check in checks:
-        p = "" if check["p_value"] is None or check["p_value"] == 1 else f"{check['p_value']:.2g}"
+        p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"
         figure = _check_figure(check, check["figure"])
         table.add_row(check["verdict"], check["name"], check["subject"], figure, p, _check_limit(check))
     return table

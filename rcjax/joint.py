@@ -17,6 +17,7 @@ import numpy as np
 
 from rcjax._compile import compiled
 from rcjax._files import write_atomically
+from rcjax._json import plain
 from rcjax._numerics import open_unit
 from rcjax._ranks import kendall_tau
 from rcjax._trees import part
@@ -133,13 +134,7 @@ def _copulas_from_json(data):
 def _arrays(part):
     """Field → nested lists; infinities (a standard error that does not exist) become null."""
     data = {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.name != "transform"}
-    return {name: _nullable(np.asarray(value).tolist()) for name, value in data.items()}
-
-
-def _nullable(value):
-    if isinstance(value, list):
-        return [_nullable(item) for item in value]
-    return value if np.isfinite(value) else None
+    return {name: plain(value) for name, value in data.items()}
 
 
 def model_from_json(data: dict[str, Any]) -> CascadeModel:

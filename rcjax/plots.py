@@ -4,6 +4,8 @@ Needs matplotlib (`pip install 'rcjax[plots]'`). Colours are those of Okabe & It
 apart; what matters differs in shape or line too. `diagnosis_figures` arranges all of them for `rcjax diagnose --plots`.
 """
 
+import io
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ import numpy as np
 from matplotlib import patheffects
 from matplotlib.figure import Figure
 
+from rcjax._files import write_atomically
 from rcjax._ranks import kendall_tau
 from rcjax._trees import part
 from rcjax.copulas import Copula, OneOf
@@ -35,6 +38,7 @@ __all__ = [
     "plot_rank_correlations",
     "plot_ranks",
     "plot_reliability",
+    "save_figure",
 ]
 
 BLUE, ORANGE, GREEN, PURPLE, BLACK, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#8A8A8A"
@@ -184,6 +188,13 @@ def plot_error_cost(
     ax.set_ylim(bottom=0)
     ax.grid(color="#DDDDDD", linewidth=0.6)
     ax.legend(frameon=False, fontsize=8)
+
+
+def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Write a figure as PNG, whole or not at all."""
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=150)
+    write_atomically(path, content.getvalue())
 
 
 def diagnosis_figures(found: Diagnosis, model: CascadeModel, log: Log) -> dict[str, Figure]:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._compile import compiled
+from rcjax._json import plain
 from rcjax._trees import part
 from rcjax.copulas import (
     Clayton,
@@ -112,12 +113,7 @@ def _rows(families, fits, scores, place, criterion) -> Iterator[dict[str, Any]]:
     loss = aic if criterion == "aic" else [np.inf if row["cv_score"] is None else -row["cv_score"] for row in rows]
     best = int(np.argmin(loss))
     for number, row in enumerate(rows):
-        yield row | {"delta_aic": _finite(aic[number] - min(aic)), "chosen": number == best}
-
-
-def _finite(value) -> float | None:
-    """A number, or None for infinity and NaN, which JSON does not have."""
-    return float(value) if np.isfinite(value) else None
+        yield row | {"delta_aic": plain(aic[number] - min(aic)), "chosen": number == best}
 
 
 def _row(family: type[Copula], fit: CopulaFit, score: float, place: int) -> dict[str, Any]:
@@ -130,11 +126,11 @@ def _row(family: type[Copula], fit: CopulaFit, score: float, place: int) -> dict
         "pair": place,
         "family": family.__name__,
         "parameters": {name: float(getattr(copula, name)) for name in names},
-        "standard_errors": {name: _finite(fit.standard_errors[name][place]) for name in names},
+        "standard_errors": {name: plain(fit.standard_errors[name][place]) for name in names},
         "tau": float(copula.tau()),
         "log_likelihood": value,
         "aic": None if value is None else 2 * count_parameters(family) - 2 * value,
-        "cv_score": None if failed else _finite(score),
+        "cv_score": None if failed else plain(score),
         "status": STATUS_MESSAGES[status],
     }
 

@@ -10,12 +10,12 @@ import pytest
 import rcjax
 from rcjax import Clayton, Gumbel
 from rcjax._ranks import kendall_tau
+from rcjax.diagnostics.bootstrap import p_value
 from rcjax.diagnostics.copulas import (
     Ties,
     copula_test,
     empirical_copula,
     kendall_distribution,
-    p_value,
     paper_statistic,
     statistics,
 )

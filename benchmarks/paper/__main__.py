@@ -15,12 +15,15 @@ from pathlib import Path
 
 import jax
 import polars as pl
+from matplotlib.figure import Figure
 from rich.progress import track
 
 from benchmarks.paper import areas, figures, runtime, sensitivity
 from benchmarks.paper.inputs import CHOICE, Published, Source, read_folder
 from benchmarks.paper.tables import TABLES
+from benchmarks.report import markdown
 from rcjax._files import write_atomically
+from rcjax.plots import save_figure
 
 Rows = list[dict]
 
@@ -46,29 +49,16 @@ class Output:
         self.sections.append(text)
         return frame.to_dicts()
 
-    def figure(self, name: str, title: str, draw: Callable[[], object]) -> None:
+    def figure(self, name: str, title: str, draw: Callable[[], Figure]) -> None:
         """A figure, drawn where it is missing."""
         path = self.folder / f"{name}.png"
         if not path.exists():
-            figures.save(draw(), path)
+            save_figure(draw(), path)
         self.sections.append(f"## {title}\n\n![{title}]({path.name})\n")
 
     def index(self) -> None:
         """Everything in one page."""
         write_atomically(self.folder / "index.md", "\n".join(self.sections))
-
-
-def markdown(frame: pl.DataFrame) -> str:
-    """A table in Markdown; numbers with four significant digits, "–" where there is none."""
-
-    def cell(value):
-        if value is None or value != value:
-            return "–"
-        return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-    lines = [frame.columns, ["--:" if kind.is_numeric() else "---" for kind in frame.dtypes]]
-    lines += [[cell(value) for value in row] for row in frame.iter_rows()]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def per_source(sources: list[Source], what: str, make: Callable[[Source], Iterable[dict]]) -> Iterable[dict]:

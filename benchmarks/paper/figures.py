@@ -1,8 +1,6 @@
 """The figures of the paper, each a matplotlib figure."""
 
-import io
 import itertools
-from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -10,15 +8,7 @@ from matplotlib.figure import Figure
 from benchmarks.methods import best_single_or_pair, change, grid_search, rational_tuning
 from benchmarks.paper.inputs import Source
 from rcjax import plots
-from rcjax._files import write_atomically
 from rcjax.diagnostics.markov import rank_correlations
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG."""
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=150)
-    write_atomically(path, content.getvalue())
 
 
 def curves(source: Source) -> Figure:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax.calibration import decile_bins, expected_calibration_error
+from rcjax.diagnostics.bootstrap import p_value
 
 
 @jax.tree_util.register_dataclass
@@ -41,8 +42,8 @@ def calibration_test(
     drawn = jax.random.uniform(key, (replicates, *confidence.shape), confidence.dtype) < confidence
     chance = jnp.abs((drawn - confidence) @ bins.T).sum(-1) / confidence.shape[0]
     error = expected_calibration_error(confidence, correct)
-    exceeding = (chance >= error * (1 - 8 * jnp.finfo(error.dtype).eps)).sum()
-    return CalibrationTest(error, chance.mean(), (exceeding + 0.5) / (replicates + 1))
+    # What equals the error but for rounding exceeds it.
+    return CalibrationTest(error, chance.mean(), p_value(error * (1 - 8 * jnp.finfo(error.dtype).eps), chance))
 
 
 def accuracy_p_value(expected: float, correct: np.ndarray, trained_on: int) -> float:

@@ -9,7 +9,7 @@ Rémillard & Beaudoin 2009, "Goodness-of-fit tests for copulas: a review and a p
 Their laws depend on θ and on how the margins tie, so p-values come from a parametric bootstrap of the whole: each
 replicate is drawn from C_θ, tied where the log is tied, ranked and fitted again. The paper's own test ranks the data
 but not the replicates, whose empirical copula then strays from C_θ much further than that of ranks: it rejects
-nothing (`paper_test`, kept for comparison).
+nothing (`python -m benchmarks.goodness_of_fit study`).
 """
 
 import dataclasses
@@ -24,6 +24,7 @@ from rcjax._compile import compiled
 from rcjax._numerics import divide
 from rcjax._ranks import kendall_tau
 from rcjax.copulas import Copula
+from rcjax.diagnostics.bootstrap import p_value
 from rcjax.estimation import fit_copula
 from rcjax.likelihood import rank_counts, ranks_of_counts
 
@@ -180,13 +181,6 @@ def kendall_distribution(
     return mass.reshape(-1) @ share
 
 
-def p_value(statistic: jax.Array, replicates: jax.Array) -> jax.Array:
-    """(exceedances + ½)/(B + 1) of a statistic () among B replicates; NaN where it, or each of them, is not finite."""
-    valid = jnp.isfinite(replicates)
-    exceeding = (valid & (replicates >= statistic)).sum()
-    return jnp.where(jnp.isfinite(statistic) & valid.any(), (exceeding + 0.5) / (valid.sum() + 1), jnp.nan)
-
-
 def paper_statistic(copula: Copula, x: jax.Array, y: jax.Array, key: jax.Array) -> jax.Array:
     """√n · mean_i (C_n(Û_i, V̂_i) − C(Û_i, V̂_i))², as in table 4 of the paper, with ties broken at random.
 
@@ -203,29 +197,3 @@ def paper_statistic(copula: Copula, x: jax.Array, y: jax.Array, key: jax.Array) 
     empirical = empirical_copula(x, y, present)
     u, v = ((rank + 1) / (x.shape[0] + 1) for rank in (x, y))
     return jnp.sqrt(x.shape[0]) * jnp.mean((empirical - copula.cdf(u, v)) ** 2)
-
-
-def paper_test(
-    family: type[Copula], x: jax.Array, y: jax.Array, key: jax.Array, replicates: int = 1000
-) -> tuple[jax.Array, jax.Array]:
-    """(statistic, p-value) by the procedure of the paper: τ inverted, and replicates that are not ranked.
-
-    For comparison only: as the replicates' margins are known where those of the data are estimated, their statistics
-    are larger, and hardly anything is rejected (size and power: `python -m benchmarks.goodness_of_fit`).
-    """
-    present = jnp.ones(x.shape, bool)
-    copula = family.from_tau(kendall_tau(x, y, present))
-    ties, sample = jax.random.split(key)
-    n = x.shape[0]
-    root = jnp.sqrt(n)
-
-    def replicate(key):
-        u, v = copula.sample(key, x.shape)
-        empirical = empirical_copula(u, v, present)
-        # Without ties, the pairs that rise together are those which lie one below the other.
-        fitted = family.from_tau(4 * (n * jnp.mean(empirical) - 1) / (n - 1) - 1)
-        return root * jnp.mean((empirical - fitted.cdf(u, v)) ** 2)
-
-    drawn = lax.map(replicate, jax.random.split(sample, replicates), batch_size=max(1, _BATCH // n**2))
-    statistic = paper_statistic(copula, x, y, ties)
-    return statistic, p_value(statistic, drawn)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._json import plain
 from rcjax._ranks import kendall_tau
 from rcjax._trees import part
 from rcjax.calibration import expected_calibration_error
@@ -110,7 +111,7 @@ class Diagnosis:
         left_out = ("confidence", "correct")
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in left_out}
         judged = {"checks": [dataclasses.asdict(check) for check in self.checks], "remarks": self.remarks}
-        return {"verdict": self.verdict} | _plain(fields | judged)
+        return {"verdict": self.verdict} | plain(fields | judged)
 
 
 def diagnose(
@@ -287,15 +288,3 @@ def _rows(batch: Any, **names: Sequence[Any]) -> list[dict[str, Any]]:
     size = len(next(iter(columns.values())))
     given = [{name: values[row] for name, values in names.items()} for row in range(size)]
     return [given[row] | {name: values[row].item() for name, values in columns.items()} for row in range(size)]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, (float, np.floating)):
-        return float(value) if np.isfinite(value) else None
-    return value

@@ -16,7 +16,7 @@ from jax import lax
 
 from rcjax._compile import compiled
 from rcjax._numerics import divide, open_unit
-from rcjax.diagnostics.copulas import p_value
+from rcjax.diagnostics.bootstrap import p_value
 from rcjax.marginals import Marginal, cramer_von_mises, fit_marginal, mixture_quantile, refit_marginal
 
 #: Queries × replicates that are fitted at a time.

@@ -14,6 +14,7 @@ from jax.scipy import special
 
 from rcjax._numerics import divide
 from rcjax._ranks import kendall_tau
+from rcjax.diagnostics.bootstrap import p_value
 from rcjax.joint import pairs
 
 #: Observations under which a correlation is not shown.
@@ -141,6 +142,5 @@ def conditional_test(
 
     seen, untied = association(y)
     drawn = jax.vmap(replicate)(jax.random.split(permute, replicates))
-    exceeding = (jnp.abs(drawn) >= jnp.abs(seen)).sum()
     tau = divide(seen, jnp.sqrt(jnp.abs(sign_x).sum() * untied))
-    return MarkovTest(tau, (exceeding + 0.5) / (replicates + 1), present.sum())
+    return MarkovTest(tau, p_value(jnp.abs(seen), jnp.abs(drawn)), present.sum())

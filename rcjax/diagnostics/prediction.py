@@ -5,7 +5,7 @@ replayed under a model fitted to the other four, and the parts are put together.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -69,11 +69,10 @@ def compare_frontier(held: Sequence[HeldOut], trained_on: int) -> dict[str, Any]
         frontier = solve_frontier(model, lam=_lambdas(model))
         seen = replay(frontier, log)
         names = ("error", "cost", "spent", "error_se", "cost_se")
-        figures = {name: np.asarray(getattr(seen, name)) for name in names}
-        predicted = {"predicted_error": np.asarray(frontier.error), "predicted_cost": np.asarray(frontier.cost)}
-        return {"lam": np.asarray(frontier.lam), **figures, **predicted}
+        predicted = {"predicted_error": frontier.error, "predicted_cost": frontier.cost}
+        return {"lam": frontier.lam, **predicted} | {name: getattr(seen, name) for name in names}
 
-    pooled, n = _pool(one(*each) for each in held), sum(int(log.complete.sum()) for _, log in held)
+    pooled, n = _pool([one(*each) for each in held]), sum(int(log.complete.sum()) for _, log in held)
     widen = 1.96 * np.sqrt(1 + n / trained_on)
     bands = {f"{name}_band": widen * pooled.pop(f"{name}_se") for name in ("error", "cost")}
     return pooled | bands
@@ -93,42 +92,39 @@ def compare_chain(held: Sequence[HeldOut]) -> dict[str, Any]:
         frontier = solve_frontier(model, lam=_lambdas(model), cascades="full")
         reach = dataclasses.replace(model, cost=jnp.eye(len(model.models), dtype=model.cost.dtype)[-1])
         thresholds = jnp.asarray(frontier.thresholds)
-        figures = {"lam": np.asarray(frontier.lam)}
+        figures: dict[str, Any] = {"lam": frontier.lam}
         for chain in ("exact", "paper"):
             error, cost = error_and_cost(model, thresholds, chain=chain)
-            _, deferred = error_and_cost(reach, thresholds, chain=chain)
-            figures |= {f"{chain} {name}": np.asarray(x) for name, x in _named(error, cost, deferred)}
+            figures[chain] = {
+                "error": error,
+                "cost": cost,
+                "deferred": error_and_cost(reach, thresholds, chain=chain)[1],
+            }
         seen = replay(frontier, log)
-        deferred = np.asarray(seen.share)[:, -1]
-        figures |= {f"seen {name}": np.asarray(x) for name, x in _named(seen.error, seen.cost, deferred)}
-        spread = np.sqrt(deferred * (1 - deferred) / seen.n)
-        return figures | {"seen error_se": np.asarray(seen.error_se), "seen deferred_se": spread}
+        deferred = seen.share[:, -1]
+        spread = jnp.sqrt(deferred * (1 - deferred) / seen.n)
+        named = {"error": seen.error, "cost": seen.cost, "deferred": deferred}
+        return figures | {"seen": named | {"error_se": seen.error_se, "deferred_se": spread}}
 
-    pooled = _pool(one(*each) for each in held)
+    pooled = _pool([one(*each) for each in held])
     for name in ("error", "deferred"):
-        pooled[f"seen {name}_band"] = 1.96 * pooled.pop(f"seen {name}_se")
-    chains = {chain: {} for chain in ("exact", "paper", "seen")}
-    for key, value in pooled.items():
-        if key != "lam":
-            chain, name = key.split(" ")
-            chains[chain][name] = value
-    return {"lam": pooled["lam"], **chains}
-
-
-def _named(error, cost, deferred) -> Iterator[tuple[str, Any]]:
-    yield from (("error", error), ("cost", cost), ("deferred", deferred))
+        pooled["seen"][f"{name}_band"] = 1.96 * pooled["seen"].pop(f"{name}_se")
+    return pooled
 
 
 def _lambdas(model):
     return SCALED_LAMBDAS / (float(model.cost.max()) or 1.0)
 
 
-def _pool(parts) -> dict[str, Any]:
-    """Means over the parts; standard errors as of parts that are independent and of equal size."""
-    parts = list(parts)
+def _pool(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Means over the parts; of standard errors ("…_se"), that of a mean of parts that are independent."""
     pooled = {}
-    for name in parts[0]:
-        values = np.stack([part[name] for part in parts])
-        squares = np.nan_to_num(values) ** 2
-        pooled[name] = np.sqrt(squares.sum(0)) / len(parts) if name.endswith("_se") else values.mean(0)
+    for name, first in parts[0].items():
+        own = [part[name] for part in parts]
+        if isinstance(first, dict):
+            pooled[name] = _pool(own)
+        elif name.endswith("_se"):
+            pooled[name] = np.sqrt((np.nan_to_num(own) ** 2).sum(0)) / len(parts)
+        else:
+            pooled[name] = np.mean(own, axis=0)
     return pooled

@@ -7,12 +7,19 @@ are too few to tell.
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 Verdict = Literal["fine", "doubtful", "bad"]
 SIGNIFICANT = 0.05
+
+
+class Limits(NamedTuple):
+    """Where a figure starts to matter: doubtful beyond the first, bad beyond the second."""
+
+    doubtful: float
+    bad: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,22 +34,14 @@ class Check:
     """The figure itself, as `unit` says."""
     p_value: float | None
     """How likely chance alone makes such a figure; None where that is not tested."""
-    limits: tuple[float, float]
-    """(doubtful from here, bad from here); below the first of them where less is worse."""
+    limits: Limits
+    """Doubtful and bad from here on; downwards where the second is the smaller one."""
     unit: Literal["share", "number"]
     """"share" is shown as a percentage."""
     verdict: Verdict
     """fine, doubtful or bad."""
     advice: str
     """What it means and what to do, in a sentence; empty where all is fine."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """Where a figure starts to matter."""
-
-    doubtful: float
-    bad: float
 
 
 #: Every threshold of every check: the table in the README is made of these.
@@ -62,8 +61,10 @@ LIMITS: Mapping[str, Limits] = {
 }
 
 
-def judge(name: str, figure: float, p_value: float | None = None) -> Verdict:
+def judge(name: str, figure: float, p_value: float | None = None, *, by_chance: bool | None = None) -> Verdict:
     """The verdict on a figure, by its limits: large figures that chance explains are doubtful at worst.
+
+    Whether chance explains it is told by the p-value, or by `by_chance` where a band was looked at instead.
 
     >>> judge("calibration error", 0.12, 0.001), judge("calibration error", 0.12, 0.3), judge("separation", 0.8)
     ('bad', 'doubtful', 'fine')
@@ -72,7 +73,8 @@ def judge(name: str, figure: float, p_value: float | None = None) -> Verdict:
     sign = 1 if limits.bad > limits.doubtful else -1
     if np.isnan(figure):
         return "doubtful"
-    by_chance = p_value is not None and not p_value < SIGNIFICANT
+    if by_chance is None:
+        by_chance = p_value is not None and not p_value < SIGNIFICANT
     if sign * figure > sign * limits.bad:
         return "doubtful" if by_chance else "bad"
     return "doubtful" if sign * figure > sign * limits.doubtful and not by_chance else "fine"
@@ -85,12 +87,13 @@ def _check(
     advice: Callable[[Verdict], str],
     *,
     p_value: float | None = None,
+    by_chance: bool | None = None,
     unit: Literal["share", "number"] = "share",
     verdict: Verdict | None = None,
 ) -> Check:
-    verdict = verdict or judge(name, figure, p_value)
-    limits = LIMITS[name].doubtful, LIMITS[name].bad
-    return Check(name, subject, figure, p_value, limits, unit, verdict, "" if verdict == "fine" else advice(verdict))
+    verdict = verdict or judge(name, figure, p_value, by_chance=by_chance)
+    said = "" if verdict == "fine" else advice(verdict)
+    return Check(name, subject, figure, p_value, LIMITS[name], unit, verdict, said)
 
 
 def _percent(share: float, digits: int = 1) -> str:
@@ -236,7 +239,7 @@ def judge_chain(chain: Mapping[str, Any], models: Sequence[str]) -> Iterator[Che
             "predicted: the confidences do not depend on each other as the chain says; prefer pairs of models"
         )
 
-    yield _check("deferred by all", "", float(np.abs(gap).mean()), advice, p_value=None if outside.any() else 1.0)
+    yield _check("deferred by all", "", float(np.abs(gap).mean()), advice, by_chance=not outside.any())
 
 
 def judge_prediction(frontier: Mapping[str, Any], harder: bool = False) -> Iterator[Check]:
@@ -259,8 +262,7 @@ def judge_prediction(frontier: Mapping[str, Any], harder: bool = False) -> Itera
                 "rcjax evaluate shows, and label more queries"
             )
 
-        by_chance = None if outside.mean() > 0.25 else 1.0
-        yield _check(f"predicted {name}", "", figure, advice, p_value=by_chance)
+        yield _check(f"predicted {name}", "", figure, advice, by_chance=bool(outside.mean() <= 0.25))
     paid = frontier["cost"] > 0
     extra = float(np.max(frontier["spent"][paid] / frontier["cost"][paid], initial=1.0)) - 1
 
