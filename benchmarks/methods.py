@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 import rcjax
+from rcjax._points import lower_hull
 
 QUANTILES = 40  # per threshold, as in the paper
 
@@ -135,17 +136,8 @@ def mixture_of_two(model: rcjax.CascadeModel, train: rcjax.Log, test: rcjax.Log)
     """
     seen, fresh = (answers(model, log, model.models) for log in (train, test))
     cost, error = seen.cost, seen.wrong.mean(0)
-    kept = pareto(Curve(cost, error))
-    hull: list[int] = []
-    for place in kept:
-        while len(hull) > 1 and _turns_right(hull[-2], hull[-1], place, cost, error):
-            hull.pop()
-        hull.append(int(place))
+    hull = lower_hull(cost, error)
     return Curve(fresh.cost[hull], fresh.wrong.mean(0)[hull])
-
-
-def _turns_right(a, b, c, x, y):
-    return (x[b] - x[a]) * (y[c] - y[a]) <= (x[c] - x[a]) * (y[b] - y[a])
 
 
 def areas(curves: dict[str, Curve]) -> dict[str, float | None]:

@@ -72,10 +72,9 @@ class Objective:
 
     def __init__(self, model: rcjax.CascadeModel) -> None:
         k = len(model.models)
-        neighbours = tuple((j, j + 1) for j in range(k - 1))
-        places = np.array([pairs(k).index(pair) for pair in neighbours])
-        build = jax.jit(build_tables, static_argnames="chosen")
-        tables = build(model.marginals, part(model.copulas, places), model.cost, chosen=neighbours)
+        left, right = np.arange(k - 1), np.arange(1, k)
+        places = np.array([pairs(k).index(pair) for pair in zip(left, right, strict=True)])
+        tables = jax.jit(build_tables)(model.marginals, part(model.copulas, places), model.cost, left, right)
         tables = jax.tree.map(np.asarray, tables)
         self.weight, self.edges, self.kernel = tables.grid.weight, tables.grid.edges, tables.kernel
         self.quantile, self.cost = tables.grid.quantile, tables.cost

@@ -32,6 +32,30 @@ def intervals(thresholds: np.ndarray, members: np.ndarray) -> tuple[np.ndarray, 
     return bounds, actions
 
 
+def lower_hull(cost: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """Places of the corners of the lower convex hull, by rising cost and falling error; what is not finite has no say.
+
+    Each corner is best at some price of cost against error (the monotone chain of Andrew 1979).
+
+    >>> lower_hull(np.array([3.0, 1.0, 2.0, 9.0]), np.array([0.1, 0.5, 0.2, 0.3])).tolist()
+    [1, 2, 0]
+    """
+    order = np.lexsort((error, cost))
+    order = order[np.isfinite(cost + error)[order]]
+    least = np.minimum.accumulate(np.append(np.inf, error[order]))[:-1]
+    corners: list[int] = []
+    for place in order[error[order] < least].tolist():
+        while len(corners) > 1 and _above(corners[-1], corners[-2], place, cost, error):
+            corners.pop()
+        corners.append(place)
+    return np.array(corners, int)
+
+
+def _above(middle, left, right, x, y):
+    """Whether a point lies on or above the line between its neighbours."""
+    return (x[middle] - x[left]) * (y[right] - y[left]) <= (x[right] - x[left]) * (y[middle] - y[left])
+
+
 def rules(names: tuple[str, ...], j: int, bounds: np.ndarray, actions: np.ndarray) -> tuple[Rule, ...]:
     """Intervals (R,) of model j as rules, neighbours with the same action merged, empty ones left out.
 

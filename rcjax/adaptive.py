@@ -12,6 +12,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from rcjax._trees import part
 from rcjax.cascade import Tables, arrivals, tally
@@ -26,22 +27,29 @@ MAX_INTERVALS = 8
 def adaptive_policies(tables: Tables, lam: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The optimum over every policy: (first (L,), upper ends of intervals in u (L, k, R), actions (L, k, R)).
 
-    Action l > j of model j asks model l, action j answers.
+    Action l > j of model j asks model l, action j answers. The tables hold all pairs of models.
     """
     k = tables.cost.shape[0]
-    place = {pair: p for p, pair in enumerate(pairs(k))}
-    integrands, values, ends, actions = {}, [], [], []
-    for j in reversed(range(k)):
+    place = np.zeros((k, k), int)
+    place[tuple(np.array(pairs(k), int).reshape(-1, 2).T)] = np.arange(len(pairs(k)))
+
+    def ask_or_answer(integrands, model):
+        j, links = model
         grid = part(tables.grid, j)
-        options = [jnp.broadcast_to(grid.quantile, (*lam.shape, grid.u.shape[0]))]
-        for l in range(j + 1, k):  # noqa: E741
-            options.append(integrands[l] @ tables.kernel[place[j, l]].T - (lam * tables.cost[l])[:, None])
-        upper, action, integrand = jax.vmap(partial(_intervals, grid))(jnp.stack(options, axis=1))
-        integrands[j] = integrand
-        values.insert(0, integrand.sum(-1) - lam * tables.cost[j])
-        ends.insert(0, upper)
-        actions.insert(0, action + j)
-    return jnp.argmax(jnp.stack(values), axis=0), jnp.stack(ends, 1), jnp.stack(actions, 1)
+        worth = jax.vmap(lambda values, link: values @ tables.kernel[link].T)(integrands, links)
+        asking = jnp.where(
+            (jnp.arange(k) > j)[:, None, None], worth - (tables.cost[:, None] * lam)[..., None], -jnp.inf
+        )
+        answering = jnp.broadcast_to(grid.quantile, asking.shape[1:])
+        options = jnp.concatenate([answering[None], asking])
+        upper, option, integrand = jax.vmap(partial(_intervals, grid), 1)(options)
+        action = jnp.where(option == 0, j, option - 1)
+        return integrands.at[j].set(integrand), (upper, action, integrand.sum(-1) - lam * tables.cost[j])
+
+    nothing = jnp.zeros((k, *lam.shape, tables.grid.u.shape[-1]), lam.dtype)
+    _, found = lax.scan(ask_or_answer, nothing, (np.arange(k), place), reverse=True)
+    upper, action, values = found
+    return jnp.argmax(values, axis=0), jnp.moveaxis(upper, 0, 1), jnp.moveaxis(action, 0, 1)
 
 
 def _intervals(grid, options):
@@ -75,10 +83,8 @@ def evaluate_intervals(
 ) -> tuple[jax.Array, jax.Array]:
     """(error, cost) of one adaptive policy: first (), upper ends (k, R) in u, actions (k, R)."""
     k = tables.cost.shape[0]
-    chosen = pairs(k)
-    left, right = np.array(chosen, int).reshape(-1, 2).T
     weights = jax.vmap(interval_weights)(tables.grid, upper)
     to = jax.vmap(lambda action, weights, model: ((action == model)[:, None] * weights).sum(0))
-    deferred = to(action[left], weights[left], right)
-    density = arrivals(chosen, jnp.eye(k, dtype=upper.dtype)[first], deferred, tables.kernel)
+    deferred = to(action[tables.left], weights[tables.left], tables.right)
+    density = arrivals(tables, first, deferred, tables.kernel)
     return tally(tables, density, to(action, weights, np.arange(k)))

@@ -43,17 +43,18 @@ class Tables:
     """A model laid out on quadrature nodes: all that the objective and the frontier evaluate."""
 
     grid: Grid  # leading axis k
-    copulas: Any  # Copula with leading axis pairs; None where chain="exact", which needs the kernel alone
-    kernel: jax.Array  # (pairs, G, G) density of model j's nodes given model i's node
+    left: jax.Array  # (P,) the models i of the pairs that are laid out, earlier ones first
+    right: jax.Array  # (P,) and j > i
+    copulas: Any  # Copula with leading axis P; None where chain="exact", which needs the kernel alone
+    kernel: jax.Array  # (P, G, G) density of model j's nodes given model i's node
     cost: jax.Array  # (k,)
 
 
-def build_tables(marginals: Marginal, copulas: Copula, cost: jax.Array, chosen: Sequence[tuple[int, int]]) -> Tables:
-    """Grids of all models, and the transition kernels of the chosen pairs (i, j), whose copulas are given in order."""
-    grid = jax.vmap(build_grid)(marginals)
-    left, right = np.array(chosen, int).reshape(-1, 2).T
+def build_tables(marginals: Marginal, copulas: Copula, cost: jax.Array, left: Any, right: Any) -> Tables:
+    """Grids of all models, and the transition kernels of P pairs of models, whose copulas are given in order."""
+    grid, left, right = jax.vmap(build_grid)(marginals), jnp.asarray(left, int), jnp.asarray(right, int)
     kernel = jax.vmap(transition)(copulas, part(grid, left), part(grid, right))
-    return Tables(grid, copulas, kernel, cost)
+    return Tables(grid, left, right, copulas, kernel, cost)
 
 
 def transition(copula: Copula, source: Grid, target: Grid) -> jax.Array:
@@ -80,12 +81,12 @@ def truncated_transition(copula: Copula, u: jax.Array, target: Grid) -> jax.Arra
     return target.density(jnp.pad(cumulative, 1, constant_values=(0.0, 1.0)))
 
 
-def arrivals(chosen: Sequence[tuple[int, int]], first: jax.Array, deferred: jax.Array, law: jax.Array) -> jax.Array:
+def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array, law: jax.Array) -> jax.Array:
     """The density a_j (k, G) of the queries that reach each model, over the nodes of its grid.
 
-    first (k,) is 1 for the model asked first; deferred (pairs, G) is the part of each node's weight that model i passes
-    on to model j, for the chosen pairs (i, j), earlier i first. `law` says what model j sees: the kernels
-    (pairs, G, G), by the confidence of model i, or one density (pairs, G) given only that i deferred.
+    first () is the model asked first; deferred (P, G) is the part of each node's weight that model i passes on to
+    model j. `law` says what model j sees: the kernels (P, G, G), by the confidence of model i, or one density (P, G)
+    given only that i deferred.
     """
 
     def pass_on(density, link):
@@ -94,9 +95,9 @@ def arrivals(chosen: Sequence[tuple[int, int]], first: jax.Array, deferred: jax.
         reached = passed @ density_after if density_after.ndim == 2 else passed.sum() * density_after
         return density.at[j].add(reached), None
 
-    left, right = np.array(chosen, int).reshape(-1, 2).T
-    start = first[:, None] * jnp.ones(deferred.shape[-1], deferred.dtype)
-    return lax.scan(pass_on, start, (left, right, deferred, law))[0]
+    starting = jnp.arange(tables.cost.shape[0]) == first
+    start = starting[:, None] * jnp.ones(deferred.shape[-1], deferred.dtype)
+    return lax.scan(pass_on, start, (tables.left, tables.right, deferred, law))[0]
 
 
 def tally(tables: Tables, density: jax.Array, answered: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -111,25 +112,23 @@ def evaluate(
     links: jax.Array,
     first: jax.Array,
     *,
-    chosen: Sequence[tuple[int, int]],
     chain: Chain = "exact",
     above: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """(error, cost) of one cascade with cuts u (k,) in u-space: model i answers above u_i, the rest go to its link.
 
-    links (k, k) is 1 where i defers to j, first (k,) is 1 for the model asked first; the last model of the cascade has
-    u = 0. Under the paper's factorisation (eq. 5, proposition 2) the law of Φ_j is taken to depend on Φ_i ≤ φ_i alone,
-    whoever was asked before: a_j(v) = P(i is reached and defers) · ∂ᵥC_ij(u_i, v)/u_i.
+    links (P,) is true for the pairs (i, j) of which i defers to j, first () is the model asked first; the last model of
+    the cascade has u = 0. Under the paper's factorisation (eq. 5, proposition 2) the law of Φ_j is taken to depend on
+    Φ_i ≤ φ_i alone, whoever was asked before: a_j(v) = P(i is reached and defers) · ∂ᵥC_ij(u_i, v)/u_i.
     Where `above` (k,) gives E[Φ_j; Φ_j > φ_j] in closed form, it stands in for the quadrature of Q over the
     panel that the threshold cuts. Scalar in u: `vmap` it over lambdas.
     """
-    left, right = np.array(chosen, int).reshape(-1, 2).T
     below = jax.vmap(Grid.below)(tables.grid, u)
     if chain == "paper":
-        law = jax.vmap(truncated_transition)(tables.copulas, u[left], part(tables.grid, right))
+        law = jax.vmap(truncated_transition)(tables.copulas, u[tables.left], part(tables.grid, tables.right))
     else:
         law = tables.kernel
-    density = arrivals(chosen, first, links[left, right][:, None] * below[left], law)
+    density = arrivals(tables, first, links[:, None] * below[tables.left], law)
     answered = tables.grid.weight - below
     error, cost = tally(tables, density, answered)
     if above is not None:
@@ -188,14 +187,12 @@ def _error_and_cost(marginals, copulas, cost, cuts, members, chain):
     place = {pair: p for p, pair in enumerate(pairs(k))}
     used = np.array([place[pair] for pair in itertools.pairwise(members)], int)
     marginals, copulas = part(marginals, np.array(members)), part(copulas, used)
-    chosen = tuple((i, i + 1) for i in range(m - 1))
-    tables = build_tables(marginals, copulas, cost[np.array(members)], chosen)
-    first = jnp.eye(m, dtype=cuts.dtype)[0]
+    tables = build_tables(marginals, copulas, cost[np.array(members)], np.arange(m - 1), np.arange(1, m))
 
     def single(cut):
         threshold = jnp.append(cut, jnp.full(1, ALWAYS_ANSWER, cut.dtype))
         u, _, above = jax.vmap(Marginal.profile)(marginals, threshold)
-        return evaluate(tables, u, jnp.eye(m, k=1), first, chosen=chosen, chain=chain, above=above)
+        return evaluate(tables, u, jnp.ones(m - 1, bool), jnp.zeros((), int), chain=chain, above=above)
 
     # Without −1, which is undefined where a cascade of one model has no cuts.
     error, cost = jax.vmap(single)(cuts.reshape(math.prod(cuts.shape[:-1]), m - 1))

@@ -1,32 +1,37 @@
 """λ → the best cascade and its thresholds: the whole error–cost frontier in one vectorised gradient-based call."""
 
 import dataclasses
+import itertools
 import json
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from rcjax._compile import compiled
 from rcjax._files import write_atomically
-from rcjax._points import intervals, points_from_json, points_to_json, rules
+from rcjax._points import intervals, lower_hull, points_from_json, points_to_json, rules
 from rcjax._trees import part
 from rcjax.adaptive import adaptive_policies, evaluate_intervals
 from rcjax.cascade import (
     ALWAYS_ANSWER,
     NEVER_ANSWER,
     Chain,
+    Tables,
     build_tables,
     check_cascade,
     evaluate,
     settle_threshold,
 )
 from rcjax.joint import CascadeModel, model_from_json, pairs
+from rcjax.marginals import Marginal
 from rcjax.paper import best_cascades_paper
+from rcjax.plan import Plan, make_plan, pair_places
 from rcjax.policy import Calibration, Policy
 from rcjax.programme import (
     AT_BOUND,
@@ -35,7 +40,6 @@ from rcjax.programme import (
     NOT_CONVERGED,
     STATUS_MESSAGES,
     Cut,
-    Plan,
     best_cascades,
     gain_tolerance,
 )
@@ -45,6 +49,7 @@ __all__ = ["STATUS_MESSAGES", "Frontier", "InfeasibleError", "load_frontier", "s
 _FORMAT, _SCHEMA = "rcjax-frontier", 1
 #: Points of each pass of the automatic grid, and the closest ratio of neighbouring λ.
 _GRID, _CLOSEST = 64, 1.0005
+_MEMORY = 2**29  # bytes that a batch of λ may take
 
 
 class InfeasibleError(ValueError):
@@ -213,86 +218,87 @@ def solve_frontier(
     >>> bool((jnp.diff(frontier.cost) <= 0).all()), frontier.thresholds.shape
     (True, (3, 5))
     """
-    members, plan = _plan(model, cascades, max_length)
+    plan = _plan(model, cascades, max_length)
     if chain not in ("exact", "paper") or (chain == "paper" and plan is None):
         raise ValueError(f"chain={chain!r} with cascades={cascades!r} does not exist: use chain='exact'")
     grid = None if lam is None else np.unique(np.atleast_1d(np.asarray(lam, float)))
     if grid is not None and (not grid.size or not np.isfinite(grid).all() or grid[0] < 0):
         raise ValueError("lam must hold at least one finite number, none below 0")
-    marginals, tables = _lay_out(model.marginals, model.copulas, model.cost, *_places(len(model.models), members))
-    if chain == "exact":  # whose programmes are then the same for every family of copulas
-        tables = dataclasses.replace(tables, copulas=None)
-    if grid is None:
-        return _assemble(model, members, _automatic(marginals, tables, plan, chain))
-    return _assemble(model, members, _select(_host(_solve(marginals, tables, grid, plan, chain))))
+    problem = _lay_out(model, plan, chain)
+    return _assemble(model, _automatic(problem) if grid is None else _select(_solve(problem, grid)))
 
 
 def _plan(model, cascades, max_length):
-    """(positions of the models in play, the candidate paths among them; None for adaptive policies)."""
+    """The candidate cascades; None for adaptive policies."""
     k = len(model.models)
     everything = tuple(range(k))
     if isinstance(cascades, str):
         if cascades == "adaptive":
-            return everything, None
+            return None
         if cascades == "full":
-            return everything, Plan((everything,), k)
+            return make_plan([everything], k)
         if cascades != "all":
             raise ValueError(f"cascades is {cascades!r}; it is 'all', 'full', 'adaptive' or a list of cascades")
         longest = min(max_length or k, k)
         if k > 12 and longest > 4:
             raise ValueError(f"{k} models have {2**k - 1} subcascades: set max_length (at most 4), or use 'adaptive'")
-        subsets = [tuple(j for j in everything if number >> j & 1) for number in range(1, 2**k)]
-        return everything, Plan(tuple(path for path in subsets if len(path) <= longest), k)
+        return make_plan([c for size in range(1, longest + 1) for c in itertools.combinations(everything, size)], k)
     paths = [check_cascade(model, (path,) if isinstance(path, str) else path) for path in cascades]
     if not paths:
         raise ValueError("cascades is empty: name at least one cascade")
-    # Only the models in play are laid out: cascades of one shape share one compiled programme.
-    members = tuple(sorted({j for path in paths for j in path}))
-    return members, Plan(tuple(dict.fromkeys(tuple(members.index(j) for j in path) for path in paths)), len(members))
+    return make_plan(list(dict.fromkeys(paths)), k)
 
 
-def _places(k, members):
-    """Places of the models in play, and of their pairs among all pairs."""
-    place = {pair: p for p, pair in enumerate(pairs(k))}
-    return np.array(members, int), np.array([place[members[i], members[j]] for i, j in pairs(len(members))], int)
+class _Problem(NamedTuple):
+    """What every λ shares."""
+
+    marginals: Marginal
+    tables: Tables
+    plan: Plan | None  # None for adaptive policies
+    chain: Chain
+
+
+def _lay_out(model, plan, chain):
+    k = len(model.models)
+    left, right = np.array(pairs(k), int).reshape(-1, 2).T if plan is None else (plan.left, plan.right)
+    places = np.arange(len(left)) if plan is None else pair_places(plan, k)
+    tables = _build_tables(model.marginals, model.copulas, model.cost, left, right, places)
+    if chain == "exact":  # whose programmes are then the same for every family of copulas
+        tables = dataclasses.replace(tables, copulas=None)
+    return _Problem(model.marginals, tables, plan, chain)
 
 
 @compiled
-def _lay_out(marginals, copulas, cost, models, links):
-    """Marginals and tables of the models in play."""
-    marginals = part(marginals, models)
-    return marginals, build_tables(marginals, part(copulas, links), cost[models], pairs(models.shape[0]))
+def _build_tables(marginals, copulas, cost, left, right, places):
+    return build_tables(marginals, part(copulas, places), cost, left, right)
 
 
-@partial(compiled, static_argnames=("plan", "chain"))
+@partial(compiled, static_argnames="chain")
 def _optimise(tables, lam, plan, chain):
     """The number of the best path (L,), its cuts (L, k) and the status (L,) for all λ (L,)."""
     path, cut, gain = (best_cascades if chain == "exact" else best_cascades_paper)(tables, lam, plan)
     low, high = tables.grid.panels[:, 0], tables.grid.panels[:, -1]
-    at_bound = (jnp.asarray(plan.links.any(-1))[path] & ((cut.u <= low) | (cut.u >= high))).any(-1)
+    at_bound = (plan.defers[path] & ((cut.u <= low) | (cut.u >= high))).any(-1)
     unfinished = gain > gain_tolerance(lam.dtype)
     return path, cut, jnp.where(unfinished, NOT_CONVERGED, jnp.where(at_bound, AT_BOUND, CONVERGED))
 
 
-@partial(compiled, static_argnames=("plan", "chain"))
+@partial(compiled, static_argnames="chain")
 def _evaluate(marginals, tables, path, cut, plan, chain):
     """Thresholds (L, k) at the cuts (L, k) of the given paths (L,), and their exact error and cost (L,)."""
-    members, first = jnp.asarray(plan.members)[path], jnp.asarray(plan.first, cut.u.dtype)[path]
-    links = jnp.asarray(plan.links, cut.u.dtype)[path]
+    members, first = plan.members[path], plan.first[path]
     # The last model of a path answers everything, and a model that is not on it nothing.
-    u = jnp.where(links.any(-1), cut.u, jnp.where(members, 0.0, 1.0))
+    u = jnp.where(plan.defers[path], cut.u, jnp.where(members, 0.0, 1.0))
     thresholds, ranks, above = _settle(marginals, tables.grid, dataclasses.replace(cut, u=u))
 
     def single(ranks, above, links, first):
-        return evaluate(tables, ranks, links, first, chosen=pairs(u.shape[1]), chain=chain, above=above)
+        return evaluate(tables, ranks, links, first, chain=chain, above=above)
 
-    error, cost = jax.vmap(single)(ranks, above, links, first)
-    if plan.has_prefixes:
-        # Nobody asks the models after one that always answers: the cascade ends there.
-        stops = members & (thresholds <= ALWAYS_ANSWER)
-        members &= stops.astype(u.dtype) @ np.tri(u.shape[1], k=-1).T == 0
-        thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
-    first = jnp.argmax(first, -1)
+    error, cost = jax.vmap(single)(ranks, above, plan.links[path], first)
+    # Nobody asks the models after one that always answers: the cascade ends there, where it may.
+    stops = members & (thresholds <= ALWAYS_ANSWER) & plan.prefixes
+    members &= stops.astype(u.dtype) @ np.tri(u.shape[1], k=-1).T == 0
+    thresholds = jnp.where(plan.prefixes & ~members, NEVER_ANSWER, thresholds)
     return {"u": ranks, "thresholds": thresholds, "members": members, "first": first, "error": error, "cost": cost}
 
 
@@ -302,13 +308,34 @@ def _settle(marginals, grid, cut):
     return settle(marginals, grid, cut.u, cut.worth, cut.slope)
 
 
-def _solve(marginals, tables, lam, plan, chain):
-    """The solutions at the given λ, as a dictionary of arrays with leading axis L."""
-    lam = jnp.asarray(lam, tables.cost.dtype)
-    if plan is None:
-        return _solve_adaptive(marginals, tables, lam)
-    path, cut, status = _optimise(tables, lam, plan, chain)
-    return {"lam": lam, "path": path, "status": status, **_evaluate(marginals, tables, path, cut, plan, chain)}
+def _solve(problem, lam):
+    """The solutions at the given λ, as a dictionary of numpy's arrays with leading axis L.
+
+    In batches of equal size, none larger than memory allows; the last one repeats its last λ.
+    """
+    marginals, tables, plan, chain = problem
+    lam = np.asarray(lam, tables.cost.dtype)
+    batches = -(-len(lam) // max(1, _MEMORY // _bytes_per_lambda(problem)))
+    size = -(-len(lam) // batches)
+
+    def solve(lam):
+        if plan is None:
+            return _host(_solve_adaptive(marginals, tables, lam))
+        path, cut, status = _optimise(tables, lam, plan, chain)
+        solved = _evaluate(marginals, tables, path, cut, plan, chain)
+        return _host({"lam": lam, "path": path, "status": status, **solved})
+
+    parts = [solve(batch) for batch in np.pad(lam, (0, batches * size - len(lam)), "edge").reshape(batches, size)]
+    return {name: np.concatenate([part[name] for part in parts])[: len(lam)] for name in parts[0]}
+
+
+def _bytes_per_lambda(problem):
+    """What the largest arrays of one λ take: values of every end of a path, or of every option, at the nodes."""
+    k, nodes = problem.tables.grid.u.shape
+    rows = len(problem.tables.left) + (k * k if problem.plan is None else len(problem.plan.heads))
+    if problem.chain == "paper":
+        rows += nodes
+    return 3 * rows * nodes * problem.tables.cost.dtype.itemsize
 
 
 @compiled
@@ -318,31 +345,34 @@ def _solve_adaptive(marginals, tables, lam):
     error, cost = jax.vmap(partial(evaluate_intervals, tables))(first, upper, action)
     bounds, *_ = _settle(marginals, tables.grid, Cut.at(upper))
     bounds = jnp.where(upper >= 1, 1.0, bounds).at[..., -1].set(1.0)
-    asked = [first == j for j in range(k)]
     used = jnp.diff(upper, axis=-1, prepend=jnp.zeros_like(upper[..., :1])) > 0
-    for i, j in pairs(k):
-        asked[j] = asked[j] | (asked[i] & (used[:, i] & (action[:, i] == j)).any(-1))
-    status = jnp.zeros(lam.shape, int)
-    found = {"lam": lam, "error": error, "cost": cost, "u": upper.reshape(*lam.shape, -1), "status": status}
-    return {**found, "bounds": bounds, "actions": action, "members": jnp.stack(asked, -1), "first": first}
+
+    def ask(asked, pair):
+        i, j = pair
+        return asked.at[:, j].max(asked[:, i] & (used[:, i] & (action[:, i] == j)).any(-1)), None
+
+    asked, _ = lax.scan(ask, first[:, None] == np.arange(k), (tables.left, tables.right))
+    found = {"lam": lam, "error": error, "cost": cost, "members": asked, "first": first, "bounds": bounds}
+    return {**found, "actions": action, "u": upper.reshape(*lam.shape, -1), "status": jnp.zeros_like(first)}
 
 
-def _automatic(marginals, tables, plan, chain):
+def _automatic(problem):
     """A geometric grid that covers every trade-off, infill in λ, then in thresholds where no λ leads.
 
     All passes have one shape, so one compilation.
     """
-    spent = np.sort(np.asarray(tables.cost, float))
+    spent = np.asarray(problem.tables.cost, float)
+    spent = np.sort(spent if problem.plan is None else spent[problem.plan.members[-1]])
     gaps = np.diff(spent)[np.diff(spent) > 1e-9 * spent[-1]]
     unit = min([*gaps, *spent[spent > 0][:1]], default=1.0)
     lam = np.geomspace(1e-4 / max(spent.sum(), unit), 1.0 / unit, _GRID)
-    solved = _host(_solve(marginals, tables, lam, plan, chain))
-    more = _solve(marginals, tables, _between(solved["lam"], _gaps(solved, _CLOSEST)), plan, chain)
-    solved = _select(_merge(solved, _host(more)))
-    return solved if plan is None else _merge(solved, _interpolate(marginals, tables, solved, plan, chain))
+    solved = _solve(problem, lam)
+    more = _solve(problem, _between(solved["lam"], _gaps(solved, _CLOSEST)))
+    solved = _select(_merge(solved, more))
+    return solved if problem.plan is None else _merge(solved, _interpolate(problem, solved))
 
 
-def _interpolate(marginals, tables, solved, plan, chain):
+def _interpolate(problem, solved):
     """Points in the gaps between neighbours of one cascade: thresholds between theirs, in probability (eq. 9).
 
     Optima of error + λ·cost lie on the convex hull of what a cascade can reach; between them lie points no λ finds.
@@ -352,6 +382,7 @@ def _interpolate(marginals, tables, solved, plan, chain):
     share = np.concatenate([np.arange(1, n + 1) / (n + 1) for n in counts])
     u = solved["u"][left] * (1 - share)[:, None] + solved["u"][left + 1] * share[:, None]
     lam = solved["lam"][left] ** (1 - share) * solved["lam"][left + 1] ** share
+    marginals, tables, plan, chain = problem
     points = _evaluate(marginals, tables, solved["path"][left], Cut.at(jnp.asarray(u)), plan, chain)
     status = np.full(len(u), INTERPOLATED)
     return _host({**points, "lam": lam, "path": solved["path"][left], "status": status})
@@ -390,34 +421,28 @@ def _between(lam, gaps):
 
 def _select(solved):
     """For each λ the best of all solutions, so that cost cannot rise with λ, nor a failed λ spoil its neighbours."""
-    loss = np.nan_to_num(solved["error"] + solved["lam"][:, None] * solved["cost"], nan=np.inf)
+    lam, error, cost = (solved[name].astype(float) for name in ("lam", "error", "cost"))
+    hull = lower_hull(cost, error)
+    if not hull.size:
+        return solved
+    # A corner of the hull gives way to the cheaper one before it at this λ.
+    ties = -np.diff(error[hull]) / np.diff(cost[hull])
+    best = hull[len(ties) - np.searchsorted(ties[::-1], lam, side="right")]
     # Ties, which are many where a cascade's end is reached, go to the point that was solved for this λ.
-    loss[np.diag_indices_from(loss)] -= 4 * np.finfo(loss.dtype).eps * np.abs(np.diag(loss))
-    best = np.argmin(loss, axis=1)
+    own, least = error + lam * cost, error[best] + lam * cost[best]
+    best = np.where(own <= least + 4 * np.finfo(solved["error"].dtype).eps * np.abs(least), np.arange(len(lam)), best)
     return {name: value if name == "lam" else value[best] for name, value in solved.items()}
 
 
-def _assemble(model, members, solved):
-    """The frontier over all models of the model, from that over the models in play."""
-    k, inside = len(model.models), np.array(members)
-    count = len(solved["lam"])
-    widened = np.zeros((count, k), bool)
-    widened[:, inside] = np.asarray(solved["members"])
-    if "thresholds" in solved:
-        thresholds = np.full((count, k), NEVER_ANSWER, model.cost.dtype)
-        thresholds[:, inside] = np.asarray(solved["thresholds"])
-        bounds, actions = intervals(thresholds, widened)
+def _assemble(model, solved):
+    thresholds = solved.get("thresholds")
+    if thresholds is None:
+        bounds, actions = solved["bounds"], solved["actions"]
     else:
-        thresholds, bounds, actions = None, np.asarray(solved["bounds"]), np.asarray(solved["actions"])
-    return _frontier(
-        model,
-        **{name: solved[name] for name in ("lam", "error", "cost", "status")},
-        thresholds=thresholds,
-        members=widened,
-        first=inside[np.asarray(solved["first"])],
-        bounds=bounds,
-        actions=actions,
-    )
+        bounds, actions = intervals(thresholds, solved["members"])
+    kept = ("lam", "error", "cost", "status", "members", "first")
+    fields = {name: solved[name] for name in kept}
+    return _frontier(model, **fields, thresholds=thresholds, bounds=bounds, actions=actions)
 
 
 def _frontier(model, **arrays) -> Frontier:

@@ -8,15 +8,17 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from rcjax._trees import part
 from rcjax.cascade import Tables, evaluate, truncated_transition
-from rcjax.joint import pairs
-from rcjax.programme import Cut, Plan
+from rcjax.plan import Plan
+from rcjax.programme import Cut
 
 _STEPS = 6
 _LENGTHS = (1.0, 0.3, 0.05, 0.0)
 _MAX_MOVE = 0.05
+_NEVER = -1e30
 
 
 def best_cascades_paper(tables: Tables, lam: jax.Array, plan: Plan) -> tuple[jax.Array, Cut, jax.Array]:
@@ -24,15 +26,14 @@ def best_cascades_paper(tables: Tables, lam: jax.Array, plan: Plan) -> tuple[jax
     path, cuts = _best_paths(tables, lam, plan)
     low, high = tables.grid.panels[:, 0], tables.grid.panels[:, -1]
 
-    def improve(u, lam, links, first):
+    def improve(u, lam, links, first, defers):
         def loss(u):
-            error, cost = evaluate(tables, u, links, first, chosen=pairs(plan.k), chain="paper")
+            error, cost = evaluate(tables, u, links, first, chain="paper")
             return error + lam * cost
 
-        return _newton(loss, u, low, high, links.sum(-1) > 0)
+        return _newton(loss, u, low, high, defers)
 
-    links, first = (jnp.asarray(x, lam.dtype)[path] for x in (plan.links, plan.first))
-    cuts, gain = jax.vmap(improve)(cuts, lam, links, first)
+    cuts, gain = jax.vmap(improve)(cuts, lam, plan.links[path], plan.first[path], plan.defers[path])
     return path, Cut.at(cuts), gain
 
 
@@ -70,41 +71,52 @@ def _newton(
 def _best_paths(tables, lam, plan):
     """(number of the best path (L,), its cuts (L, k)) with every threshold at an edge of a cell.
 
-    With J the value given that the predecessor i deferred below u_i, and G(v given u) = C(u, v)/u,
+    With J(u_i) what deferring from i to j below u_i is worth to a query, and G(v given u) = C(u, v)/u,
     J(u_i) = −λ·cost_j + max over u_j of ∫_{u_j}^1 Q_j dG(v given u_i) + G(u_j given u_i)·J(u_j).
     """
-    k = plan.k
-    suffixes = [[end for end in plan.suffixes if end[0] == j] for j in range(k)]
-    place = {pair: p for p, pair in enumerate(pairs(k))}
-    values: dict = {}
-    for j in reversed(range(k)):
-        grid = part(tables.grid, j)
-        for i in [-1, *range(j)]:
-            mass, reward = _answer_or_pass(tables, place, i, j)
-            for end in suffixes[j]:
-                if len(end) == 1:
-                    best = jnp.broadcast_to(reward[:, 0], (*lam.shape, reward.shape[0]))
-                    cuts = jnp.zeros((*best.shape, k), lam.dtype)
-                else:
-                    later, later_cuts = values[j, end[1:]]
-                    total = reward + mass * later[:, None, :]
-                    place_of = jnp.argmax(total, axis=-1)
-                    best = jnp.take_along_axis(total, place_of[..., None], -1)[..., 0]
-                    cuts = jnp.take_along_axis(later_cuts, place_of[..., None], 1).at[..., j].set(grid.edges[place_of])
-                values[i, end] = best - lam[:, None] * tables.cost[j], cuts
-    value = jnp.stack([values[-1, path][0][:, 0] for path in plan.paths])
-    best = jnp.argmax(value, axis=0)
-    cuts = jnp.stack([values[-1, path][1][:, 0] for path in plan.paths])
-    return best, jnp.take_along_axis(cuts, best[None, :, None], axis=0)[0]
+    passed, earned, passed_first, earned_first = _pass_or_answer(tables)
+    edges = tables.grid.edges
+
+    def defer(carry, step):
+        worth, choices = carry
+        end, rest, pair = step
+        total = earned[pair] + passed[pair] * worth[rest][:, None]
+        price = lam * tables.cost[tables.right[pair]]
+        worth = worth.at[end].set(total.max(-1) - price[:, None])
+        return (worth, choices.at[end].set(jnp.argmax(total, -1))), None
+
+    # The last model of a path passes nothing: its cut is the first edge.
+    nothing = jnp.where(jnp.arange(edges.shape[1]) > 0, _NEVER, 0.0).astype(lam.dtype)
+    worth = jnp.broadcast_to(nothing, (*plan.heads.shape, *lam.shape, edges.shape[1]))
+    choices, rests = jnp.zeros(worth.shape, int), jnp.arange(plan.heads.shape[0])
+    if plan.steps.shape[0]:
+        (worth, choices), _ = lax.scan(defer, (worth, choices), tuple(plan.steps.T))
+        rests = rests.at[plan.steps[:, 0]].set(plan.steps[:, 1])
+    asked = plan.heads[plan.ends]
+    total = earned_first[asked][:, None] + passed_first[asked][:, None] * worth[plan.ends]
+    best = jnp.argmax(total.max(-1) - lam * tables.cost[asked][:, None], axis=0)
+
+    def follow(end, place, choices):
+        def ask(carry, _):
+            u, end, place = carry
+            j = plan.heads[end]
+            return (u.at[j].set(edges[j, place]), rests[end], choices[end, place]), None
+
+        start = (jnp.zeros(edges.shape[0], edges.dtype), end, place)
+        return lax.scan(ask, start, length=edges.shape[0])[0][0]
+
+    places = jnp.argmax(total, -1)[best, jnp.arange(lam.shape[0])]
+    return best, jax.vmap(follow, (0, 0, 1))(plan.ends[best], places, choices)
 
 
-def _answer_or_pass(tables, place, i, j):
-    """(G(e_n | e_m), reward of answering above e_n) (M, N): by the predecessor's edges m and model j's edges n."""
-    grid = part(tables.grid, j)
-    if i < 0:
-        density = jnp.ones((1, grid.u.shape[0]), grid.u.dtype)
-    else:
-        copula, edges = part(tables.copulas, place[i, j]), tables.grid.edges[i]
-        density = jax.vmap(lambda u: truncated_transition(copula, u, grid))(edges)
-    below = jax.vmap(grid.below)(grid.edges)
-    return density @ below.T, density @ ((grid.weight - below) * grid.quantile).T
+def _pass_or_answer(tables):
+    """Of each pair (i, j), G(e_m given e_n) and what j earns above e_m (P, N, N), by edges n of i and m of j.
+
+    The same (k, N) of each model that is asked first.
+    """
+    below = jax.vmap(lambda grid: jax.vmap(grid.below)(grid.edges))(tables.grid)
+    earned = (tables.grid.weight[:, None] - below) * tables.grid.quantile[:, None]
+    law = jax.vmap(jax.vmap(truncated_transition, (None, 0, None)))
+    density = law(tables.copulas, tables.grid.edges[tables.left], part(tables.grid, tables.right))
+    passing, earning = (density @ jnp.swapaxes(each[tables.right], 1, 2) for each in (below, earned))
+    return passing, earning, below.sum(-1), earned.sum(-1)

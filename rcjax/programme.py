@@ -21,7 +21,7 @@ from jax import lax
 from rcjax._numerics import divide
 from rcjax._trees import part
 from rcjax.cascade import Tables, arrivals
-from rcjax.joint import pairs
+from rcjax.plan import Plan
 from rcjax.quadrature import Grid
 
 #: What became of each λ.
@@ -34,43 +34,6 @@ STATUS_MESSAGES = {
 }
 _ROUNDS = 8
 _FIRST_CUTS = (1.0, 0.2)
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """The candidate cascades, as paths of model positions (hashable)."""
-
-    paths: tuple[tuple[int, ...], ...]
-    k: int
-
-    @property
-    def suffixes(self) -> list[tuple[int, ...]]:
-        """All distinct ends of paths, each after the one that it defers to."""
-        ends = {path[start:] for path in self.paths for start in range(len(path))}
-        return sorted(ends, key=lambda end: (-end[0], len(end), end))
-
-    @property
-    def has_prefixes(self) -> bool:
-        """Whether a path that is cut short is one of the candidates too."""
-        return {path[:-1] for path in self.paths if len(path) > 1} <= set(self.paths)
-
-    @property
-    def members(self) -> np.ndarray:
-        """(paths, k) bool."""
-        return np.array([[j in path for j in range(self.k)] for path in self.paths])
-
-    @property
-    def links(self) -> np.ndarray:
-        """(paths, k, k) 1 where i defers to j."""
-        links = np.zeros((len(self.paths), self.k, self.k))
-        for number, path in enumerate(self.paths):
-            links[number, path[:-1], path[1:]] = 1
-        return links
-
-    @property
-    def first(self) -> np.ndarray:
-        """(paths, k) 1 for the model asked first."""
-        return np.eye(self.k)[[path[0] for path in self.paths]]
 
 
 @jax.tree_util.register_dataclass
@@ -92,27 +55,22 @@ def best_cascades(tables: Tables, lam: jax.Array, plan: Plan) -> tuple[jax.Array
     """(number of the best path (L,), its cuts (L, k), what the last round gained (L,)) for each λ (L,).
 
     Rounds of two halves: a forward pass of the best path so far gives the density of the queries that reach each
-    model, and a backward pass over all suffixes chooses each cut under these densities. Where answering gains on
+    model, and a backward pass over all ends of paths chooses each cut under these densities. Where answering gains on
     deferring as confidence grows, as it nearly always does, the best cut is the same under any density and the first
     round finds the global optimum; elsewhere each round can only improve on the one before, until none does. The
     first two rounds start from densities of their own: that all queries reach every model, or only those with little
     confidence in the models before.
     """
-    k, left, right = plan.k, *np.array(pairs(plan.k), int).reshape(-1, 2).T
-    # The rounds start as if from a cascade of all models, with the first cuts.
-    links = jnp.asarray(np.append(plan.links, np.eye(k, k=1)[None], axis=0), lam.dtype)
-    first = jnp.asarray(np.append(plan.first, np.eye(k)[:1], axis=0), lam.dtype)
-    members = jnp.asarray(np.append(plan.members, np.ones((1, k), bool), axis=0))
 
     def reached(path, u):
-        deferred = links[path][left, right][:, None] * jax.vmap(Grid.below)(tables.grid, u)[left]
-        density = arrivals(pairs(k), first[path], deferred, tables.kernel)
-        return jnp.where(members[path][:, None], density, 1.0)
+        deferred = plan.links[path][:, None] * jax.vmap(Grid.below)(tables.grid, u)[tables.left]
+        density = arrivals(tables, plan.first[path], deferred, tables.kernel)
+        return jnp.where(plan.members[path][:, None], density, 1.0)
 
     def improve(carry):
         number, *best, _ = carry
         starting = number < len(_FIRST_CUTS)
-        path = jnp.where(starting, len(plan.paths), best[1])
+        path = jnp.where(starting, plan.ends.shape[0], best[1])
         u = jnp.where(starting, jnp.asarray(_FIRST_CUTS, lam.dtype)[number], best[2].u)
         new = _best_paths(tables, lam, plan, jax.vmap(reached)(path, u))
         gain = new[0] - best[0]
@@ -126,7 +84,8 @@ def best_cascades(tables: Tables, lam: jax.Array, plan: Plan) -> tuple[jax.Array
         return (number <= len(_FIRST_CUTS)) | gained
 
     none = jnp.full(lam.shape, -jnp.inf, lam.dtype)
-    start = (0, none, jnp.zeros(lam.shape, int), Cut.at(jnp.zeros((*lam.shape, k), lam.dtype)), -none)
+    cuts = Cut.at(jnp.zeros((*lam.shape, tables.cost.shape[0]), lam.dtype))
+    start = (0, none, jnp.zeros(lam.shape, int), cuts, -none)
     _, _, path, cut, gain = lax.while_loop(unfinished, improve, start)
     return path, cut, gain
 
@@ -144,33 +103,30 @@ def _beside(per_lambda, other):
 def _best_paths(tables, lam, plan, density):
     """(value (L,), number (L,), cuts (L, k)) of the best path by one backward pass, cuts chosen under the densities.
 
-    A suffix is solved once for all paths that share it. Its integrand is the weighted value at each node.
+    The integrand of an end is the weighted value at each node of its first model.
     """
-    suffixes, place = plan.suffixes, {pair: p for p, pair in enumerate(pairs(plan.k))}
-    number = {end: row for row, end in enumerate(suffixes)}
-    leading = np.array([end[0] for end in suffixes])
-    steps = [(number[end], number[end[1:]], end[0], end[1], place[end[:2]]) for end in suffixes if len(end) > 1]
 
     def defer(carry, step):
         integrands, cuts = carry
-        row, rest, j, following, pair = step
+        end, rest, pair = step
+        j = tables.left[pair]
         grid = part(tables.grid, j)
-        deferring = integrands[rest] @ tables.kernel[pair].T - (lam * tables.cost[following])[:, None]
+        price = lam * tables.cost[tables.right[pair]]
+        deferring = integrands[rest] @ tables.kernel[pair].T - price[:, None]
         cut = jax.vmap(partial(best_cut, grid))(deferring, density[:, j])
         value = grid.weight * grid.quantile + jax.vmap(grid.below)(cut.u) * (deferring - grid.quantile)
-        cuts = jax.tree.map(lambda all_cuts, new: all_cuts.at[row].set(all_cuts[rest].at[:, j].set(new)), cuts, cut)
-        return (integrands.at[row].set(value), cuts), None
+        cuts = jax.tree.map(lambda all_cuts, new: all_cuts.at[end].set(all_cuts[rest].at[:, j].set(new)), cuts, cut)
+        return (integrands.at[end].set(value), cuts), None
 
-    answering = (tables.grid.weight * tables.grid.quantile)[leading]
-    integrands = jnp.broadcast_to(answering[:, None], (len(suffixes), *lam.shape, answering.shape[-1]))
-    none = jnp.zeros((len(suffixes), *lam.shape, plan.k), lam.dtype)
+    answering = (tables.grid.weight * tables.grid.quantile)[plan.heads]
+    integrands = jnp.broadcast_to(answering[:, None], (answering.shape[0], *lam.shape, answering.shape[-1]))
+    none = jnp.zeros((*integrands.shape[:-1], tables.cost.shape[0]), lam.dtype)
     cuts = Cut(none, none, none)
-    if steps:
-        (integrands, cuts), _ = lax.scan(defer, (integrands, cuts), tuple(np.array(steps, int).T))
-    roots = np.array([number[path] for path in plan.paths])
-    values = integrands[roots].sum(-1) - lam * tables.cost[leading[roots]][:, None]
+    if plan.steps.shape[0]:
+        (integrands, cuts), _ = lax.scan(defer, (integrands, cuts), tuple(plan.steps.T))
+    values = integrands[plan.ends].sum(-1) - lam * tables.cost[plan.heads[plan.ends]][:, None]
     best = jnp.argmax(values, axis=0)
-    return values.max(0), best, part(cuts, (jnp.asarray(roots)[best], np.arange(lam.shape[0])))
+    return values.max(0), best, part(cuts, (plan.ends[best], jnp.arange(lam.shape[0])))
 
 
 def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> Cut:

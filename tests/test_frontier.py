@@ -95,20 +95,19 @@ def test_fifty_starts_of_l_bfgs_b_never_beat_the_solver(request, which):
     """On the same objective, in u, from uniform starts, with jax's gradients."""
     models = request.getfixturevalue(which)
     k = models.cost.shape[-1]
-    chosen = tuple((i, i + 1) for i in range(k - 1))
-    neighbours = np.array([pairs(k).index(pair) for pair in chosen])
+    left, right = np.arange(k - 1), np.arange(1, k)
+    neighbours = np.array([pairs(k).index(pair) for pair in zip(left, right, strict=True)])
     lam = LAM[[1, 4, 6]]
 
     @jax.jit
     def tables_of(model):
         copulas = jax.tree.map(lambda leaf: leaf[neighbours], model.copulas)
-        return build_tables(model.marginals, copulas, model.cost, chosen)
+        return build_tables(model.marginals, copulas, model.cost, left, right)
 
     @jax.jit
     @jax.value_and_grad
     def objective(u, tables, price):
-        links, first = np.eye(k, k=1), jnp.eye(k)[0]
-        error, cost = evaluate(tables, jnp.append(u, 0.0), links, first, chosen=chosen)
+        error, cost = evaluate(tables, jnp.append(u, 0.0), np.ones(k - 1, bool), 0)
         return error + price * cost
 
     rng = np.random.default_rng(0)
@@ -255,6 +254,25 @@ def test_a_second_call_compiles_nothing(demo, demo_lam, cascades, compilations):
         solve_frontier(second, lam=2 * demo_lam, cascades=cascades)
         solve_frontier(second, cascades=cascades)
     assert not compiled
+
+
+def test_cascades_of_one_menu_share_one_programme(demo, demo_lam, compilations):
+    a, b, c, d, e = demo.models
+    solve_frontier(demo, lam=demo_lam, cascades=[(a, b)])
+    with compilations() as compiled:
+        for cascade in [(b, e), (a, c, d), (b, c, d, e), demo.models]:
+            solve_frontier(demo, lam=demo_lam, cascades=[cascade])
+    assert not compiled
+
+
+@pytest.mark.parametrize("cascades", ["all", "adaptive"])
+def test_batches_of_lambdas_are_one_frontier(demo, demo_lam, cascades, monkeypatch):
+    whole = solve_frontier(demo, lam=demo_lam, cascades=cascades)
+    monkeypatch.setattr("rcjax.frontier._bytes_per_lambda", lambda problem: rcjax.frontier._MEMORY // 3)
+    batched = solve_frontier(demo, lam=demo_lam, cascades=cascades)
+    np.testing.assert_allclose(batched.error, whole.error, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(batched.bounds, whole.bounds, rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(batched.lam, whole.lam)
 
 
 @pytest.mark.slow

@@ -1,0 +1,87 @@
+"""The plan of a set of cascades: what it says, and that plans of one shape are alike."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+from rcjax.plan import make_plan, pair_places
+
+
+def everything(k):
+    return [path for size in range(1, k + 1) for path in itertools.combinations(range(k), size)]
+
+
+PLANS = {
+    "one model": ([(2,)], 4),
+    "a pair": ([(0, 3)], 4),
+    "every model": ([(0, 1, 2, 3)], 4),
+    "a list": ([(0, 2), (1, 3), (0, 1, 3), (2,)], 4),
+    "all": (everything(4), 4),
+    "all of six": (everything(6), 6),
+    "only one": ([(0,)], 1),
+    "all of two": (everything(2), 2),
+}
+
+
+@pytest.mark.parametrize(("paths", "k"), PLANS.values(), ids=PLANS)
+def test_a_plan_says_what_its_paths_are(paths, k):
+    plan = jax.tree.map(np.asarray, make_plan(paths, k))
+    union = tuple(sorted(set(itertools.chain(*paths))))
+    filler = [paths[0]] * (len(plan.members) - len(paths) - 1)
+    for path, members, links, first, last, defers in zip(
+        [*paths, *filler, union], plan.members, plan.links, plan.first, plan.last, plan.defers, strict=True
+    ):
+        assert tuple(np.flatnonzero(members)) == path
+        assert (first, last) == (path[0], path[-1])
+        assert tuple(np.flatnonzero(defers)) == path[:-1]
+        linked = zip(plan.left[links].tolist(), plan.right[links].tolist(), strict=True)
+        assert sorted(linked) == list(itertools.pairwise(path))
+    # Every end follows the one that it defers to; walking along the ends gives the path back.
+    steps = {end: (rest, pair) for end, rest, pair in plan.steps.tolist()}
+    order = [end for end, *_ in plan.steps.tolist()]
+    for path, end in zip(paths, plan.ends.tolist(), strict=False):
+        walked = [plan.heads[end]]
+        while end in steps:
+            rest, pair = steps[end]
+            assert plan.left[pair] == plan.heads[end]
+            assert plan.right[pair] == plan.heads[rest]
+            assert rest not in steps or order.index(rest) < order.index(end)
+            end = rest
+            walked.append(plan.heads[end])
+        assert tuple(walked) == path
+
+
+def test_nobody_reads_what_fills_the_steps():
+    plan = make_plan([(0, 1), (1, 2)], 4)
+    filler = np.asarray(plan.steps)[2:]
+    assert len(filler)
+    assert not np.isin(filler[:, 0], plan.ends).any()
+    assert not np.isin(filler[:, 0], np.asarray(plan.steps)[:2]).any()
+
+
+def test_queries_reach_a_model_before_it_passes_them_on():
+    plan = jax.tree.map(np.asarray, make_plan([(0, 2), (1, 3), (0, 1, 3)], 4))
+    used = plan.links.any(0)
+    left, right = plan.left[used], plan.right[used]
+    for place, model in enumerate(left):
+        assert model not in right[place:]
+
+
+def test_cascades_of_two_to_five_of_five_models_have_one_shape():
+    shapes = {
+        tuple(leaf.shape for leaf in jax.tree.leaves(make_plan([path], 5))) for path in everything(5) if len(path) > 1
+    }
+    assert len(shapes) == 1
+
+
+def test_prefixes():
+    assert make_plan(everything(3), 3).prefixes
+    assert make_plan([(0,), (0, 1)], 3).prefixes
+    assert not make_plan([(0, 1)], 3).prefixes
+
+
+def test_pair_places():
+    assert pair_places(make_plan(everything(3), 3), 3).tolist() == [0, 1, 2]
+    assert pair_places(make_plan([(0, 2)], 3), 3)[0] == 1
