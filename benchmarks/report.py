@@ -1,6 +1,18 @@
 """Tables of results for people."""
 
+import os
+import platform
+
+import jax
 import polars as pl
+
+
+def machine() -> str:
+    """What the figures were measured on, in a sentence."""
+    device = jax.devices()[0]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    versions = f"Python {platform.python_version()}, jax {jax.__version__}"
+    return f"{platform.machine()}, {cores} CPU cores, jax's device {device.device_kind}; {versions}."
 
 
 def markdown(frame: pl.DataFrame) -> str:

@@ -3,7 +3,7 @@
     python -m benchmarks.speed
 
 On the synthetic log of the demo: five models, 300 queries; all 31 subcascades and 200 λ. The peer starts once, from
-the middle of every model's range, and solves the full cascade alone, for 20 of the λ. The best of five runs counts;
+the middle of every model's range, and solves the full cascade alone, for 20 of the λ. The median of five runs counts;
 compilation is the first call less that, tracing included. Prints a Markdown table.
 """
 

@@ -11,8 +11,9 @@ import pytest
 
 import benchmarks
 import rcjax
-from benchmarks import methods, race
+from benchmarks import methods
 from benchmarks.methods import Answers, Curve
+from benchmarks.race import contenders
 from rcjax._trees import part
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -85,12 +86,12 @@ def test_a_mixture_keeps_the_corners_of_the_hull():
 
 
 def test_the_objective_in_numpy_is_that_of_rcjax():
-    log = race.make_log(400, 3, seed=0)
+    log = contenders.make_log(400, 3, seed=0)
     model, lam = rcjax.fit(log), 0.1 / float(log.cost[-1])
     u = np.array([0.4, 0.7])
     thresholds = [part(model.marginals, j).quantile(cut) for j, cut in enumerate(u)]
     error, cost = rcjax.error_and_cost(model, np.array(thresholds))
-    assert race.Objective(model)(u, lam) == pytest.approx(float(error + lam * cost), abs=2e-4)
+    assert contenders.Objective(model)(u, lam) == pytest.approx(float(error + lam * cost), abs=2e-4)
 
 
 @pytest.mark.slow
