@@ -322,11 +322,12 @@ def _solve(problem, lam):
         if plan is None:
             return _host(_solve_adaptive(marginals, tables, lam))
         path, cut, status = _optimise(tables, lam, plan, chain)
-        solved = _evaluate(marginals, tables, path, cut, plan, chain)
-        return _host({"lam": lam, "path": path, "status": status, **solved})
+        points = _evaluate(marginals, tables, path, cut, plan, chain)
+        return _host({"lam": lam, "path": path, "status": status, **points})
 
-    parts = [solve(batch) for batch in np.pad(lam, (0, batches * size - len(lam)), "edge").reshape(batches, size)]
-    return {name: np.concatenate([part[name] for part in parts])[: len(lam)] for name in parts[0]}
+    filled = np.pad(lam, (0, batches * size - len(lam)), "edge").reshape(batches, size)
+    solved = [solve(batch) for batch in filled]
+    return {name: np.concatenate([each[name] for each in solved])[: len(lam)] for name in solved[0]}
 
 
 def _bytes_per_lambda(problem):

@@ -2,7 +2,9 @@
 
 import importlib
 import itertools
+import json
 import pkgutil
+import subprocess
 import sys
 
 import numpy as np
@@ -13,6 +15,7 @@ import benchmarks
 import rcjax
 from benchmarks import methods
 from benchmarks.methods import Answers, Curve
+from benchmarks.race import __main__ as race
 from benchmarks.race import contenders
 from rcjax._trees import part
 
@@ -125,3 +128,51 @@ def test_the_paper_from_a_folder_of_logs(tmp_path, monkeypatch):
     kept = {path: path.stat().st_mtime_ns for path in out.glob("*.csv")}
     assert {path.name for path in made if made[path] != kept[path]} == {"table1_performance.csv"}
     assert (out / "index.md").read_text("utf-8") == index
+
+
+def test_what_the_race_has_measured_is_not_measured_again(tmp_path, monkeypatch):
+    runs = []
+
+    def run(command, **options):
+        runs.append(json.loads(command[-1]))
+        return subprocess.CompletedProcess(command, 0, '{"run, s": 2.0}\n', "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    cells = [{"models": 2, "queries": 300, "lambdas": 10, "method": "rcjax"}]
+    for _ in range(2):
+        table = race.Measurements(tmp_path, 1.0, "cpu").table("contender", cells)
+        assert table.to_dicts() == [cells[0] | {"run, s": 2.0}]
+    assert len(runs) == 1
+    kind, device, values = runs[0]
+    assert (kind, device, values.pop("model_file")) == ("contender", "cpu", str(tmp_path / "model-2-300.json"))
+    assert values == cells[0]
+
+
+def test_a_contender_that_fails_or_never_ends_leaves_a_row(tmp_path, monkeypatch):
+    def run(command, timeout, **options):
+        if json.loads(command[-1])[2]["lambdas"] == 10:
+            raise subprocess.TimeoutExpired(command, timeout)
+        return subprocess.CompletedProcess(command, 1, "", "ValueError: no\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    cells = [{"models": 2, "queries": 300, "lambdas": n, "method": "rcjax"} for n in (10, 20)]
+    table = race.Measurements(tmp_path, 3.0, "cpu").table("contender", cells)
+    assert table["failed"].to_list() == ["over 3 s", "ValueError: no"]
+
+
+def test_exponents_and_ratios_of_the_race():
+    base = {"models": 5, "lambdas": 100, "queries": 1000}
+    rows = [
+        base | {axis: n, "method": name, "run, s": scale * n**power, "loss": 0.2 + scale}
+        for name, scale, power in (("rcjax", 1.0, 1.0), ("other", 2.0, 1.0))
+        for axis, sizes in (("models", (2, 4, 8)), ("queries", (10, 100)))
+        for n in sizes
+    ]
+    rows.append(base | {"method": "other", "run, s": None, "loss": None})
+    frame = pl.DataFrame(rows, infer_schema_length=None)
+    slopes = race.exponents(frame, "method", ("models", "lambdas", "queries"), base)
+    assert slopes["models"].to_list() == pytest.approx([1.0, 1.0])
+    assert slopes["queries"].to_list() == [None, None]
+    compared = race.compare(frame.filter(pl.col("run, s").is_not_null()))
+    assert set(compared.filter(pl.col("method") == "other")["run time over that of rcjax"]) == {2.0}
+    assert compared["loss over the least"].to_list() == pytest.approx([0.0] * 5 + [1.0] * 5)
