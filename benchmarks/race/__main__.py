@@ -141,12 +141,15 @@ def draw(tables: dict[str, pl.DataFrame]) -> Figure:
             ax.plot(chosen[x], chosen["run, s"], marker=marker, color=colour, linewidth=1.2, label=name)
         ax.set(xscale="log", yscale="log", xlabel=label, ylabel="seconds, compiled")
         ax.grid(color="#DDDDDD", linewidth=0.6)
+        if x == "models":
+            ax.set_xticks(sorted(set(frame[x])), labels=map(str, sorted(set(frame[x]))))
+            ax.minorticks_off()
         return ax
 
     for place, axis in enumerate(_AXES):
         same = [pl.col(other) == base[other] for other in _AXES if other != axis]
         ax = panel(grid[0, 2 * place : 2 * place + 2], race.filter(*same), axis, "method", axis)
-    ax.legend(frameon=False, fontsize=8)
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=len(METHODS), frameon=False)
     hundred = stretched.filter(pl.col("lambdas") == base["lambdas"])
     panel(grid[1, :3], hundred, "models", "cascades", "models, rcjax, 100 lambdas").legend(frameon=False, fontsize=8)
     panel(grid[1, 3:], problems, "problems", "dtype", "problems at once").legend(frameon=False, fontsize=8)
