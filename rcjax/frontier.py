@@ -298,7 +298,7 @@ def _evaluate(marginals, tables, path, cut, plan, chain):
     # Nobody asks the models after one that always answers: the cascade ends there, where it may.
     stops = members & (thresholds <= ALWAYS_ANSWER) & plan.prefixes
     members &= stops.astype(u.dtype) @ np.tri(u.shape[1], k=-1).T == 0
-    thresholds = jnp.where(plan.prefixes & ~members, NEVER_ANSWER, thresholds)
+    thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
     return {"u": ranks, "thresholds": thresholds, "members": members, "first": first, "error": error, "cost": cost}
 
 
