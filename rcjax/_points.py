@@ -15,20 +15,20 @@ from rcjax.policy import Rule
 _FIGURES = {"lam": float, "cost": float, "error": float, "status": int}
 
 
-def intervals(thresholds: np.ndarray, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def intervals(thresholds: Any, members: Any, xp: Any = np) -> tuple[Any, Any]:
     """(bounds, actions) of thresholds (L, k): ask the next member up to the threshold, answer above it.
+
+    `xp` is numpy, or jax.numpy for use inside a jitted function.
 
     >>> bounds, actions = intervals(np.array([[0.7, 1.0, 0.0]]), np.array([[True, False, True]]))
     >>> bounds[0].tolist(), actions[0].tolist()
     ([[0.7, 1.0], [1.0, 1.0], [0.0, 1.0]], [[2, 0], [2, 1], [2, 2]])
     """
-    k = members.shape[1]
-    following = np.tile(np.arange(k), (len(members), 1))
-    for j in reversed(range(k - 1)):
-        later = members[:, j + 1 :]
-        following[:, j] = np.where(later.any(1), j + 1 + later.argmax(1), j)
-    bounds = np.stack([np.asarray(thresholds), np.ones_like(thresholds)], axis=-1)
-    actions = np.stack([following, np.broadcast_to(np.arange(k), following.shape)], axis=-1)
+    everyone = np.arange(members.shape[1])
+    later = members[:, None, :] & (everyone > everyone[:, None])
+    following = xp.where(later.any(-1), later.argmax(-1), everyone)
+    bounds = xp.stack([thresholds, xp.ones_like(thresholds)], axis=-1)
+    actions = xp.stack([following, xp.broadcast_to(everyone, following.shape)], axis=-1)
     return bounds, actions
 
 

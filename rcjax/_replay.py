@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -16,6 +17,7 @@ import numpy as np
 from jax import lax
 
 from rcjax._compile import compiled
+from rcjax._walk import walk
 from rcjax.calibration import Calibrator, Transform
 from rcjax.logs import Log, LogError
 from rcjax.policy import Policy
@@ -25,10 +27,10 @@ if TYPE_CHECKING:
 
     from rcjax.frontier import Frontier
 
-__all__ = ["Replay", "area_under_curve", "replay"]
+__all__ = ["Replay", "area_under_curve", "replay", "wilson_interval"]
 
+_ROUND = 64
 _BATCH_ELEMENTS = 2**22  # queries × lambdas held at a time: some 100 MB of intermediate arrays
-_FEW_BOUNDS = 16  # up to here comparing with every bound beats a binary search
 
 
 @partial(
@@ -93,8 +95,12 @@ def replay(policy_or_frontier: Policy | Frontier, log: Log) -> Replay:
         tables = tuple(table[0] for table in tables)
         figures = _replay_one(packed.calibrators, *tables, *data, transforms=packed.transforms)
     else:
-        batch = min(len(packed.first), max(1, _BATCH_ELEMENTS // n))
+        # Frontiers have any number of points; rounded up, few programmes serve them all.
+        points = len(packed.first)
+        tables = (np.pad(each, ((0, -points % _ROUND), *[(0, 0)] * (each.ndim - 1)), "edge") for each in tables)
+        batch = max(1, min(_ROUND, _BATCH_ELEMENTS // n))
         figures = _replay_all(packed.calibrators, *tables, *data, transforms=packed.transforms, batch=batch)
+        figures = tuple(figure[:points] for figure in figures)
     return Replay(*figures, n=n, models=models)
 
 
@@ -126,29 +132,29 @@ def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float)
     return float(((curve[1:] + curve[:-1]) / 2 * np.diff(grid)).sum() / (high - low))
 
 
+def wilson_interval(share: ArrayLike, n: int, level: float = 0.9) -> np.ndarray:
+    """(…, 2) interval for a probability of which the share (…) was seen in n trials (Wilson 1927).
+
+    >>> wilson_interval(0.0, 50).round(4).tolist()
+    [0.0, 0.0513]
+    """
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    share = np.asarray(share, float)
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    reach = z * np.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2) / (1 + z**2 / n)
+    return np.clip(np.stack([middle - reach, middle + reach], axis=-1), 0.0, 1.0)
+
+
 def _walk(phi, first, bounds, actions, correct, query_cost):
     """The figures of one policy on calibrated confidences (k, n), in the order of the fields of `Replay`."""
-    k, n = phi.shape
-    method = "compare_all" if bounds.shape[-1] <= _FEW_BOUNDS else "scan"
-    mean_cost = query_cost.mean(axis=1)
-
-    def visit(carry, model):
-        at, wrong, charged, spent = carry  # `at` is the model that each query is with; asks only go forward
-        j, ends, action, confidence, right, price, mean_price = model
-        here = at == j
-        target = action[jnp.searchsorted(ends, confidence, side="left", method=method)]
-        answers = here & (target == j)
-        money = charged + jnp.where(here, mean_price, 0), spent + jnp.where(here, price, 0)
-        carry = jnp.where(here, target, at), wrong | (answers & ~right), *money
-        return carry, answers.mean(dtype=phi.dtype)
-
-    nothing = jnp.zeros(n, query_cost.dtype)
-    start = jnp.full(n, first, actions.dtype), jnp.zeros(n, bool), nothing, nothing
-    models = jnp.arange(k, dtype=actions.dtype), bounds, actions, phi, correct, query_cost, mean_cost
-    (_, wrong, charged, spent), share = lax.scan(visit, start, models)
+    answers, asked = walk(phi, first, bounds, actions)
+    wrong = ~(answers & correct).any(axis=0)
+    charged, spent = (
+        jnp.where(asked, money, 0).sum(axis=0) for money in (query_cost.mean(axis=1)[:, None], query_cost)
+    )
     error, error_se = _mean_and_se(wrong.astype(phi.dtype))
     cost, cost_se = _mean_and_se(charged)
-    return error, cost, error_se, cost_se, share, *_mean_and_se(spent)
+    return error, cost, error_se, cost_se, answers.mean(axis=1, dtype=phi.dtype), *_mean_and_se(spent)
 
 
 def _mean_and_se(values):

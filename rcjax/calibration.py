@@ -161,24 +161,30 @@ def _newton(features, target, weight, firth):
         likelihood = (target * score - weight * jax.nn.softplus(score)).sum()
         return likelihood + jnp.where(firth, 0.5 * jnp.log(_determinant(information(beta)[2])), 0.0)
 
-    def step(carry, _):
-        beta, *_ = carry
+    tolerance = jnp.sqrt(jnp.finfo(z.dtype).eps)
+
+    def unfinished(carry):
+        number, *_, change = carry
+        return (number < _NEWTON_STEPS) & (change > tolerance)
+
+    def step(carry):
+        number, beta, *_ = carry
         fitted, variance, matrix = information(beta)
         inverse = _inverse(matrix)
         leverage = variance * (jnp.stack([inverse[0, 0], 2 * inverse[0, 1], inverse[1, 1]]) @ powers)
         residual = target - weight * fitted + jnp.where(firth, leverage * (0.5 - fitted), 0.0)
         trials = beta + lengths[:, None] * (inverse @ (powers[:2] @ residual))
         best = trials[jnp.argmax(jnp.nan_to_num(jax.vmap(objective)(trials), nan=-jnp.inf))]
-        return (best, inverse, jnp.abs(best - beta).max()), None
+        return number + 1, best, inverse, jnp.abs(best - beta).max()
 
-    start = (jnp.zeros(2, z.dtype), jnp.zeros((2, 2), z.dtype), jnp.asarray(jnp.inf, z.dtype))
-    (beta, inverse, change), _ = lax.scan(step, start, length=_NEWTON_STEPS)
+    start = (0, jnp.zeros(2, z.dtype), jnp.zeros((2, 2), z.dtype), jnp.asarray(jnp.inf, z.dtype))
+    _, beta, inverse, change = lax.while_loop(unfinished, step, start)
     # Back from z to the feature itself.
     slope, lever = beta[1] / spread, center / spread
     variances = jnp.stack(
         [inverse[0, 0] - 2 * lever * inverse[0, 1] + lever**2 * inverse[1, 1], inverse[1, 1] / spread**2]
     )
-    converged = change <= jnp.sqrt(jnp.finfo(z.dtype).eps)
+    converged = change <= tolerance
     return jnp.stack([beta[0] - center * slope, slope]), jnp.sqrt(jnp.maximum(variances, 0.0)), converged
 
 

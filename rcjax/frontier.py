@@ -1,48 +1,28 @@
 """λ → the best cascade and its thresholds: the whole error–cost frontier in one vectorised gradient-based call."""
 
 import dataclasses
-import itertools
 import json
 import os
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from rcjax._compile import compiled
 from rcjax._files import write_atomically
+from rcjax._json import plain
 from rcjax._points import intervals, lower_hull, points_from_json, points_to_json, rules
 from rcjax._trees import part
-from rcjax.adaptive import adaptive_policies, evaluate_intervals
-from rcjax.cascade import (
-    ALWAYS_ANSWER,
-    NEVER_ANSWER,
-    Chain,
-    Tables,
-    build_tables,
-    check_cascade,
-    evaluate,
-    settle_threshold,
-)
+from rcjax.bands import Bands, bands_from_json, bands_to_json
+from rcjax.cascade import Chain, Tables
 from rcjax.joint import CascadeModel, model_from_json, pairs
 from rcjax.marginals import Marginal
-from rcjax.paper import best_cascades_paper
-from rcjax.plan import Plan, make_plan, pair_places
+from rcjax.plan import Plan, Search, pair_places, plan_cascades
 from rcjax.policy import Calibration, Policy
-from rcjax.programme import (
-    AT_BOUND,
-    CONVERGED,
-    INTERPOLATED,
-    NOT_CONVERGED,
-    STATUS_MESSAGES,
-    Cut,
-    best_cascades,
-    gain_tolerance,
-)
+from rcjax.programme import INTERPOLATED, STATUS_MESSAGES, Cut
+from rcjax.solution import adaptive_points, lay_out, optimise, points_at
 
 __all__ = ["STATUS_MESSAGES", "Frontier", "InfeasibleError", "load_frontier", "solve_frontier"]
 
@@ -60,8 +40,9 @@ class InfeasibleError(ValueError):
     jax.tree_util.register_dataclass,
     data_fields=(
         "lam", "error", "cost", "thresholds", "members", "status", "first", "bounds", "actions", "model",
+        "bands",
     ),
-    meta_fields=(),
+    meta_fields=("search",),
 )  # fmt: skip
 @dataclasses.dataclass(frozen=True)
 class Frontier:
@@ -80,6 +61,9 @@ class Frontier:
     bounds: jax.Array  # (L, k, R) upper ends of intervals of calibrated confidence, the last is 1
     actions: jax.Array  # (L, k, R) there: j itself answers, l > j asks model l
     model: CascadeModel
+    bands: Bands | None = None  # how sure we are of each point, where `bootstrap` has told
+    search: Search | Literal["selected", "expected"] = "all"  # what was searched: see `solve_frontier`; or how, by
+    # `select_frontier` or `solve_expected`
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -94,13 +78,24 @@ class Frontier:
         error_cost: float | None = None,
         lam: float | None = None,
     ) -> Policy:
-        """The point of the frontier that meets one target, as a policy to deploy.
+        """The point of the frontier that meets one target, as a policy to deploy: `point(choose(…))`.
 
         `budget`: least error at an expected cost per query of at most so much. `max_error`: least cost at an error
         probability of at most so much. `error_cost`: least cost plus errors, when one error costs so much (= 1/λ).
         `lam`: least error + λ·cost. Raises InfeasibleError where no point meets the target, and ValueError unless
         exactly one target is given, as a number that makes sense.
         """
+        return self.point(self.choose(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam))
+
+    def choose(
+        self,
+        *,
+        budget: float | None = None,
+        max_error: float | None = None,
+        error_cost: float | None = None,
+        lam: float | None = None,
+    ) -> int:
+        """The position of the point that meets one target; targets and errors as those of `policy`."""
         targets = {"budget": budget, "max_error": max_error, "error_cost": error_cost, "lam": lam}
         given = {name: float(value) for name, value in targets.items() if value is not None}
         if len(given) != 1:
@@ -108,7 +103,11 @@ class Frontier:
         ((name, value),) = given.items()
         if not np.isfinite(value) or value < 0 or (name == "error_cost" and value == 0):
             raise ValueError(f"{name} is {value}; it must be a positive number")
-        return self.point(self._choose(name, value))
+        return self._choose(name, value)
+
+    def with_bands(self, bands: Bands) -> "Frontier":
+        """The same frontier, with what `bootstrap` told of it."""
+        return dataclasses.replace(self, bands=bands)
 
     def _choose(self, name, value):
         error, cost = np.asarray(self.error, float), np.asarray(self.cost, float)
@@ -145,23 +144,41 @@ class Frontier:
                 "cost": float(host["cost"][index]),
                 "lam": lam,
                 "error_cost": 1 / lam if lam > 0 else None,
+                **self._interval(index),
             },
             provenance=self.model.provenance,
         )
 
+    def _interval(self, index):
+        if self.bands is None:
+            return {}
+        (error_low, error_high), (cost_low, cost_high) = (
+            np.asarray(ends, float)[index].tolist() for ends in (self.bands.error, self.bands.cost)
+        )
+        ends = {"error_low": error_low, "error_high": error_high, "cost_low": cost_low, "cost_high": cost_high}
+        return ends | {"level": self.bands.level}
+
     def to_json(self) -> dict[str, Any]:
         """JSON values: `frontier` is a list of points, `model` what they were solved from."""
+        points = points_to_json(self.models, self._host())
+        head: dict[str, Any] = {"search": plain(self.search)}
+        if self.bands is not None:
+            bands = jax.tree.map(np.asarray, self.bands)
+            points = [point | bands_to_json(bands, self.models, row) for row, point in enumerate(points)]
+            head["bands"] = {"level": bands.level, "replicates": bands.replicates}
         return {
             "format": _FORMAT,
             "schema_version": _SCHEMA,
             "models": list(self.models),
-            "frontier": points_to_json(self.models, self._host()),
+            **head,
+            "frontier": points,
             "model": self.model.to_json(),
         }
 
     def _host(self):
-        """All but the model as numpy's arrays, copied from the device once."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "model"}
+        """The points as numpy's arrays, copied from the device once."""
+        others = ("model", "bands", "search")
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in others}
         return jax.tree.map(np.asarray, fields)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -187,14 +204,20 @@ def _from_json(data):
     if data.get("format") != _FORMAT or data.get("schema_version") != _SCHEMA:
         raise ValueError(f"its format is not {_FORMAT!r}, schema version {_SCHEMA}")
     model = model_from_json(data["model"])
-    return _frontier(model, **points_from_json(model.models, data["frontier"]))
+    search, points = data.get("search", "all"), data["frontier"]
+    return make_frontier(
+        model,
+        **points_from_json(model.models, points),
+        search=search if isinstance(search, str) else tuple(tuple(names) for names in search),
+        bands=bands_from_json(model.models, points, data["bands"]) if "bands" in data else None,
+    )
 
 
 def solve_frontier(
     model: CascadeModel,
     *,
     lam: Any = None,
-    cascades: Literal["all", "full", "adaptive"] | Sequence[Sequence[str]] = "all",
+    cascades: Search = "all",
     chain: Chain = "exact",
     max_length: int | None = None,
 ) -> Frontier:
@@ -218,35 +241,23 @@ def solve_frontier(
     >>> bool((jnp.diff(frontier.cost) <= 0).all()), frontier.thresholds.shape
     (True, (3, 5))
     """
-    plan = _plan(model, cascades, max_length)
+    plan = plan_cascades(model, cascades, max_length)
     if chain not in ("exact", "paper") or (chain == "paper" and plan is None):
         raise ValueError(f"chain={chain!r} with cascades={cascades!r} does not exist: use chain='exact'")
     grid = None if lam is None else np.unique(np.atleast_1d(np.asarray(lam, float)))
     if grid is not None and (not grid.size or not np.isfinite(grid).all() or grid[0] < 0):
         raise ValueError("lam must hold at least one finite number, none below 0")
     problem = _lay_out(model, plan, chain)
-    return _assemble(model, _automatic(problem) if grid is None else _select(_solve(problem, grid)))
+    points = _automatic(problem) if grid is None else _select(_solve(problem, grid))
+    return dataclasses.replace(_assemble(model, points), search=_named(cascades, max_length, plan, model.models))
 
 
-def _plan(model, cascades, max_length):
-    """The candidate cascades; None for adaptive policies."""
-    k = len(model.models)
-    everything = tuple(range(k))
-    if isinstance(cascades, str):
-        if cascades == "adaptive":
-            return None
-        if cascades == "full":
-            return make_plan([everything], k)
-        if cascades != "all":
-            raise ValueError(f"cascades is {cascades!r}; it is 'all', 'full', 'adaptive' or a list of cascades")
-        longest = min(max_length or k, k)
-        if k > 12 and longest > 4:
-            raise ValueError(f"{k} models have {2**k - 1} subcascades: set max_length (at most 4), or use 'adaptive'")
-        return make_plan([c for size in range(1, longest + 1) for c in itertools.combinations(everything, size)], k)
-    paths = [check_cascade(model, (path,) if isinstance(path, str) else path) for path in cascades]
-    if not paths:
-        raise ValueError("cascades is empty: name at least one cascade")
-    return make_plan(list(dict.fromkeys(paths)), k)
+def _named(cascades, max_length, plan, names):
+    """The search as it is kept: a word, or the names of all cascades."""
+    if isinstance(cascades, str) and (max_length is None or plan is None):
+        return cascades
+    paths = np.unique(np.asarray(plan.members[:-1]), axis=0)
+    return tuple(tuple(name for name, used in zip(names, path, strict=True) if used) for path in paths)
 
 
 class _Problem(NamedTuple):
@@ -268,44 +279,10 @@ def _lay_out(model, plan, chain):
     return _Problem(model.marginals, tables, plan, chain)
 
 
-@compiled
-def _build_tables(marginals, copulas, cost, left, right, places):
-    return build_tables(marginals, part(copulas, places), cost, left, right)
-
-
-@partial(compiled, static_argnames="chain")
-def _optimise(tables, lam, plan, chain):
-    """The number of the best path (L,), its cuts (L, k) and the status (L,) for all λ (L,)."""
-    path, cut, gain = (best_cascades if chain == "exact" else best_cascades_paper)(tables, lam, plan)
-    low, high = tables.grid.panels[:, 0], tables.grid.panels[:, -1]
-    at_bound = (plan.defers[path] & ((cut.u <= low) | (cut.u >= high))).any(-1)
-    unfinished = gain > gain_tolerance(lam.dtype)
-    return path, cut, jnp.where(unfinished, NOT_CONVERGED, jnp.where(at_bound, AT_BOUND, CONVERGED))
-
-
-@partial(compiled, static_argnames="chain")
-def _evaluate(marginals, tables, path, cut, plan, chain):
-    """Thresholds (L, k) at the cuts (L, k) of the given paths (L,), and their exact error and cost (L,)."""
-    members, first = plan.members[path], plan.first[path]
-    # The last model of a path answers everything, and a model that is not on it nothing.
-    u = jnp.where(plan.defers[path], cut.u, jnp.where(members, 0.0, 1.0))
-    thresholds, ranks, above = _settle(marginals, tables.grid, dataclasses.replace(cut, u=u))
-
-    def single(ranks, above, links, first):
-        return evaluate(tables, ranks, links, first, chain=chain, above=above)
-
-    error, cost = jax.vmap(single)(ranks, above, plan.links[path], first)
-    # Nobody asks the models after one that always answers: the cascade ends there, where it may.
-    stops = members & (thresholds <= ALWAYS_ANSWER) & plan.prefixes
-    members &= stops.astype(u.dtype) @ np.tri(u.shape[1], k=-1).T == 0
-    thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
-    return {"u": ranks, "thresholds": thresholds, "members": members, "first": first, "error": error, "cost": cost}
-
-
-def _settle(marginals, grid, cut):
-    """`settle_threshold` for cuts (L, k, …)."""
-    settle = jax.vmap(jnp.vectorize(settle_threshold, excluded=(0, 1)), (0, 0, 1, 1, 1), 1)
-    return settle(marginals, grid, cut.u, cut.worth, cut.slope)
+_build_tables = compiled(lay_out)
+_optimise = compiled(optimise, "chain")
+_evaluate = compiled(points_at, "chain")
+_solve_adaptive = compiled(adaptive_points)
 
 
 def _solve(problem, lam):
@@ -339,38 +316,25 @@ def _bytes_per_lambda(problem):
     return 3 * rows * nodes * problem.tables.cost.dtype.itemsize
 
 
-@compiled
-def _solve_adaptive(marginals, tables, lam):
-    k = tables.cost.shape[0]
-    first, upper, action = adaptive_policies(tables, lam)
-    error, cost = jax.vmap(partial(evaluate_intervals, tables))(first, upper, action)
-    bounds, *_ = _settle(marginals, tables.grid, Cut.at(upper))
-    bounds = jnp.where(upper >= 1, 1.0, bounds).at[..., -1].set(1.0)
-    used = jnp.diff(upper, axis=-1, prepend=jnp.zeros_like(upper[..., :1])) > 0
-
-    def ask(asked, pair):
-        i, j = pair
-        return asked.at[:, j].max(asked[:, i] & (used[:, i] & (action[:, i] == j)).any(-1)), None
-
-    asked, _ = lax.scan(ask, first[:, None] == np.arange(k), (tables.left, tables.right))
-    found = {"lam": lam, "error": error, "cost": cost, "members": asked, "first": first, "bounds": bounds}
-    return {**found, "actions": action, "u": upper.reshape(*lam.shape, -1), "status": jnp.zeros_like(first)}
-
-
 def _automatic(problem):
     """A geometric grid that covers every trade-off, infill in λ, then in thresholds where no λ leads.
 
     All passes have one shape, so one compilation.
     """
-    spent = np.asarray(problem.tables.cost, float)
-    spent = np.sort(spent if problem.plan is None else spent[problem.plan.members[-1]])
-    gaps = np.diff(spent)[np.diff(spent) > 1e-9 * spent[-1]]
-    unit = min([*gaps, *spent[spent > 0][:1]], default=1.0)
-    lam = np.geomspace(1e-4 / max(spent.sum(), unit), 1.0 / unit, _GRID)
+    cost = np.asarray(problem.tables.cost, float)
+    lam = price_range(cost if problem.plan is None else cost[problem.plan.members[-1]], _GRID)
     solved = _solve(problem, lam)
     more = _solve(problem, _between(solved["lam"], _gaps(solved, _CLOSEST)))
     solved = _select(_merge(solved, more))
     return solved if problem.plan is None else _merge(solved, _interpolate(problem, solved))
+
+
+def price_range(cost: np.ndarray, size: int) -> np.ndarray:
+    """(size,) λ on a geometric grid, from where the costs (k,) hardly count to where only the cheapest model does."""
+    spent = np.sort(cost)
+    gaps = np.diff(spent)[np.diff(spent) > 1e-9 * spent[-1]]
+    unit = min([*gaps, *spent[spent > 0][:1]], default=1.0)
+    return np.geomspace(1e-4 / max(spent.sum(), unit), 1.0 / unit, size)
 
 
 def _interpolate(problem, solved):
@@ -443,10 +407,11 @@ def _assemble(model, solved):
         bounds, actions = intervals(thresholds, solved["members"])
     kept = ("lam", "error", "cost", "status", "members", "first")
     fields = {name: solved[name] for name in kept}
-    return _frontier(model, **fields, thresholds=thresholds, bounds=bounds, actions=actions)
+    return make_frontier(model, **fields, thresholds=thresholds, bounds=bounds, actions=actions)
 
 
-def _frontier(model, **arrays) -> Frontier:
+def make_frontier(model: CascadeModel, search: Any = "all", bands: Bands | None = None, **arrays: Any) -> Frontier:
+    """A frontier from its fields, those that are arrays as numpy's."""
     # Not jnp.asarray, which compiles a programme for each shape.
     fields: dict[str, Any] = jax.device_put(arrays)
-    return Frontier(model=model, **fields)
+    return Frontier(model=model, search=search, bands=bands, **fields)

@@ -25,7 +25,7 @@ from rcjax.calibration import Calibrator, Transform, fit_calibrator
 from rcjax.copulas import Copula, Gaussian, OneOf
 from rcjax.estimation import fit_families
 from rcjax.logs import Log, LogError
-from rcjax.marginals import Marginal, fit_marginal
+from rcjax.marginals import Marginal, fit_marginal, refit_marginal
 from rcjax.selection import FAMILIES, Criterion, pair_ranks, select_copulas
 
 Method = Literal["tau", "likelihood"]
@@ -229,23 +229,39 @@ def fit_arrays(
     correct: jax.Array,
     answered: jax.Array,
     transform: Transform,
-    family: type[Copula],
+    family: type[Copula] | Copula,
     method: Method = "tau",
+    near: Marginal | None = None,
 ) -> tuple[Calibrator, Marginal, Copula]:
-    """The fit as a pure function of arrays (n, k), to be jitted and vmapped over resampled logs."""
+    """The fit as a pure function of arrays (n, k), to be jitted and vmapped over resampled logs.
+
+    With the marginals of a log `near` this one, mixtures are sought around theirs, which is quicker. In place of a
+    family, the copulas of such a log: each pair keeps the family that it has there (by "tau").
+    """
     calibrate = jax.vmap(partial(fit_calibrator, transform=transform), in_axes=1)
     calibrators = calibrate(logprob, correct, answered)
     confidence = _calibrate(calibrators, jnp.where(answered, logprob, -1.0))
-    marginals = jax.vmap(fit_marginal, in_axes=1)(confidence, answered)
+    if near is None:
+        marginals = jax.vmap(fit_marginal, in_axes=1)(confidence, answered)
+    else:
+        marginals = jax.vmap(refit_marginal, in_axes=(0, 1, 1))(near, confidence, answered)
     chosen = pairs(logprob.shape[1])
     left, right = np.array(chosen, int).reshape(-1, 2).T
     taus = jax.vmap(kendall_tau, in_axes=1)(
         confidence[:, left], confidence[:, right], answered[:, left] & answered[:, right]
     )
-    if method == "tau":
-        return calibrators, marginals, jax.vmap(family.from_tau)(taus)
+    if isinstance(family, Copula) or method == "tau":
+        return calibrators, marginals, _from_taus(family, taus)
     (found,) = fit_families((family,), *pair_ranks(marginals, confidence, answered, chosen), taus)
     return calibrators, marginals, found.copula
+
+
+def _from_taus(family, taus):
+    if isinstance(family, OneOf):
+        members = tuple(_from_taus(type(member), taus) for member in family.members)
+        return dataclasses.replace(family, members=members)
+    kind = family if isinstance(family, type) else type(family)
+    return jax.vmap(kind.from_tau)(taus)
 
 
 _fit = compiled(fit_arrays, ("transform", "family", "method"))

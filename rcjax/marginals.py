@@ -257,13 +257,15 @@ def fit_marginal(confidence: jax.Array, answered: jax.Array) -> Marginal:
     return Marginal(*ends, *fit_beta_mixture(scaled, inside))
 
 
-def refit_marginal(start: Marginal, confidence: jax.Array) -> Marginal:
+def refit_marginal(start: Marginal, confidence: jax.Array, answered: jax.Array | None = None) -> Marginal:
     """Marginal of confidences (n,) drawn from `start`, for bootstraps: quicker than `fit_marginal`, and near enough.
 
     Expectation–maximisation climbs from the mixture of `start`, which is the truth, for fifty steps at most. Where the
     two betas overlap that ends a little short of the maximum, and p-values come out a little too large. `vmap` it.
+    Confidences that are not `answered` (n,) are left out.
     """
-    ends, scaled, inside = _ends(confidence, jnp.ones(confidence.shape, bool))
+    answered = jnp.ones(confidence.shape, bool) if answered is None else answered
+    ends, scaled, inside = _ends(confidence, answered)
     columns = _columns(scaled, inside)
 
     def unfinished(carry):

@@ -3,12 +3,16 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from rcjax.joint import pairs
+from rcjax.cascade import check_cascade
+from rcjax.joint import CascadeModel, pairs
+
+Search = Literal["all", "full", "adaptive"] | Sequence[Sequence[str]]
 
 _SMALLEST = 4
 
@@ -69,6 +73,37 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> Plan:
         "prefixes": np.array({path[:-1] for path in paths if len(path) > 1} <= set(paths)),
     }
     return Plan(**jax.device_put(arrays))
+
+
+def plan_cascades(model: CascadeModel, cascades: Search, max_length: int | None = None) -> Plan | None:
+    """The cascades that a search of `solve_frontier` goes through; None for adaptive policies."""
+    k = len(model.models)
+    everything = tuple(range(k))
+    if isinstance(cascades, str):
+        if cascades == "adaptive":
+            return None
+        if cascades == "full":
+            return make_plan([everything], k)
+        if cascades != "all":
+            raise ValueError(f"cascades is {cascades!r}; it is 'all', 'full', 'adaptive' or a list of cascades")
+        longest = min(max_length or k, k)
+        if k > 12 and longest > 4:
+            raise ValueError(f"{k} models have {2**k - 1} subcascades: set max_length (at most 4), or use 'adaptive'")
+        return make_plan([c for size in range(1, longest + 1) for c in itertools.combinations(everything, size)], k)
+    paths = [check_cascade(model, (path,) if isinstance(path, str) else path) for path in cascades]
+    if not paths:
+        raise ValueError("cascades is empty: name at least one cascade")
+    return make_plan(list(dict.fromkeys(paths)), k)
+
+
+def only(plan: Plan, rows: Any) -> Plan:
+    """The plan with some of its paths (M,), by number: what they share is laid out as before.
+
+    `vmap` it over sets of paths of one size; a set that is smaller repeats one of its paths.
+    """
+    kept = jnp.append(rows, plan.ends.shape[0])
+    paths = {name: getattr(plan, name)[kept] for name in ("members", "links", "first", "last")}
+    return dataclasses.replace(plan, **paths, ends=plan.ends[rows], prefixes=jnp.zeros((), bool))
 
 
 def pair_places(plan: Plan, k: int) -> np.ndarray:

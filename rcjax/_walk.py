@@ -1,0 +1,33 @@
+"""Queries walking through policies: which model answers each, and which ones were asked."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+_FEW_BOUNDS = 16  # up to here comparing with every bound beats a binary search
+
+
+def walk(confidence: jax.Array, first: jax.Array, bounds: jax.Array, actions: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(which model answers, which models are asked), both (k, n) bool, of one policy.
+
+    confidence (k, n) calibrated; the policy in the interval form of `Frontier`: first (), bounds (k, R),
+    actions (k, R). `vmap` it over policies.
+
+    >>> import numpy as np
+    >>> first, bounds, actions = 0, np.array([[0.5, 1.0], [0.0, 1.0]]), np.array([[1, 0], [1, 1]])
+    >>> [each.tolist() for each in walk(jnp.array([[0.4, 0.6], [0.9, 0.9]]), first, bounds, actions)]
+    [[[False, True], [True, False]], [[True, True], [True, False]]]
+    """
+    k, n = confidence.shape
+    method = "compare_all" if bounds.shape[-1] <= _FEW_BOUNDS else "scan"
+
+    def visit(at, model):
+        j, ends, action, column = model
+        here = at == j
+        target = action[jnp.searchsorted(ends, column, side="left", method=method)]
+        return jnp.where(here, target, at), (here & (target == j), here)
+
+    # Asks only go forward, so one pass is enough; `at` is the model that each query is with.
+    actions = jnp.asarray(actions)
+    models = jnp.arange(k, dtype=actions.dtype), jnp.asarray(bounds), actions, confidence
+    return lax.scan(visit, jnp.full(n, first, actions.dtype), models)[1]

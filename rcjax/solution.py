@@ -1,0 +1,97 @@
+"""Cascades at given λ as pure functions of arrays: the programme's cuts, and what they mean in calibrated confidence.
+
+To be jitted by those who call them, and vmapped over fitted models: bootstrap replicates, folds, posterior draws.
+"""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from rcjax._trees import part
+from rcjax.adaptive import adaptive_policies, evaluate_intervals
+from rcjax.cascade import (
+    ALWAYS_ANSWER,
+    NEVER_ANSWER,
+    Chain,
+    Tables,
+    build_tables,
+    evaluate,
+    settle_threshold,
+)
+from rcjax.copulas import Copula
+from rcjax.marginals import Marginal
+from rcjax.paper import best_cascades_paper
+from rcjax.plan import Plan
+from rcjax.programme import AT_BOUND, CONVERGED, NOT_CONVERGED, Cut, best_cascades, gain_tolerance
+from rcjax.quadrature import Grid
+
+
+def lay_out(marginals: Marginal, copulas: Copula, cost: jax.Array, left: Any, right: Any, places: Any) -> Tables:
+    """The tables of a fitted model for P pairs (left, right), which are at these `places` among all its copulas."""
+    return build_tables(marginals, part(copulas, places), cost, left, right)
+
+
+def optimise(tables: Tables, lam: jax.Array, plan: Plan, chain: Chain) -> tuple[jax.Array, Cut, jax.Array]:
+    """The number of the best path (L,), its cuts (L, k) and the status (L,) for all λ (L,)."""
+    path, cut, gain = (best_cascades if chain == "exact" else best_cascades_paper)(tables, lam, plan)
+    low, high = tables.grid.panels[:, 0], tables.grid.panels[:, -1]
+    at_bound = (plan.defers[path] & ((cut.u <= low) | (cut.u >= high))).any(-1)
+    unfinished = gain > gain_tolerance(lam.dtype)
+    return path, cut, jnp.where(unfinished, NOT_CONVERGED, jnp.where(at_bound, AT_BOUND, CONVERGED))
+
+
+def thresholds_at(
+    marginals: Marginal, tables: Tables, path: jax.Array, cut: Cut, plan: Plan
+) -> tuple[dict[str, jax.Array], jax.Array]:
+    """Thresholds (L, k) at the cuts (L, k) of the given paths (L,), and E[Φ; Φ > φ] (L, k) above them."""
+    members = plan.members[path]
+    # The last model of a path answers everything, and a model that is not on it nothing.
+    u = jnp.where(plan.defers[path], cut.u, jnp.where(members, 0.0, 1.0))
+    thresholds, ranks, above = settle(marginals, tables.grid, dataclasses.replace(cut, u=u))
+    # Nobody asks the models after one that always answers: the cascade ends there, where it may.
+    stops = members & (thresholds <= ALWAYS_ANSWER) & plan.prefixes
+    members &= stops.astype(u.dtype) @ np.tri(u.shape[1], k=-1).T == 0
+    thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
+    return {"u": ranks, "thresholds": thresholds, "members": members, "first": plan.first[path]}, above
+
+
+def points_at(
+    marginals: Marginal, tables: Tables, path: jax.Array, cut: Cut, plan: Plan, chain: Chain
+) -> dict[str, jax.Array]:
+    """`thresholds_at`, with their exact error and cost (L,)."""
+    points, above = thresholds_at(marginals, tables, path, cut, plan)
+
+    def single(u, above, links, first):
+        return evaluate(tables, u, links, first, chain=chain, above=above)
+
+    error, cost = jax.vmap(single)(points["u"], above, plan.links[path], points["first"])
+    return {**points, "error": error, "cost": cost}
+
+
+def settle(marginals: Marginal, grid: Grid, cut: Cut) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """`settle_threshold` for cuts (L, k, …)."""
+    each = jax.vmap(jnp.vectorize(settle_threshold, excluded=(0, 1)), (0, 0, 1, 1, 1), 1)
+    return each(marginals, grid, cut.u, cut.worth, cut.slope)
+
+
+def adaptive_points(marginals: Marginal, tables: Tables, lam: jax.Array) -> dict[str, jax.Array]:
+    """The best adaptive policies for all λ (L,), with their exact error and cost (L,)."""
+    k = tables.cost.shape[0]
+    first, upper, action = adaptive_policies(tables, lam)
+    error, cost = jax.vmap(partial(evaluate_intervals, tables))(first, upper, action)
+    bounds, *_ = settle(marginals, tables.grid, Cut.at(upper))
+    bounds = jnp.where(upper >= 1, 1.0, bounds).at[..., -1].set(1.0)
+    used = jnp.diff(upper, axis=-1, prepend=jnp.zeros_like(upper[..., :1])) > 0
+
+    def ask(asked, pair):
+        i, j = pair
+        return asked.at[:, j].max(asked[:, i] & (used[:, i] & (action[:, i] == j)).any(-1)), None
+
+    asked, _ = lax.scan(ask, first[:, None] == np.arange(k), (tables.left, tables.right))
+    found = {"lam": lam, "error": error, "cost": cost, "members": asked, "first": first, "bounds": bounds}
+    return {**found, "actions": action, "u": upper.reshape(*lam.shape, -1), "status": jnp.zeros_like(first)}

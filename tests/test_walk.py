@@ -1,0 +1,125 @@
+"""Queries walking through policies, against a loop over the intervals of each model."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rcjax._points import intervals
+from rcjax._walk import walk
+from rcjax.policy import Answer, Calibration, Policy, Rule
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+K, N = 4, 25
+#: Few values, so that confidences often sit on a bound.
+LEVELS = np.linspace(0, 1, 6)
+walked = jax.jit(walk)
+
+
+def random_policy(rng, intervals_each):
+    """(first, bounds, actions): any rising bounds, equal ones among them, and any model from each on."""
+    bounds = np.sort(rng.choice(LEVELS, (K, intervals_each)), axis=1)
+    bounds[:, -1] = 1.0
+    actions = np.array([rng.integers(j, K, intervals_each) for j in range(K)])
+    return rng.integers(K), bounds, actions
+
+
+def by_loop(confidence, first, bounds, actions):
+    """(answers, asked) as the rules say: the first interval whose upper end is not below the confidence."""
+    answers, asked = np.zeros((2, *confidence.shape), bool)
+    for q in range(confidence.shape[1]):
+        j = int(first)
+        while True:
+            asked[j, q] = True
+            action = next(a for end, a in zip(bounds[j], actions[j], strict=True) if confidence[j, q] <= end)
+            if action == j:
+                break
+            j = int(action)
+        answers[j, q] = True
+    return answers, asked
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3, 20]))
+def test_a_walk_is_a_loop_over_the_intervals(seed, intervals_each):
+    """Twenty bounds are searched by halves, fewer are all compared with."""
+    rng = np.random.default_rng(seed)
+    policy = random_policy(rng, intervals_each)
+    confidence = np.where(rng.uniform(size=(K, N)) < 0.7, rng.choice(LEVELS, (K, N)), rng.uniform(size=(K, N)))
+    answers, asked = (np.asarray(each) for each in walked(confidence, *policy))
+    expected = by_loop(confidence, *policy)
+    np.testing.assert_array_equal(answers, expected[0])
+    np.testing.assert_array_equal(asked, expected[1])
+    assert (answers.sum(0) == 1).all()
+    assert not (answers & ~asked).any()
+
+
+def test_intervals_that_are_empty_change_nothing():
+    rng = np.random.default_rng(0)
+    first, bounds, actions = random_policy(rng, 3)
+    confidence = rng.choice(LEVELS, (K, N))
+    few = walked(confidence, first, bounds, actions)
+    many = walked(confidence, first, np.pad(bounds, ((0, 0), (0, 17)), "edge"), np.pad(actions, ((0, 0), (0, 17))))
+    for one, other in zip(few, many, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_walk_takes_the_steps_of_the_policy():
+    calibration = Calibration("none", intercept=0.3, slope=1.1, smallest=-50.0, largest=0.0)
+    names = ("a", "b", "c", "d")
+    thresholds, members = np.array([[0.3, 1.0, 0.42, 0.0]]), np.array([[True, False, True, True]])
+    bounds, actions = (each[0] for each in intervals(thresholds, members))
+    rules = {
+        "a": (Rule(0.3, "ask", "c"), Rule(1.0, "answer")),
+        "c": (Rule(0.42, "ask", "d"), Rule(1.0, "answer")),
+        "d": (Rule(1.0, "answer"),),
+    }
+    asked = ("a", "c", "d")
+    policy = Policy(asked, dict.fromkeys(asked, calibration), rules, dict.fromkeys(asked, 1.0))
+    logprob = -np.random.default_rng(1).exponential(1.0, (K, 100))
+    confidence = np.vectorize(calibration)(logprob)
+    answers, _ = walked(confidence, 0, bounds, actions)
+    for q in range(100):
+        name = "a"
+        while not isinstance(step := policy.step(name, logprob=float(logprob[names.index(name), q])), Answer):
+            name = step.next_model
+        assert np.flatnonzero(answers[:, q]).tolist() == [names.index(name)]
+
+
+def test_a_confidence_on_its_threshold_asks_on():
+    bounds, actions = intervals(np.array([[0.5, 0.0]]), np.array([[True, True]]))
+    confidence = jnp.array([[0.5, np.nextafter(0.5, 1)], [0.0, 1.0]])
+    answers, asked = walked(confidence, 0, bounds[0], actions[0])
+    assert answers.tolist() == [[False, True], [True, False]]
+    assert asked.tolist() == [[True, True], [True, False]]
+
+
+def test_one_model_answers_everything():
+    bounds, actions = intervals(np.zeros((1, 1)), np.ones((1, 1), bool))
+    answers, asked = walked(np.array([[0.0, 0.3, 1.0]]), 0, bounds[0], actions[0])
+    assert answers.tolist() == asked.tolist() == [[True, True, True]]
+
+
+def test_policies_batch():
+    rng = np.random.default_rng(2)
+    policies = [random_policy(rng, 3) for _ in range(6)]
+    confidence = rng.choice(LEVELS, (K, N))
+    batch = (np.stack(each) for each in zip(*policies, strict=True))
+    answers, asked = jax.jit(jax.vmap(walk, (None, 0, 0, 0)))(confidence, *batch)
+    for row, policy in enumerate(policies):
+        expected = by_loop(confidence, *policy)
+        np.testing.assert_array_equal(answers[row], expected[0])
+        np.testing.assert_array_equal(asked[row], expected[1])
+
+
+def test_in_single_precision(float32):
+    rng = np.random.default_rng(3)
+    first, bounds, actions = random_policy(rng, 3)
+    bounds, confidence = bounds.astype(np.float32), rng.choice(LEVELS, (K, N)).astype(np.float32)
+    answers, asked = walked(confidence, first, bounds, actions)
+    expected = by_loop(confidence, first, bounds, actions)
+    np.testing.assert_array_equal(answers, expected[0])
+    np.testing.assert_array_equal(asked, expected[1])
