@@ -1,0 +1,313 @@
+"""Does `rcjax.certify` keep its promise, and what does the promise cost?
+
+    python -m benchmarks.guarantee [--logs 1000] [--fits 100] [--data DIR [--splits 10] [--draws 20]]
+
+Sampled logs: held-out logs are drawn from the demo's model, which is known, so that the true error and cost of a
+policy are those on many more queries. `--logs` of them are certified with one frontier (judged by 10⁶ queries), and
+one each with `--fits` frontiers of their own training logs (200,000 queries). A promise is false where the policy
+chosen truly misses a target; at most 1 − confidence of the logs may lead to one. Beside `certify`: the cheapest policy
+that the model predicts to keep the target, and the cheapest that kept it on the held-out log.
+
+Real logs, from pairs {name}_train.csv, {name}_test.csv and prices.toml in DIR, pooled: the frontier is fitted to 250
+queries drawn at random, `--splits` times, with targets of 1, 1.25 and 1.5 times the error of the best single model on
+them. The other queries are the population: its error is known exactly, and held-out logs are drawn from it with
+replacement, `--draws` times, which is what the guarantee is about. "cost" is that of the policies chosen over that of
+the cheapest one of the frontier that truly keeps the target (geometric mean; where nothing was chosen, the safest
+policy counts). Then the other ways to test the sequence: from several starts that share the level and pass it on (the
+fallback procedure, Wiens 2003), or every 8th policy only. Last, what a user can do: held-out queries drawn without
+replacement, judged by the rest, whose error has its own noise; "clearly above" is where an exact test at the 5 % level
+says so. By that noise alone, policies that err exactly as often as allowed would be above in half of the splits and
+clearly above in 5 %.
+"""
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import polars as pl
+
+import rcjax
+from benchmarks.copula_choice import pooled
+from benchmarks.report import markdown
+from rcjax.guarantee import at_model_costs, binomial_tail
+
+FITTED, HELD_OUT = 250, (150, 300, 600)
+MULTIPLES = (1.0, 1.25, 1.5)  # of the error of the best model on the training log
+CONFIDENCE = 0.95
+METHODS = ("certify", "by prediction", "by counting")
+
+
+class Truth(NamedTuple):
+    """What the policies of a frontier truly do."""
+
+    error: np.ndarray  # (L,)
+    cost: np.ndarray  # (L,) at the costs of the frontier's model
+
+    def is_false(self, index: int | None, max_error: float = 1.0, max_cost: float = np.inf, **_: float) -> bool:
+        """Whether a policy misses a target; no policy, no promise."""
+        return index is not None and bool(self.error[index] > max_error or self.cost[index] > max_cost)
+
+    def over_best(self, index: int, target: float) -> float | None:
+        """Cost of a policy over that of the cheapest one that keeps the target; None where there is none."""
+        keeps = self.error <= target
+        return float(self.cost[index] / self.cost[keeps].min()) if keeps.any() else None
+
+
+def truth(frontier: rcjax.Frontier, population: rcjax.Log, indices: set[int] | None = None) -> Truth:
+    """What the policies of a frontier, or some of them, do on the whole population; NaN for the others."""
+    length = len(frontier.lam)
+    some = sorted(range(length) if indices is None else indices) or [0]
+    filled = np.array(some + some[:1] * (-len(some) % 32))  # so that few lengths are compiled
+    parts = {name: getattr(frontier, name)[filled] for name in ("first", "bounds", "actions")}
+    seen = rcjax.replay(dataclasses.replace(frontier, **parts), at_model_costs(frontier, population))
+    error, cost = np.full((2, length), np.nan)
+    error[filled], cost[filled] = np.asarray(seen.error), np.asarray(seen.cost)
+    return Truth(error, cost)
+
+
+def certified(frontier: rcjax.Frontier, log: rcjax.Log, **targets: float) -> int | None:
+    """Position of the policy that is certified, None where there is none."""
+    try:
+        return rcjax.certify(frontier, log, **targets).index
+    except rcjax.InfeasibleError:
+        return None
+
+
+def cheapest(frontier: rcjax.Frontier, keeps: np.ndarray) -> int | None:
+    """Position of the cheapest policy, as predicted, among those that keep a target; None where none does."""
+    return int(np.argmin(np.where(keeps, np.asarray(frontier.cost), np.inf))) if keeps.any() else None
+
+
+def by_safety(frontier: rcjax.Frontier) -> np.ndarray:
+    """Positions of the policies by rising predicted error and falling predicted cost."""
+    error, cost = np.asarray(frontier.error), np.asarray(frontier.cost)
+    order = np.lexsort((cost, error))
+    return order[cost[order] < np.minimum.accumulate(np.append(np.inf, cost[order]))[:-1]]
+
+
+def fallback(p_values: np.ndarray, level: float, starts: int) -> int | None:
+    """The last rejected place of a sequence with equally spaced starts that share the level and pass it on."""
+    begins = set(np.linspace(0, len(p_values), starts, endpoint=False).astype(int).tolist())
+    available, last = 0.0, None
+    for place, p_value in enumerate(p_values):
+        available += level / len(begins) if place in begins else 0.0
+        if p_value <= available:
+            last = place
+        else:
+            available = 0.0
+    return last
+
+
+def sequences(frontier: rcjax.Frontier, seen: rcjax.Replay, max_error: float) -> dict[str, int | None]:
+    """What other sequences of tests would choose."""
+    order = by_safety(frontier)
+    errors = np.rint(np.asarray(seen.error, float) * seen.n).astype(int)
+    p_values = np.array([binomial_tail(count, seen.n, max_error) for count in errors[order].tolist()])
+    variants = {"2 starts": (1, 2), "4 starts": (1, 4), "every 8th policy": (8, 1)}
+    chosen: dict[str, int | None] = {}
+    for name, (step, starts) in variants.items():
+        place = fallback(p_values[::step], 1 - CONFIDENCE, starts)
+        chosen[name] = None if place is None else int(order[::step][place])
+    return chosen
+
+
+def choices(
+    frontier: rcjax.Frontier, log: rcjax.Log, seen: rcjax.Replay, max_error: float, confidence: float = CONFIDENCE
+) -> dict[str, int | None]:
+    """The policy that is certified, and those that prediction and counting take to keep a target on the error."""
+    return {
+        "certify": certified(frontier, log, max_error=max_error, confidence=confidence),
+        "by prediction": cheapest(frontier, np.asarray(frontier.error) <= max_error),
+        "by counting": cheapest(frontier, np.asarray(seen.error) <= max_error),
+    }
+
+
+def share(values: pl.Series) -> str:
+    """A share in per cent, with the standard error of as many independent draws."""
+    if not len(values):
+        return "–"
+    mean = float(values.mean())  # type: ignore[arg-type]
+    return f"{100 * mean:.1f} ± {100 * np.sqrt(mean * (1 - mean) / len(values)):.1f}"
+
+
+def geometric_mean(values: pl.Series) -> float:
+    """Of those that there are."""
+    return float(np.exp(values.drop_nulls().cast(float).log().to_numpy().mean())) if values.count() else np.nan
+
+
+# -- sampled logs
+
+
+def sampled(logs: int, fits: int) -> None:
+    """Print how often a promise about sampled logs is false, with one frontier and with many."""
+    settings = ((f"one frontier, {logs} held-out logs of each size", [(0, logs)], 10**6),)
+    settings += ((f"{fits} frontiers, a held-out log of each size for each", [(s, 1) for s in range(fits)], 200_000),)
+    for title, runs, size in settings:
+        population, judged = rcjax.sample_log(size, seed=size), []
+        for fit, repeats in runs:
+            frontier, rows = frontier_of(fit), []
+            for repeat in range(repeats):
+                progress(f"frontier {fit}, log {repeat + 1} of {repeats}")
+                rows += on_sampled(frontier, 10_000 * (fit + 1) + repeat)
+            judged += judge(frontier, rows, population)
+        if judged:
+            summary = table(pl.DataFrame(judged), ["n", "targets"])
+            print(f"\nSampled logs: {title}.\n\n{markdown(summary)}", flush=True)
+
+
+def frontier_of(seed: int) -> rcjax.Frontier:
+    """The frontier of a sampled training log."""
+    return rcjax.solve_frontier(rcjax.fit(rcjax.sample_log(FITTED, seed=seed)))
+
+
+def sampled_targets() -> list[dict[str, float]]:
+    """Targets for the demo's model: errors, costs in parts of the dearest model's, both."""
+    dearest = float(np.asarray(rcjax.demo_model().cost)[-1])
+    errors = [{"max_error": error, "confidence": level} for error in (0.2, 0.25, 0.3) for level in (0.9, 0.95)]
+    costs = [{"max_cost": part * dearest, "confidence": 0.95} for part in (0.1, 0.4)]
+    return [*errors, *costs, {"max_error": 0.3, "max_cost": 0.6 * dearest, "confidence": 0.95}]
+
+
+def on_sampled(frontier: rcjax.Frontier, seed: int) -> list[dict]:
+    """What every method chooses on held-out logs of both sizes."""
+    rows = []
+    for n in HELD_OUT[:2]:
+        log = rcjax.sample_log(n, seed=seed)
+        seen = rcjax.replay(frontier, log)
+        for targets in sampled_targets():
+            if "max_cost" in targets:
+                chosen = {"certify": certified(frontier, log, **targets)}
+            else:
+                chosen = choices(frontier, log, seen, **targets)
+            rows += [{"n": n, "index": index, "method": method} | targets for method, index in chosen.items()]
+    return rows
+
+
+def judge(frontier: rcjax.Frontier, rows: list[dict], population: rcjax.Log) -> list[dict]:
+    """Which promises are false: a row for each."""
+    true = truth(frontier, population, {row["index"] for row in rows} - {None})
+    names = {"max_error": "error ≤ {:.2g}", "max_cost": "cost ≤ ${:.3g}", "confidence": "confidence {:.2g}"}
+    found = []
+    for row in rows:
+        targets = {name: row[name] for name in names if name in row}
+        told = ", ".join(names[name].format(value) for name, value in targets.items())
+        figures = {"made": row["index"] is not None, "false": true.is_false(row["index"], **targets)}
+        found.append({"n": row["n"], "targets": told, "method": row["method"]} | figures)
+    return found
+
+
+def table(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    """A row for each setting: how often something is certified, and how often each method's promise is false."""
+    lines = []
+    for setting, group in rows.group_by(by, maintain_order=True):
+        line = dict(zip(by, setting, strict=True))
+        for (method,), part in group.group_by(["method"], maintain_order=True):
+            line |= {f"{method}: made, %": share(part["made"])} if method == "certify" else {}
+            line[f"{method}: false, %"] = share(part["false"])
+            if "over" in part.columns:
+                line[f"{method}: cost"] = geometric_mean(part["over"])
+        lines.append(line)
+    return pl.DataFrame(lines, infer_schema_length=None)
+
+
+# -- real logs
+
+
+def real(folder: Path, splits: int, draws: int) -> None:
+    """Print the tables of a folder of logs."""
+    rows = []
+    for path in sorted(folder.glob("*_test.csv")):
+        name = path.name.removesuffix("_test.csv")
+        log = pooled(folder, name)
+        for split in range(splits):
+            train, population = log.split(FITTED / log.n_queries, seed=split)
+            frontier = rcjax.solve_frontier(rcjax.fit(train))
+            true, rng = truth(frontier, population), np.random.default_rng(split)
+            best = 1 - float(np.asarray(train.correct)[train.complete].mean(0).max())
+            for draw in range(draws):
+                progress(f"{name}: split {split + 1} of {splits}, draw {draw + 1} of {draws}")
+                for n in HELD_OUT:
+                    found = [*with_replacement(frontier, true, population, best, n, rng)]
+                    found += without_replacement(frontier, population, best, n, rng)
+                    rows += [{"log": name, "n": n} | row for row in found]
+    frame = pl.DataFrame(rows, infer_schema_length=None)
+    drawn = frame.filter(pl.col("clearly").is_null())
+    print(f"\nReal logs, confidence {CONFIDENCE}, n queries held out, drawn with replacement.\n")
+    print(markdown(table(drawn.filter(pl.col("method").is_in(METHODS)), ["log", "n"])))
+    print("\nOver all logs and targets, with other sequences of tests.\n")
+    print(markdown(by_method(drawn)))
+    print("\nDrawn without replacement and judged by the rest, over all logs and targets.\n")
+    print(markdown(by_method(frame.filter(pl.col("clearly").is_not_null()))))
+
+
+def with_replacement(
+    frontier: rcjax.Frontier, true: Truth, population: rcjax.Log, best: float, n: int, rng: np.random.Generator
+) -> Iterator[dict]:
+    """What every method and sequence chooses on one held-out log, judged by the population it is drawn from."""
+    log = population.take(rng.integers(population.n_queries, size=n))
+    seen, safest = rcjax.replay(frontier, log), int(by_safety(frontier)[0])
+    for target in (multiple * best for multiple in MULTIPLES):
+        chosen = choices(frontier, log, seen, target) | sequences(frontier, seen, target)
+        for method, index in chosen.items():
+            figures = {"made": index is not None, "false": true.is_false(index, target)}
+            over = true.over_best(safest if index is None else index, target)
+            yield {"method": method} | figures | {"over": over, "clearly": None}
+
+
+def without_replacement(
+    frontier: rcjax.Frontier, population: rcjax.Log, best: float, n: int, rng: np.random.Generator
+) -> Iterator[dict]:
+    """What every method chooses on some queries of the population, judged by the others."""
+    log, rest = (population.take(part) for part in np.split(rng.permutation(population.n_queries), [n]))
+    seen, after = rcjax.replay(frontier, log), rcjax.replay(frontier, rest)
+    error = np.asarray(after.error, float)
+    for target in (multiple * best for multiple in MULTIPLES):
+        for method, index in choices(frontier, log, seen, target).items():
+            above = index is not None and bool(error[index] > target)
+            right = after.n - round(float(error[index]) * after.n) if above else after.n
+            clearly = binomial_tail(right, after.n, 1 - target) <= 0.05
+            figures = {"made": index is not None, "false": above, "clearly": clearly}
+            yield {"method": method, "over": None} | figures
+
+
+def by_method(rows: pl.DataFrame) -> pl.DataFrame:
+    """A row for each size and method."""
+    lines = []
+    for (n, method), part in rows.group_by(["n", "method"], maintain_order=True):
+        made = part.filter(pl.col("made"))
+        if part["clearly"].is_null().all():
+            figures = {"false, %": share(part["false"]), "cost": geometric_mean(part["over"])}
+        else:
+            figures = {"above, % of made": share(made["false"]), "clearly above, % of made": share(made["clearly"])}
+        lines.append({"n": n, "method": method, "made, %": share(part["made"])} | figures)
+    return pl.DataFrame(lines).sort("n", maintain_order=True)
+
+
+def progress(text: str) -> None:
+    """One line on a terminal, replaced by the next."""
+    if sys.stderr.isatty():
+        print(f"{text:<60}", end="\r", file=sys.stderr)
+
+
+def main() -> None:
+    """All tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--logs", type=int, default=1000, help="sampled held-out logs for one frontier")
+    parser.add_argument("--fits", type=int, default=100, help="sampled training logs, each with a held-out log")
+    parser.add_argument("--data", type=Path, help="folder of real logs")
+    parser.add_argument("--splits", type=int, default=10, help="training logs drawn from each real log")
+    parser.add_argument("--draws", type=int, default=20, help="held-out logs drawn for each of them")
+    arguments = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    sampled(arguments.logs, arguments.fits)
+    if arguments.data:
+        real(arguments.data, arguments.splits, arguments.draws)
+
+
+if __name__ == "__main__":
+    main()
