@@ -42,7 +42,7 @@ class InfeasibleError(ValueError):
         "lam", "error", "cost", "thresholds", "members", "status", "first", "bounds", "actions", "model",
         "bands",
     ),
-    meta_fields=("search",),
+    meta_fields=("search", "chain"),
 )  # fmt: skip
 @dataclasses.dataclass(frozen=True)
 class Frontier:
@@ -64,6 +64,7 @@ class Frontier:
     bands: Bands | None = None  # how sure we are of each point, where `bootstrap` has told
     search: Search | Literal["selected", "expected"] = "all"  # what was searched: see `solve_frontier`; or how, by
     # `select_frontier` or `solve_expected`
+    chain: Chain = "exact"  # the factorisation under which it was solved
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -161,7 +162,7 @@ class Frontier:
     def to_json(self) -> dict[str, Any]:
         """JSON values: `frontier` is a list of points, `model` what they were solved from."""
         points = points_to_json(self.models, self._host())
-        head: dict[str, Any] = {"search": plain(self.search)}
+        head: dict[str, Any] = {"search": plain(self.search), "chain": self.chain}
         if self.bands is not None:
             bands = jax.tree.map(np.asarray, self.bands)
             points = [point | bands_to_json(bands, self.models, row) for row, point in enumerate(points)]
@@ -177,7 +178,7 @@ class Frontier:
 
     def _host(self):
         """The points as numpy's arrays, copied from the device once."""
-        others = ("model", "bands", "search")
+        others = ("model", "bands", "search", "chain")
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in others}
         return jax.tree.map(np.asarray, fields)
 
@@ -209,6 +210,7 @@ def _from_json(data):
         model,
         **points_from_json(model.models, points),
         search=search if isinstance(search, str) else tuple(tuple(names) for names in search),
+        chain=data.get("chain", "exact"),
         bands=bands_from_json(model.models, points, data["bands"]) if "bands" in data else None,
     )
 
@@ -249,7 +251,9 @@ def solve_frontier(
         raise ValueError("lam must hold at least one finite number, none below 0")
     problem = _lay_out(model, plan, chain)
     points = _automatic(problem) if grid is None else _select(_solve(problem, grid))
-    return dataclasses.replace(_assemble(model, points), search=_named(cascades, max_length, plan, model.models))
+    return dataclasses.replace(
+        _assemble(model, points), search=_named(cascades, max_length, plan, model.models), chain=chain
+    )
 
 
 def _named(cascades, max_length, plan, names):
@@ -410,8 +414,10 @@ def _assemble(model, solved):
     return make_frontier(model, **fields, thresholds=thresholds, bounds=bounds, actions=actions)
 
 
-def make_frontier(model: CascadeModel, search: Any = "all", bands: Bands | None = None, **arrays: Any) -> Frontier:
+def make_frontier(
+    model: CascadeModel, search: Any = "all", chain: Chain = "exact", bands: Bands | None = None, **arrays: Any
+) -> Frontier:
     """A frontier from its fields, those that are arrays as numpy's."""
     # Not jnp.asarray, which compiles a programme for each shape.
     fields: dict[str, Any] = jax.device_put(arrays)
-    return Frontier(model=model, search=search, bands=bands, **fields)
+    return Frontier(model=model, search=search, chain=chain, bands=bands, **fields)

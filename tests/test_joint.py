@@ -11,10 +11,11 @@ import scipy.stats
 
 import rcjax
 from rcjax import joint
-from rcjax.copulas import Copula, OneOf, param
-from rcjax.joint import load_model, pairs, refit, sample_confidences
+from rcjax._compile import compiled
+from rcjax.copulas import Copula, Frank, Gumbel, OneOf, SurvivalClayton, param
+from rcjax.joint import fit_arrays, load_model, pairs, refit, sample_confidences
 from rcjax.logs import LogError
-from rcjax.marginals import fit_marginal
+from rcjax.marginals import Marginal, fit_marginal
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -97,6 +98,74 @@ def test_a_second_fit_compiles_nothing(log, model, compilations):
     with compilations() as compiled:
         rcjax.fit(other)
     assert not compiled
+
+
+fit_near = compiled(fit_arrays, "transform")
+
+
+@pytest.fixture(scope="module")
+def small(log):
+    """(the log of three models, its fit)."""
+    part = log.select(log.models[:3])
+    return part, rcjax.fit(part)
+
+
+def near(log, model, copulas=None):
+    """The fit of a log from that of another one."""
+    options = {"transform": "choice", "family": model.copulas if copulas is None else copulas}
+    return fit_near(log.logprob, log.correct, log.answered, **options, near=model.marginals)
+
+
+def test_a_fit_near_another_agrees_with_the_whole_fit(small):
+    """Calibrators and copulas are the same; mixtures differ by what fifty steps of EM leave undone."""
+    log, model = small
+    draw = log.take(np.random.default_rng(5).integers(0, 600, 600))
+    whole, (calibrators, marginals, copulas) = rcjax.fit(draw), near(draw, model)
+    for one, other in zip(jax.tree.leaves(calibrators), jax.tree.leaves(whole.calibrators), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
+    assert type(copulas) is rcjax.Gumbel
+    np.testing.assert_allclose(copulas.theta, whole.copulas.theta, rtol=1e-9)
+    for name in ("lowest", "highest", "mass_lowest", "mass_highest"):
+        np.testing.assert_allclose(getattr(marginals, name), getattr(whole.marginals, name), rtol=1e-12)
+    confidence = whole.calibrate(draw.logprob).T
+    cdf, density = (jax.jit(jax.vmap(each)) for each in (Marginal.cdf, Marginal.density))
+    np.testing.assert_allclose(cdf(marginals, confidence), cdf(whole.marginals, confidence), atol=0.03)
+    ours, theirs = (np.asarray(density(each, confidence)) for each in (marginals, whole.marginals))
+    for one, other in zip(ours, theirs, strict=True):
+        inside = other > 0
+        assert np.log(one[inside]).mean() > np.log(other[inside]).mean() - 0.005
+
+
+def test_a_fit_near_another_keeps_each_pairs_family(small):
+    """With the parameters of its τ."""
+    log, model = small
+    families = Gumbel(jnp.full(3, 2.0)), Frank(jnp.full(3, 1.0)), SurvivalClayton(jnp.full(3, 1.0))
+    *_, joined = near(log, model, OneOf(jnp.array([1, 0, 2]), families))
+    assert joined.index.tolist() == [1, 0, 2]
+    assert [type(each) for each in joined.members] == [Gumbel, Frank, SurvivalClayton]
+    np.testing.assert_allclose(joined.tau(), model.copulas.tau(), rtol=1e-6)
+
+
+def test_a_fit_near_another_uses_the_answers_of_each_model(holes):
+    """As the whole fit does where some are missing."""
+    model = rcjax.fit(holes)
+    calibrators, marginals, copulas = near(holes, model)
+    np.testing.assert_allclose(calibrators.coefficients, model.calibrators.coefficients, rtol=1e-9)
+    np.testing.assert_allclose(copulas.theta, model.copulas.theta, rtol=1e-9)
+    np.testing.assert_allclose(marginals.mass_highest, model.marginals.mass_highest, rtol=1e-12)
+    # From the optimum itself there is nowhere to go.
+    np.testing.assert_allclose(marginals.a, model.marginals.a, rtol=1e-2)
+
+
+@pytest.mark.parametrize("values", [1, 2])
+def test_a_draw_with_nothing_between_the_ends_has_a_marginal(small, values):
+    """Some draws of a small log hold one confidence only, or two."""
+    log, model = small
+    logprob = jnp.broadcast_to(jnp.where(jnp.arange(600) % values == 0, -0.1, -0.9)[:, None], log.logprob.shape)
+    _, marginals, copulas = near(dataclasses.replace(log, logprob=logprob), model)
+    for leaf in jax.tree.leaves((marginals, copulas)):
+        assert np.isfinite(leaf).all()
+    np.testing.assert_allclose(marginals.mass_lowest + marginals.mass_highest, 1, rtol=1e-12)
 
 
 @pytest.mark.parametrize(

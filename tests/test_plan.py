@@ -1,12 +1,24 @@
 """The plan of a set of cascades: what it says, and that plans of one shape are alike."""
 
+import functools
 import itertools
+from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from cascade_references import random_models, take
 
-from rcjax.plan import make_plan, pair_places
+from rcjax._compile import compiled
+from rcjax.frontier import solve_frontier
+from rcjax.plan import make_plan, only, pair_places, plan_cascades
+from rcjax.solution import lay_out, optimise, points_at
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+#: Costs of the random models lie between 1 and 30.
+LAM = np.geomspace(1e-3, 0.1, 8)
 
 
 def everything(k):
@@ -85,3 +97,96 @@ def test_prefixes():
 def test_pair_places():
     assert pair_places(make_plan(everything(3), 3), 3).tolist() == [0, 1, 2]
     assert pair_places(make_plan([(0, 2)], 3), 3)[0] == 1
+
+
+# -- some of the paths of a plan
+
+
+@pytest.fixture(scope="module")
+def triple(float64):
+    return take(random_models(53, 3, 1), 0)
+
+
+@functools.cache
+def solver():
+    """Of some of a plan's paths: (the number of the best of them, thresholds, members, loss), for each λ."""
+
+    def solve(model, plan, rows, places):
+        tables = lay_out(model.marginals, model.copulas, model.cost, plan.left, plan.right, places)
+        those = only(plan, rows)
+        path, cut, _ = optimise(tables, LAM, those, "exact")
+        points = points_at(model.marginals, tables, path, cut, those, "exact")
+        return path, points["thresholds"], points["members"], points["error"] + LAM * points["cost"]
+
+    return compiled(solve)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [[3, 4, 5], [0, 1, 6], [6, 6, 6], [2, 5, 2]])
+def test_the_optimum_of_some_paths_is_that_of_these_alone(triple, rows):
+    paths = everything(3)
+    plan = make_plan(paths, 3)
+    path, thresholds, members, loss = solver()(triple, plan, jnp.asarray(rows), pair_places(plan, 3))
+    chosen = [paths[row] for row in dict.fromkeys(rows)]
+    names = [tuple(triple.models[j] for j in each) for each in chosen]
+    alone = solve_frontier(triple, lam=LAM, cascades=names)
+    # `solve_frontier` gives each λ the best of all its solutions, which can only be better.
+    best = np.asarray(alone.error + alone.lam * alone.cost)
+    np.testing.assert_allclose(loss, best, rtol=0, atol=1e-6)
+    assert (np.asarray(loss) >= best - 1e-9).all()
+    for number, used, cut in zip(np.asarray(path), np.asarray(members), np.asarray(thresholds), strict=True):
+        # A path is not cut short, as what is left of it may not be among them.
+        assert tuple(np.flatnonzero(used)) == paths[rows[number]]
+        assert (cut[~used] == 1).all()
+        assert cut[np.flatnonzero(used)[-1]] == 0
+
+
+def test_some_of_the_paths_keep_the_layout_of_the_plan():
+    plan = make_plan(everything(3), 3)
+    part = jax.tree.map(np.asarray, only(plan, jnp.array([4, 6])))
+    for name in ("heads", "steps", "left", "right"):
+        np.testing.assert_array_equal(getattr(part, name), getattr(plan, name))
+    for name in ("members", "links", "first", "last"):
+        np.testing.assert_array_equal(getattr(part, name), np.asarray(getattr(plan, name))[[4, 6, -1]])
+    np.testing.assert_array_equal(part.ends, np.asarray(plan.ends)[[4, 6]])
+    assert not part.prefixes
+
+
+# -- what a search goes through
+
+
+def named_paths(plan, names):
+    return {tuple(name for name, used in zip(names, row, strict=True) if used) for row in np.asarray(plan.members)[:-1]}
+
+
+def test_a_search_goes_through_its_cascades(triple):
+    names = triple.models
+    every = {path for size in (1, 2, 3) for path in itertools.combinations(names, size)}
+    assert plan_cascades(triple, "adaptive") is None
+    assert named_paths(plan_cascades(triple, "full"), names) == {names}
+    assert named_paths(plan_cascades(triple, "all"), names) == every
+    assert named_paths(plan_cascades(triple, "all", max_length=2), names) == every - {names}
+    assert named_paths(plan_cascades(triple, "all", max_length=9), names) == every
+    assert named_paths(plan_cascades(triple, [("m0", "m2"), "m1", ("m0", "m2")]), names) == {("m0", "m2"), ("m1",)}
+
+
+@pytest.mark.parametrize(
+    ("cascades", "message"),
+    [
+        ("some", "'all', 'full', 'adaptive'"),
+        ([], "name at least one"),
+        ([("m2", "m0")], "order"),
+        ([("m0", "m9")], "unknown model 'm9'"),
+    ],
+)
+def test_a_search_that_makes_no_sense_is_refused(triple, cascades, message):
+    with pytest.raises(ValueError, match=message):
+        plan_cascades(triple, cascades)
+
+
+def test_thirteen_models_have_too_many_subcascades():
+    models = SimpleNamespace(models=tuple(f"m{j}" for j in range(13)))
+    with pytest.raises(ValueError, match="8191 subcascades: set max_length"):
+        plan_cascades(models, "all")
+    plan = plan_cascades(models, "all", max_length=2)
+    assert len(named_paths(plan, models.models)) == 13 + 13 * 12 // 2

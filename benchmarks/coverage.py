@@ -1,0 +1,128 @@
+"""Do the intervals of `rcjax.bootstrap` cover the truth as often as they say?
+
+    python -m benchmarks.coverage [--logs 200] [--tuned 60] [--replicates 200]
+
+Logs of 100, 300 and 1,000 queries are drawn from two populations of 30,000: one sampled from the demo's Markov chain
+of Gumbel copulas, and one in which everything that rcjax assumes is false: one latent difficulty drives all confidences
+(so that they are no Markov chain, and pairs have Gaussian copulas), and moves the chance to be right besides (so that
+what is known of one model says more of another than its own confidence does). What policies truly get wrong and cost is
+counted on the whole population. Policies are fixed before the log is seen (`--logs` of them), or tuned on it, by the
+labels and cross-validation (`select_frontier`) or by the model (`solve_frontier`), with everything done over in each
+replicate (`--tuned` of them). Coverage is in per cent, over twelve prices λ and all logs, ± one standard error over
+logs. Beside it, the mean width of the interval for the error, and the mean of the true error less the predicted one, in
+points.
+"""
+
+import argparse
+import sys
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+from scipy.special import expit, logit, ndtr
+
+import rcjax
+from benchmarks.report import machine, markdown
+from rcjax.calibration import Calibrator
+from rcjax.marginals import Marginal
+
+POPULATION, SIZES, PRICES = 30_000, (100, 300, 1000), 12
+LEVEL = 0.9
+
+
+def markov() -> rcjax.Log:
+    """The population that the model describes."""
+    return rcjax.sample_log(POPULATION, seed=1)
+
+
+def one_factor(seed: int = 1, loading: float = 0.75, pull: float = 0.8) -> rcjax.Log:
+    """The population that it does not describe: a latent ease of each query, on which everything depends.
+
+    `loading`: correlation of the ease with each normal score. `pull`: how much it moves the log-odds to be right,
+    at equal confidence.
+    """
+    model, log = rcjax.demo_model(), markov()
+    random = np.random.default_rng(seed)
+    ease = random.standard_normal((POPULATION, 1))
+    noise = random.standard_normal((POPULATION, len(model.models)))
+    ranks = ndtr(loading * ease + np.sqrt(1 - loading**2) * noise)
+    confidence = jax.vmap(Marginal.quantile, (0, 1), 1)(model.marginals, jnp.asarray(ranks))
+    logprob = jax.vmap(Calibrator.inverse, (0, 1), 1)(model.calibrators, confidence)
+    right = random.random(ranks.shape) < expit(logit(np.asarray(confidence)) + pull * ease)
+    return rcjax.logs.Log(**(vars(log) | {"logprob": logprob, "correct": jnp.asarray(right)}))
+
+
+def prices() -> np.ndarray:
+    """λ from where the demo's largest model is best to where its cheapest is."""
+    frontier = rcjax.solve_frontier(rcjax.demo_model())
+    spent = np.asarray(frontier.cost)
+    places = [np.abs(spent - cost).argmin() for cost in np.geomspace(spent[-1] * 1.05, spent[0] * 0.95, PRICES)]
+    return np.asarray(frontier.lam)[places]
+
+
+def by_model(log: rcjax.Log, lam: np.ndarray) -> rcjax.Frontier:
+    """The best subcascades under the fitted model."""
+    return rcjax.solve_frontier(rcjax.fit(log), lam=lam)
+
+
+def by_labels(log: rcjax.Log, lam: np.ndarray) -> rcjax.Frontier:
+    """The default of `rcjax tune`."""
+    return rcjax.select_frontier(log, lam=lam).frontier
+
+
+def covered(frontier: rcjax.Frontier, bands: rcjax.Bands, true: rcjax.Replay) -> tuple[float, ...]:
+    """Shares of points whose true error and cost lie in their intervals; width; true less predicted error."""
+    pairs = ((np.asarray(true.error), bands.error), (np.asarray(true.cost), bands.cost))
+    inside = [float(((ends[:, 0] <= truth) & (truth <= ends[:, 1])).mean()) for truth, ends in pairs]
+    width = float((bands.error[:, 1] - bands.error[:, 0]).mean())
+    return *inside, 100 * width, 100 * float((true.error - frontier.error).mean())
+
+
+def study(name: str, population: rcjax.Log, tuned: int, logs: int, replicates: int):
+    """A row for each way to a policy and each size of the log."""
+    lam, random = prices(), np.random.default_rng(0)
+    fixed = rcjax.solve_frontier(rcjax.demo_model(), lam=lam)
+    ways = {"fixed before": (logs, lambda log: fixed), "by labels": (tuned, partial(by_labels, lam=lam))}
+    ways |= {"by the model": (tuned, partial(by_model, lam=lam))}
+    known = rcjax.replay(fixed, population)
+    for way, (number, tune) in ways.items():
+        for n in SIZES:
+            found = []
+            for seed in range(number):
+                log = population.take(np.sort(random.choice(POPULATION, n, replace=False)))
+                frontier = tune(log)
+                options = {"replicates": replicates, "level": LEVEL, "refit": way != "fixed before", "seed": seed}
+                true = known if frontier is fixed else rcjax.replay(frontier, population)
+                found.append(covered(frontier, rcjax.bootstrap(frontier, log, **options), true))
+            mean, se = np.mean(found, 0), np.std(found, 0, ddof=1) / np.sqrt(number)
+            yield {
+                "truth": name,
+                "policies": way,
+                "queries": n,
+                "logs": number,
+                "error covered, %": f"{100 * mean[0]:.1f} ± {100 * se[0]:.1f}",
+                "cost covered, %": f"{100 * mean[1]:.1f} ± {100 * se[1]:.1f}",
+                "width, points": f"{mean[2]:.1f}",
+                "true less predicted, points": f"{mean[3]:+.2f} ± {se[3]:.2f}",
+            }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--logs", type=int, default=200)
+    parser.add_argument("--tuned", type=int, default=60)
+    parser.add_argument("--replicates", type=int, default=200)
+    options = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    rows = []
+    for name, population in (("Markov, Gumbel", markov()), ("one factor", one_factor())):
+        for row in study(name, population, options.tuned, options.logs, options.replicates):
+            print(row, file=sys.stderr, flush=True)
+            rows.append(row)
+    print(f"{LEVEL:.0%} intervals, {options.replicates} replicates. {machine()}\n\n{markdown(pl.DataFrame(rows))}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""Which way to choose cascades does best on queries that it has not seen? A study over resplits of real logs.
+
+    python -m benchmarks.selection --data DIR [--splits 50] [--expected 0] [--out FILE]
+
+Every {name}_train.csv of DIR (with prices.toml) is a log, together with {name}_test.csv where there is one. First the
+splits as they are; then `--splits` random ones with 30, 100 and 300 queries to tune on, where at least 100 are left to
+judge by. Each method's policies answer the queries that are left; the figure is the area under the error–cost curve
+against that of the plain baseline (the best single model or pair, one threshold, by the labels), over the costs that
+the two share, in per cent. Below 0 is better; ± is one standard error over splits, which share queries.
+`--expected` splits of each log (it takes seconds for each) also have the policy of least expected loss under the
+posterior (Laplace), in a table of its own. With --out the rows of all splits are kept as JSON lines.
+"""
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+import polars as pl
+
+import rcjax
+from benchmarks.methods import Curve, areas, best_single_or_pair, change, rational_tuning
+from benchmarks.paper.inputs import CHOICE
+from benchmarks.report import machine, markdown
+
+SIZES, LEFT = (30, 100, 300), 100
+BASELINE = "pair, by the labels"
+DRAWS = 200
+
+
+def replayed(frontier: rcjax.Frontier, test: rcjax.Log) -> Curve:
+    """The policies of a frontier on a log."""
+    seen = rcjax.replay(frontier, test)
+    return Curve(np.asarray(seen.cost), np.asarray(seen.error))
+
+
+def curves(train: rcjax.Log, test: rcjax.Log, expected: bool) -> dict[str, Curve]:
+    """Every method's curve on the test log."""
+    model = rcjax.fit(train)
+    pairs = [cascade for size in (1, 2) for cascade in itertools.combinations(model.models, size)]
+    found = {
+        BASELINE: best_single_or_pair(model, train, test),
+        "every model in turn": rational_tuning(model, test, "full"),
+        "all subcascades": rational_tuning(model, test),
+        "adaptive": rational_tuning(model, test, "adaptive"),
+        "pair, by the model": rational_tuning(model, test, pairs),
+        "selected (the default)": replayed(rcjax.select_frontier(train, model=model).frontier, test),
+    }
+    if expected:
+        posterior = rcjax.sample_posterior(train, method="laplace", draws=DRAWS)
+        lam = np.asarray(rcjax.solve_frontier(model).lam)[::4]
+        found["least expected loss"] = replayed(rcjax.solve_expected(posterior, lam=lam), test)
+    return found
+
+
+def read(folder: Path) -> Iterator[tuple[str, list[rcjax.Log]]]:
+    """(name, its files as logs) of every log of a folder."""
+    for path in sorted(folder.glob("*_train.csv")):
+        name = path.name.removesuffix("_train.csv")
+        files = [file for file in (path, path.with_name(f"{name}_test.csv")) if file.exists()]
+        frames = [pl.read_csv(file) for file in files]
+        tables = [frame.with_columns(query=pl.format(f"{i}-{{}}", "query")) for i, frame in enumerate(frames)]
+        task = "choice" if name.split("_")[0] in CHOICE else "generation"
+        options = {"prices": folder / "prices.toml", "task": task}
+        whole = rcjax.read_log(pl.concat(tables, how="diagonal"), **options)
+        parts = np.repeat(np.arange(len(frames)), [frame["query"].n_unique() for frame in frames])
+        yield name, [whole, *(whole.take(np.flatnonzero(parts == i)) for i in range(len(frames)) if len(frames) > 1)]
+
+
+def study(folder: Path, splits: int, expected: int) -> Iterator[dict]:
+    """A row for each log, size and split: changes of area by method. Split −1 is that of the files."""
+    for name, (whole, *parts) in read(folder):
+        if parts:
+            yield {"log": name, "queries": parts[0].n_queries, "split": -1} | _changes(parts[0], parts[1], expected > 0)
+        for size in SIZES:
+            if whole.n_queries < size + LEFT:
+                continue
+            for split in range(splits):
+                order = np.random.default_rng((size, split)).permutation(whole.n_queries)
+                train, test = (whole.take(np.sort(some)) for some in (order[:size], order[size:]))
+                yield {"log": name, "queries": size, "split": split} | _changes(train, test, split < expected)
+
+
+def _changes(train, test, expected):
+    found = curves(train, test, expected)
+    old = found.pop(BASELINE)
+    both = {method: areas({"new": new, "old": old}) for method, new in found.items()}
+    return {method: change(area["new"], area["old"]) for method, area in both.items()}
+
+
+def table(rows: list[dict], choose: Callable[[dict], bool], methods: list[str]) -> pl.DataFrame:
+    """Mean change of area against the baseline by log, and over logs, with standard errors over splits."""
+    lines = []
+    for size in sorted({row["queries"] for row in rows if choose(row)}):
+        means: dict[str, list[float]] = {}
+        names = dict.fromkeys(row["log"] for row in rows if choose(row) and row["queries"] == size)
+        for name in names:
+            group = [row for row in rows if choose(row) and (row["queries"], row["log"]) == (size, name)]
+            line = {"queries": size, "log": name, "splits": len(group)}
+            for method in methods:
+                known = np.array([row[method] for row in group if row.get(method) is not None])
+                means.setdefault(method, []).append(known.mean() if known.size else np.nan)
+                line[method] = _with_error(known)
+            lines.append(line)
+        if len(names) > 1:
+            average = {method: f"{np.nanmean(values):+.2f}" for method, values in means.items()}
+            lines.append({"queries": size, "log": "mean of the logs", "splits": None} | average)
+    return pl.DataFrame(lines)
+
+
+def _with_error(values):
+    if not values.size:
+        return "–"
+    error = f" ± {values.std(ddof=1) / np.sqrt(values.size):.2f}" if values.size > 1 else ""
+    return f"{values.mean():+.2f}{error}"
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the logs")
+    parser.add_argument("--splits", type=int, default=50, help="random splits of each log and size")
+    parser.add_argument("--expected", type=int, default=0, help="splits that have the policy of least expected loss")
+    parser.add_argument("--out", type=Path, help="keep the changes of all splits here, as JSON lines")
+    options = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    rows = []
+    for row in study(options.data, options.splits, options.expected):
+        rows.append(row)
+        if options.out:
+            with options.out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+        if sys.stderr.isatty():
+            print(*(row[key] for key in ("log", "queries", "split")), end="      \r", file=sys.stderr)
+    methods = [key for key in rows[0] if key not in ("log", "queries", "split", "least expected loss")]
+    print(f"{machine()} Change of area, per cent.\n\nThe splits of the files:\n")
+    print(markdown(table(rows, lambda row: row["split"] < 0, methods)))
+    print("\nRandom splits:\n")
+    print(markdown(table(rows, lambda row: row["split"] >= 0, methods)))
+    if options.expected:
+        print("\nWith the policy of least expected loss:\n")
+        also = [*methods, "least expected loss"]
+        print(markdown(table(rows, lambda row: row.get("least expected loss") is not None, also)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""The frontier of the cascades that earn their place: pairs, and longer chains only where they are shown to be better.
+
+Policies are chosen by estimates, which are noisy: the more are searched, the luckier the best one looks. Three things
+hold luck down. Pairs are judged by labels that are averaged with what is expected of them (`empirical`). A chain of
+three models or more must beat the pair in cross-validation by more than one standard error (Breiman, Friedman, Olshen &
+Stone 1984, "Classification and Regression Trees", section 3.4.3). And the frontier keeps all policies that are as good
+as the best for all that can be known, so that a budget finds one near it.
+"""
+
+import dataclasses
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rcjax._compile import compiled
+from rcjax._points import intervals, lower_hull
+from rcjax.cascade import ALWAYS_ANSWER, NEVER_ANSWER
+from rcjax.crossvalidation import Comparison, Longer, cross_validate, longer_cascades, outcomes
+from rcjax.empirical import Candidates, as_cascades, calibrate_all, candidates, cross_calibrate
+from rcjax.frontier import Frontier, make_frontier, solve_frontier
+from rcjax.joint import CascadeModel, fit
+from rcjax.logs import Log, LogError
+from rcjax.programme import CONVERGED, INTERPOLATED
+
+#: How far above the frontier a policy may be, in standard errors of its error.
+SLACK = 0.1
+_MOST_POINTS = 250
+_LEAST_COMPLETE = 30  # queries with all answers, for cascades of three models and more to be compared on
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """The frontier of the cascades that earn their place, and what they were compared with."""
+
+    frontier: Frontier
+    comparison: Comparison
+
+    def verdict(self, point: int) -> str:
+        """Why the policy at one position of the frontier has so many models, in words.
+
+        Gains are in percentage points of loss, error + λ·cost, with one standard error.
+        """
+        frontier, seen = self.frontier, self.comparison
+        price = int(seen.nearest(float(frontier.lam[point])))
+        members = np.flatnonzero(np.asarray(frontier.members)[point])
+        names = " → ".join(frontier.models[j] for j in members)
+        if len(members) > 2:
+            row = int(np.searchsorted(seen.lengths, len(members)))
+            gain = _gain(seen, row, price)
+            if seen.gain[row, price] <= 0:
+                return f"the chain {names} is not shown to be better than the best pair here ({gain} points of loss)"
+            return f"the chain {names} improves on the best pair by {gain} points of loss"
+        longer = "" if seen.lengths[-1] <= 2 else "; no longer chain is shown to be better"
+        if len(members) == 1:
+            return f"one model is enough: {names}{longer}"
+        gain = _gain(seen, 0, price, -1)
+        if seen.gain[0, price] > 0:
+            doubt = f"is not shown to be better than the best single model ({gain} points of loss)"
+            return f"the pair {names} {doubt}{longer}"
+        return f"use the pair {names}: it improves on the best single model by {gain} points of loss{longer}"
+
+
+def _gain(seen: Comparison, row: int, price: int, sign: int = 1) -> str:
+    return f"{100 * sign * seen.gain[row, price]:.2f} ± {100 * seen.gain_se[row, price]:.2f}"
+
+
+class _Points(NamedTuple):
+    """Policies to choose from, C of them, as numpy's arrays."""
+
+    error: np.ndarray  # (C,)
+    cost: np.ndarray  # (C,)
+    thresholds: np.ndarray  # (C, k)
+    members: np.ndarray  # (C, k)
+
+    def take(self, places: np.ndarray) -> "_Points":
+        return _Points(*(each[places] for each in self))
+
+
+def select_frontier(
+    log: Log,
+    *,
+    model: CascadeModel | None = None,
+    lam: Any = None,
+    max_length: int | None = None,
+    folds: int = 5,
+    seed: int = 0,
+) -> Selection:
+    """The error–cost frontier of the cascades that earn their place on a log.
+
+    Single models and pairs, at every threshold, are judged by the log's own queries (`rcjax.empirical`). Longer
+    cascades, of at most `max_length` models, have the thresholds that are best under the `model` (by default
+    `fit(log)`), and are used only where they earn it on the queries of folds that were left out
+    (`Comparison.chosen`). The frontier holds the policies that no other beats in both error and cost and that are
+    within a tenth of a standard error of the best for some λ; with `lam` (L,) given, the best for each.
+    `Frontier.error` and `Frontier.cost` are estimates from the log, per query.
+
+    Raises ValueError where `folds` is not from 2 to the number of queries, or for an empty or negative `lam`; LogError
+    where no query has the answers of all models.
+
+    >>> import rcjax
+    >>> found = select_frontier(rcjax.sample_log(300, seed=0))
+    >>> found.frontier.models == rcjax.demo_model().models, found.comparison.lengths.tolist()
+    (True, [1, 2, 3, 4, 5])
+    """
+    if not 2 <= folds <= log.n_queries:
+        raise ValueError(f"folds is {folds}; with {log.n_queries} queries it must be from 2 to {log.n_queries}")
+    prices = None if lam is None else np.unique(np.atleast_1d(np.asarray(lam, float)))
+    if prices is not None and (not prices.size or not np.isfinite(prices).all() or prices[0] < 0):
+        raise ValueError("lam must hold at least one finite number, none below 0")
+    model = fit(log) if model is None else model
+    log = log.select(model.models)
+    complete = int(log.complete.sum())
+    if not complete:
+        raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
+    longer = longer_cascades(len(model.models), max_length if complete >= _LEAST_COMPLETE else 2)
+    seen = cross_validate(log, model, longer, folds, seed)
+    pairs = _judge(log, model)
+    chains, at = _chains(log, model, longer, seen, seen.lam if prices is None else prices)
+    if prices is None:
+        return Selection(_undominated(model, pairs, chains, log.n_queries), seen)
+    return Selection(_best(model, pairs, chains, at, prices), seen)
+
+
+def _judge(log: Log, model: CascadeModel) -> _Points:
+    """Every single model and pair."""
+    transform = model.calibrators.transform
+    found = _candidates(model.calibrators, log.logprob, log.correct, log.answered, log.cost, transform=transform)
+    thresholds, members = _as_cascades(found, k=len(model.models))
+    points = _Points(*(np.asarray(each) for each in (found.error, found.cost, thresholds, members)))
+    return points.take(np.flatnonzero(np.isfinite(points.error)))
+
+
+@partial(compiled, static_argnames="transform")
+def _candidates(calibrators, logprob, correct, answered, cost, transform):
+    confidence = calibrate_all(calibrators, logprob, answered)
+    crossed = cross_calibrate(logprob, correct, answered, transform)
+    return candidates(confidence, crossed, correct, answered, cost)
+
+
+@partial(jax.jit, static_argnames="k")
+def _as_cascades(found: Candidates, k: int):
+    return as_cascades(found, jnp.arange(found.error.shape[0]), k)
+
+
+def _chains(
+    log: Log, model: CascadeModel, longer: Longer, seen: Comparison, lam: np.ndarray
+) -> tuple[_Points, np.ndarray]:
+    """The longer cascades that earn their place, and the places (C,) among the λ (L,) of those where they do.
+
+    With the error and cost that they have on the log.
+    """
+    length = seen.chosen[seen.nearest(lam)]
+    at = np.flatnonzero(length > 2)
+    k = len(model.models)
+    thresholds, members = np.full((len(lam), k), NEVER_ANSWER), np.zeros((len(lam), k), bool)
+    for size, cascades in zip(longer.lengths, longer.named(model.models), strict=True):
+        if (length == size).any():
+            found = solve_frontier(model, lam=lam, cascades=cascades)
+            thresholds[length == size] = np.asarray(found.thresholds)[length == size]
+            members[length == size] = np.asarray(found.members)[length == size]
+    # Nobody asks the models after one that always answers.
+    stops = members & (thresholds <= ALWAYS_ANSWER)
+    members &= stops.cumsum(axis=1) - stops == 0
+    nothing = np.zeros(len(lam))
+    points = _Points(nothing, nothing, thresholds, members)
+    if at.size:
+        data = model.calibrators, log.logprob, log.correct, log.answered, log.cost
+        figures = _outcomes(*data, jnp.asarray(thresholds, model.cost.dtype), members)
+        wrong, charge = (np.asarray(each, float)[:, log.complete].mean(1) for each in figures)
+        points = points._replace(error=wrong, cost=charge)
+    return points.take(at), at
+
+
+@compiled
+def _outcomes(calibrators, logprob, correct, answered, cost, thresholds, members):
+    return outcomes(calibrate_all(calibrators, logprob, answered), correct, cost, thresholds, members)
+
+
+def _undominated(model: CascadeModel, pairs: _Points, chains: _Points, n: int) -> Frontier:
+    """The policies near the convex hull that no other beats in both error and cost, dearest first."""
+    points = _Points(*(np.concatenate(both) for both in zip(pairs, chains, strict=True)))
+    hull = lower_hull(points.cost, points.error)
+    line = np.interp(points.cost, points.cost[hull], points.error[hull], left=-np.inf, right=-np.inf)
+    slack = SLACK * np.sqrt(np.maximum(line * (1 - line), 0) / n)
+    near = np.flatnonzero(points.error <= line + slack)
+    order = near[np.lexsort((points.error[near], points.cost[near]))]
+    least = np.minimum.accumulate(np.append(np.inf, points.error[order]))[:-1]
+    kept = _thinned(order[points.error[order] < least], hull)[::-1]
+    slopes = -np.diff(points.error[hull]) / np.diff(points.cost[hull])
+    lam, corner = _prices(points.cost[kept], points.cost[hull], slopes)
+    return _assemble(model, points.take(kept), lam, np.where(corner, CONVERGED, INTERPOLATED))
+
+
+def _thinned(places: np.ndarray, corners: np.ndarray) -> np.ndarray:
+    """At most so many of the places, spread evenly; the corners stay."""
+    if len(places) <= _MOST_POINTS:
+        return places
+    spread = places[np.linspace(0, len(places) - 1, _MOST_POINTS).round().astype(int)]
+    return places[np.isin(places, spread) | np.isin(places, corners)]
+
+
+def _prices(cost: np.ndarray, corners: np.ndarray, slopes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(λ, whether it is a corner of the hull) of points with these costs: λ is the slope, amid both at a corner.
+
+    Corners by rising cost, slopes (falling) between neighbours.
+    """
+    if not slopes.size:
+        return np.where(cost > 0, 1 / np.where(cost > 0, cost, 1.0), 1.0), np.ones(len(cost), bool)
+    around = np.concatenate([[4 * slopes[0]], slopes, [slopes[-1] / 4]])
+    place = np.searchsorted(corners, cost)
+    corner = corners[np.minimum(place, len(corners) - 1)] == cost
+    amid = np.sqrt(around[place] * around[np.minimum(place + 1, len(around) - 1)])
+    return np.where(corner, amid, around[place]), corner
+
+
+def _best(model: CascadeModel, pairs: _Points, chains: _Points, at: np.ndarray, lam: np.ndarray) -> Frontier:
+    """The best pair for each λ, or the chain that earned its place there."""
+    best = pairs.take(np.argmin(pairs.error + lam[:, None] * pairs.cost, axis=1))
+    for mine, theirs in zip(best, chains, strict=True):
+        mine[at] = theirs
+    return _assemble(model, best, lam, np.full(len(lam), CONVERGED))
+
+
+def _assemble(model: CascadeModel, points: _Points, lam: np.ndarray, status: np.ndarray) -> Frontier:
+    dtype = model.cost.dtype
+    thresholds = np.where(points.members, points.thresholds, NEVER_ANSWER).astype(dtype)
+    bounds, actions = intervals(thresholds, points.members)
+    lam, error, cost = (np.asarray(each, dtype) for each in (lam, points.error, points.cost))
+    return make_frontier(
+        model, search="selected", lam=lam, error=error, cost=cost, thresholds=thresholds, members=points.members,
+        status=status, first=points.members.argmax(1), bounds=bounds, actions=actions,
+    )  # fmt: skip

@@ -1,0 +1,306 @@
+"""How sure we are of a frontier: the bootstrap, from the queries of the log to the policies, end to end.
+
+The queries are drawn again with replacement; calibrators, marginals and copulas are fitted again, cascades and
+thresholds chosen again; and the policies of each replicate answer the queries of their own draw and those of the log
+(Efron & Tibshirani 1993, "An Introduction to the Bootstrap", section 17.6). How much more they get wrong on the log
+than on their draw stands for how much more the policies of the log will get wrong in service than they do on the log:
+the luck of the sample and the luck of the search, in one figure. It does not rest on the model being right.
+"""
+
+import itertools
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.scipy import special
+
+from rcjax._compile import compiled
+from rcjax._numerics import divide
+from rcjax._points import intervals
+from rcjax._replay import replay
+from rcjax._walk import walk
+from rcjax.bands import Bands
+from rcjax.calibration import Calibrator
+from rcjax.crossvalidation import by_labels
+from rcjax.empirical import calibrate_all
+from rcjax.frontier import Frontier
+from rcjax.joint import fit_arrays, pairs
+from rcjax.logs import Log
+from rcjax.plan import pair_places, plan_cascades
+from rcjax.solution import adaptive_points, lay_out, optimise, thresholds_at
+
+_ROUND = 16
+_PRICES = 48  # λ at which replicates are solved; between them, what they show is interpolated
+_MOST_QUERIES = 5_000  # up to here everything is fitted again by default
+_LEAST_REPLICATES = 10  # that must have a threshold for its interval to be given
+
+
+def bootstrap(
+    frontier: Frontier,
+    log: Log,
+    *,
+    replicates: int = 200,
+    level: float = 0.9,
+    refit: bool | None = None,
+    seed: int = 0,
+) -> Bands:
+    """Intervals around every point of a frontier, from the log that it was tuned on.
+
+    For error and cost: where the figures of the policy in service will lie, with a probability of about `level`, by
+    expanded percentiles around the figures on the log, moved by how much replicates are too good to be true. Each of
+    the `replicates` draws the log's queries again and does all that led to the frontier over (`Frontier.search`).
+    With `refit=False` policies stay as they are and only the queries vary, which is right for policies that were fixed
+    before this log was seen, and all but right for a large one; None does so above 5,000 queries. Thresholds are on
+    the scale of the frontier's model. Replicates fit their copulas by Kendall's τ, in the families of the model.
+
+    Raises ValueError for fewer than 20 replicates, a level outside (0, 1), or a frontier of `solve_expected`; LogError
+    as `replay` does.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(200, seed=0)
+    >>> frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[300.0, 3000.0])
+    >>> bands = rcjax.bootstrap(frontier, log, replicates=20)
+    >>> bands.error.shape, bool((bands.error[:, 0] < bands.error[:, 1]).all())
+    ((2, 2), True)
+    """
+    if replicates < 20:
+        raise ValueError(f"replicates is {replicates}; take at least 20, or 200 for intervals that are stable")
+    if not 0 < level < 1:
+        raise ValueError(f"level is {level}; it is a probability between 0 and 1, such as 0.9")
+    refit = log.n_queries <= _MOST_QUERIES if refit is None else refit
+    if refit and frontier.search == "expected":
+        raise ValueError("policies of least expected loss are not solved again: use credible_bands, or refit=False")
+    log = log.select(frontier.models)
+    draws = np.random.default_rng(seed).integers(0, log.n_queries, (replicates, log.n_queries))
+    places = _spread(np.asarray(frontier.lam))
+    policies = _tune_again(frontier, log, draws, places) if refit else _as_they_are(frontier, places, replicates)
+    weights = np.stack([np.bincount(draw, minlength=log.n_queries) for draw in draws]) * log.complete
+    seen = _judge(*_data(log), jnp.asarray(weights, log.cost.dtype), policies)
+    return _bands(frontier, log, places, policies, jax.tree.map(np.asarray, seen), level)
+
+
+class _Policies(NamedTuple):
+    """What each replicate would do, as `Frontier` has it; B replicates, G prices."""
+
+    calibrators: Calibrator  # leading axes (B, k)
+    first: jax.Array  # (B, G)
+    bounds: jax.Array  # (B, G, k, R)
+    actions: jax.Array  # (B, G, k, R)
+    members: jax.Array  # (B, G, k)
+
+
+def _data(log):
+    return log.logprob, log.correct, log.answered, log.query_cost
+
+
+def _spread(lam):
+    """Places of at most so many λ, evenly along the frontier; some repeat, so that few numbers of them occur."""
+    _, places = np.unique(lam, return_index=True)
+    size = min(_PRICES, -(-len(places) // _ROUND) * _ROUND)
+    return places[np.linspace(0, len(places) - 1, size).round().astype(int)]
+
+
+def _as_they_are(frontier, places, replicates):
+    fields = (
+        np.asarray(each)[places] for each in (frontier.first, frontier.bounds, frontier.actions, frontier.members)
+    )
+    fixed = (frontier.model.calibrators, *fields)
+    return _Policies(*jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (replicates, *leaf.shape)), fixed))
+
+
+def _tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarray) -> _Policies:
+    """Every replicate's own policies at the λ of these places."""
+    model, lam = frontier.model, frontier.lam[places]
+    selected = frontier.search == "selected"
+    longer = selected & (np.asarray(frontier.members)[places].sum(1) > 2)
+    options = {
+        "transform": model.calibrators.transform,
+        "labels": selected,
+        "joint": not selected or bool(longer.any()),
+    }
+    near = model.marginals, model.copulas
+    calibrators, cost, short, fits = _fit_again(*_data(log), draws, *near, lam, **options)
+    if fits is None:
+        return _cascades(calibrators, *short)
+    search = _chosen_chains(frontier, places[longer]) if selected else frontier.search
+    plan = plan_cascades(model, search)
+    if plan is None:
+        found = _solve_adaptive(*fits, cost, lam)
+        return _Policies(calibrators, *(found[name] for name in ("first", "bounds", "actions", "members")))
+    tables = pair_places(plan, len(model.models))
+    thresholds, members = _solve_again(*fits, cost, lam, plan, tables, chain=frontier.chain)
+    if selected:
+        thresholds = jnp.where(longer[:, None], thresholds, short[0])
+        members = jnp.where(longer[:, None], members, short[1])
+    return _cascades(calibrators, thresholds, members)
+
+
+def _chosen_chains(frontier, places):
+    """All cascades as long as those that the selection found worth their place."""
+    lengths = sorted(set(np.asarray(frontier.members)[places].sum(1).tolist()))
+    return [names for length in lengths for names in itertools.combinations(frontier.models, length)]
+
+
+@partial(compiled, static_argnames=("transform", "labels", "joint"))
+def _fit_again(logprob, correct, answered, query_cost, draws, near, copulas, lam, transform, labels, joint):
+    """Of each replicate: calibrators, mean costs, policies by labels, (marginals, copulas); None where not due."""
+
+    def again(draw):
+        rows = logprob[draw], correct[draw], answered[draw]
+        cost = divide((query_cost[draw] * answered[draw]).sum(0), answered[draw].sum(0))
+        calibrators, *fits = fit_arrays(*rows, transform, copulas, near=near)
+        if not labels:
+            return calibrators, cost, None, fits
+        confidence = calibrate_all(calibrators, rows[0], rows[2])
+        thresholds, members = by_labels(rows[0], confidence, *rows[1:], cost, lam, transform)
+        return calibrators, cost, (thresholds[-1], members[-1]), fits if joint else None
+
+    return lax.map(again, draws)
+
+
+@partial(compiled, static_argnames="chain")
+def _solve_again(marginals, copulas, cost, lam, plan, places, chain):
+    """(thresholds, members), each (B, G, k), of the best cascades under each replicate's model."""
+
+    def solve(fit):
+        marginals, copulas, cost = fit
+        tables = lay_out(marginals, copulas, cost, plan.left, plan.right, places)
+        path, cut, _ = optimise(tables, lam, plan, chain)
+        points, _ = thresholds_at(marginals, tables, path, cut, plan)
+        return points["thresholds"], points["members"]
+
+    return lax.map(solve, (marginals, copulas, cost))
+
+
+@compiled
+def _solve_adaptive(marginals, copulas, cost, lam):
+    left, right = np.array(pairs(cost.shape[1]), int).reshape(-1, 2).T
+
+    def solve(fit):
+        marginals, copulas, cost = fit
+        return adaptive_points(marginals, lay_out(marginals, copulas, cost, left, right, np.arange(len(left))), lam)
+
+    return lax.map(solve, (marginals, copulas, cost))
+
+
+@jax.jit
+def _cascades(calibrators, thresholds, members):
+    bounds, actions = jax.vmap(partial(intervals, xp=jnp))(thresholds, members)
+    return _Policies(calibrators, members.argmax(-1), bounds, actions, members)
+
+
+@compiled
+def _judge(logprob, correct, answered, query_cost, weights, policies):
+    """(error, cost) of each replicate's policies, each (B, G, 3): on the log, in the bag, and out of it; or NaN.
+
+    weights (B, n): how often a query is in the bag, 0 for those that some model has not answered.
+    """
+    whole = answered.all(1).astype(query_cost.dtype)
+
+    def judge(one):
+        weight, policy = one
+        confidence = calibrate_all(policy.calibrators, logprob, answered).T
+        shares = jnp.stack([whole, weight, whole * (weight == 0)])
+        shares = divide(shares, shares.sum(1, keepdims=True), jnp.nan)  # of no queries, nothing is known
+
+        def answer(first, bounds, actions):
+            answers, asked = walk(confidence, first, bounds, actions)
+            wrong = ~(answers & correct.T).any(0)
+            costs = (shares @ asked.T.astype(shares.dtype)) * (shares @ query_cost)
+            return shares @ wrong.astype(shares.dtype), costs.sum(1)
+
+        return jax.vmap(answer)(policy.first, policy.bounds, policy.actions)
+
+    return lax.map(judge, (weights, policies))
+
+
+def _bands(
+    frontier: Frontier, log: Log, places: np.ndarray, policies: _Policies, seen: tuple[np.ndarray, ...], level: float
+) -> Bands:
+    seen_here = replay(frontier, log)
+    lam = np.asarray(frontier.lam, float)
+    known = np.log(np.maximum(lam[places], np.finfo(float).tiny))
+    at = np.log(np.maximum(lam, np.finfo(float).tiny))
+    ends = []
+    for figure, own in zip(seen, (seen_here.error, seen_here.cost), strict=True):
+        beyond = figure[..., 0] - figure[..., 1]
+        spread = np.stack([np.interp(at, known, each) for each in beyond])
+        ends.append(np.asarray(own, float)[:, None] + _quantiles(spread, seen_here.n, level))
+    error, cost = ends
+    # Not one error (or right answer) among n says no more than this, also where no replicate can have one.
+    least = 1 - ((1 - level) / 2) ** (1 / seen_here.n)
+    error = np.stack([np.minimum(error[:, 0], 1 - least), np.maximum(error[:, 1], least)], axis=-1)
+    loss = seen[0] + lam[places][:, None] * seen[1]
+    optimism = _mean(loss[..., 2] - loss[..., 1])
+    nearest = np.abs(known - at[:, None]).argmin(1)
+    cascades, frequency = _frequencies(np.asarray(policies.members), frontier.models)
+    return Bands(
+        error=jnp.asarray(np.clip(error, 0.0, 1.0)),
+        cost=jnp.asarray(np.maximum(cost, 0.0)),
+        thresholds=jnp.asarray(_threshold_intervals(frontier, policies, level)[nearest]),
+        optimism=jnp.asarray(np.interp(at, known, optimism)),
+        frequency=jnp.asarray(frequency[nearest]),
+        cascades=cascades,
+        level=level,
+        replicates=len(policies.first),
+    )
+
+
+def _quantiles(spread: np.ndarray, n: int, level: float) -> np.ndarray:
+    """(L, 2) ends of an interval from replicates (B, L), wider for few queries as Student's t is than the normal.
+
+    A bootstrap of n queries is too narrow by √((n − 1)/n) besides, and it is skewed as the figure itself is, not as
+    the truth around it: the tails change sides (Hesterberg 2015, "What teachers should know about the bootstrap",
+    sections 4.1 and 4.4: percentiles, expanded).
+    """
+    z = float(special.ndtri((1 + level) / 2))
+    freedom = max(n - 1, 1)  # Cornish and Fisher's expansion, good to 1 % from ten queries on
+    student = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    spread = spread[np.isfinite(spread).all(1)]
+    if not len(spread):
+        return np.tile([-np.inf, np.inf], (spread.shape[1], 1))
+    middle = spread.mean(0)
+    tails = np.quantile(spread, [(1 - level) / 2, (1 + level) / 2], axis=0, method="weibull")
+    upper, lower = middle - tails
+    widened = np.stack([lower, upper]) * student / z * np.sqrt(n / max(n - 1, 1))
+    return (middle + widened).T
+
+
+def _mean(values):
+    """(G,) mean over the replicates that know; 0 where none does."""
+    known = np.isfinite(values)
+    return np.where(known, values, 0.0).sum(0) / np.maximum(known.sum(0), 1)
+
+
+def _threshold_intervals(frontier: Frontier, policies: _Policies, level: float) -> np.ndarray:
+    """(G, k, 2) on the confidence scale of the frontier's model; NaN for a model that hardly any replicate defers."""
+    if frontier.thresholds is None:
+        return np.full((*policies.members.shape[1:], 2), np.nan)
+    scale = frontier.model.calibrators.coefficients
+    thresholds = np.asarray(_on_scale(policies.bounds[..., 0], policies.calibrators.coefficients, scale), float)
+    last = len(frontier.models) - 1 - np.asarray(policies.members)[..., ::-1].argmax(-1)
+    defers = np.asarray(policies.members) & (np.arange(len(frontier.models)) != last[..., None])
+    values = np.where(defers & np.isfinite(thresholds), thresholds, np.nan)
+    enough = np.isfinite(values).sum(0) >= _LEAST_REPLICATES
+    filled = np.where(enough, values, 0.5)
+    ends = np.nanquantile(filled, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return np.moveaxis(np.where(enough, ends, np.nan), 0, -1)
+
+
+@jax.jit
+def _on_scale(threshold, own, scale):
+    """Thresholds (B, G, k) in the confidence of their replicate's calibrators, in that of the frontier's model."""
+    own = own[:, None]
+    feature = divide(special.logit(threshold) - own[..., 0], own[..., 1], jnp.nan)
+    return special.expit(scale[:, 0] + scale[:, 1] * feature)
+
+
+def _frequencies(members: np.ndarray, names: tuple[str, ...]) -> tuple[tuple[tuple[str, ...], ...], np.ndarray]:
+    """(the cascades, their shares (G, C)) among the choices (B, G, k) of the replicates."""
+    kinds, which = np.unique(members.reshape(-1, members.shape[-1]), axis=0, return_inverse=True)
+    which = which.reshape(members.shape[:2])
+    shares = np.stack([(which == kind).mean(0) for kind in range(len(kinds))], axis=-1)
+    return tuple(tuple(name for name, used in zip(names, kind, strict=True) if used) for kind in kinds), shares

@@ -1,0 +1,105 @@
+"""Logs made by hand, and plain numpy references for what is chosen by the labels of a log."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import statsmodels.api as sm
+
+from rcjax.logs import Log
+
+#: Mean costs of the models of a made log.
+COSTS = (1.0, 10.0, 40.0, 120.0, 300.0)
+
+
+def make_log(n: int, k: int, seed: int = 0, missing: float = 0.0, task: str = "generation", **changes) -> Log:
+    """A log of n queries that differ in difficulty; `changes` replace matrices (n, k), or rows that broadcast to them.
+
+    Confidences tie now and then, and every model is right and wrong at any confidence.
+    """
+    rng = np.random.default_rng(seed)
+    difficulty = rng.normal(size=(n, 1))
+    skill = 2.5 * (np.linspace(0.0, 1.0, k) - difficulty)
+    right = rng.uniform(size=(n, k)) < 1 / (1 + np.exp(-skill))
+    belief = 1 / (1 + np.exp(-(skill + rng.normal(size=(n, k)))))
+    matrices = {
+        "logprob": np.log(np.round(belief, 2).clip(0.01, 0.99)),
+        "correct": right,
+        "query_cost": np.array(COSTS[:k]) * rng.uniform(0.5, 1.5, (n, 1)),
+        "answered": rng.uniform(size=(n, k)) >= missing,
+    }
+    matrices = {name: np.broadcast_to(changes.get(name, each), (n, k)) for name, each in matrices.items()}
+    answered = matrices["answered"]
+    logprob = jnp.asarray(np.where(answered, matrices["logprob"], np.nan))
+    query_cost = np.where(answered, matrices["query_cost"], 0.0)
+    return Log(
+        models=tuple(f"m{j}" for j in range(k)),
+        logprob=logprob,
+        correct=jnp.asarray(matrices["correct"] & answered),
+        query_cost=jnp.asarray(query_cost),
+        answered=jnp.asarray(answered),
+        cost=jnp.asarray(query_cost.sum(0) / answered.sum(0)),
+        queries=tuple(range(n)),
+        task=task,  # type: ignore[arg-type]
+        source="made by hand",
+    )
+
+
+def feature(logprob: np.ndarray) -> np.ndarray:
+    """ξ of generated answers, for finite log-probabilities below 0."""
+    p = np.exp(logprob)
+    return np.where(p >= 0.5, -np.log(1 - p) - np.log(2), np.log(p) + np.log(2))
+
+
+def logistic(logprob: np.ndarray, correct: np.ndarray, train: np.ndarray) -> np.ndarray:
+    """(n,) probability of being right by logistic regression on the queries of a mask; 0.5 where logprob is NaN."""
+    xi = feature(logprob)
+    fitted = sm.Logit(correct[train].astype(float), sm.add_constant(xi[train])).fit(disp=0, tol=1e-12, maxiter=100)
+    return np.where(np.isnan(xi), 0.5, 1 / (1 + np.exp(-fitted.params[0] - fitted.params[1] * np.nan_to_num(xi))))
+
+
+def judge(confidence, crossed, correct, present, cost):
+    """[(first, second, threshold, error, cost)] of all single models and pairs, by loops over the definition.
+
+    crossed[i, j] (n,) is the probability that j is right, by the confidence of i.
+    """
+    k = confidence.shape[1]
+    found = [(j, j, 0.0, 1 - correct[present[:, j], j].mean(), cost[j]) for j in range(k)]
+    for i in range(k):
+        for j in range(i + 1, k):
+            both = np.flatnonzero(present[:, i] & present[:, j])
+            levels = np.unique(confidence[both, i])
+            for low, high in itertools.pairwise(levels):
+                threshold, wrong, asked = (low + high) / 2, 0.0, 0
+                for q in both:
+                    if confidence[q, i] > threshold:
+                        wrong += 1 - (correct[q, i] / 4 + 3 / 4 * confidence[q, i])
+                    else:
+                        wrong += 1 - (correct[q, j] / 4 + 3 / 8 * confidence[q, j] + 3 / 8 * crossed[i, j][q])
+                        asked += 1
+                found.append((i, j, threshold, wrong / len(both), cost[i] + cost[j] * asked / len(both)))
+    return found
+
+
+def best_by_labels(logprob, correct, train, cost, lam):
+    """(confidence (n, k), the best single model, the best single model or pair, of each λ) on the queries of a mask."""
+    k = logprob.shape[1]
+    confidence = np.stack([logistic(logprob[:, j], correct[:, j], train[:, j]) for j in range(k)], axis=1)
+    crossed = {
+        (i, j): logistic(logprob[:, i], correct[:, j], train[:, i] & train[:, j])
+        for i in range(k)
+        for j in range(i + 1, k)
+    }
+    found = judge(confidence, crossed, correct, train, cost)
+    error, spent = (np.array([each[place] for each in found]) for place in (3, 4))
+    losses = error + np.asarray(lam)[:, None] * spent
+    alone = [found[place] for place in losses[:, :k].argmin(1)]
+    return confidence, alone, [found[place] for place in losses.argmin(1)]
+
+
+def follow(policy, confidence, correct, cost):
+    """(wrong (n,), charge (n,)) of a policy (first, second, threshold, …) on queries with calibrated confidences."""
+    i, j, threshold, *_ = policy
+    defers = (confidence[:, i] <= threshold) & (i != j)
+    wrong = ~np.where(defers, correct[:, j], correct[:, i])
+    return wrong.astype(float), cost[i] + cost[j] * defers

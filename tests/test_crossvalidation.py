@@ -1,0 +1,292 @@
+"""Cross-validation of cascades by length: against a loop over folds in numpy, and against whole fits and solutions."""
+
+import dataclasses
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from selection_references import best_by_labels, follow, make_log
+
+import rcjax
+from rcjax.crossvalidation import (
+    PRICES,
+    Comparison,
+    by_labels,
+    cross_validate,
+    longer_cascades,
+    outcomes,
+)
+from rcjax.frontier import price_range, solve_frontier
+from rcjax.joint import pairs
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+N, FOLDS = 120, 5
+
+
+# -- which length is chosen
+
+
+def comparison(gain, gain_se, overall, overall_se):
+    """Of lengths 1, 2, … from made-up gains (S, G)."""
+    gain = np.array(gain, float)
+    lengths = np.arange(1, len(gain) + 1)
+    figures = np.zeros_like(gain), np.zeros_like(gain), gain, np.array(gain_se, float)
+    return Comparison(lengths, np.geomspace(1, 1000, gain.shape[1]), *figures, np.array(overall), np.array(overall_se))
+
+
+def test_a_pair_stays_where_no_chain_gains_more_than_a_standard_error_overall():
+    gain, se = [[-1] * 4, [0] * 4, [5, 5, 5, 5]], np.full((3, 4), 0.1)
+    assert comparison(gain, se, [-1.0, 0.0, 0.99], [0.1, 0.0, 1.0]).chosen.tolist() == [2, 2, 2, 2]
+    assert comparison(gain, se, [-1.0, 0.0, 1.0], [0.1, 0.0, 1.0]).chosen.tolist() == [2, 2, 2, 2]
+    assert comparison(gain, se, [-1.0, 0.0, 1.01], [0.1, 0.0, 1.0]).chosen.tolist() == [3, 3, 3, 3]
+
+
+def test_a_chain_must_gain_at_the_price_too():
+    seen = comparison([[-1] * 4, [0] * 4, [-5, 0.5, 1, 1.1]], np.ones((3, 4)), [-1, 0, 2], [0.1, 0, 1])
+    assert seen.chosen.tolist() == [2, 2, 2, 3]
+
+
+def test_of_chains_that_gain_the_one_that_gains_most_is_chosen():
+    gain, se = [[-1] * 3, [0] * 3, [1, 9, 1], [2, 1, 2], [9, 9, 9]], np.full((5, 3), 1.5)
+    seen = comparison(gain, se, [-1, 0, 2, 3, 4], [0.1, 0, 1, 1, 5])
+    assert seen.chosen.tolist() == [4, 2, 4]
+
+
+def test_a_single_model_is_no_chain_however_much_it_gains():
+    assert comparison([[9, 9], [0, 0]], np.zeros((2, 2)), [9, 0], [0, 0]).chosen.tolist() == [2, 2]
+    assert comparison([[0, 0]], np.zeros((1, 2)), [0], [0]).chosen.tolist() == [1, 1]
+
+
+def test_what_is_not_known_is_not_chosen():
+    nan = np.full((3, 2), np.nan)
+    assert comparison(nan, nan, [np.nan] * 3, [np.nan] * 3).chosen.tolist() == [2, 2]
+
+
+def test_the_nearest_price_is_so_on_the_logarithmic_scale():
+    seen = comparison([[0] * 4], [[0] * 4], [0], [0])  # λ = 1, 10, 100, 1000
+    assert seen.nearest([0, 1e-9, 3, 3.3, 10, 317, 1e9]).tolist() == [0, 0, 0, 1, 1, 3, 3]
+    assert int(seen.nearest(31.0)) == 1
+    assert seen.nearest(np.ones((2, 3))).shape == (2, 3)
+
+
+# -- the longer cascades
+
+
+@pytest.mark.parametrize(("k", "max_length"), [(1, None), (2, None), (3, None), (3, 2), (4, 3), (5, None), (5, 4)])
+def test_longer_cascades_are_all_of_three_models_and_more(k, max_length):
+    longer = longer_cascades(k, max_length)
+    assert longer.lengths == tuple(range(3, (max_length or k) + 1))
+    names = tuple("abcde"[:k])
+    named = longer.named(names)
+    assert len(named) == len(longer.lengths)
+    for length, cascades in zip(longer.lengths, named, strict=True):
+        assert sorted(cascades) == list(itertools.combinations(names, length))
+    # The pairs of the plan are where the copulas of all pairs have them.
+    pair_list = list(zip(longer.plan.left.tolist(), longer.plan.right.tolist(), strict=True))
+    assert pair_list == [pairs(k)[place] for place in longer.places]
+
+
+def test_of_many_models_only_short_chains_compete():
+    """Up to a thousand cascades, unless a length is asked for."""
+    longer = longer_cascades(12, None)
+    assert longer.lengths == (3, 4)
+    assert math.comb(12, 3) + math.comb(12, 4) <= 1000
+    assert longer_cascades(12, 3).lengths == (3,)
+    assert longer_cascades(20, None).lengths == ()
+
+
+# -- what becomes of the queries
+
+answered_by = jax.jit(outcomes)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_outcomes_are_those_of_a_loop(seed):
+    n, k, points = 20, 4, 6
+    rng = np.random.default_rng(seed)
+    levels = np.linspace(0.1, 0.9, 5)
+    confidence, correct = rng.choice(levels, (n, k)), rng.uniform(size=(n, k)) < 0.5
+    cost = rng.uniform(1, 9, k)
+    members = rng.uniform(size=(points, k)) < 0.6
+    members[np.arange(points), rng.integers(0, k, points)] = True
+    thresholds = rng.choice([*levels, 0.2, 0.0, 1.0], (points, k))
+    last = k - 1 - members[:, ::-1].argmax(1)
+    thresholds[np.arange(points), last] = 0.0
+    wrong, charge = (np.asarray(each) for each in answered_by(confidence, correct, cost, thresholds, members))
+    for row, q in itertools.product(range(points), range(n)):
+        spent = 0.0
+        for j in np.flatnonzero(members[row]):
+            spent += cost[j]
+            if confidence[q, j] > thresholds[row, j]:
+                break
+        assert wrong[row, q] == (not correct[q, j])
+        assert charge[row, q] == pytest.approx(spent, rel=1e-12)
+
+
+# -- cross-validation
+
+
+def by_folds(log, folds, seed):
+    """(wrong, charge), each (2, G, n), of the best single models and pairs without each query's fold; prices (G,)."""
+    logprob, correct, present, cost = (np.asarray(each) for each in (log.logprob, log.correct, log.answered, log.cost))
+    lam = price_range(cost, PRICES)
+    fold = np.random.default_rng(seed).permutation(len(logprob)) % folds
+    wrong, charge = np.zeros((2, 2, PRICES, len(logprob)))
+    for number in range(folds):
+        out = fold == number
+        confidence, *policies = best_by_labels(logprob, correct, present & ~out[:, None], cost, lam)
+        for length, place in itertools.product(range(2), range(PRICES)):
+            followed = follow(policies[length][place], confidence, correct, cost)
+            wrong[length, place, out], charge[length, place, out] = (each[out] for each in followed)
+    return wrong, charge, lam
+
+
+@pytest.fixture(scope="module")
+def two(float64):
+    """A log of two models, and the comparison on it."""
+    log = make_log(N, 2, seed=1)
+    return log, cross_validate(log, rcjax.fit(log), longer_cascades(2, None), FOLDS, 7)
+
+
+def assert_like_folds(seen, log, folds, seed):
+    wrong, charge, lam = by_folds(log, folds, seed)
+    wrong, charge = wrong[..., log.complete], charge[..., log.complete]
+    n = wrong.shape[-1]
+    loss = wrong + lam[:, None] * charge
+    gain = loss[1] - loss
+    overall = np.array([[gain[s, g] / loss[1, g].mean() for g in range(PRICES)] for s in range(2)]).mean(1)
+    expected = {
+        "lengths": [1, 2],
+        "lam": lam,
+        "error": wrong.mean(-1),
+        "cost": charge.mean(-1),
+        "gain": gain.mean(-1),
+        "gain_se": gain.std(-1, ddof=1) / np.sqrt(n),
+        "overall": overall.mean(-1),
+        "overall_se": overall.std(-1, ddof=1) / np.sqrt(n),
+    }
+    for name, value in expected.items():
+        np.testing.assert_allclose(getattr(seen, name), value, rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def test_cross_validation_is_a_loop_over_the_folds(two):
+    log, seen = two
+    assert_like_folds(seen, log, FOLDS, 7)
+    assert seen.chosen.tolist() == [2] * PRICES
+    assert len(set(seen.error[1].tolist())) > 3
+
+
+def test_queries_that_lack_an_answer_help_to_fit_but_are_not_compared_on(two):
+    log = make_log(N, 2, seed=2, missing=0.2)
+    assert 0 < log.complete.sum() < N
+    assert_like_folds(cross_validate(log, rcjax.fit(log), longer_cascades(2, None), FOLDS, 3), log, FOLDS, 3)
+
+
+def test_the_seed_deals_the_folds(two):
+    log, seen = two
+    model, longer = rcjax.fit(log), longer_cascades(2, None)
+    again, other = (cross_validate(log, model, longer, FOLDS, seed) for seed in (7, 8))
+    np.testing.assert_array_equal(again.error, seen.error)
+    assert (other.error != seen.error).any()
+
+
+def test_a_second_comparison_compiles_nothing(two, compilations):
+    log = make_log(N, 2, seed=3)
+    model, longer = rcjax.fit(log), longer_cascades(2, None)
+    with compilations() as compiled:
+        cross_validate(log, model, longer, FOLDS, 0)
+    assert not compiled
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"correct": np.array([True, False])},
+        {"correct": np.array([True, True])},
+        {"correct": np.arange(N)[:, None] < 1},
+        {"logprob": np.array([-0.5, -0.5])},
+        {"logprob": np.where(np.arange(N)[:, None] % 2, -np.inf, 0.0)},
+        {"query_cost": np.array([0.0, 0.0])},
+        {"query_cost": np.array([0.0, 2.0])},
+    ],
+    ids=["one is always right", "both are", "right once", "one confidence", "certain", "free", "the first is free"],
+)
+def test_a_log_that_teaches_little_is_compared_on_all_the_same(two, changes):
+    log = make_log(N, 2, seed=4, **changes)
+    seen = cross_validate(log, rcjax.fit(log), longer_cascades(2, None), FOLDS, 0)
+    for name in ("lam", "error", "cost", "gain", "gain_se", "overall", "overall_se"):
+        assert np.isfinite(getattr(seen, name)).all(), name
+    right = np.asarray(log.correct)
+    assert (seen.error >= 1 - right.any(1).mean() - 1e-12).all()
+    assert (seen.error <= 1 - right.all(1).mean() + 1e-12).all()
+    spent = np.asarray(log.cost)
+    assert (seen.cost[0] >= spent.min() - 1e-12).all()
+    assert (seen.cost <= spent.sum() + 1e-12).all()
+
+
+def test_the_best_pair_may_be_a_single_model(two):
+    """At prices at which only the cheapest model is worth its cost."""
+    log, seen = two
+    assert seen.cost[1, -1] == seen.cost[0, -1] == pytest.approx(float(log.cost.min()), rel=1e-12)
+    assert seen.gain[0, -1] == 0
+
+
+@pytest.mark.slow
+def test_one_model_is_compared_with_nothing(float64):
+    log = make_log(N, 1, seed=5)
+    seen = cross_validate(log, rcjax.fit(log), longer_cascades(1, None), FOLDS, 0)
+    assert seen.lengths.tolist() == [1]
+    np.testing.assert_allclose(seen.error, 1 - np.asarray(log.correct).mean(), rtol=1e-12)
+    np.testing.assert_allclose(seen.cost, float(log.cost[0]), rtol=1e-12)
+    assert seen.chosen.tolist() == [1] * PRICES
+
+
+@pytest.mark.slow
+def test_chains_are_those_of_the_fit_without_their_fold(float64):
+    """Whole fits and solutions of each fold: marginals start from those of the whole log, so up to a few queries."""
+    log = make_log(N, 3, seed=6)
+    model, longer = rcjax.fit(log), longer_cascades(3, None)
+    seen = cross_validate(log, model, longer, 4, 2)
+    assert seen.lengths.tolist() == [1, 2, 3]
+    fold = np.random.default_rng(2).permutation(N) % 4
+    lam = seen.lam[::3]
+    wrong, charge = np.zeros((2, len(lam), N))
+    for number in range(4):
+        out = fold == number
+        fitted = dataclasses.replace(rcjax.fit(log.take(~out)), cost=log.cost)
+        found = solve_frontier(fitted, lam=lam, cascades=[log.models])
+        confidence = fitted.calibrate(log.logprob)
+        followed = answered_by(confidence, log.correct, log.cost, found.thresholds, found.members)
+        wrong[:, out], charge[:, out] = (np.asarray(each)[:, out] for each in followed)
+    loss = wrong.mean(-1) + lam * charge.mean(-1)
+    np.testing.assert_allclose((seen.error + seen.lam * seen.cost)[2, ::3], loss, rtol=0.05)
+    np.testing.assert_allclose(seen.error[2, ::3], wrong.mean(-1), atol=0.05)
+
+
+# -- policies by labels
+
+
+def test_by_labels_alone_are_single_models_and_both_hold_pairs(two):
+    log, _ = two
+    confidence = rcjax.fit(log).calibrate(log.logprob)
+    lam = price_range(np.asarray(log.cost), PRICES)
+    tune = jax.jit(by_labels, static_argnums=6)
+    thresholds, members = (
+        np.asarray(each)
+        for each in tune(log.logprob, confidence, log.correct, log.answered, log.cost, jnp.asarray(lam), "generation")
+    )
+    assert thresholds.shape == members.shape == (2, PRICES, 2)
+    assert (members[0].sum(-1) == 1).all()
+    _, alone, both = best_by_labels(*map(np.asarray, (log.logprob, log.correct, log.answered, log.cost)), lam)
+    for row, policies in enumerate((alone, both)):
+        for place, (i, j, threshold, *_) in enumerate(policies):
+            assert np.flatnonzero(members[row, place]).tolist() == sorted({i, j})
+            assert thresholds[row, place, i] == pytest.approx(threshold, rel=1e-7)
+    assert members[1].sum(-1).max() == 2
