@@ -15,8 +15,10 @@ __version__ = "0.1.0"
 # No module bears the name of anything exported: importing a submodule sets the attribute of the package.
 _HOMES = {
     "_replay": ("Replay", "area_under_curve", "replay"),
+    "bands": ("Bands",),
     "calibration": ("expected_calibration_error",),
     "cascade": ("error_and_cost",),
+    "choice": ("Selection", "select_frontier"),
     "copulas": (
         "Clayton",
         "Copula",
@@ -32,20 +34,28 @@ _HOMES = {
         "SurvivalJoe",
         "param",
     ),
-    "diagnostics": ("Diagnosis", "diagnose"),
+    "crossvalidation": ("Comparison",),
     "demo": ("demo_model", "sample_log"),
+    "diagnostics": ("Diagnosis", "diagnose"),
+    "expected_loss": ("credible_bands", "posterior_figures", "solve_expected"),
     "frontier": ("Frontier", "InfeasibleError", "load_frontier", "solve_frontier"),
+    "guarantee": ("Certificate", "certify"),
     "joint": ("CascadeModel", "fit", "load_model", "sample_confidences"),
+    "learning": ("LearningCurve", "learning_curve"),
     "logs": ("IncompleteLogWarning", "Log", "LogError", "read_log"),
     "marginals": ("Marginal",),
     "policy": ("Policy", "load_policy"),
+    "posterior": ("Posterior", "sample_posterior"),
+    "resampling": ("bootstrap",),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 if TYPE_CHECKING:
     from rcjax._replay import Replay, area_under_curve, replay
+    from rcjax.bands import Bands
     from rcjax.calibration import expected_calibration_error
     from rcjax.cascade import error_and_cost
+    from rcjax.choice import Selection, select_frontier
     from rcjax.copulas import (
         Clayton,
         Copula,
@@ -61,17 +71,26 @@ if TYPE_CHECKING:
         SurvivalJoe,
         param,
     )
+    from rcjax.crossvalidation import Comparison
     from rcjax.demo import demo_model, sample_log
     from rcjax.diagnostics import Diagnosis, diagnose
+    from rcjax.expected_loss import credible_bands, posterior_figures, solve_expected
     from rcjax.frontier import Frontier, InfeasibleError, load_frontier, solve_frontier
+    from rcjax.guarantee import Certificate, certify
     from rcjax.joint import CascadeModel, fit, load_model, sample_confidences
+    from rcjax.learning import LearningCurve, learning_curve
     from rcjax.logs import IncompleteLogWarning, Log, LogError, read_log
     from rcjax.marginals import Marginal
     from rcjax.policy import Policy, load_policy
+    from rcjax.posterior import Posterior, sample_posterior
+    from rcjax.resampling import bootstrap
 
 __all__ = [
+    "Bands",
     "CascadeModel",
+    "Certificate",
     "Clayton",
+    "Comparison",
     "Copula",
     "Diagnosis",
     "Frank",
@@ -82,30 +101,41 @@ __all__ = [
     "Independence",
     "InfeasibleError",
     "Joe",
+    "LearningCurve",
     "Log",
     "LogError",
     "Marginal",
     "Policy",
+    "Posterior",
     "Replay",
     "Rotation",
+    "Selection",
     "StudentT",
     "SurvivalClayton",
     "SurvivalGumbel",
     "SurvivalJoe",
     "area_under_curve",
+    "bootstrap",
+    "certify",
+    "credible_bands",
     "demo_model",
     "diagnose",
     "error_and_cost",
     "expected_calibration_error",
     "fit",
+    "learning_curve",
     "load_frontier",
     "load_model",
     "load_policy",
     "param",
+    "posterior_figures",
     "read_log",
     "replay",
     "sample_confidences",
     "sample_log",
+    "sample_posterior",
+    "select_frontier",
+    "solve_expected",
     "solve_frontier",
 ]
 

@@ -27,6 +27,7 @@ __all__ = [
     "read_file",
     "read_for",
     "reported",
+    "require_matplotlib",
     "require_plots",
     "require_writable",
     "save_plots",
@@ -159,12 +160,17 @@ def read_for(subject: Policy | Frontier, path: Path, prices: Path | None) -> Log
         return read(prices=stored)
 
 
-def require_plots(folder: Path) -> None:
-    """Refuse, before any work, figures that could not be drawn or written."""
+def require_matplotlib(option: str) -> None:
+    """Refuse an option that draws where nothing can be drawn."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise ValueError("--plots needs matplotlib: pip install 'rcjax[plots]'") from None
+        raise ValueError(f"{option} needs matplotlib: pip install 'rcjax[plots]'") from None
+
+
+def require_plots(folder: Path) -> None:
+    """Refuse, before any work, figures that could not be drawn or written."""
+    require_matplotlib("--plots")
     if folder.exists() and not folder.is_dir():
         raise OSError(f"cannot write figures into {folder}: it is a file: give a folder")
     require_writable(folder / "figure.png" if folder.is_dir() else folder)

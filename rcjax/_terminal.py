@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,9 +44,10 @@ __all__ = [
     "too_dear",
 ]
 
+LEVEL = 0.9  # of the intervals that are shown
 _MAX_ROWS = 15
 _ARROW = " → "
-_CHAIN_WIDTH = 43  # leaves room for the other three columns on a terminal of 80
+_CHAIN_WIDTH, _BAND_WIDTH = 43, 12  # leave room for the other columns on a terminal of 80
 
 
 class Screen(Console):
@@ -105,16 +107,36 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def expectation(subject: Policy | Frontier) -> dict[str, Any]:
-    """Return the error and cost that the tuning promised: numbers for a policy, lists for a frontier."""
+    """Return the error and cost that the tuning promised: numbers for a policy, lists for a frontier.
+
+    With their intervals where there are any, of which `level` says how often they cover the truth.
+    """
     if isinstance(subject, Policy):
-        return {name: subject.expected.get(name) for name in ("error", "cost")}
-    return {"error": plain(subject.error), "cost": plain(subject.cost)}
+        known = subject.expected
+        found: dict[str, Any] = {name: known.get(name) for name in ("error", "cost")}
+        if known.get("level") is not None:
+            ends = {f"{name}_interval": [known[f"{name}_low"], known[f"{name}_high"]] for name in ("error", "cost")}
+            found |= ends | {"level": known["level"]}
+        return found
+    found = {"error": plain(subject.error), "cost": plain(subject.cost)}
+    if subject.bands is not None:
+        found |= {"error_interval": plain(subject.bands.error), "cost_interval": plain(subject.bands.cost)}
+        found["level"] = subject.bands.level
+    return found
 
 
 def plain_replay(seen: Replay) -> dict[str, Any]:
-    """Return what a replay saw as JSON values."""
+    """Return what a replay saw as JSON values, with 90 % intervals for the true error and cost."""
+    from rcjax._replay import wilson_interval
+
     names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share")
-    return {name: plain(getattr(seen, name)) for name in names} | {"n": seen.n, "models": list(seen.models)}
+    figures = {name: plain(getattr(seen, name)) for name in names} | {"n": seen.n, "models": list(seen.models)}
+    cost, se = (np.asarray(each, float)[..., None] for each in (seen.cost, seen.cost_se))
+    intervals = {
+        "error_interval": wilson_interval(np.asarray(seen.error), seen.n, LEVEL),
+        "cost_interval": np.maximum(cost + np.array([-1, 1]) * NormalDist().inv_cdf((1 + LEVEL) / 2) * se, 0.0),
+    }
+    return figures | plain(intervals) | {"level": LEVEL}
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -132,7 +154,7 @@ def show_tuning(
     screen.print(_models_table(rows, money))
     shown = spread([point["cost"] for point in points], [point["error"] for point in points])
     some = f" ({len(shown)} of {len(points)} points)" if len(shown) < len(points) else ""
-    screen.print(f"The error-cost frontier, as the fitted model predicts it{some}:")
+    screen.print(f"The error-cost frontier, as estimated from the log{some}:")
     screen.print(_frontier_table([points[i] for i in shown], money))
     if saved:
         screen.print(f"Frontier written to {saved}", soft_wrap=True)
@@ -157,8 +179,9 @@ def show_policy(
     target: Mapping[str, float],
     rows: Sequence[Mapping[str, Any]],
     saved: Path | None,
+    remarks: Sequence[str] = (),
 ) -> None:
-    """Print the policy chosen, given as its JSON form, beside the dearest model alone."""
+    """Print the policy chosen, given as its JSON form, beside the dearest model alone, and remarks on it."""
     screen = Screen()
     money = choose_unit([row["cost"] for row in rows])
     expected, largest = policy["expected"], max(rows, key=lambda row: row["cost"])
@@ -168,6 +191,12 @@ def show_policy(
     screen.print(f"{largest['model']} alone)")
     wrong = percent(1 - largest["accuracy"])
     screen.print(f"  expected error  {percent(expected['error'])} ({wrong} with {largest['model']} alone)")
+    if expected.get("level"):
+        costs = "–".join(f"${money.show(expected[end])}" for end in ("cost_low", "cost_high"))
+        errors = _between([expected["error_low"], expected["error_high"]])
+        screen.print(f"  {100 * expected['level']:.4g} % intervals  {costs} and {errors} %")
+    for remark in remarks:
+        _hang(screen, "", remark)
     if saved:
         screen.print(f"Policy written to {saved}", soft_wrap=True)
 
@@ -188,7 +217,9 @@ def show_replay(heading: str, predicted: Mapping[str, Any], seen: Mapping[str, A
     screen = Screen()
     screen.print(heading, style="bold")
     costs = seen["cost"] if isinstance(seen["cost"], list) else [seen["cost"]]
-    screen.print(f"Replayed on {seen['n']:,} queries; ± is one standard error.")
+    sure = f"; in brackets, {100 * predicted['level']:.4g} % intervals" if "level" in predicted else ""
+    sure = sure if not isinstance(seen["cost"], list) else ""
+    screen.print(f"Replayed on {seen['n']:,} queries; ± is one standard error{sure}.")
     screen.print("Costs take each answer at its model's mean price; as billed, at its own.")
     screen.print(_replay_table(predicted, seen, choose_unit(costs)))
 
@@ -336,15 +367,19 @@ def _models_table(rows: Sequence[Mapping[str, Any]], money: Money) -> Table:
 
 
 def _frontier_table(points: Sequence[Mapping[str, Any]], money: Money) -> Table:
-    table = _table(f"$ per\n{money.name}", "error", numbers=2)
+    sure = all("error_interval" in point for point in points)
+    heads = (f"$ per\n{money.name}", "error", f"{100 * LEVEL:.0f} %\ninterval")[: 2 + sure]
+    table = _table(*heads, numbers=3)
+    table.columns[-1].no_wrap = sure
     simple = all(point.get("thresholds") for point in points)
     what = "models, answering above a confidence" if simple else "models, and what they do at a confidence"
     table.add_column(what, no_wrap=True)
     table.add_column("best if 1,000\nerrors cost", justify="right")  # the cost of one is often a fraction of a cent
     for point in points:
         price = f"${_figure(_rounded(1000 / point['lam']), 2)}" if point["lam"] else "more"
-        chain = describe_cascade(point, width=_CHAIN_WIDTH)
-        table.add_row(money.show(point["cost"]), percent(point["error"]), chain, price)
+        chain = describe_cascade(point, width=_CHAIN_WIDTH - _BAND_WIDTH * sure)
+        band = [_between(point["error_interval"])] if sure else []
+        table.add_row(money.show(point["cost"]), percent(point["error"]), *band, chain, price)
     return table
 
 
@@ -352,9 +387,12 @@ def _replay_table(predicted: Mapping[str, Any], seen: Mapping[str, Any], money: 
     """Predicted beside observed: a row per figure for a policy, a row per point for a frontier."""
     if not isinstance(seen["cost"], list):
         table = _table("", "predicted", "observed")
-        table.add_row("error", _maybe(predicted["error"], percent), _error(seen["error"], seen["error_se"]))
-        cost = _cost(seen["cost"], seen["cost_se"], money)
-        table.add_row(f"$ per {money.name}", _maybe(predicted["cost"], money.show), cost)
+        error, cost = _maybe(predicted["error"], percent), _maybe(predicted["cost"], money.show)
+        if "level" in predicted:
+            error += f" ({_between(predicted['error_interval'])})"
+            cost += f" ({'–'.join(money.show(end) for end in predicted['cost_interval'])})"
+        table.add_row("error", error, _error(seen["error"], seen["error_se"]))
+        table.add_row(f"$ per {money.name}", cost, _cost(seen["cost"], seen["cost_se"], money))
         table.add_row("  as billed", "", _cost(seen["spent"], seen["spent_se"], money))
         for name, share in zip(seen["models"], seen["share"], strict=True):
             table.add_row(f"answered by {name}", "", percent(share))
@@ -425,6 +463,11 @@ def _threshold(value: float) -> str:
     if margin <= 0:
         return f"{value:.0f}"
     return f"{value:.{2 if margin >= 0.01 else 1 - math.floor(math.log10(margin))}f}"
+
+
+def _between(ends: Sequence[float]) -> str:
+    """Two shares as percentages without the unit."""
+    return "–".join(f"{100 * end:.1f}" for end in ends)
 
 
 def _maybe(value: float | None, show: Any) -> str:

@@ -28,6 +28,7 @@ from rcjax.programme import CONVERGED, INTERPOLATED
 #: How far above the frontier a policy may be, in standard errors of its error.
 SLACK = 0.1
 _MOST_POINTS = 250
+_WINDOW = 9  # prices that the luck is averaged over
 _LEAST_COMPLETE = 30  # queries with all answers, for cascades of three models and more to be compared on
 
 
@@ -95,7 +96,8 @@ def select_frontier(
     `fit(log)`), and are used only where they earn it on the queries of folds that were left out
     (`Comparison.chosen`). The frontier holds the policies that no other beats in both error and cost and that are
     within a tenth of a standard error of the best for some λ; with `lam` (L,) given, the best for each.
-    `Frontier.error` and `Frontier.cost` are estimates from the log, per query.
+    `Frontier.error` and `Frontier.cost` are estimates from the log, per query; the error is raised by how much better
+    the best pairs look on the queries that they were chosen on than on folds that were left out.
 
     Raises ValueError where `folds` is not from 2 to the number of queries, or for an empty or negative `lam`; LogError
     where no query has the answers of all models.
@@ -120,8 +122,15 @@ def select_frontier(
     pairs = _judge(log, model)
     chains, at = _chains(log, model, longer, seen, seen.lam if prices is None else prices)
     if prices is None:
-        return Selection(_undominated(model, pairs, chains, log.n_queries), seen)
-    return Selection(_best(model, pairs, chains, at, prices), seen)
+        points, lam, status = _undominated(pairs, chains, log.n_queries)
+    else:
+        points, lam, status = _best(pairs, chains, at, prices)
+    luck = np.interp(_log(lam), _log(seen.lam), _luck(seen, pairs))
+    points = points._replace(error=np.minimum(points.error + luck, 1.0))
+    if prices is None:  # where the luck changes fast, a dearer policy may have fallen behind a cheaper one
+        kept = _pareto(points)[::-1]
+        points, lam, status = points.take(kept), lam[kept], status[kept]
+    return Selection(_assemble(model, points, lam, status), seen)
 
 
 def _judge(log: Log, model: CascadeModel) -> _Points:
@@ -179,19 +188,37 @@ def _outcomes(calibrators, logprob, correct, answered, cost, thresholds, members
     return outcomes(calibrate_all(calibrators, logprob, answered), correct, cost, thresholds, members)
 
 
-def _undominated(model: CascadeModel, pairs: _Points, chains: _Points, n: int) -> Frontier:
-    """The policies near the convex hull that no other beats in both error and cost, dearest first."""
+def _luck(seen: Comparison, pairs: _Points) -> np.ndarray:
+    """(G,) by how much the loss of the best pair on the queries of its choice is too low, smoothed over the prices."""
+    row = min(1, len(seen.lengths) - 1)
+    least = np.array([(pairs.error + lam * pairs.cost).min() for lam in seen.lam])
+    luck = seen.error[row] + seen.lam * seen.cost[row] - least
+    padded = np.pad(luck, _WINDOW // 2, "edge")
+    return np.maximum(np.convolve(padded, np.full(_WINDOW, 1 / _WINDOW), "valid"), 0.0)
+
+
+def _log(lam):
+    return np.log(np.maximum(lam, np.finfo(float).tiny))
+
+
+def _pareto(points: _Points) -> np.ndarray:
+    """Places of the points that no other beats in both error and cost, cheapest first."""
+    order = np.lexsort((points.error, points.cost))
+    least = np.minimum.accumulate(np.append(np.inf, points.error[order]))[:-1]
+    return order[points.error[order] < least]
+
+
+def _undominated(pairs: _Points, chains: _Points, n: int) -> tuple[_Points, np.ndarray, np.ndarray]:
+    """The policies near the convex hull that no other beats in both error and cost, dearest first; λ and status."""
     points = _Points(*(np.concatenate(both) for both in zip(pairs, chains, strict=True)))
     hull = lower_hull(points.cost, points.error)
     line = np.interp(points.cost, points.cost[hull], points.error[hull], left=-np.inf, right=-np.inf)
     slack = SLACK * np.sqrt(np.maximum(line * (1 - line), 0) / n)
     near = np.flatnonzero(points.error <= line + slack)
-    order = near[np.lexsort((points.error[near], points.cost[near]))]
-    least = np.minimum.accumulate(np.append(np.inf, points.error[order]))[:-1]
-    kept = _thinned(order[points.error[order] < least], hull)[::-1]
+    kept = _thinned(near[_pareto(points.take(near))], hull)[::-1]
     slopes = -np.diff(points.error[hull]) / np.diff(points.cost[hull])
     lam, corner = _prices(points.cost[kept], points.cost[hull], slopes)
-    return _assemble(model, points.take(kept), lam, np.where(corner, CONVERGED, INTERPOLATED))
+    return points.take(kept), lam, np.where(corner, CONVERGED, INTERPOLATED)
 
 
 def _thinned(places: np.ndarray, corners: np.ndarray) -> np.ndarray:
@@ -216,12 +243,12 @@ def _prices(cost: np.ndarray, corners: np.ndarray, slopes: np.ndarray) -> tuple[
     return np.where(corner, amid, around[place]), corner
 
 
-def _best(model: CascadeModel, pairs: _Points, chains: _Points, at: np.ndarray, lam: np.ndarray) -> Frontier:
-    """The best pair for each λ, or the chain that earned its place there."""
+def _best(pairs: _Points, chains: _Points, at: np.ndarray, lam: np.ndarray) -> tuple[_Points, np.ndarray, np.ndarray]:
+    """The best pair for each λ, or the chain that earned its place there; λ and status."""
     best = pairs.take(np.argmin(pairs.error + lam[:, None] * pairs.cost, axis=1))
     for mine, theirs in zip(best, chains, strict=True):
         mine[at] = theirs
-    return _assemble(model, best, lam, np.full(len(lam), CONVERGED))
+    return best, lam, np.full(len(lam), CONVERGED)
 
 
 def _assemble(model: CascadeModel, points: _Points, lam: np.ndarray, status: np.ndarray) -> Frontier:

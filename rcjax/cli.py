@@ -24,6 +24,7 @@ from rcjax._shell import (
     read_file,
     read_for,
     reported,
+    require_matplotlib,
     require_plots,
     require_writable,
     save_plots,
@@ -130,9 +131,9 @@ def tune(
         typer.Option(
             parser=names,
             metavar="all|full|adaptive|A,B,…",
-            help="**all**: the best cascade of any of the models; **full**: every model in turn; "
-            "**adaptive**: skip to a larger model when very unsure; or the models of one cascade. "
-            "[default: all]",
+            help="Search by the model alone: **all**: the best cascade of any of the models; **full**: every model "
+            "in turn; **adaptive**: skip to a larger model when very unsure; or the models of one cascade. [default: "
+            "single models and pairs by the labels, longer cascades where cross-validation shows them to be better]",
         ),
     ] = None,
     budget: Annotated[
@@ -154,12 +155,43 @@ def tune(
         typer.Option(parser=positive, metavar="NUMBER", help="λ of the paper: 1 / the cost of an error."),
     ] = None,
     copula: CopulaFamily = None,
+    confidence: Annotated[
+        Any,
+        typer.Option(
+            parser=fraction,
+            metavar="SHARE",
+            help="Guarantee `--max-error` or `--budget` with this confidence, such as 95%, by a test on queries that "
+            "the tuning does not see.",
+        ),
+    ] = None,
+    held_out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="Queries for the test of `--confidence`. [default: half of those of LOG, at random]",
+        ),
+    ] = None,
+    posterior: Annotated[
+        bool,
+        typer.Option(
+            "--posterior",
+            help="Take the policies of least expected loss over what the log leaves open of the model, by the model "
+            "alone; needs rcjax[posterior].",
+        ),
+    ] = False,
+    bands: Annotated[
+        bool, typer.Option("--bands/--no-bands", help="Intervals by the bootstrap, at some seconds' cost.")
+    ] = True,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the policy to deploy here, as JSON; needs a target."),
     ] = None,
     frontier: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the whole frontier here, for rcjax evaluate.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the frontier here, as PNG; needs matplotlib.")
     ] = None,
     json_: AsJson = False,
 ) -> None:
@@ -176,64 +208,22 @@ def tune(
         raise typer.BadParameter("needs a target, such as --budget", param_hint="--out")
     if out and out == frontier:
         raise typer.BadParameter("must not be the file of --out", param_hint="--frontier")
+    if confidence is not None and not (set(target) & {"max_error", "budget"} and 0 < confidence < 1):
+        raise typer.BadParameter("needs --max-error or --budget, and to be below 100%", param_hint="--confidence")
+    if posterior and (cascade == ("adaptive",) or copula == "auto"):
+        raise typer.BadParameter("takes neither --cascade adaptive nor --copula auto", param_hint="--posterior")
+    if held_out and confidence is None:
+        raise typer.BadParameter("needs --confidence", param_hint="--held-out")
     with reported():
-        for path in (out, frontier):
+        for path in (out, frontier, plot):
             require_writable(path)
-        _tune(log, prices, task.value, models, cascade, copula or "gumbel", target, out, frontier, json_)
+        if plot:
+            require_matplotlib("--plot")
+        start_jax()  # before JAX is imported
+        from rcjax import _tuning
 
-
-def _tune(
-    path: Path,
-    prices: Path | None,
-    task: str,
-    models: tuple[str, ...] | None,
-    cascade: tuple[str, ...] | None,
-    copula: str,
-    target: dict[str, float],
-    out: Path | None,
-    frontier_path: Path | None,
-    as_json: bool,
-) -> None:
-    from rcjax._terminal import busy, print_json, show_copulas, show_policy, show_tuning, too_dear
-
-    start_jax()
-    import rcjax
-
-    search = cascade or ("all",)
-    kinds = ("all", "full", "adaptive")
-    whole = len(search) == 1 and search[0] in kinds
-    with busy("reading the log"):
-        # The models of one cascade are asked in the order given, whatever they cost.
-        chosen = models or (None if whole else search)
-        others = "the others are used where they can be"
-        log = read_file(rcjax.read_log, path, others, prices=prices, models=chosen, task=task)
-    with busy("fitting the model and solving the frontier"):
-        model = rcjax.fit(log, copula=copula)
-        frontier = rcjax.solve_frontier(model, cascades=search[0] if whole else [search])
-        written = frontier.to_json()
-    if frontier_path:
-        frontier.save(frontier_path)
-    policy, problem = None, None
-    try:
-        policy = frontier.policy(**target) if target else None
-    except rcjax.InfeasibleError as infeasible:
-        cheapest = float(frontier.cost.min())
-        problem = rcjax.InfeasibleError(too_dear(target["budget"], cheapest)) if "budget" in target else infeasible
-    if policy and out:
-        policy.save(out)
-    rows = _summarise(log, model)
-    if as_json and not problem:
-        document = {"models": list(log.models), "model_summary": rows, "frontier": written["frontier"]}
-        chosen = {"copulas": model.copula_table} if model.copula_table else {}
-        print_json(document | chosen | ({"policy": policy.to_json()} if policy else {}))
-    elif not as_json:
-        show_tuning(log.describe(), rows, written["frontier"], frontier_path)
-        if model.copula_table:
-            show_copulas(model.copula_table)
-        if policy:
-            show_policy(policy.to_json(), target, rows, out)
-    if problem:
-        raise problem
+        wanted = _tuning.Wanted(target, confidence, held_out, bands, posterior, out, frontier, plot, json_)
+        _tuning.tune(log, wanted, prices=prices, task=task.value, models=models, cascade=cascade, copula=copula)
 
 
 @app.command(epilog="Example: `rcjax evaluate policy.json fresh_log.csv`")
@@ -336,6 +326,7 @@ def demo(
     """
     with reported():
         from rcjax import _terminal as terminal
+        from rcjax._tuning import summarise
 
         start_jax()
         import rcjax
@@ -349,7 +340,7 @@ def demo(
             policy = frontier.policy(budget=budget)
         with terminal.busy("replaying on fresh queries"):
             seen = terminal.plain_replay(rcjax.replay(policy, fresh))
-        rows = _summarise(log, model)
+        rows = summarise(log, model)
         alone = _alone(fresh)
         if json_:
             facts = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
@@ -359,32 +350,6 @@ def demo(
             terminal.show_tuning(log.describe(), rows, frontier.to_json()["frontier"], None)
             terminal.show_policy(policy.to_json(), {"budget": budget}, rows, None)
             terminal.show_demo(policy.to_json(), seen, alone)
-
-
-def _summarise(log: Log, model: Any) -> list[dict[str, Any]]:
-    """Describe each model alone: accuracy, cost per query, calibration error, certain answers (shares)."""
-    import jax
-    import numpy as np
-
-    from rcjax.calibration import expected_calibration_error
-
-    measure = jax.jit(expected_calibration_error)
-    confidence = np.asarray(model.calibrate(log.logprob))
-    logprob, correct, answered = (np.asarray(each) for each in (log.logprob, log.correct, log.answered))
-    rows = []
-    for j, name in enumerate(log.models):
-        seen = answered[:, j]
-        rows.append(
-            {
-                "model": name,
-                "answers": int(seen.sum()),
-                "accuracy": float(correct[seen, j].mean()),
-                "cost": float(np.asarray(log.cost)[j]),
-                "calibration_error": float(measure(confidence[seen, j], correct[seen, j])),
-                "certain": float((logprob[seen, j] == 0).mean()),
-            }
-        )
-    return rows
 
 
 def _alone(log: Log) -> dict[str, dict[str, float]]:

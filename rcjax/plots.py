@@ -22,7 +22,9 @@ from rcjax.copulas import Copula, OneOf
 from rcjax.diagnostics.calibration import accuracy_above, reliability_curve
 from rcjax.diagnostics.copulas import Ties
 from rcjax.diagnostics.diagnosis import Diagnosis
+from rcjax.frontier import Frontier
 from rcjax.joint import CascadeModel, pairs
+from rcjax.learning import LearningCurve
 from rcjax.logs import Log
 from rcjax.marginals import Marginal
 
@@ -32,8 +34,11 @@ if TYPE_CHECKING:
 __all__ = [
     "correlation_figure",
     "diagnosis_figures",
+    "frontier_figure",
     "plot_accuracy_above",
     "plot_error_cost",
+    "plot_frontier",
+    "plot_learning_curve",
     "plot_marginal",
     "plot_rank_correlations",
     "plot_ranks",
@@ -44,6 +49,7 @@ __all__ = [
 BLUE, ORANGE, GREEN, PURPLE, BLACK, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#8A8A8A"
 _BINS = 25
 _MOST_POINTS = 2000
+_ROUND_SIZES = [digit * 10**power for power in range(1, 8) for digit in (1, 2, 5)]
 
 
 def plot_marginal(
@@ -177,15 +183,65 @@ def plot_error_cost(
     seen = np.argsort(frontier["cost"])
     style = {"color": ORANGE, "marker": "o", "markersize": 4, "linestyle": ":", "linewidth": 1}
     ax.plot(1e6 * frontier["cost"][seen], frontier["error"][seen], label="seen, held out", **style)
+    _finish_error_cost(ax, single or {})
+
+
+def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[float, float]] | None = None) -> None:
+    """A frontier as it was estimated, with the intervals for the error where it has bands.
+
+    `single` gives (cost, error) of each model on its own. Costs per million queries.
+    """
+    order = np.lexsort((-np.asarray(frontier.error), np.asarray(frontier.cost)))
+    cost = 1e6 * np.asarray(frontier.cost, float)[order]
+    if frontier.bands is not None:
+        low, high = np.asarray(frontier.bands.error, float)[order].T
+        label = f"{100 * frontier.bands.level:g} % interval"
+        ax.fill_between(cost, low, high, color=BLUE, alpha=0.15, linewidth=0, label=label)
+    ax.plot(cost, np.asarray(frontier.error)[order], color=BLUE, linewidth=1.6, label="estimated from the log")
+    _finish_error_cost(ax, single or {})
+
+
+def _finish_error_cost(ax, single):
+    """Single models as diamonds with their names, and the axes of error and cost."""
     white = [patheffects.withStroke(linewidth=2, foreground="white")]
-    dearest = max((price for price, _ in (single or {}).values()), default=0.0)
-    for name, (price, wrong) in (single or {}).items():
+    dearest = max((price for price, _ in single.values()), default=0.0)
+    for name, (price, wrong) in single.items():
         ax.scatter(1e6 * price, wrong, marker="D", s=26, color=BLACK, zorder=4)
         left = price > 0.6 * dearest  # a name must not run out of the picture
         note = {"textcoords": "offset points", "fontsize": 8, "path_effects": white, "ha": "right" if left else "left"}
         ax.annotate(name, (1e6 * price, wrong), xytext=(-6 if left else 6, 4), **note)
     ax.set(xlabel="cost, dollars per million queries", ylabel="error")
     ax.set_ylim(bottom=0)
+    ax.grid(color="#DDDDDD", linewidth=0.6)
+    ax.legend(frameon=False, fontsize=8)
+
+
+def frontier_figure(frontier: Frontier, single: Mapping[str, tuple[float, float]] | None = None) -> Figure:
+    """`plot_frontier` as a figure of its own."""
+    figure, ax = _single()
+    plot_frontier(ax, frontier, single)
+    return figure
+
+
+def plot_learning_curve(ax: "Axes", curve: LearningCurve, *, level: float = 0.9) -> None:
+    """The area under the error–cost curve by number of labels, in per cent of what it is with the labels of the log.
+
+    Points: what was seen on held-out queries. Line: the power law through them, up to twice the labels of the log,
+    which the vertical line marks. Band: the interval of `level` for the change from there.
+    """
+    sizes = np.geomspace(curve.queries[0], 2 * curve.labels, 100)
+    expected, low, high = curve.relative_area(sizes, level)
+    ax.fill_between(sizes, low, high, color=BLUE, alpha=0.15, linewidth=0, label=f"{100 * level:g} % interval")
+    ax.plot(sizes, expected, color=BLUE, linewidth=1.6, label="power law")
+    now = curve.predict(curve.labels) or 1.0
+    style = {"color": ORANGE, "marker": "o", "markersize": 4, "linestyle": "none"}
+    ax.plot(curve.queries, 100 * curve.area / now, label="seen, held out", **style)
+    ax.axvline(curve.labels, color=GREY, linestyle="--", linewidth=1, label=f"this log, {curve.labels} labels")
+    ax.set_xscale("log")
+    ticks = [size for size in _ROUND_SIZES if sizes[0] <= size <= sizes[-1]]
+    ax.set_xticks(ticks, [f"{size:,}" for size in ticks])
+    ax.minorticks_off()
+    ax.set(xlabel="labelled queries", ylabel="area under the error–cost curve, % of now")
     ax.grid(color="#DDDDDD", linewidth=0.6)
     ax.legend(frameon=False, fontsize=8)
 

@@ -131,6 +131,11 @@ def test_version():
         (["tune", "log.csv", "--models", "a,,b"], "names of models"),
         (["tune", "log.csv", "--cascade", "a,a"], "names of models"),
         (["tune", "log.csv", "--task", "poetry"], "poetry"),
+        (["tune", "log.csv", "--confidence", "95%"], "needs --max-error or --budget"),
+        (["tune", "log.csv", "--lam", "1", "--confidence", "95%"], "needs --max-error or --budget"),
+        (["tune", "log.csv", "--budget", "1", "--confidence", "1"], "below 100%"),
+        (["tune", "log.csv", "--budget", "1", "--held-out", "other.csv"], "needs --confidence"),
+        (["tune", "log.csv", "--posterior", "--cascade", "adaptive"], "takes neither"),
         (["tune"], "LOG"),
         (["evaluate", "policy.json"], "LOG"),
         (["demo", "--queries", "1"], "50"),
@@ -177,39 +182,50 @@ def test_tune_prints_one_json_document(folder):
         assert set(point["thresholds"]) == set(point["models"])
         assert point["thresholds"][point["models"][-1]] == 0
         assert 0 < point["error"] < 1
+        for name in ("error", "cost"):
+            low, high = point[f"{name}_interval"]
+            assert 0 <= low <= high
     policy = rcjax.policy.Policy.from_json(document["policy"])
     assert policy.expected["cost"] <= budget * (1 + 1e-9)
+    assert policy.expected["error_low"] < policy.expected["error_high"]
+    assert policy.expected["level"] == 0.9
+    assert len(document["remarks"]) == 1
 
 
 def test_tune_takes_a_copula(folder):
-    document = json.loads(run("tune", folder / "train.csv", "--copula", "frank", "--json").stdout)
+    document = json.loads(run("tune", folder / "train.csv", "--no-bands", "--copula", "frank", "--json").stdout)
     assert "copulas" not in document
     assert document["frontier"]
-    result = run("tune", folder / "train.csv", "--copula", "gumble")
+    result = run("tune", folder / "train.csv", "--no-bands", "--copula", "gumble")
     assert result.exit_code == 2
     assert "unknown copula 'gumble'" in " ".join(result.output.replace("│", " ").split())
 
 
 @pytest.mark.slow
 def test_tune_chooses_the_copula_of_each_pair(folder):
-    document = json.loads(run("tune", folder / "train.csv", "--copula", "auto", "--json").stdout)
+    document = json.loads(run("tune", folder / "train.csv", "--no-bands", "--copula", "auto", "--json").stdout)
     assert {row["family"] for row in document["copulas"]} == {family.__name__ for family in FAMILIES}
     assert len(document["copulas"]) == 3 * len(FAMILIES)
     assert sum(row["chosen"] for row in document["copulas"]) == 3
-    shown = run("tune", folder / "train.csv", "--copula", "auto").stdout
+    shown = run("tune", folder / "train.csv", "--no-bands", "--copula", "auto").stdout
     assert "Kendall's τ" in shown
     assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_tune_shows_tables_within_80_columns(folder, tmp_path):
     out = tmp_path / "policy.json"
-    shown = succeed("tune", folder / "train.csv", "--task", "choice", "--error-cost", "0.001", "--out", out)
+    figure = tmp_path / "frontier.png"
+    tune = ["tune", folder / "train.csv", "--task", "choice", "--error-cost", "0.001"]
+    shown = succeed(*tune, "--out", out, "--plot", figure)
+    assert figure.read_bytes().startswith(b"\x89PNG")
     tables = [line for line in shown.splitlines() if str(folder) not in line and str(tmp_path) not in line]
     assert max(map(len, tables)) <= 80
     assert "accuracy" in shown
     assert "small >" in shown
     assert "Policy for your target (one wrong answer costs $0.001)" in shown
     assert "expected cost" in shown
+    assert "90 % intervals  $" in shown
+    assert "…" not in shown
 
 
 def test_tune_writes_files_that_evaluate_reads(folder, tmp_path):
@@ -238,6 +254,39 @@ def test_tune_writes_files_that_evaluate_reads(folder, tmp_path):
         assert max(len(line) for line in shown.splitlines() if str(folder) not in line) <= 80
         assert "±" in shown
         assert "400 queries" in shown
+    assert "error_interval" in whole["predicted"]
+    low, high = seen["error_interval"]
+    assert low < seen["error"] < high
+    assert "in brackets, 90 % intervals" in succeed("evaluate", policy, folder / "test.csv")
+
+
+def test_a_guarantee_is_tested_on_queries_held_out(folder, tmp_path):
+    tune = ["tune", folder / "train.csv", "--no-bands", "--task", "choice", "--confidence", "90%"]
+    document = json.loads(succeed(*tune, "--max-error", "45%", "--held-out", folder / "test.csv", "--json"))
+    guarantee = document["policy"]["provenance"]["guarantee"]
+    assert guarantee["max_error"] == 0.45
+    assert guarantee["n"] == 400
+    assert guarantee["error_bound"] <= 0.45
+    shown = succeed(*tune, "--max-error", "45%", "--out", tmp_path / "policy.json")  # half of the log is held out
+    assert "200 queries" in shown
+    assert "guaranteed, with a confidence of 0.9: it errs no more than the target" in " ".join(shown.split())
+    assert rcjax.load_policy(tmp_path / "policy.json").provenance["guarantee"]["n"] == 200
+    assert "costs no more than the target" in " ".join(succeed(*tune, "--budget", "1").split())
+
+
+def test_a_guarantee_that_cannot_be_given_says_so(folder):
+    tune = ["tune", folder / "train.csv", "--no-bands", "--task", "choice", "--max-error", "2%", "--confidence", "95%"]
+    result = run(*tune)
+    assert result.exit_code == 1
+    assert "frontier" in result.stdout
+    assert result.stderr.startswith("error: no policy of the frontier")
+
+
+@pytest.mark.slow
+def test_policies_of_least_expected_loss(folder):
+    tune = ["tune", folder / "train.csv", "--task", "choice", "--posterior", "--error-cost", "0.001"]
+    shown = succeed(*tune)
+    assert "90 % intervals" in shown
 
 
 @pytest.mark.parametrize("cascade", ["full", "adaptive", "small,large"])
@@ -246,6 +295,7 @@ def test_cascades(folder, tmp_path, cascade):
     arguments = [
         "tune",
         folder / "train.csv",
+        "--no-bands",
         "--task",
         "choice",
         "--cascade",
@@ -267,7 +317,7 @@ def test_cascades(folder, tmp_path, cascade):
 
 def test_models_choose_and_order(folder):
     document = json.loads(
-        succeed("tune", folder / "train.csv", "--task", "choice", "--models", "small,large", "--json")
+        succeed("tune", folder / "train.csv", "--no-bands", "--task", "choice", "--models", "small,large", "--json")
     )
     assert document["models"] == ["small", "large"]
     assert "policy" not in document
@@ -276,7 +326,16 @@ def test_models_choose_and_order(folder):
 def test_tokens_are_priced_as_when_tuning(folder, tmp_path):
     policy, frontier = tmp_path / "policy.json", tmp_path / "frontier.json"
     prices = ["--prices", folder / "prices.json"]
-    arguments = ["tune", folder / "train_tokens.csv", *prices, "--task", "choice", "--error-cost", "0.001"]
+    arguments = [
+        "tune",
+        folder / "train_tokens.csv",
+        "--no-bands",
+        *prices,
+        "--task",
+        "choice",
+        "--error-cost",
+        "0.001",
+    ]
     succeed(*arguments, "--out", policy, "--frontier", frontier)
     for path in (policy, frontier):
         stored = succeed("evaluate", path, folder / "test_tokens.csv", "--json")
@@ -327,7 +386,7 @@ def test_a_policy_of_a_single_model_on_a_log_of_another(tmp_path):
 
 
 def test_an_incomplete_log_is_told_on_standard_error(folder):
-    result = run("tune", folder / "holes.csv", "--task", "choice", "--json")
+    result = run("tune", folder / "holes.csv", "--no-bands", "--task", "choice", "--json")
     assert result.exit_code == 0
     json.loads(result.stdout)
     assert result.stderr.startswith("warning: holes.csv: 280 of 400 queries have an answer of every model")
@@ -338,15 +397,15 @@ def test_an_incomplete_log_is_told_on_standard_error(folder):
 
 
 def test_an_infeasible_target_names_what_can_be_reached(folder):
-    result = run("tune", folder / "train.csv", "--task", "choice", "--budget", "1e-9", "--json")
+    result = run("tune", folder / "train.csv", "--no-bands", "--task", "choice", "--budget", "1e-9", "--json")
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr.startswith("error: no cascade costs $0.00100 per million queries or less")
     assert len(result.stderr.splitlines()) == 1
     cheapest = result.stderr.strip().rpartition("$")[2]
-    enough = ["tune", folder / "train.csv", "--task", "choice", "--budget", f"{cheapest}/M", "--json"]
+    enough = ["tune", folder / "train.csv", "--no-bands", "--task", "choice", "--budget", f"{cheapest}/M", "--json"]
     assert json.loads(succeed(*enough))["policy"]["models"] == ["small"]
-    shown = run("tune", folder / "train.csv", "--task", "choice", "--max-error", "0.1%")
+    shown = run("tune", folder / "train.csv", "--no-bands", "--task", "choice", "--max-error", "0.1%")
     assert shown.exit_code == 1
     assert "frontier" in shown.stdout  # what could be had
     assert shown.stderr.startswith("error: ")
@@ -362,13 +421,15 @@ def test_a_bad_row_is_named(tmp_path):
 def test_missing_files_are_named(folder, tmp_path):
     assert "none.csv" in fail("tune", tmp_path / "none.csv")
     assert "none.json" in fail("evaluate", tmp_path / "none.json", folder / "test.csv")
-    assert "none.toml" in fail("tune", folder / "train_tokens.csv", "--prices", tmp_path / "none.toml")
+    assert "none.toml" in fail("tune", folder / "train_tokens.csv", "--no-bands", "--prices", tmp_path / "none.toml")
 
 
 def test_unknown_models_are_named(folder):
-    assert "'huge'" in fail("tune", folder / "train.csv", "--models", "small,huge")
-    assert "'huge'" in fail("tune", folder / "train.csv", "--cascade", "small,huge")
-    assert "'huge'" in fail("tune", folder / "train.csv", "--models", "small,large", "--cascade", "small,huge")
+    assert "'huge'" in fail("tune", folder / "train.csv", "--no-bands", "--models", "small,huge")
+    assert "'huge'" in fail("tune", folder / "train.csv", "--no-bands", "--cascade", "small,huge")
+    assert "'huge'" in fail(
+        "tune", folder / "train.csv", "--no-bands", "--models", "small,large", "--cascade", "small,huge"
+    )
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_any_work(tmp_path):
@@ -392,7 +453,7 @@ def test_a_file_that_is_no_policy(folder, tmp_path):
 
 def test_a_log_without_a_model_of_the_policy(folder, tmp_path):
     out = tmp_path / "frontier.json"
-    succeed("tune", folder / "train.csv", "--task", "choice", "--frontier", out)
+    succeed("tune", folder / "train.csv", "--no-bands", "--task", "choice", "--frontier", out)
     rows = (folder / "test.csv").read_text().splitlines(keepends=True)
     (tmp_path / "pair.csv").write_text("".join(row for row in rows if "middle" not in row))
     assert "'middle'" in fail("evaluate", out, tmp_path / "pair.csv")
@@ -430,7 +491,7 @@ def test_the_command_line_imports_lightly():
 
 @pytest.mark.slow
 def test_a_process_prints_nothing_but_json(folder):
-    done = process("tune", folder / "holes.csv", "--task", "choice", "--json")
+    done = process("tune", folder / "holes.csv", "--no-bands", "--task", "choice", "--json")
     assert done.returncode == 0
     json.loads(done.stdout)
     assert done.stderr.splitlines()[0].startswith("warning: ")
@@ -439,7 +500,7 @@ def test_a_process_prints_nothing_but_json(folder):
 
 @pytest.mark.slow
 def test_an_error_leaves_no_traceback(folder):
-    done = process("tune", folder / "train.csv", "--budget", "1e-9/M")
+    done = process("tune", folder / "train.csv", "--no-bands", "--budget", "1e-9/M")
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.stderr
@@ -449,7 +510,7 @@ def test_an_error_leaves_no_traceback(folder):
 @pytest.mark.slow
 def test_a_cache_folder_that_cannot_be_made_does_no_harm(folder, tmp_path):
     (tmp_path / "file").write_text("")
-    done = process("tune", folder / "train.csv", "--json", RCJAX_CACHE_DIR=tmp_path / "file" / "cache")
+    done = process("tune", folder / "train.csv", "--no-bands", "--json", RCJAX_CACHE_DIR=tmp_path / "file" / "cache")
     assert done.returncode == 0
     assert done.stderr == ""
     json.loads(done.stdout)
@@ -457,7 +518,9 @@ def test_a_cache_folder_that_cannot_be_made_does_no_harm(folder, tmp_path):
 
 @pytest.mark.slow
 def test_a_closed_pipe_is_no_error(folder):
-    command = f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" tune {folder / "train.csv"} | head -1'
+    command = (
+        f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" tune --no-bands {folder / "train.csv"} | head -1'
+    )
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
     assert done.returncode == 0
     assert done.stderr == ""
@@ -466,7 +529,7 @@ def test_a_closed_pipe_is_no_error(folder):
 
 @pytest.mark.slow
 def test_a_terminal_that_knows_ascii_only(folder):
-    done = process("tune", folder / "train.csv", "--lam", "1000", PYTHONIOENCODING="ascii")
+    done = process("tune", folder / "train.csv", "--no-bands", "--lam", "1000", PYTHONIOENCODING="ascii")
     assert done.returncode == 0
     assert "small >" in done.stdout
 

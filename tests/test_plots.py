@@ -16,6 +16,7 @@ from rcjax import plots
 from rcjax._trees import part
 from rcjax.copulas import OneOf
 from rcjax.demo import demo_model
+from rcjax.learning import LearningCurve
 from rcjax.marginals import Marginal
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -154,6 +155,37 @@ def test_a_frontier_without_single_models(ax):
     assert not ax.texts
 
 
+def learning_curve(area=lambda sizes: 0.2 + 0.5 * sizes**-0.7, law=(0.2, 0.5, 0.7)):
+    sizes = np.array([25, 50, 100, 200, 320])
+    replicates = np.tile(law, (21, 1)) * np.linspace(0.8, 1.2, 21)[:, None] ** [0, 1, 0]
+    ones = np.ones(5)
+    return LearningCurve(sizes, area(sizes), 0.01 * ones, ones, 400, *law, replicates, (1.0, 16.0))
+
+
+def test_a_learning_curve_has_points_a_line_and_a_band(ax, tmp_path):
+    curve = learning_curve()
+    plots.plot_learning_curve(ax, curve, level=0.8)
+    line, points, now = ax.lines
+    sizes, share = line.get_data()
+    assert (sizes[0], sizes[-1]) == (pytest.approx(25), pytest.approx(800))
+    np.testing.assert_allclose(share, 100 * curve.predict(sizes) / curve.predict(400))
+    np.testing.assert_allclose(points.get_ydata(), 100 * curve.area / curve.predict(400))
+    assert list(now.get_xdata()) == [400, 400]
+    low, high = (100 - each for each in curve.gain(400, level=0.8)[:0:-1])
+    band = ax.collections[0].get_paths()[0].vertices
+    last = band[band[:, 0] == band[:, 0].max(), 1]
+    assert (last.min(), last.max()) == (pytest.approx(low), pytest.approx(high))
+    assert legend(ax) == ["80 % interval", "power law", "seen, held out", "this log, 400 labels"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["50", "100", "200", "500"]
+    plots.save_figure(ax.figure, tmp_path / "learning.png")
+    assert (tmp_path / "learning.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_learning_curve_without_errors_can_be_drawn(ax):
+    plots.plot_learning_curve(ax, learning_curve(lambda sizes: 0.0 * sizes, (0.0, 0.0, 0.85)))
+    assert np.isfinite([*ax.get_xlim(), *ax.get_ylim()]).all()
+
+
 NAMES = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
 
 
@@ -236,3 +268,22 @@ def test_the_copula_of_a_pair(model):
     gumbel = plots._copula_of(model.copulas, 1)
     assert gumbel.theta == pytest.approx(float(model.copulas.members[0].theta[1]))
     assert jax.tree.leaves(plots._copula_of(model.copulas.members[0], 1)) == [gumbel.theta]
+
+
+def test_a_frontier_has_its_band_and_the_single_models(ax):
+    log = rcjax.sample_log(N, seed=0)
+    log = log.select(log.models[:2])
+    frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[100.0, 1000.0, 3000.0])
+    plots.plot_frontier(ax, frontier)
+    assert legend(ax) == ["estimated from the log"]
+    x, _ = ax.lines[0].get_data()
+    order = np.argsort(np.asarray(frontier.cost), kind="stable")
+    np.testing.assert_allclose(np.sort(x), 1e6 * np.asarray(frontier.cost)[order])
+    bands = rcjax.bootstrap(frontier, log, replicates=20, refit=False)
+    figure = plots.frontier_figure(frontier.with_bands(bands), {"small": (1e-5, 0.4), "large": (2e-5, 0.3)})
+    (drawn,) = figure.axes
+    assert legend(drawn) == ["90 % interval", "estimated from the log"]
+    assert [text.get_text() for text in drawn.texts] == ["small", "large"]
+    low, high = drawn.collections[0].get_paths()[0].get_extents().get_points()[:, 1]
+    assert low == pytest.approx(float(bands.error.min()))
+    assert high == pytest.approx(float(bands.error.max()))

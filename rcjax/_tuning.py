@@ -1,0 +1,188 @@
+"""What `rcjax tune` does, from the log to the files and tables."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from rcjax._shell import read_file
+from rcjax._terminal import LEVEL, busy, print_json, show_copulas, show_policy, show_tuning, too_dear
+from rcjax.calibration import expected_calibration_error
+from rcjax.choice import Selection, select_frontier
+from rcjax.frontier import Frontier, InfeasibleError, solve_frontier
+from rcjax.guarantee import Certificate, certify
+from rcjax.joint import CascadeModel, fit
+from rcjax.logs import Log, read_log
+from rcjax.policy import Policy
+from rcjax.resampling import bootstrap
+
+_KINDS = ("all", "full", "adaptive")
+_DRAWS = 400
+_HELD_OUT = 0.5  # of the queries of a log, where a guarantee is wanted and no other log given
+
+
+class Wanted(NamedTuple):
+    """What the command line asks for."""
+
+    target: dict[str, float]  # at most one, by the name that `Frontier.policy` has for it
+    confidence: float | None  # of the guarantee; None for none
+    held_out: Path | None  # the log to test the guarantee on
+    bands: bool
+    posterior: bool  # policies of least expected loss
+    out: Path | None  # where to write the policy
+    frontier: Path | None  # and the frontier
+    plot: Path | None  # and a figure of it
+    as_json: bool
+
+
+def tune(
+    path: Path,
+    wanted: Wanted,
+    *,
+    prices: Path | None,
+    task: str,
+    models: tuple[str, ...] | None,
+    cascade: tuple[str, ...] | None,
+    copula: str | None,
+) -> None:
+    """Read the log, find the frontier and the policy, write and show them; InfeasibleError once all is shown."""
+    others = "the others are used where they can be"
+    with busy("reading the log"):
+        # The models of one cascade are asked in the order given, whatever they cost.
+        chosen = models or (None if cascade is None or cascade[0] in _KINDS else cascade)
+        log = read_file(read_log, path, others, prices=prices, models=chosen, task=task)
+        fresh = None
+        if wanted.held_out:
+            options = {"prices": prices, "models": log.models, "task": task}
+            fresh = read_file(read_log, wanted.held_out, others, **options)
+        elif wanted.confidence:
+            fresh, log = log.split(_HELD_OUT, seed=0)
+    with busy("fitting the model and choosing cascades"):
+        model = fit(log, copula=copula or "gumbel")
+        frontier, selection = _search(log, model, cascade, wanted)
+    if wanted.bands and frontier.bands is None:
+        with busy("drawing the log again, 200 times"):
+            frontier = frontier.with_bands(bootstrap(frontier, log, level=LEVEL))
+    if wanted.frontier:
+        frontier.save(wanted.frontier)
+    if wanted.plot:
+        _draw(frontier, log, model, wanted.plot)
+    policy, remarks, problem = None, [], None
+    try:
+        policy, remarks = _policy(frontier, selection, wanted, fresh)
+    except InfeasibleError as infeasible:
+        problem = infeasible
+    if policy and wanted.out:
+        policy.save(wanted.out)
+    _report(log, model, frontier, policy, remarks, wanted, problem)
+    if problem:
+        raise problem
+
+
+def _search(
+    log: Log, model: CascadeModel, cascade: tuple[str, ...] | None, wanted: Wanted
+) -> tuple[Frontier, Selection | None]:
+    if cascade is None and not wanted.posterior:
+        found = select_frontier(log, model=model)
+        return found.frontier, found
+    words = cascade or ("all",)
+    search: Any = words[0] if len(words) == 1 and words[0] in _KINDS else [words]
+    frontier = solve_frontier(model, cascades=search)
+    if not wanted.posterior:
+        return frontier, None
+    # Asked for by an option: the libraries behind it take a second to import.
+    from rcjax.expected_loss import credible_bands, solve_expected
+    from rcjax.posterior import sample_posterior
+
+    try:
+        posterior = sample_posterior(log, copula=type(model.copulas), method="laplace", draws=_DRAWS)
+    except ImportError as missing:
+        raise ValueError(str(missing)) from None
+    frontier = solve_expected(posterior, lam=frontier.lam, cascades=search)
+    return (frontier.with_bands(credible_bands(posterior, frontier)) if wanted.bands else frontier), None
+
+
+def _draw(frontier: Frontier, log: Log, model: CascadeModel, path: Path) -> None:
+    from rcjax.plots import frontier_figure, save_figure
+
+    rows = summarise(log, model)
+    save_figure(frontier_figure(frontier, {row["model"]: (row["cost"], 1 - row["accuracy"]) for row in rows}), path)
+
+
+def _policy(
+    frontier: Frontier, selection: Selection | None, wanted: Wanted, fresh: Log | None
+) -> tuple[Policy | None, list[str]]:
+    """The policy for the target, and remarks on it."""
+    target = wanted.target
+    if not target:
+        return None, []
+    promise = []
+    if wanted.confidence is not None and fresh is not None:
+        limits = {"max_error": target.get("max_error"), "max_cost": target.get("budget")}
+        found = certify(frontier, fresh, **limits, confidence=wanted.confidence)
+        index, policy, promise = found.index, found.policy, [_promise(found)]
+    else:
+        index = _choose(frontier, target)
+        policy = frontier.point(index)
+    return policy, [*([] if selection is None else [selection.verdict(index)]), *promise]
+
+
+def _choose(frontier: Frontier, target: dict[str, float]) -> int:
+    try:
+        return frontier.choose(**target)
+    except InfeasibleError:
+        if "budget" not in target:
+            raise
+        raise InfeasibleError(too_dear(target["budget"], float(frontier.cost.min()))) from None
+
+
+def _promise(found: Certificate) -> str:
+    what = "errs" if found.max_error is not None else "costs"
+    seen = f"of {found.n:,} queries held out for the test it got {found.errors:,} wrong"
+    return f"guaranteed, with a confidence of {found.confidence:.4g}: it {what} no more than the target; {seen}"
+
+
+def _report(
+    log: Log,
+    model: CascadeModel,
+    frontier: Frontier,
+    policy: Policy | None,
+    remarks: list[str],
+    wanted: Wanted,
+    problem: InfeasibleError | None,
+) -> None:
+    rows, points = summarise(log, model), frontier.to_json()["frontier"]
+    if wanted.as_json:
+        if not problem:
+            document = {"models": list(log.models), "model_summary": rows, "frontier": points}
+            copulas = {"copulas": model.copula_table} if model.copula_table else {}
+            chosen = {"policy": policy.to_json(), "remarks": remarks} if policy else {}
+            print_json(document | copulas | chosen)
+        return
+    show_tuning(log.describe(), rows, points, wanted.frontier)
+    if model.copula_table:
+        show_copulas(model.copula_table)
+    if policy:
+        show_policy(policy.to_json(), wanted.target, rows, wanted.out, remarks)
+
+
+def summarise(log: Log, model: CascadeModel) -> list[dict[str, Any]]:
+    """Describe each model alone: accuracy, cost per query, calibration error, certain answers (shares)."""
+    measure = jax.jit(expected_calibration_error)
+    confidence = np.asarray(model.calibrate(log.logprob))
+    logprob, correct, answered = (np.asarray(each) for each in (log.logprob, log.correct, log.answered))
+    rows = []
+    for j, name in enumerate(log.models):
+        seen = answered[:, j]
+        rows.append(
+            {
+                "model": name,
+                "answers": int(seen.sum()),
+                "accuracy": float(correct[seen, j].mean()),
+                "cost": float(np.asarray(log.cost)[j]),
+                "calibration_error": float(measure(confidence[seen, j], correct[seen, j])),
+                "certain": float((logprob[seen, j] == 0).mean()),
+            }
+        )
+    return rows
