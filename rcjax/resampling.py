@@ -1,10 +1,10 @@
 """How sure we are of a frontier: the bootstrap, from the queries of the log to the policies, end to end.
 
 The queries are drawn again with replacement; calibrators, marginals and copulas are fitted again, cascades and
-thresholds chosen again; and the policies of each replicate answer the queries of their own draw and those of the log
-(Efron & Tibshirani 1993, "An Introduction to the Bootstrap", section 17.6). How much more they get wrong on the log
-than on their draw stands for how much more the policies of the log will get wrong in service than they do on the log:
-the luck of the sample and the luck of the search, in one figure. It does not rest on the model being right.
+thresholds chosen again; and the policies of each replicate answer the queries of their own draw, those of the log, and
+those that were not drawn (Efron & Tibshirani 1993, "An Introduction to the Bootstrap", chapter 17). That tells how far
+the figures on the log are from those in service: by the luck of the sample, and by the luck of the search. It does not
+rest on the model being right.
 """
 
 import itertools
@@ -35,6 +35,7 @@ from rcjax.solution import adaptive_points, lay_out, optimise, thresholds_at
 _ROUND = 16
 _PRICES = 48  # λ at which replicates are solved; between them, what they show is interpolated
 _MOST_QUERIES = 5_000  # up to here everything is fitted again by default
+_INSIDE = 0.632  # share of the queries that a draw holds
 _LEAST_REPLICATES = 10  # that must have a threshold for its interval to be given
 
 
@@ -76,10 +77,20 @@ def bootstrap(
     log = log.select(frontier.models)
     draws = np.random.default_rng(seed).integers(0, log.n_queries, (replicates, log.n_queries))
     places = _spread(np.asarray(frontier.lam))
-    policies = _tune_again(frontier, log, draws, places) if refit else _as_they_are(frontier, places, replicates)
     weights = np.stack([np.bincount(draw, minlength=log.n_queries) for draw in draws]) * log.complete
-    seen = _judge(*_data(log), jnp.asarray(weights, log.cost.dtype), policies)
-    return _bands(frontier, log, places, policies, jax.tree.map(np.asarray, seen), level)
+    fixed = _as_they_are(frontier, places, replicates)
+    policies = _tune_again(frontier, log, draws, places) if refit else fixed
+    # One after the other, as both are of one shape: one programme.
+    kept, tuned = (_judge(*_data(log), jnp.asarray(weights, log.cost.dtype), each) for each in (fixed, policies))
+    seen = _Seen(*(np.stack(each) for each in zip(kept, tuned, strict=True)))
+    return _bands(frontier, log, places, policies, seen, level)
+
+
+class _Seen(NamedTuple):
+    """Figures (2, B, G, 3) of the frontier's policies and of each replicate's: on the log, in the bag, out of it."""
+
+    error: np.ndarray
+    cost: np.ndarray
 
 
 class _Policies(NamedTuple):
@@ -217,36 +228,43 @@ def _judge(logprob, correct, answered, query_cost, weights, policies):
     return lax.map(judge, (weights, policies))
 
 
-def _bands(
-    frontier: Frontier, log: Log, places: np.ndarray, policies: _Policies, seen: tuple[np.ndarray, ...], level: float
-) -> Bands:
+def _bands(frontier: Frontier, log: Log, places: np.ndarray, policies: _Policies, seen: _Seen, level: float) -> Bands:
     seen_here = replay(frontier, log)
     lam = np.asarray(frontier.lam, float)
-    known = np.log(np.maximum(lam[places], np.finfo(float).tiny))
-    at = np.log(np.maximum(lam, np.finfo(float).tiny))
+    known, at = (np.log(np.maximum(each, np.finfo(float).tiny)) for each in (lam[places], lam))
     ends = []
     for figure, own in zip(seen, (seen_here.error, seen_here.cost), strict=True):
-        beyond = figure[..., 0] - figure[..., 1]
-        spread = np.stack([np.interp(at, known, each) for each in beyond])
+        spread = np.stack([np.interp(at, known, each) for each in _deviations(*figure)])
         ends.append(np.asarray(own, float)[:, None] + _quantiles(spread, seen_here.n, level))
     error, cost = ends
     # Not one error (or right answer) among n says no more than this, also where no replicate can have one.
     least = 1 - ((1 - level) / 2) ** (1 / seen_here.n)
     error = np.stack([np.minimum(error[:, 0], 1 - least), np.maximum(error[:, 1], least)], axis=-1)
-    loss = seen[0] + lam[places][:, None] * seen[1]
-    optimism = _mean(loss[..., 2] - loss[..., 1])
+    loss = seen.error[1] + lam[places][:, None] * seen.cost[1]
     nearest = np.abs(known - at[:, None]).argmin(1)
     cascades, frequency = _frequencies(np.asarray(policies.members), frontier.models)
     return Bands(
         error=jnp.asarray(np.clip(error, 0.0, 1.0)),
         cost=jnp.asarray(np.maximum(cost, 0.0)),
         thresholds=jnp.asarray(_threshold_intervals(frontier, policies, level)[nearest]),
-        optimism=jnp.asarray(np.interp(at, known, optimism)),
+        optimism=jnp.asarray(np.interp(at, known, _mean(loss[..., 2] - loss[..., 1]))),
         frequency=jnp.asarray(frequency[nearest]),
         cascades=cascades,
         level=level,
         replicates=len(policies.first),
     )
+
+
+def _deviations(kept: np.ndarray, tuned: np.ndarray) -> np.ndarray:
+    """(B, G) what the truth may be beyond the figure on the log, from figures (B, G, 3) of policies kept and tuned.
+
+    How far the policies that are kept do differently on a draw: the noise of the sample. And how much worse a
+    replicate's own policies do out of their bag than in it: the luck of the search, of which 0.632 counts, as a draw
+    holds that share of the queries (Efron 1983, "Estimating the error rate of a prediction rule"). That replicates
+    choose other policies at a λ, which trade error for cost, says nothing of what this one does.
+    """
+    luck = _mean(tuned[..., 2] - tuned[..., 1]) - _mean(kept[..., 2] - kept[..., 1])
+    return kept[..., 0] - kept[..., 1] + _INSIDE * luck
 
 
 def _quantiles(spread: np.ndarray, n: int, level: float) -> np.ndarray:

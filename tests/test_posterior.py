@@ -276,15 +276,14 @@ def test_arviz_names_models_and_pairs(drawn):
 
 
 @pytest.mark.slow
-def test_nuts_mixes_and_agrees_with_laplace():
-    log = rcjax.sample_log(300, seed=0)
+def test_nuts_mixes_and_agrees_with_laplace(log):
     nuts = rcjax.sample_posterior(log, method="nuts")
     assert nuts.r_hat is not None
     assert nuts.effective_samples is not None
     assert max(float(value.max()) for value in nuts.r_hat.values()) < 1.01
     assert min(float(value.min()) for value in nuts.effective_samples.values()) > 400
     assert int(nuts.divergences) <= 10
-    assert nuts.sites["slope"].shape == (4, 1000, 5)
+    assert nuts.sites["slope"].shape == (4, 1000, 3)
     assert nuts.draws == 4000
     laplace = rcjax.sample_posterior(log, method="laplace", draws=4000)
     # Skewed towards 0 are a share and a τ: their means lie up to 0.3 standard deviations from the mode.
@@ -294,8 +293,8 @@ def test_nuts_mixes_and_agrees_with_laplace():
         assert (gap < 0.35).all(), (name, gap)
         np.testing.assert_allclose(laplace.sites[name].std((0, 1)).ravel(), draws.std(0), rtol=0.15)
     # What the marginals say of the share below a confidence, however the mixture is written.
-    confidence = nuts.reference.calibrate(log.logprob)[::30]
-    for j in range(5):
+    confidence = nuts.reference.calibrate(log.logprob)[::20]
+    for j in range(3):
         below = [
             cdf(jax.tree.map(lambda x, j=j: x[::10, j], p.model.marginals), confidence[:, j]) for p in (nuts, laplace)
         ]
