@@ -20,6 +20,13 @@ def pytest_configure(config):
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _forget_programmes():
+    """Compiled code takes memory maps, of which a process may have 65,530: a worker for all files would run out."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture(scope="module")
 def float64():
     """The tests of a module run in float64; afterwards everything is as it was before."""
