@@ -259,7 +259,8 @@ def test_logs_of_one_and_two_models(float64, k):
     rows = as_rows(selection.frontier)
     assert (len(rows) == 1) == (k == 1)
     for row in rows:
-        assert np.abs(every - row).max(1).min() < 1e-6
+        same = np.abs(np.delete(every - row, 3, axis=1)).max(1) < 1e-6
+        assert (row[3] >= every[same, 3] - 1e-9).any()  # raised by the luck that folds left out show
     assert "longer" not in selection.verdict(0)
 
 
