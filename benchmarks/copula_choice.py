@@ -11,15 +11,15 @@ any models, and of the full one. Below 0 is better. Prints a Markdown table, ± 
 """
 
 import argparse
-import sys
 from pathlib import Path
 
 import jax
 import numpy as np
-import polars as pl
 
 import rcjax
 from benchmarks.methods import areas, change, rational_tuning
+from benchmarks.paper.inputs import pooled
+from benchmarks.report import progress
 from rcjax.joint import pairs
 from rcjax.likelihood import log_likelihood
 from rcjax.selection import pair_ranks
@@ -32,14 +32,6 @@ METHODS = {
     "each pair's best by AIC": {"copula": "auto"},
     "each pair's best by cross-validation": {"copula": "auto", "criterion": "cv"},
 }
-
-
-def pooled(folder: Path, name: str) -> rcjax.Log:
-    """Both files of a log as one, queries renamed by the file that they come from."""
-    parts = [pl.read_csv(folder / f"{name}_{part}.csv") for part in ("train", "test")]
-    both = pl.concat([part.with_columns(query=pl.format(f"{i}-{{}}", "query")) for i, part in enumerate(parts)])
-    task = "choice" if name.startswith("mmlu") else "generation"
-    return rcjax.read_log(both, prices=folder / "prices.toml", task=task)
 
 
 @jax.jit
@@ -77,10 +69,9 @@ def main() -> None:
     everything = []
     for path in sorted(arguments.data.glob("*_test.csv")):
         name = path.name.removesuffix("_test.csv")
-        log, found = pooled(arguments.data, name), []
+        (log, *_), found = pooled(arguments.data, name), []
         for seed in range(arguments.splits):
-            if sys.stderr.isatty():
-                print(f"{name}, split {seed + 1} of {arguments.splits}", end="\r", file=sys.stderr)
+            progress(f"{name}, split {seed + 1} of {arguments.splits}")
             found.append(figures(*log.split(arguments.queries / len(log.queries), seed=seed)))
         everything += found
         show(name, np.stack(found))

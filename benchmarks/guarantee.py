@@ -22,7 +22,6 @@ clearly above in 5 %.
 
 import argparse
 import dataclasses
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -32,8 +31,8 @@ import numpy as np
 import polars as pl
 
 import rcjax
-from benchmarks.copula_choice import pooled
-from benchmarks.report import markdown
+from benchmarks.paper.inputs import pooled
+from benchmarks.report import markdown, progress
 from rcjax.guarantee import at_model_costs, binomial_tail
 
 FITTED, HELD_OUT = 250, (150, 300, 600)
@@ -223,7 +222,7 @@ def real(folder: Path, splits: int, draws: int) -> None:
     rows = []
     for path in sorted(folder.glob("*_test.csv")):
         name = path.name.removesuffix("_test.csv")
-        log = pooled(folder, name)
+        log, *_ = pooled(folder, name)
         for split in range(splits):
             train, population = log.split(FITTED / log.n_queries, seed=split)
             frontier = rcjax.solve_frontier(rcjax.fit(train))
@@ -286,12 +285,6 @@ def by_method(rows: pl.DataFrame) -> pl.DataFrame:
             figures = {"above, % of made": share(made["false"]), "clearly above, % of made": share(made["clearly"])}
         lines.append({"n": n, "method": method, "made, %": share(part["made"])} | figures)
     return pl.DataFrame(lines).sort("n", maintain_order=True)
-
-
-def progress(text: str) -> None:
-    """One line on a terminal, replaced by the next."""
-    if sys.stderr.isatty():
-        print(f"{text:<60}", end="\r", file=sys.stderr)
 
 
 def main() -> None:

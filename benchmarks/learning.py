@@ -13,7 +13,6 @@ power law through them, whose exponent is free between ½ and 1.
 """
 
 import argparse
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,8 +22,8 @@ import numpy as np
 import polars as pl
 
 import rcjax
-from benchmarks.copula_choice import pooled
-from benchmarks.report import machine, markdown
+from benchmarks.paper.inputs import pooled
+from benchmarks.report import machine, markdown, progress
 from rcjax.frontier import price_range
 from rcjax.learning import PRICES, area_of_points, fit_power_law, tune_and_answer
 
@@ -97,12 +96,6 @@ def compare(name: str, logs: list[rcjax.Log], true: Truth) -> dict:
     }
 
 
-def progress(text: str) -> None:
-    """One line on a terminal, replaced by the next."""
-    if sys.stderr.isatty():
-        print(f"{text:<60}", end="\r", file=sys.stderr)
-
-
 def main() -> None:
     """Both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -119,7 +112,7 @@ def main() -> None:
     rows = [compare("sampled", [rcjax.sample_log(n, seed=seed) for seed in seeds], true) for n in LABELS]
     for path in sorted(arguments.data.glob("*_test.csv")) if arguments.data else []:
         name = path.name.removesuffix("_test.csv")
-        log = pooled(arguments.data, name)
+        log, *_ = pooled(arguments.data, name)
         log = log.take(log.complete)
         true = drawn(log, arguments.truths)
         laws.append({"log": name} | true.row())

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 import rcjax
-from rcjax._points import lower_hull
+from rcjax._points import lower_hull, pareto
 
 QUANTILES = 40  # per threshold, as in the paper
 
@@ -94,20 +94,13 @@ def _aligned(values, shape):
     return values.reshape(values.shape + (1,) * (len(shape) - values.ndim))
 
 
-def pareto(curve: Curve) -> np.ndarray:
-    """Places of the points that no other beats in both cost and error, by rising cost."""
-    order = np.lexsort((curve.error, curve.cost))
-    best = np.minimum.accumulate(np.concatenate([[np.inf], curve.error[order][:-1]]))
-    return order[curve.error[order] < best]
-
-
 def grid_search(model: rcjax.CascadeModel, train: rcjax.Log, test: rcjax.Log, cascade: Sequence[str]) -> Curve:
     """Every combination of 40 quantiles per threshold on the training labels; those on its Pareto front are kept."""
     data = answers(model, train, cascade)
     levels = np.arange(1, QUANTILES + 1) / QUANTILES
     grids = [np.quantile(column, levels) for column in data.confidence.T[:-1]]
     found = outcomes_on_grid(data, grids)
-    kept = pareto(Curve(found.cost.ravel(), found.error.ravel()))
+    kept = pareto(found.cost.ravel(), found.error.ravel())
     places = np.unravel_index(kept, found.cost.shape)
     thresholds = np.stack([grid[place] for grid, place in zip(grids, places, strict=True)], axis=-1)
     return outcomes(answers(model, test, cascade), thresholds)
@@ -125,7 +118,7 @@ def best_single_or_pair(model: rcjax.CascadeModel, train: rcjax.Log, test: rcjax
         Curve(*(np.concatenate([getattr(curve, axis) for curve in curves]) for axis in ("cost", "error")))
         for curves in (seen, fresh)
     )
-    kept = pareto(seen)
+    kept = pareto(seen.cost, seen.error)
     return Curve(fresh.cost[kept], fresh.error[kept])
 
 

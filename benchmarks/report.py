@@ -1,7 +1,8 @@
-"""Tables of results for people."""
+"""Tables of results for people, and the progress towards them."""
 
 import os
 import platform
+import sys
 
 import jax
 import polars as pl
@@ -13,6 +14,12 @@ def machine() -> str:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     versions = f"Python {platform.python_version()}, jax {jax.__version__}"
     return f"{platform.machine()}, {cores} CPU cores, jax's device {device.device_kind}; {versions}."
+
+
+def progress(text: str) -> None:
+    """One line on a terminal, replaced by the next."""
+    if sys.stderr.isatty():
+        print(f"{text:<60}", end="\r", file=sys.stderr)
 
 
 def markdown(frame: pl.DataFrame) -> str:

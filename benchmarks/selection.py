@@ -14,7 +14,6 @@ posterior (Laplace), in a table of its own. With --out the rows of all splits ar
 import argparse
 import itertools
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,8 +23,8 @@ import polars as pl
 
 import rcjax
 from benchmarks.methods import Curve, areas, best_single_or_pair, change, rational_tuning
-from benchmarks.paper.inputs import CHOICE
-from benchmarks.report import machine, markdown
+from benchmarks.paper.inputs import pooled
+from benchmarks.report import machine, markdown, progress
 
 SIZES, LEFT = (30, 100, 300), 100
 BASELINE = "pair, by the labels"
@@ -57,23 +56,11 @@ def curves(train: rcjax.Log, test: rcjax.Log, expected: bool) -> dict[str, Curve
     return found
 
 
-def read(folder: Path) -> Iterator[tuple[str, list[rcjax.Log]]]:
-    """(name, its files as logs) of every log of a folder."""
-    for path in sorted(folder.glob("*_train.csv")):
-        name = path.name.removesuffix("_train.csv")
-        files = [file for file in (path, path.with_name(f"{name}_test.csv")) if file.exists()]
-        frames = [pl.read_csv(file) for file in files]
-        tables = [frame.with_columns(query=pl.format(f"{i}-{{}}", "query")) for i, frame in enumerate(frames)]
-        task = "choice" if name.split("_")[0] in CHOICE else "generation"
-        options = {"prices": folder / "prices.toml", "task": task}
-        whole = rcjax.read_log(pl.concat(tables, how="diagonal"), **options)
-        parts = np.repeat(np.arange(len(frames)), [frame["query"].n_unique() for frame in frames])
-        yield name, [whole, *(whole.take(np.flatnonzero(parts == i)) for i in range(len(frames)) if len(frames) > 1)]
-
-
 def study(folder: Path, splits: int, expected: int) -> Iterator[dict]:
     """A row for each log, size and split: changes of area by method. Split −1 is that of the files."""
-    for name, (whole, *parts) in read(folder):
+    for path in sorted(folder.glob("*_train.csv")):
+        name = path.name.removesuffix("_train.csv")
+        whole, *parts = pooled(folder, name)
         if parts:
             yield {"log": name, "queries": parts[0].n_queries, "split": -1} | _changes(parts[0], parts[1], expected > 0)
         for size in SIZES:
@@ -134,8 +121,7 @@ def main() -> None:
         if options.out:
             with options.out.open("a") as file:
                 file.write(json.dumps(row) + "\n")
-        if sys.stderr.isatty():
-            print(*(row[key] for key in ("log", "queries", "split")), end="      \r", file=sys.stderr)
+        progress("{log}, {queries} queries, split {split}".format(**row))
     methods = [key for key in rows[0] if key not in ("log", "queries", "split", "least expected loss")]
     print(f"{machine()} Change of area, per cent.\n\nThe splits of the files:\n")
     print(markdown(table(rows, lambda row: row["split"] < 0, methods)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rcjax.cascade import NEVER_ANSWER
+from rcjax.cascade import ALWAYS_ANSWER, NEVER_ANSWER
 from rcjax.policy import Rule
 
 _FIGURES = {"lam": float, "cost": float, "error": float, "status": int}
@@ -32,6 +32,39 @@ def intervals(thresholds: Any, members: Any, xp: Any = np) -> tuple[Any, Any]:
     return bounds, actions
 
 
+def asked_at_all(thresholds: Any, members: Any) -> Any:
+    """(…, k) the members of cascades but for those that come after one that always answers; numpy's arrays or jax's.
+
+    >>> asked_at_all(np.array([0.7, 0.0, 0.4]), np.array([True, True, True])).tolist()
+    [True, True, False]
+    """
+    stops = members & (thresholds <= ALWAYS_ANSWER)
+    return members & (stops @ np.tri(stops.shape[-1], k=-1).T == 0)
+
+
+def cascade_names(members: Any, models: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """The names of the models of each of C cascades, from their members (C, k).
+
+    >>> cascade_names(np.array([[True, False], [True, True]]), ("small", "large"))
+    (('small',), ('small', 'large'))
+    """
+    return tuple(tuple(models[j] for j in np.flatnonzero(row)) for row in np.asarray(members))
+
+
+def pareto(cost: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """Places of the points that no other beats in both, by rising cost and falling error; of equal ones, the first.
+
+    What is not finite has no say.
+
+    >>> pareto(np.array([3.0, 1.0, 2.5, 9.0]), np.array([0.1, 0.5, 0.4, 0.3])).tolist()
+    [1, 2, 0]
+    """
+    order = np.lexsort((error, cost))
+    order = order[np.isfinite(cost + error)[order]]
+    least = np.minimum.accumulate(np.append(np.inf, error[order]))[:-1]
+    return order[error[order] < least]
+
+
 def lower_hull(cost: np.ndarray, error: np.ndarray) -> np.ndarray:
     """Places of the corners of the lower convex hull, by rising cost and falling error; what is not finite has no say.
 
@@ -40,11 +73,8 @@ def lower_hull(cost: np.ndarray, error: np.ndarray) -> np.ndarray:
     >>> lower_hull(np.array([3.0, 1.0, 2.0, 9.0]), np.array([0.1, 0.5, 0.2, 0.3])).tolist()
     [1, 2, 0]
     """
-    order = np.lexsort((error, cost))
-    order = order[np.isfinite(cost + error)[order]]
-    least = np.minimum.accumulate(np.append(np.inf, error[order]))[:-1]
     corners: list[int] = []
-    for place in order[error[order] < least].tolist():
+    for place in pareto(cost, error).tolist():
         while len(corners) > 1 and _above(corners[-1], corners[-2], place, cost, error):
             corners.pop()
         corners.append(place)

@@ -145,7 +145,7 @@ def wilson_interval(share: ArrayLike, n: int, level: float = 0.9) -> np.ndarray:
     return np.clip(np.stack([middle - reach, middle + reach], axis=-1), 0.0, 1.0)
 
 
-def _walk(phi, first, bounds, actions, correct, query_cost):
+def _answer(phi, first, bounds, actions, correct, query_cost):
     """The figures of one policy on calibrated confidences (k, n), in the order of the fields of `Replay`."""
     answers, asked = walk(phi, first, bounds, actions)
     wrong = ~(answers & correct).any(axis=0)
@@ -185,7 +185,7 @@ def _calibrate(transform, coefficients, smallest, largest, logprob):
 @partial(compiled, static_argnames="transforms")
 def _replay_one(calibrators, first, bounds, actions, logprob, correct, query_cost, *, transforms):
     phi = _calibrated(transforms, calibrators, logprob)
-    return _walk(phi, first, bounds, actions, correct, query_cost)
+    return _answer(phi, first, bounds, actions, correct, query_cost)
 
 
 @partial(compiled, static_argnames=("transforms", "batch"))
@@ -194,7 +194,7 @@ def _replay_all(calibrators, first, bounds, actions, logprob, correct, query_cos
 
     def walk(policy):
         start, ends, tables = policy
-        return _walk(phi, start, ends, tables, correct, query_cost)
+        return _answer(phi, start, ends, tables, correct, query_cost)
 
     return lax.map(walk, (first, bounds, actions), batch_size=batch)
 

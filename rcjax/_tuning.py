@@ -66,8 +66,9 @@ def tune(
             frontier = frontier.with_bands(bootstrap(frontier, log, level=LEVEL))
     if wanted.frontier:
         frontier.save(wanted.frontier)
+    rows = summarise(log, model)
     if wanted.plot:
-        _draw(frontier, log, model, wanted.plot)
+        _draw(frontier, rows, wanted.plot)
     policy, remarks, problem = None, [], None
     try:
         policy, remarks = _policy(frontier, selection, wanted, fresh)
@@ -75,7 +76,7 @@ def tune(
         problem = infeasible
     if policy and wanted.out:
         policy.save(wanted.out)
-    _report(log, model, frontier, policy, remarks, wanted, problem)
+    _report(log, model, frontier, rows, policy, remarks, wanted, problem)
     if problem:
         raise problem
 
@@ -103,10 +104,9 @@ def _search(
     return (frontier.with_bands(credible_bands(posterior, frontier)) if wanted.bands else frontier), None
 
 
-def _draw(frontier: Frontier, log: Log, model: CascadeModel, path: Path) -> None:
+def _draw(frontier: Frontier, rows: list[dict[str, Any]], path: Path) -> None:
     from rcjax.plots import frontier_figure, save_figure
 
-    rows = summarise(log, model)
     save_figure(frontier_figure(frontier, {row["model"]: (row["cost"], 1 - row["accuracy"]) for row in rows}), path)
 
 
@@ -147,12 +147,13 @@ def _report(
     log: Log,
     model: CascadeModel,
     frontier: Frontier,
+    rows: list[dict[str, Any]],
     policy: Policy | None,
     remarks: list[str],
     wanted: Wanted,
     problem: InfeasibleError | None,
 ) -> None:
-    rows, points = summarise(log, model), frontier.to_json()["frontier"]
+    points = frontier.to_json()["frontier"]
     if wanted.as_json:
         if not problem:
             document = {"models": list(log.models), "model_summary": rows, "frontier": points}

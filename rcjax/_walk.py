@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from rcjax._points import intervals
+
 _FEW_BOUNDS = 16  # up to here comparing with every bound beats a binary search
 
 
@@ -31,3 +33,20 @@ def walk(confidence: jax.Array, first: jax.Array, bounds: jax.Array, actions: ja
     actions = jnp.asarray(actions)
     models = jnp.arange(k, dtype=actions.dtype), jnp.asarray(bounds), actions, confidence
     return lax.scan(visit, jnp.full(n, first, actions.dtype), models)[1]
+
+
+def outcomes(
+    confidence: jax.Array, correct: jax.Array, cost: jax.Array, thresholds: jax.Array, members: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """(wrong, charge), each (L, n): what cascades with thresholds and members (L, k) make of n queries.
+
+    confidence, correct (n, k); each answer is charged its model's mean cost (k,).
+    """
+    bounds, actions = intervals(thresholds, members, jnp)
+
+    def one(first, bounds, actions):
+        answers, asked = walk(confidence.T, first, bounds, actions)
+        return ~(answers & correct.T).any(0), cost @ asked.astype(cost.dtype)
+
+    wrong, charge = jax.vmap(one)(members.argmax(-1), bounds, actions)
+    return wrong.astype(cost.dtype), charge

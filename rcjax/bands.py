@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._points import cascade_names
+
 _LEAST_SHARE = 0.02  # of the replicates that must choose a cascade for it to be listed in JSON
 
 
@@ -29,6 +31,20 @@ class Bands:
     cascades: tuple[tuple[str, ...], ...]  # the C cascades, by their models' names
     level: float  # probability that an interval is to cover the truth
     replicates: int  # how often the log was drawn again
+
+
+def check_level(level: float) -> None:
+    """ValueError unless it is a probability that an interval can have."""
+    if not 0 < level < 1:
+        raise ValueError(f"level is {level}; it is a probability between 0 and 1, such as 0.9")
+
+
+def frequencies(members: np.ndarray, models: tuple[str, ...]) -> tuple[tuple[tuple[str, ...], ...], np.ndarray]:
+    """(the cascades, their shares (L, C)) among what B replicates choose at L points, members (B, L, k)."""
+    kinds, which = np.unique(members.reshape(-1, members.shape[-1]), axis=0, return_inverse=True)
+    which = which.reshape(members.shape[:2])
+    shares = np.stack([(which == kind).mean(0) for kind in range(len(kinds))], axis=-1)
+    return cascade_names(kinds, models), shares
 
 
 def bands_to_json(bands: Bands, names: Sequence[str], index: int) -> dict[str, Any]:

@@ -139,6 +139,13 @@ def fit_calibrator(logprob: jax.Array, correct: jax.Array, answered: jax.Array, 
     )
 
 
+@jax.jit
+def calibrate_all(calibrators: Calibrator, logprob: jax.Array, answered: jax.Array | None = None) -> jax.Array:
+    """(…, k) calibrated confidences of k models, of a finite stand-in where a model has not `answered` (…, k)."""
+    known = logprob if answered is None else jnp.where(answered, logprob, -1.0)
+    return jax.vmap(lambda calibrator, column: calibrator(column), in_axes=(0, -1), out_axes=-1)(calibrators, known)
+
+
 def _newton(features, target, weight, firth):
     """Newton's method from zero on the standardised feature, halving steps that lower the penalised likelihood."""
     total = jnp.maximum(weight.sum(), 1)

@@ -16,11 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._compile import compiled
-from rcjax._points import intervals, lower_hull
-from rcjax.cascade import ALWAYS_ANSWER, NEVER_ANSWER
-from rcjax.crossvalidation import Comparison, Longer, cross_validate, longer_cascades, outcomes
-from rcjax.empirical import Candidates, as_cascades, calibrate_all, candidates, cross_calibrate
-from rcjax.frontier import Frontier, make_frontier, solve_frontier
+from rcjax._points import asked_at_all, intervals, lower_hull, pareto
+from rcjax._walk import outcomes
+from rcjax.calibration import calibrate_all
+from rcjax.cascade import NEVER_ANSWER
+from rcjax.crossvalidation import Comparison, Longer, cross_validate, longer_cascades
+from rcjax.empirical import Candidates, as_cascades, judge
+from rcjax.frontier import Frontier, check_prices, log_prices, make_frontier, solve_frontier
 from rcjax.joint import CascadeModel, fit
 from rcjax.logs import Log, LogError
 from rcjax.programme import CONVERGED, INTERPOLATED
@@ -109,9 +111,7 @@ def select_frontier(
     """
     if not 2 <= folds <= log.n_queries:
         raise ValueError(f"folds is {folds}; with {log.n_queries} queries it must be from 2 to {log.n_queries}")
-    prices = None if lam is None else np.unique(np.atleast_1d(np.asarray(lam, float)))
-    if prices is not None and (not prices.size or not np.isfinite(prices).all() or prices[0] < 0):
-        raise ValueError("lam must hold at least one finite number, none below 0")
+    prices = None if lam is None else check_prices(lam)
     model = fit(log) if model is None else model
     log = log.select(model.models)
     complete = int(log.complete.sum())
@@ -125,10 +125,10 @@ def select_frontier(
         points, lam, status = _undominated(pairs, chains, log.n_queries)
     else:
         points, lam, status = _best(pairs, chains, at, prices)
-    luck = np.interp(_log(lam), _log(seen.lam), _luck(seen, pairs))
+    luck = np.interp(log_prices(lam), log_prices(seen.lam), _luck(seen, pairs))
     points = points._replace(error=np.minimum(points.error + luck, 1.0))
     if prices is None:  # where the luck changes fast, a dearer policy may have fallen behind a cheaper one
-        kept = _pareto(points)[::-1]
+        kept = pareto(points.cost, points.error)[::-1]
         points, lam, status = points.take(kept), lam[kept], status[kept]
     return Selection(_assemble(model, points, lam, status), seen)
 
@@ -144,9 +144,7 @@ def _judge(log: Log, model: CascadeModel) -> _Points:
 
 @partial(compiled, static_argnames="transform")
 def _candidates(calibrators, logprob, correct, answered, cost, transform):
-    confidence = calibrate_all(calibrators, logprob, answered)
-    crossed = cross_calibrate(logprob, correct, answered, transform)
-    return candidates(confidence, crossed, correct, answered, cost)
+    return judge(logprob, calibrate_all(calibrators, logprob, answered), correct, answered, cost, transform)
 
 
 @partial(jax.jit, static_argnames="k")
@@ -171,8 +169,7 @@ def _chains(
             thresholds[length == size] = np.asarray(found.thresholds)[length == size]
             members[length == size] = np.asarray(found.members)[length == size]
     # Nobody asks the models after one that always answers.
-    stops = members & (thresholds <= ALWAYS_ANSWER)
-    members &= stops.cumsum(axis=1) - stops == 0
+    members = asked_at_all(thresholds, members)
     nothing = np.zeros(len(lam))
     points = _Points(nothing, nothing, thresholds, members)
     if at.size:
@@ -197,17 +194,6 @@ def _luck(seen: Comparison, pairs: _Points) -> np.ndarray:
     return np.maximum(np.convolve(padded, np.full(_WINDOW, 1 / _WINDOW), "valid"), 0.0)
 
 
-def _log(lam):
-    return np.log(np.maximum(lam, np.finfo(float).tiny))
-
-
-def _pareto(points: _Points) -> np.ndarray:
-    """Places of the points that no other beats in both error and cost, cheapest first."""
-    order = np.lexsort((points.error, points.cost))
-    least = np.minimum.accumulate(np.append(np.inf, points.error[order]))[:-1]
-    return order[points.error[order] < least]
-
-
 def _undominated(pairs: _Points, chains: _Points, n: int) -> tuple[_Points, np.ndarray, np.ndarray]:
     """The policies near the convex hull that no other beats in both error and cost, dearest first; λ and status."""
     points = _Points(*(np.concatenate(both) for both in zip(pairs, chains, strict=True)))
@@ -215,7 +201,7 @@ def _undominated(pairs: _Points, chains: _Points, n: int) -> tuple[_Points, np.n
     line = np.interp(points.cost, points.cost[hull], points.error[hull], left=-np.inf, right=-np.inf)
     slack = SLACK * np.sqrt(np.maximum(line * (1 - line), 0) / n)
     near = np.flatnonzero(points.error <= line + slack)
-    kept = _thinned(near[_pareto(points.take(near))], hull)[::-1]
+    kept = _thinned(near[pareto(points.cost[near], points.error[near])], hull)[::-1]
     slopes = -np.diff(points.error[hull]) / np.diff(points.cost[hull])
     lam, corner = _prices(points.cost[kept], points.cost[hull], slopes)
     return points.take(kept), lam, np.where(corner, CONVERGED, INTERPOLATED)

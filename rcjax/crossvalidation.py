@@ -1,4 +1,4 @@
-"""What cascades of each length do on queries that they were not tuned on: cross-validation, in one jitted call.
+"""What cascades of each length do on queries that they were not tuned on: cross-validation.
 
 Single models and pairs are tuned on the labels (`empirical`), longer chains by the Markov-copula model. The more
 policies are searched, the luckier the best one looks on the queries of the search; on those of a fold that was left
@@ -17,10 +17,11 @@ import numpy as np
 from jax import lax
 
 from rcjax._compile import compiled
-from rcjax._points import intervals
-from rcjax._walk import walk
-from rcjax.empirical import as_cascades, best_candidates, calibrate_all, candidates, cross_calibrate
-from rcjax.frontier import price_range
+from rcjax._points import cascade_names
+from rcjax._walk import outcomes
+from rcjax.calibration import calibrate_all
+from rcjax.empirical import by_labels
+from rcjax.frontier import log_prices, price_range
 from rcjax.joint import CascadeModel, fit_arrays
 from rcjax.logs import Log
 from rcjax.plan import Plan, make_plan, only, pair_places
@@ -64,8 +65,7 @@ class Comparison:
 
     def nearest(self, lam: Any) -> np.ndarray:
         """(…) the place of the price nearest to each λ, on the logarithmic scale."""
-        known, asked = (np.log(np.maximum(np.asarray(each, float), 1e-300)) for each in (self.lam, lam))
-        return np.abs(known - asked[..., None]).argmin(-1)
+        return np.abs(log_prices(self.lam) - log_prices(lam)[..., None]).argmin(-1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,10 +77,10 @@ class Longer:
     rows: np.ndarray  # (lengths, M) numbers of the plan's paths of each length; short rows repeat one
     places: np.ndarray  # (P,) of the plan's pairs among all pairs
 
-    def named(self, names: tuple[str, ...]) -> list[list[tuple[str, ...]]]:
+    def named(self, models: tuple[str, ...]) -> list[tuple[tuple[str, ...], ...]]:
         """The cascades of each length by their models' names."""
         members = np.asarray(self.plan.members)
-        return [[tuple(names[j] for j in np.flatnonzero(members[n])) for n in dict.fromkeys(row)] for row in self.rows]
+        return [cascade_names(members[np.unique(row)], models) for row in self.rows]
 
 
 def longer_cascades(k: int, max_length: int | None) -> Longer:
@@ -113,7 +113,8 @@ def cross_validate(log: Log, model: CascadeModel, longer: Longer, folds: int, se
     fold = np.random.default_rng(seed).permutation(log.n_queries) % folds
     data = log.logprob, log.correct, log.answered, cost
     near, transform = (model.marginals, model.copulas), model.calibrators.transform
-    # Two programmes, as the second one does not depend on the size of the log, and need not be compiled for each.
+    # Three programmes, all folds at once in each: the second does not depend on the size of the log, so that it need
+    # not be compiled for each.
     fits, confidence, short = _tune(*data, prices, fold, np.arange(folds), near, transform=transform)
     long = _longest(*fits, cost, prices, longer.plan, longer.rows, longer.places)
     wrong, charge = _answer(log.correct, cost, confidence, fold, short, long)
@@ -176,39 +177,3 @@ def _answer(correct, cost, confidence, fold, *policies):
     nothing = jnp.zeros((*policies[0].shape[1:3], correct.shape[0]), cost.dtype)
     numbers = np.arange(confidence.shape[0])
     return lax.scan(leave_out, (nothing, nothing), (numbers, confidence, policies))[0]
-
-
-def by_labels(
-    logprob: jax.Array,
-    confidence: jax.Array,
-    correct: jax.Array,
-    present: jax.Array,
-    cost: jax.Array,
-    lam: jax.Array,
-    transform: Any,
-) -> tuple[jax.Array, jax.Array]:
-    """(thresholds, members), each (2, L, k), of the best single models and the best pairs (1, L, k for one model)."""
-    k = confidence.shape[1]
-    crossed = cross_calibrate(logprob, correct, present, transform)
-    found = candidates(confidence, crossed, correct, present, cost)
-    alone = dataclasses.replace(found, error=jnp.where(np.arange(len(found.error)) < k, found.error, jnp.inf))
-    both = [as_cascades(each, best_candidates(each, lam), k) for each in (alone, found)[: min(2, k)]]
-    thresholds, members = (jnp.stack(each) for each in zip(*both, strict=True))
-    return thresholds, members
-
-
-def outcomes(
-    confidence: jax.Array, correct: jax.Array, cost: jax.Array, thresholds: jax.Array, members: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """(wrong, charge), each (L, n): what cascades with thresholds and members (L, k) make of n queries.
-
-    confidence, correct (n, k); each answer is charged its model's mean cost (k,).
-    """
-    bounds, actions = intervals(thresholds, members, jnp)
-
-    def one(first, bounds, actions):
-        answers, asked = walk(confidence.T, first, bounds, actions)
-        return ~(answers & correct.T).any(0), cost @ asked.astype(cost.dtype)
-
-    wrong, charge = jax.vmap(one)(members.argmax(-1), bounds, actions)
-    return wrong.astype(cost.dtype), charge

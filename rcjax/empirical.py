@@ -11,7 +11,7 @@ averaged with what it is expected to be, given what is known of the query:
 
 The last is the calibration of one model by the confidence of *another*. Φ_j alone would take the answer of j to be
 right or wrong regardless of Φ_i: but what is hard for one model is hard for the next, and the queries that are deferred
-would look too easy. The weights come from `benchmarks/selection.py`; equal ones do nearly as well.
+would look too easy. By how much the labels count matters little.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ import numpy as np
 
 from rcjax._numerics import divide
 from rcjax._trees import part
-from rcjax.calibration import Calibrator, Transform, fit_calibrator
+from rcjax.calibration import Transform, fit_calibrator
 from rcjax.cascade import ALWAYS_ANSWER, NEVER_ANSWER
 from rcjax.joint import pairs
 
@@ -114,6 +114,19 @@ def _thresholds(confidence, first, second, present):
     return threshold, jnp.where(parts, wrong, jnp.inf), divide(last + 1.0, count, 1.0)
 
 
+def judge(
+    logprob: jax.Array,
+    confidence: jax.Array,
+    correct: jax.Array,
+    present: jax.Array,
+    cost: jax.Array,
+    transform: Transform,
+) -> Candidates:
+    """`candidates` on n queries, with what their own labels and raw confidences (n, k) tell of one model by another."""
+    crossed = cross_calibrate(logprob, correct, present, transform)
+    return candidates(confidence, crossed, correct, present, cost)
+
+
 def best_candidates(found: Candidates, lam: jax.Array) -> jax.Array:
     """(L,) the place of the candidate with the least error + λ·cost for each λ (L,)."""
     return jax.vmap(lambda price: jnp.argmin(found.error + price * found.cost))(lam)
@@ -128,7 +141,19 @@ def as_cascades(found: Candidates, places: jax.Array, k: int) -> tuple[jax.Array
     return jnp.where(is_first, chosen.threshold[:, None], alone), is_first | is_second
 
 
-def calibrate_all(calibrators: Calibrator, logprob: jax.Array, present: jax.Array) -> jax.Array:
-    """(n, k) calibrated confidences; anything where a model is not present."""
-    each = jax.vmap(lambda calibrator, column: calibrator(column), (0, 1), 1)
-    return each(calibrators, jnp.where(present, logprob, -1.0))
+def by_labels(
+    logprob: jax.Array,
+    confidence: jax.Array,
+    correct: jax.Array,
+    present: jax.Array,
+    cost: jax.Array,
+    lam: jax.Array,
+    transform: Transform,
+) -> tuple[jax.Array, jax.Array]:
+    """(thresholds, members), each (2, L, k), of the best single models and the best pairs (1, L, k for one model)."""
+    k = confidence.shape[1]
+    found = judge(logprob, confidence, correct, present, cost, transform)
+    alone = dataclasses.replace(found, error=jnp.where(np.arange(len(found.error)) < k, found.error, jnp.inf))
+    both = [as_cascades(each, best_candidates(each, lam), k) for each in (alone, found)[: min(2, k)]]
+    thresholds, members = (jnp.stack(each) for each in zip(*both, strict=True))
+    return thresholds, members

@@ -21,7 +21,7 @@ from rcjax._compile import compiled
 from rcjax._numerics import divide, open_unit
 from rcjax._points import intervals
 from rcjax._trees import part
-from rcjax.bands import Bands
+from rcjax.bands import Bands, check_level, frequencies
 from rcjax.calibration import Calibrator
 from rcjax.cascade import build_tables, evaluate
 from rcjax.frontier import Frontier, solve_frontier
@@ -133,7 +133,8 @@ def posterior_figures(
 def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0.9, draws: int | None = 200) -> Bands:
     """Credible intervals, of probability `level`, for the error and cost of the policies of a frontier.
 
-    From the quantiles of `posterior_figures`, which raises what is wrong with the arguments. They rest on the model:
+    From the quantiles of `posterior_figures`, which raises what is wrong with the other arguments; a level outside
+    (0, 1) raises ValueError too. They rest on the model:
     on logs that it does not describe, `bootstrap` is to be trusted. Thresholds have no interval here, as the policies
     stay what they are.
 
@@ -145,18 +146,18 @@ def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0
     >>> bool(((bands.error[:, 0] < frontier.error) & (frontier.error < bands.error[:, 1])).all())
     True
     """
+    check_level(level)
     figures = posterior_figures(posterior, frontier, draws=draws)
     tails = jnp.array([(1 - level) / 2, (1 + level) / 2])
     error, cost = (jnp.quantile(figure, tails, axis=0).T for figure in figures)
-    kinds, which = np.unique(np.asarray(frontier.members), axis=0, return_inverse=True)
-    names = tuple(tuple(name for name, used in zip(frontier.models, kind, strict=True) if used) for kind in kinds)
+    cascades, frequency = frequencies(np.asarray(frontier.members)[None], frontier.models)
     return Bands(
         error=error,
         cost=cost,
         thresholds=jnp.full((*frontier.members.shape, 2), jnp.nan),
         optimism=jnp.zeros(len(error)),
-        frequency=jnp.asarray(np.eye(len(kinds))[which.reshape(-1)]),
-        cascades=names,
+        frequency=jnp.asarray(frequency),
+        cascades=cascades,
         level=level,
         replicates=figures[0].shape[0],
     )

@@ -13,7 +13,7 @@ import numpy as np
 from rcjax._compile import compiled
 from rcjax._files import write_atomically
 from rcjax._json import plain
-from rcjax._points import intervals, lower_hull, points_from_json, points_to_json, rules
+from rcjax._points import cascade_names, intervals, lower_hull, points_from_json, points_to_json, rules
 from rcjax._trees import part
 from rcjax.bands import Bands, bands_from_json, bands_to_json
 from rcjax.cascade import Chain, Tables
@@ -48,7 +48,8 @@ class InfeasibleError(ValueError):
 class Frontier:
     """The policies that minimise error + λ·cost, one for each λ, in order of increasing λ; L lambdas, k models.
 
-    Error and cost are what the model predicts, per query, cost in the log's money.
+    Error and cost are expected figures per query, cost in the log's money: as the model predicts them, or for
+    `search="selected"` as the log lets them expect.
     """
 
     lam: jax.Array  # (L,) error probability per unit of money; 1/λ is what one error costs
@@ -246,9 +247,7 @@ def solve_frontier(
     plan = plan_cascades(model, cascades, max_length)
     if chain not in ("exact", "paper") or (chain == "paper" and plan is None):
         raise ValueError(f"chain={chain!r} with cascades={cascades!r} does not exist: use chain='exact'")
-    grid = None if lam is None else np.unique(np.atleast_1d(np.asarray(lam, float)))
-    if grid is not None and (not grid.size or not np.isfinite(grid).all() or grid[0] < 0):
-        raise ValueError("lam must hold at least one finite number, none below 0")
+    grid = None if lam is None else check_prices(lam)
     problem = _lay_out(model, plan, chain)
     points = _automatic(problem) if grid is None else _select(_solve(problem, grid))
     return dataclasses.replace(
@@ -260,8 +259,7 @@ def _named(cascades, max_length, plan, names):
     """The search as it is kept: a word, or the names of all cascades."""
     if isinstance(cascades, str) and (max_length is None or plan is None):
         return cascades
-    paths = np.unique(np.asarray(plan.members[:-1]), axis=0)
-    return tuple(tuple(name for name, used in zip(names, path, strict=True) if used) for path in paths)
+    return cascade_names(np.unique(np.asarray(plan.members[:-1]), axis=0), names)
 
 
 class _Problem(NamedTuple):
@@ -339,6 +337,19 @@ def price_range(cost: np.ndarray, size: int) -> np.ndarray:
     gaps = np.diff(spent)[np.diff(spent) > 1e-9 * spent[-1]]
     unit = min([*gaps, *spent[spent > 0][:1]], default=1.0)
     return np.geomspace(1e-4 / max(spent.sum(), unit), 1.0 / unit, size)
+
+
+def check_prices(lam: Any) -> np.ndarray:
+    """The distinct λ in rising order; ValueError where there is none, or one that is not finite or below 0."""
+    prices = np.unique(np.atleast_1d(np.asarray(lam, float)))
+    if not prices.size or not np.isfinite(prices).all() or prices[0] < 0:
+        raise ValueError("lam must hold at least one finite number, none below 0")
+    return prices
+
+
+def log_prices(lam: Any) -> np.ndarray:
+    """log λ, on which scale prices are near or far; finite for λ = 0."""
+    return np.log(np.maximum(np.asarray(lam, float), np.finfo(float).tiny))
 
 
 def _interpolate(problem, solved):

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._json import plain
+from rcjax._points import pareto
 from rcjax._replay import replay
 from rcjax.frontier import Frontier, InfeasibleError
 from rcjax.logs import Log, LogError
@@ -282,12 +283,9 @@ def _evidence(frontier, n, error, cost) -> list[_Evidence]:
 def _sequence(frontier, n, targets) -> list[int]:
     """Positions of the policies in the order of the tests, which depends on the predictions and n only."""
     error, cost = np.asarray(frontier.error, float), np.asarray(frontier.cost, float)
-    order = np.lexsort((cost, error))
-    order = order[np.isfinite(error + cost)[order]]
-    if not order.size:
+    order = pareto(cost, error)[::-1].tolist()
+    if not order:
         raise InfeasibleError("the frontier has no policy with a finite predicted error and cost")
-    cheapest = np.minimum.accumulate(np.append(np.inf, cost[order]))[:-1]
-    order = order[cost[order] < cheapest].tolist()  # by rising error and falling cost, each policy once
     if targets.max_error is None:
         return order[::-1]
     if targets.max_cost is None:

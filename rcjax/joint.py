@@ -21,7 +21,7 @@ from rcjax._json import plain
 from rcjax._numerics import open_unit
 from rcjax._ranks import kendall_tau
 from rcjax._trees import part
-from rcjax.calibration import Calibrator, Transform, fit_calibrator
+from rcjax.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
 from rcjax.copulas import Copula, Gaussian, OneOf
 from rcjax.estimation import fit_families
 from rcjax.logs import Log, LogError
@@ -66,7 +66,7 @@ class CascadeModel:
         logprob = jnp.asarray(logprob, dtype=self.cost.dtype)
         if logprob.shape[-1:] != (len(self.models),):
             raise ValueError(f"logprob has shape {logprob.shape}; its last axis must be the {len(self.models)} models")
-        return _calibrate(self.calibrators, logprob)
+        return calibrate_all(self.calibrators, logprob)
 
     def index(self, names: Sequence[str]) -> tuple[int, ...]:
         """Positions of the named models; a name that is not a model's raises ValueError."""
@@ -109,11 +109,6 @@ class CascadeModel:
             "cost": np.asarray(self.cost).tolist(),
             "details": json.loads(self.details),
         }
-
-
-@jax.jit
-def _calibrate(calibrators, logprob):
-    return jax.vmap(lambda calibrator, column: calibrator(column), in_axes=(0, -1), out_axes=-1)(calibrators, logprob)
 
 
 def _copulas_to_json(copulas):
@@ -208,7 +203,7 @@ def fit(
         return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)
     candidates = FAMILIES if copula == "auto" else tuple(as_family(each) for each in copula)
     calibrators, marginals, starts = _fit(*arrays, Gaussian, "tau")
-    confidence = _calibrate(calibrators, jnp.where(log.answered, log.logprob, -1.0))
+    confidence = calibrate_all(calibrators, log.logprob, log.answered)
     chosen = pairs(len(log.models))
     joined, table = select_copulas(marginals, confidence, log.answered, chosen, starts.tau(), candidates, criterion)
     named = [row | {"pair": [log.models[place] for place in chosen[row["pair"]]]} for row in table]
@@ -240,7 +235,7 @@ def fit_arrays(
     """
     calibrate = jax.vmap(partial(fit_calibrator, transform=transform), in_axes=1)
     calibrators = calibrate(logprob, correct, answered)
-    confidence = _calibrate(calibrators, jnp.where(answered, logprob, -1.0))
+    confidence = calibrate_all(calibrators, logprob, answered)
     if near is None:
         marginals = jax.vmap(fit_marginal, in_axes=1)(confidence, answered)
     else:

@@ -29,9 +29,10 @@ from jax import lax
 from rcjax._compile import compiled
 from rcjax._json import plain
 from rcjax._replay import area_under_curve
-from rcjax.calibration import Transform, fit_calibrator
-from rcjax.crossvalidation import by_labels, outcomes
-from rcjax.empirical import calibrate_all
+from rcjax._walk import outcomes
+from rcjax.bands import check_level
+from rcjax.calibration import Transform, calibrate_all, fit_calibrator
+from rcjax.empirical import by_labels
 from rcjax.frontier import price_range
 from rcjax.logs import Log, LogError
 
@@ -81,8 +82,7 @@ class LearningCurve:
 
         `level` is the probability of the interval. Raises ValueError as `predict` does, and for a level outside (0, 1).
         """
-        if not 0 < level < 1:
-            raise ValueError(f"level is {level}; it is a probability between 0 and 1, such as 0.9")
+        check_level(level)
         sizes = self._checked(queries)[..., None]
         shares = _in_per_cent(_power_law(self.replicates, sizes), _power_law(self.replicates, np.array(self.labels)))
         low, high = np.quantile(shares, [(1 - level) / 2, (1 + level) / 2], axis=-1)

@@ -22,13 +22,12 @@ from rcjax._numerics import divide
 from rcjax._points import intervals
 from rcjax._replay import replay
 from rcjax._walk import walk
-from rcjax.bands import Bands
-from rcjax.calibration import Calibrator
-from rcjax.crossvalidation import by_labels
-from rcjax.empirical import calibrate_all
-from rcjax.frontier import Frontier
+from rcjax.bands import Bands, check_level, frequencies
+from rcjax.calibration import Calibrator, calibrate_all
+from rcjax.empirical import by_labels
+from rcjax.frontier import Frontier, log_prices
 from rcjax.joint import fit_arrays, pairs
-from rcjax.logs import Log
+from rcjax.logs import Log, LogError
 from rcjax.plan import pair_places, plan_cascades
 from rcjax.solution import adaptive_points, lay_out, optimise, thresholds_at
 
@@ -58,7 +57,7 @@ def bootstrap(
     the scale of the frontier's model. Replicates fit their copulas by Kendall's τ, in the families of the model.
 
     Raises ValueError for fewer than 20 replicates, a level outside (0, 1), or a frontier of `solve_expected`; LogError
-    as `replay` does.
+    where no query was answered by all models of the frontier.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(200, seed=0)
@@ -69,12 +68,13 @@ def bootstrap(
     """
     if replicates < 20:
         raise ValueError(f"replicates is {replicates}; take at least 20, or 200 for intervals that are stable")
-    if not 0 < level < 1:
-        raise ValueError(f"level is {level}; it is a probability between 0 and 1, such as 0.9")
+    check_level(level)
     refit = log.n_queries <= _MOST_QUERIES if refit is None else refit
     if refit and frontier.search == "expected":
         raise ValueError("policies of least expected loss are not solved again: use credible_bands, or refit=False")
     log = log.select(frontier.models)
+    if not log.complete.any():
+        raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to draw again")
     draws = np.random.default_rng(seed).integers(0, log.n_queries, (replicates, log.n_queries))
     places = _spread(np.asarray(frontier.lam))
     weights = np.stack([np.bincount(draw, minlength=log.n_queries) for draw in draws]) * log.complete
@@ -231,7 +231,7 @@ def _judge(logprob, correct, answered, query_cost, weights, policies):
 def _bands(frontier: Frontier, log: Log, places: np.ndarray, policies: _Policies, seen: _Seen, level: float) -> Bands:
     seen_here = replay(frontier, log)
     lam = np.asarray(frontier.lam, float)
-    known, at = (np.log(np.maximum(each, np.finfo(float).tiny)) for each in (lam[places], lam))
+    known, at = log_prices(lam[places]), log_prices(lam)
     ends = []
     for figure, own in zip(seen, (seen_here.error, seen_here.cost), strict=True):
         spread = np.stack([np.interp(at, known, each) for each in _deviations(*figure)])
@@ -242,7 +242,7 @@ def _bands(frontier: Frontier, log: Log, places: np.ndarray, policies: _Policies
     error = np.stack([np.minimum(error[:, 0], 1 - least), np.maximum(error[:, 1], least)], axis=-1)
     loss = seen.error[1] + lam[places][:, None] * seen.cost[1]
     nearest = np.abs(known - at[:, None]).argmin(1)
-    cascades, frequency = _frequencies(np.asarray(policies.members), frontier.models)
+    cascades, frequency = frequencies(np.asarray(policies.members), frontier.models)
     return Bands(
         error=jnp.asarray(np.clip(error, 0.0, 1.0)),
         cost=jnp.asarray(np.maximum(cost, 0.0)),
@@ -278,8 +278,6 @@ def _quantiles(spread: np.ndarray, n: int, level: float) -> np.ndarray:
     freedom = max(n - 1, 1)  # Cornish and Fisher's expansion, good to 1 % from ten queries on
     student = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
     spread = spread[np.isfinite(spread).all(1)]
-    if not len(spread):
-        return np.tile([-np.inf, np.inf], (spread.shape[1], 1))
     middle = spread.mean(0)
     tails = np.quantile(spread, [(1 - level) / 2, (1 + level) / 2], axis=0, method="weibull")
     upper, lower = middle - tails
@@ -314,11 +312,3 @@ def _on_scale(threshold, own, scale):
     own = own[:, None]
     feature = divide(special.logit(threshold) - own[..., 0], own[..., 1], jnp.nan)
     return special.expit(scale[:, 0] + scale[:, 1] * feature)
-
-
-def _frequencies(members: np.ndarray, names: tuple[str, ...]) -> tuple[tuple[tuple[str, ...], ...], np.ndarray]:
-    """(the cascades, their shares (G, C)) among the choices (B, G, k) of the replicates."""
-    kinds, which = np.unique(members.reshape(-1, members.shape[-1]), axis=0, return_inverse=True)
-    which = which.reshape(members.shape[:2])
-    shares = np.stack([(which == kind).mean(0) for kind in range(len(kinds))], axis=-1)
-    return tuple(tuple(name for name, used in zip(names, kind, strict=True) if used) for kind in kinds), shares

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from rcjax._points import asked_at_all
 from rcjax._trees import part
 from rcjax.adaptive import adaptive_policies, evaluate_intervals
 from rcjax.cascade import (
-    ALWAYS_ANSWER,
     NEVER_ANSWER,
     Chain,
     Tables,
@@ -54,8 +54,7 @@ def thresholds_at(
     u = jnp.where(plan.defers[path], cut.u, jnp.where(members, 0.0, 1.0))
     thresholds, ranks, above = settle(marginals, tables.grid, dataclasses.replace(cut, u=u))
     # Nobody asks the models after one that always answers: the cascade ends there, where it may.
-    stops = members & (thresholds <= ALWAYS_ANSWER) & plan.prefixes
-    members &= stops.astype(u.dtype) @ np.tri(u.shape[1], k=-1).T == 0
+    members = jnp.where(plan.prefixes, asked_at_all(thresholds, members), members)
     thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
     return {"u": ranks, "thresholds": thresholds, "members": members, "first": plan.first[path]}, above
 

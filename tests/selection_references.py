@@ -6,10 +6,16 @@ import jax.numpy as jnp
 import numpy as np
 import statsmodels.api as sm
 
+import rcjax
+from rcjax._points import intervals
+from rcjax.frontier import Frontier, make_frontier
 from rcjax.logs import Log
 
 #: Mean costs of the models of a made log.
 COSTS = (1.0, 10.0, 40.0, 120.0, 300.0)
+#: Thresholds of the first of two models, for policies that are fixed; the last one never asks the second.
+CUTS = np.array([0.9, 0.7, 0.5, 0.3, 0.0])
+LAM = np.geomspace(1e-3, 0.1, len(CUTS))
 
 
 def make_log(n: int, k: int, seed: int = 0, missing: float = 0.0, task: str = "generation", **changes) -> Log:
@@ -103,3 +109,18 @@ def follow(policy, confidence, correct, cost):
     defers = (confidence[:, i] <= threshold) & (i != j)
     wrong = ~np.where(defers, correct[:, j], correct[:, i])
     return wrong.astype(float), cost[i] + cost[j] * defers
+
+
+def fixed_frontier(log: Log, model: rcjax.CascadeModel) -> Frontier:
+    """A frontier of pairs of the first and the last model, that nobody has tuned."""
+    k = len(model.models)
+    members = np.zeros((len(CUTS), k), bool)
+    members[:, 0], members[:-1, -1] = True, True
+    thresholds = np.where(members, 0.0, 1.0)
+    thresholds[:, 0] = CUTS
+    bounds, actions = intervals(thresholds, members)
+    nothing = np.zeros(len(CUTS))
+    return make_frontier(
+        model, lam=LAM, error=nothing, cost=nothing, thresholds=thresholds, members=members,
+        status=nothing.astype(int), first=np.zeros(len(CUTS), int), bounds=bounds, actions=actions,
+    )  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcjax.bands import Bands, bands_from_json, bands_to_json
+from rcjax.bands import Bands, bands_from_json, bands_to_json, check_level, frequencies
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -117,3 +117,20 @@ def test_damaged_figures_are_refused(damage):
     points = [bands_to_json(make_bands(6), NAMES, row) for row in range(2)]
     with pytest.raises((KeyError, TypeError, ValueError)):
         bands_from_json(NAMES, [points[0], points[1] | damage], {"level": 0.9, "replicates": 20})
+
+
+def test_frequencies_are_counted():
+    rng = np.random.default_rng(1)
+    members = rng.uniform(size=(30, 4, 3)) < 0.5
+    members[..., 0] |= ~members.any(-1)
+    cascades, shares = frequencies(members, ("a", "b", "c"))
+    np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-12)
+    for column, names in enumerate(cascades):
+        wanted = np.array([name in names for name in ("a", "b", "c")])
+        np.testing.assert_allclose(shares[:, column], (members == wanted).all(-1).mean(0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 90, -0.1, float("nan")])
+def test_a_level_that_no_interval_has_is_refused(level):
+    with pytest.raises(ValueError, match=f"level is {level}"):
+        check_level(level)

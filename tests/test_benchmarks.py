@@ -55,16 +55,6 @@ def test_a_grid_counts_as_walking_through_the_queries_does(data):
             assert getattr(alone, axis)[0] == pytest.approx(getattr(walked, axis))
 
 
-def test_the_pareto_front_is_what_nothing_beats():
-    rng = np.random.default_rng(1)
-    cost, error = rng.integers(0, 12, (2, 60)) / 12.0
-    kept = methods.pareto(Curve(cost, error))
-    assert (np.diff(cost[kept]) > 0).all()
-    assert (np.diff(error[kept]) < 0).all()
-    for c, e in zip(cost, error, strict=True):
-        assert ((cost[kept] <= c) & (error[kept] <= e)).any()
-
-
 def test_areas_need_costs_in_common():
     line = Curve(np.array([0.0, 2.0]), np.array([1.0, 0.0]))
     flat = Curve(np.array([1.0, 3.0]), np.array([0.5, 0.5]))

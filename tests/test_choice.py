@@ -14,8 +14,9 @@ from selection_references import feature, judge, logistic, make_log
 import rcjax
 from rcjax import choice
 from rcjax._points import lower_hull
+from rcjax._walk import outcomes
 from rcjax.choice import SLACK, Selection, select_frontier
-from rcjax.crossvalidation import PRICES, Comparison, outcomes
+from rcjax.crossvalidation import PRICES, Comparison
 from rcjax.frontier import price_range, solve_frontier
 from rcjax.joint import pairs
 from rcjax.logs import LogError

@@ -1,25 +1,16 @@
-"""The command line: exit codes, one JSON document, files, messages; real processes where those matter."""
+"""The command line: exit codes, one JSON document, files, messages."""
 
 import json
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from command_line import NAMES, TOKEN_PRICES, fail, rows_of, run, succeed, write_folder, write_log
 
 import rcjax
-from rcjax import _options, cli
+from rcjax import _options
 from rcjax.selection import FAMILIES
-
-DATA = Path(__file__).parents[2] / "shared" / "data"
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the logs of real LLMs are not at {DATA}")
-NAMES = {"llama3.2-1b": "small", "llama3.1-8b": "middle", "llama3.1-70b": "large"}
-TOKEN_PRICES = {"small": 0.1, "middle": 0.2, "large": 0.9}
 
 
 @pytest.fixture(scope="module")
@@ -39,60 +30,9 @@ def _own_settings(cache, monkeypatch):
         jax.config.update(name, value)
 
 
-def rows_of(seed: int, n: int = 400) -> list[tuple]:
-    """(query, model, logprob, correct, cost, input_tokens, output_tokens) of a synthetic log."""
-    log = rcjax.sample_log(n, seed).select(NAMES)
-    logprob, correct = np.asarray(log.logprob), np.asarray(log.correct)
-    rows = []
-    for i in range(n):
-        for j, name in enumerate(NAMES.values()):
-            tokens = 100 + 37 * i % 211
-            cost = TOKEN_PRICES[name] * (tokens + 1) / 1e6
-            rows.append((i, name, logprob[i, j], int(correct[i, j]), cost, tokens, 1))
-    return rows
-
-
-def write_log(path: Path, rows: list[tuple], columns: str = "query,model,logprob,correct,cost") -> Path:
-    every = ["query", "model", "logprob", "correct", "cost", "input_tokens", "output_tokens"]
-    chosen = [every.index(name) for name in columns.split(",")]
-    lines = [columns, *(",".join(str(row[i]) for i in chosen) for row in rows)]
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("logs")
-    train, test = rows_of(seed=0), rows_of(seed=1)
-    write_log(folder / "train.csv", train)
-    write_log(folder / "test.csv", test)
-    tokens = "query,model,logprob,correct,input_tokens,output_tokens"
-    write_log(folder / "train_tokens.csv", train, tokens)
-    write_log(folder / "test_tokens.csv", test, tokens)
-    write_log(folder / "holes.csv", [row for i, row in enumerate(train) if i % 10])
-    prices = {name: {"input": price, "output": price} for name, price in TOKEN_PRICES.items()}
-    (folder / "prices.json").write_text(json.dumps(prices))
-    return folder
-
-
-def run(*arguments):
-    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
-
-
-def succeed(*arguments) -> str:
-    result = run(*arguments)
-    assert result.exit_code == 0, result.stderr
-    return result.stdout
-
-
-def fail(*arguments) -> str:
-    """Return the one line that says what is wrong with the data."""
-    result = run(*arguments)
-    assert result.exit_code == 1, (result.exit_code, result.stderr, result.exception)
-    lines = result.stderr.strip().splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("error: ")
-    return lines[0]
+    return write_folder(tmp_path_factory.mktemp("logs"))
 
 
 # -- help, version and usage
@@ -472,86 +412,3 @@ def test_demo_says_that_it_is_synthetic():
     assert document["observed"]["n"] == 10_000
     largest = document["single_models"][document["models"][-1]]
     assert document["observed"]["cost"] < 0.5 * largest["cost"]
-
-
-# -- real processes
-
-
-def process(*arguments, **variables) -> subprocess.CompletedProcess:
-    environment = {**os.environ, "COLUMNS": "80", **{name: str(value) for name, value in variables.items()}}
-    command = [sys.executable, "-c", "import rcjax.cli; rcjax.cli.main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
-
-
-def test_the_command_line_imports_lightly():
-    script = "import sys, rcjax.cli; print(sorted({'jax', 'numpy', 'polars', 'rich.table'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
-@pytest.mark.slow
-def test_a_process_prints_nothing_but_json(folder):
-    done = process("tune", folder / "holes.csv", "--no-bands", "--task", "choice", "--json")
-    assert done.returncode == 0
-    json.loads(done.stdout)
-    assert done.stderr.splitlines()[0].startswith("warning: ")
-    assert len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.slow
-def test_an_error_leaves_no_traceback(folder):
-    done = process("tune", folder / "train.csv", "--no-bands", "--budget", "1e-9/M")
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ")
-    assert "Traceback" not in done.stderr
-    assert process("tune").returncode == 2
-
-
-@pytest.mark.slow
-def test_a_cache_folder_that_cannot_be_made_does_no_harm(folder, tmp_path):
-    (tmp_path / "file").write_text("")
-    done = process("tune", folder / "train.csv", "--no-bands", "--json", RCJAX_CACHE_DIR=tmp_path / "file" / "cache")
-    assert done.returncode == 0
-    assert done.stderr == ""
-    json.loads(done.stdout)
-
-
-@pytest.mark.slow
-def test_a_closed_pipe_is_no_error(folder):
-    command = (
-        f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" tune --no-bands {folder / "train.csv"} | head -1'
-    )
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
-    assert done.returncode == 0
-    assert done.stderr == ""
-    assert len(done.stdout.splitlines()) == 1
-
-
-@pytest.mark.slow
-def test_a_terminal_that_knows_ascii_only(folder):
-    done = process("tune", folder / "train.csv", "--no-bands", "--lam", "1000", PYTHONIOENCODING="ascii")
-    assert done.returncode == 0
-    assert "small >" in done.stdout
-
-
-@needs_data
-@pytest.mark.slow
-@pytest.mark.parametrize(("benchmark", "task"), [("mmlu", "choice"), ("triviaqa", "generation")])
-def test_real_logs_end_to_end(tmp_path, benchmark, task):
-    frontier, cache = tmp_path / "frontier.json", tmp_path / "cache"
-    prices = ["--prices", DATA / "prices.toml"]
-    tune = ["tune", DATA / f"{benchmark}_llama_train.csv", *prices, "--task", task, "--frontier", frontier]
-    took = []
-    for _ in range(2):
-        start = time.perf_counter()
-        done = process(*tune, RCJAX_CACHE_DIR=cache)
-        took.append(time.perf_counter() - start)
-        assert done.returncode == 0, done.stderr
-        assert done.stderr == ""
-    assert any(cache.iterdir())
-    assert took[1] < took[0], "the second run should find its programs compiled"
-    done = process("evaluate", frontier, DATA / f"{benchmark}_llama_test.csv", "--json", RCJAX_CACHE_DIR=cache)
-    seen = json.loads(done.stdout)
-    assert len(seen["cost"]) == len(seen["error"]) > 10
-    assert min(seen["cost"]) > 0
-    assert max(np.abs(np.subtract(seen["error"], seen["predicted"]["error"]))) < 0.15

@@ -5,21 +5,17 @@ import itertools
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from selection_references import best_by_labels, follow, make_log
 
 import rcjax
+from rcjax._walk import outcomes
 from rcjax.crossvalidation import (
     PRICES,
     Comparison,
-    by_labels,
     cross_validate,
     longer_cascades,
-    outcomes,
 )
 from rcjax.frontier import price_range, solve_frontier
 from rcjax.joint import pairs
@@ -99,35 +95,6 @@ def test_of_many_models_only_short_chains_compete():
     assert math.comb(12, 3) + math.comb(12, 4) <= 1000
     assert longer_cascades(12, 3).lengths == (3,)
     assert longer_cascades(20, None).lengths == ()
-
-
-# -- what becomes of the queries
-
-answered_by = jax.jit(outcomes)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 2**32 - 1))
-def test_outcomes_are_those_of_a_loop(seed):
-    n, k, points = 20, 4, 6
-    rng = np.random.default_rng(seed)
-    levels = np.linspace(0.1, 0.9, 5)
-    confidence, correct = rng.choice(levels, (n, k)), rng.uniform(size=(n, k)) < 0.5
-    cost = rng.uniform(1, 9, k)
-    members = rng.uniform(size=(points, k)) < 0.6
-    members[np.arange(points), rng.integers(0, k, points)] = True
-    thresholds = rng.choice([*levels, 0.2, 0.0, 1.0], (points, k))
-    last = k - 1 - members[:, ::-1].argmax(1)
-    thresholds[np.arange(points), last] = 0.0
-    wrong, charge = (np.asarray(each) for each in answered_by(confidence, correct, cost, thresholds, members))
-    for row, q in itertools.product(range(points), range(n)):
-        spent = 0.0
-        for j in np.flatnonzero(members[row]):
-            spent += cost[j]
-            if confidence[q, j] > thresholds[row, j]:
-                break
-        assert wrong[row, q] == (not correct[q, j])
-        assert charge[row, q] == pytest.approx(spent, rel=1e-12)
 
 
 # -- cross-validation
@@ -263,30 +230,8 @@ def test_chains_are_those_of_the_fit_without_their_fold(float64):
         fitted = dataclasses.replace(rcjax.fit(log.take(~out)), cost=log.cost)
         found = solve_frontier(fitted, lam=lam, cascades=[log.models])
         confidence = fitted.calibrate(log.logprob)
-        followed = answered_by(confidence, log.correct, log.cost, found.thresholds, found.members)
+        followed = jax.jit(outcomes)(confidence, log.correct, log.cost, found.thresholds, found.members)
         wrong[:, out], charge[:, out] = (np.asarray(each)[:, out] for each in followed)
     loss = wrong.mean(-1) + lam * charge.mean(-1)
     np.testing.assert_allclose((seen.error + seen.lam * seen.cost)[2, ::3], loss, rtol=0.05)
     np.testing.assert_allclose(seen.error[2, ::3], wrong.mean(-1), atol=0.05)
-
-
-# -- policies by labels
-
-
-def test_by_labels_alone_are_single_models_and_both_hold_pairs(two):
-    log, _ = two
-    confidence = rcjax.fit(log).calibrate(log.logprob)
-    lam = price_range(np.asarray(log.cost), PRICES)
-    tune = jax.jit(by_labels, static_argnums=6)
-    thresholds, members = (
-        np.asarray(each)
-        for each in tune(log.logprob, confidence, log.correct, log.answered, log.cost, jnp.asarray(lam), "generation")
-    )
-    assert thresholds.shape == members.shape == (2, PRICES, 2)
-    assert (members[0].sum(-1) == 1).all()
-    _, alone, both = best_by_labels(*map(np.asarray, (log.logprob, log.correct, log.answered, log.cost)), lam)
-    for row, policies in enumerate((alone, both)):
-        for place, (i, j, threshold, *_) in enumerate(policies):
-            assert np.flatnonzero(members[row, place]).tolist() == sorted({i, j})
-            assert thresholds[row, place, i] == pytest.approx(threshold, rel=1e-7)
-    assert members[1].sum(-1).max() == 2

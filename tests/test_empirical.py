@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from selection_references import COSTS, feature, judge, logistic, make_log
+from selection_references import COSTS, best_by_labels, feature, judge, logistic, make_log
 
+import rcjax
 from rcjax import empirical
-from rcjax.calibration import CONSTANT, Calibrator, fit_calibrator
+from rcjax._walk import outcomes
+from rcjax.calibration import CONSTANT, Calibrator, calibrate_all, fit_calibrator
 from rcjax.cascade import ALWAYS_ANSWER, NEVER_ANSWER
-from rcjax.crossvalidation import outcomes
-from rcjax.empirical import Candidates, as_cascades, best_candidates, calibrate_all, candidates, cross_calibrate
+from rcjax.empirical import Candidates, as_cascades, best_candidates, by_labels, candidates, cross_calibrate
+from rcjax.frontier import price_range
 from rcjax.joint import pairs
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -231,3 +233,22 @@ def test_all_confidences_are_those_of_each_calibrator():
     for j, calibrator in enumerate(fitted):
         expected = np.asarray(calibrator(log.logprob[:, j]))
         np.testing.assert_allclose(confidence[present[:, j], j], expected[present[:, j]], rtol=1e-14)
+
+
+def test_by_labels_alone_are_single_models_and_both_hold_pairs():
+    log = make_log(120, 2, seed=1)
+    confidence = rcjax.fit(log).calibrate(log.logprob)
+    lam = price_range(np.asarray(log.cost), 40)
+    tune = jax.jit(by_labels, static_argnums=6)
+    thresholds, members = (
+        np.asarray(each)
+        for each in tune(log.logprob, confidence, log.correct, log.answered, log.cost, jnp.asarray(lam), "generation")
+    )
+    assert thresholds.shape == members.shape == (2, 40, 2)
+    assert (members[0].sum(-1) == 1).all()
+    _, alone, both = best_by_labels(*map(np.asarray, (log.logprob, log.correct, log.answered, log.cost)), lam)
+    for row, policies in enumerate((alone, both)):
+        for place, (i, j, threshold, *_) in enumerate(policies):
+            assert np.flatnonzero(members[row, place]).tolist() == sorted({i, j})
+            assert thresholds[row, place, i] == pytest.approx(threshold, rel=1e-7)
+    assert members[1].sum(-1).max() == 2

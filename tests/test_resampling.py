@@ -7,36 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from selection_references import best_by_labels, make_log
+from selection_references import CUTS, LAM, fixed_frontier, make_log
 
 import rcjax
 from rcjax import resampling
-from rcjax._points import intervals
-from rcjax.frontier import Frontier, make_frontier
 from rcjax.logs import LogError
 from rcjax.resampling import bootstrap
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 N, B = 120, 40
-#: Thresholds of the first of two models, for policies that are fixed; the last one never asks the second.
-CUTS = np.array([0.9, 0.7, 0.5, 0.3, 0.0])
-LAM = np.geomspace(1e-3, 0.1, len(CUTS))
-
-
-def fixed(log, model) -> Frontier:
-    """A frontier of pairs of the first and the last model, that nobody has tuned."""
-    k = len(model.models)
-    members = np.zeros((len(CUTS), k), bool)
-    members[:, 0], members[:-1, -1] = True, True
-    thresholds = np.where(members, 0.0, 1.0)
-    thresholds[:, 0] = CUTS
-    bounds, actions = intervals(thresholds, members)
-    nothing = np.zeros(len(CUTS))
-    return make_frontier(
-        model, lam=LAM, error=nothing, cost=nothing, thresholds=thresholds, members=members,
-        status=nothing.astype(int), first=np.zeros(len(CUTS), int), bounds=bounds, actions=actions,
-    )  # fmt: skip
 
 
 def what_happens(frontier, log):
@@ -61,13 +41,7 @@ def widened(own, beyond, n, level):
 def two(float64):
     """(log, fixed frontier) of two models."""
     log = make_log(N, 2, seed=1)
-    return log, fixed(log, rcjax.fit(log))
-
-
-@pytest.fixture(scope="module")
-def three(float64):
-    log = make_log(N, 3, seed=1)
-    return log, rcjax.fit(log)
+    return log, fixed_frontier(log, rcjax.fit(log))
 
 
 # -- fixed policies
@@ -115,7 +89,7 @@ def test_optimism_is_the_loss_out_of_the_bag_less_that_in_it(two):
 def test_queries_that_lack_an_answer_do_not_count(two):
     """Their figures are those of the log without them, drawn as often as they were."""
     log = make_log(N, 2, seed=2, missing=0.2)
-    frontier = fixed(log, rcjax.fit(log))
+    frontier = fixed_frontier(log, rcjax.fit(log))
     rows = log.complete
     assert 0 < rows.sum() < N
     bands = bootstrap(frontier, log, replicates=B, refit=False)
@@ -156,7 +130,7 @@ def test_intervals_grow_with_the_level_and_with_fewer_queries(two):
 def test_intervals_cover_the_truth_as_often_as_they_say(float64):
     """Of policies that were fixed before: 200 logs of 120 queries, judged by one of 40,000."""
     large = make_log(40_000, 2, seed=10**6)
-    frontier = fixed(large, rcjax.fit(make_log(N, 2, seed=1)))
+    frontier = fixed_frontier(large, rcjax.fit(make_log(N, 2, seed=1)))
     wrong, defers = what_happens(frontier, large)
     cost = np.asarray(large.query_cost).mean(0)
     truth = wrong.mean(1), cost[0] + cost[1] * defers.mean(1)
@@ -256,7 +230,7 @@ def test_a_draw_without_a_complete_query_says_nothing(two):
 
 def test_a_policy_that_was_never_wrong_may_still_be():
     log = make_log(N, 2, seed=11, correct=np.array([[True, True]]))
-    frontier = fixed(log, rcjax.fit(log))
+    frontier = fixed_frontier(log, rcjax.fit(log))
     bands = bootstrap(frontier, log, replicates=B)
     limit = scipy.stats.beta.ppf(0.95, 1, N)
     np.testing.assert_allclose(bands.error, np.tile([0.0, limit], (len(bands.error), 1)), rtol=1e-9, atol=1e-12)
@@ -302,178 +276,6 @@ def test_thresholds_are_on_the_scale_of_the_frontier():
 def test_a_calibration_without_slope_has_no_scale():
     own = np.array([[[0.3, 0.0]]])
     assert np.isnan(resampling._on_scale(np.array([[[0.5]]]), own, np.array([[0.0, 1.0]]))).all()
-
-
-def test_frequencies_are_counted():
-    rng = np.random.default_rng(1)
-    members = rng.uniform(size=(30, 4, 3)) < 0.5
-    members[..., 0] |= ~members.any(-1)
-    cascades, shares = resampling._frequencies(members, ("a", "b", "c"))
-    np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-12)
-    for column, names in enumerate(cascades):
-        wanted = np.array([name in names for name in ("a", "b", "c")])
-        np.testing.assert_allclose(shares[:, column], (members == wanted).all(-1).mean(0), rtol=1e-12)
-
-
-# -- policies that are tuned again
-
-
-@pytest.fixture(scope="module")
-def selected(two):
-    """A frontier of pairs chosen by labels, and its bands."""
-    log, _ = two
-    frontier = rcjax.select_frontier(log, lam=np.geomspace(1e-3, 0.05, 6)).frontier
-    return frontier, bootstrap(frontier, log, replicates=B)
-
-
-def test_pairs_by_labels_are_chosen_again_from_each_draw(two, selected):
-    log, _ = two
-    frontier, bands = selected
-    policies = resampling._tune_again(frontier, log, draws_of(0, N, B), np.arange(6))
-    arrays = [np.asarray(each) for each in (log.logprob, log.correct, log.answered, log.query_cost)]
-    checked, frequency = 0, np.zeros((6, len(bands.cascades)))
-    for b, draw in enumerate(draws_of(0, N, B)):
-        logprob, correct, answered, query_cost = (each[draw] for each in arrays)
-        *_, both = best_by_labels(logprob, correct, answered, query_cost.mean(0), frontier.lam)
-        for g, (i, j, threshold, *_) in enumerate(both):
-            assert np.flatnonzero(policies.members[b, g]).tolist() == sorted({i, j})
-            assert int(policies.first[b, g]) == i
-            assert float(policies.bounds[b, g, i, 0]) == pytest.approx(threshold, rel=1e-6)
-            checked += i != j
-            names = tuple(log.models[m] for m in sorted({i, j}))
-            frequency[g, bands.cascades.index(names)] += 1 / B
-    assert checked > B
-    np.testing.assert_allclose(bands.frequency, frequency, atol=1e-12)
-
-
-def test_the_bands_of_a_tuned_frontier_make_sense(two, selected):
-    log, _ = two
-    frontier, bands = selected
-    seen = rcjax.replay(frontier, log)
-    assert bands.error.shape == bands.cost.shape == (6, 2)
-    assert (bands.error[:, 0] < bands.error[:, 1]).all()
-    assert (bands.error[:, 1] > seen.error).all()
-    np.testing.assert_allclose(bands.frequency.sum(1), 1, rtol=1e-12)
-    low, high = np.moveaxis(np.asarray(bands.thresholds), -1, 0)
-    deferring = (np.asarray(frontier.members).sum(1) == 2)[:, None] & np.array([True, False])
-    inside = (low <= np.asarray(frontier.thresholds)) & (np.asarray(frontier.thresholds) <= high)
-    assert deferring.sum() >= 2
-    assert inside[deferring].mean() >= 0.5
-    assert np.isnan(low[:, 1]).all()
-    # What is tuned on a draw does worse beyond it.
-    assert float(bands.optimism.mean()) > 0
-
-
-def test_by_default_a_small_log_is_fitted_again_and_a_large_one_is_not(two, selected, monkeypatch):
-    log, _ = two
-    frontier, bands = selected
-    monkeypatch.setattr(resampling, "_MOST_QUERIES", N)
-    np.testing.assert_array_equal(bootstrap(frontier, log, replicates=B).error, bands.error)
-    monkeypatch.setattr(resampling, "_MOST_QUERIES", N - 1)
-    kept = bootstrap(frontier, log, replicates=B)
-    np.testing.assert_array_equal(kept.error, bootstrap(frontier, log, replicates=B, refit=False).error)
-    assert (np.asarray(kept.error) != np.asarray(bands.error)).any()
-
-
-def test_a_second_bootstrap_of_tuned_policies_compiles_nothing(selected, compilations):
-    frontier, _ = selected
-    other = make_log(N, 2, seed=3)
-    with compilations() as compiled:
-        bootstrap(frontier, other, replicates=B, seed=4)
-    assert not compiled
-
-
-@pytest.mark.slow
-def test_cascades_of_the_model_are_solved_again_from_each_draw(three):
-    """Up to what the start of the mixtures makes: whole fits and solutions of the draws lose as much on the log."""
-    log, model = three
-    frontier = rcjax.solve_frontier(model, lam=np.geomspace(1e-3, 0.02, 4))
-    draws = draws_of(0, N, 20)
-    policies = resampling._tune_again(frontier, log, draws, np.arange(4))
-    differences = []
-    for b in range(4):
-        part = log.take(draws[b])
-        again = rcjax.fit(part)
-        np.testing.assert_allclose(
-            policies.calibrators.coefficients[b], again.calibrators.coefficients, rtol=1e-6, atol=1e-9
-        )
-        whole = rcjax.solve_frontier(again, lam=frontier.lam)
-        fields = {name: getattr(policies, name)[b] for name in ("first", "bounds", "actions", "members")}
-        near = dataclasses.replace(whole, model=dataclasses.replace(again), **fields)
-        one, other = (rcjax.replay(each, log) for each in (near, whole))
-        differences.append(one.error + frontier.lam * one.cost - other.error - frontier.lam * other.cost)
-    assert np.abs(np.mean(differences, axis=0)).max() < 0.01
-    assert np.median(np.abs(differences)) < 0.005
-
-
-@pytest.mark.slow
-def test_searches_of_every_kind_have_bands(three, tmp_path):
-    log, model = three
-    lam = np.geomspace(1e-3, 0.02, 4)
-    for search in ("all", "full", "adaptive", [("m0", "m2"), ("m1",)]):
-        frontier = rcjax.solve_frontier(model, lam=lam, cascades=search)
-        bands = bootstrap(frontier, log, replicates=20)
-        np.testing.assert_allclose(bands.frequency.sum(1), 1, rtol=1e-12)
-        assert (bands.error[:, 0] < bands.error[:, 1]).all()
-        assert np.isnan(bands.thresholds).all() == (search == "adaptive")
-        if search == "full":
-            # Nobody is asked after a model that always answers, but the search has no other cascade.
-            assert bands.cascades == (log.models,)
-        if isinstance(search, list):
-            assert set(bands.cascades) <= {("m0", "m2"), ("m0",), ("m1",)}
-        with_bands = dataclasses.replace(frontier, bands=bands)
-        with_bands.save(tmp_path / "frontier.json")
-        loaded = rcjax.load_frontier(tmp_path / "frontier.json")
-        assert loaded.search == frontier.search
-        np.testing.assert_array_equal(loaded.bands.error, bands.error)
-        again = bootstrap(loaded, log, replicates=20)
-        np.testing.assert_allclose(again.error, bands.error, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_chains_that_earned_their_place_are_chosen_again(three):
-    log, model = three
-    found = rcjax.solve_frontier(model, lam=[1e-3, 3e-3, 0.5], cascades=[log.models])
-    pair = fixed(log, model)
-    mixed = {
-        name: np.asarray(getattr(found, name)).copy()
-        for name in ("thresholds", "members", "bounds", "actions", "first")
-    }
-    for name, rows in mixed.items():
-        rows[2] = np.asarray(getattr(pair, name))[0]
-    frontier = dataclasses.replace(
-        found, search="selected", **{name: jnp.asarray(each) for name, each in mixed.items()}
-    )
-    bands = bootstrap(frontier, log, replicates=20)
-    sizes = np.array([len(names) for names in bands.cascades])
-    np.testing.assert_allclose(bands.frequency.sum(1), 1, rtol=1e-12)
-    assert float(bands.frequency[0, sizes == 3].sum()) == 1
-    assert float(bands.frequency[2, sizes < 3].sum()) == 1
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"correct": np.array([True, False])},
-        {"correct": np.arange(N)[:, None] < 1},
-        {"logprob": np.array([-0.5, -0.5])},
-        {"logprob": np.where(np.arange(N)[:, None] % 2, -np.inf, 0.0)},
-        {"query_cost": np.array([0.0, 1.0])},
-        {"answered": np.array([True, False]) | (np.arange(N) < 2)[:, None]},
-    ],
-    ids=["always right, never right", "right once", "one confidence", "certain", "the first is free", "two answers"],
-)
-def test_a_log_that_teaches_little_has_bands_all_the_same(selected, changes):
-    """Some draws have no wrong answer, or none at all, of a model."""
-    frontier, _ = selected
-    log = make_log(N, 2, seed=4, **changes)
-    bands = bootstrap(dataclasses.replace(frontier, model=rcjax.fit(log)), log, replicates=B)
-    for name in ("error", "cost", "optimism", "frequency"):
-        assert np.isfinite(getattr(bands, name)).all(), name
-    np.testing.assert_allclose(bands.frequency.sum(1), 1, rtol=1e-12)
-    assert (bands.error[:, 0] <= bands.error[:, 1]).all()
-    assert ((bands.error >= 0) & (bands.error <= 1)).all()
-    assert (bands.cost >= 0).all()
 
 
 # -- refusals

@@ -1,5 +1,7 @@
 """Queries walking through policies, against a loop over the intervals of each model."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rcjax._points import intervals
-from rcjax._walk import walk
+from rcjax._walk import outcomes, walk
 from rcjax.policy import Answer, Calibration, Policy, Rule
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -17,6 +19,7 @@ K, N = 4, 25
 #: Few values, so that confidences often sit on a bound.
 LEVELS = np.linspace(0, 1, 6)
 walked = jax.jit(walk)
+answered_by = jax.jit(outcomes)
 
 
 def random_policy(rng, intervals_each):
@@ -123,3 +126,30 @@ def test_in_single_precision(float32):
     expected = by_loop(confidence, first, bounds, actions)
     np.testing.assert_array_equal(answers, expected[0])
     np.testing.assert_array_equal(asked, expected[1])
+
+
+# -- what becomes of queries in cascades
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_outcomes_are_those_of_a_loop(seed):
+    n, k, points = 20, 4, 6
+    rng = np.random.default_rng(seed)
+    levels = np.linspace(0.1, 0.9, 5)
+    confidence, correct = rng.choice(levels, (n, k)), rng.uniform(size=(n, k)) < 0.5
+    cost = rng.uniform(1, 9, k)
+    members = rng.uniform(size=(points, k)) < 0.6
+    members[np.arange(points), rng.integers(0, k, points)] = True
+    thresholds = rng.choice([*levels, 0.2, 0.0, 1.0], (points, k))
+    last = k - 1 - members[:, ::-1].argmax(1)
+    thresholds[np.arange(points), last] = 0.0
+    wrong, charge = (np.asarray(each) for each in answered_by(confidence, correct, cost, thresholds, members))
+    for row, q in itertools.product(range(points), range(n)):
+        spent = 0.0
+        for j in np.flatnonzero(members[row]):
+            spent += cost[j]
+            if confidence[q, j] > thresholds[row, j]:
+                break
+        assert wrong[row, q] == (not correct[q, j])
+        assert charge[row, q] == pytest.approx(spent, rel=1e-12)

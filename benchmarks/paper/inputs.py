@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 import rcjax
@@ -48,6 +49,19 @@ def read_folder(folder: Path, choice: tuple[str, ...] = CHOICE) -> Iterator[Sour
             "models": pl.read_csv(path)["model"].unique(maintain_order=True).to_list(),
         }
         yield Source(benchmark, family, rcjax.read_log(path, **read), rcjax.read_log(other, **read))
+
+
+def pooled(folder: Path, name: str) -> list[rcjax.Log]:
+    """{name}_train.csv and {name}_test.csv of a folder, priced by prices.toml, as one log, followed by each alone.
+
+    Where there is no test file, nothing follows. Queries are renamed by the file that they come from.
+    """
+    files = [path for part in ("train", "test") if (path := folder / f"{name}_{part}.csv").exists()]
+    frames = [pl.read_csv(path).with_columns(query=pl.format(f"{i}-{{}}", "query")) for i, path in enumerate(files)]
+    task = "choice" if name.split("_")[0] in CHOICE else "generation"
+    whole = rcjax.read_log(pl.concat(frames, how="diagonal"), prices=folder / "prices.toml", task=task)
+    parts = np.repeat(np.arange(len(frames)), [frame["query"].n_unique() for frame in frames])
+    return [whole, *(whole.take(np.flatnonzero(parts == i)) for i in range(len(frames)) if len(frames) > 1)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,108 @@
+"""The command line in real processes: what goes to which stream, exit codes, the cache of programmes, imports."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import write_folder
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the logs of real LLMs are not at {DATA}")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_cache(tmp_path_factory):
+    """What one process compiles serves the next."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RCJAX_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_folder(tmp_path_factory.mktemp("logs"))
+
+
+def process(*arguments, **variables) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "COLUMNS": "80", **{name: str(value) for name, value in variables.items()}}
+    command = [sys.executable, "-c", "import rcjax.cli; rcjax.cli.main()", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+
+
+def test_the_command_line_imports_lightly():
+    script = "import sys, rcjax.cli; print(sorted({'jax', 'numpy', 'polars', 'rich.table'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.slow
+def test_a_process_prints_nothing_but_json(folder):
+    done = process("tune", folder / "holes.csv", "--no-bands", "--task", "choice", "--json")
+    assert done.returncode == 0
+    json.loads(done.stdout)
+    assert done.stderr.splitlines()[0].startswith("warning: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_an_error_leaves_no_traceback(folder):
+    done = process("tune", folder / "train.csv", "--no-bands", "--budget", "1e-9/M")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+    assert process("tune").returncode == 2
+
+
+@pytest.mark.slow
+def test_a_cache_folder_that_cannot_be_made_does_no_harm(folder, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = process("tune", folder / "train.csv", "--no-bands", "--json", RCJAX_CACHE_DIR=tmp_path / "file" / "cache")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_a_closed_pipe_is_no_error(folder):
+    command = (
+        f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" tune --no-bands {folder / "train.csv"} | head -1'
+    )
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_a_terminal_that_knows_ascii_only(folder):
+    done = process("tune", folder / "train.csv", "--no-bands", "--lam", "1000", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert "small >" in done.stdout
+
+
+@needs_data
+@pytest.mark.slow
+@pytest.mark.parametrize(("benchmark", "task"), [("mmlu", "choice"), ("triviaqa", "generation")])
+def test_real_logs_end_to_end(tmp_path, benchmark, task):
+    frontier, cache = tmp_path / "frontier.json", tmp_path / "cache"
+    prices = ["--prices", DATA / "prices.toml"]
+    tune = ["tune", DATA / f"{benchmark}_llama_train.csv", *prices, "--task", task, "--frontier", frontier]
+    took = []
+    for _ in range(2):
+        start = time.perf_counter()
+        done = process(*tune, RCJAX_CACHE_DIR=cache)
+        took.append(time.perf_counter() - start)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+    assert any(cache.iterdir())
+    assert took[1] < took[0], "the second run should find its programs compiled"
+    done = process("evaluate", frontier, DATA / f"{benchmark}_llama_test.csv", "--json", RCJAX_CACHE_DIR=cache)
+    seen = json.loads(done.stdout)
+    assert len(seen["cost"]) == len(seen["error"]) > 10
+    assert min(seen["cost"]) > 0
+    assert max(np.abs(np.subtract(seen["error"], seen["predicted"]["error"]))) < 0.15
