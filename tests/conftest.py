@@ -12,19 +12,41 @@ import pytest
 SHARED = Path(__file__).parents[2] / "shared"
 
 
+MOST_MAPS = 30_000
+
+
 def pytest_configure(config):
-    """Most of the suite's time is XLA's: programmes compiled once serve all workers and later runs."""
+    """Most of the suite's time is compilation: what is compiled once serves all workers and later runs."""
     if jax.__version_info__ < (0, 11):  # the quicker of two CPU emitters, as in rcjax._compile
         os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
     jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("jax")))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_traceback_in_locations_limit", 0)  # as the command line does
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _forget_programmes():
-    """Compiled code takes memory maps, of which a process may have 65,530: a worker for all files would run out."""
+def _compiler(request):
+    """Half the suite's time would be LLVM's optimisations, which only long simulations earn back.
+
+    Processes of the command line, notebooks and modules with the mark `optimised` run what users run.
+    """
+    quick = request.node.get_closest_marker("optimised") is None
+    if not quick:
+        jax.clear_caches()
+    jax.config.update("jax_disable_most_optimizations", quick)
     yield
-    jax.clear_caches()
+    jax.config.update("jax_disable_most_optimizations", False)
+    if not quick or _maps() > MOST_MAPS:
+        jax.clear_caches()
+
+
+def _maps():
+    """How many memory maps this process has: compiled code takes some, and Linux allows 65,530."""
+    try:
+        with open("/proc/self/maps", "rb") as file:
+            return sum(1 for _ in file)
+    except OSError:
+        return 0
 
 
 @pytest.fixture(scope="module")

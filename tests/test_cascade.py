@@ -23,7 +23,7 @@ import rcjax
 from rcjax import Gumbel, Marginal, cascade, error_and_cost, quadrature
 from rcjax._trees import part
 
-pytestmark = pytest.mark.usefixtures("float64")
+pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.optimised]
 
 
 def batched(models, thresholds, names=None, chain="exact"):

@@ -20,7 +20,7 @@ from rcjax.likelihood import HIGHEST, LOWEST, SMOOTH, log_likelihood, ranks
 from rcjax.marginals import Marginal
 
 numpyro_util = pytest.importorskip("numpyro.infer.util")
-pytestmark = pytest.mark.usefixtures("float64")
+pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.optimised]
 
 TOLERANCE = 4  # posterior standard deviations, of a few dozen figures
 

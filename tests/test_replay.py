@@ -16,6 +16,8 @@ from rcjax.calibration import Calibrator
 from rcjax.logs import Log, LogError, read_log
 from rcjax.policy import Calibration, Defer, Policy, Rule
 
+pytestmark = pytest.mark.optimised
+
 MODELS = ("small", "middle", "large")
 CALIBRATIONS = {
     "small": Calibration("choice", -0.5, 0.6, 0.01, 9.0),
