@@ -46,6 +46,7 @@ _HOMES = {
     "marginals": ("Marginal",),
     "policy": ("Policy", "load_policy"),
     "posterior": ("Posterior", "sample_posterior"),
+    "report": ("Report", "make_report"),
     "resampling": ("bootstrap",),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from rcjax.marginals import Marginal
     from rcjax.policy import Policy, load_policy
     from rcjax.posterior import Posterior, sample_posterior
+    from rcjax.report import Report, make_report
     from rcjax.resampling import bootstrap
 
 __all__ = [
@@ -108,6 +110,7 @@ __all__ = [
     "Policy",
     "Posterior",
     "Replay",
+    "Report",
     "Rotation",
     "Selection",
     "StudentT",
@@ -127,6 +130,7 @@ __all__ = [
     "load_frontier",
     "load_model",
     "load_policy",
+    "make_report",
     "param",
     "posterior_figures",
     "read_log",

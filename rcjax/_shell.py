@@ -29,6 +29,7 @@ __all__ = [
     "reported",
     "require_matplotlib",
     "require_plots",
+    "require_report",
     "require_writable",
     "save_plots",
     "start_jax",
@@ -166,6 +167,15 @@ def require_matplotlib(option: str) -> None:
         import matplotlib  # noqa: F401
     except ImportError:
         raise ValueError(f"{option} needs matplotlib: pip install 'rcjax[plots]'") from None
+
+
+def require_report() -> None:
+    """Refuse, before any work, a page that could not be made."""
+    try:
+        import jinja2  # noqa: F401
+        import matplotlib  # noqa: F401
+    except ImportError as missing:
+        raise ValueError(f"a report needs {missing.name}: pip install 'rcjax[report]'") from None
 
 
 def require_plots(folder: Path) -> None:

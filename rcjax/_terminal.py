@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rcjax._json import plain
+from rcjax._wording import Money, between, choose_unit, describe_cascade, figure, percent
 from rcjax.policy import Policy
 
 if TYPE_CHECKING:
@@ -26,19 +26,16 @@ if TYPE_CHECKING:
     from rcjax.frontier import Frontier
 
 __all__ = [
-    "Money",
     "Screen",
     "busy",
-    "choose_unit",
-    "describe_cascade",
     "expectation",
-    "percent",
     "plain_replay",
     "print_json",
     "show_demo",
     "show_diagnosis",
     "show_policy",
     "show_replay",
+    "show_report",
     "show_tuning",
     "spread",
     "too_dear",
@@ -46,7 +43,6 @@ __all__ = [
 
 LEVEL = 0.9  # of the intervals that are shown
 _MAX_ROWS = 15
-_ARROW = " → "
 _CHAIN_WIDTH, _BAND_WIDTH = 43, 12  # leave room for the other columns on a terminal of 80
 
 
@@ -59,27 +55,6 @@ class Screen(Console):
     def on_broken_pipe(self) -> None:  # called while the exception is handled; rich itself would exit with 1
         """Let the exception pass."""
         raise BrokenPipeError
-
-
-@dataclass(frozen=True)
-class Money:
-    """How sums of money per query are shown: per million queries, or per thousand where they are large."""
-
-    scale: float
-    name: str
-
-    def show(self, amount: float) -> str:
-        """Return an amount per query as a number in this unit, without the unit."""
-        return _figure(amount * self.scale)
-
-    def full(self, amount: float) -> str:
-        """Return an amount per query with its unit."""
-        return f"${self.show(amount)} per {self.name} queries"
-
-
-def choose_unit(amounts: Sequence[float]) -> Money:
-    """Return the unit that suits sums of money per query of this size."""
-    return Money(1e6, "million") if max(amounts, default=0.0) < 0.1 else Money(1e3, "thousand")
 
 
 @contextmanager
@@ -139,11 +114,6 @@ def plain_replay(seen: Replay) -> dict[str, Any]:
     return figures | plain(intervals) | {"level": LEVEL}
 
 
-def percent(share: float | None, digits: int = 1) -> str:
-    """Return a share as a percentage."""
-    return "–" if share is None or math.isnan(share) else f"{100 * share:.{digits}f} %"
-
-
 def show_tuning(
     heading: str, rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]], saved: Path | None
 ) -> None:
@@ -169,7 +139,7 @@ def show_copulas(rows: Sequence[Mapping[str, Any]]) -> None:
     table.add_column("next best, and its AIC above")
     for row in (row for row in rows if row["chosen"]):
         others = [r for r in rows if r["pair"] == row["pair"] and not r["chosen"] and r["aic"] is not None]
-        ranked = [f"{r['family']}, {_figure(r['aic'] - row['aic'], 2)}" for r in sorted(others, key=lambda r: r["aic"])]
+        ranked = [f"{r['family']}, {figure(r['aic'] - row['aic'], 2)}" for r in sorted(others, key=lambda r: r["aic"])]
         table.add_row(" & ".join(row["pair"]), row["family"], f"{row['tau']:.2f}", *ranked[:1])
     Screen().print(table)
 
@@ -193,7 +163,7 @@ def show_policy(
     screen.print(f"  expected error  {percent(expected['error'])} ({wrong} with {largest['model']} alone)")
     if expected.get("level"):
         costs = "–".join(f"${money.show(expected[end])}" for end in ("cost_low", "cost_high"))
-        errors = _between([expected["error_low"], expected["error_high"]])
+        errors = between([expected["error_low"], expected["error_high"]])
         screen.print(f"  {100 * expected['level']:.4g} % intervals  {costs} and {errors} %")
     for remark in remarks:
         _hang(screen, "", remark)
@@ -208,7 +178,7 @@ def too_dear(budget: float, cheapest: float) -> str:
     'no cascade costs $1.00 per million queries or less; the cheapest costs $18.22'
     """
     money = choose_unit([cheapest])
-    enough = _figure(cheapest * money.scale * (1 + 5e-4), 4)  # rounded up: a budget that will do
+    enough = figure(cheapest * money.scale * (1 + 5e-4), 4)  # rounded up: a budget that will do
     return f"no cascade costs {money.full(budget)} or less; the cheapest costs ${enough}"
 
 
@@ -239,6 +209,13 @@ def show_demo(policy: Mapping[str, Any], seen: Mapping[str, Any], alone: Mapping
     screen.print(table)
     screen.print("Both logs are SYNTHETIC: sampled from a fitted model; no LLM was asked.")
     screen.print("With a log of your own: rcjax tune log.csv --prices prices.toml")
+
+
+def show_report(headline: str, written: Path) -> None:
+    """Print what a report comes to, and where it is."""
+    screen = Screen()
+    screen.print(headline)
+    screen.print(f"Report written to {written}", soft_wrap=True)
 
 
 def show_diagnosis(found: Mapping[str, Any], *, every: bool = False, plots: Path | None = None) -> None:
@@ -313,30 +290,7 @@ def _check_limit(check):
 def _check_figure(check, value):
     if value is None:
         return "–"
-    return percent(value) if check["unit"] == "share" else _figure(value, 2) if value < 1 else f"{value:,.0f}"
-
-
-def describe_cascade(point: Mapping[str, Any], width: int = 10**6) -> str:
-    """Put a point of a frontier's JSON form into words, in lines of at most `width` where that can be.
-
-    >>> describe_cascade({"models": ["small", "large"], "thresholds": {"small": 0.62, "large": 0.0}})
-    'small >0.62 → large'
-    """
-    names = list(point["models"])
-    if point.get("thresholds"):
-        cuts = point["thresholds"]
-        pieces = [f"{name} >{_threshold(cuts[name])}" for name in names[:-1]] + names[-1:]
-        return _wrap(pieces, _ARROW, width)
-    return "\n".join(_describe_rules(name, point["rules"][name], width) for name in names)
-
-
-def _describe_rules(name: str, rules: Sequence[Mapping[str, Any]], width: int) -> str:
-    ends = [f"≤{_threshold(rule['up_to'])} " for rule in rules[:-1]] + ["else " if len(rules) > 1 else ""]
-    acts = [f"→ {rule['model']}" if rule["action"] == "ask" else rule["action"] for rule in rules]
-    pieces = [end + act for end, act in zip(ends, acts, strict=True)]
-    if pieces == ["answer"]:
-        return name
-    return _wrap([f"{name}: {pieces[0]}", *pieces[1:]], ", ", width)
+    return percent(value) if check["unit"] == "share" else figure(value, 2) if value < 1 else f"{value:,.0f}"
 
 
 def spread(cost: Sequence[float], error: Sequence[float], most: int = _MAX_ROWS) -> list[int]:
@@ -376,9 +330,9 @@ def _frontier_table(points: Sequence[Mapping[str, Any]], money: Money) -> Table:
     table.add_column(what, no_wrap=True)
     table.add_column("best if 1,000\nerrors cost", justify="right")  # the cost of one is often a fraction of a cent
     for point in points:
-        price = f"${_figure(_rounded(1000 / point['lam']), 2)}" if point["lam"] else "more"
+        price = f"${figure(_rounded(1000 / point['lam']), 2)}" if point["lam"] else "more"
         chain = describe_cascade(point, width=_CHAIN_WIDTH - _BAND_WIDTH * sure)
-        band = [_between(point["error_interval"])] if sure else []
+        band = [between(point["error_interval"])] if sure else []
         table.add_row(money.show(point["cost"]), percent(point["error"]), *band, chain, price)
     return table
 
@@ -389,7 +343,7 @@ def _replay_table(predicted: Mapping[str, Any], seen: Mapping[str, Any], money: 
         table = _table("", "predicted", "observed")
         error, cost = _maybe(predicted["error"], percent), _maybe(predicted["cost"], money.show)
         if "level" in predicted:
-            error += f" ({_between(predicted['error_interval'])})"
+            error += f" ({between(predicted['error_interval'])})"
             cost += f" ({'–'.join(money.show(end) for end in predicted['cost_interval'])})"
         table.add_row("error", error, _error(seen["error"], seen["error_se"]))
         table.add_row(f"$ per {money.name}", cost, _cost(seen["cost"], seen["cost_se"], money))
@@ -445,29 +399,8 @@ def _table(*columns: str, numbers: int | None = None) -> Table:
     return table
 
 
-def _figure(value: float, digits: int = 3) -> str:
-    """Return a number with so many significant digits, at most two decimals more than needed, no exponent."""
-    if not math.isfinite(value) or value == 0:
-        return "0" if value == 0 else "–"
-    decimals = digits - 1 - math.floor(math.log10(abs(value)))
-    return f"{value:,.{max(0, decimals)}f}"
-
-
 def _rounded(value: float) -> float:
     return float(f"{value:.2g}")
-
-
-def _threshold(value: float) -> str:
-    """Two digits that tell 0.9970 from 1 and 0.0030 from 0."""
-    margin = min(value, 1 - value)
-    if margin <= 0:
-        return f"{value:.0f}"
-    return f"{value:.{2 if margin >= 0.01 else 1 - math.floor(math.log10(margin))}f}"
-
-
-def _between(ends: Sequence[float]) -> str:
-    """Two shares as percentages without the unit."""
-    return "–".join(f"{100 * end:.1f}" for end in ends)
 
 
 def _maybe(value: float | None, show: Any) -> str:
@@ -479,17 +412,4 @@ def _error(value: float, se: float | None) -> str:
 
 
 def _cost(value: float, se: float | None, money: Money) -> str:
-    return f"{money.show(value)} ± {'–' if se is None else _figure(se * money.scale, 2)}"
-
-
-def _wrap(pieces: Sequence[str], joint: str, width: int) -> str:
-    """Join the pieces, breaking lines after a joint only."""
-    lines = [pieces[0]]
-    for i, piece in enumerate(pieces[1:], start=2):
-        end = joint.rstrip() if i < len(pieces) else ""  # what is left of the joint if the next piece goes below
-        if len(lines[-1] + joint + piece + end) > width:
-            lines[-1] += joint.rstrip()
-            lines.append(f"  {piece}")
-        else:
-            lines[-1] += joint + piece
-    return "\n".join(lines)
+    return f"{money.show(value)} ± {'–' if se is None else figure(se * money.scale, 2)}"

@@ -1,4 +1,4 @@
-"""The command line: `rcjax tune`, `rcjax evaluate`, `rcjax diagnose` and `rcjax demo`.
+"""The command line: `rcjax tune`, `rcjax evaluate`, `rcjax diagnose`, `rcjax report` and `rcjax demo`.
 
 Importing this module is light; a command imports JAX when it starts to work. Only here, never on
 `import rcjax`, are float64 and JAX's persistent compilation cache switched on: a program of the user's own
@@ -26,6 +26,7 @@ from rcjax._shell import (
     reported,
     require_matplotlib,
     require_plots,
+    require_report,
     require_writable,
     save_plots,
     start_jax,
@@ -312,6 +313,58 @@ def diagnose(
             print_json(found.to_json() | ({"plots": [str(path) for path in written]} if plots else {}))
         else:
             show_diagnosis(found.to_json(), every=every, plots=plots)
+
+
+@app.command(epilog="Example: `rcjax report log.csv --test fresh_log.csv --out report.html`")
+def report(
+    log: LogFile,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Write the page here.")] = Path(
+        "report.html"
+    ),
+    test: Annotated[
+        Path | None,
+        typer.Option(
+            show_default=False,
+            metavar="FILE",
+            help="Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]",
+        ),
+    ] = None,
+    prices: Prices = None,
+    task: TaskOption = Task.generation,
+    models: Models = None,
+    copula: CopulaFamily = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="The model in use today. [default: the one that errs least]"),
+    ] = None,
+    json_: AsJson = False,
+) -> None:
+    """Write one HTML page for your team: the trade-off to click through, how far to trust it, how to deploy it.
+
+    Tunes as `rcjax tune` does by default, with intervals, and checks as `rcjax diagnose` does. The page needs no
+    network and no other file.
+    """
+    with reported():
+        from rcjax._terminal import busy, print_json, show_report
+
+        require_report()
+        require_writable(out)
+        start_jax()
+        import rcjax
+
+        others = "the others are used where they can be"
+        with busy("reading"):
+            training = read_file(rcjax.read_log, log, others, prices=prices, models=models, task=task.value)
+            chosen = {"prices": prices, "models": training.models, "task": task.value}
+            fresh = read_file(rcjax.read_log, test, others, **chosen) if test else None
+        with busy("tuning, drawing the log again, and checking"):
+            found = rcjax.make_report(training, test=fresh, copula=copula or "gumbel", baseline=baseline)
+        with busy("writing the page"):
+            found.save(out)
+        if json_:
+            print_json(found.to_json() | {"written": str(out)})
+        else:
+            show_report(found.headline(), out)
 
 
 @app.command(epilog="Example: `rcjax demo --queries 300 --seed 7`")

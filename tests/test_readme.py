@@ -64,7 +64,7 @@ def test_the_options_exist(command):
 
 
 def test_the_readme_shows_every_command():
-    assert {shlex.split(command)[1] for command in commands()} == {"demo", "tune", "evaluate", "diagnose"}
+    assert {shlex.split(command)[1] for command in commands()} == {"demo", "tune", "evaluate", "diagnose", "report"}
 
 
 def test_the_limits_are_those_of_the_checks():

@@ -1,0 +1,93 @@
+"""Figures in words, for people: money, shares, thresholds, cascades. The standard library alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_ARROW = " → "
+
+
+@dataclass(frozen=True)
+class Money:
+    """How sums of money per query are shown: per million queries, or per thousand where they are large."""
+
+    scale: float
+    name: str
+
+    def show(self, amount: float) -> str:
+        """Return an amount per query as a number in this unit, without the unit."""
+        return figure(amount * self.scale)
+
+    def full(self, amount: float) -> str:
+        """Return an amount per query with its unit."""
+        return f"${self.show(amount)} per {self.name} queries"
+
+
+def choose_unit(amounts: Sequence[float]) -> Money:
+    """Return the unit that suits sums of money per query of this size."""
+    return Money(1e6, "million") if max(amounts, default=0.0) < 0.1 else Money(1e3, "thousand")
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """Return a share as a percentage."""
+    return "–" if share is None or math.isnan(share) else f"{100 * share:.{digits}f} %"
+
+
+def figure(value: float, digits: int = 3) -> str:
+    """Return a number with so many significant digits, at most two decimals more than needed, no exponent."""
+    if not math.isfinite(value) or value == 0:
+        return "0" if value == 0 else "–"
+    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    return f"{value:,.{max(0, decimals)}f}"
+
+
+def threshold(value: float) -> str:
+    """Two digits that tell 0.9970 from 1 and 0.0030 from 0."""
+    margin = min(value, 1 - value)
+    if margin <= 0:
+        return f"{value:.0f}"
+    return f"{value:.{2 if margin >= 0.01 else 1 - math.floor(math.log10(margin))}f}"
+
+
+def between(ends: Sequence[float]) -> str:
+    """Two shares as percentages without the unit."""
+    return "–".join(f"{100 * end:.1f}" for end in ends)
+
+
+def describe_cascade(point: Mapping[str, Any], width: int = 10**6) -> str:
+    """Put a point of a frontier's JSON form into words, in lines of at most `width` where that can be.
+
+    >>> describe_cascade({"models": ["small", "large"], "thresholds": {"small": 0.62, "large": 0.0}})
+    'small >0.62 → large'
+    """
+    names = list(point["models"])
+    if point.get("thresholds"):
+        cuts = point["thresholds"]
+        pieces = [f"{name} >{threshold(cuts[name])}" for name in names[:-1]] + names[-1:]
+        return _wrap(pieces, _ARROW, width)
+    return "\n".join(_describe_rules(name, point["rules"][name], width) for name in names)
+
+
+def _describe_rules(name: str, rules: Sequence[Mapping[str, Any]], width: int) -> str:
+    ends = [f"≤{threshold(rule['up_to'])} " for rule in rules[:-1]] + ["else " if len(rules) > 1 else ""]
+    acts = [f"→ {rule['model']}" if rule["action"] == "ask" else rule["action"] for rule in rules]
+    pieces = [end + act for end, act in zip(ends, acts, strict=True)]
+    if pieces == ["answer"]:
+        return name
+    return _wrap([f"{name}: {pieces[0]}", *pieces[1:]], ", ", width)
+
+
+def _wrap(pieces: Sequence[str], joint: str, width: int) -> str:
+    """Join the pieces, breaking lines after a joint only."""
+    lines = [pieces[0]]
+    for i, piece in enumerate(pieces[1:], start=2):
+        end = joint.rstrip() if i < len(pieces) else ""  # what is left of the joint if the next piece goes below
+        if len(lines[-1] + joint + piece + end) > width:
+            lines[-1] += joint.rstrip()
+            lines.append(f"  {piece}")
+        else:
+            lines[-1] += joint + piece
+    return "\n".join(lines)

@@ -1,0 +1,11 @@
+"""One page for a team: the frontier of a log, what it is worth, how far to trust it, and how to deploy it.
+
+`make_report` gathers the figures, `Report.save` writes them as one self-contained HTML file. Needs matplotlib and
+Jinja2 (`pip install 'rcjax[report]'`).
+"""
+
+from rcjax.report.facts import Against as Against
+from rcjax.report.facts import Report as Report
+from rcjax.report.facts import make_report as make_report
+
+__all__ = ["Against", "Report", "make_report"]

@@ -1,0 +1,195 @@
+"""A report as one HTML page: words for its figures, its drawings, and the template that they go into."""
+
+import dataclasses
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import PurePath
+from typing import Any
+
+import jax
+import numpy as np
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from rcjax._json import plain
+from rcjax._wording import Money, between, describe_cascade, percent, threshold
+from rcjax.calibration import Calibrator
+from rcjax.diagnostics.verdicts import Check
+from rcjax.plots import diagnosis_figures, plot_frontier, plot_learning_curve
+from rcjax.report.facts import Against, Report
+from rcjax.report.svg import places, style, to_svg
+
+_WIDTH, _HEIGHT = 6.6, 4.2  # inches
+_PIXELS = 84  # of an inch of the other figures, on a wide screen
+_ROWS = 10  # of the table of points
+_CAPTIONS = {
+    "reliability": "Share of right answers against calibrated confidence, held out: on the diagonal, a model is right "
+    "as often as its confidence says.",
+    "accuracy_above": "Accuracy of the most confident answers: a line that does not rise towards few answers is of a "
+    "model whose confidence tells little.",
+    "marginals": "Calibrated confidences of each model, and the distribution fitted to them.",
+    "copulas": "How the confidences of neighbouring models go together: above in the log, below in the fitted model. "
+    "They should look alike.",
+    "correlations": "Rank correlations of the confidences.",
+    "frontier": "Error and cost predicted by the fitted model, and seen on queries that it was not fitted to.",
+}
+
+
+def render(report: Report) -> str:
+    """The page."""
+    environment = Environment(loader=PackageLoader("rcjax.report", "."), autoescape=True, trim_blocks=True)
+    environment.lstrip_blocks = True
+    return environment.get_template("page.html.jinja").render(context(report))
+
+
+def context(report: Report) -> dict[str, Any]:
+    """What the template is filled with: strings, and lists and mappings of them."""
+    money = report.money
+    drawing, spots, corner = _frontier(report)
+    raw = _raw(report)
+    points = [_point(report, index, spot, raw[index], money) for index, spot in enumerate(spots.tolist())]
+    folder = resources.files("rcjax.report")
+    best = report.against.at_its_error
+    start = len(points) // 2 if best is None else best
+    checks = sorted(report.diagnosis.checks, key=lambda each: ("bad", "doubtful", "fine").index(each.verdict))
+    return {
+        "style": Markup(folder.joinpath("page.css").read_text("utf-8")),
+        "script": Markup(folder.joinpath("page.js").read_text("utf-8")),
+        "source": PurePath(report.log.source).name,
+        "described": f"{report.log.n_queries:,} queries and {len(report.frontier.models)} models",
+        "headline": report.headline().replace(" %", "\u00a0%"),
+        "replicates": report.frontier.bands.replicates,  # type: ignore[union-attr]
+        "money": money,
+        "level": f"{100 * report.frontier.bands.level:.0f} %",  # type: ignore[union-attr]
+        "drawing": Markup(drawing),
+        "corner": corner,
+        "points": points,
+        "rows": [points[i] for i in np.unique(np.linspace(0, len(points) - 1, _ROWS).round().astype(int))][::-1],
+        "start": start,
+        "models": [_model(report, j, money) for j in range(len(report.frontier.models))],
+        "verdict": report.diagnosis.verdict,
+        "checks": [_check(each) for each in checks],
+        "remarks": report.diagnosis.remarks,
+        "judged": _judged(report),
+        "figures": _figures(report),
+        "learning": _learning(report),
+        "provenance": report.model.provenance,
+    }
+
+
+def _frontier(report: Report) -> tuple[str, np.ndarray, tuple[float, float]]:
+    """(the SVG of the frontier, where its points lie on it, and the corner of its axes)."""
+    single = {each.model: (each.cost, each.error) for each in report.comparisons}
+    with style():
+        figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
+        ax = figure.add_subplot()
+        plot_frontier(ax, report.frontier, single)
+        drawn = to_svg(figure, "curve", "Error against cost of the best cascades, with each model alone for comparison")
+        cost, error = np.asarray(report.frontier.cost, float), np.asarray(report.frontier.error, float)
+        ((left, bottom),) = places(figure, ax, *np.array([ax.get_xlim()[:1], ax.get_ylim()[:1]])).tolist()
+        return drawn, places(figure, ax, 1e6 * cost, error), (round(left, 2), round(bottom, 2))
+
+
+def _point(report: Report, index: int, spot: list[float], raw: np.ndarray, money: Money) -> dict[str, Any]:
+    """One point of the frontier in words, with its policy to deploy and its place in the drawing.
+
+    `raw` (k,): its thresholds as raw probabilities.
+    """
+    frontier, policy = report.frontier, report.frontier.point(index)
+    expected: Mapping[str, Any] = policy.expected
+    costs = " to ".join(f"${money.show(expected[end])}" for end in ("cost_low", "cost_high"))
+    members = [j for j, name in enumerate(frontier.models) if name in policy.models]
+    cuts = np.asarray(frontier.thresholds)[index]
+    rows = []
+    for j in members:
+        last = j == members[-1]
+        rows.append(
+            {
+                "model": frontier.models[j],
+                "answers": "everything that reaches it" if last else f"above {threshold(float(cuts[j]))}",
+                "raw": "" if last else f"probability above {threshold(float(raw[j]))}",
+                "share": percent(float(report.shares[index, j])),
+            }
+        )
+    return {
+        "x": round(spot[0], 2),
+        "y": round(spot[1], 2),
+        "cascade": describe_cascade(
+            {"models": list(policy.models), "thresholds": {frontier.models[j]: float(cuts[j]) for j in members}}
+        ),
+        "cost": f"${money.show(expected['cost'])}",
+        "costs": costs,
+        "error": percent(expected["error"]),
+        "errors": f"{between([expected['error_low'], expected['error_high']])} %",
+        "budget": f"{1e6 * expected['cost'] * (1 + 1e-6):.7g}/M",  # enough above it for seven digits
+        "verdict": report.selection.verdict(index),
+        "rows": rows,
+        "policy": policy.to_json(),
+    }
+
+
+def _raw(report: Report) -> np.ndarray:
+    """(L, k) the raw probabilities whose calibrated confidences are the thresholds."""
+    invert = jax.jit(jax.vmap(Calibrator.inverse, (0, 1), 1))
+    return np.exp(np.asarray(invert(report.model.calibrators, report.frontier.thresholds), float))
+
+
+def _model(report: Report, j: int, money: Money) -> dict[str, str]:
+    """A row of the table of single models."""
+    against, found = report.comparisons[j], report.diagnosis.calibration[j]
+    return {
+        "model": against.model,
+        "error": percent(against.error),
+        "cost": f"${money.show(against.cost)}",
+        "calibration": percent(found["held_out_error"]),
+        "separation": percent(found["separation"], 0),
+        "same_cost": _at_its_cost(report, against),
+        "same_error": _at_its_error(report, against, money),
+    }
+
+
+def _at_its_cost(report: Report, against: Against) -> str:
+    return "–" if against.at_its_cost is None else percent(float(report.frontier.error[against.at_its_cost]))
+
+
+def _at_its_error(report: Report, against: Against, money: Money) -> str:
+    return "–" if against.at_its_error is None else f"${money.show(float(report.frontier.cost[against.at_its_error]))}"
+
+
+def _check(check: Check) -> dict[str, str]:
+    show = percent if check.unit == "share" else lambda value: f"{value:.3g}"
+    return {**{name: str(value) for name, value in dataclasses.asdict(check).items()}, "figure": show(check.figure)}
+
+
+def _judged(report: Report) -> str:
+    found = report.diagnosis
+    if found.held_out:
+        return f"{PurePath(report.judged.source).name}, {found.n:,} queries that the tuning has not seen"
+    return f"{found.n:,} queries of the log itself, each by a model fitted to the others, in five folds"
+
+
+def _figures(report: Report) -> list[dict[str, Any]]:
+    with style():
+        drawn = diagnosis_figures(report.diagnosis, report.model, report.judged)
+    return [
+        {
+            "name": name,
+            "caption": caption,
+            "svg": Markup(to_svg(drawn[name], name, caption)),
+            "width": f"{drawn[name].get_size_inches()[0] * _PIXELS:.0f}",
+        }
+        for name, caption in _CAPTIONS.items()
+        if name in drawn
+    ]
+
+
+def _learning(report: Report) -> dict[str, Any] | None:
+    curve = report.learning
+    if curve is None:
+        return None
+    with style():
+        figure = Figure(figsize=(_WIDTH, 3.6), layout="constrained")
+        plot_learning_curve(figure.add_subplot(), curve)
+    svg = to_svg(figure, "labels", "Area under the error–cost curve by number of labelled queries")
+    return {"svg": Markup(svg), "advice": curve.advice(curve.labels), "gains": plain(curve.to_json()["gains"])}
