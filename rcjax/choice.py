@@ -126,10 +126,10 @@ def select_frontier(
     else:
         points, lam, status = _best(pairs, chains, at, prices)
     luck = np.interp(log_prices(lam), log_prices(seen.lam), _luck(seen, pairs))
-    points = points._replace(error=np.minimum(points.error + luck, 1.0))
-    if prices is None:  # where the luck changes fast, a dearer policy may have fallen behind a cheaper one
-        kept = pareto(points.cost, points.error)[::-1]
-        points, lam, status = points.take(kept), lam[kept], status[kept]
+    corrected = points.error + luck
+    if prices is None:
+        corrected = _in_order(corrected, points.error)
+    points = points._replace(error=np.minimum(corrected, 1.0))
     return Selection(_assemble(model, points, lam, status), seen)
 
 
@@ -192,6 +192,17 @@ def _luck(seen: Comparison, pairs: _Points) -> np.ndarray:
     luck = seen.error[row] + seen.lam * seen.cost[row] - least
     padded = np.pad(luck, _WINDOW // 2, "edge")
     return np.maximum(np.convolve(padded, np.full(_WINDOW, 1 / _WINDOW), "valid"), 0.0)
+
+
+def _in_order(corrected: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """(L,) corrected errors that rise where the errors rise: halfway between the nearest rising curves on either side.
+
+    Where the luck changes fast, a dearer policy would seem to fall behind a cheaper one; to leave it out for that, on
+    the word of an estimate that is noisier than their difference, costs 4 % of area with 30 queries. A hundredth of
+    the steps of the errors themselves keeps those apart that would be equal.
+    """
+    level = (np.maximum.accumulate(corrected) + np.minimum.accumulate(corrected[::-1])[::-1]) / 2
+    return 0.99 * level + 0.01 * (error + (level - error).mean())
 
 
 def _undominated(pairs: _Points, chains: _Points, n: int) -> tuple[_Points, np.ndarray, np.ndarray]:

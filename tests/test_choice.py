@@ -411,3 +411,32 @@ def test_the_luck_of_the_choice_is_added_to_the_errors(log, model, monkeypatch):
         plain[luck] = np.asarray(select_frontier(log, model=model, max_length=2).frontier.error)
     np.testing.assert_allclose(plain[0.03], plain[0.0] + 0.03, rtol=1e-9)
     np.testing.assert_allclose(plain[-0.03], plain[0.0], rtol=1e-12)
+
+
+def test_luck_that_changes_fast_leaves_no_policy_out(log, model, monkeypatch):
+    """A dearer policy whose luck is greater stays: its error is evened out with those of its neighbours."""
+    pairs = choice._judge(log, model)
+    lam = np.geomspace(1e-3, 1, 40)
+    least = np.array([(pairs.error + price * pairs.cost).min() for price in lam])
+    found = []
+    for luck in (np.zeros(40), np.where(np.arange(40) < 20, 0.3, 0.0)):
+        seen = made_comparison(lam, [-1, 0], np.zeros((2, 40)))
+        seen = dataclasses.replace(seen, error=np.stack([least + luck] * 2), cost=np.zeros((2, 40)))
+        monkeypatch.setattr(choice, "cross_validate", lambda *_, seen=seen: seen)
+        found.append(select_frontier(log, model=model, max_length=2).frontier)
+    np.testing.assert_array_equal(found[1].thresholds, found[0].thresholds)
+    np.testing.assert_array_equal(found[1].cost, found[0].cost)
+    error = np.asarray(found[1].error)
+    assert (np.diff(error) > 0).all()
+    assert error[0] > float(found[0].error[0]) + 0.1
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.integers(0, 2**32 - 1))
+def test_corrected_errors_rise(luck, seed):
+    error = np.sort(np.random.default_rng(seed).uniform(size=len(luck)))
+    even = choice._in_order(error + np.array(luck), error)
+    assert (np.diff(even) >= 0).all()
+    assert even.min() >= (error + luck).min() - 0.02
+    assert even.max() <= (error + luck).max() + 0.02
+    np.testing.assert_allclose(choice._in_order(error + 0.2, error), error + 0.2, rtol=1e-12)
