@@ -141,8 +141,8 @@ def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0
     >>> import rcjax
     >>> log = rcjax.sample_log(100, seed=0)
     >>> posterior = rcjax.sample_posterior(log.select(log.models[:2]), method="laplace", draws=50)
-    >>> frontier = rcjax.solve_expected(posterior, lam=[100.0, 1000.0], draws=50)
-    >>> bands = credible_bands(posterior, frontier)
+    >>> frontier = rcjax.solve_expected(posterior, lam=[100.0, 1000.0], draws=10)
+    >>> bands = credible_bands(posterior, frontier, draws=10)
     >>> bool(((bands.error[:, 0] < frontier.error) & (frontier.error < bands.error[:, 1])).all())
     True
     """

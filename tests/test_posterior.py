@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
+from posterior_samples import cdf, keep, three, unlike
 
 import rcjax
 from rcjax import hierarchy, posterior
@@ -20,20 +21,9 @@ from rcjax.likelihood import HIGHEST, LOWEST, SMOOTH, log_likelihood, ranks
 from rcjax.marginals import Marginal
 
 numpyro_util = pytest.importorskip("numpyro.infer.util")
-pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.optimised]
+pytestmark = pytest.mark.usefixtures("float64")
 
 TOLERANCE = 4  # posterior standard deviations, of a few dozen figures
-
-
-def three(n, seed=0):
-    """A log of three models that answered the first n of 200 queries: one shape, whatever n."""
-    log = rcjax.sample_log(200, seed=seed)
-    return keep(log.select(log.models[:3]), jnp.arange(200)[:, None] < n)
-
-
-def keep(log, answered):
-    answered = log.answered & answered
-    return dataclasses.replace(log, answered=answered, logprob=jnp.where(answered, log.logprob, jnp.nan))
 
 
 def sample(log, **options):
@@ -58,20 +48,8 @@ def evidence(log, drawn):
     return found, starting_point(fitted, found)
 
 
-@jax.jit
-def cdf(marginals, confidence):
-    """(D, n) F(φ) under each of D marginals of confidences (n,)."""
-    return jax.vmap(Marginal.cdf, (0, None))(marginals, confidence)
-
-
 def finite(tree):
     return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree))
-
-
-def unlike(drawn, truth):
-    """How many posterior standard deviations the truth is away from the mean, over the leading axis of draws."""
-    drawn = np.asarray(drawn)
-    return np.abs(drawn.mean(0) - truth) / drawn.std(0)
 
 
 def test_the_truth_is_where_the_posterior_is(drawn):
@@ -273,32 +251,6 @@ def test_arviz_names_models_and_pairs(drawn):
     assert found["model"].values.tolist() == list(drawn.models)
     np.testing.assert_allclose(found["tau"].values[0], drawn.model.copulas.tau())
     np.testing.assert_allclose(found["masses"].sum("place"), 1.0)
-
-
-@pytest.mark.slow
-def test_nuts_mixes_and_agrees_with_laplace(log):
-    nuts = rcjax.sample_posterior(log, method="nuts")
-    assert nuts.r_hat is not None
-    assert nuts.effective_samples is not None
-    assert max(float(value.max()) for value in nuts.r_hat.values()) < 1.01
-    assert min(float(value.min()) for value in nuts.effective_samples.values()) > 400
-    assert int(nuts.divergences) <= 10
-    assert nuts.sites["slope"].shape == (4, 1000, 3)
-    assert nuts.draws == 4000
-    laplace = rcjax.sample_posterior(log, method="laplace", draws=4000)
-    # Skewed towards 0 are a share and a τ: their means lie up to 0.3 standard deviations from the mode.
-    for name in ("intercept", "slope", "slope_pool", "tau", "tau_pool"):
-        draws = np.asarray(nuts.sites[name]).reshape(4000, -1)
-        gap = unlike(draws, np.asarray(laplace.sites[name]).reshape(4000, -1).mean(0))
-        assert (gap < 0.35).all(), (name, gap)
-        np.testing.assert_allclose(laplace.sites[name].std((0, 1)).ravel(), draws.std(0), rtol=0.15)
-    # What the marginals say of the share below a confidence, however the mixture is written.
-    confidence = nuts.reference.calibrate(log.logprob)[::20]
-    for j in range(3):
-        below = [
-            cdf(jax.tree.map(lambda x, j=j: x[::10, j], p.model.marginals), confidence[:, j]) for p in (nuts, laplace)
-        ]
-        np.testing.assert_allclose(below[1].mean(0), below[0].mean(0), atol=0.02)
 
 
 def test_laplace_is_at_the_mode(drawn, evidence):
