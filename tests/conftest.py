@@ -28,7 +28,7 @@ def pytest_configure(config):
 def _compiler(request):
     """Half the suite's time would be LLVM's optimisations, which only long simulations earn back.
 
-    Processes of the command line, notebooks and modules with the mark `optimised` run what users run.
+    Modules with the mark `optimised` run what users run, and so do commands on real logs.
     """
     quick = request.node.get_closest_marker("optimised") is None
     if not quick:

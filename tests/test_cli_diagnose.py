@@ -13,8 +13,6 @@ import rcjax
 from rcjax import _terminal, cli
 from rcjax.diagnostics import LIMITS
 
-pytestmark = pytest.mark.optimised
-
 NAMES = {"llama3.2-1b": "small", "llama3.1-8b": "middle", "llama3.1-70b": "large"}
 #: Those of test_diagnosis, so that its programmes serve here.
 N, REPLICATES = 200, 50

@@ -25,6 +25,7 @@ def test_it_runs(path, tmp_path, monkeypatch):
     if folder:  # what one run has compiled serves the next one, as in the rest of the suite
         monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", folder)
         monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     notebook = nbformat.read(path, as_version=4)
     resources = {"metadata": {"path": str(tmp_path)}}
     nbclient.NotebookClient(notebook, timeout=TIMEOUT, kernel_name="python3", resources=resources).execute()

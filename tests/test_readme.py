@@ -10,8 +10,6 @@ from rcjax.diagnostics import LIMITS
 from rcjax.logs import read_log
 from rcjax.policy import Calibration, Policy, Rule
 
-pytestmark = pytest.mark.optimised
-
 README = Path(__file__).parents[1] / "README.md"
 
 

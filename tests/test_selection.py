@@ -15,7 +15,7 @@ from rcjax.joint import as_family, pairs
 from rcjax.likelihood import log_likelihood
 from rcjax.selection import pair_ranks, select_copulas
 
-pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.optimised]
+pytestmark = pytest.mark.usefixtures("float64")
 
 CANDIDATES = (Frank, Gaussian, SurvivalClayton)  # no one of them suits all pairs of the demo
 
