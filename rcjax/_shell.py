@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import json
 import os
 import sys
@@ -26,10 +27,10 @@ __all__ = [
     "load_tuned",
     "read_file",
     "read_for",
+    "read_pair",
     "reported",
-    "require_matplotlib",
+    "require_libraries",
     "require_plots",
-    "require_report",
     "require_writable",
     "save_plots",
     "start_jax",
@@ -126,6 +127,14 @@ def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any)
     return log
 
 
+def read_pair(log: Path, test: Path | None, others: str, models: Any, **options: Any) -> tuple[Log, Log | None]:
+    """Read a log and, where there is one, a second one of the same models."""
+    import rcjax
+
+    first = read_file(rcjax.read_log, log, others, models=models, **options)
+    return first, read_file(rcjax.read_log, test, others, models=first.models, **options) if test else None
+
+
 def load_tuned(path: Path) -> Policy | Frontier:
     """Load what `rcjax tune` wrote, told by its "format"."""
     import rcjax
@@ -161,26 +170,16 @@ def read_for(subject: Policy | Frontier, path: Path, prices: Path | None) -> Log
         return read(prices=stored)
 
 
-def require_matplotlib(option: str) -> None:
-    """Refuse an option that draws where nothing can be drawn."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise ValueError(f"{option} needs matplotlib: pip install 'rcjax[plots]'") from None
-
-
-def require_report() -> None:
-    """Refuse, before any work, a page that could not be made."""
-    try:
-        import jinja2  # noqa: F401
-        import matplotlib  # noqa: F401
-    except ImportError as missing:
-        raise ValueError(f"a report needs {missing.name}: pip install 'rcjax[report]'") from None
+def require_libraries(what: str, extra: str, *names: str) -> None:
+    """Refuse, before any work, what needs a library that is not installed."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise ValueError(f"{what} needs {name}: pip install 'rcjax[{extra}]'")
 
 
 def require_plots(folder: Path) -> None:
     """Refuse, before any work, figures that could not be drawn or written."""
-    require_matplotlib("--plots")
+    require_libraries("--plots", "plots", "matplotlib")
     if folder.exists() and not folder.is_dir():
         raise OSError(f"cannot write figures into {folder}: it is a file: give a folder")
     require_writable(folder / "figure.png" if folder.is_dir() else folder)

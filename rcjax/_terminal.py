@@ -13,12 +13,13 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from rcjax._json import plain
-from rcjax._wording import Money, between, choose_unit, describe_cascade, figure, percent
+from rcjax._wording import Money, between, check_figure, choose_unit, describe_cascade, figure, percent
 from rcjax.policy import Policy
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ def show_diagnosis(found: Mapping[str, Any], *, every: bool = False, plots: Path
         screen.print("What to do")
     for verdict, name in dict.fromkeys((check["verdict"], check["name"]) for check in todo):
         group = [check for check in todo if (check["verdict"], check["name"]) == (verdict, name)]
-        others = [f"{check['subject']} ({_check_figure(check, check['figure'])})" for check in group[1:]]
+        others = [f"{check['subject']} ({check_figure(check['figure'], check['unit'])})" for check in group[1:]]
         _hang(screen, f"{verdict:<9}", "; likewise ".join([group[0]["advice"], ", ".join(others)][: 1 + bool(others)]))
     remarks = list(found["remarks"])
     if found["tested"] < found["n"]:
@@ -260,7 +261,7 @@ def _summary_table(checks: Sequence[Mapping[str, Any]]) -> Table:
         counts = [sum(check["verdict"] == verdict for check in group) for verdict in ("fine", "doubtful", "bad")]
         worst = max(group, key=_badness)
         cells = (str(count or "") for count in counts)
-        table.add_row(name, *cells, _check_figure(worst, worst["figure"]), _check_limit(worst))
+        table.add_row(name, *cells, check_figure(worst["figure"], worst["unit"]), _check_limit(worst))
     return table
 
 
@@ -277,23 +278,17 @@ def _checks_table(checks: Sequence[Mapping[str, Any]]) -> Table:
         column.justify = "left"
     for check in checks:
         p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"
-        figure = _check_figure(check, check["figure"])
+        figure = check_figure(check["figure"], check["unit"])
         table.add_row(check["verdict"], check["name"], check["subject"], figure, p, _check_limit(check))
     return table
 
 
 def _check_limit(check):
     low, high = check["limits"]
-    return f"{'<' if high < low else '>'} {_check_figure(check, low)}"
+    return f"{'<' if high < low else '>'} {check_figure(low, check['unit'])}"
 
 
-def _check_figure(check, value):
-    if value is None:
-        return "–"
-    return percent(value) if check["unit"] == "share" else figure(value, 2) if value < 1 else f"{value:,.0f}"
-
-
-def spread(cost: Sequence[float], error: Sequence[float], most: int = _MAX_ROWS) -> list[int]:
+def spread(cost: ArrayLike, error: ArrayLike, most: int = _MAX_ROWS) -> list[int]:
     """Return positions of at most `most` distinct points, cheapest first, spread evenly along the curve.
 
     >>> spread([3.0, 1.0, 2.0, 2.0], [0.1, 0.3, 0.2, 0.2])

@@ -44,6 +44,17 @@ def figure(value: float, digits: int = 3) -> str:
     return f"{value:,.{max(0, decimals)}f}"
 
 
+def check_figure(value: float | None, unit: str) -> str:
+    """Return the figure of a check of a diagnosis, a share or a number.
+
+    >>> check_figure(0.031, "share"), check_figure(0.0312, "number"), check_figure(285, "number")
+    ('3.1 %', '0.031', '285')
+    """
+    if value is None or math.isnan(value):
+        return "–"
+    return percent(value) if unit == "share" else figure(value, 2) if value < 1 else f"{value:,.0f}"
+
+
 def threshold(value: float) -> str:
     """Two digits that tell 0.9970 from 1 and 0.0030 from 0."""
     margin = min(value, 1 - value)

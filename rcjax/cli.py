@@ -21,12 +21,11 @@ import typer
 from rcjax._options import family, fraction, money, names, positive
 from rcjax._shell import (
     load_tuned,
-    read_file,
     read_for,
+    read_pair,
     reported,
-    require_matplotlib,
+    require_libraries,
     require_plots,
-    require_report,
     require_writable,
     save_plots,
     start_jax,
@@ -116,6 +115,14 @@ CopulaFamily = Annotated[
         metavar="FAMILY|auto",
         help="How the confidences of two models depend on each other; **auto**: the best family for each pair. "
         "[default: gumbel]",
+    ),
+]
+Fresh = Annotated[
+    Path | None,
+    typer.Option(
+        show_default=False,
+        metavar="FILE",
+        help="Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
@@ -219,7 +226,7 @@ def tune(
         for path in (out, frontier, plot):
             require_writable(path)
         if plot:
-            require_matplotlib("--plot")
+            require_libraries("--plot", "plots", "matplotlib")
         start_jax()  # before JAX is imported
         from rcjax import _tuning
 
@@ -263,14 +270,7 @@ def evaluate(
 @app.command(epilog="Example: `rcjax diagnose log.csv --plots figures`")
 def diagnose(
     log: LogFile,
-    test: Annotated[
-        Path | None,
-        typer.Option(
-            show_default=False,
-            metavar="FILE",
-            help="Judge the model on this log, of queries that LOG does not hold. [default: LOG itself, in five folds]",
-        ),
-    ] = None,
+    test: Fresh = None,
     prices: Prices = None,
     task: TaskOption = Task.generation,
     models: Models = None,
@@ -299,9 +299,8 @@ def diagnose(
 
         others = "only queries that every model answered are judged"
         with busy("reading"):
-            training = read_file(rcjax.read_log, log, others, prices=prices, models=models, task=task.value)
-            chosen = {"prices": prices, "models": training.models, "task": task.value}
-            judged = read_file(rcjax.read_log, test, others, **chosen) if test else training
+            training, fresh = read_pair(log, test, others, models, prices=prices, task=task.value)
+        judged = fresh or training
         with busy("fitting the model"):
             model = rcjax.fit(training, copula=copula or "gumbel")
         with busy(f"testing, with {replicates:,} bootstrap replicates"):
@@ -321,14 +320,7 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Write the page here.")] = Path(
         "report.html"
     ),
-    test: Annotated[
-        Path | None,
-        typer.Option(
-            show_default=False,
-            metavar="FILE",
-            help="Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]",
-        ),
-    ] = None,
+    test: Fresh = None,
     prices: Prices = None,
     task: TaskOption = Task.generation,
     models: Models = None,
@@ -347,16 +339,14 @@ def report(
     with reported():
         from rcjax._terminal import busy, print_json, show_report
 
-        require_report()
+        require_libraries("a report", "report", "matplotlib", "jinja2")
         require_writable(out)
         start_jax()
         import rcjax
 
         others = "the others are used where they can be"
         with busy("reading"):
-            training = read_file(rcjax.read_log, log, others, prices=prices, models=models, task=task.value)
-            chosen = {"prices": prices, "models": training.models, "task": task.value}
-            fresh = read_file(rcjax.read_log, test, others, **chosen) if test else None
+            training, fresh = read_pair(log, test, others, models, prices=prices, task=task.value)
         with busy("tuning, drawing the log again, and checking"):
             found = rcjax.make_report(training, test=fresh, copula=copula or "gumbel", baseline=baseline)
         with busy("writing the page"):

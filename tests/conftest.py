@@ -7,7 +7,10 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+
+import rcjax
 
 SHARED = Path(__file__).parents[2] / "shared"
 
@@ -56,6 +59,18 @@ def float64():
     jax.config.update("jax_enable_x64", True)
     yield
     jax.config.update("jax_enable_x64", before)
+
+
+@pytest.fixture(scope="module")
+def demo(float64):
+    """The model of the demo."""
+    return rcjax.demo_model()
+
+
+@pytest.fixture(scope="module")
+def demo_lam(demo):
+    """Eight λ from where its dearest model is worth its cost to where its cheapest is best."""
+    return np.geomspace(3e-3, 1.0, 8) / float(demo.cost[-1])
 
 
 @pytest.fixture

@@ -124,3 +124,8 @@ def fixed_frontier(log: Log, model: rcjax.CascadeModel) -> Frontier:
         model, lam=LAM, error=nothing, cost=nothing, thresholds=thresholds, members=members,
         status=nothing.astype(int), first=np.zeros(len(CUTS), int), bounds=bounds, actions=actions,
     )  # fmt: skip
+
+
+def draws_of(seed: int, n: int, replicates: int) -> np.ndarray:
+    """(B, n) the queries that `bootstrap` draws."""
+    return np.random.default_rng(seed).integers(0, n, (replicates, n))

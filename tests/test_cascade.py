@@ -193,11 +193,6 @@ def test_gradients_match_central_differences(smooth, chain):
     np.testing.assert_allclose(found[1], expected[1], rtol=1e-5, atol=1e-5)
 
 
-@pytest.fixture(scope="module")
-def demo(float64):
-    return rcjax.demo_model()
-
-
 def test_shapes_of_thresholds(demo):
     names = (demo.models[0], demo.models[2], demo.models[4])
     short = jnp.array([0.4, 0.6])

@@ -34,16 +34,6 @@ def fours(float64):
 
 
 @pytest.fixture(scope="module")
-def demo(float64):
-    return rcjax.demo_model()
-
-
-@pytest.fixture(scope="module")
-def demo_lam(demo):
-    return np.geomspace(3e-3, 1.0, 8) / float(demo.cost[-1])
-
-
-@pytest.fixture(scope="module")
 def automatic(demo):
     return solve_frontier(demo)
 

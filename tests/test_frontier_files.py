@@ -16,16 +16,6 @@ from rcjax.frontier import load_frontier
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-@pytest.fixture(scope="module")
-def demo(float64):
-    return rcjax.demo_model()
-
-
-@pytest.fixture(scope="module")
-def demo_lam(demo):
-    return np.geomspace(3e-3, 1.0, 8) / float(demo.cost[-1])
-
-
 @pytest.mark.parametrize("cascades", ["all", "adaptive"])
 def test_save_and_load(demo, demo_lam, cascades, tmp_path):
     frontier = solve_frontier(demo, lam=demo_lam, cascades=cascades)

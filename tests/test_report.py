@@ -167,7 +167,7 @@ def test_raw_probabilities_are_calibrated_to_the_thresholds(report, page):
     assert checked > 10
 
 
-def test_an_empty_log_of_checks_and_no_learning_curve(report):
+def test_without_a_learning_curve_it_is_not_spoken_of(report):
     short = dataclasses.replace(report, learning=None)
     assert "Would more labels help" not in short.to_html()
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from selection_references import CUTS, LAM, fixed_frontier, make_log
+from selection_references import CUTS, LAM, draws_of, fixed_frontier, make_log
 
 import rcjax
 from rcjax import resampling
@@ -45,10 +45,6 @@ def two(float64):
 
 
 # -- fixed policies
-
-
-def draws_of(seed, n, replicates):
-    return np.random.default_rng(seed).integers(0, n, (replicates, n))
 
 
 @pytest.mark.parametrize(("level", "seed"), [(0.9, 0), (0.5, 3)])

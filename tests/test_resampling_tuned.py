@@ -5,7 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from selection_references import best_by_labels, fixed_frontier, make_log
+from selection_references import best_by_labels, draws_of, fixed_frontier, make_log
 
 import rcjax
 from rcjax import resampling
@@ -25,10 +25,6 @@ def log(float64):
 def three(float64):
     log = make_log(N, 3, seed=1)
     return log, rcjax.fit(log)
-
-
-def draws_of(seed, n, replicates):
-    return np.random.default_rng(seed).integers(0, n, (replicates, n))
 
 
 @pytest.fixture(scope="module")

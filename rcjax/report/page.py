@@ -13,7 +13,8 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from rcjax._json import plain
-from rcjax._wording import Money, between, describe_cascade, percent, threshold
+from rcjax._terminal import spread
+from rcjax._wording import Money, between, check_figure, describe_cascade, percent, threshold
 from rcjax.calibration import Calibrator
 from rcjax.diagnostics.verdicts import Check
 from rcjax.plots import diagnosis_figures, plot_frontier, plot_learning_curve
@@ -22,7 +23,6 @@ from rcjax.report.svg import places, style, to_svg
 
 _WIDTH, _HEIGHT = 6.6, 4.2  # inches
 _PIXELS = 84  # of an inch of the other figures, on a wide screen
-_ROWS = 10  # of the table of points
 _CAPTIONS = {
     "reliability": "Share of right answers against calibrated confidence, held out: on the diagonal, a model is right "
     "as often as its confidence says.",
@@ -65,7 +65,7 @@ def context(report: Report) -> dict[str, Any]:
         "drawing": Markup(drawing),
         "corner": corner,
         "points": points,
-        "rows": [points[i] for i in np.unique(np.linspace(0, len(points) - 1, _ROWS).round().astype(int))][::-1],
+        "rows": [points[i] for i in spread(np.asarray(report.frontier.cost), np.asarray(report.frontier.error))],
         "start": start,
         "models": [_model(report, j, money) for j in range(len(report.frontier.models))],
         "verdict": report.diagnosis.verdict,
@@ -158,8 +158,8 @@ def _at_its_error(report: Report, against: Against, money: Money) -> str:
 
 
 def _check(check: Check) -> dict[str, str]:
-    show = percent if check.unit == "share" else lambda value: f"{value:.3g}"
-    return {**{name: str(value) for name, value in dataclasses.asdict(check).items()}, "figure": show(check.figure)}
+    words = {name: str(value) for name, value in dataclasses.asdict(check).items()}
+    return words | {"figure": check_figure(check.figure, check.unit)}
 
 
 def _judged(report: Report) -> str:
