@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rcjax._json import plain
+from rcjax._sketch import sketch
 from rcjax._wording import Money, between, check_figure, choose_unit, describe_cascade, figure, percent
 from rcjax.policy import Policy
 
@@ -116,9 +117,16 @@ def plain_replay(seen: Replay) -> dict[str, Any]:
 
 
 def show_tuning(
-    heading: str, rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]], saved: Path | None
+    heading: str,
+    rows: Sequence[Mapping[str, Any]],
+    points: Sequence[Mapping[str, Any]],
+    saved: Path | None,
+    chosen: Mapping[str, Any] | None = None,
 ) -> None:
-    """Print what was read, the models, and the frontier; `points` are the entries of its JSON form."""
+    """Print what was read, the models, and the frontier, as a table and drawn.
+
+    `points` are the entries of its JSON form, `chosen` is the error and cost of the policy for a target.
+    """
     screen = Screen()
     screen.print(heading, style="bold")
     money = choose_unit([row["cost"] for row in rows])
@@ -127,6 +135,8 @@ def show_tuning(
     some = f" ({len(shown)} of {len(points)} points)" if len(shown) < len(points) else ""
     screen.print(f"The error-cost frontier, as estimated from the log{some}:")
     screen.print(_frontier_table([points[i] for i in shown], money))
+    colour = screen.is_terminal and not screen.no_color
+    screen.out(sketch(points, rows, money, chosen, colour=colour) + "\n", highlight=False)
     if saved:
         screen.print(f"Frontier written to {saved}", soft_wrap=True)
 

@@ -161,7 +161,7 @@ def _report(
             chosen = {"policy": policy.to_json(), "remarks": remarks} if policy else {}
             print_json(document | copulas | chosen)
         return
-    show_tuning(log.describe(), rows, points, wanted.frontier)
+    show_tuning(log.describe(), rows, points, wanted.frontier, policy.expected if policy else None)
     if model.copula_table:
         show_copulas(model.copula_table)
     if policy:

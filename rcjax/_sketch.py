@@ -1,0 +1,65 @@
+"""The frontier drawn in characters, for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from string import ascii_uppercase
+from typing import Any
+
+from rcjax._wording import Money
+
+__all__ = ["sketch"]
+
+_CURVE, _CHOSEN = "·", "◆"
+_WIDTH, _HEIGHT = 64, 14  # characters, without the frame: it fits a terminal of 80
+
+
+def sketch(
+    points: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
+    money: Money,
+    chosen: Mapping[str, Any] | None = None,
+    *,
+    colour: bool = False,
+) -> str:
+    """Draw the error, in per cent, against the cost: the frontier, each model alone as a letter, the point chosen.
+
+    `points` and `chosen` hold `cost` and `error`, `rows` `model`, `cost` and `accuracy` of each model. Series differ
+    by their characters; `colour` adds to that only.
+    """
+    from uniplot import plot_to_string  # where something is drawn only: it takes a moment to import
+
+    letters = dict(zip(ascii_uppercase, rows, strict=False))
+    curve = sorted((point["cost"], point["error"]) for point in points)
+    series = [curve, *([(row["cost"], 1 - row["accuracy"])] for row in letters.values())]
+    marks = [_CURVE, *letters]
+    if chosen:
+        series.append([(chosen["cost"], chosen["error"])])
+        marks.append(_CHOSEN)
+    drawing = plot_to_string(
+        xs=[[money.scale * cost for cost, _ in each] for each in series],
+        ys=[[100 * error for _, error in each] for each in series],
+        lines=[True] + [False] * (len(series) - 1),
+        width=_WIDTH,
+        height=_HEIGHT,
+        y_unit=" %",
+        x_gridlines=[],
+        y_gridlines=[],
+        color=["blue", *["red"] * len(letters), "green"][: len(series)] if colour else False,
+        character_set="ascii",
+        force_ascii_characters=marks,
+    )
+    text = drawing if isinstance(drawing, str) else "\n".join(drawing)
+    return "\n".join([*(line.rstrip() for line in text.splitlines()), *_legend(letters, money, bool(chosen))])
+
+
+def _legend(letters: Mapping[str, Mapping[str, Any]], money: Money, chosen: bool) -> list[str]:
+    """What the characters stand for, in lines as wide as the drawing."""
+    pieces = [f"{_CURVE} the frontier", *([f"{_CHOSEN} your target"] if chosen else [])]
+    pieces += [f"{letter} {row['model']}" for letter, row in letters.items()]
+    lines = [f" wrong answers against $ per {money.name} queries:"]
+    for piece in pieces:
+        if len(lines[-1]) + len(piece) + 2 > _WIDTH:
+            lines.append("")
+        lines[-1] += f"  {piece}"
+    return lines

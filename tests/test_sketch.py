@@ -1,0 +1,59 @@
+import pytest
+
+from rcjax._sketch import sketch
+from rcjax._wording import choose_unit
+
+ROWS = [
+    {"model": "small", "cost": 1e-5, "accuracy": 0.5},
+    {"model": "large", "cost": 1e-4, "accuracy": 0.9},
+]
+POINTS = [{"cost": 1e-4, "error": 0.1}, {"cost": 1e-5, "error": 0.4}, {"cost": 5e-5, "error": 0.2}]
+MONEY = choose_unit([1e-4])
+
+
+def place(drawing: str, mark: str) -> tuple[int, int]:
+    """Row and column of a character that the drawing, without its legend, holds once."""
+    found = [
+        (i, line.index(mark)) for i, line in enumerate(drawing.split("wrong answers")[0].split("\n")) if mark in line
+    ]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_models_and_the_policy_are_where_they_belong():
+    drawing = sketch(POINTS, ROWS, MONEY, {"cost": 5e-5, "error": 0.2})
+    small, large, chosen = (place(drawing, mark) for mark in "AB◆")
+    assert small[0] < chosen[0] < large[0]  # a larger error is further up
+    assert small[1] < chosen[1] < large[1]
+    assert large[0] - chosen[0] == pytest.approx((chosen[0] - small[0]) / 3, abs=1.01)  # 20 to 10 %, 50 to 20 %
+
+
+def test_the_curve_goes_through_the_points_in_order_of_cost():
+    lines = sketch(POINTS, [], MONEY).split("wrong answers")[0].split("\n")
+    columns = [line.index("·") for line in lines if "·" in line]
+    assert len(columns) > 8
+    assert columns == sorted(columns)
+
+
+def test_the_legend_names_everything_that_is_drawn():
+    text = sketch(POINTS, ROWS, MONEY, POINTS[0])
+    for words in ("$ per million queries", "· the frontier", "◆ your target", "A small", "B large"):
+        assert words in text
+    assert "your target" not in sketch(POINTS, ROWS, MONEY)
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_colour_is_in_it_only_if_asked_for(colour):
+    assert ("\x1b[" in sketch(POINTS, ROWS, MONEY, POINTS[0], colour=colour)) == colour
+
+
+def test_lines_fit_a_terminal_of_80():
+    many = [{"model": f"provider/model-{i}", "cost": 1e-6 * (i + 1), "accuracy": 0.5} for i in range(30)]
+    assert max(len(line) for line in sketch(POINTS, many, MONEY).split("\n")) <= 80
+
+
+def test_a_frontier_of_one_point():
+    drawing = sketch(POINTS[:1], ROWS[:1], MONEY)
+    assert place(drawing, "A") < place(drawing, "·")
+    sketch(POINTS[:1], [], MONEY)  # no range at all
+    sketch([{"cost": 0.0, "error": 0.0}], [{"model": "free", "cost": 0.0, "accuracy": 1.0}], MONEY)
