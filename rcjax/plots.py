@@ -15,6 +15,7 @@ import numpy as np
 from matplotlib import patheffects
 from matplotlib.figure import Figure
 
+from rcjax._compile import compiled
 from rcjax._files import write_atomically
 from rcjax._ranks import kendall_tau
 from rcjax._trees import part
@@ -71,7 +72,7 @@ def plot_marginal(
         edges[:-1], counts, bar, align="edge", color=BLUE, alpha=0.35, linewidth=0, label="log (hatched: point masses)"
     )
     grid = np.linspace(low, low + width, 402)[1:-1]
-    density = np.asarray(jax.vmap(marginal.density)(jnp.asarray(grid)))
+    density = np.asarray(_density(marginal, grid))
     # A component may be steep without bound at an end: the bars say how high to look.
     top = 1.25 * max(counts.max(initial=0.0), np.quantile(density, 0.97), 1e-9)
     ax.plot(grid, density, color=BLACK, linewidth=1.5, label="fitted")
@@ -311,21 +312,33 @@ def _grid(count, draw, width=3.4, height=3.2):
 
 def _copulas(model, confidence, names):
     """Neighbouring models: ranks in the log, and as many drawn from the fitted copula, tied where the log is tied."""
-    k, present = len(names), jnp.ones(len(confidence), bool)
+    k = len(names)
     places = {pair: p for p, pair in enumerate(pairs(k))}
     figure = Figure(figsize=(3.2 * (k - 1), 6.6), layout="constrained")
     for j in range(k - 1):
-        labels, columns = names[j : j + 2], jnp.asarray(confidence[:, j : j + 2].T)
+        labels, columns = names[j : j + 2], confidence[:, j : j + 2].T
         copula = _copula_of(model.copulas, places[j, j + 1])
-        drawn = copula.sample(jax.random.key(j), (len(confidence),))
-        tied = [Ties.of(values, present).impose(u) for values, u in zip(columns, drawn, strict=True)]
-        tau = float(kendall_tau(columns[0], columns[1], present))
-        titles = f"log, τ = {tau:.2f}", f"{type(copula).__name__}, τ = {float(copula.tau()):.2f}"
-        for row, values in enumerate((columns, tied)):
+        tied, *taus = _draw_alike(copula, columns, jax.random.key(j))
+        titles = (f"{what}, τ = {tau:.2f}" for what, tau in zip(("log", type(copula).__name__), taus, strict=True))
+        for row, (values, title) in enumerate(zip((columns, tied), titles, strict=True)):
             u, v = (_spread_ranks(np.asarray(each), seed) for seed, each in enumerate(values))
             ax = figure.add_subplot(2, k - 1, row * (k - 1) + j + 1)
-            plot_ranks(ax, u, v, names=labels, title=titles[row])
+            plot_ranks(ax, u, v, names=labels, title=title)
     return figure
+
+
+@compiled
+def _draw_alike(copula, columns, key):
+    """Ranks (2, n) from a copula, tied where two models' confidences (2, n) are; τ of the confidences and its own."""
+    present = jnp.ones(columns.shape[1], bool)
+    drawn = copula.sample(key, columns.shape[1:])
+    tied = jnp.stack([Ties.of(values, present).impose(u) for values, u in zip(columns, drawn, strict=True)])
+    return tied, kendall_tau(columns[0], columns[1], present), copula.tau()
+
+
+@compiled
+def _density(marginal, confidence):
+    return jax.vmap(marginal.density)(confidence)
 
 
 def _copula_of(copulas: Copula, place: int) -> Copula:

@@ -13,7 +13,6 @@ import rcjax
 from rcjax._trees import part
 from rcjax.calibration import expected_calibration_error
 from rcjax.diagnostics import LIMITS, diagnosis, verdicts
-from rcjax.diagnostics.markov import rank_correlations
 from rcjax.diagnostics.prediction import FOLDS, held_out, held_out_confidence, is_training_log
 from rcjax.joint import load_model
 from rcjax.logs import LogError
@@ -117,10 +116,13 @@ def test_a_model_from_a_file_is_judged_alike(found, model, logs, tmp_path):
 def test_one_model_has_no_pairs_and_no_chain(model, logs):
     confidence = model.calibrate(logs[0].logprob)[:, :1]
     assert diagnosis._copulas(part_of(model, 1), confidence.T, jax.random.key(0), REPLICATES) == []
-    assert diagnosis._markov(MODELS[:1], confidence, jax.random.key(0), REPLICATES) == []
-    assert diagnosis._markov(MODELS[:2], confidence, jax.random.key(0), REPLICATES) == []
-    one = rank_correlations(confidence, logs[0].correct[:, :1], logs[0].answered[:, :1])
-    np.testing.assert_array_equal(one, np.ones((3, 1, 1)))
+    for count in (1, 2):
+        log = logs[0].select(MODELS[:count])
+        confidence = model.calibrate(logs[0].logprob)[:, :count]
+        found = diagnosis._dependence(MODELS[:count], confidence, log, jax.random.key(0), REPLICATES)
+        assert found[2] == []
+        assert found[0].shape == (3, count, count)
+        np.testing.assert_array_equal(found[0][:, range(count), range(count)], 1.0)
 
 
 def part_of(model, k):

@@ -2,12 +2,14 @@
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._compile import compiled
 from rcjax._json import plain
 from rcjax._ranks import kendall_tau
 from rcjax._trees import part
@@ -144,7 +146,7 @@ def diagnose(
     calibration = _calibration(model, log, unseen, correct, training, trained_on, keys[0], replicates)
     marginals = _marginals(model, sample, 0 if trained else min(trained_on, MOST_QUERIES), keys[1], replicates)
     copulas = _copulas(model, sample, keys[2], replicates)
-    markov = _markov(model.models, confidence, keys[3], replicates)
+    correlations, logistic, markov = _dependence(model.models, confidence, log, keys[3], replicates)
     chain, frontier = compare_chain(held), compare_frontier(held, trained_on)
     return Diagnosis(
         models=model.models,
@@ -157,8 +159,8 @@ def diagnose(
         calibration=calibration,
         marginals=marginals,
         copulas=copulas,
-        correlations=np.asarray(rank_correlations(confidence, log.correct, log.answered)),
-        logistic=np.asarray(logistic_test(confidence, log.correct, log.answered)),
+        correlations=correlations,
+        logistic=logistic,
         markov=markov,
         chain=chain,
         frontier=frontier,
@@ -177,13 +179,10 @@ def _complete(log):
 
 def _calibration(model, log, confidence, correct, training, trained_on, key, replicates):
     keys = jax.random.split(key, len(model.models))
-    test = jax.vmap(lambda *each: calibration_test(*each, replicates=replicates), (1, 1, 0))(
-        jnp.asarray(confidence), jnp.asarray(correct), keys
-    )
+    test = _calibration_tests(confidence, correct, keys, replicates=replicates)
     certain = np.asarray(log.logprob == 0).mean(0)
     calibrators = jax.tree.map(np.asarray, model.calibrators)
-    # A logistic regression is right on average on the log that it was fitted to.
-    expected = jax.jit(jax.vmap(lambda marginal: marginal.mean_above(-1.0)))(model.marginals)
+    expected = _mean_confidence(model.marginals)  # which a logistic regression fits to the accuracy
     return [
         {
             "model": name,
@@ -205,6 +204,16 @@ def _calibration(model, log, confidence, correct, training, trained_on, key, rep
         }
         for j, name in enumerate(model.models)
     ]
+
+
+@partial(compiled, static_argnames="replicates")
+def _calibration_tests(confidence, correct, keys, replicates):
+    return jax.vmap(partial(calibration_test, replicates=replicates), (1, 1, 0))(confidence, correct, keys)
+
+
+@compiled
+def _mean_confidence(marginals):
+    return jax.vmap(lambda marginal: marginal.mean_above(-1.0))(marginals)
 
 
 def _accuracy_at(confidence, correct):
@@ -242,7 +251,7 @@ def _copulas(model, confidence, key, replicates):
         left, right = np.array(chosen, int)[places].T
         x, y = confidence[left], confidence[right]
         test = copula_test(family, x, y, jnp.ones(x.shape, bool), key, replicates)
-        paper = _paper_statistics(family, x, y, key)
+        paper = _paper_statistics(x, y, key, family=family)
         parameters = {name: np.asarray(getattr(test.copula, name)) for name in family.supports}
         for row, (place, fitted) in enumerate(zip(places, _rows(dataclasses.replace(test, copula=None)), strict=True)):
             rows[place] = {
@@ -262,23 +271,37 @@ def _families(copulas: Copula, count: int) -> list[type[Copula]]:
     return [type(copulas)] * count
 
 
-def _paper_statistics(family, x, y, key):
+@partial(compiled, static_argnames="family")
+def _paper_statistics(x, y, key, family):
     def one(x, y, key):
         return paper_statistic(family.from_tau(kendall_tau(x, y, jnp.ones(x.shape, bool))), x, y, key)
 
-    return jax.jit(jax.vmap(one))(x, y, jax.random.split(key, x.shape[0]))
+    return jax.vmap(one)(x, y, jax.random.split(key, x.shape[0]))
 
 
-def _markov(models, confidence, key, replicates):
-    """Neighbouring models: those of the full cascade, whose chain skips nobody."""
+def _dependence(models, confidence, log, key, replicates):
+    """Correlations of all pairs, the paper's test, and the rows of the neighbouring triples."""
     k = len(models)
+    found = _dependence_tests(confidence, log.correct, log.answered, key, replicates=replicates)
+    rows = _rows(found[2], models=[models[i : i + 3] for i in range(k - 2)]) if k > 2 else []
+    return np.asarray(found[0]), np.asarray(found[1]), rows
+
+
+@partial(compiled, static_argnames="replicates")
+def _dependence_tests(confidence, correct, answered, key, replicates):
+    """`rank_correlations`, `logistic_test`, and `conditional_test` of neighbouring models.
+
+    The neighbours are those of the full cascade, whose chain skips nobody.
+    """
+    correlations = rank_correlations(confidence, correct, answered)
+    logistic = logistic_test(confidence, correct, answered)
+    k = confidence.shape[1]
     if k < 3:
-        return []
+        return correlations, logistic, None
     first, middle, last = (confidence.T[i : k - 2 + i] for i in range(3))
     data = first, middle, last, jnp.ones(first.shape, bool), jax.random.split(key, k - 2)
     # Not vmapped, which draws random numbers in a form that compiles for seconds.
-    test = jax.lax.map(lambda each: conditional_test(*each, replicates=replicates), data)
-    return _rows(test, models=[models[i : i + 3] for i in range(k - 2)])
+    return correlations, logistic, jax.lax.map(lambda each: conditional_test(*each, replicates=replicates), data)
 
 
 def _rows(batch: Any, **names: Sequence[Any]) -> list[dict[str, Any]]:
