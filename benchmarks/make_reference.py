@@ -1,0 +1,112 @@
+"""The reference of all public names, `rcjax/docs/reference.md`, from their docstrings.
+
+    python -m benchmarks.make_reference
+
+pdoc finds members, signatures and the docstrings of attributes; this puts them on one page that any viewer of Markdown
+shows.
+"""
+
+import re
+from pathlib import Path
+
+import pdoc.doc
+
+import rcjax
+
+PAGE = Path(rcjax.__file__).parent / "docs" / "reference.md"
+#: Sections of the page: what belongs together, in the order in which data flows.
+SECTIONS = {
+    "Logs": ["read_log", "Log", "LogError", "IncompleteLogWarning", "sample_log"],
+    "The model": ["fit", "CascadeModel", "load_model", "demo_model", "Marginal", "expected_calibration_error"],
+    "The frontier": ["solve_frontier", "error_and_cost", "Frontier", "load_frontier", "InfeasibleError"],
+    "Policies": ["Policy", "load_policy"],
+    "Policies on logs": ["replay", "Replay", "area_under_curve"],
+    "How sure it is": [
+        "select_frontier",
+        "Selection",
+        "Comparison",
+        "bootstrap",
+        "Bands",
+        "certify",
+        "Certificate",
+        "learning_curve",
+        "LearningCurve",
+    ],
+    "The posterior": ["sample_posterior", "Posterior", "solve_expected", "posterior_figures", "credible_bands"],
+    "Checks and the report": ["diagnose", "Diagnosis", "make_report", "Report"],
+    "Copulas": [
+        "Copula",
+        "param",
+        "Independence",
+        "Gumbel",
+        "SurvivalGumbel",
+        "Clayton",
+        "SurvivalClayton",
+        "Frank",
+        "Joe",
+        "SurvivalJoe",
+        "Gaussian",
+        "StudentT",
+        "Rotation",
+        "sample_confidences",
+    ],
+}
+
+
+def page() -> str:
+    """The whole page."""
+    for name in rcjax.__all__:  # which are imported when they are first used
+        getattr(rcjax, name)
+    module = pdoc.doc.Module(rcjax)
+    parts = ["# Reference", "Made from the docstrings by `python -m benchmarks.make_reference`."]
+    for section, names in SECTIONS.items():
+        parts.append(f"## {section}")
+        parts += [part for name in names for part in describe(module.members[name], name)]
+    return "\n\n".join(parts) + "\n"
+
+
+def describe(member: pdoc.doc.Doc, name: str) -> list[str]:
+    """The parts of one name: heading with its signature, docstring, and for a class its members."""
+    signature = str(member.signature) if isinstance(member, pdoc.doc.Function) else ""
+    parts = [f"### `{name}`", *code(f"{name}{_short(signature)}" if signature else ""), *prose(member.docstring)]
+    if isinstance(member, pdoc.doc.Class) and not issubclass(member.obj, BaseException):
+        own = [each for each in member.own_members if each.docstring and not each.name.startswith("_")]
+        parts += [part for each in own for part in _describe_member(name, each)]
+    return parts
+
+
+def _describe_member(owner, member):
+    if isinstance(member, pdoc.doc.Variable):
+        text = " ".join(member.docstring.split())
+        return [f"- **`{owner}.{member.name}`**: {text}"]
+    signature = _short(str(member.signature))
+    return [f"#### `{owner}.{member.name}`", *code(f"{member.name}{signature}"), *prose(member.docstring)]
+
+
+def _short(signature: str) -> str:
+    """A signature without the modules of its types."""
+    return re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", signature).replace("jax.Array", "Array")
+
+
+def code(text: str) -> list[str]:
+    """A fenced block, if there is anything in it."""
+    return [f"```text\n{text}\n```"] if text else []
+
+
+def prose(docstring: str) -> list[str]:
+    """A docstring as Markdown: its examples fenced."""
+    parts = []
+    for paragraph in re.split(r"\n\s*\n", docstring.strip()):
+        lines = paragraph.split("\n")
+        examples = [i for i, line in enumerate(lines) if line.lstrip().startswith(">>>")]
+        cut = examples[0] if examples else len(lines)
+        text = "\n".join(lines[:cut]).strip()
+        parts += [text] if text else []
+        if examples:
+            margin = len(lines[cut]) - len(lines[cut].lstrip())
+            parts.append("```pycon\n" + "\n".join(line[margin:] for line in lines[cut:]) + "\n```")
+    return parts
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

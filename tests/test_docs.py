@@ -1,0 +1,143 @@
+"""The README and the pages of documentation: their code runs, their commands exist, their links lead somewhere."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+
+import rcjax
+from benchmarks import make_reference
+from rcjax.cli import app
+from rcjax.diagnostics import LIMITS
+from rcjax.logs import read_log
+from rcjax.policy import Calibration, Policy, Rule
+
+ROOT = Path(__file__).parents[1]
+README, DOCS = ROOT / "README.md", ROOT / "rcjax" / "docs"
+PAGES = [README, ROOT / ".github" / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def commands():
+    """Every `rcjax COMMAND …` of the shell blocks, alone or at the end of a one-liner."""
+    lines = "\n".join(block for page in PAGES for block in blocks(page, "sh")).replace("\\\n", " ").splitlines()
+    parts = [part.strip() for line in lines for part in line.split("&&")]
+    return sorted({part for part in parts if part.startswith("rcjax ")})
+
+
+def make_policy():
+    calibration = Calibration("choice", intercept=-1.0, slope=0.5, smallest=0.0, largest=10.0)
+    return Policy(
+        models=("small", "large"),
+        calibrations={"small": calibration, "large": calibration},
+        rules={"small": [Rule(0.7, "ask", "large"), Rule(1, "answer")], "large": [Rule(1, "answer")]},
+        cost={"small": 1e-5, "large": 2e-4},
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
+def test_the_python_blocks_run(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    make_policy().save("policy.json")
+    namespace = {}
+    for number, block in enumerate(blocks(page, "python")):
+        exec(compile(block, f"{page.name}, python block {number}", "exec"), namespace)
+        if "def answer" in block:
+            assert namespace["answer"]("?", lambda model, query: (model, -1e-9)) == "small"
+            assert namespace["answer"]("?", lambda model, query: (model, -2.0)) == "large"
+    assert "nan" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", commands())
+def test_the_options_exist(command):
+    _, name, *arguments = shlex.split(command)
+    known = {
+        option
+        for parameter in typer.main.get_command(app).commands[name].params
+        for option in [*parameter.opts, *parameter.secondary_opts]
+    }
+    assert {argument for argument in arguments if argument.startswith("-")} <= known
+
+
+def test_every_command_is_shown():
+    assert {shlex.split(command)[1] for command in commands()} == set(typer.main.get_command(app).commands)
+
+
+def anchors(page):
+    """The anchors that GitHub gives to the headings of a page."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_within_the_repository_lead_somewhere(page):
+    links = re.findall(r"\]\((?!https?:)([^)]*)\)", page.read_text("utf-8"))
+    for link in links:
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_every_page_is_linked_from_the_readme():
+    text = README.read_text("utf-8")
+    assert [page.name for page in PAGES[1:] if f"{page.relative_to(ROOT)})" not in text] == []
+
+
+def test_the_limits_are_those_of_the_checks():
+    text = (DOCS / "diagnosis.md").read_text("utf-8")
+    for name, limits in LIMITS.items():
+        (cells,) = re.findall(rf"^\| {name} \|.*\|(.*)\|(.*)\|$", text, re.MULTILINE)
+        for cell, limit in zip(cells, (limits.doubtful, limits.bad), strict=True):
+            number, percent = re.search(r"([\d.]+)( %)?", cell).groups()
+            assert float(number) / (100 if percent else 1) == pytest.approx(limit), name
+
+
+def test_the_example_files_can_be_read(tmp_path):
+    (csv,), (toml,) = blocks(README, "csv"), blocks(README, "toml")
+    (tmp_path / "log.csv").write_text(csv)
+    (tmp_path / "prices.toml").write_text(toml)
+    log = read_log(tmp_path / "log.csv", prices=tmp_path / "prices.toml", task="choice")
+    assert log.models == ("small-1.5b", "large")
+    assert log.n_queries == 2
+
+
+def test_the_map_of_the_code_has_every_module():
+    text = (ROOT / ".github" / "CONTRIBUTING.md").read_text("utf-8")
+    table = "\n".join(line.split("|")[1] for line in text.splitlines() if line.startswith("| `"))
+    named = set(re.findall(r"`([\w/]+)`", table))
+    package = ROOT / "rcjax"
+    modules = {path.stem for path in package.glob("*.py") if path.stem != "__init__"}
+    folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")} | {"docs/"}
+    assert named == modules | folders
+
+
+def test_the_reference_has_every_public_name():
+    listed = [name for names in make_reference.SECTIONS.values() for name in names]
+    assert sorted(listed) == sorted(rcjax.__all__)
+
+
+def test_the_reference_is_up_to_date():
+    """But for signatures, which Python's versions write differently."""
+
+    def without_signatures(text):
+        return re.sub(r"```text\n.*?```", "", text, flags=re.DOTALL)
+
+    stored = make_reference.PAGE.read_text("utf-8")
+    message = "run `python -m benchmarks.make_reference`"
+    assert without_signatures(stored) == without_signatures(make_reference.page()), message
+
+
+def test_the_citation_is_that_of_the_readme():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))["preferred-citation"]
+    (bibtex,) = blocks(README, "bibtex")
+    assert cited["title"] in bibtex.replace("{LLM}", "LLM")
+    assert cited["identifiers"][0]["value"] in bibtex
+    assert str(cited["year"]) in bibtex
