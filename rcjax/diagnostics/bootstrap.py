@@ -1,7 +1,26 @@
-"""From a statistic and its replicates to a p-value."""
+"""Replicates of a statistic, and from them to a p-value."""
+
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
+
+
+def replicate(statistic: Callable[[jax.Array], Any], keys: jax.Array, most: int) -> Any:
+    """The statistic of every one of B keys, at most so many at a time.
+
+    Batches are of one size, the last one filled up: what `lax.map` has left over it traces and compiles once more.
+
+    >>> replicate(lambda key: key + 1, jnp.arange(5), 2).tolist()
+    [1, 2, 3, 4, 5]
+    """
+    count = keys.shape[0]
+    batches = -(-count // max(1, most))
+    size = -(-count // batches)
+    filled = jnp.concatenate([keys, keys[: batches * size - count]])
+    return jax.tree.map(lambda leaf: leaf[:count], lax.map(statistic, filled, batch_size=size))
 
 
 def p_value(statistic: jax.Array, replicates: jax.Array) -> jax.Array:

@@ -24,7 +24,7 @@ from rcjax._compile import compiled
 from rcjax._numerics import divide
 from rcjax._ranks import kendall_tau
 from rcjax.copulas import Copula
-from rcjax.diagnostics.bootstrap import p_value
+from rcjax.diagnostics.bootstrap import p_value, replicate
 from rcjax.estimation import fit_copula
 from rcjax.likelihood import rank_counts, ranks_of_counts
 
@@ -90,8 +90,7 @@ def copula_test(
     shape, n = x.shape[:-1], x.shape[-1]
     rows = (jnp.reshape(array, (-1, n)) for array in (x, y, jnp.broadcast_to(present, x.shape)))
     keys = jax.random.split(key, int(np.prod(shape, dtype=int)))
-    batch = max(1, min(replicates, _BATCH // n**2))
-    found = _copula_tests(*rows, keys, family=family, replicates=replicates, batch=batch)
+    found = _copula_tests(*rows, keys, family=family, replicates=replicates, batch=_BATCH // n**2)
     return jax.tree.map(lambda leaf: leaf.reshape(shape), found)
 
 
@@ -107,11 +106,11 @@ def _copula_test(family, pair, replicates, batch):
     start = copula.tau()
     margins = Ties.of(x, present), Ties.of(y, present)
 
-    def replicate(key):
+    def draw(key):
         u, v = copula.sample(key, x.shape)
         return statistics(family, margins[0].impose(u), margins[1].impose(v), present, start)[1:]
 
-    drawn = lax.map(replicate, jax.random.split(key, replicates), batch_size=batch)
+    drawn = replicate(draw, jax.random.split(key, replicates), batch)
     p_values = [p_value(seen, sample) for seen, sample in zip((process, kendall), drawn, strict=True)]
     n = present.sum()
     return CopulaTest(copula, process, p_values[0], kendall, p_values[1], jnp.sqrt(process / n), n)

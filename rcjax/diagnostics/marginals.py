@@ -16,7 +16,7 @@ from jax import lax
 
 from rcjax._compile import compiled
 from rcjax._numerics import divide, open_unit
-from rcjax.diagnostics.bootstrap import p_value
+from rcjax.diagnostics.bootstrap import p_value, replicate
 from rcjax.marginals import Marginal, cramer_von_mises, fit_marginal, mixture_quantile, refit_marginal
 
 #: Queries × replicates that are fitted at a time.
@@ -49,7 +49,7 @@ def marginal_test(
     >>> bool(seen.trained_p[0] > 0.05), bool(seen.trained[0] < 0.06)
     (True, True)
     """
-    batch = max(1, min(replicates, _BATCH // max(confidence.shape[-1], trained_on)))
+    batch = _BATCH // max(confidence.shape[-1], trained_on)
     return _marginal_tests(marginals, confidence, key, trained_on=trained_on, replicates=replicates, batch=batch)
 
 
@@ -74,11 +74,11 @@ def _marginal_test(marginal, confidence, key, trained_on, replicates, batch):
         return cramer_von_mises(refit_marginal(marginal, sample[:trained_on]), sample[trained_on:])
 
     distance = cramer_von_mises(refitted, confidence)
-    p = p_value(distance, lax.map(refit_and_judge, keys, batch_size=batch))
+    p = p_value(distance, replicate(refit_and_judge, keys, batch))
     if not trained_on:
         return MarginalTest(distance, p, distance, p)
     trained = cramer_von_mises(marginal, confidence)
-    return MarginalTest(trained, p_value(trained, lax.map(train_and_judge, keys, batch_size=batch)), distance, p)
+    return MarginalTest(trained, p_value(trained, replicate(train_and_judge, keys, batch)), distance, p)
 
 
 def _sampler(marginal):
