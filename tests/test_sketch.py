@@ -1,6 +1,9 @@
+import re
+
 import pytest
 
 from rcjax._sketch import sketch
+from rcjax._terminal import show_tuning
 from rcjax._wording import choose_unit
 
 ROWS = [
@@ -57,3 +60,22 @@ def test_a_frontier_of_one_point():
     assert place(drawing, "A") < place(drawing, "·")
     sketch(POINTS[:1], [], MONEY)  # no range at all
     sketch([{"cost": 0.0, "error": 0.0}], [{"model": "free", "cost": 0.0, "accuracy": 1.0}], MONEY)
+
+
+@pytest.mark.parametrize(
+    ("environment", "coloured"),
+    [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)],
+    ids=["no terminal", "terminal", "NO_COLOR"],
+)
+def test_tune_shows_colours_on_terminals_that_want_them(environment, coloured, monkeypatch, capsys):
+    for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    rows = [row | {"calibration_error": 0.05, "certain": 0.0} for row in ROWS]
+    points = [point | {"models": ["small"], "thresholds": {"small": 0.0}, "lam": 10.0} for point in POINTS]
+    show_tuning("a log", rows, points, None, POINTS[0])
+    printed = capsys.readouterr().out
+    assert (re.search(r"\x1b\[[0-9;]*3[0-9]", printed) is not None) == coloured
+    assert "◆" in printed
