@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from string import ascii_uppercase
 from typing import Any
 
@@ -25,14 +25,15 @@ def sketch(
     """Draw the error, in per cent, against the cost: the frontier, each model alone as a letter, the point chosen.
 
     `points` and `chosen` hold `cost` and `error`, `rows` `model`, `cost` and `accuracy` of each model. Series differ
-    by their characters; `colour` adds to that only.
+    by their characters; `colour` adds to that only. Models far from the frontier are named, not drawn.
     """
     from uniplot import plot_to_string  # where something is drawn only: it takes a moment to import
 
-    letters = dict(zip(ascii_uppercase, rows, strict=False))
     curve = sorted((point["cost"], point["error"]) for point in points)
-    series = [curve, *([(row["cost"], 1 - row["accuracy"])] for row in letters.values())]
-    marks = [_CURVE, *letters]
+    letters = dict(zip(ascii_uppercase, rows, strict=False))
+    beyond = {letter for letter, row in letters.items() if not _is_near(row["cost"], 1 - row["accuracy"], curve)}
+    series = [curve, *([(row["cost"], 1 - row["accuracy"])] for letter, row in letters.items() if letter not in beyond)]
+    marks = [_CURVE, *(letter for letter in letters if letter not in beyond)]
     if chosen:
         series.append([(chosen["cost"], chosen["error"])])
         marks.append(_CHOSEN)
@@ -45,18 +46,25 @@ def sketch(
         y_unit=" %",
         x_gridlines=[],
         y_gridlines=[],
-        color=["blue", *["red"] * len(letters), "green"][: len(series)] if colour else False,
+        color=["blue", *["red"] * (len(letters) - len(beyond)), "green"][: len(series)] if colour else False,
         character_set="ascii",
         force_ascii_characters=marks,
     )
     text = drawing if isinstance(drawing, str) else "\n".join(drawing)
-    return "\n".join([*(line.rstrip() for line in text.splitlines()), *_legend(letters, money, bool(chosen))])
+    return "\n".join([*(line.rstrip() for line in text.splitlines()), *_legend(letters, beyond, money, bool(chosen))])
 
 
-def _legend(letters: Mapping[str, Mapping[str, Any]], money: Money, chosen: bool) -> list[str]:
+def _is_near(cost: float, error: float, curve: Sequence[tuple[float, float]]) -> bool:
+    """Whether a point would leave the frontier at least half of the drawing, both ways."""
+    costs, errors = zip(*curve, strict=True)
+    most = max(costs) + (max(costs) - min(costs)), max(errors) + (max(errors) - min(errors))
+    return cost <= most[0] and error <= most[1]
+
+
+def _legend(letters: Mapping[str, Mapping[str, Any]], beyond: Set[str], money: Money, chosen: bool) -> list[str]:
     """What the characters stand for, in lines as wide as the drawing."""
     pieces = [f"{_CURVE} the frontier", *([f"{_CHOSEN} your target"] if chosen else [])]
-    pieces += [f"{letter} {row['model']}" for letter, row in letters.items()]
+    pieces += [f"{letter} {row['model']}{' (far off)' * (letter in beyond)}" for letter, row in letters.items()]
     lines = [f" wrong answers against $ per {money.name} queries:"]
     for piece in pieces:
         if len(lines[-1]) + len(piece) + 2 > _WIDTH:

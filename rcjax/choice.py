@@ -44,30 +44,28 @@ class Selection:
     def verdict(self, point: int) -> str:
         """Why the policy at one position of the frontier has so many models, in words.
 
-        Gains are in percentage points of loss, error + λ·cost, with one standard error.
+        Differences are in percentage points of loss, error + λ·cost, on queries left out, with one standard error.
         """
         frontier, seen = self.frontier, self.comparison
         price = int(seen.nearest(float(frontier.lam[point])))
         members = np.flatnonzero(np.asarray(frontier.members)[point])
         names = " → ".join(frontier.models[j] for j in members)
-        if len(members) > 2:
-            row = int(np.searchsorted(seen.lengths, len(members)))
-            gain = _gain(seen, row, price)
-            if seen.gain[row, price] <= 0:
-                return f"the chain {names} is not shown to be better than the best pair here ({gain} points of loss)"
-            return f"the chain {names} improves on the best pair by {gain} points of loss"
-        longer = "" if seen.lengths[-1] <= 2 else "; no longer chain is shown to be better"
+        longer = "" if seen.lengths[-1] <= 2 else "; no longer chain is shown to do better"
         if len(members) == 1:
             return f"one model is enough: {names}{longer}"
-        gain = _gain(seen, 0, price, -1)
-        if seen.gain[0, price] > 0:
-            doubt = f"is not shown to be better than the best single model ({gain} points of loss)"
-            return f"the pair {names} {doubt}{longer}"
-        return f"use the pair {names}: it improves on the best single model by {gain} points of loss{longer}"
+        if len(members) == 2:
+            return f"the pair {names} {_compared(seen, 0, price, -1)} one model alone{longer}"
+        row = int(np.searchsorted(seen.lengths, len(members)))
+        return f"the chain {names} {_compared(seen, row, price)} the best pair"
 
 
-def _gain(seen: Comparison, row: int, price: int, sign: int = 1) -> str:
-    return f"{100 * sign * seen.gain[row, price]:.2f} ± {100 * seen.gain_se[row, price]:.2f}"
+def _compared(seen: Comparison, row: int, price: int, sign: int = 1) -> str:
+    """What `sign` times a gain on the pairs shows: "does better by … than"."""
+    gain, spread = 100 * sign * float(seen.gain[row, price]), 100 * float(seen.gain_se[row, price])
+    figures = f"{abs(gain):.2f} ± {spread:.2f} points of error + λ·cost"
+    if gain <= 0:
+        return f"is not shown to do better (its loss is higher by {figures}) than"
+    return f"{'does' if gain > 2 * spread else 'seems to do'} better (by {figures}) than"
 
 
 class _Points(NamedTuple):

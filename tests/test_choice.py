@@ -371,21 +371,21 @@ def test_verdicts():
     seen = made_comparison([1, 10, 100], [-1, 0, 5], gain)
     seen = dataclasses.replace(seen, gain_se=np.array([[0.004, 0.005, 0], [0, 0, 0], [0.0123, 0.01, 0]]))
     assert words([True, True, True], 1.2, seen) == (
-        "the chain small → middle → large improves on the best pair by 3.12 ± 1.23 points of loss"
+        "the chain small → middle → large does better (by 3.12 ± 1.23 points of error + λ·cost) than the best pair"
     )
     assert words([True, False, True], 9, seen) == (
-        "use the pair small → large: it improves on the best single model by 2.10 ± 0.50 points of loss; "
-        "no longer chain is shown to be better"
+        "the pair small → large does better (by 2.10 ± 0.50 points of error + λ·cost) than one model alone; "
+        "no longer chain is shown to do better"
     )
     assert words([False, True, False], 1e5, seen) == (
-        "one model is enough: middle; no longer chain is shown to be better"
+        "one model is enough: middle; no longer chain is shown to do better"
     )
 
 
 def test_verdicts_where_no_longer_chain_was_compared():
     pair = made_comparison([1, 10], [-1, 0], [[-0.01, -0.02], [0, 0]])
     assert words([True, False, True], 10, pair) == (
-        "use the pair small → large: it improves on the best single model by 2.00 ± 100.00 points of loss"
+        "the pair small → large seems to do better (by 2.00 ± 100.00 points of error + λ·cost) than one model alone"
     )
     assert words([True, False, False], 10, pair) == "one model is enough: small"
     alone = made_comparison([1, 10], [0], [[0, 0]])
@@ -395,8 +395,8 @@ def test_verdicts_where_no_longer_chain_was_compared():
 def test_no_verdict_recommends_what_is_worse():
     """A pair that is near the best may do worse than the best single model on the queries of left-out folds."""
     seen = made_comparison([1, 10, 100], [1, 0, -5], [[0.02] * 3, [0] * 3, [-0.03] * 3])
-    assert "improves" not in words([True, True, False], 10, seen)
-    assert "improves" not in words([True, True, True], 10, seen)
+    for members in ([True, True, False], [True, True, True]):
+        assert "is not shown to do better (its loss is higher" in words(members, 10, seen)
 
 
 def test_the_luck_of_the_choice_is_added_to_the_errors(log, model, monkeypatch):

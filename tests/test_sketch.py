@@ -55,9 +55,17 @@ def test_lines_fit_a_terminal_of_80():
     assert max(len(line) for line in sketch(POINTS, many, MONEY).split("\n")) <= 80
 
 
+@pytest.mark.parametrize("far", [{"cost": 1e-5, "accuracy": 0.2}, {"cost": 3e-4, "accuracy": 0.9}])
+def test_a_model_far_from_the_frontier_leaves_it_its_room(far):
+    drawing, plain = (sketch(POINTS, rows, MONEY) for rows in ([*ROWS, far | {"model": "odd"}], ROWS))
+    assert "C odd (far off)" in drawing
+    assert place(drawing, "A") == place(plain, "A")
+    assert place(drawing, "B") == place(plain, "B")
+
+
 def test_a_frontier_of_one_point():
-    drawing = sketch(POINTS[:1], ROWS[:1], MONEY)
-    assert place(drawing, "A") < place(drawing, "·")
+    assert "·" in sketch(POINTS[:1], ROWS[:1], MONEY)
+    sketch(POINTS[:1], ROWS[1:], MONEY)
     sketch(POINTS[:1], [], MONEY)  # no range at all
     sketch([{"cost": 0.0, "error": 0.0}], [{"model": "free", "cost": 0.0, "accuracy": 1.0}], MONEY)
 
