@@ -44,6 +44,7 @@ _HOMES = {
     "learning": ("LearningCurve", "learning_curve"),
     "logs": ("IncompleteLogWarning", "Log", "LogError", "read_log"),
     "marginals": ("Marginal",),
+    "mixture": ("Mixture",),
     "policy": ("Policy", "load_policy"),
     "posterior": ("Posterior", "sample_posterior"),
     "report": ("Report", "make_report"),
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
     from rcjax.learning import LearningCurve, learning_curve
     from rcjax.logs import IncompleteLogWarning, Log, LogError, read_log
     from rcjax.marginals import Marginal
+    from rcjax.mixture import Mixture
     from rcjax.policy import Policy, load_policy
     from rcjax.posterior import Posterior, sample_posterior
     from rcjax.report import Report, make_report
@@ -107,6 +109,7 @@ __all__ = [
     "Log",
     "LogError",
     "Marginal",
+    "Mixture",
     "Policy",
     "Posterior",
     "Replay",

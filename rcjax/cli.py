@@ -180,6 +180,12 @@ def tune(
             help="Queries for the test of `--confidence`. [default: half of those of LOG, at random]",
         ),
     ] = None,
+    mix: Annotated[
+        bool,
+        typer.Option(
+            "--mix", help="Meet `--budget` or `--max-error` exactly, by a random mixture of two policies where need be."
+        ),
+    ] = False,
     posterior: Annotated[
         bool,
         typer.Option(
@@ -220,6 +226,8 @@ def tune(
         raise typer.BadParameter("needs --max-error or --budget, and to be below 100%", param_hint="--confidence")
     if posterior and (cascade == ("adaptive",) or copula == "auto"):
         raise typer.BadParameter("takes neither --cascade adaptive nor --copula auto", param_hint="--posterior")
+    if mix and (confidence is not None or not set(target) & {"max_error", "budget"}):
+        raise typer.BadParameter("needs --max-error or --budget, and no --confidence", param_hint="--mix")
     if held_out and confidence is None:
         raise typer.BadParameter("needs --confidence", param_hint="--held-out")
     with reported():
@@ -230,7 +238,7 @@ def tune(
         start_jax()  # before JAX is imported
         from rcjax import _tuning
 
-        wanted = _tuning.Wanted(target, confidence, held_out, bands, posterior, out, frontier, plot, json_)
+        wanted = _tuning.Wanted(target, confidence, held_out, mix, bands, posterior, out, frontier, plot, json_)
         _tuning.tune(log, wanted, prices=prices, task=task.value, models=models, cascade=cascade, copula=copula)
 
 
@@ -244,7 +252,7 @@ def evaluate(
     prices: Prices = None,
     json_: AsJson = False,
 ) -> None:
-    """Answer the queries of a log by a policy or frontier: the error and cost seen, beside those predicted.
+    """Answer the queries of a log by a policy, mixture or frontier: the error and cost seen, beside those predicted.
 
     Use queries that were not in the log for tuning. Models of the log that the policy does not know are
     ignored; without `--prices`, token counts are priced as when tuning.

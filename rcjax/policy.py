@@ -22,7 +22,7 @@ from functools import partial
 from importlib import resources
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from rcjax._checks import Check
 from rcjax._checks import amount as _amount
@@ -37,6 +37,9 @@ from rcjax._checks import number as _number
 from rcjax._checks import require as _require
 from rcjax._checks import sequence as _sequence
 from rcjax._files import write_atomically
+
+if TYPE_CHECKING:
+    from rcjax.mixture import Mixture
 
 __all__ = ["Action", "Answer", "Calibration", "Defer", "Policy", "Rule", "Transform", "load_policy"]
 
@@ -263,9 +266,18 @@ class Policy:
         return json.loads(resources.files("rcjax").joinpath("policy.schema.json").read_text("utf-8"))
 
 
-def load_policy(path: str | os.PathLike[str]) -> Policy:
-    """Read a policy from a file; the same as `Policy.load(path)`."""
-    return Policy.load(path)
+def load_policy(path: str | os.PathLike[str]) -> Policy | Mixture:
+    """Read a policy, or a mixture of policies, from a file; the same as `Policy.load(path)` or `Mixture.load(path)`.
+
+    The "format" in the file says which of them it is.
+    """
+    from rcjax.mixture import Mixture  # which is built upon this module
+
+    def build(data: Any) -> Policy | Mixture:
+        mixed = isinstance(data, Mapping) and data.get("format") == "rcjax-mixture"
+        return Mixture.from_json(data) if mixed else Policy.from_json(data)
+
+    return _load(path, build)
 
 
 def _transformed(transform: Transform, logprob: float) -> float:
