@@ -83,10 +83,14 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a signal reads from a reply: the answer, to be compared with others, and its raw log-probability."""
+    """What a signal reads from a reply: the answer, to be compared with others, and its raw log-probability.
+
+    `text` is the reply to keep, where that is not the first sample.
+    """
 
     answer: str
     logprob: float
+    text: str | None = None
 
 
 class Signal(Protocol):
@@ -364,12 +368,12 @@ class Votes(_OneReply):
         return {"n": self.samples, "temperature": self.temperature}
 
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
-        """The answer that most samples give, and the log of their share."""
+        """The answer that most samples give, as it is compared, the log of their share, and one of them as it is."""
         if len(reply.texts) < self.samples:
             seen = f"{len(reply.texts)} of {self.samples} samples"
             raise SignalError(f"the reply has {seen}: the endpoint ignores n; use rcjax.signals.Stated")
         answer, share = vote_share(reply.texts, self.normalise)
-        return Reading(answer, math.log(share))
+        return Reading(self.normalise(answer), math.log(share), answer)
 
 
 @dataclass(frozen=True, slots=True)

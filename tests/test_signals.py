@@ -175,7 +175,7 @@ def test_the_share_of_the_winner_is_the_largest(answers):
 
 def test_votes_of_a_reply():
     assert Votes(samples=3).options == {"n": 3, "temperature": 0.7}
-    assert Votes(samples=2).read(Reply(("Rome", "rome"))) == Reading("Rome", 0.0)
+    assert Votes(samples=2).read(Reply(("Rome", "rome"))) == Reading("rome", 0.0, "Rome")
     with pytest.raises(SignalError, match="1 of 5 samples: the endpoint ignores n"):
         Votes().read(Reply(("Rome",)))
 
