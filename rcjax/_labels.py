@@ -76,6 +76,9 @@ def label(rows: Rows, labels: Labels) -> tuple[Rows, int]:
         right = dict(zip(pairs, numbers(labels.rows, "correct").tolist(), strict=True))
         found = [right.get(pair) for pair in zip(query, rows.frame["model"], strict=True)]
     else:
+        if rows.frame["answer"].is_null().all():
+            advice = "give labels by query, model and correct"
+            raise LogError(f"{rows.name}: no row has an answer to compare with {labels.rows.name}: {advice}")
         answers: dict[str, set[str]] = {}
         for name, answer in zip(known["query"], known["answer"], strict=True):
             answers.setdefault(name, set()).add(normalise_answer(answer))

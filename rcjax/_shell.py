@@ -114,13 +114,19 @@ def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any)
     import rcjax
     from rcjax.logs import MissingPricesError
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", rcjax.LeftOutWarning)
         warnings.simplefilter("ignore", rcjax.IncompleteLogWarning)
         try:
             log = read(path, **options)
         except MissingPricesError:
             advice = "give --prices FILE, or add a column cost"
             raise MissingPricesError(f"{path.name}: token counts but no prices: {advice}") from None
+    for each in caught:
+        if issubclass(each.category, rcjax.LeftOutWarning):
+            typer.echo(f"warning: {each.message}", err=True)
+        else:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
     complete = int(log.complete.sum())
     if complete < log.n_queries:
         counts = f"{complete:,} of {log.n_queries:,} queries have an answer of every model"
@@ -152,7 +158,7 @@ def load_tuned(path: Path) -> Policy | Mixture | Frontier:
     raise ValueError(f"{path}: its format is {kind!r}: give {what}")
 
 
-def read_for(subject: Policy | Mixture | Frontier, path: Path, prices: Path | None) -> Log:
+def read_for(subject: Policy | Mixture | Frontier, path: Path, prices: Path | None, labels: Path | None = None) -> Log:
     """Read the log for a replay: the models of the policy or frontier, at its prices where tokens have no others."""
     from rcjax.logs import MissingPricesError, read_answers
     from rcjax.mixture import Mixture
@@ -164,7 +170,8 @@ def read_for(subject: Policy | Mixture | Frontier, path: Path, prices: Path | No
     else:
         stored, transform = subject.model.prices, subject.model.calibrators.transform
     task = "choice" if transform == "choice" else "generation"
-    read = partial(read_file, read_answers, path, "the others are left out", models=subject.models, task=task)
+    options = {"models": subject.models, "task": task, "labels": labels}
+    read = partial(read_file, read_answers, path, "the others are left out", **options)
     try:
         return read(prices=prices)
     except MissingPricesError:

@@ -43,6 +43,7 @@ def tune(
     wanted: Wanted,
     *,
     prices: Path | None,
+    labels: Path | None,
     task: str,
     models: tuple[str, ...] | None,
     cascade: tuple[str, ...] | None,
@@ -53,10 +54,10 @@ def tune(
     with busy("reading the log"):
         # The models of one cascade are asked in the order given, whatever they cost.
         chosen = models or (None if cascade is None or cascade[0] in _KINDS else cascade)
-        log = read_file(read_log, path, others, prices=prices, models=chosen, task=task)
+        log = read_file(read_log, path, others, prices=prices, labels=labels, models=chosen, task=task)
         fresh = None
         if wanted.held_out:
-            options = {"prices": prices, "models": log.models, "task": task}
+            options = {"prices": prices, "labels": labels, "models": log.models, "task": task}
             fresh = read_file(read_log, wanted.held_out, others, **options)
         elif wanted.confidence:
             fresh, log = log.split(_HELD_OUT, seed=0)

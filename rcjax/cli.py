@@ -102,6 +102,15 @@ Prices = Annotated[
         help="TOML or JSON: input and output price per million tokens, by model.",
     ),
 ]
+Labels = Annotated[
+    Path | None,
+    typer.Option(
+        show_default=False,
+        metavar="FILE",
+        help="Which answers were right, in place of a column correct: a table of query, model, correct, or of query "
+        "and answer (the right one).",
+    ),
+]
 TaskOption = Annotated[Task, typer.Option("--task", help="What the models did: wrote text, or picked a choice.")]
 Models = Annotated[
     Any,
@@ -132,6 +141,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document in
 def tune(
     log: LogFile,
     prices: Prices = None,
+    labels: Labels = None,
     task: TaskOption = Task.generation,
     models: Models = None,
     cascade: Annotated[
@@ -239,7 +249,8 @@ def tune(
         from rcjax import _tuning
 
         wanted = _tuning.Wanted(target, confidence, held_out, mix, bands, posterior, out, frontier, plot, json_)
-        _tuning.tune(log, wanted, prices=prices, task=task.value, models=models, cascade=cascade, copula=copula)
+        reading = {"prices": prices, "labels": labels, "task": task.value, "models": models}
+        _tuning.tune(log, wanted, **reading, cascade=cascade, copula=copula)
 
 
 @app.command(epilog="Example: `rcjax evaluate policy.json fresh_log.csv`")
@@ -250,6 +261,7 @@ def evaluate(
     ],
     log: LogFile,
     prices: Prices = None,
+    labels: Labels = None,
     json_: AsJson = False,
 ) -> None:
     """Answer the queries of a log by a policy, mixture or frontier: the error and cost seen, beside those predicted.
@@ -265,7 +277,7 @@ def evaluate(
 
         with busy("reading"):
             subject = load_tuned(policy_or_frontier)
-            data = read_for(subject, log, prices)
+            data = read_for(subject, log, prices, labels)
         with busy("replaying"):
             seen = plain_replay(rcjax.replay(subject, data))
         predicted = expectation(subject)
@@ -280,6 +292,7 @@ def diagnose(
     log: LogFile,
     test: Fresh = None,
     prices: Prices = None,
+    labels: Labels = None,
     task: TaskOption = Task.generation,
     models: Models = None,
     copula: CopulaFamily = None,
@@ -307,7 +320,7 @@ def diagnose(
 
         others = "only queries that every model answered are judged"
         with busy("reading"):
-            training, fresh = read_pair(log, test, others, models, prices=prices, task=task.value)
+            training, fresh = read_pair(log, test, others, models, prices=prices, labels=labels, task=task.value)
         judged = fresh or training
         with busy("fitting the model"):
             model = rcjax.fit(training, copula=copula or "gumbel")
@@ -330,6 +343,7 @@ def report(
     ),
     test: Fresh = None,
     prices: Prices = None,
+    labels: Labels = None,
     task: TaskOption = Task.generation,
     models: Models = None,
     copula: CopulaFamily = None,
@@ -354,7 +368,7 @@ def report(
 
         others = "the others are used where they can be"
         with busy("reading"):
-            training, fresh = read_pair(log, test, others, models, prices=prices, task=task.value)
+            training, fresh = read_pair(log, test, others, models, prices=prices, labels=labels, task=task.value)
         with busy("tuning, drawing the log again, and checking"):
             found = rcjax.make_report(training, test=fresh, copula=copula or "gumbel", baseline=baseline)
         with busy("writing the page"):
