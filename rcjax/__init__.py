@@ -17,6 +17,7 @@ _HOMES = {
     "_replay": ("Replay", "area_under_curve", "replay"),
     "bands": ("Bands",),
     "calibration": ("expected_calibration_error",),
+    "calls": ("CallLog",),
     "cascade": ("error_and_cost",),
     "choice": ("Selection", "select_frontier"),
     "copulas": (
@@ -42,12 +43,14 @@ _HOMES = {
     "guarantee": ("Certificate", "certify"),
     "joint": ("CascadeModel", "fit", "load_model", "sample_confidences"),
     "learning": ("LearningCurve", "learning_curve"),
-    "logs": ("IncompleteLogWarning", "Log", "LogError", "read_log"),
+    "logs": ("IncompleteLogWarning", "LeftOutWarning", "Log", "LogError", "read_log"),
     "marginals": ("Marginal",),
+    "mixture": ("Mixture",),
     "policy": ("Policy", "load_policy"),
     "posterior": ("Posterior", "sample_posterior"),
     "report": ("Report", "make_report"),
     "resampling": ("bootstrap",),
+    "run": ("Cascade", "CascadeError"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
     from rcjax._replay import Replay, area_under_curve, replay
     from rcjax.bands import Bands
     from rcjax.calibration import expected_calibration_error
+    from rcjax.calls import CallLog
     from rcjax.cascade import error_and_cost
     from rcjax.choice import Selection, select_frontier
     from rcjax.copulas import (
@@ -80,15 +84,20 @@ if TYPE_CHECKING:
     from rcjax.guarantee import Certificate, certify
     from rcjax.joint import CascadeModel, fit, load_model, sample_confidences
     from rcjax.learning import LearningCurve, learning_curve
-    from rcjax.logs import IncompleteLogWarning, Log, LogError, read_log
+    from rcjax.logs import IncompleteLogWarning, LeftOutWarning, Log, LogError, read_log
     from rcjax.marginals import Marginal
+    from rcjax.mixture import Mixture
     from rcjax.policy import Policy, load_policy
     from rcjax.posterior import Posterior, sample_posterior
     from rcjax.report import Report, make_report
     from rcjax.resampling import bootstrap
+    from rcjax.run import Cascade, CascadeError
 
 __all__ = [
     "Bands",
+    "CallLog",
+    "Cascade",
+    "CascadeError",
     "CascadeModel",
     "Certificate",
     "Clayton",
@@ -104,9 +113,11 @@ __all__ = [
     "InfeasibleError",
     "Joe",
     "LearningCurve",
+    "LeftOutWarning",
     "Log",
     "LogError",
     "Marginal",
+    "Mixture",
     "Policy",
     "Posterior",
     "Replay",

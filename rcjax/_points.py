@@ -81,6 +81,21 @@ def lower_hull(cost: np.ndarray, error: np.ndarray) -> np.ndarray:
     return np.array(corners, int)
 
 
+def meet(values: np.ndarray, target: float) -> tuple[list[int], list[float]]:
+    """Places in values, which rise, and the weights with which they average to a target of at least the first.
+
+    Two neighbours, or one place where a value is the target (to 1e-9 of it) or none is above it.
+
+    >>> meet(np.array([1.0, 2.0, 6.0]), 3.0), meet(np.array([1.0, 2.0, 6.0]), 2.0), meet(np.array([1.0]), 9.0)
+    (([1, 2], [0.75, 0.25]), ([1], [1.0]), ([0], [1.0]))
+    """
+    above = int(np.searchsorted(values, target * (1 + 1e-9), side="right"))
+    if above == len(values) or values[above - 1] >= target * (1 - 1e-9):
+        return [above - 1], [1.0]
+    share = float((target - values[above - 1]) / (values[above] - values[above - 1]))
+    return [above - 1, above], [1 - share, share]
+
+
 def _above(middle, left, right, x, y):
     """Whether a point lies on or above the line between its neighbours."""
     return (x[middle] - x[left]) * (y[right] - y[left]) <= (x[right] - x[left]) * (y[middle] - y[left])

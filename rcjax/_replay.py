@@ -20,6 +20,7 @@ from rcjax._compile import compiled
 from rcjax._walk import walk
 from rcjax.calibration import Calibrator, Transform
 from rcjax.logs import Log, LogError
+from rcjax.mixture import Mixture
 from rcjax.policy import Policy
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ _BATCH_ELEMENTS = 2**22  # queries × lambdas held at a time: some 100 MB of int
 )
 @dataclasses.dataclass(frozen=True)
 class Replay:
-    """What happened to the queries of a log: scalars for a `Policy`, a leading axis L for a `Frontier`."""
+    """What happened to the queries of a log: scalars for a policy or mixture, a leading axis L for a `Frontier`."""
 
     error: jax.Array
     """(…) share of the queries that were answered wrongly."""
@@ -62,8 +63,8 @@ class Replay:
     """Names of the k models, in the order of the policy or frontier."""
 
 
-def replay(policy_or_frontier: Policy | Frontier, log: Log) -> Replay:
-    """Answer the queries of a log by a policy, or by every policy of a frontier, in one jitted call.
+def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
+    """Answer the queries of a log by a policy, a mixture, or every policy of a frontier, in jitted calls.
 
     Raw confidences are calibrated as the policy (or the frontier's model) says, then model j answers or
     defers by the first interval with Φ_j ≤ bound: with one threshold φ, it answers where Φ_j > φ. Right or
@@ -71,7 +72,8 @@ def replay(policy_or_frontier: Policy | Frontier, log: Log) -> Replay:
     paper and the model's prediction do, so that the two compare; `spent` charges what the answer itself cost,
     which is more where the queries that are deferred are longer than others. Only queries answered by all the
     models that may be asked are replayed; a frontier is replayed on the same queries throughout. Other models
-    of the log do not matter.
+    of the log do not matter. Of a mixture every policy answers every query, and what counts is the weighted mean:
+    its expected figures on the log, without the noise of the lots.
 
     Arrays have the log's float type. In float32, a confidence within rounding of a threshold may fall on its
     other side: replay in float64 where many confidences tie with a threshold.
@@ -85,6 +87,8 @@ def replay(policy_or_frontier: Policy | Frontier, log: Log) -> Replay:
     >>> seen.n, seen.error.shape, bool(0 < seen.error < 1)
     (300, (), True)
     """
+    if isinstance(policy_or_frontier, Mixture):
+        return _replay_mixture(policy_or_frontier, log)
     single = isinstance(policy_or_frontier, Policy)
     packed = (_pack_policy if single else _pack_frontier)(policy_or_frontier, log.logprob.dtype)
     models = tuple(policy_or_frontier.models)
@@ -145,16 +149,45 @@ def wilson_interval(share: ArrayLike, n: int, level: float = 0.9) -> np.ndarray:
     return np.clip(np.stack([middle - reach, middle + reach], axis=-1), 0.0, 1.0)
 
 
+def _replay_mixture(mixture, log):
+    models = mixture.models
+    packed = [_pack_policy(policy, log.logprob.dtype) for policy in mixture.policies]
+    rows = [np.array([models.index(name) for name in policy.models]) for policy in mixture.policies]
+    asked = np.zeros(len(models), bool)
+    for own, each in zip(rows, packed, strict=True):
+        asked[own] |= _asked(each)
+    data = _columns(log, models, asked)
+    total = [jnp.zeros(shape, log.logprob.dtype) for shape in (data[0].shape[1],) * 3 + (data[0].shape,)]
+    for own, each, weight in zip(rows, packed, mixture.weights, strict=True):
+        tables = (table[0] for table in (each.first, each.bounds, each.actions))
+        *figures, answers = _walk_one(
+            each.calibrators, *tables, *(column[own] for column in data), transforms=each.transforms
+        )
+        figures.append(jnp.zeros_like(total[-1]).at[own].set(answers))
+        total = [sum_ + weight * figure for sum_, figure in zip(total, figures, strict=True)]
+    return Replay(*_figures(*total), n=data[0].shape[1], models=models)
+
+
 def _answer(phi, first, bounds, actions, correct, query_cost):
     """The figures of one policy on calibrated confidences (k, n), in the order of the fields of `Replay`."""
+    return _figures(*_outcomes(phi, first, bounds, actions, correct, query_cost))
+
+
+def _outcomes(phi, first, bounds, actions, correct, query_cost):
+    """Of each query (n,): was it answered wrongly, what is it charged and what was spent; (k, n): who answered it."""
     answers, asked = walk(phi, first, bounds, actions)
     wrong = ~(answers & correct).any(axis=0)
     charged, spent = (
         jnp.where(asked, money, 0).sum(axis=0) for money in (query_cost.mean(axis=1)[:, None], query_cost)
     )
-    error, error_se = _mean_and_se(wrong.astype(phi.dtype))
+    return wrong.astype(phi.dtype), charged, spent, answers
+
+
+def _figures(wrong, charged, spent, answers):
+    """The fields of `Replay` from the outcomes of all queries."""
+    error, error_se = _mean_and_se(wrong)
     cost, cost_se = _mean_and_se(charged)
-    return error, cost, error_se, cost_se, answers.mean(axis=1, dtype=phi.dtype), *_mean_and_se(spent)
+    return error, cost, error_se, cost_se, answers.mean(axis=1, dtype=wrong.dtype), *_mean_and_se(spent)
 
 
 def _mean_and_se(values):
@@ -186,6 +219,12 @@ def _calibrate(transform, coefficients, smallest, largest, logprob):
 def _replay_one(calibrators, first, bounds, actions, logprob, correct, query_cost, *, transforms):
     phi = _calibrated(transforms, calibrators, logprob)
     return _answer(phi, first, bounds, actions, correct, query_cost)
+
+
+@partial(compiled, static_argnames="transforms")
+def _walk_one(calibrators, first, bounds, actions, logprob, correct, query_cost, *, transforms):
+    phi = _calibrated(transforms, calibrators, logprob)
+    return _outcomes(phi, first, bounds, actions, correct, query_cost)
 
 
 @partial(compiled, static_argnames=("transforms", "batch"))

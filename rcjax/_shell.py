@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rcjax.frontier import Frontier
     from rcjax.joint import CascadeModel
     from rcjax.logs import Log
+    from rcjax.mixture import Mixture
     from rcjax.policy import Policy
 
 __all__ = [
@@ -113,13 +114,19 @@ def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any)
     import rcjax
     from rcjax.logs import MissingPricesError
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", rcjax.LeftOutWarning)
         warnings.simplefilter("ignore", rcjax.IncompleteLogWarning)
         try:
             log = read(path, **options)
         except MissingPricesError:
             advice = "give --prices FILE, or add a column cost"
             raise MissingPricesError(f"{path.name}: token counts but no prices: {advice}") from None
+    for each in caught:
+        if issubclass(each.category, rcjax.LeftOutWarning):
+            typer.echo(f"warning: {each.message}", err=True)
+        else:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
     complete = int(log.complete.sum())
     if complete < log.n_queries:
         counts = f"{complete:,} of {log.n_queries:,} queries have an answer of every model"
@@ -135,7 +142,7 @@ def read_pair(log: Path, test: Path | None, others: str, models: Any, **options:
     return first, read_file(rcjax.read_log, test, others, models=first.models, **options) if test else None
 
 
-def load_tuned(path: Path) -> Policy | Frontier:
+def load_tuned(path: Path) -> Policy | Mixture | Frontier:
     """Load what `rcjax tune` wrote, told by its "format"."""
     import rcjax
 
@@ -145,23 +152,26 @@ def load_tuned(path: Path) -> Policy | Frontier:
         kind = "rcjax-policy"  # not JSON, or no object: its reader says where it is broken
     if kind == "rcjax-frontier":
         return rcjax.load_frontier(path)
-    if kind == "rcjax-policy":
+    if kind in ("rcjax-policy", "rcjax-mixture"):
         return rcjax.load_policy(path)
     what = "a policy or a frontier that rcjax tune wrote with --out or --frontier"
     raise ValueError(f"{path}: its format is {kind!r}: give {what}")
 
 
-def read_for(subject: Policy | Frontier, path: Path, prices: Path | None) -> Log:
+def read_for(subject: Policy | Mixture | Frontier, path: Path, prices: Path | None, labels: Path | None = None) -> Log:
     """Read the log for a replay: the models of the policy or frontier, at its prices where tokens have no others."""
     from rcjax.logs import MissingPricesError, read_answers
+    from rcjax.mixture import Mixture
     from rcjax.policy import Policy
 
-    if isinstance(subject, Policy):
-        stored, transform = subject.prices, subject.calibrations[subject.first].transform
+    if isinstance(subject, Policy | Mixture):
+        one = subject.policies[0] if isinstance(subject, Mixture) else subject
+        stored, transform = subject.prices, one.calibrations[one.first].transform
     else:
         stored, transform = subject.model.prices, subject.model.calibrators.transform
     task = "choice" if transform == "choice" else "generation"
-    read = partial(read_file, read_answers, path, "the others are left out", models=subject.models, task=task)
+    options = {"models": subject.models, "task": task, "labels": labels}
+    read = partial(read_file, read_answers, path, "the others are left out", **options)
     try:
         return read(prices=prices)
     except MissingPricesError:

@@ -21,6 +21,7 @@ from rich.table import Table
 from rcjax._json import plain
 from rcjax._sketch import sketch
 from rcjax._wording import Money, between, check_figure, choose_unit, describe_cascade, figure, percent
+from rcjax.mixture import Mixture
 from rcjax.policy import Policy
 
 if TYPE_CHECKING:
@@ -83,12 +84,12 @@ def print_json(document: Mapping[str, Any]) -> None:
     sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
 
 
-def expectation(subject: Policy | Frontier) -> dict[str, Any]:
-    """Return the error and cost that the tuning promised: numbers for a policy, lists for a frontier.
+def expectation(subject: Policy | Mixture | Frontier) -> dict[str, Any]:
+    """Return the error and cost that the tuning promised: numbers for a policy or mixture, lists for a frontier.
 
     With their intervals where there are any, of which `level` says how often they cover the truth.
     """
-    if isinstance(subject, Policy):
+    if isinstance(subject, Policy | Mixture):
         known = subject.expected
         found: dict[str, Any] = {name: known.get(name) for name in ("error", "cost")}
         if known.get("level") is not None:
@@ -162,12 +163,15 @@ def show_policy(
     saved: Path | None,
     remarks: Sequence[str] = (),
 ) -> None:
-    """Print the policy chosen, given as its JSON form, beside the dearest model alone, and remarks on it."""
+    """Print the policy or mixture chosen, given as its JSON form, beside the dearest model alone, and remarks on it."""
     screen = Screen()
     money = choose_unit([row["cost"] for row in rows])
     expected, largest = policy["expected"], max(rows, key=lambda row: row["cost"])
     screen.print(f"Policy for your target ({_aim(target)}):", style="bold")
-    screen.print(_indent(describe_cascade(_point(policy), width=76)))
+    for share, part in _parts(policy):
+        if share < 1:
+            screen.print(f"  for {percent(share)} of the queries, told by a hash of their names:")
+        screen.print(_indent(describe_cascade(_point(part), width=76)))
     screen.print(f"  expected cost   {money.full(expected['cost'])} (${money.show(largest['cost'])} with", end=" ")
     screen.print(f"{largest['model']} alone)")
     wrong = percent(1 - largest["accuracy"])
@@ -380,6 +384,11 @@ def _point(policy: Mapping[str, Any]) -> dict[str, Any]:
             return {"models": names, "rules": policy["rules"]}
         cuts[name] = rules[0]["up_to"] if following else 0.0
     return {"models": names, "thresholds": cuts}
+
+
+def _parts(policy: Mapping[str, Any]) -> list[tuple[float, Mapping[str, Any]]]:
+    """The policies, with their weights, of the JSON form of a policy or a mixture."""
+    return list(zip(policy["weights"], policy["policies"], strict=True)) if "weights" in policy else [(1.0, policy)]
 
 
 def _indent(text: str) -> str:

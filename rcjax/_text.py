@@ -1,9 +1,12 @@
-"""The lines of a text file, which polars does not tell: where each record starts, and which line is broken."""
+"""The lines of a text file, which polars does not tell: where each record starts, and which line is broken or cut."""
 
 import json
 from pathlib import Path
 
 import numpy as np
+
+#: How each line of a call log begins.
+CALL = b'{"call_log": '
 
 
 def find_damage(path: Path) -> str | None:
@@ -36,6 +39,31 @@ def find_damage(path: Path) -> str | None:
     except ValueError:  # of int("-Infinity")
         return f", line {line}: JSON has no infinity and no NaN: write them in quotes"
     return None
+
+
+def sound_calls(path: Path) -> tuple[bytes | Path, int]:
+    """(the lines of a call log that are whole, how many are not); of any other file (its path, 0).
+
+    A line is cut off where the process that wrote it was killed: it is the last one, or was until the log was opened
+    again. What does not begin as a line of a call log does is kept, for others to find fault with.
+    """
+    with open(path, "rb") as file:
+        if file.read(len(CALL)) != CALL:
+            return path, 0
+        file.seek(0)
+        lines = file.read().split(b"\n")
+    whole = [line for line in lines if line.strip() and not _is_cut(line)]
+    return b"\n".join(whole), sum(map(bool, map(bytes.strip, lines))) - len(whole)
+
+
+def _is_cut(line: bytes) -> bool:
+    if line[: len(CALL)] != CALL[: len(line)]:
+        return False
+    try:
+        json.loads(line)
+    except ValueError:
+        return True
+    return False
 
 
 def csv_records(path: Path) -> tuple[np.ndarray, np.ndarray]:

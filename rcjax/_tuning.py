@@ -14,6 +14,7 @@ from rcjax.frontier import Frontier, InfeasibleError, solve_frontier
 from rcjax.guarantee import Certificate, certify
 from rcjax.joint import CascadeModel, fit
 from rcjax.logs import Log, read_log
+from rcjax.mixture import Mixture
 from rcjax.policy import Policy
 from rcjax.resampling import bootstrap
 
@@ -28,6 +29,7 @@ class Wanted(NamedTuple):
     target: dict[str, float]  # at most one, by the name that `Frontier.policy` has for it
     confidence: float | None  # of the guarantee; None for none
     held_out: Path | None  # the log to test the guarantee on
+    mix: bool  # two points, so that the target is met exactly
     bands: bool
     posterior: bool  # policies of least expected loss
     out: Path | None  # where to write the policy
@@ -41,6 +43,7 @@ def tune(
     wanted: Wanted,
     *,
     prices: Path | None,
+    labels: Path | None,
     task: str,
     models: tuple[str, ...] | None,
     cascade: tuple[str, ...] | None,
@@ -51,10 +54,10 @@ def tune(
     with busy("reading the log"):
         # The models of one cascade are asked in the order given, whatever they cost.
         chosen = models or (None if cascade is None or cascade[0] in _KINDS else cascade)
-        log = read_file(read_log, path, others, prices=prices, models=chosen, task=task)
+        log = read_file(read_log, path, others, prices=prices, labels=labels, models=chosen, task=task)
         fresh = None
         if wanted.held_out:
-            options = {"prices": prices, "models": log.models, "task": task}
+            options = {"prices": prices, "labels": labels, "models": log.models, "task": task}
             fresh = read_file(read_log, wanted.held_out, others, **options)
         elif wanted.confidence:
             fresh, log = log.split(_HELD_OUT, seed=0)
@@ -112,8 +115,8 @@ def _draw(frontier: Frontier, rows: list[dict[str, Any]], path: Path) -> None:
 
 def _policy(
     frontier: Frontier, selection: Selection | None, wanted: Wanted, fresh: Log | None
-) -> tuple[Policy | None, list[str]]:
-    """The policy for the target, and remarks on it."""
+) -> tuple[Policy | Mixture | None, list[str]]:
+    """The policy for the target, or a mixture, and remarks on it."""
     target = wanted.target
     if not target:
         return None, []
@@ -124,7 +127,9 @@ def _policy(
         index, policy, promise = found.index, found.policy, [_promise(found)]
     else:
         index = _choose(frontier, target)
-        policy = frontier.point(index)
+        policy = frontier.mixture(**target) if wanted.mix else frontier.point(index)
+        if isinstance(policy, Mixture) and len(policy.policies) == 1:
+            policy, promise = policy.policies[0], ["nothing to mix: a single point of the frontier is best here"]
     return policy, [*([] if selection is None else [selection.verdict(index)]), *promise]
 
 
@@ -148,7 +153,7 @@ def _report(
     model: CascadeModel,
     frontier: Frontier,
     rows: list[dict[str, Any]],
-    policy: Policy | None,
+    policy: Policy | Mixture | None,
     remarks: list[str],
     wanted: Wanted,
     problem: InfeasibleError | None,

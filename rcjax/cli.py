@@ -102,6 +102,15 @@ Prices = Annotated[
         help="TOML or JSON: input and output price per million tokens, by model.",
     ),
 ]
+Labels = Annotated[
+    Path | None,
+    typer.Option(
+        show_default=False,
+        metavar="FILE",
+        help="Which answers were right, in place of a column correct: a table of query, model, correct, or of query "
+        "and answer (the right one).",
+    ),
+]
 TaskOption = Annotated[Task, typer.Option("--task", help="What the models did: wrote text, or picked a choice.")]
 Models = Annotated[
     Any,
@@ -132,6 +141,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document in
 def tune(
     log: LogFile,
     prices: Prices = None,
+    labels: Labels = None,
     task: TaskOption = Task.generation,
     models: Models = None,
     cascade: Annotated[
@@ -180,6 +190,12 @@ def tune(
             help="Queries for the test of `--confidence`. [default: half of those of LOG, at random]",
         ),
     ] = None,
+    mix: Annotated[
+        bool,
+        typer.Option(
+            "--mix", help="Meet `--budget` or `--max-error` exactly, by a random mixture of two policies where need be."
+        ),
+    ] = False,
     posterior: Annotated[
         bool,
         typer.Option(
@@ -220,6 +236,8 @@ def tune(
         raise typer.BadParameter("needs --max-error or --budget, and to be below 100%", param_hint="--confidence")
     if posterior and (cascade == ("adaptive",) or copula == "auto"):
         raise typer.BadParameter("takes neither --cascade adaptive nor --copula auto", param_hint="--posterior")
+    if mix and (confidence is not None or not set(target) & {"max_error", "budget"}):
+        raise typer.BadParameter("needs --max-error or --budget, and no --confidence", param_hint="--mix")
     if held_out and confidence is None:
         raise typer.BadParameter("needs --confidence", param_hint="--held-out")
     with reported():
@@ -230,8 +248,9 @@ def tune(
         start_jax()  # before JAX is imported
         from rcjax import _tuning
 
-        wanted = _tuning.Wanted(target, confidence, held_out, bands, posterior, out, frontier, plot, json_)
-        _tuning.tune(log, wanted, prices=prices, task=task.value, models=models, cascade=cascade, copula=copula)
+        wanted = _tuning.Wanted(target, confidence, held_out, mix, bands, posterior, out, frontier, plot, json_)
+        reading = {"prices": prices, "labels": labels, "task": task.value, "models": models}
+        _tuning.tune(log, wanted, **reading, cascade=cascade, copula=copula)
 
 
 @app.command(epilog="Example: `rcjax evaluate policy.json fresh_log.csv`")
@@ -242,9 +261,10 @@ def evaluate(
     ],
     log: LogFile,
     prices: Prices = None,
+    labels: Labels = None,
     json_: AsJson = False,
 ) -> None:
-    """Answer the queries of a log by a policy or frontier: the error and cost seen, beside those predicted.
+    """Answer the queries of a log by a policy, mixture or frontier: the error and cost seen, beside those predicted.
 
     Use queries that were not in the log for tuning. Models of the log that the policy does not know are
     ignored; without `--prices`, token counts are priced as when tuning.
@@ -257,7 +277,7 @@ def evaluate(
 
         with busy("reading"):
             subject = load_tuned(policy_or_frontier)
-            data = read_for(subject, log, prices)
+            data = read_for(subject, log, prices, labels)
         with busy("replaying"):
             seen = plain_replay(rcjax.replay(subject, data))
         predicted = expectation(subject)
@@ -272,6 +292,7 @@ def diagnose(
     log: LogFile,
     test: Fresh = None,
     prices: Prices = None,
+    labels: Labels = None,
     task: TaskOption = Task.generation,
     models: Models = None,
     copula: CopulaFamily = None,
@@ -299,7 +320,7 @@ def diagnose(
 
         others = "only queries that every model answered are judged"
         with busy("reading"):
-            training, fresh = read_pair(log, test, others, models, prices=prices, task=task.value)
+            training, fresh = read_pair(log, test, others, models, prices=prices, labels=labels, task=task.value)
         judged = fresh or training
         with busy("fitting the model"):
             model = rcjax.fit(training, copula=copula or "gumbel")
@@ -322,6 +343,7 @@ def report(
     ),
     test: Fresh = None,
     prices: Prices = None,
+    labels: Labels = None,
     task: TaskOption = Task.generation,
     models: Models = None,
     copula: CopulaFamily = None,
@@ -346,7 +368,7 @@ def report(
 
         others = "the others are used where they can be"
         with busy("reading"):
-            training, fresh = read_pair(log, test, others, models, prices=prices, task=task.value)
+            training, fresh = read_pair(log, test, others, models, prices=prices, labels=labels, task=task.value)
         with busy("tuning, drawing the log again, and checking"):
             found = rcjax.make_report(training, test=fresh, copula=copula or "gumbel", baseline=baseline)
         with busy("writing the page"):

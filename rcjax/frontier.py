@@ -13,12 +13,13 @@ import numpy as np
 from rcjax._compile import compiled
 from rcjax._files import write_atomically
 from rcjax._json import plain
-from rcjax._points import cascade_names, intervals, lower_hull, points_from_json, points_to_json, rules
+from rcjax._points import cascade_names, intervals, lower_hull, meet, points_from_json, points_to_json, rules
 from rcjax._trees import part
 from rcjax.bands import Bands, bands_from_json, bands_to_json
 from rcjax.cascade import Chain, Tables
 from rcjax.joint import CascadeModel, model_from_json, pairs
 from rcjax.marginals import Marginal
+from rcjax.mixture import Mixture
 from rcjax.plan import Plan, Search, pair_places, plan_cascades
 from rcjax.policy import Calibration, Policy
 from rcjax.programme import INTERPOLATED, STATUS_MESSAGES, Cut
@@ -88,6 +89,24 @@ class Frontier:
         exactly one target is given, as a number that makes sense.
         """
         return self.point(self.choose(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam))
+
+    def mixture(self, *, budget: float | None = None, max_error: float | None = None) -> Mixture:
+        """The random mixture of two points that meets a target exactly: one on either side of it, or one alone.
+
+        `budget`: least error at an expected cost per query of so much; `max_error`: least cost at such an error.
+        The points are corners of the frontier's lower convex hull, beyond whose end, at its best or its cheapest, a
+        mixture has nothing to add: there it is that point alone. Errors as those of `policy`.
+        """
+        targets = {"budget": budget, "max_error": max_error}
+        self.choose(**targets)  # refuses what cannot be met or makes no sense
+        error, cost = np.asarray(self.error, float), np.asarray(self.cost, float)
+        hull = lower_hull(cost, error)
+        if budget is not None:
+            places, weights = meet(cost[hull], budget)
+        else:
+            hull = hull[::-1]
+            places, weights = meet(error[hull], float(max_error or 0.0))
+        return Mixture(tuple(self.point(int(hull[place])) for place in places), tuple(weights))
 
     def choose(
         self,

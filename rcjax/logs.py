@@ -7,7 +7,6 @@ rest of the package works on.  What it cannot use it refuses with one line: wher
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import math
@@ -16,42 +15,33 @@ import tomllib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._text import csv_records, find_damage
+from rcjax._labels import label, read_labels, usable_calls
+from rcjax._rows import ADVICE, TOKENS, LogError, MissingPricesError, Rows, near, numbers, read_rows, require_file
 
-if TYPE_CHECKING:  # polars and narwhals are imported where a log is read: holding one does not need them
-    import polars as pl
-
-__all__ = ["IncompleteLogWarning", "Log", "LogError", "MissingPricesError", "read_answers", "read_log", "read_prices"]
-
-_TOKENS = ["input_tokens", "output_tokens"]
-_ADVICE = {
-    "query": "give an integer or a string that names the query",
-    "model": "give the model's name, a string",
-    "correct": "give true, false, 1 or 0",
-    "logprob": "log-probabilities are at most 0; if these are probabilities, name the column confidence",
-    "confidence": "confidences lie in [0, 1]; divide percentages by 100, name log-probabilities logprob",
-    "cost": "give the money that the call cost, 0 or more",
-    **dict.fromkeys(_TOKENS, "give the number of tokens, 0 or more"),
-}
-_LIMITS = {"correct": (0, 1), "logprob": (-math.inf, 0), "confidence": (0, 1)}
-
-
-class LogError(ValueError):
-    """A log that cannot be used: says what is wrong, where and what to do."""
-
-
-class MissingPricesError(LogError):
-    """A log counts tokens, but nobody said what a token costs: read it again with prices."""
+__all__ = [
+    "IncompleteLogWarning",
+    "LeftOutWarning",
+    "Log",
+    "LogError",
+    "MissingPricesError",
+    "read_answers",
+    "read_log",
+    "read_prices",
+]
 
 
 class IncompleteLogWarning(UserWarning):
     """Some queries of a log lack the answers of some models."""
+
+
+class LeftOutWarning(UserWarning):
+    """Some rows of a call log, or of a log with labels, are left out."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -171,6 +161,7 @@ def read_log(
     prices: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     models: Iterable[str] | None = None,
     task: Literal["generation", "choice"] = "generation",
+    labels: Any = None,
 ) -> Log:
     """Read and check a log with one row per query and model.
 
@@ -181,12 +172,21 @@ def read_log(
     ignored.  `prices` is anything `read_prices` takes.  `models` chooses and orders the models; without it
     all are kept and sorted by mean cost, ties by first appearance.
 
+    `labels`, a file or dataframe, tells right from wrong in place of the column `correct`: by `query`, `model` and
+    `correct`, or by `query` and `answer`, a right answer, with which the log's own column `answer` is compared but
+    for case and white space.  Rows without a label are left out.
+
+    The file of a `CallLog` is read as it is: calls that failed or were cut off, repeated answers, and queries that
+    did not go to all models (`shadow`) are left out.  To learn from the latter would be to take hard queries for
+    a sample of all; a frame without the columns `call_log` and `shadow` is taken as a whole.
+
     A model may be right always or never: calibration then gives it one confidence, (c + 1/2) / (n + 1) for c
-    right answers of n.  Queries that lack some model are kept, with an `IncompleteLogWarning`.
+    right answers of n.  Queries that lack some model are kept, with an `IncompleteLogWarning`; for rows left out
+    there is a `LeftOutWarning` with the counts.
     Raises `LogError`, on the first thing wrong, where the log or the prices cannot be used; it is a
     `MissingPricesError` where the log counts tokens, has no `cost`, and no prices are given.
     """
-    return _read(source, prices, models, task, fewest=2)
+    return _read(source, prices, models, task, labels, fewest=2)
 
 
 def read_answers(
@@ -195,6 +195,7 @@ def read_answers(
     *,
     prices: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     task: Literal["generation", "choice"] = "generation",
+    labels: Any = None,
 ) -> Log:
     """Read what some models answered, as `read_log` does, except that one model is enough.
 
@@ -205,16 +206,16 @@ def read_answers(
     >>> read_answers(pl.DataFrame(table | {"cost": [1.0, 3.0]}), ["small"]).cost.tolist()
     [2.0]
     """
-    return _read(source, prices, models, task, fewest=1)
+    return _read(source, prices, models, task, labels, fewest=1)
 
 
-def _read(source: Any, prices: Any, models: Iterable[str] | None, task: Any, fewest: int) -> Log:
+def _read(source: Any, prices: Any, models: Iterable[str] | None, task: Any, labels: Any, fewest: int) -> Log:
     if task not in ("generation", "choice"):
         raise LogError(f"task {task!r} is unknown: choose generation or choice")
     rates = None if prices is None else read_prices(prices)
-    names, rows = _models(_rows(source, rates is not None), models, fewest)
+    names, rows = _models(_judged_rows(source, rates is not None, labels), models, fewest)
     queries, place = _places(rows, names)
-    values = (_logprob(rows), _numbers(rows, "correct") == 1, _cost(rows, names, place[1], rates), np.True_)
+    values = (_logprob(rows), numbers(rows, "correct") == 1, _cost(rows, names, place[1], rates), np.True_)
     matrices = [np.full((len(queries), len(names)), empty) for empty in (math.nan, False, 0.0, False)]
     for matrix, value in zip(matrices, values, strict=True):
         matrix[place] = value
@@ -227,6 +228,23 @@ def _read(source: Any, prices: Any, models: Iterable[str] | None, task: Any, few
     if not log.complete.all():
         warnings.warn(log.describe(), IncompleteLogWarning, stacklevel=3)
     return log
+
+
+def _judged_rows(source: Any, priced: bool, labels: Any) -> Rows:
+    """The rows to use, each with its column correct; a warning counts the others."""
+    known = None if labels is None else read_labels(labels)
+    judged = {None: "correct", "correct": None, "answer": "answer"}[known and known.by]
+    rows, cut = read_rows(source, priced, judged)
+    read = rows.frame.height + cut
+    rows, left_out = usable_calls(rows)
+    if known is not None:
+        rows, left_out["without a label"] = label(rows, known)
+    found = {"cut off": cut, **left_out}
+    if any(found.values()):
+        listed = "; ".join(f"{count:,} {why}" for why, count in found.items() if count)
+        message = f"{rows.name}: {sum(found.values()):,} of {read:,} rows are left out: {listed}"
+        warnings.warn(message, LeftOutWarning, stacklevel=4)
+    return rows
 
 
 def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, tuple[float, float]]:
@@ -244,7 +262,7 @@ def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str,
     else:
         path = Path(source)
         name = path.name
-        _require_file(path, (".toml", ".json"))
+        require_file(path, (".toml", ".json"))
         try:
             text = path.read_text(encoding="utf-8-sig")
             content = tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
@@ -260,7 +278,7 @@ def _price(entry: Any, where: str) -> tuple[float, float]:
         for key in ("input", "output"):
             if key not in entry:  # TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3
                 advice = "give input and output, and in TOML put a model's name with a dot in quotes"
-                raise LogError(f"{where}: no {key} price{_near(key, entry)}: {advice}")
+                raise LogError(f"{where}: no {key} price{near(key, entry)}: {advice}")
         entry = (entry["input"], entry["output"])
     if not isinstance(entry, Sequence) or isinstance(entry, str) or len(entry) != 2:
         raise LogError(f"{where}: {entry!r} is no price: give an input and an output price")
@@ -271,138 +289,10 @@ def _price(entry: Any, where: str) -> tuple[float, float]:
     return float(entry[0]), float(entry[1])
 
 
-def _require_file(path: Path, kinds: Sequence[str]) -> None:
-    if not path.is_file():
-        raise LogError(f"{path.name}: {path} is {'a directory' if path.is_dir() else 'missing'}: give a file")
-    if path.suffix.lower() not in kinds:
-        raise LogError(f"{path.name}: a file of kind {path.suffix!r} cannot be read: give {', '.join(kinds)}")
-    if path.stat().st_size == 0:
-        raise LogError(f"{path.name}: the file is empty: was it written completely?")
-
-
-def _open(source: Any) -> Any:
-    """Open a source (a path or a dataframe) as a narwhals frame."""
-    import narwhals as nw
-    import polars as pl
-
-    if not isinstance(source, Path):
-        return nw.from_native(source)
-    if source.suffix.lower() == ".parquet":
-        return nw.from_native(pl.scan_parquet(source, glob=False))
-    # Text files are read as text: inferred types would refuse a value without telling which row it is in,
-    # and a column of JSON may mix numbers with "-inf", which JSON cannot spell as a number.
-    if source.suffix.lower() == ".csv":
-        return nw.from_native(pl.scan_csv(source, infer_schema=False, glob=False))
-    found = pl.scan_ndjson(source, infer_schema_length=None).collect_schema().names()
-    text = dict.fromkeys({*found} & {*_ADVICE}, pl.String)
-    return nw.from_native(pl.scan_ndjson(source, infer_schema_length=None, schema_overrides=text))
-
-
-def _load(source: Any, name: str, priced: bool) -> pl.DataFrame:
-    """Load the columns needed, turning the errors of the readers into a `LogError`."""
-    import narwhals as nw
-    import polars as pl
-
-    try:
-        frame = _open(source)
-        needed = _needed(name, [str(column) for column in frame.collect_schema().names()], priced)
-        frame = frame.select(*needed)
-        frame = frame.collect(backend="polars") if isinstance(frame, nw.LazyFrame) else frame
-        if not frame.implementation.is_pandas_like():
-            return frame.to_polars()
-        # By way of lists: the direct way needs pyarrow, and refuses columns of mixed types.
-        pairs = {c: zip(frame[c].to_list(), frame[c].is_null().to_list(), strict=True) for c in needed}
-        plain = {c: [None if null else value for value, null in pairs[c]] for c in needed}
-        return pl.DataFrame(plain, strict=False)
-    except LogError:
-        raise
-    except (pl.exceptions.PolarsError, nw.exceptions.NarwhalsError, OSError, TypeError, ValueError) as error:
-        why = find_damage(source) if isinstance(source, Path) else None
-        first = str(error).partition("\n")[0].rstrip(".")
-        raise LogError(f"{name}{why or f': cannot be read: {first}: give a sound log'}") from None
-
-
-@dataclasses.dataclass(frozen=True)
-class _Rows:
-    """Rows under check; `position` holds their places in the source, counted from 0."""
-
-    name: str
-    source: Any
-    frame: pl.DataFrame
-    position: np.ndarray
-
-    def keep(self, mask: pl.Series) -> _Rows:
-        position = self.position[mask.to_numpy()]
-        return dataclasses.replace(self, frame=self.frame.filter(mask), position=position)
-
-    def place(self, i: int) -> str:
-        """Put the place of row i into words, as an editor or a dataframe's user would look for it."""
-        row = int(self.position[i])
-        if isinstance(self.source, Path) and self.source.suffix.lower() == ".csv":
-            return f"line {next(iter(csv_records(self.source)[0][row + 1 :]), row + 2)}"  # or stray quotes
-        return f"row {row + 1}"
-
-    def refuse(self, bad: pl.Series | np.ndarray, column: str, why: str) -> None:
-        """Raise a `LogError` about the column's value in the first bad row, if there is one."""
-        if bad.any():
-            i = int(np.argmax(np.asarray(bad)))
-            model, value = self.frame["model"][i], self.frame[column][i]
-            of_model = f", model {model}" if model and column != "model" else ""
-            shown = "" if value is None else " ".join(str(value).split())[:60] + " "
-            raise LogError(f"{self.name}, {self.place(i)}{of_model}: {column} {shown}{why}")
-
-
-def _needed(name: str, found: list[str], priced: bool) -> list[str]:
-    """Return the columns to read: query, model, correct, the confidence and what the costs come from."""
-    for column in _ADVICE:
-        if found.count(column) > 1 or f"{column}_duplicated_0" in found:  # the latter is polars' new name
-            raise LogError(f"{name}: column {column} occurs twice: drop one of the two")
-    if {"logprob", "confidence"} <= {*found}:
-        raise LogError(f"{name}: columns logprob and confidence both occur: drop one of the two")
-    confidence = "confidence" if "confidence" in found else "logprob"
-    money = _TOKENS if priced or ("cost" not in found and {*_TOKENS} & {*found}) else ["cost"]
-    needed = ["query", "model", "correct", confidence, *money]
-    missing = [column for column in needed if column not in found]
-    if missing:
-        either = {"logprob": "logprob (or confidence)", "cost": "cost (or input_tokens and output_tokens)"}
-        listed = ", ".join(either.get(column, column) for column in missing)
-        near = "".join(_near(column, {*found} - {*_ADVICE}) for column in missing)
-        raise LogError(f"{name}: rename or add missing columns {listed}{near}; found: {', '.join(found)}")
-    if money == _TOKENS and not priced:
-        raise MissingPricesError(f"{name}: token counts but no prices: give prices=, or add a column cost")
-    return needed
-
-
-def _rows(source: Any, priced: bool) -> _Rows:
-    """Read the columns needed, text stripped and empty text missing, without the blank lines of a file."""
-    import polars as pl
-
-    name = f"{type(source).__module__.partition('.')[0]}.{type(source).__name__}"
-    if isinstance(source, str | os.PathLike):
-        source = Path(source)
-        name = source.name
-        _require_file(source, (".csv", ".parquet", ".jsonl", ".ndjson"))
-    frame = _load(source, name, priced)
-    text = pl.col(pl.String, pl.Categorical, pl.Enum, pl.Null).cast(pl.String)
-    frame = frame.with_columns(text.str.strip_chars().replace("", None))
-    for column, kind in frame.schema.items():
-        number = kind.is_integer() if column == "query" else kind.is_numeric() and column != "model"
-        if not (number or kind == pl.String or (kind == pl.Boolean and column == "correct")):
-            raise LogError(f"{name}: column {column} holds {kind} values: {_ADVICE[column]}")
-    truth = pl.col("correct").cast(str).str.to_lowercase().replace({"true": "1", "false": "0"})
-    frame = frame.with_columns(truth)
-    rows = _Rows(name, source, frame, np.arange(frame.height))
-    if set(frame.dtypes) == {pl.String}:
-        rows = rows.keep(frame.select(pl.any_horizontal(pl.all().is_not_null())).to_series())
-    if not rows.frame.height:
-        raise LogError(f"{name}: no rows: a log needs one for each query and model")
-    return rows
-
-
-def _models(rows: _Rows, chosen: Iterable[str] | None, fewest: int) -> tuple[tuple[str, ...], _Rows]:
+def _models(rows: Rows, chosen: Iterable[str] | None, fewest: int) -> tuple[tuple[str, ...], Rows]:
     """Return the models, by first appearance or as chosen, and the rows about them."""
     column = rows.frame["model"]
-    rows.refuse(column.is_null(), "model", f"is missing: {_ADVICE['model']}")
+    rows.refuse(column.is_null(), "model", f"is missing: {ADVICE['model']}")
     names = tuple(column.unique(maintain_order=True))
     if chosen is not None:
         names = _chosen(chosen, names, rows.name)
@@ -412,10 +302,10 @@ def _models(rows: _Rows, chosen: Iterable[str] | None, fewest: int) -> tuple[tup
     return names, rows
 
 
-def _places(rows: _Rows, names: Sequence[str]) -> tuple[tuple[int | str, ...], tuple[np.ndarray, np.ndarray]]:
+def _places(rows: Rows, names: Sequence[str]) -> tuple[tuple[int | str, ...], tuple[np.ndarray, np.ndarray]]:
     """Return the query ids by first appearance, and the place of each row in the (n, k) matrices."""
     texts = rows.frame["query"].cast(str)
-    rows.refuse(texts.is_null(), "query", f"is missing: {_ADVICE['query']}")
+    rows.refuse(texts.is_null(), "query", f"is missing: {ADVICE['query']}")
     ids = texts.unique(maintain_order=True)
     by_query = texts.replace_strict(ids, range(len(ids)))
     by_model = rows.frame["model"].replace_strict(names, range(len(names)))
@@ -433,34 +323,21 @@ def _places(rows: _Rows, names: Sequence[str]) -> tuple[tuple[int | str, ...], t
     return tuple(int(id) for id in ids) if whole else tuple(ids), (by_query.to_numpy(), by_model.to_numpy())
 
 
-def _numbers(rows: _Rows, column: str) -> np.ndarray:
-    """Return a column as float64 within the limits of its meaning."""
-    given = rows.frame[column]
-    low, high = _LIMITS.get(column, (0, 1e300))
-    values, advice = given.cast(float, strict=False), _ADVICE[column]
-    rows.refuse(given.is_null() | values.is_nan().fill_null(False), column, f"is missing: {advice}")
-    unclear = (values % 1 != 0).fill_null(True) if column == "correct" else values.is_null()
-    rows.refuse(unclear, column, f"is not clear: {advice}")
-    rows.refuse(values > high, column, f"> {high:g}: {advice}")
-    rows.refuse(values < low, column, f"< {low:g}: {advice}")
-    return values.to_numpy()
-
-
-def _logprob(rows: _Rows) -> np.ndarray:
+def _logprob(rows: Rows) -> np.ndarray:
     with np.errstate(divide="ignore"):  # a confidence of 0 is -inf, as meant
         given = "logprob" in rows.frame.columns
-        return _numbers(rows, "logprob") if given else np.log(_numbers(rows, "confidence"))
+        return numbers(rows, "logprob") if given else np.log(numbers(rows, "confidence"))
 
 
-def _cost(rows: _Rows, names: Sequence[str], by_model: np.ndarray, rates: Mapping | None) -> np.ndarray:
+def _cost(rows: Rows, names: Sequence[str], by_model: np.ndarray, rates: Mapping | None) -> np.ndarray:
     """Return the money that each row cost."""
     if rates is None:
-        return _numbers(rows, "cost")
+        return numbers(rows, "cost")
     for name in names:
         if name not in rates:
-            near = f"{_near(name, {*rates} - {*names})}; the prices know {', '.join(rates)}"
-            raise LogError(f"{rows.name}, model {name}: no price{near}: add one, or give models= without it")
-    tokens = np.stack([_numbers(rows, column) for column in _TOKENS], axis=1)
+            meant = f"{near(name, {*rates} - {*names})}; the prices know {', '.join(rates)}"
+            raise LogError(f"{rows.name}, model {name}: no price{meant}: add one, or give models= without it")
+    tokens = np.stack([numbers(rows, column) for column in TOKENS], axis=1)
     per_million = np.array([rates[name] for name in names])[by_model]
     return (tokens * per_million).sum(axis=1) / 1e6
 
@@ -485,12 +362,7 @@ def _chosen(models: Iterable[str], known: Sequence[str], where: str) -> tuple[st
     names = (models,) if isinstance(models, str) else tuple(models)
     for name in names:
         if name not in known:
-            raise LogError(f"{where}: no model {name!r}{_near(name, known)}: it has {', '.join(known)}")
+            raise LogError(f"{where}: no model {name!r}{near(name, known)}: it has {', '.join(known)}")
     if not names or len(names) > len({*names}):
         raise LogError(f"{where}: models {', '.join(names)!r}: name at least one, and each once")
     return names
-
-
-def _near(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(str(word), [str(name) for name in known], n=1, cutoff=0.55)
-    return f" (did you mean {close[0]!r} for {word!r}?)" if close else ""

@@ -15,32 +15,40 @@ from __future__ import annotations
 import json
 import math
 import os
-import reprlib
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
+from importlib import resources
 from itertools import pairwise
-from numbers import Integral, Real
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
+from rcjax._checks import Check
+from rcjax._checks import amount as _amount
+from rcjax._checks import amounts as _amounts
+from rcjax._checks import choice as _choice
+from rcjax._checks import frozen as _frozen
+from rcjax._checks import header as _header
+from rcjax._checks import items as _items
+from rcjax._checks import load as _load
+from rcjax._checks import name as _name
+from rcjax._checks import number as _number
+from rcjax._checks import require as _require
+from rcjax._checks import sequence as _sequence
 from rcjax._files import write_atomically
+
+if TYPE_CHECKING:
+    from rcjax.mixture import Mixture
 
 __all__ = ["Action", "Answer", "Calibration", "Defer", "Policy", "Rule", "Transform", "load_policy"]
 
 Transform = Literal["choice", "generation", "none"]
 Action = Literal["answer", "ask"]
 T = TypeVar("T")
-Check = Callable[[Any, str], T]  # takes a value and its place in the file, returns the value as it is stored
 
 _FORMAT, _SCHEMA_VERSION = "rcjax-policy", 1
-_HUGE = 1e100  # no sum of money or coefficient comes near it, and products of two or three still are finite
-_DEEPEST = 50  # levels of nesting in `provenance`, well inside Python's recursion limit
 _LOG_2 = math.log(2.0)
-_short = reprlib.Repr()  # keeps messages to a line
-_short.maxstring = _short.maxother = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,13 +237,7 @@ class Policy:
     @classmethod
     def from_json(cls, data: Any) -> Policy:
         """Build a policy from the object of `to_json`; unknown keys are ignored, problems a ValueError."""
-        _require(isinstance(data, Mapping), "file", "must hold a JSON object", data)
-        kind, version = data.get("format"), data.get("schema_version")
-        _require(kind == _FORMAT, "format", f"must be {_FORMAT!r}, as in every policy", kind)
-        _require(type(version) is int and version > 0, "schema_version", "must be a whole number", version)
-        if version > _SCHEMA_VERSION:
-            known = f"this rcjax reads up to {_SCHEMA_VERSION}: upgrade rcjax"
-            raise ValueError(f"schema_version: this file has schema version {version}, {known}")
+        _header(data, _FORMAT, _SCHEMA_VERSION)
         return _build(cls, data, "")
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -251,16 +253,31 @@ class Policy:
 
         Raises ValueError (place, problem, what to do) where it is not valid, OSError where it cannot be read.
         """
-        content = Path(path).read_bytes()
-        try:
-            return cls.from_json(_parsed(content))
-        except ValueError as problem:
-            raise ValueError(f"{os.fspath(path)}: {problem}") from problem
+        return _load(path, cls.from_json)
+
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """Return the JSON Schema (draft 2020-12) of a policy file, for readers and writers in other languages.
+
+        It is `rcjax/policy.schema.json`. It accepts every policy that `load` reads. What relates one part of a file
+        to another it cannot say: that `calibrations`, `rules` and `cost` have the models as keys, that the `up_to` of
+        a model increase, that asks go to later models and `smallest` is at most `largest`; `load` checks it all.
+        """
+        return json.loads(resources.files("rcjax").joinpath("policy.schema.json").read_text("utf-8"))
 
 
-def load_policy(path: str | os.PathLike[str]) -> Policy:
-    """Read a policy from a file; the same as `Policy.load(path)`."""
-    return Policy.load(path)
+def load_policy(path: str | os.PathLike[str]) -> Policy | Mixture:
+    """Read a policy, or a mixture of policies, from a file; the same as `Policy.load(path)` or `Mixture.load(path)`.
+
+    The "format" in the file says which of them it is.
+    """
+    from rcjax.mixture import Mixture  # which is built upon this module
+
+    def build(data: Any) -> Policy | Mixture:
+        mixed = isinstance(data, Mapping) and data.get("format") == "rcjax-mixture"
+        return Mixture.from_json(data) if mixed else Policy.from_json(data)
+
+    return _load(path, build)
 
 
 def _transformed(transform: Transform, logprob: float) -> float:
@@ -278,43 +295,6 @@ def _logistic(x: float) -> float:
         return 1.0 / (1.0 + math.exp(-x))
     odds = math.exp(x)  # only ever of a number below 0, which cannot overflow
     return odds / (1.0 + odds)
-
-
-def _require(condition: bool, where: str, what: str, value: object) -> None:
-    if not condition:
-        problem = "it is missing or null" if value is None else f"it is {_short.repr(value)}"
-        raise ValueError(f"{where}: {what}, but {problem}")
-
-
-def _number(value: Any, where: str, low: float = -_HUGE, high: float = _HUGE) -> float:
-    _require(issubclass(type(value), Real) and type(value) is not bool, where, "must be a number", value)
-    exact = value if isinstance(value, int) else float(value)  # 10**400 has no float, 1e100 no float32
-    _require(low <= exact <= high, where, f"must be between {low:g} and {high:g}", value)  # NaN is not
-    return float(value)
-
-
-def _name(value: Any, where: str) -> str:
-    _require(isinstance(value, str) and value != "", where, "must be a text that is not empty", value)
-    return value
-
-
-def _choice(value: Any, known: tuple[str, ...], where: str) -> None:
-    what = f"this rcjax knows {', '.join(known)} only (upgrade it for more)"
-    _require(_name(value, where) in known, where, what, value)
-
-
-def _sequence(value: Any, where: str, check: Check[T]) -> tuple[T, ...]:
-    _require(isinstance(value, (list, tuple)) and len(value) > 0, where, "must be a list, not empty", value)
-    return tuple(check(each, f"{where}[{i}]") for i, each in enumerate(value))
-
-
-def _items(value: Any, where: str, check: Check[T]) -> Mapping[str, T]:
-    _require(isinstance(value, Mapping), where, "must be an object", value)
-    return MappingProxyType({_name(k, where): check(each, f"{where}[{k!r}]") for k, each in value.items()})
-
-
-_amount = partial(_number, low=0.0)
-_amounts = partial(_items, check=_amount)
 
 
 def _per_model(policy: Policy, name: str, check: Check[T]) -> Mapping[str, T]:
@@ -337,20 +317,6 @@ def _check_targets(table: tuple[Rule, ...], where: str, later: tuple[str, ...]) 
         _require(rule.model in (None, *later), f"{where}[{i}].model", what, rule.model)
 
 
-def _frozen(value: Any, where: str, depth: int = 0) -> Any:
-    if value is None or isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, Real):
-        number = _number(value, where)
-        return int(value) if isinstance(value, Integral) else number
-    _require(depth < _DEEPEST, f"{where[:40]}…", f"must not be nested more than {_DEEPEST} deep", value)
-    deeper = partial(_frozen, depth=depth + 1)
-    if isinstance(value, (list, tuple)):
-        return tuple(deeper(each, f"{where}[{i}]") for i, each in enumerate(value))
-    _require(isinstance(value, Mapping), where, "must be a JSON value", value)
-    return _items(value, where, deeper)
-
-
 def _thawed(value: Any) -> Any:
     if isinstance(value, (Calibration, Rule)):
         return {key: each for key, each in asdict(value).items() if each is not None}
@@ -368,19 +334,3 @@ def _build(kind: type[T], value: Any, where: str) -> T:
         return kind(**{each.name: value.get(each.name) for each in fields(kind) if each.init})  # type: ignore
     except ValueError as problem:
         raise ValueError(f"{where}.{problem}" if where else str(problem)) from None
-
-
-def _parsed(content: bytes) -> Any:
-    try:
-        return json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as problem:
-        raise ValueError(f"not JSON ({problem}); if it was cut off, write it again") from problem
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    unique = {}
-    for key, value in pairs:
-        if key in unique:
-            raise ValueError(f"the key {key!r} is there twice in one object")
-        unique[key] = value
-    return unique

@@ -1,4 +1,8 @@
-"""A policy of three models, and its JSON."""
+"""A policy of three models and its JSON, policies drawn at random, and damage to their files."""
+
+import math
+
+from hypothesis import strategies as st
 
 from rcjax.policy import Calibration, Policy, Rule
 
@@ -26,3 +30,73 @@ def make_policy(**changes):
 
 def make_json(**changes):
     return {**make_policy().to_json(), **changes}
+
+
+names = st.text(min_size=1, max_size=8)
+reals = st.floats(-1e100, 1e100)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**99), 10**99) | reals | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@st.composite
+def policies(draw):
+    models = draw(st.lists(names, min_size=1, max_size=4, unique=True))
+
+    def calibration():
+        low, high = sorted([draw(reals), draw(reals)])
+        transform = draw(st.sampled_from(["choice", "generation", "none"]))
+        return Calibration(transform, draw(reals), draw(reals), low, high)
+
+    def rule(up_to, later):
+        target = draw(st.sampled_from([None, *later]))
+        return Rule(up_to, "answer") if target is None else Rule(up_to, "ask", target)
+
+    def table(later):
+        ends = draw(st.sets(st.floats(0, 1), max_size=3)) | {1.0}
+        return [rule(up_to, later) for up_to in sorted(ends)]
+
+    amounts = st.floats(0, 1e100)
+    return Policy(
+        models=models,
+        calibrations={model: calibration() for model in models},
+        rules={model: table(models[i + 1 :]) for i, model in enumerate(models)},
+        cost={model: draw(amounts) for model in models},
+        prices=draw(st.none() | st.dictionaries(names, st.dictionaries(names, amounts, max_size=2), max_size=2)),
+        expected=draw(st.dictionaries(names, st.none() | reals, max_size=3)),
+        provenance=draw(st.dictionaries(names, json_values, max_size=3)),
+    )
+
+
+DELETE = object()
+
+
+def edited(path, value):
+    """The JSON of a policy with the entry at `path` replaced, or deleted."""
+    data = make_policy().to_json()
+    *parents, last = path
+    spot = data
+    for key in parents:
+        spot = spot[key]
+    if value is DELETE:
+        del spot[last]
+    else:
+        spot[last] = value
+    return data
+
+
+def places(data, path=()):
+    """The path of every entry in a JSON value."""
+    entries = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, value in entries:
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+wrong = (
+    json_values
+    | st.sampled_from([math.nan, math.inf, -math.inf, 1e308, -1e308, 10**400, 2, -1, "", "small", DELETE])
+    | st.floats()
+)

@@ -6,12 +6,15 @@ import math
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_samples import CHOICE, GENERATION, PLAIN, make_policy
 
+import rcjax
 from rcjax.policy import Answer, Calibration, Defer, Rule
 
 # Calibration
@@ -232,3 +235,46 @@ def test_importing_the_policy_imports_no_jax_and_no_numpy():
     program = f"import sys, rcjax.policy; print(*[name for name in {heavy} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == ""
+
+
+def run_bare(program, *arguments):
+    """Run a program where nothing but the standard library and rcjax itself can be imported; its output."""
+    folder = str(Path(rcjax.__file__).parents[1])
+    start = f"import sys; sys.path.append({folder!r})\n"
+    command = [sys.executable, "-I", "-S", "-c", start + program, *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def test_a_service_needs_only_the_standard_library(tmp_path):
+    """Without site-packages: load, step, save, schema."""
+    make_policy().save(tmp_path / "policy.json")
+    found = run_bare(
+        """
+import importlib.util
+assert not any(importlib.util.find_spec(name) for name in ("numpy", "jax", "polars", "openai"))
+from rcjax.policy import Policy, load_policy
+policy = load_policy(sys.argv[1])
+policy.save(sys.argv[2])
+assert policy.json_schema()["title"] == "rcjax policy"
+print(policy.step("small", logprob=-0.05))
+""",
+        tmp_path / "policy.json",
+        tmp_path / "again.json",
+    )
+    assert found == repr(make_policy().step("small", logprob=-0.05))
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "policy.json").read_bytes()
+
+
+def test_threads_share_a_policy():
+    """No step depends on another: many threads at once get what one gets alone."""
+    policy = make_policy()
+    logprobs = [-i / 997 for i in range(2000)]
+
+    def walk(_):
+        return [policy.step(model, logprob=logprob) for model in policy.models for logprob in logprobs]
+
+    alone = walk(0)
+    with ThreadPoolExecutor(8) as pool:
+        assert all(found == alone for found in pool.map(walk, range(16)))

@@ -9,46 +9,9 @@ import pickle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policy_samples import PLAIN, make_json, make_policy
+from policy_samples import DELETE, PLAIN, edited, make_json, make_policy, places, policies, wrong
 
-from rcjax.policy import Answer, Calibration, Defer, Policy, Rule, load_policy
-
-names = st.text(min_size=1, max_size=8)
-reals = st.floats(-1e100, 1e100)
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**99), 10**99) | reals | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@st.composite
-def policies(draw):
-    models = draw(st.lists(names, min_size=1, max_size=4, unique=True))
-
-    def calibration():
-        low, high = sorted([draw(reals), draw(reals)])
-        transform = draw(st.sampled_from(["choice", "generation", "none"]))
-        return Calibration(transform, draw(reals), draw(reals), low, high)
-
-    def rule(up_to, later):
-        target = draw(st.sampled_from([None, *later]))
-        return Rule(up_to, "answer") if target is None else Rule(up_to, "ask", target)
-
-    def table(later):
-        ends = draw(st.sets(st.floats(0, 1), max_size=3)) | {1.0}
-        return [rule(up_to, later) for up_to in sorted(ends)]
-
-    amounts = st.floats(0, 1e100)
-    return Policy(
-        models=models,
-        calibrations={model: calibration() for model in models},
-        rules={model: table(models[i + 1 :]) for i, model in enumerate(models)},
-        cost={model: draw(amounts) for model in models},
-        prices=draw(st.none() | st.dictionaries(names, st.dictionaries(names, amounts, max_size=2), max_size=2)),
-        expected=draw(st.dictionaries(names, st.none() | reals, max_size=3)),
-        provenance=draw(st.dictionaries(names, json_values, max_size=3)),
-    )
+from rcjax.policy import Answer, Defer, Policy, load_policy
 
 
 @settings(max_examples=60, deadline=None)
@@ -87,23 +50,6 @@ def test_unknown_keys_are_ignored():
 def test_a_byte_order_mark_and_a_null_are_fine(tmp_path):
     (tmp_path / "policy.json").write_text(json.dumps(make_json(prices=None)), "utf-8-sig")
     assert load_policy(tmp_path / "policy.json") == make_policy(prices=None)
-
-
-DELETE = object()
-
-
-def edited(path, value):
-    """The JSON of a policy with the entry at `path` replaced, or deleted."""
-    data = make_policy().to_json()
-    *parents, last = path
-    spot = data
-    for key in parents:
-        spot = spot[key]
-    if value is DELETE:
-        del spot[last]
-    else:
-        spot[last] = value
-    return data
 
 
 ASK_BACK = [{"up_to": 1.0, "action": "ask", "model": "small"}]
@@ -218,14 +164,19 @@ VALID = json.dumps(make_policy().to_json(), indent=2).encode()
 
 
 def loads_or_refuses(path, content):
+    """The policy in a file of this content, or None where it was refused, in one line; any other error is raised."""
     path.write_bytes(content)
+    problem = ""
     try:
         policy = load_policy(path)
-    except ValueError:
-        return None
-    policy.save(path)
-    assert load_policy(path) == policy
-    assert isinstance(policy.step(policy.first, confidence=0.5), (Answer, Defer))
+    except ValueError as error:
+        policy, problem = None, str(error)
+    assert len(problem.splitlines()) <= 1
+    assert len(problem) < 1000
+    if policy is not None:
+        policy.save(path)
+        assert load_policy(path) == policy
+        assert isinstance(policy.step(policy.first, confidence=0.5), (Answer, Defer))
     return policy
 
 
@@ -242,26 +193,25 @@ def test_damaged_files_load_or_are_refused(tmp_path_factory, at, junk):
     loads_or_refuses(tmp_path_factory.getbasetemp() / "damaged.json", damaged)
 
 
-def places(data, path=()):
-    """The path of every entry in a JSON value."""
-    entries = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    for key, value in entries:
-        yield (*path, key)
-        yield from places(value, (*path, key))
-
-
-wrong = (
-    json_values
-    | st.sampled_from([math.nan, math.inf, -math.inf, 1e308, -1e308, 10**400, 2, -1, "", "small", DELETE])
-    | st.floats()
-)
-
-
 @settings(max_examples=400, deadline=None)
 @given(path=st.sampled_from(list(places(make_policy().to_json()))), value=wrong)
 def test_replaced_values_load_or_are_refused(tmp_path_factory, path, value):
     content = json.dumps(edited(path, value)).encode()
     loads_or_refuses(tmp_path_factory.getbasetemp() / "replaced.json", content)
+
+
+@settings(max_examples=100, deadline=None)
+@given(content=st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
+def test_any_bytes_are_refused(tmp_path_factory, content):
+    assert loads_or_refuses(tmp_path_factory.getbasetemp() / "bytes.json", content) is None
+
+
+@settings(max_examples=100, deadline=None)
+@given(version=st.integers(2) | st.integers(10**300, 10**310))
+def test_any_newer_version_is_refused_with_what_to_do(version):
+    with pytest.raises(ValueError, match="upgrade rcjax") as caught:
+        Policy.from_json(make_json(schema_version=version))
+    assert len(str(caught.value)) < 200
 
 
 @settings(max_examples=100, deadline=None)

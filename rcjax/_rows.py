@@ -1,0 +1,231 @@
+"""The rows of a log under check: reading any source, and saying in which row of it something is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import io
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rcjax._text import csv_records, find_damage, sound_calls
+
+if TYPE_CHECKING:  # polars and narwhals are imported where a log is read: holding one does not need them
+    import polars as pl
+
+__all__ = [
+    "ADVICE",
+    "TOKENS",
+    "LogError",
+    "MissingPricesError",
+    "Rows",
+    "load",
+    "near",
+    "numbers",
+    "read_rows",
+    "require_columns",
+    "require_file",
+    "truth",
+]
+
+TOKENS = ["input_tokens", "output_tokens"]
+ADVICE = {
+    "query": "give an integer or a string that names the query",
+    "model": "give the model's name, a string",
+    "correct": "give true, false, 1 or 0",
+    "logprob": "log-probabilities are at most 0; if these are probabilities, name the column confidence",
+    "confidence": "confidences lie in [0, 1]; divide percentages by 100, name log-probabilities logprob",
+    "cost": "give the money that the call cost, 0 or more",
+    **dict.fromkeys(TOKENS, "give the number of tokens, 0 or more"),
+}
+CALL_COLUMNS = ["call_log", "shadow", "error"]  # what a call log tells besides
+LIMITS = {"correct": (0, 1), "logprob": (-math.inf, 0), "confidence": (0, 1)}
+
+
+class LogError(ValueError):
+    """A log that cannot be used: says what is wrong, where and what to do."""
+
+
+class MissingPricesError(LogError):
+    """A log counts tokens, but nobody said what a token costs: read it again with prices."""
+
+
+def require_file(path: Path, kinds: Sequence[str]) -> None:
+    """Refuse a path that is no file, is empty or is of a kind that cannot be read."""
+    if not path.is_file():
+        raise LogError(f"{path.name}: {path} is {'a directory' if path.is_dir() else 'missing'}: give a file")
+    if path.suffix.lower() not in kinds:
+        raise LogError(f"{path.name}: a file of kind {path.suffix!r} cannot be read: give {', '.join(kinds)}")
+    if path.stat().st_size == 0:
+        raise LogError(f"{path.name}: the file is empty: was it written completely?")
+
+
+def _open(source: Any, columns: Iterable[str] = ()) -> Any:
+    """Open a path, the content of a JSON Lines file or a dataframe as a narwhals frame; of files, columns as text."""
+    import narwhals as nw
+    import polars as pl
+
+    if isinstance(source, Path) and source.suffix.lower() == ".parquet":
+        return nw.from_native(pl.scan_parquet(source, glob=False))
+    # Text files are read as text: inferred types would refuse a value without telling which row it is in,
+    # and a column of JSON may mix numbers with "-inf", which JSON cannot spell as a number.
+    if isinstance(source, Path) and source.suffix.lower() == ".csv":
+        return nw.from_native(pl.scan_csv(source, infer_schema=False, glob=False))
+    if isinstance(source, Path | bytes):
+        lines = source if isinstance(source, Path) else io.BytesIO(source)
+        text = dict.fromkeys(columns, pl.String)
+        return nw.from_native(pl.scan_ndjson(lines, infer_schema_length=None, schema_overrides=text))
+    return nw.from_native(source)
+
+
+def load(source: Any, choose: Callable[[str, list[str]], list[str]]) -> tuple[str, Any, pl.DataFrame, int]:
+    """(name, source, columns, lines cut off) of any source: the columns that `choose` takes from those found.
+
+    Text is stripped, and empty text missing. Errors of the readers become a `LogError`.
+    """
+    import narwhals as nw
+    import polars as pl
+
+    name, cut = f"{type(source).__module__.partition('.')[0]}.{type(source).__name__}", 0
+    if isinstance(source, str | os.PathLike):
+        source = Path(source)
+        name = source.name
+        require_file(source, (".csv", ".parquet", ".jsonl", ".ndjson"))
+    try:
+        content = source
+        if isinstance(source, Path) and source.suffix.lower() in (".jsonl", ".ndjson"):
+            content, cut = sound_calls(source)
+            if content == b"":
+                raise LogError(f"{name}: no rows: its {cut} lines are cut off")
+        needed = choose(name, [str(column) for column in _open(content).collect_schema().names()])
+        frame = _open(content, needed).select(*needed)
+        frame = frame.collect(backend="polars") if isinstance(frame, nw.LazyFrame) else frame
+        if not frame.implementation.is_pandas_like():
+            frame = frame.to_polars()
+        else:  # by way of lists: the direct way needs pyarrow, and refuses columns of mixed types
+            pairs = {c: zip(frame[c].to_list(), frame[c].is_null().to_list(), strict=True) for c in needed}
+            plain = {c: [None if null else value for value, null in pairs[c]] for c in needed}
+            frame = pl.DataFrame(plain, strict=False)
+    except LogError:
+        raise
+    except (pl.exceptions.PolarsError, nw.exceptions.NarwhalsError, OSError, TypeError, ValueError) as error:
+        why = find_damage(source) if isinstance(source, Path) else None
+        first = str(error).partition("\n")[0].rstrip(".")
+        raise LogError(f"{name}{why or f': cannot be read: {first}: give a sound log'}") from None
+    text = pl.col(pl.String, pl.Categorical, pl.Enum, pl.Null).cast(pl.String)
+    return name, source, frame.with_columns(text.str.strip_chars().replace("", None)), cut
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Rows under check; `position` holds their places in the source, counted from 0."""
+
+    name: str
+    source: Any
+    frame: pl.DataFrame
+    position: np.ndarray
+
+    def keep(self, mask: pl.Series) -> Rows:
+        """The rows where the mask is true."""
+        position = self.position[mask.to_numpy()]
+        return dataclasses.replace(self, frame=self.frame.filter(mask), position=position)
+
+    def place(self, i: int) -> str:
+        """Put the place of row i into words, as an editor or a dataframe's user would look for it."""
+        row = int(self.position[i])
+        if isinstance(self.source, Path) and self.source.suffix.lower() == ".csv":
+            return f"line {next(iter(csv_records(self.source)[0][row + 1 :]), row + 2)}"  # or stray quotes
+        return f"row {row + 1}"
+
+    def refuse(self, bad: pl.Series | np.ndarray, column: str, why: str) -> None:
+        """Raise a `LogError` about the column's value in the first bad row, if there is one."""
+        if bad.any():
+            i = int(np.argmax(np.asarray(bad)))
+            model, value = self.frame["model"][i], self.frame[column][i]
+            of_model = f", model {model}" if model and column != "model" else ""
+            shown = "" if value is None else " ".join(str(value).split())[:60] + " "
+            raise LogError(f"{self.name}, {self.place(i)}{of_model}: {column} {shown}{why}")
+
+
+def _needed(name: str, found: list[str], priced: bool, judged: str | None) -> list[str]:
+    """The columns to read: query, model, what is judged, the confidence and what the costs come from."""
+    for column in ADVICE:
+        if found.count(column) > 1 or f"{column}_duplicated_0" in found:  # the latter is polars' new name
+            raise LogError(f"{name}: column {column} occurs twice: drop one of the two")
+    if {"logprob", "confidence"} <= {*found}:
+        raise LogError(f"{name}: columns logprob and confidence both occur: drop one of the two")
+    if "call_log" in found and judged == "correct" and "correct" not in found:
+        forms = "query and answer (the right one), or query, model and correct"
+        raise LogError(f"{name}: a call log does not tell right from wrong: give labels, a table of {forms}")
+    confidence = "confidence" if "confidence" in found else "logprob"
+    money = TOKENS if priced or ("cost" not in found and {*TOKENS} & {*found}) else ["cost"]
+    needed = ["query", "model", *([judged] if judged else []), confidence, *money]
+    require_columns(name, needed, found)
+    if money == TOKENS and not priced:
+        raise MissingPricesError(f"{name}: token counts but no prices: give prices=, or add a column cost")
+    return needed + [column for column in CALL_COLUMNS if "call_log" in found and column in found]
+
+
+def require_columns(name: str, needed: Sequence[str], found: Sequence[str]) -> None:
+    """Refuse a table that lacks a column, and name those that may have been meant."""
+    missing = [column for column in needed if column not in found]
+    if missing:
+        either = {"logprob": "logprob (or confidence)", "cost": "cost (or input_tokens and output_tokens)"}
+        listed = ", ".join(either.get(column, column) for column in missing)
+        meant = "".join(near(column, {*found} - {*ADVICE}) for column in missing)
+        raise LogError(f"{name}: rename or add missing columns {listed}{meant}; found: {', '.join(found)}")
+
+
+def read_rows(source: Any, priced: bool, judged: str | None = "correct") -> tuple[Rows, int]:
+    """(the rows, without the blank lines of a file; how many lines of a call log were cut off).
+
+    `judged` is the column that is to tell right from wrong: "correct", "answer", or None where labels bring it.
+    """
+    import polars as pl
+
+    name, source, frame, cut = load(source, lambda name, found: _needed(name, found, priced, judged))
+    free = [column for column in ("answer", *CALL_COLUMNS) if column in frame.columns]
+    for column, kind in frame.drop(free).schema.items():
+        number = kind.is_integer() if column == "query" else kind.is_numeric() and column != "model"
+        if not (number or kind == pl.String or (kind == pl.Boolean and column == "correct")):
+            raise LogError(f"{name}: column {column} holds {kind} values: {ADVICE[column]}")
+    frame = frame.with_columns(pl.col(free).cast(pl.String)).with_columns(truth(frame))
+    rows = Rows(name, source, frame, np.arange(frame.height))
+    if set(frame.dtypes) == {pl.String}:
+        rows = rows.keep(frame.select(pl.any_horizontal(pl.all().is_not_null())).to_series())
+    if not rows.frame.height:
+        raise LogError(f"{name}: no rows: a log needs one for each query and model")
+    return rows, cut
+
+
+def truth(frame: pl.DataFrame) -> list[pl.Expr]:
+    """The column correct as text, true as 1 and false as 0; nothing where there is none."""
+    import polars as pl
+
+    if "correct" not in frame.columns:
+        return []
+    return [pl.col("correct").cast(pl.String).str.to_lowercase().replace({"true": "1", "false": "0"})]
+
+
+def numbers(rows: Rows, column: str) -> np.ndarray:
+    """A column as float64 within the limits of its meaning."""
+    given = rows.frame[column]
+    low, high = LIMITS.get(column, (0, 1e300))
+    values, advice = given.cast(float, strict=False), ADVICE[column]
+    rows.refuse(given.is_null() | values.is_nan().fill_null(False), column, f"is missing: {advice}")
+    unclear = (values % 1 != 0).fill_null(True) if column == "correct" else values.is_null()
+    rows.refuse(unclear, column, f"is not clear: {advice}")
+    rows.refuse(values > high, column, f"> {high:g}: {advice}")
+    rows.refuse(values < low, column, f"< {low:g}: {advice}")
+    return values.to_numpy()
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """A question in brackets whether a known word was meant, where there is one like it."""
+    close = difflib.get_close_matches(str(word), [str(name) for name in known], n=1, cutoff=0.55)
+    return f" (did you mean {close[0]!r} for {word!r}?)" if close else ""

@@ -1,0 +1,417 @@
+"""How confident a model is, from what it replied: pure functions, and the signals that a cascade reads replies by.
+
+| signal | what it asks of the endpoint | for |
+|---|---|---|
+| `Choice` | log-probabilities of the most likely tokens | multiple choice |
+| `Verification` | the same, of a second question: is that answer right? | free text |
+| `Votes` | several samples | any endpoint; answers that can be compared |
+| `Stated` | nothing but text | any endpoint |
+| `MeanLogprob` | the log-probability of each token | short free text |
+
+The confidence is a natural log-probability, as `Policy.step` and a log take it. It need not be calibrated, but a log
+and the policy tuned on it must be of one signal. Standard library only.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+__all__ = [
+    "Choice",
+    "MeanLogprob",
+    "Reading",
+    "Reply",
+    "Signal",
+    "SignalError",
+    "Stated",
+    "Token",
+    "Verification",
+    "Votes",
+    "choice_logprob",
+    "mean_logprob",
+    "normalise_answer",
+    "stated_confidence",
+    "verification_logprob",
+    "vote_share",
+]
+
+VERIFICATION = (
+    "Here is a question and an answer that was proposed for it.\n\nQuestion:\n{question}\n\nProposed answer:\n{answer}"
+    "\n\nIs the proposed answer correct? Reply with the single letter Y if it is, or N if it is not."
+)
+STATED = (
+    "How likely is it that your answer is correct? Reply with a percentage from 0% to 100% and nothing else, "
+    "for example: 70%"
+)
+_WRAPPING = "▁Ġ \t\r\nĊ()[]{}<>*_`\"'.,:;“”‘’"  # what tokenizers and formats put around a letter
+_NO_LOGPROBS = (
+    "the reply has no log-probabilities: use a model and an endpoint that return them, or a signal that does without, "
+    "rcjax.signals.Votes or rcjax.signals.Stated"
+)
+
+
+class SignalError(ValueError):
+    """A reply that holds no confidence; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token of a reply, its natural log-probability, and those of the likeliest tokens in its place."""
+
+    text: str
+    logprob: float
+    top: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model replied: one text per sample, and the tokens of the first, where the endpoint tells them."""
+
+    texts: tuple[str, ...]
+    tokens: tuple[Token, ...] | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of the first sample."""
+        return self.texts[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a signal reads from a reply: the answer, to be compared with others, and its raw log-probability.
+
+    `text` is the reply to keep, where that is not the first sample.
+    """
+
+    answer: str
+    logprob: float
+    text: str | None = None
+
+
+class Signal(Protocol):
+    """What to ask of the endpoint, and how to read the replies; any object with these is a signal."""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Options of `chat.completions.create` for the answer, such as `logprobs`, `top_logprobs` or `n`."""
+        ...
+
+    def follow_up(
+        self, messages: Sequence[Mapping[str, Any]], reply: Reply
+    ) -> tuple[list[Mapping[str, Any]], Mapping[str, Any]] | None:
+        """(messages, options) of a second question to the same model, or None where the first reply is enough."""
+        ...
+
+    def read(self, reply: Reply, second: Reply | None) -> Reading:
+        """The answer and its confidence; `SignalError` where the replies do not hold them."""
+        ...
+
+
+def choice_logprob(tokens: Sequence[Token] | None, choices: Iterable[str]) -> tuple[str, float]:
+    """(the choice made, its log-probability) of an answer that begins with the name of one of several choices.
+
+    The choice made is the likeliest; its probability is the sum over the spellings of it among the likeliest tokens:
+    "A", " A", "(A", "A.", "a", … . Tokens before it without a letter, such as "(" or "**", are passed through: what
+    comes after them counts with their probability. It is not divided by the probability of all choices together:
+    what a model puts on other tokens is doubt too, and next to 1 no digit is lost. Choices must be single tokens.
+    Raises SignalError where there are no log-probabilities, or none of a choice.
+
+    >>> first = Token("(", math.log(0.6), {"A": math.log(0.2), "B": math.log(0.2)})
+    >>> second = Token("B", -0.1, {"B": math.log(0.75), " b": math.log(0.15), "A": math.log(0.1)})
+    >>> choice, logprob = choice_logprob([first, second], "ABCD")
+    >>> choice, round(math.exp(logprob), 3)
+    ('B', 0.74)
+    """
+    if not tokens:
+        raise SignalError(_NO_LOGPROBS)
+    found = _spelled(tokens, choices)
+    if not found:
+        names = ", ".join(choices)
+        raise SignalError(f"no choice of {names} is among the likeliest first tokens: ask for the letter alone")
+    choice = max(found, key=found.__getitem__)
+    return choice, found[choice]
+
+
+def verification_logprob(
+    tokens: Sequence[Token] | None, yes: Sequence[str] = ("Y", "Yes"), no: Sequence[str] = ("N", "No")
+) -> float:
+    """The log-probability that a model says yes, asked whether an answer is right.
+
+    All spellings of `yes` are summed as those of a choice are, and likewise not divided by yes and no together; −inf
+    where only a no is among the likeliest tokens. Raises SignalError where there are no log-probabilities, or
+    neither a yes nor a no among them.
+
+    >>> verification_logprob([Token("Yes", -0.3, {"Yes": math.log(0.7), "y": math.log(0.1), "No": math.log(0.2)})])
+    -0.223...
+    """
+    if not tokens:
+        raise SignalError(_NO_LOGPROBS)
+    found = _spelled(tokens, [*yes, *no])
+    if not found:
+        raise SignalError(f"neither {yes[0]} nor {no[0]} is among the likeliest first tokens of the verification")
+    return _sum([found[word] for word in yes if word in found])
+
+
+def mean_logprob(tokens: Sequence[Token] | None) -> float:
+    """The mean log-probability of the tokens of a reply: the log of their geometric mean probability.
+
+    >>> mean_logprob([Token("Par", -0.2), Token("is", -0.1)])
+    -0.15...
+    """
+    if not tokens:
+        raise SignalError(_NO_LOGPROBS)
+    return min(0.0, math.fsum(token.logprob for token in tokens) / len(tokens))
+
+
+def vote_share(answers: Iterable[str | None], normalise: Callable[[str], str] | None = None) -> tuple[str, float]:
+    """(the answer that most samples give, the share of samples that give it), compared as `normalise` leaves them.
+
+    The default is `normalise_answer`. Of answers with equally many votes the first given wins, and it is returned as
+    it was first written. Samples without an answer (None, or nothing left) vote for nothing, but count.
+    Raises SignalError where no sample has an answer.
+
+    >>> vote_share(["Paris", " paris", "Lyon", None])
+    ('Paris', 0.5)
+    """
+    normalise = normalise or normalise_answer
+    written: dict[str, str] = {}
+    votes: dict[str, int] = {}
+    total = 0
+    for answer in answers:
+        total += 1
+        plain = normalise(answer or "")
+        if plain:
+            written.setdefault(plain, answer or "")
+            votes[plain] = votes.get(plain, 0) + 1
+    if not votes:
+        raise SignalError("no sample has an answer: raise max_tokens, or look at the replies")
+    winner = max(votes, key=votes.__getitem__)
+    return written[winner], votes[winner] / total
+
+
+def normalise_answer(text: str) -> str:
+    """A text without regard to case and to the amount of white space, for comparing answers.
+
+    >>> normalise_answer("  The Eiffel\\n Tower ")
+    'the eiffel tower'
+    """
+    return " ".join(text.casefold().split())
+
+
+_NUMBER = (  # not part of a range, a date or a longer number: its value, a sign of percentage, or of how many
+    r"(?<![\w.,/–-])(\d+(?:\.\d+)?|\.\d+)"
+    r"(?:\s*(%|percent\b|per cent\b)|\s*(?:/|out of)\s*(\d+(?:\.\d+)?))?(?!\w|/|\s*[–-]\s*\d|[.,]\d)"
+)
+_BETWEEN = r"\W*(?:(?:level|score|is|of|in|my|answer|this|about|around)\W*){0,4}"
+_LABELLED = re.compile(r"confiden\w*" + _BETWEEN + _NUMBER, re.I)
+_ANY = re.compile(_NUMBER, re.I)
+
+
+def stated_confidence(text: str) -> float:
+    """The probability in [0, 1] that a text states: "85%", "0.85", "Confidence: 85/100", "about 85 percent".
+
+    A number that follows the word "confidence" goes before others; without that word it must be the only one that is
+    a percentage or a ratio, or be the whole text. A bare number is a probability and needs a decimal point: "1" or
+    "85" could be on any scale. Raises SignalError where nothing is stated, or it is ambiguous or out of range.
+
+    >>> stated_confidence("The answer is 42. Confidence: 85/100"), stated_confidence("0.9")
+    (0.85, 0.9)
+    """
+    text = unicodedata.normalize("NFKC", text).strip(" \t\r\n*~≈")
+    found = [_stated(*match.groups()) for match in _LABELLED.finditer(text)]
+    if not found:
+        whole = _ANY.fullmatch(text.rstrip("."))
+        marked = [match for match in _ANY.finditer(text) if match[2] or match[3]]
+        found = [_stated(*match.groups()) for match in ([whole] if whole else marked)]
+    values = sorted({*found})
+    if len(values) == 1:
+        return values[0]
+    advice = 'ask for "Confidence: NN%" alone'
+    if not values:
+        raise SignalError(f"the text states no confidence: {advice}")
+    raise SignalError(f"the text states more than one confidence ({', '.join(f'{v:g}' for v in values)}): {advice}")
+
+
+def _stated(number: str, percent: str | None, whole: str | None) -> float:
+    scale = 100.0 if percent else float(whole) if whole else 1.0
+    if not percent and not whole and "." not in number and number != "0":
+        raise SignalError(f'the confidence {number} could be on any scale: ask for "{number}%" or "0.…"')
+    if scale == 0 or float(number) > scale:
+        raise SignalError(f"the confidence {number}{percent or ''}{f'/{whole}' if whole else ''} is above 1")
+    return float(number) / scale
+
+
+def _spelled(tokens: Sequence[Token], words: Iterable[str]) -> dict[str, float]:
+    """The log-probability of each of the words that is found, over its spellings, at the beginning of the tokens."""
+    names = {_bare(word): word for word in words}
+    found: dict[str, list[float]] = {}
+    path = 0.0  # log-probability of the tokens passed through
+    for token in tokens:
+        for text, logprob in {token.text: token.logprob, **token.top}.items():
+            if _bare(text) in names:
+                found.setdefault(names[_bare(text)], []).append(path + logprob)
+        if _bare(token.text):
+            break
+        path += token.logprob
+    return {word: _sum(each) for word, each in found.items()}
+
+
+def _bare(text: str) -> str:
+    return text.strip(_WRAPPING).casefold()
+
+
+def _sum(logprobs: Sequence[float]) -> float:
+    """The log of a sum of probabilities given by their logs; at most 0, whatever an endpoint has rounded."""
+    largest = max(logprobs, default=-math.inf)
+    if largest == -math.inf:
+        return -math.inf
+    rest = sorted(logprobs)[:-1]
+    return min(0.0, largest + math.log1p(math.fsum(math.exp(each - largest) for each in rest)))
+
+
+def _conversation(messages: Sequence[Mapping[str, Any]]) -> str:
+    """The last question of the user, as text."""
+    for message in reversed(messages):
+        if message.get("role") == "user":
+            content = message.get("content")
+            if isinstance(content, str):
+                return content
+            parts = content if isinstance(content, Sequence) else ()
+            return "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, Mapping))
+    return ""
+
+
+class _OneReply:
+    """A signal that the first reply is enough for."""
+
+    __slots__ = ()
+
+    def follow_up(self, messages: Sequence[Mapping[str, Any]], reply: Reply) -> None:
+        """Nothing more to ask."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(_OneReply):
+    """Multiple choice: the probability of the choice made, as `choice_logprob` has it; for `task="choice"`.
+
+    `choices` are their names, each a single token; `top` is how many of the likeliest tokens to ask for (OpenAI and
+    vLLM give up to 20, some endpoints fewer).
+    """
+
+    choices: tuple[str, ...] = ("A", "B", "C", "D")
+    top: int = 20
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Log-probabilities of the `top` likeliest tokens."""
+        return {"logprobs": True, "top_logprobs": self.top}
+
+    def read(self, reply: Reply, second: Reply | None = None) -> Reading:
+        """The choice made and its log-probability."""
+        return Reading(*choice_logprob(reply.tokens, self.choices))
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Free text: the model is shown its answer and asked whether it is right; its probability of yes.
+
+    `template` is the second question; `{question}` (the user's last message) and `{answer}` are filled in.
+    `options` are those of the second question.
+    """
+
+    template: str = VERIFICATION
+    top: int = 20
+    yes: tuple[str, ...] = ("Y", "Yes")
+    no: tuple[str, ...] = ("N", "No")
+    second_options: Mapping[str, Any] = field(default_factory=lambda: {"max_tokens": 1, "temperature": 0.0})
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Nothing special of the answer itself."""
+        return {}
+
+    def follow_up(
+        self, messages: Sequence[Mapping[str, Any]], reply: Reply
+    ) -> tuple[list[Mapping[str, Any]], Mapping[str, Any]]:
+        """The second question, by itself: without the conversation, and so cheap."""
+        # One pass, so that braces in a question or an answer stay what they are.
+        fillings = {"{question}": _conversation(messages), "{answer}": reply.text}
+        question = re.sub(r"\{question\}|\{answer\}", lambda match: fillings[match[0]], self.template)
+        options = {**self.second_options, "logprobs": True, "top_logprobs": self.top}
+        return [{"role": "user", "content": question}], options
+
+    def read(self, reply: Reply, second: Reply | None = None) -> Reading:
+        """The answer, and the log-probability of yes."""
+        return Reading(reply.text, verification_logprob(second.tokens if second else None, self.yes, self.no))
+
+
+@dataclass(frozen=True, slots=True)
+class Votes(_OneReply):
+    """Any endpoint with `n`: the share of several samples that give the most frequent answer.
+
+    `normalise` brings an answer to the form in which answers are compared, such as by taking the number out of it.
+    """
+
+    samples: int = 5
+    temperature: float = 0.7
+    normalise: Callable[[str], str] = normalise_answer
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """So many samples at this temperature."""
+        return {"n": self.samples, "temperature": self.temperature}
+
+    def read(self, reply: Reply, second: Reply | None = None) -> Reading:
+        """The answer that most samples give, as it is compared, the log of their share, and one of them as it is."""
+        if len(reply.texts) < self.samples:
+            seen = f"{len(reply.texts)} of {self.samples} samples"
+            raise SignalError(f"the reply has {seen}: the endpoint ignores n; use rcjax.signals.Stated")
+        answer, share = vote_share(reply.texts, self.normalise)
+        return Reading(self.normalise(answer), math.log(share), answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """Any endpoint: the probability that the model states, in its reply or, with a `question`, in a second one."""
+
+    question: str | None = STATED
+    second_options: Mapping[str, Any] = field(default_factory=lambda: {"max_tokens": 10, "temperature": 0.0})
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Nothing special."""
+        return {}
+
+    def follow_up(
+        self, messages: Sequence[Mapping[str, Any]], reply: Reply
+    ) -> tuple[list[Mapping[str, Any]], Mapping[str, Any]] | None:
+        """The conversation with the answer, and the question for a percentage."""
+        if self.question is None:
+            return None
+        after = [{"role": "assistant", "content": reply.text}, {"role": "user", "content": self.question}]
+        return [*messages, *after], self.second_options
+
+    def read(self, reply: Reply, second: Reply | None = None) -> Reading:
+        """The answer, and the log of the probability stated."""
+        stated = stated_confidence((second or reply).text)
+        return Reading(reply.text, math.log(stated) if stated > 0 else -math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class MeanLogprob(_OneReply):
+    """Short free text: the mean log-probability of the tokens of the answer."""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The log-probability of each token."""
+        return {"logprobs": True}
+
+    def read(self, reply: Reply, second: Reply | None = None) -> Reading:
+        """The answer, and the mean log-probability of its tokens."""
+        return Reading(reply.text, mean_logprob(reply.tokens))

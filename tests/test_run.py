@@ -1,0 +1,523 @@
+"""A cascade against a real server on loopback: who is asked, what fails and how, money, logs, secrets."""
+
+import asyncio
+import json
+import math
+import subprocess
+import sys
+import warnings
+from collections import Counter
+
+import pytest
+from chat_server import KEY, Response, completion, serving, sure
+from openai import AsyncOpenAI, OpenAI
+
+from rcjax import signals
+from rcjax.calls import CallLog
+from rcjax.mixture import Mixture
+from rcjax.policy import Calibration, Policy, Rule
+from rcjax.run import Cascade, CascadeError, CascadeWarning
+
+MODELS = ("small", "middle", "large")
+PRICES = {
+    "small": {"input": 0.1, "output": 0.4},
+    "middle": {"input": 0.5, "output": 1.5},
+    "large": {"input": 3, "output": 15},
+}
+SURE, UNSURE = math.log(0.9), math.log(0.4)
+QUICK = {"retry-after-ms": "1"}
+SECRETS = (KEY, "bearer", "the prompt", "quoted by the server")
+
+
+def cascade_policy(**changes):
+    identity = Calibration("none", intercept=2.0, slope=4.0, smallest=-9.0, largest=0.0)
+    parts = {
+        "models": MODELS,
+        "calibrations": dict.fromkeys(MODELS, identity),
+        "rules": {
+            "small": (Rule(0.5, "ask", "middle"), Rule(1.0, "answer")),
+            "middle": (Rule(0.5, "ask", "large"), Rule(1.0, "answer")),
+            "large": (Rule(1.0, "answer"),),
+        },
+        "cost": {"small": 1e-5, "middle": 5e-5, "large": 3e-4},
+        "prices": PRICES,
+    }
+    return Policy(**{**parts, **changes})
+
+
+POLICY = cascade_policy()
+
+
+def script(**by_model):
+    """Behaviour by model: a Response, or a list of them, of which the last one stays."""
+    left = {model: list(each) if isinstance(each, list) else [each] for model, each in by_model.items()}
+
+    def behave(request, headers):
+        responses = left[request["model"]]
+        return responses.pop(0) if len(responses) > 1 else responses[0]
+
+    return behave
+
+
+def good(letter, logprob, usage=(100, 1)):
+    return Response(sure(letter, logprob, usage))
+
+
+def broken(status=500, **body):
+    error = {"message": f"the prompt, quoted by the server: {KEY}", **body}
+    return Response({"error": error}, status=status, headers=QUICK)
+
+
+def ask(behave, messages="the prompt", *, query="q1", policy=POLICY, signal=None, times=1, **options):
+    """(results or the error of so many questions, the server), by a cascade of its own."""
+
+    async def main():
+        async with (
+            serving(behave) as (server, client),
+            Cascade(policy, client, signal=signal or signals.Choice(), **options) as cascade,
+        ):
+            try:
+                found = [await cascade.ask(messages, query) for _ in range(times)]
+            except CascadeError as error:
+                return error, server
+            return found[0] if times == 1 else found, server
+
+    return asyncio.run(main())
+
+
+def asked(server):
+    return [request["model"] for request in server.requests]
+
+
+# Who is asked
+
+
+def test_a_sure_model_answers_alone():
+    result, server = ask(script(small=good("B", SURE)))
+    assert asked(server) == ["small"]
+    assert (result.status, result.text, result.answer, result.model) == ("answered", "B", "B", "small")
+    assert result.confidence == POLICY.calibrate("small", logprob=SURE)
+    assert result.problem == ""
+
+
+def test_unsure_models_defer():
+    result, server = ask(script(small=good("A", UNSURE), middle=good("B", UNSURE), large=good("C", UNSURE)))
+    assert asked(server) == list(MODELS)
+    assert (result.answer, result.model) == ("C", "large")
+    assert [call.answer for call in result.calls] == ["A", "B", "C"]
+
+
+def test_a_policy_that_skips_ahead():
+    rules = {**POLICY.rules, "small": (Rule(0.9, "ask", "large"), Rule(1.0, "answer"))}
+    _, server = ask(script(small=good("A", UNSURE), large=good("B", SURE)), policy=cascade_policy(rules=rules))
+    assert asked(server) == ["small", "large"]
+
+
+def test_a_mixture_gives_each_query_to_one_policy():
+    large = Policy(("large",), *({"large": each["large"]} for each in (POLICY.calibrations, POLICY.rules, POLICY.cost)))
+    mixture = Mixture((POLICY, large), (0.5, 0.5))
+    behave = script(small=good("A", SURE), large=good("B", SURE))
+
+    async def main():
+        async with serving(behave) as (_, client):
+            cascade = Cascade(mixture, client, signal=signals.Choice())
+            return await cascade.ask_all((i, "?") for i in range(60))
+
+    results = asyncio.run(main())
+    for i, result in enumerate(results):
+        assert result.model == mixture.choose(i).first
+    assert 15 < sum(result.model == "large" for result in results) < 45
+
+
+def test_requests_hold_what_signal_and_options_ask_for():
+    options = {
+        "options": {"max_tokens": 1, "seed": 5},
+        "model_options": {"large": {"max_tokens": 3, "top_logprobs": 5}},
+    }
+    served = {"small": "org/small-1b"}
+    behave = script(**{"org/small-1b": good("A", UNSURE), "middle": good("A", UNSURE), "large": good("A", SURE)})
+    result, server = ask(behave, served=served, **options)
+    first, _, last = server.requests
+    assert first["messages"] == [{"role": "user", "content": "the prompt"}]
+    assert (first["logprobs"], first["top_logprobs"], first["max_tokens"], first["seed"]) == (True, 20, 1, 5)
+    assert (last["max_tokens"], last["top_logprobs"]) == (3, 5)
+    assert result.calls[0].served == "org/small-1b"
+    assert result.calls[0].model == "small"
+
+
+def test_conversations_and_clients_and_signals_by_model():
+    conversation = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "?"}]
+
+    async def main():
+        behave = script(small=good("A", UNSURE), middle=good("A", UNSURE))
+        other = script(large=Response(completion("Confidence: 80%")))
+        async with serving(behave) as (one, client), serving(other) as (two, second):
+            cascade = Cascade(
+                POLICY,
+                {"small": client, "middle": client, "large": second},
+                signal={**dict.fromkeys(MODELS, signals.Choice()), "large": signals.Stated(question=None)},
+            )
+            return await cascade.ask(conversation, "q1"), one, two
+
+    result, one, two = asyncio.run(main())
+    assert asked(one) == ["small", "middle"]
+    assert asked(two) == ["large"]
+    assert two.requests[0]["messages"] == conversation
+    assert result.calls[-1].logprob == pytest.approx(math.log(0.8))
+
+
+# Failures
+
+
+@pytest.mark.parametrize(
+    ("response", "error"),
+    [
+        (broken(500), "HTTP 500"),
+        (broken(400, code="context_length_exceeded"), "HTTP 400 (context_length_exceeded)"),
+        (broken(401, code="invalid_api_key"), "HTTP 401 (invalid_api_key)"),
+        (broken(404, code=f"not {KEY}", type="model_not_found"), "HTTP 404 (model_not_found)"),
+        (Response(b"<html>the prompt", status=502, headers=QUICK), "HTTP 502"),
+        (Response({}, hang=True), "no connection"),
+        (Response(b"not json: the prompt"), "malformed answer: not a JSON object"),
+        (Response(b"not json", headers={"content-type": "text/plain"}), "malformed answer: not a JSON object"),
+        (Response(b""), "malformed answer: not a JSON object"),
+        (Response(b"\xff\xfe"), "malformed answer: not a JSON object"),
+        (Response([]), "malformed answer: not a JSON object"),
+        (Response(None), "malformed answer: not a JSON object"),
+        (Response({}), "malformed answer: no choices"),
+        (Response(completion("A", choices=[])), "malformed answer: no choices"),
+        (Response(completion("A", choices=None)), "malformed answer: no choices"),
+        (Response(completion("A", choices="A")), "malformed answer: no choices"),
+        (Response({"error": {"message": "the prompt", "code": 429}}), "an error in place of an answer (429)"),
+        (Response(completion(None)), "an answer without text (finish_reason stop)"),
+        (Response(completion("")), "an answer without text (finish_reason stop)"),
+        (Response(completion("A", choices=[None])), "an answer without text (finish_reason unknown)"),
+        (Response(completion("A", choices=[{"message": "x"}])), "an answer without text (finish_reason unknown)"),
+        (Response(completion("A")), "the reply has no log-probabilities: use"),
+        (Response(completion("A", [("A", {"A": math.nan})])), "the reply has no log-probabilities: use"),
+        (Response(completion("A", [("A", {"A": "high"})])), "the reply has no log-probabilities: use"),
+        (Response(completion("Well", [("Well", {"Well": -0.1})])), "no choice of A, B, C, D is among"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::rcjax.run.CascadeWarning")
+def test_a_model_that_fails_is_skipped_upward(response, error, tmp_path):
+    with CallLog(tmp_path / "calls.jsonl") as log:
+        result, server = ask(script(small=response, middle=good("B", SURE)), retries=0, log=log)
+    assert asked(server) == ["small", "middle"]
+    assert (result.status, result.model) == ("answered", "middle")
+    failed, answered = result.calls
+    assert failed.error.startswith(error)
+    assert (failed.logprob, failed.answer, answered.error) == (None, None, None)
+    assert result.problem.startswith(f"query q1: some models failed: small: {error}")
+    written = (tmp_path / "calls.jsonl").read_text()
+    assert [json.loads(line)["error"] for line in written.splitlines()] == [failed.error, None]
+    assert not any(secret in written + result.problem for secret in SECRETS)
+
+
+def test_retries_wait_as_long_as_the_server_says_and_are_counted():
+    limited = Response({"error": {}}, status=429, headers={"retry-after-ms": "150"})
+    result, server = ask(script(small=[limited, broken(503), good("A", SURE)]))
+    (call,) = result.calls
+    assert (call.attempts, call.error, len(server.requests)) == (3, None, 3)
+    assert call.seconds > 0.15
+    result, server = ask(script(small=broken(500), middle=good("A", SURE)), retries=1)
+    assert [call.attempts for call in result.calls] == [2, 1]
+    assert result.calls[0].error == "HTTP 500"
+
+
+def test_a_slow_model_times_out():
+    slow = Response(sure("A", SURE), delay=5.0)
+    result, _ = ask(script(small=slow, middle=good("B", SURE)), timeout=0.2, retries=0)
+    assert result.calls[0].error == "timed out"
+    assert result.calls[0].seconds < 4
+    assert result.model == "middle"
+
+
+def test_where_the_largest_fails_the_surest_answer_so_far_counts():
+    behave = script(small=good("A", math.log(0.55)), middle=good("B", UNSURE), large=broken(400))
+    result, _ = ask(behave)
+    assert (result.status, result.answer, result.model) == ("best so far", "A", "small")
+    assert [call.model for call in result.calls] == list(MODELS)
+    assert "large: HTTP 400" in result.problem
+
+
+def test_where_all_fail_there_is_one_clear_error_without_secrets():
+    error, _ = ask(script(small=broken(400), middle=broken(403), large=Response(b"")))
+    assert isinstance(error, CascadeError)
+    assert str(error) == (
+        "query q1: no model answered: small: HTTP 400 (attempts: 1); middle: HTTP 403 (attempts: 1); "
+        "large: malformed answer: not a JSON object (attempts: 1)"
+    )
+    assert error.__cause__ is None
+    assert error.__context__ is None
+    assert error.result.status == "failed"
+    assert not any(secret in str(error) + repr(error.result) for secret in SECRETS)
+
+
+def test_a_model_that_always_answers_needs_no_confidence():
+    with pytest.warns(CascadeWarning, match="model large: its confidence cannot be read: the reply has no log-prob"):
+        result, _ = ask(script(small=good("A", UNSURE), middle=good("A", UNSURE), large=Response(completion("C"))))
+    assert (result.status, result.text, result.confidence) == ("answered", "C", None)
+    assert result.answer is None
+
+
+def test_a_text_without_a_confidence_is_better_than_nothing():
+    with pytest.warns(CascadeWarning):
+        result, _ = ask(script(small=Response(completion("A")), middle=broken(400), large=broken(400)))
+    assert (result.status, result.text, result.confidence) == ("best so far", "A", None)
+
+
+def test_a_confidence_that_cannot_be_read_warns_once_a_model():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ask(script(small=Response(completion("A")), middle=good("B", SURE)), times=5)
+    assert len([each for each in caught if each.category is CascadeWarning]) == 1
+
+
+# Second questions
+
+
+def verified(probability):
+    top = {"Y": math.log(probability), "N": math.log1p(-probability)}
+    return Response(completion("Y", [("Y", top)], usage=(200, 1)))
+
+
+def test_a_verification_is_part_of_the_call_and_of_its_cost():
+    behave = script(small=[Response(completion("Paris", usage=(100, 10))), verified(0.8)])
+    result, server = ask(
+        behave, signal=signals.Verification(), options={"max_tokens": 50, "extra_body": {"route": "x"}}
+    )
+    first, second = server.requests
+    assert "Paris" in second["messages"][0]["content"]
+    assert (first["max_tokens"], second["max_tokens"], second["logprobs"]) == (50, 1, True)
+    assert first["route"] == second["route"] == "x"
+    (call,) = result.calls
+    assert (call.input_tokens, call.output_tokens, call.attempts) == (300, 11, 2)
+    assert result.cost == pytest.approx((300 * 0.1 + 11 * 0.4) / 1e6, rel=1e-15)
+    assert (result.text, call.logprob) == ("Paris", pytest.approx(math.log(0.8)))
+
+
+def test_a_verification_that_fails_leaves_the_answer_and_its_cost():
+    behave = script(
+        small=[Response(completion("Paris", usage=(100, 10))), broken(400)], middle=broken(400), large=broken(400)
+    )
+    result, _ = ask(behave, signal=signals.Verification())
+    assert (result.status, result.text) == ("best so far", "Paris")
+    assert result.calls[0].error == "the second question: HTTP 400"
+    assert result.cost == pytest.approx((100 * 0.1 + 10 * 0.4) / 1e6)
+
+
+def test_votes_keep_a_reply_of_the_winners():
+    body = completion("Lyon")
+    body["choices"] = [{**body["choices"][0], "message": {"content": each}} for each in ("Lyon", "Paris", " paris")]
+    result, server = ask(script(small=Response(body)), signal=signals.Votes(samples=3))
+    assert server.requests[0]["n"] == 3
+    assert (result.text, result.answer) == ("Paris", "paris")
+    assert result.calls[0].logprob == pytest.approx(math.log(2 / 3))
+
+
+# Money
+
+
+def test_costs_are_tokens_times_prices():
+    usages = [(123, 7), (1_000_003, 9), (456, 1)]
+    letters = dict(zip(MODELS, (good("A", UNSURE, usage) for usage in usages), strict=True))
+    result, _ = ask(script(**letters))
+    exact = [u[0] * p["input"] * 10 + u[1] * p["output"] * 10 for u, p in zip(usages, PRICES.values(), strict=True)]
+    assert result.cost == pytest.approx(sum(exact) / 1e7, rel=1e-15)
+    assert not any(call.estimated for call in result.calls)
+    twice = {name: {kind: 2 * price for kind, price in each.items()} for name, each in PRICES.items()}
+    assert ask(script(**letters), prices=twice)[0].cost == pytest.approx(2 * result.cost, rel=1e-15)
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": -1, "completion_tokens": 2}, {"prompt_tokens": "3"}, 7])
+def test_without_token_counts_a_call_costs_the_mean(usage):
+    result, _ = ask(script(small=Response(sure("A", SURE) | {"usage": usage})))
+    (call,) = result.calls
+    assert (call.cost, call.estimated, call.input_tokens) == (1e-5, True, None)
+
+
+def test_without_prices_a_call_costs_the_mean():
+    result, _ = ask(script(small=good("A", SURE)), policy=cascade_policy(prices=None))
+    assert (result.calls[0].cost, result.calls[0].estimated, result.calls[0].input_tokens) == (1e-5, True, 100)
+
+
+def test_what_never_arrived_costs_nothing_and_what_arrived_malformed_costs():
+    paid = Response(completion(None, usage=(50, 5)))
+    result, _ = ask(script(small=broken(400), middle=paid, large=good("A", SURE)))
+    assert [call.cost for call in result.calls[:2]] == [0.0, pytest.approx((50 * 0.5 + 5 * 1.5) / 1e6)]
+
+
+# Batches
+
+
+def test_a_batch_keeps_its_order_and_its_limit():
+    def behave(request, headers):
+        i = int(request["messages"][0]["content"])
+        return Response(sure("A", SURE), delay=0.001 * (i % 7))
+
+    async def main():
+        async with serving(behave) as (server, client):
+            cascade = Cascade(POLICY, client, signal=signals.Choice(), concurrency=5)
+            results = await cascade.ask_all((i, str(i)) for i in range(80))
+
+            async def questions():
+                for i in range(10):
+                    yield f"x{i}", str(i)
+
+            streamed = [result.query async for result in cascade.stream(questions())]
+            return results, streamed, server
+
+    results, streamed, server = asyncio.run(main())
+    assert [result.query for result in results] == [str(i) for i in range(80)]
+    assert sorted(streamed) == [f"x{i}" for i in range(10)]
+    assert 2 <= server.busiest <= 5
+
+
+def test_a_query_that_fails_ends_no_batch():
+    def behave(request, headers):
+        return broken(400) if request["messages"][0]["content"] == "3" else good("A", SURE)
+
+    async def main():
+        async with serving(behave) as (_, client):
+            return await Cascade(POLICY, client, signal=signals.Choice()).ask_all((i, str(i)) for i in range(6))
+
+    results = asyncio.run(main())
+    assert [result.status for result in results] == ["answered"] * 3 + ["failed"] + ["answered"] * 2
+    assert "no model answered" in results[3].problem
+
+
+def test_an_empty_batch():
+    async def main():
+        async with serving(script()) as (_, client):
+            return await Cascade(POLICY, client, signal=signals.Choice()).ask_all([])
+
+    assert asyncio.run(main()) == []
+
+
+# Logs and shadow queries
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_each_call_is_a_line(tmp_path):
+    with CallLog(tmp_path / "calls.jsonl") as log:
+        result, _ = ask(script(small=good("A", UNSURE), middle=good("B", SURE)), log=log)
+    rows = read(tmp_path / "calls.jsonl")
+    assert [(row["query"], row["model"], row["answer"]) for row in rows] == [
+        ("q1", "small", "A"),
+        ("q1", "middle", "B"),
+    ]
+    for row, call in zip(rows, result.calls, strict=True):
+        assert (row["logprob"], row["cost"], row["calibrated"]) == (call.logprob, call.cost, call.confidence)
+        assert (row["input_tokens"], row["attempts"], row["shadow"], row["error"]) == (100, 1, False, None)
+        assert "prompt" not in row
+
+
+def test_prompts_are_logged_only_when_asked_for(tmp_path):
+    with CallLog(tmp_path / "calls.jsonl", prompts=True, answers=False) as log:
+        ask(script(small=good("A", SURE)), log=log)
+    (row,) = read(tmp_path / "calls.jsonl")
+    assert json.loads(row["prompt"]) == [{"role": "user", "content": "the prompt"}]
+    assert row["answer"] is None
+
+
+def test_shadow_queries_go_to_all_models_and_their_share_is_by_id(tmp_path):
+    behave = script(small=good("A", SURE), middle=good("B", SURE), large=good("C", SURE))
+
+    async def main(log):
+        async with serving(behave) as (_, client):
+            cascade = Cascade(POLICY, client, signal=signals.Choice(), log=log, shadow=0.3)
+            return await cascade.ask_all((i, "?") for i in range(100))
+
+    with CallLog(tmp_path / "calls.jsonl") as log:
+        results = asyncio.run(main(log))
+    rows = read(tmp_path / "calls.jsonl")
+    assert all([call.model for call in result.calls] == ["small"] for result in results)
+    models = {str(i): {row["model"] for row in rows if row["query"] == str(i)} for i in range(100)}
+    shadow = {row["query"] for row in rows if row["shadow"]}
+    assert shadow == {query for query, asked in models.items() if asked == {*MODELS}}
+    assert all(models[query] == {"small"} for query in models.keys() - shadow)
+    assert 15 < len(shadow) < 45
+    with CallLog(tmp_path / "again.jsonl") as log:
+        asyncio.run(main(log))
+    assert {row["query"] for row in read(tmp_path / "again.jsonl") if row["shadow"]} == shadow
+
+
+def test_an_answer_does_not_wait_for_shadow_calls(tmp_path):
+    slow = Response(sure("C", SURE), delay=0.5)
+
+    async def main(log):
+        async with serving(script(small=good("A", SURE), middle=good("B", SURE), large=slow)) as (_, client):
+            async with Cascade(POLICY, client, signal=signals.Choice(), log=log, shadow=1.0) as cascade:
+                result = await cascade.ask("?", "q1")
+                before = len(read(tmp_path / "calls.jsonl"))
+            return result, before
+
+    with CallLog(tmp_path / "calls.jsonl") as log:
+        result, before = asyncio.run(main(log))
+    assert result.model == "small"
+    assert before < 3
+    assert Counter(row["model"] for row in read(tmp_path / "calls.jsonl")) == Counter(MODELS)
+
+
+def test_a_log_that_cannot_be_written_costs_no_answer(tmp_path, monkeypatch):
+    with CallLog(tmp_path / "calls.jsonl") as log:
+
+        def fail(call, messages=None):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(log, "write", fail)
+        with pytest.warns(CascadeWarning, match=r"not logged: .*calls\.jsonl: No space left on device") as caught:
+            results, _ = ask(script(small=good("A", SURE)), log=log, times=3)
+    assert [result.answer for result in results] == ["A"] * 3
+    assert len(caught) == 1
+
+
+def test_queries_without_an_id_get_one(tmp_path):
+    with CallLog(tmp_path / "calls.jsonl") as log:
+        results, _ = ask(script(small=good("A", SURE)), query=None, times=3, log=log)
+    assert len({result.query for result in results}) == 3
+    assert [row["query"] for row in read(tmp_path / "calls.jsonl")] == [result.query for result in results]
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"client": {"small": 1}}, "client: none given for middle, large"),
+        ({"client": OpenAI(api_key="x")}, r"client of small: give an openai\.AsyncOpenAI, not a OpenAI"),
+        ({"signal": {"large": signals.Choice()}}, "signal: none given for small, middle"),
+        ({"served": {"tiny": "x"}}, "served names tiny; the policy has small, middle, large"),
+        ({"model_options": {"tiny": {}}}, "model_options names tiny"),
+        ({"options": {"max_tokenz": 1}}, "the client knows no max_tokenz: .* extra_body"),
+        ({"options": {"stream": True}}, "stream cannot be used"),
+        ({"prices": {"small": {"input": -1, "output": 1}}}, "prices of small: give input and output"),
+        ({"prices": {"small": {"input": 1}}}, "prices of small"),
+        ({"prices": {"small": {"input": "much", "output": 1}}}, "prices of small"),
+        ({"concurrency": 0}, "concurrency must be at least 1"),
+        ({"shadow": 1.5}, r"shadow in \[0, 1\]"),
+        ({"timeout": math.nan}, "timeout above 0"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    given = {"client": AsyncOpenAI(api_key="x"), "signal": signals.Choice(), **arguments}
+    with pytest.raises(ValueError, match=message):
+        Cascade(POLICY, given.pop("client"), **given)
+
+
+def test_running_needs_neither_jax_nor_numpy():
+    heavy = ("jax", "jaxlib", "numpy", "polars", "narwhals")
+    program = f"import sys, rcjax.run; print(*[name for name in {heavy} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == ""
+
+
+def test_without_the_client_the_error_says_what_to_install():
+    program = "import sys; sys.modules['openai'] = None\nimport rcjax.run"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.stderr.strip().endswith("running a cascade needs the client of OpenAI: pip install 'rcjax[run]'")
