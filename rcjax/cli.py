@@ -162,6 +162,23 @@ def tune(
         Any,
         typer.Option(parser=positive, metavar="NUMBER", help="λ of the paper: 1 / the cost of an error."),
     ] = None,
+    abstain_price: Annotated[
+        Any,
+        typer.Option(
+            parser=fraction,
+            metavar="SHARE",
+            help="Let models refuse to answer, early, where a refusal costs you this share of an error: 0.3 or 30%. By "
+            "the model alone, with `--cascade`.",
+        ),
+    ] = None,
+    abstain_cost: Annotated[
+        Any,
+        typer.Option(
+            parser=money,
+            metavar="MONEY",
+            help="The same in money, for one refusal; with `--error-cost` or `--lam`.",
+        ),
+    ] = None,
     copula: CopulaFamily = None,
     confidence: Annotated[
         Any,
@@ -220,6 +237,10 @@ def tune(
         raise typer.BadParameter("needs --max-error or --budget, and to be below 100%", param_hint="--confidence")
     if posterior and (cascade == ("adaptive",) or copula == "auto"):
         raise typer.BadParameter("takes neither --cascade adaptive nor --copula auto", param_hint="--posterior")
+    price = _abstain_price(abstain_price, abstain_cost, target)
+    if price is not None and (cascade is None or posterior or confidence is not None):
+        what = "goes by the model alone: with --cascade all (or another), without --posterior and --confidence"
+        raise typer.BadParameter(what, param_hint="--abstain-cost" if abstain_price is None else "--abstain-price")
     if held_out and confidence is None:
         raise typer.BadParameter("needs --confidence", param_hint="--held-out")
     with reported():
@@ -230,7 +251,7 @@ def tune(
         start_jax()  # before JAX is imported
         from rcjax import _tuning
 
-        wanted = _tuning.Wanted(target, confidence, held_out, bands, posterior, out, frontier, plot, json_)
+        wanted = _tuning.Wanted(target, price, confidence, held_out, bands, posterior, out, frontier, plot, json_)
         _tuning.tune(log, wanted, prices=prices, task=task.value, models=models, cascade=cascade, copula=copula)
 
 
@@ -402,6 +423,18 @@ def _alone(log: Log) -> dict[str, dict[str, float]]:
     error, cost = 1 - np.asarray(log.correct).mean(axis=0), np.asarray(log.cost)
     pairs = zip(log.models, error.tolist(), cost.tolist(), strict=True)
     return {name: {"error": wrong, "cost": money} for name, wrong, money in pairs}
+
+
+def _abstain_price(share: float | None, cost: float | None, target: dict[str, float]) -> float | None:
+    """Return what a refusal costs in errors, of the one or the other option."""
+    if share is not None and cost is not None:
+        raise typer.BadParameter("give one of --abstain-price and --abstain-cost")
+    if cost is None:
+        return share
+    if not set(target) & {"error_cost", "lam"}:
+        what = "needs --error-cost or --lam; for another target, or none, give --abstain-price"
+        raise typer.BadParameter(what, param_hint="--abstain-cost")
+    return cost / target["error_cost"] if "error_cost" in target else cost * target["lam"]
 
 
 def _option(name: str) -> str:
