@@ -41,7 +41,9 @@ def adaptive_policies(
     def ask_or_answer(integrands, model):
         j, links = model
         grid = part(tables.grid, j)
-        worth = jax.vmap(lambda values, link: values @ tables.kernel[link].T)(integrands, links)
+        worth = jnp.zeros_like(integrands)
+        if tables.left.size:  # one model alone has nobody to ask
+            worth = jax.vmap(lambda values, link: values @ tables.kernel[link].T)(integrands, links)
         asking = jnp.where(
             (jnp.arange(k) > j)[:, None, None], worth - (tables.cost[:, None] * lam)[..., None], -jnp.inf
         )

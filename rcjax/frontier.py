@@ -43,7 +43,7 @@ class InfeasibleError(ValueError):
         "lam", "error", "cost", "thresholds", "members", "status", "first", "bounds", "actions", "model",
         "bands", "abstain_price", "abstention", "refusals",
     ),
-    meta_fields=("search", "chain"),
+    meta_fields=("search", "chain", "abstain_early"),
 )  # fmt: skip
 @dataclasses.dataclass(frozen=True)
 class Frontier:
@@ -71,6 +71,7 @@ class Frontier:
     abstain_price: float | None = None  # what a refusal costs, in errors; None: models may not refuse
     abstention: jax.Array | None = None  # (L,) share of the queries that get no answer; None: models may not refuse
     refusals: jax.Array | None = None  # (L, k) calibrated confidence up to which model j refuses, at most `thresholds`
+    abstain_early: bool = True  # whether any model of a cascade may refuse, or the last one only
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -186,7 +187,7 @@ class Frontier:
         points = points_to_json(self.models, self._host())
         head: dict[str, Any] = {"search": plain(self.search), "chain": self.chain}
         if self.abstain_price is not None:
-            head["abstain_price"] = self.abstain_price
+            head |= {"abstain_price": self.abstain_price, "abstain_early": self.abstain_early}
         if self.bands is not None:
             bands = jax.tree.map(np.asarray, self.bands)
             points = [point | bands_to_json(bands, self.models, row) for row, point in enumerate(points)]
@@ -202,7 +203,7 @@ class Frontier:
 
     def _host(self):
         """The points as numpy's arrays, copied from the device once."""
-        others = ("model", "bands", "search", "chain", "abstain_price")
+        others = ("model", "bands", "search", "chain", "abstain_price", "abstain_early")
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in others}
         return jax.tree.map(np.asarray, fields)
 
@@ -236,6 +237,7 @@ def _from_json(data):
         search=search if isinstance(search, str) else tuple(tuple(names) for names in search),
         chain=data.get("chain", "exact"),
         abstain_price=data.get("abstain_price"),
+        abstain_early=data.get("abstain_early", True),
         bands=bands_from_json(model.models, points, data["bands"]) if "bands" in data else None,
     )
 
@@ -292,7 +294,8 @@ def solve_frontier(
     problem = _lay_out(model, plan, chain, refusal)
     points = _automatic(problem) if grid is None else _select(_solve(problem, grid), refusal)
     search = _named(cascades, max_length, plan, model.models)
-    return dataclasses.replace(_assemble(model, points, abstain_price), search=search, chain=chain)
+    found = _assemble(model, points, abstain_price)
+    return dataclasses.replace(found, search=search, chain=chain, abstain_early=abstain_early)
 
 
 def _named(cascades, max_length, plan, names):
@@ -484,9 +487,11 @@ def make_frontier(
     chain: Chain = "exact",
     bands: Bands | None = None,
     abstain_price: float | None = None,
+    abstain_early: bool = True,
     **arrays: Any,
 ) -> Frontier:
     """A frontier from its fields, those that are arrays as numpy's."""
     # Not jnp.asarray, which compiles a programme for each shape.
     fields: dict[str, Any] = jax.device_put(arrays)
-    return Frontier(model=model, search=search, chain=chain, bands=bands, abstain_price=abstain_price, **fields)
+    fields |= {"abstain_price": abstain_price, "abstain_early": abstain_early}
+    return Frontier(model=model, search=search, chain=chain, bands=bands, **fields)

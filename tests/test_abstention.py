@@ -58,7 +58,8 @@ def test_one_model_refuses_below_what_a_refusal_is_worth(price):
         assert float(frontier.error[0]) == pytest.approx(1 - refused - right, abs=2e-6)
         assert float(frontier.cost[0]) == pytest.approx(float(model.cost[0]))
         assert float(frontier.thresholds[0, 0]) == float(frontier.refusals[0, 0])
-        if plain.low + 1e-6 < worth < plain.high - 1e-6:
+        # Where hardly any confidence lies, no threshold is better than its neighbours.
+        if float(take(model.marginals, 0).density(worth)) > 0.01:
             assert float(frontier.refusals[0, 0]) == pytest.approx(worth, abs=1e-12)
 
 
@@ -70,7 +71,7 @@ def test_a_model_of_one_confidence_refuses_all_or_nothing(confidence, price, ref
     model = make_model(marginal, Gumbel(jnp.ones(0)), [2.0])
     for search in SEARCHES:
         frontier = solve_frontier(model, lam=[0.1], cascades=search, abstain_price=price)
-        assert float(frontier.abstention[0]) == pytest.approx(refuses)
+        assert float(frontier.abstention[0]) == pytest.approx(float(refuses))
         assert float(frontier.error[0]) == pytest.approx(0 if refuses else 1 - confidence)
         assert frontier.point(0).rules["m0"] == (Rule(1.0, "abstain" if refuses else "answer"),)
 
@@ -93,11 +94,12 @@ def walked(confidence, cost, first, bounds, actions):
     return error, spent, refused
 
 
-@pytest.mark.parametrize("search", SEARCHES)
-def test_predictions_are_those_of_a_million_draws(triples, search):
-    model = take(triples, 0)
+@pytest.mark.parametrize(("search", "theta"), [("full", 8.0), ("all", 1.0), ("adaptive", 1.0)])
+def test_predictions_are_those_of_draws(search, theta):
+    """Draws are of the chain through every model, which policies that skip one share where models are independent."""
+    model = take(random_models(83, 3, 1, theta=(1.0, theta)), 0)
     frontier = solve_frontier(model, lam=LAM, cascades=search, abstain_price=0.2)
-    confidence = np.asarray(rcjax.sample_confidences(model, jax.random.key(3), 1_000_000))
+    confidence = np.asarray(rcjax.sample_confidences(model, jax.random.key(3), 20_000))
     assert float(frontier.abstention.max()) > 0.05
     for row in range(0, len(LAM), 2):
         policy = (np.asarray(each)[row] for each in (frontier.first, frontier.bounds, frontier.actions))
@@ -108,10 +110,10 @@ def test_predictions_are_those_of_a_million_draws(triples, search):
 
 
 def test_no_grid_of_thresholds_and_refusals_beats_the_solver(triples):
-    """Every combination of 14 refusals and thresholds of the first two models, and of refusals of the last."""
+    """Every combination of 8 refusals and thresholds of the first two models, and of refusals of the last."""
     for i, price in ((1, 0.1), (2, 0.3)):
         model = take(triples, i)
-        levels = [np.asarray(take(model.marginals, j).quantile(jnp.linspace(0, 1, 12))) for j in range(3)]
+        levels = [np.asarray(take(model.marginals, j).quantile(jnp.linspace(0, 1, 6))) for j in range(3)]
         levels = [np.concatenate([[0.0], level, [1.0]]) for level in levels]
         firsts = [[(r, d) for r, d in itertools.product(level, level) if r <= d] for level in levels[:2]]
         rows = np.array([(*a, *b) for a, b in itertools.product(*firsts)])
@@ -127,7 +129,7 @@ def test_no_grid_of_thresholds_and_refusals_beats_the_solver(triples):
 
 def test_refusals_in_the_objective_are_those_of_draws(triples):
     model = take(triples, 3)
-    confidence = np.asarray(rcjax.sample_confidences(model, jax.random.key(4), 500_000))
+    confidence = np.asarray(rcjax.sample_confidences(model, jax.random.key(4), 20_000))
     quantiles = np.quantile(confidence, [0.2, 0.55], axis=0)
     refusals, thresholds = quantiles + 1e-9
     found = error_and_cost(model, thresholds, refusals=refusals)
