@@ -109,6 +109,7 @@ def test_predictions_are_those_of_draws(search, theta):
             assert abs(figure.mean() - float(getattr(frontier, name)[row])) < 4.5 * spread, (row, name)
 
 
+@pytest.mark.slow
 def test_no_grid_of_thresholds_and_refusals_beats_the_solver(triples):
     """Every combination of 8 refusals and thresholds of the first two models, and of refusals of the last."""
     for i, price in ((1, 0.1), (2, 0.3)):
@@ -153,6 +154,7 @@ def test_the_objective_has_the_derivatives_of_differences(demo):
         assert gradient[j] == pytest.approx(float(difference), rel=1e-3, abs=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", ["all", "full"])
 def test_no_refusal_moved_a_little_does_better(demo, refusing, search):
     frontier = refusing[search]
@@ -385,6 +387,31 @@ def test_a_replay_where_all_is_refused():
     assert (float(seen.error), float(seen.abstention), float(seen.error_answered)) == (0.0, 1.0, 0.0)
     assert float(seen.cost) == pytest.approx(float(log.cost[0]))
     assert seen.n == 40
+
+
+@pytest.mark.slow
+def test_bands_of_what_is_refused(tmp_path):
+    log = rcjax.sample_log(250, seed=6)
+    model = rcjax.fit(log)
+    frontier = solve_frontier(model, lam=[100.0, 600.0, 3000.0], abstain_price=0.3)
+    bands = rcjax.bootstrap(frontier, log, replicates=40)
+    seen = np.asarray(replay(frontier, log).abstention)
+    low, high = np.asarray(bands.abstention).T
+    assert (low < seen).all()
+    assert (seen < high).all()
+    assert (high - low < 0.25).all()
+    # A model's interval is that of its threshold, not of its refusal.
+    first = np.asarray(frontier.members).argmax(1)
+    for row in range(3):
+        ends = np.asarray(bands.thresholds)[row, first[row]]
+        if np.isfinite(ends).all():
+            assert ends[1] > float(frontier.refusals[row, first[row]]) + 1e-3
+    frontier.with_bands(bands).save(tmp_path / "frontier.json")
+    loaded = load_frontier(tmp_path / "frontier.json")
+    np.testing.assert_array_equal(loaded.bands.abstention, bands.abstention)
+    late = solve_frontier(model, lam=[100.0, 600.0, 3000.0], abstain_price=0.3, abstain_early=False)
+    late.save(tmp_path / "late.json")
+    assert load_frontier(tmp_path / "late.json").abstain_early is False
 
 
 @pytest.mark.slow
