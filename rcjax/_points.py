@@ -1,7 +1,8 @@
 """Points of a frontier in their three forms: arrays, rules of a policy, JSON values.
 
 L points over k models, as arrays: for each model the upper ends of its intervals of calibrated confidence, `bounds`
-(L, k, R), and what it does there, `actions` (L, k, R): its own position to answer, a later model's to ask that one.
+(L, k, R), and what it does there, `actions` (L, k, R): its own position to answer, a later model's to ask that one,
+ABSTAIN to give no answer at all.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,16 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from rcjax.cascade import ALWAYS_ANSWER, NEVER_ANSWER
+from rcjax.cascade import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE
 from rcjax.policy import Rule
 
+#: The action of a model that gives no answer: no position of a model.
+ABSTAIN = -1
 _FIGURES = {"lam": float, "cost": float, "error": float, "status": int}
 
 
-def intervals(thresholds: Any, members: Any, xp: Any = np) -> tuple[Any, Any]:
+def intervals(thresholds: Any, members: Any, xp: Any = np, refusals: Any = None) -> tuple[Any, Any]:
     """(bounds, actions) of thresholds (L, k): ask the next member up to the threshold, answer above it.
 
-    `xp` is numpy, or jax.numpy for use inside a jitted function.
+    With `refusals` (L, k), none above its threshold, abstain up to there. `xp` is numpy, or jax.numpy for use inside
+    a jitted function.
 
     >>> bounds, actions = intervals(np.array([[0.7, 1.0, 0.0]]), np.array([[True, False, True]]))
     >>> bounds[0].tolist(), actions[0].tolist()
@@ -29,16 +33,21 @@ def intervals(thresholds: Any, members: Any, xp: Any = np) -> tuple[Any, Any]:
     following = xp.where(later.any(-1), later.argmax(-1), everyone)
     bounds = xp.stack([thresholds, xp.ones_like(thresholds)], axis=-1)
     actions = xp.stack([following, xp.broadcast_to(everyone, following.shape)], axis=-1)
+    if refusals is not None:
+        bounds = xp.concatenate([refusals[..., None], bounds], axis=-1)
+        actions = xp.concatenate([xp.full_like(actions[..., :1], ABSTAIN), actions], axis=-1)
     return bounds, actions
 
 
-def asked_at_all(thresholds: Any, members: Any) -> Any:
-    """(…, k) the members of cascades but for those that come after one that always answers; numpy's arrays or jax's.
+def asked_at_all(thresholds: Any, members: Any, refusals: Any = None) -> Any:
+    """(…, k) the members of cascades but for those that come after one that never defers; numpy's arrays or jax's.
+
+    That always answers, or refuses (…, k) what it does not answer.
 
     >>> asked_at_all(np.array([0.7, 0.0, 0.4]), np.array([True, True, True])).tolist()
     [True, True, False]
     """
-    stops = members & (thresholds <= ALWAYS_ANSWER)
+    stops = members & (thresholds <= (ALWAYS_ANSWER if refusals is None else refusals))
     return members & (stops @ np.tri(stops.shape[-1], k=-1).T == 0)
 
 
@@ -112,12 +121,18 @@ def rules(names: tuple[str, ...], j: int, bounds: np.ndarray, actions: np.ndarra
     for end, action in zip(np.asarray(bounds, float), np.asarray(actions), strict=True):
         if end <= start:
             continue
-        target = None if action == j else names[action]
-        if found and found[-1].model == target:
+        here = _rule(names, j, float(end), int(action))
+        if found and (found[-1].action, found[-1].model) == (here.action, here.model):
             found.pop()
-        found.append(Rule(float(end), "answer" if target is None else "ask", target))
+        found.append(here)
         start = end
     return tuple(found)
+
+
+def _rule(names, j, end, action):
+    if action == ABSTAIN:
+        return Rule(end, "abstain")
+    return Rule(end, "answer") if action == j else Rule(end, "ask", names[action])
 
 
 def points_to_json(names: tuple[str, ...], arrays: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -140,9 +155,13 @@ def points_to_json(names: tuple[str, ...], arrays: Mapping[str, Any]) -> list[di
 def _point_to_json(names, arrays, index):
     members = np.flatnonzero(arrays["members"][index]).tolist()
     data: dict[str, Any] = {name: kind(arrays[name][index]) for name, kind in _FIGURES.items()}
+    if arrays.get("abstention") is not None:
+        data["abstention"] = float(arrays["abstention"][index])
     data["models"] = [names[j] for j in members]
     if arrays["thresholds"] is not None:
-        data["thresholds"] = {names[j]: float(arrays["thresholds"][index, j]) for j in members}
+        for name in ("thresholds", "refusals"):
+            if arrays.get(name) is not None:
+                data[name] = {names[j]: float(arrays[name][index, j]) for j in members}
     else:
         found = {names[j]: rules(names, j, arrays["bounds"][index, j], arrays["actions"][index, j]) for j in members}
         data["rules"] = {name: [_rule_to_json(rule) for rule in each] for name, each in found.items()}
@@ -162,17 +181,26 @@ def points_from_json(names: tuple[str, ...], points: Sequence[Mapping[str, Any]]
     if not points:
         raise ValueError("it has no points")
     members = np.array([[name in point["models"] for name in names] for point in points])
+    thresholds = refusals = None
     if "rules" in points[0]:
-        thresholds, (bounds, actions) = None, _intervals_from_json(names, points)
+        bounds, actions = _intervals_from_json(names, points)
     else:
-        thresholds = np.full(members.shape, NEVER_ANSWER)
-        for row, point in enumerate(points):
-            for name, value in point["thresholds"].items():
-                thresholds[row, names.index(name)] = value
-        bounds, actions = intervals(thresholds, members)
-    rest = {"thresholds": thresholds, "members": members, "first": members.argmax(1)}
-    figures = {name: np.array([point[name] for point in points]) for name in _FIGURES}
+        thresholds = _by_model(names, points, "thresholds", NEVER_ANSWER)
+        refusals = _by_model(names, points, "refusals", NEVER_REFUSE) if "refusals" in points[0] else None
+        bounds, actions = intervals(thresholds, members, refusals=refusals)
+    rest = {"thresholds": thresholds, "refusals": refusals, "members": members, "first": members.argmax(1)}
+    known = [*_FIGURES, "abstention"] if "abstention" in points[0] else _FIGURES
+    figures = {name: np.array([point[name] for point in points]) for name in known}
     return {**figures, **rest, "bounds": bounds, "actions": actions}
+
+
+def _by_model(names, points, kind, otherwise):
+    """(L, k) thresholds or refusals, from JSON values."""
+    values = np.full((len(points), len(names)), otherwise)
+    for row, point in enumerate(points):
+        for name, value in point[kind].items():
+            values[row, names.index(name)] = value
+    return values
 
 
 def _intervals_from_json(names, points):
@@ -183,5 +211,11 @@ def _intervals_from_json(names, points):
         for name, each in point["rules"].items():
             j = names.index(name)
             bounds[row, j, : len(each)] = [rule["up_to"] for rule in each]
-            actions[row, j, : len(each)] = [j if r["action"] == "answer" else names.index(r["model"]) for r in each]
+            actions[row, j, : len(each)] = [_action_from_json(names, j, rule) for rule in each]
     return bounds, actions
+
+
+def _action_from_json(names, j, rule):
+    if rule["action"] == "abstain":
+        return ABSTAIN
+    return j if rule["action"] == "answer" else names.index(rule["model"])

@@ -17,7 +17,9 @@ import numpy as np
 from jax import lax
 
 from rcjax._compile import compiled
-from rcjax._walk import walk
+from rcjax._numerics import divide
+from rcjax._points import ABSTAIN
+from rcjax._walk import mistaken, walk
 from rcjax.calibration import Calibrator, Transform
 from rcjax.logs import Log, LogError
 from rcjax.mixture import Mixture
@@ -36,7 +38,7 @@ _BATCH_ELEMENTS = 2**22  # queries × lambdas held at a time: some 100 MB of int
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("error", "cost", "error_se", "cost_se", "share", "spent", "spent_se"),
+    data_fields=("error", "cost", "error_se", "cost_se", "share", "spent", "spent_se", "abstention"),
     meta_fields=("n", "models"),
 )
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Replay:
     """What happened to the queries of a log: scalars for a policy or mixture, a leading axis L for a `Frontier`."""
 
     error: jax.Array
-    """(…) share of the queries that were answered wrongly."""
+    """(…) share of the queries that were answered wrongly; those that were refused count as no error."""
     cost: jax.Array
     """(…) money per query as the paper counts it: each answer at its model's mean cost on the n queries."""
     error_se: jax.Array
@@ -52,15 +54,22 @@ class Replay:
     cost_se: jax.Array
     """(…) standard error of `cost`."""
     share: jax.Array
-    """(…, k) share of the queries that each model answered; sums to 1 over the models."""
+    """(…, k) share of the queries that each model answered; with `abstention`, sums to 1 over the models."""
     spent: jax.Array
     """(…) money per query as billed: each answer at its own cost; above `cost` where long queries defer."""
     spent_se: jax.Array
     """(…) standard error of `spent`."""
+    abstention: jax.Array
+    """(…) share of the queries that were refused: 0 unless the policies may abstain."""
     n: int
     """Number of queries replayed: those that every model that may be asked has answered."""
     models: tuple[str, ...]
     """Names of the k models, in the order of the policy or frontier."""
+
+    @property
+    def error_answered(self) -> jax.Array:
+        """(…) share of the answered queries that were answered wrongly; 0 where none was answered."""
+        return divide(self.error, 1 - self.abstention)
 
 
 def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
@@ -68,12 +77,13 @@ def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
 
     Raw confidences are calibrated as the policy (or the frontier's model) says, then model j answers or
     defers by the first interval with Φ_j ≤ bound: with one threshold φ, it answers where Φ_j > φ. Right or
-    wrong is the log's own. `cost` charges each answer the model's mean cost on the queries replayed, as the
-    paper and the model's prediction do, so that the two compare; `spent` charges what the answer itself cost,
-    which is more where the queries that are deferred are longer than others. Only queries answered by all the
-    models that may be asked are replayed; a frontier is replayed on the same queries throughout. Other models
-    of the log do not matter. Of a mixture every policy answers every query, and what counts is the weighted mean:
-    its expected figures on the log, without the noise of the lots.
+    wrong is the log's own; a query that is refused is neither, and its calls are paid for. `cost` charges each
+    answer the model's mean cost on the queries replayed, as the paper and the model's prediction do, so that the
+    two compare; `spent` charges what the answer itself cost, which is more where the queries that are deferred are
+    longer than others. Only queries answered by all the models that may be asked are replayed; a frontier is
+    replayed on the same queries throughout. Other models of the log do not matter. Of a mixture every policy
+    answers every query, and what counts is the weighted mean: its expected figures on the log, without the noise of
+    the lots.
 
     Arrays have the log's float type. In float32, a confidence within rounding of a threshold may fall on its
     other side: replay in float64 where many confidences tie with a threshold.
@@ -157,7 +167,7 @@ def _replay_mixture(mixture, log):
     for own, each in zip(rows, packed, strict=True):
         asked[own] |= _asked(each)
     data = _columns(log, models, asked)
-    total = [jnp.zeros(shape, log.logprob.dtype) for shape in (data[0].shape[1],) * 3 + (data[0].shape,)]
+    total = [jnp.zeros(shape, log.logprob.dtype) for shape in (data[0].shape[1],) * 4 + (data[0].shape,)]
     for own, each, weight in zip(rows, packed, mixture.weights, strict=True):
         tables = (table[0] for table in (each.first, each.bounds, each.actions))
         *figures, answers = _walk_one(
@@ -174,20 +184,23 @@ def _answer(phi, first, bounds, actions, correct, query_cost):
 
 
 def _outcomes(phi, first, bounds, actions, correct, query_cost):
-    """Of each query (n,): was it answered wrongly, what is it charged and what was spent; (k, n): who answered it."""
+    """Of each query (n,): was it answered wrongly, was it refused, what is it charged and what was spent; (k, n): who
+    answered it.
+    """
     answers, asked = walk(phi, first, bounds, actions)
-    wrong = ~(answers & correct).any(axis=0)
+    wrong, refused = mistaken(answers, correct), ~answers.any(axis=0)
     charged, spent = (
         jnp.where(asked, money, 0).sum(axis=0) for money in (query_cost.mean(axis=1)[:, None], query_cost)
     )
-    return wrong.astype(phi.dtype), charged, spent, answers
+    return wrong.astype(phi.dtype), refused.astype(phi.dtype), charged, spent, answers
 
 
-def _figures(wrong, charged, spent, answers):
+def _figures(wrong, refused, charged, spent, answers):
     """The fields of `Replay` from the outcomes of all queries."""
     error, error_se = _mean_and_se(wrong)
     cost, cost_se = _mean_and_se(charged)
-    return error, cost, error_se, cost_se, answers.mean(axis=1, dtype=wrong.dtype), *_mean_and_se(spent)
+    share, abstention = answers.mean(axis=1, dtype=wrong.dtype), refused.mean()
+    return error, cost, error_se, cost_se, share, *_mean_and_se(spent), abstention
 
 
 def _mean_and_se(values):
@@ -266,7 +279,7 @@ def _pack_policy(policy, dtype):
         rules = list(policy.rules[name])
         rules += rules[-1:] * (longest - len(rules))
         bounds.append([rule.up_to for rule in rules])
-        actions.append([j if rule.model is None else index[rule.model] for rule in rules])
+        actions.append([_action(rule, j, index) for rule in rules])
     each = [policy.calibrations[name] for name in policy.models]
     line = np.asarray([(one.intercept, one.slope) for one in each], dtype)
     low, high = (np.asarray([getattr(one, end) for one in each], dtype) for end in ("smallest", "largest"))
@@ -279,6 +292,12 @@ def _pack_policy(policy, dtype):
     )
 
 
+def _action(rule, j, index):
+    if rule.action == "abstain":
+        return ABSTAIN
+    return j if rule.model is None else index[rule.model]
+
+
 def _asked(packed):
     """(k,) bool: the models that some query could reach, under some λ."""
     first, bounds, actions = packed.first, packed.bounds, packed.actions
@@ -288,7 +307,7 @@ def _asked(packed):
     before = np.concatenate([np.full((lambdas, k, 1), -1.0), bounds[..., :-1]], axis=-1)
     live = bounds > before  # padding repeats a bound: no confidence falls there
     for j in range(k):
-        rows, intervals = np.nonzero(live[:, j] & reached[:, j, None])
+        rows, intervals = np.nonzero(live[:, j] & reached[:, j, None] & (actions[:, j] != ABSTAIN))
         reached[rows, actions[rows, j, intervals]] = True
     return reached.any(axis=0)
 

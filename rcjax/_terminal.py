@@ -46,7 +46,7 @@ __all__ = [
 
 LEVEL = 0.9  # of the intervals that are shown
 _MAX_ROWS = 15
-_CHAIN_WIDTH, _BAND_WIDTH = 43, 12  # leave room for the other columns on a terminal of 80
+_CHAIN_WIDTH, _BAND_WIDTH, _REFUSED_WIDTH = 43, 12, 8  # leave room for the other columns on a terminal of 80
 
 
 class Screen(Console):
@@ -87,16 +87,20 @@ def print_json(document: Mapping[str, Any]) -> None:
 def expectation(subject: Policy | Mixture | Frontier) -> dict[str, Any]:
     """Return the error and cost that the tuning promised: numbers for a policy or mixture, lists for a frontier.
 
-    With their intervals where there are any, of which `level` says how often they cover the truth.
+    And the share of queries that get no answer, where models may refuse. With intervals where there are any, of which
+    `level` says how often they cover the truth.
     """
     if isinstance(subject, Policy | Mixture):
         known = subject.expected
         found: dict[str, Any] = {name: known.get(name) for name in ("error", "cost")}
+        found |= {"abstention": known["abstention"]} if known.get("abstention") is not None else {}
         if known.get("level") is not None:
             ends = {f"{name}_interval": [known[f"{name}_low"], known[f"{name}_high"]] for name in ("error", "cost")}
             found |= ends | {"level": known["level"]}
         return found
     found = {"error": plain(subject.error), "cost": plain(subject.cost)}
+    if subject.abstention is not None:
+        found["abstention"] = plain(subject.abstention)
     if subject.bands is not None:
         found |= {"error_interval": plain(subject.bands.error), "cost_interval": plain(subject.bands.cost)}
         found["level"] = subject.bands.level
@@ -107,7 +111,7 @@ def plain_replay(seen: Replay) -> dict[str, Any]:
     """Return what a replay saw as JSON values, with 90 % intervals for the true error and cost."""
     from rcjax._replay import wilson_interval
 
-    names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share")
+    names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share", "abstention", "error_answered")
     figures = {name: plain(getattr(seen, name)) for name in names} | {"n": seen.n, "models": list(seen.models)}
     cost, se = (np.asarray(each, float)[..., None] for each in (seen.cost, seen.cost_se))
     intervals = {
@@ -176,6 +180,9 @@ def show_policy(
     screen.print(f"{largest['model']} alone)")
     wrong = percent(1 - largest["accuracy"])
     screen.print(f"  expected error  {percent(expected['error'])} ({wrong} with {largest['model']} alone)")
+    if expected.get("abstention") is not None:
+        screen.print(f"  without answer  {percent(expected['abstention'])} of the queries,", end=" ")
+        screen.print(f"each counted as {expected['abstain_price']:.3g} errors")
     if expected.get("level"):
         costs = "–".join(f"${money.show(expected[end])}" for end in ("cost_low", "cost_high"))
         errors = between([expected["error_low"], expected["error_high"]])
@@ -331,17 +338,19 @@ def _models_table(rows: Sequence[Mapping[str, Any]], money: Money) -> Table:
 
 def _frontier_table(points: Sequence[Mapping[str, Any]], money: Money) -> Table:
     sure = all("error_interval" in point for point in points)
-    heads = (f"$ per\n{money.name}", "error", f"{100 * LEVEL:.0f} %\ninterval")[: 2 + sure]
-    table = _table(*heads, numbers=3)
-    table.columns[-1].no_wrap = sure
+    refusing = any(point.get("abstention") for point in points)
+    heads = [f"$ per\n{money.name}", "error", *[f"{100 * LEVEL:.0f} %\ninterval"] * sure, *["no\nanswer"] * refusing]
+    table = _table(*heads, numbers=len(heads))
+    table.columns[-1].no_wrap = sure or refusing
     simple = all(point.get("thresholds") for point in points)
     what = "models, answering above a confidence" if simple else "models, and what they do at a confidence"
     table.add_column(what, no_wrap=True)
     table.add_column("best if 1,000\nerrors cost", justify="right")  # the cost of one is often a fraction of a cent
     for point in points:
         price = f"${figure(_rounded(1000 / point['lam']), 2)}" if point["lam"] else "more"
-        chain = describe_cascade(point, width=_CHAIN_WIDTH - _BAND_WIDTH * sure)
+        chain = describe_cascade(point, width=_CHAIN_WIDTH - _BAND_WIDTH * sure - _REFUSED_WIDTH * refusing)
         band = [between(point["error_interval"])] if sure else []
+        band += [percent(point["abstention"])] if refusing else []
         table.add_row(money.show(point["cost"]), percent(point["error"]), *band, chain, price)
     return table
 
@@ -355,6 +364,10 @@ def _replay_table(predicted: Mapping[str, Any], seen: Mapping[str, Any], money: 
             error += f" ({between(predicted['error_interval'])})"
             cost += f" ({'–'.join(money.show(end) for end in predicted['cost_interval'])})"
         table.add_row("error", error, _error(seen["error"], seen["error_se"]))
+        if seen["abstention"] or predicted.get("abstention"):
+            refused = _maybe(predicted.get("abstention"), percent)
+            table.add_row("without answer", refused, percent(seen["abstention"]))
+            table.add_row("error among the answered", "", percent(seen["error_answered"]))
         table.add_row(f"$ per {money.name}", cost, _cost(seen["cost"], seen["cost_se"], money))
         table.add_row("  as billed", "", _cost(seen["spent"], seen["spent_se"], money))
         for name, share in zip(seen["models"], seen["share"], strict=True):
@@ -362,7 +375,8 @@ def _replay_table(predicted: Mapping[str, Any], seen: Mapping[str, Any], money: 
         return table
     unit = f"$ per {money.name}"
     heads = (f"{unit},\npredicted", "\nobserved", "\nas billed", "error,\npredicted", "error,\nobserved")
-    table = _table(*heads, numbers=5)
+    refusing = any(seen["abstention"])
+    table = _table(*heads, *["no answer,\nobserved"] * refusing, numbers=5 + refusing)
     for i in spread(seen["cost"], seen["error"]):
         table.add_row(
             money.show(predicted["cost"][i]),
@@ -370,6 +384,7 @@ def _replay_table(predicted: Mapping[str, Any], seen: Mapping[str, Any], money: 
             _cost(seen["spent"][i], seen["spent_se"][i], money),
             percent(predicted["error"][i]),
             _error(seen["error"][i], seen["error_se"][i]),
+            *[percent(seen["abstention"][i])] * refusing,
         )
     return table
 
@@ -379,8 +394,8 @@ def _point(policy: Mapping[str, Any]) -> dict[str, Any]:
     cuts, names = {}, list(policy["models"])
     for name, following in zip(names, [*names[1:], None], strict=True):
         rules = policy["rules"][name]
-        targets = [rule.get("model") for rule in rules]
-        if targets != ([following, None] if following else [None]):
+        acts = [(rule["action"], rule.get("model")) for rule in rules]
+        if acts != [*[("ask", following)] * bool(following), ("answer", None)]:
             return {"models": names, "rules": policy["rules"]}
         cuts[name] = rules[0]["up_to"] if following else 0.0
     return {"models": names, "thresholds": cuts}

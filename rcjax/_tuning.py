@@ -27,6 +27,7 @@ class Wanted(NamedTuple):
     """What the command line asks for."""
 
     target: dict[str, float]  # at most one, by the name that `Frontier.policy` has for it
+    abstain_price: float | None  # what a refusal costs, in errors; None: models may not refuse
     confidence: float | None  # of the guarantee; None for none
     held_out: Path | None  # the log to test the guarantee on
     mix: bool  # two points, so that the target is met exactly
@@ -92,7 +93,7 @@ def _search(
         return found.frontier, found
     words = cascade or ("all",)
     search: Any = words[0] if len(words) == 1 and words[0] in _KINDS else [words]
-    frontier = solve_frontier(model, cascades=search)
+    frontier = solve_frontier(model, cascades=search, abstain_price=wanted.abstain_price)
     if not wanted.posterior:
         return frontier, None
     # Asked for by an option: the libraries behind it take a second to import.

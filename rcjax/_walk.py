@@ -1,4 +1,4 @@
-"""Queries walking through policies: which model answers each, and which ones were asked."""
+"""Queries walking through policies: which model answers each, if any, and which ones were asked."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ def walk(confidence: jax.Array, first: jax.Array, bounds: jax.Array, actions: ja
     """(which model answers, which models are asked), both (k, n) bool, of one policy.
 
     confidence (k, n) calibrated; the policy in the interval form of `Frontier`: first (), bounds (k, R),
-    actions (k, R). `vmap` it over policies.
+    actions (k, R). No model answers a query that one of them refuses. `vmap` it over policies.
 
     >>> import numpy as np
     >>> first, bounds, actions = 0, np.array([[0.5, 1.0], [0.0, 1.0]]), np.array([[1, 0], [1, 1]])
@@ -29,10 +29,20 @@ def walk(confidence: jax.Array, first: jax.Array, bounds: jax.Array, actions: ja
         target = action[jnp.searchsorted(ends, column, side="left", method=method)]
         return jnp.where(here, target, at), (here & (target == j), here)
 
-    # Asks only go forward, so one pass is enough; `at` is the model that each query is with.
+    # Asks only go forward, so one pass is enough; `at` is the model that each query is with, ABSTAIN none.
     actions = jnp.asarray(actions)
     models = jnp.arange(k, dtype=actions.dtype), jnp.asarray(bounds), actions, confidence
     return lax.scan(visit, jnp.full(n, first, actions.dtype), models)[1]
+
+
+def mistaken(answers: jax.Array, correct: jax.Array) -> jax.Array:
+    """(n,) bool, the queries that were answered wrongly, from `walk`'s answers and who is right, both (k, n).
+
+    >>> answers = jnp.array([[True, True, False], [False, False, False]])       # the third query was refused
+    >>> mistaken(answers, jnp.array([[True, False, False], [True, True, True]])).tolist()
+    [False, True, False]
+    """
+    return answers.any(0) & ~(answers & correct).any(0)
 
 
 def outcomes(

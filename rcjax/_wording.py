@@ -73,18 +73,27 @@ def describe_cascade(point: Mapping[str, Any], width: int = 10**6) -> str:
 
     >>> describe_cascade({"models": ["small", "large"], "thresholds": {"small": 0.62, "large": 0.0}})
     'small >0.62 → large'
+
+    What a model refuses to answer is told behind its name.
+
+    >>> refusing = {"thresholds": {"small": 0.62, "large": 0.7}, "refusals": {"small": 0.2, "large": 0.7}}
+    >>> describe_cascade({"models": ["small", "large"]} | refusing)
+    'small >0.62 (refuses ≤0.20) → large (refuses ≤0.70)'
     """
     names = list(point["models"])
     if point.get("thresholds"):
-        cuts = point["thresholds"]
+        cuts, refusals = point["thresholds"], point.get("refusals", {})
         pieces = [f"{name} >{threshold(cuts[name])}" for name in names[:-1]] + names[-1:]
-        return _wrap(pieces, _ARROW, width)
+        refused = [refusals.get(name, 0.0) for name in names]
+        parts = zip(pieces, refused, strict=True)
+        return _wrap([f"{one} (refuses ≤{threshold(low)})" if low > 0 else one for one, low in parts], _ARROW, width)
     return "\n".join(_describe_rules(name, point["rules"][name], width) for name in names)
 
 
 def _describe_rules(name: str, rules: Sequence[Mapping[str, Any]], width: int) -> str:
     ends = [f"≤{threshold(rule['up_to'])} " for rule in rules[:-1]] + ["else " if len(rules) > 1 else ""]
-    acts = [f"→ {rule['model']}" if rule["action"] == "ask" else rule["action"] for rule in rules]
+    words = {"answer": "answer", "abstain": "refuse"}
+    acts = [words.get(rule["action"]) or f"→ {rule['model']}" for rule in rules]
     pieces = [end + act for end, act in zip(ends, acts, strict=True)]
     if pieces == ["answer"]:
         return name

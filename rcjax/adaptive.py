@@ -4,6 +4,8 @@ Bellman's equation without a cascade to follow:
 
     V_j(u) = max{ Q_j(u), max over l > j of −λ·cost_l + E[V_l(Φ_l) | Φ_j = u] }
 
+Where models may refuse to answer, the worth of a refusal stands beside Q_j(u), as one more action.
+
 One backward pass, and every interval of confidence has its own action. The optimum over every policy.
 """
 
@@ -14,20 +16,23 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from rcjax._points import ABSTAIN
 from rcjax._trees import part
 from rcjax.cascade import Tables, arrivals, tally
 from rcjax.joint import pairs
-from rcjax.programme import crossing
+from rcjax.programme import Refusal, crossing
 from rcjax.quadrature import Grid
 
 #: Intervals of confidence per model that a policy may tell apart.
 MAX_INTERVALS = 8
 
 
-def adaptive_policies(tables: Tables, lam: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def adaptive_policies(
+    tables: Tables, lam: jax.Array, refusal: Refusal | None = None
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The optimum over every policy: (first (L,), upper ends of intervals in u (L, k, R), actions (L, k, R)).
 
-    Action l > j of model j asks model l, action j answers. The tables hold all pairs of models.
+    Action l > j of model j asks model l, action j answers, ABSTAIN refuses. The tables hold all pairs of models.
     """
     k = tables.cost.shape[0]
     place = np.zeros((k, k), int)
@@ -36,14 +41,18 @@ def adaptive_policies(tables: Tables, lam: jax.Array) -> tuple[jax.Array, jax.Ar
     def ask_or_answer(integrands, model):
         j, links = model
         grid = part(tables.grid, j)
-        worth = jax.vmap(lambda values, link: values @ tables.kernel[link].T)(integrands, links)
+        worth = jnp.zeros_like(integrands)
+        if tables.left.size:  # one model alone has nobody to ask
+            worth = jax.vmap(lambda values, link: values @ tables.kernel[link].T)(integrands, links)
         asking = jnp.where(
             (jnp.arange(k) > j)[:, None, None], worth - (tables.cost[:, None] * lam)[..., None], -jnp.inf
         )
         answering = jnp.broadcast_to(grid.quantile, asking.shape[1:])
         options = jnp.concatenate([answering[None], asking])
+        if refusal is not None:
+            options = jnp.concatenate([options, jnp.broadcast_to(refusal.worth, answering.shape)[None]])
         upper, option, integrand = jax.vmap(partial(_intervals, grid), 1)(options)
-        action = jnp.where(option == 0, j, option - 1)
+        action = jnp.where(option == 0, j, jnp.where(option > k, ABSTAIN, option - 1))
         return integrands.at[j].set(integrand), (upper, action, integrand.sum(-1) - lam * tables.cost[j])
 
     nothing = jnp.zeros((k, *lam.shape, tables.grid.u.shape[-1]), lam.dtype)
@@ -79,12 +88,13 @@ def interval_weights(grid: Grid, upper: jax.Array) -> jax.Array:
 
 
 def evaluate_intervals(
-    tables: Tables, first: jax.Array, upper: jax.Array, action: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """(error, cost) of one adaptive policy: first (), upper ends (k, R) in u, actions (k, R)."""
+    tables: Tables, first: jax.Array, upper: jax.Array, action: jax.Array, refusing: bool = False
+) -> tuple[jax.Array, ...]:
+    """(error, cost) of one adaptive policy: first (), upper ends (k, R) in u, actions (k, R); with abstention too."""
     k = tables.cost.shape[0]
     weights = jax.vmap(interval_weights)(tables.grid, upper)
     to = jax.vmap(lambda action, weights, model: ((action == model)[:, None] * weights).sum(0))
     deferred = to(action[tables.left], weights[tables.left], tables.right)
     density = arrivals(tables, first, deferred, tables.kernel)
-    return tally(tables, density, to(action, weights, np.arange(k)))
+    refused = to(action, weights, np.full(k, ABSTAIN)) if refusing else None
+    return tally(tables, density, to(action, weights, np.arange(k)), refused)

@@ -16,7 +16,7 @@ _LEAST_SHARE = 0.02  # of the replicates that must choose a cascade for it to be
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("error", "cost", "thresholds", "optimism", "frequency"),
+    data_fields=("error", "cost", "thresholds", "optimism", "frequency", "abstention"),
     meta_fields=("cascades", "level", "replicates"),
 )
 @dataclasses.dataclass(frozen=True)
@@ -26,11 +26,12 @@ class Bands:
     error: jax.Array  # (L, 2) interval for the error probability of the policy in service
     cost: jax.Array  # (L, 2) interval for its expected cost, in money per query
     thresholds: jax.Array  # (L, k, 2) interval for the best threshold; NaN where no replicate has one
-    optimism: jax.Array  # (L,) error + λ·cost of a replicate's policy out of its bag, less that in its bag
+    optimism: jax.Array  # (L,) what is minimised (error + λ·cost) of a replicate's policy out of its bag, less in it
     frequency: jax.Array  # (L, C) share of the replicates that choose each cascade at this λ
     cascades: tuple[tuple[str, ...], ...]  # the C cascades, by their models' names
     level: float  # probability that an interval is to cover the truth
     replicates: int  # how often the log was drawn again
+    abstention: jax.Array | None = None  # (L, 2) interval for the share of queries without answer; None: models answer
 
 
 def check_level(level: float) -> None:
@@ -52,7 +53,8 @@ def bands_to_json(bands: Bands, names: Sequence[str], index: int) -> dict[str, A
     thresholds = np.asarray(bands.thresholds[index])
     shares = zip(np.asarray(bands.frequency[index]).tolist(), bands.cascades, strict=True)
     kept = [{"models": list(models), "share": share} for share, models in shares if share >= _LEAST_SHARE]
-    return {
+    refused = {} if bands.abstention is None else {"abstention_interval": np.asarray(bands.abstention[index]).tolist()}
+    return refused | {
         "error_interval": np.asarray(bands.error[index]).tolist(),
         "cost_interval": np.asarray(bands.cost[index]).tolist(),
         "threshold_intervals": {
@@ -81,4 +83,11 @@ def bands_from_json(names: Sequence[str], points: Sequence[Mapping[str, Any]], h
         cascades=cascades,
         level=float(head["level"]),
         replicates=int(head["replicates"]),
+        abstention=_abstention(points),
     )
+
+
+def _abstention(points):
+    if "abstention_interval" not in points[0]:
+        return None
+    return jnp.asarray([point["abstention_interval"] for point in points])

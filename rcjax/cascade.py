@@ -13,7 +13,6 @@ Zellinger & Thomson (2025) has the same objective with a shorter memory (their e
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
@@ -34,6 +33,8 @@ Chain = Literal["exact", "paper"]
 
 #: Thresholds of a model that answers everything, and of one that answers nothing.
 ALWAYS_ANSWER, NEVER_ANSWER = 0.0, 1.0
+#: Refusal threshold of a model that refuses nothing.
+NEVER_REFUSE = 0.0
 _ULPS, _SETTLING_STEPS = 16, 5
 
 
@@ -100,10 +101,19 @@ def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array, law: jax.Arr
     return lax.scan(pass_on, start, (tables.left, tables.right, deferred, law))[0]
 
 
-def tally(tables: Tables, density: jax.Array, answered: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(error, cost) from the densities a_j (k, G) and the part of each node's weight (k, G) that is answered."""
+def tally(
+    tables: Tables, density: jax.Array, answered: jax.Array, refused: jax.Array | None = None
+) -> tuple[jax.Array, ...]:
+    """(error, cost) from the densities a_j (k, G) and the part of each node's weight (k, G) that is answered.
+
+    With the part that is refused, where models may, (error, cost, abstention): an error is a wrong answer given.
+    """
     correct = (answered * tables.grid.quantile * density).sum()
-    return 1 - correct, tables.cost @ (tables.grid.weight * density).sum(-1)
+    cost = tables.cost @ (tables.grid.weight * density).sum(-1)
+    if refused is None:
+        return 1 - correct, cost
+    abstention = (refused * density).sum()
+    return 1 - correct - abstention, cost, abstention
 
 
 def evaluate(
@@ -114,27 +124,31 @@ def evaluate(
     *,
     chain: Chain = "exact",
     above: jax.Array | None = None,
-) -> tuple[jax.Array, jax.Array]:
+    refused: jax.Array | None = None,
+) -> tuple[jax.Array, ...]:
     """(error, cost) of one cascade with cuts u (k,) in u-space: model i answers above u_i, the rest go to its link.
 
     links (P,) is true for the pairs (i, j) of which i defers to j, first () is the model asked first; the last model of
     the cascade has u = 0. Under the paper's factorisation (eq. 5, proposition 2) the law of Φ_j is taken to depend on
     Φ_i ≤ φ_i alone, whoever was asked before: a_j(v) = P(i is reached and defers) · ∂ᵥC_ij(u_i, v)/u_i.
     Where `above` (k,) gives E[Φ_j; Φ_j > φ_j] in closed form, it stands in for the quadrature of Q over the
-    panel that the threshold cuts. Scalar in u: `vmap` it over lambdas.
+    panel that the threshold cuts. With `refused` (k,), at most u: model i gives no answer up to refused_i, and the
+    last model has these two equal; then (error, cost, abstention). Scalar in u: `vmap` it over lambdas.
     """
     below = jax.vmap(Grid.below)(tables.grid, u)
+    below_refused = None if refused is None else jax.vmap(Grid.below)(tables.grid, refused)
+    passed = below if below_refused is None else below - below_refused
     if chain == "paper":
         law = jax.vmap(truncated_transition)(tables.copulas, u[tables.left], part(tables.grid, tables.right))
     else:
         law = tables.kernel
-    density = arrivals(tables, first, links[:, None] * below[tables.left], law)
+    density = arrivals(tables, first, links[:, None] * passed[tables.left], law)
     answered = tables.grid.weight - below
-    error, cost = tally(tables, density, answered)
+    error, *others = tally(tables, density, answered, below_refused)
     if above is not None:
         missing = above - (answered * tables.grid.quantile).sum(-1)
         error = error - missing @ jax.vmap(lambda grid, cut, values: grid.at(cut) @ values)(tables.grid, u, density)
-    return error, cost
+    return error, *others
 
 
 def error_and_cost(
@@ -143,7 +157,8 @@ def error_and_cost(
     cascade: Sequence[str] | None = None,
     *,
     chain: Chain = "exact",
-) -> tuple[jax.Array, jax.Array]:
+    refusals: jax.Array | None = None,
+) -> tuple[jax.Array, ...]:
     """(error probability, expected cost per query) that the model predicts for a cascade at given thresholds.
 
     thresholds (…, m) in calibrated confidence: one for each of the m models of the cascade (the last one's is
@@ -153,12 +168,19 @@ def error_and_cost(
     batched. Pure, jittable, and differentiable in the thresholds and in every array of the model (not in thresholds
     outside (φ_min, φ_max), where nothing changes). Money as in `model.cost`.
 
-    Raises ValueError for unknown models, an order that is not the model's, or a wrong number of thresholds.
+    With `refusals` (…, m) or (…, k), up to which a model refuses to answer, the last one included, it is (probability
+    of a wrong answer, cost, probability of no answer); a threshold below its refusal counts as equal to it.
+
+    Raises ValueError for unknown models, an order that is not the model's, or a wrong number of thresholds or refusals.
 
     >>> import rcjax
     >>> model = rcjax.fit(rcjax.sample_log(500, seed=0))
     >>> error, cost = error_and_cost(model, jnp.array([0.6]), ("llama3.2-1b", "llama3.1-70b"))
     >>> bool(0 < error < 1), bool(model.cost[0] < cost)
+    (True, True)
+    >>> pair, refusals = ("llama3.2-1b", "llama3.1-70b"), jnp.array([0.0, 0.5])
+    >>> fewer, same, refused = error_and_cost(model, jnp.array([0.6]), pair, refusals=refusals)
+    >>> bool(fewer < error < fewer + refused), bool(jnp.isclose(same, cost))
     (True, True)
     """
     members = check_cascade(model, model.models if cascade is None else cascade)
@@ -178,25 +200,41 @@ def error_and_cost(
             f"thresholds has shape {thresholds.shape}; its last axis must be the {m} models of the cascade, all but "
             f"the last ({m - 1}), or all {k} models"
         )
-    return _error_and_cost(model.marginals, model.copulas, model.cost, cuts, members, chain)
+    cuts = jnp.concatenate([cuts, jnp.full_like(cuts, ALWAYS_ANSWER, shape=(*cuts.shape[:-1], 1))], axis=-1)
+    if refusals is not None:
+        refusals = _refusals(refusals, members, k, model.cost.dtype)
+        cuts, refusals = jnp.broadcast_arrays(jnp.maximum(cuts, refusals), refusals)
+    return _error_and_cost(model.marginals, model.copulas, model.cost, cuts, refusals, members, chain)
+
+
+def _refusals(refusals, members, k, dtype):
+    """(…, m) those of the members."""
+    refusals = jnp.asarray(refusals, dtype=dtype)
+    given = refusals.shape[-1] if refusals.ndim else -1
+    if given not in (len(members), k):
+        raise ValueError(
+            f"refusals has shape {refusals.shape}; its last axis must be the {len(members)} models of the cascade, or "
+            f"all {k} models"
+        )
+    return refusals if given == len(members) else refusals[..., np.array(members)]
 
 
 @partial(jax.jit, static_argnames=("members", "chain"))
-def _error_and_cost(marginals, copulas, cost, cuts, members, chain):
+def _error_and_cost(marginals, copulas, cost, cuts, refusals, members, chain):
     k, m = cost.shape[0], len(members)
     place = {pair: p for p, pair in enumerate(pairs(k))}
     used = np.array([place[pair] for pair in itertools.pairwise(members)], int)
     marginals, copulas = part(marginals, np.array(members)), part(copulas, used)
     tables = build_tables(marginals, copulas, cost[np.array(members)], np.arange(m - 1), np.arange(1, m))
 
-    def single(cut):
-        threshold = jnp.append(cut, jnp.full(1, ALWAYS_ANSWER, cut.dtype))
+    def single(threshold, refusal):
         u, _, above = jax.vmap(Marginal.profile)(marginals, threshold)
-        return evaluate(tables, u, jnp.ones(m - 1, bool), jnp.zeros((), int), chain=chain, above=above)
+        refused = None if refusal is None else jax.vmap(Marginal.cdf)(marginals, refusal)
+        links, first = jnp.ones(m - 1, bool), jnp.zeros((), int)
+        return evaluate(tables, u, links, first, chain=chain, above=above, refused=refused)
 
-    # Without −1, which is undefined where a cascade of one model has no cuts.
-    error, cost = jax.vmap(single)(cuts.reshape(math.prod(cuts.shape[:-1]), m - 1))
-    return error.reshape(cuts.shape[:-1]), cost.reshape(cuts.shape[:-1])
+    flat = jax.tree.map(lambda each: each.reshape(-1, m), (cuts, refusals))
+    return tuple(figure.reshape(cuts.shape[:-1]) for figure in jax.vmap(single)(*flat))
 
 
 def settle_threshold(

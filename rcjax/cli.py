@@ -172,6 +172,23 @@ def tune(
         Any,
         typer.Option(parser=positive, metavar="NUMBER", help="λ of the paper: 1 / the cost of an error."),
     ] = None,
+    abstain_price: Annotated[
+        Any,
+        typer.Option(
+            parser=fraction,
+            metavar="SHARE",
+            help="Let models refuse to answer, early, where a refusal costs you this share of an error: 0.3 or 30%. By "
+            "the model alone, with `--cascade`.",
+        ),
+    ] = None,
+    abstain_cost: Annotated[
+        Any,
+        typer.Option(
+            parser=money,
+            metavar="MONEY",
+            help="The same in money, for one refusal; with `--error-cost` or `--lam`.",
+        ),
+    ] = None,
     copula: CopulaFamily = None,
     confidence: Annotated[
         Any,
@@ -238,6 +255,10 @@ def tune(
         raise typer.BadParameter("takes neither --cascade adaptive nor --copula auto", param_hint="--posterior")
     if mix and (confidence is not None or not set(target) & {"max_error", "budget"}):
         raise typer.BadParameter("needs --max-error or --budget, and no --confidence", param_hint="--mix")
+    price = _abstain_price(abstain_price, abstain_cost, target)
+    if price is not None and (cascade is None or posterior or confidence is not None):
+        what = "goes by the model alone: with --cascade all (or another), without --posterior and --confidence"
+        raise typer.BadParameter(what, param_hint="--abstain-cost" if abstain_price is None else "--abstain-price")
     if held_out and confidence is None:
         raise typer.BadParameter("needs --confidence", param_hint="--held-out")
     with reported():
@@ -248,9 +269,9 @@ def tune(
         start_jax()  # before JAX is imported
         from rcjax import _tuning
 
-        wanted = _tuning.Wanted(target, confidence, held_out, mix, bands, posterior, out, frontier, plot, json_)
-        reading = {"prices": prices, "labels": labels, "task": task.value, "models": models}
-        _tuning.tune(log, wanted, **reading, cascade=cascade, copula=copula)
+        wanted = _tuning.Wanted(
+            target, price, confidence, held_out, mix, bands, posterior, out, frontier, plot, json_
+        )
 
 
 @app.command(epilog="Example: `rcjax evaluate policy.json fresh_log.csv`")
@@ -424,6 +445,18 @@ def _alone(log: Log) -> dict[str, dict[str, float]]:
     error, cost = 1 - np.asarray(log.correct).mean(axis=0), np.asarray(log.cost)
     pairs = zip(log.models, error.tolist(), cost.tolist(), strict=True)
     return {name: {"error": wrong, "cost": money} for name, wrong, money in pairs}
+
+
+def _abstain_price(share: float | None, cost: float | None, target: dict[str, float]) -> float | None:
+    """Return what a refusal costs in errors, of the one or the other option."""
+    if share is not None and cost is not None:
+        raise typer.BadParameter("give one of --abstain-price and --abstain-cost")
+    if cost is None:
+        return share
+    if not set(target) & {"error_cost", "lam"}:
+        what = "needs --error-cost or --lam; for another target, or none, give --abstain-price"
+        raise typer.BadParameter(what, param_hint="--abstain-cost")
+    return cost / target["error_cost"] if "error_cost" in target else cost * target["lam"]
 
 
 def _option(name: str) -> str:

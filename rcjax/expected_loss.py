@@ -121,6 +121,8 @@ def posterior_figures(
     """
     if frontier.thresholds is None:
         raise ValueError("adaptive policies have no thresholds to evaluate: solve for cascades='all'")
+    if frontier.abstention is not None:
+        raise ValueError("policies that may refuse to answer are not evaluated here: use bootstrap")
     ours, theirs = posterior.reference, frontier.model
     same = ours.models == theirs.models and ours.calibrators.transform == theirs.calibrators.transform
     if not same or not np.array_equal(ours.calibrators.coefficients, theirs.calibrators.coefficients):

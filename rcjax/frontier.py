@@ -16,18 +16,19 @@ from rcjax._json import plain
 from rcjax._points import cascade_names, intervals, lower_hull, meet, points_from_json, points_to_json, rules
 from rcjax._trees import part
 from rcjax.bands import Bands, bands_from_json, bands_to_json
-from rcjax.cascade import Chain, Tables
+from rcjax.cascade import NEVER_REFUSE, Chain, Tables
 from rcjax.joint import CascadeModel, model_from_json, pairs
 from rcjax.marginals import Marginal
 from rcjax.mixture import Mixture
 from rcjax.plan import Plan, Search, pair_places, plan_cascades
 from rcjax.policy import Calibration, Policy
-from rcjax.programme import INTERPOLATED, STATUS_MESSAGES, Cut
-from rcjax.solution import adaptive_points, lay_out, optimise, points_at
+from rcjax.programme import INTERPOLATED, STATUS_MESSAGES, Cut, Refusal
+from rcjax.solution import adaptive_points, check_abstain_price, lay_out, optimise, points_at, refusal_at
 
 __all__ = ["STATUS_MESSAGES", "Frontier", "InfeasibleError", "load_frontier", "solve_frontier"]
 
-_FORMAT, _SCHEMA = "rcjax-frontier", 1
+_FORMAT, _SCHEMA = "rcjax-frontier", 2
+_WITHOUT_ABSTENTION = 1  # the schema version of a frontier none of whose models may refuse, which older versions read
 #: Points of each pass of the automatic grid, and the closest ratio of neighbouring λ.
 _GRID, _CLOSEST = 64, 1.0005
 _MEMORY = 2**29  # bytes that a batch of λ may take
@@ -41,16 +42,17 @@ class InfeasibleError(ValueError):
     jax.tree_util.register_dataclass,
     data_fields=(
         "lam", "error", "cost", "thresholds", "members", "status", "first", "bounds", "actions", "model",
-        "bands",
+        "bands", "abstain_price", "abstention", "refusals",
     ),
-    meta_fields=("search", "chain"),
+    meta_fields=("search", "chain", "abstain_early"),
 )  # fmt: skip
 @dataclasses.dataclass(frozen=True)
 class Frontier:
     """The policies that minimise error + λ·cost, one for each λ, in order of increasing λ; L lambdas, k models.
 
     Error and cost are expected figures per query, cost in the log's money: as the model predicts them, or for
-    `search="selected"` as the log lets them expect.
+    `search="selected"` as the log lets them expect. Where models may refuse to answer (`abstain_price`), what is
+    minimised is error + abstain_price·abstention + λ·cost, and an error is a wrong answer that was given.
     """
 
     lam: jax.Array  # (L,) error probability per unit of money; 1/λ is what one error costs
@@ -67,11 +69,22 @@ class Frontier:
     search: Search | Literal["selected", "expected"] = "all"  # what was searched: see `solve_frontier`; or how, by
     # `select_frontier` or `solve_expected`
     chain: Chain = "exact"  # the factorisation under which it was solved
+    abstain_price: float | None = None  # what a refusal costs, in errors; None: models may not refuse
+    abstention: jax.Array | None = None  # (L,) share of the queries that get no answer; None: models may not refuse
+    refusals: jax.Array | None = None  # (L, k) calibrated confidence up to which model j refuses, at most `thresholds`
+    abstain_early: bool = True  # whether any model of a cascade may refuse, or the last one only
 
     @property
     def models(self) -> tuple[str, ...]:
         """Names of the k models."""
         return self.model.models
+
+    @property
+    def penalty(self) -> jax.Array:
+        """(L,) what the policies minimise besides money: the error, and each refusal as `abstain_price` errors."""
+        if self.abstention is None or self.abstain_price is None:
+            return self.error
+        return self.error + self.abstain_price * self.abstention
 
     def policy(
         self,
@@ -85,8 +98,9 @@ class Frontier:
 
         `budget`: least error at an expected cost per query of at most so much. `max_error`: least cost at an error
         probability of at most so much. `error_cost`: least cost plus errors, when one error costs so much (= 1/λ).
-        `lam`: least error + λ·cost. Raises InfeasibleError where no point meets the target, and ValueError unless
-        exactly one target is given, as a number that makes sense.
+        `lam`: least error + λ·cost. Where models may refuse, a refusal counts as `abstain_price` errors in each of
+        these, so that a policy cannot keep to `max_error` by refusing. Raises InfeasibleError where no point meets
+        the target, and ValueError unless exactly one target is given, as a number that makes sense.
         """
         return self.point(self.choose(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam))
 
@@ -131,7 +145,7 @@ class Frontier:
         return dataclasses.replace(self, bands=bands)
 
     def _choose(self, name, value):
-        error, cost = np.asarray(self.error, float), np.asarray(self.cost, float)
+        error, cost = np.asarray(self.penalty, float), np.asarray(self.cost, float)
         slack = 1 + 1e-9
         if name == "budget":
             if not (cost <= value * slack).any():
@@ -141,7 +155,9 @@ class Frontier:
             return int(np.lexsort((cost, np.where(cost <= value * slack, error, np.inf)))[0])
         if name == "max_error":
             if not (error <= value * slack).any():
-                raise InfeasibleError(f"no cascade errs on {value:.3%} or less; the best errs on {error.min():.3%}")
+                refusing = "" if self.abstention is None else f", a refusal counted as {self.abstain_price:.4g} errors"
+                best = f"the best errs on {error.min():.3%}{refusing}"
+                raise InfeasibleError(f"no cascade errs on {value:.3%} or less; {best}")
             return int(np.lexsort((error, np.where(error <= value * slack, cost, np.inf)))[0])
         return int(np.argmin(error + (1 / value if name == "error_cost" else value) * cost))
 
@@ -165,10 +181,16 @@ class Frontier:
                 "cost": float(host["cost"][index]),
                 "lam": lam,
                 "error_cost": 1 / lam if lam > 0 else None,
+                **self._refusing(index),
                 **self._interval(index),
             },
             provenance=self.model.provenance,
         )
+
+    def _refusing(self, index):
+        if self.abstention is None:
+            return {}
+        return {"abstention": float(self.abstention[index]), "abstain_price": self.abstain_price}
 
     def _interval(self, index):
         if self.bands is None:
@@ -183,13 +205,15 @@ class Frontier:
         """JSON values: `frontier` is a list of points, `model` what they were solved from."""
         points = points_to_json(self.models, self._host())
         head: dict[str, Any] = {"search": plain(self.search), "chain": self.chain}
+        if self.abstain_price is not None:
+            head |= {"abstain_price": self.abstain_price, "abstain_early": self.abstain_early}
         if self.bands is not None:
             bands = jax.tree.map(np.asarray, self.bands)
             points = [point | bands_to_json(bands, self.models, row) for row, point in enumerate(points)]
             head["bands"] = {"level": bands.level, "replicates": bands.replicates}
         return {
             "format": _FORMAT,
-            "schema_version": _SCHEMA,
+            "schema_version": _WITHOUT_ABSTENTION if self.abstention is None else _SCHEMA,
             "models": list(self.models),
             **head,
             "frontier": points,
@@ -198,7 +222,7 @@ class Frontier:
 
     def _host(self):
         """The points as numpy's arrays, copied from the device once."""
-        others = ("model", "bands", "search", "chain")
+        others = ("model", "bands", "search", "chain", "abstain_price", "abstain_early")
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in others}
         return jax.tree.map(np.asarray, fields)
 
@@ -222,8 +246,8 @@ def load_frontier(path: str | os.PathLike[str]) -> Frontier:
 
 
 def _from_json(data):
-    if data.get("format") != _FORMAT or data.get("schema_version") != _SCHEMA:
-        raise ValueError(f"its format is not {_FORMAT!r}, schema version {_SCHEMA}")
+    if data.get("format") != _FORMAT or data.get("schema_version") not in (_WITHOUT_ABSTENTION, _SCHEMA):
+        raise ValueError(f"its format is not {_FORMAT!r}, schema version {_WITHOUT_ABSTENTION} or {_SCHEMA}")
     model = model_from_json(data["model"])
     search, points = data.get("search", "all"), data["frontier"]
     return make_frontier(
@@ -231,6 +255,8 @@ def _from_json(data):
         **points_from_json(model.models, points),
         search=search if isinstance(search, str) else tuple(tuple(names) for names in search),
         chain=data.get("chain", "exact"),
+        abstain_price=data.get("abstain_price"),
+        abstain_early=data.get("abstain_early", True),
         bands=bands_from_json(model.models, points, data["bands"]) if "bands" in data else None,
     )
 
@@ -242,6 +268,8 @@ def solve_frontier(
     cascades: Search = "all",
     chain: Chain = "exact",
     max_length: int | None = None,
+    abstain_price: float | None = None,
+    abstain_early: bool = True,
 ) -> Frontier:
     """The policies that minimise error + λ·cost under the model, for all λ at once.
 
@@ -252,26 +280,41 @@ def solve_frontier(
     neighbours whose thresholds differ most in probability mass (eq. 9 of the paper). `chain="paper"` solves under
     the paper's factorisation (not for adaptive policies).
 
+    With an `abstain_price`, a model may also refuse to answer, at a price in errors: 0.3 where three refusals are as
+    bad as 0.9 errors, in money `abstain_cost / error_cost`. What is minimised is error + abstain_price·abstention +
+    λ·cost, where an error is a wrong answer that was given. A model refuses where it is so unsure that no larger
+    model is worth its money, before that one is asked (early abstention: Zellinger, Liu & Thomson 2025, "Cost-Saving
+    LLM Cascades with Early Abstention", arXiv 2502.09054), or with `abstain_early=False` only the last model of a
+    cascade does. The first model is always asked. At a price of 1 or more nobody refuses, and an infinite one is the
+    same as None. Not for `chain="paper"`.
+
     Dynamic programming gives the optimum on quadrature nodes, searched from two starts where answering does not gain
     steadily on deferring as confidence grows; Newton steps on the exact gradient settle it. Of all solutions found,
     each λ keeps the best for it, so that cost never rises with λ. Raises ValueError for unknown or misordered
-    models, an empty or negative `lam`, or a combination that does not exist.
+    models, an empty or negative `lam`, a negative price, or a combination that does not exist.
 
     >>> import rcjax
     >>> model = rcjax.fit(rcjax.sample_log(500, seed=0))
     >>> frontier = solve_frontier(model, lam=[1.0, 100.0, 10_000.0])
     >>> bool((jnp.diff(frontier.cost) <= 0).all()), frontier.thresholds.shape
     (True, (3, 5))
+    >>> refusing = solve_frontier(model, lam=[1.0, 100.0, 10_000.0], abstain_price=0.3)
+    >>> bool((refusing.penalty + refusing.lam * refusing.cost < frontier.error + frontier.lam * frontier.cost).all())
+    True
     """
     plan = plan_cascades(model, cascades, max_length)
     if chain not in ("exact", "paper") or (chain == "paper" and plan is None):
         raise ValueError(f"chain={chain!r} with cascades={cascades!r} does not exist: use chain='exact'")
     grid = None if lam is None else check_prices(lam)
-    problem = _lay_out(model, plan, chain)
-    points = _automatic(problem) if grid is None else _select(_solve(problem, grid))
-    return dataclasses.replace(
-        _assemble(model, points), search=_named(cascades, max_length, plan, model.models), chain=chain
-    )
+    abstain_price = check_abstain_price(abstain_price)
+    if abstain_price is not None and (chain == "paper" or (plan is None and not abstain_early)):
+        raise ValueError("abstain_price goes with chain='exact', and for adaptive policies with abstain_early=True")
+    refusal = refusal_at(abstain_price, abstain_early, model.cost.dtype)
+    problem = _lay_out(model, plan, chain, refusal)
+    points = _automatic(problem) if grid is None else _select(_solve(problem, grid), refusal)
+    search = _named(cascades, max_length, plan, model.models)
+    found = _assemble(model, points, abstain_price)
+    return dataclasses.replace(found, search=search, chain=chain, abstain_early=abstain_early)
 
 
 def _named(cascades, max_length, plan, names):
@@ -288,16 +331,17 @@ class _Problem(NamedTuple):
     tables: Tables
     plan: Plan | None  # None for adaptive policies
     chain: Chain
+    refusal: Refusal | None  # None where no model may refuse
 
 
-def _lay_out(model, plan, chain):
+def _lay_out(model, plan, chain, refusal):
     k = len(model.models)
     left, right = np.array(pairs(k), int).reshape(-1, 2).T if plan is None else (plan.left, plan.right)
     places = np.arange(len(left)) if plan is None else pair_places(plan, k)
     tables = _build_tables(model.marginals, model.copulas, model.cost, left, right, places)
     if chain == "exact":  # whose programmes are then the same for every family of copulas
         tables = dataclasses.replace(tables, copulas=None)
-    return _Problem(model.marginals, tables, plan, chain)
+    return _Problem(model.marginals, tables, plan, chain, refusal)
 
 
 _build_tables = compiled(lay_out)
@@ -311,15 +355,15 @@ def _solve(problem, lam):
 
     In batches of equal size, none larger than memory allows; the last one repeats its last λ.
     """
-    marginals, tables, plan, chain = problem
+    marginals, tables, plan, chain, refusal = problem
     lam = np.asarray(lam, tables.cost.dtype)
     batches = -(-len(lam) // max(1, _MEMORY // _bytes_per_lambda(problem)))
     size = -(-len(lam) // batches)
 
     def solve(lam):
         if plan is None:
-            return _host(_solve_adaptive(marginals, tables, lam))
-        path, cut, status = _optimise(tables, lam, plan, chain)
+            return _host(_solve_adaptive(marginals, tables, lam, refusal))
+        path, cut, status = _optimise(tables, lam, plan, chain, refusal)
         points = _evaluate(marginals, tables, path, cut, plan, chain)
         return _host({"lam": lam, "path": path, "status": status, **points})
 
@@ -346,7 +390,7 @@ def _automatic(problem):
     lam = price_range(cost if problem.plan is None else cost[problem.plan.members[-1]], _GRID)
     solved = _solve(problem, lam)
     more = _solve(problem, _between(solved["lam"], _gaps(solved, _CLOSEST)))
-    solved = _select(_merge(solved, more))
+    solved = _select(_merge(solved, more), problem.refusal)
     return solved if problem.plan is None else _merge(solved, _interpolate(problem, solved))
 
 
@@ -379,11 +423,15 @@ def _interpolate(problem, solved):
     counts = _share_out(_gaps(solved, 1.0, other_cascades=0.0))
     left = np.repeat(np.arange(len(counts)), counts)
     share = np.concatenate([np.arange(1, n + 1) / (n + 1) for n in counts])
-    u = solved["u"][left] * (1 - share)[:, None] + solved["u"][left + 1] * share[:, None]
+
+    def between(ranks):
+        return jnp.asarray(ranks[left] * (1 - share)[:, None] + ranks[left + 1] * share[:, None])
+
+    cut = Cut.at(between(solved["u"]), between(solved["refused"]) if "refused" in solved else None)
     lam = solved["lam"][left] ** (1 - share) * solved["lam"][left + 1] ** share
-    marginals, tables, plan, chain = problem
-    points = _evaluate(marginals, tables, solved["path"][left], Cut.at(jnp.asarray(u)), plan, chain)
-    status = np.full(len(u), INTERPOLATED)
+    marginals, tables, plan, chain, _ = problem
+    points = _evaluate(marginals, tables, solved["path"][left], cut, plan, chain)
+    status = np.full(len(lam), INTERPOLATED)
     return _host({**points, "lam": lam, "path": solved["path"][left], "status": status})
 
 
@@ -401,7 +449,8 @@ def _merge(solved, extra):
 def _gaps(solved, closest, other_cascades=1.0):
     """Between neighbours in λ, the largest move of a threshold, in probability mass; 0 where λ are too close."""
     same = (solved["members"][1:] == solved["members"][:-1]).all(1)
-    gap = np.where(same, np.abs(np.diff(solved["u"], axis=0)).max(1), other_cascades)
+    ranks = np.concatenate([solved[name] for name in ("u", "refused") if name in solved], axis=1)
+    gap = np.where(same, np.abs(np.diff(ranks, axis=0)).max(1), other_cascades)
     return np.where(solved["lam"][1:] <= solved["lam"][:-1] * closest, 0.0, gap)
 
 
@@ -418,9 +467,11 @@ def _between(lam, gaps):
     return np.concatenate([np.geomspace(low, high, n + 2)[1:-1] for low, high, n in steps])
 
 
-def _select(solved):
+def _select(solved, refusal):
     """For each λ the best of all solutions, so that cost cannot rise with λ, nor a failed λ spoil its neighbours."""
     lam, error, cost = (solved[name].astype(float) for name in ("lam", "error", "cost"))
+    if refusal is not None:
+        error += (1 - float(refusal.worth)) * solved["abstention"].astype(float)
     hull = lower_hull(cost, error)
     if not hull.size:
         return solved
@@ -433,21 +484,33 @@ def _select(solved):
     return {name: value if name == "lam" else value[best] for name, value in solved.items()}
 
 
-def _assemble(model, solved):
-    thresholds = solved.get("thresholds")
+def _assemble(model, solved, abstain_price):
+    thresholds, refusals = solved.get("thresholds"), solved.get("refusals")
     if thresholds is None:
         bounds, actions = solved["bounds"], solved["actions"]
     else:
-        bounds, actions = intervals(thresholds, solved["members"])
+        bounds, actions = intervals(thresholds, solved["members"], refusals=refusals)
+    abstention = solved.get("abstention")
+    if abstain_price is not None and abstention is None:  # too dear to be used
+        abstention = np.zeros_like(solved["error"])
+        refusals = None if thresholds is None else np.full_like(thresholds, NEVER_REFUSE)
     kept = ("lam", "error", "cost", "status", "members", "first")
     fields = {name: solved[name] for name in kept}
-    return make_frontier(model, **fields, thresholds=thresholds, bounds=bounds, actions=actions)
+    fields |= {"abstention": abstention, "refusals": refusals, "thresholds": thresholds}
+    return make_frontier(model, abstain_price=abstain_price, **fields, bounds=bounds, actions=actions)
 
 
 def make_frontier(
-    model: CascadeModel, search: Any = "all", chain: Chain = "exact", bands: Bands | None = None, **arrays: Any
+    model: CascadeModel,
+    search: Any = "all",
+    chain: Chain = "exact",
+    bands: Bands | None = None,
+    abstain_price: float | None = None,
+    abstain_early: bool = True,
+    **arrays: Any,
 ) -> Frontier:
     """A frontier from its fields, those that are arrays as numpy's."""
     # Not jnp.asarray, which compiles a programme for each shape.
     fields: dict[str, Any] = jax.device_put(arrays)
+    fields |= {"abstain_price": abstain_price, "abstain_early": abstain_early}
     return Frontier(model=model, search=search, chain=chain, bands=bands, **fields)

@@ -114,6 +114,10 @@ def certify(
     0.95
     """
     targets = _Targets.check(max_error, max_cost, confidence)
+    if frontier.abstention is not None:
+        raise ValueError(
+            "models of this frontier may refuse to answer, which is not certified: solve without abstain_price"
+        )
     if log.digest == frontier.model.provenance.get("digest"):
         raise LogError(f"{log.source}: the model was fitted to this very log: certify on queries that were held out")
     seen = replay(frontier, at_model_costs(frontier, log))

@@ -30,7 +30,7 @@ from rcjax.policy import Policy
 __all__ = ["Mixture"]
 
 _FORMAT, _SCHEMA_VERSION = "rcjax-mixture", 1
-_MEANS = ("error", "cost", "error_low", "error_high", "cost_low", "cost_high")
+_MEANS = ("error", "cost", "abstention", "error_low", "error_high", "cost_low", "cost_high")
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,13 +41,25 @@ from rcjax._files import write_atomically
 if TYPE_CHECKING:
     from rcjax.mixture import Mixture
 
-__all__ = ["Action", "Answer", "Calibration", "Defer", "Policy", "Rule", "Transform", "load_policy"]
+__all__ = [
+    "Abstain",
+    "Action",
+    "Answer",
+    "Calibration",
+    "Decision",
+    "Defer",
+    "Policy",
+    "Rule",
+    "Transform",
+    "load_policy",
+]
 
 Transform = Literal["choice", "generation", "none"]
-Action = Literal["answer", "ask"]
+Action = Literal["answer", "ask", "abstain"]
 T = TypeVar("T")
 
-_FORMAT, _SCHEMA_VERSION = "rcjax-policy", 1
+_FORMAT, _SCHEMA_VERSION = "rcjax-policy", 2
+_WITHOUT_ABSTENTION = 1  # the schema version of a policy that always answers, which older versions of rcjax read
 _LOG_2 = math.log(2.0)
 
 
@@ -98,7 +110,8 @@ class Rule:
     """What to do in one interval of calibrated confidence.
 
     The interval is closed on the right: from just above the `up_to` of the rule before (for the first rule,
-    from 0) to this `up_to`, included. The action is to keep the `"answer"`, or to `"ask"` the model `model`.
+    from 0) to this `up_to`, included. The action is to keep the `"answer"`, to `"ask"` the model `model`, or to
+    `"abstain"`: give no answer, and ask nobody else.
     Raises ValueError for an `up_to` outside [0, 1], an unknown action, or a model that does not go with it.
 
     Example:
@@ -136,11 +149,22 @@ class Defer:
 
 
 @dataclass(frozen=True, slots=True)
+class Abstain:
+    """Give no answer: with the calibrated confidence `confidence` of `model`, no larger model is worth its money."""
+
+    model: str
+    confidence: float
+
+
+Decision = Answer | Defer | Abstain
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """A policy to deploy: immutable, safe to share between threads, equal by value, picklable.
 
-    A model answers or asks a later one by the first of its rules with Φ ≤ `up_to`: with one threshold φ each,
-    model j answers where Φ_j > φ_j, as in the paper. What cannot be right raises ValueError with its place.
+    A model answers, asks a later one or abstains by the first of its rules with Φ ≤ `up_to`: with one threshold φ
+    each, model j answers where Φ_j > φ_j, as in the paper. What cannot be right raises ValueError with its place.
 
     Args:
         models: the models that can be asked. The first is asked first; asks only go forward, so a run ends.
@@ -200,7 +224,7 @@ class Policy:
     def thresholds(self) -> dict[str, float | None]:
         """The φ of each model that answers where Φ > φ and else defers (1 if it never answers).
 
-        None for a model with other rules: it always answers, as the last one does, or has more intervals.
+        None for a model with other rules: it always answers, as the last one does, abstains, or has more intervals.
         """
         single = (["ask"], ["ask", "answer"])
         return {m: t[0].up_to if [r.action for r in t] in single else None for m, t in self.rules.items()}
@@ -221,16 +245,22 @@ class Policy:
             raise ValueError(f"confidence must be a probability in [0, 1], not {confidence}")
         return self.calibrations[model](math.log(confidence) if confidence > 0 else -math.inf)
 
-    def step(self, model: str, *, logprob: float | None = None, confidence: float | None = None) -> Answer | Defer:
-        """Decide after an answer of `model`: keep it, or ask another. Arguments and errors of `calibrate`."""
+    def step(self, model: str, *, logprob: float | None = None, confidence: float | None = None) -> Decision:
+        """Decide after an answer of `model`: keep it, ask another, or abstain. Arguments and errors of `calibrate`.
+
+        Only policies that were tuned with a price of abstaining ever return an `Abstain`.
+        """
         phi = self.calibrate(model, logprob=logprob, confidence=confidence)
         # The first rule with Φ ≤ up_to; there is one, as Φ ≤ 1 and the last rule goes up to 1.
         rule = self.rules[model][bisect_left(self._bounds[model], phi)]
+        if rule.action == "abstain":
+            return Abstain(model, phi)
         return Answer(model, phi) if rule.model is None else Defer(rule.model, phi)
 
     def to_json(self) -> dict[str, Any]:
         """Return the policy as a JSON object, the inverse of `from_json`."""
-        return {"format": _FORMAT, "schema_version": _SCHEMA_VERSION} | {
+        abstains = any(rule.action == "abstain" for table in self.rules.values() for rule in table)
+        return {"format": _FORMAT, "schema_version": _SCHEMA_VERSION if abstains else _WITHOUT_ABSTENTION} | {
             each.name: _thawed(getattr(self, each.name)) for each in fields(self) if each.init
         }
 

@@ -7,6 +7,9 @@ chapter 4). Where model j defers to model l, deferring at u is worth
 
 One backward pass solves it for all λ and all cascades at once, as cascades share their ends. Values are integrated
 up to the cuts, not to the nearest node.
+
+Where a model may also refuse to answer, which is worth R = 1 − (what a refusal costs, in errors), V_j is the best of
+three. As D_j rises with u, and Q_j − D_j does, a model refuses up to one cut, asks up to a second, and answers above.
 """
 
 import dataclasses
@@ -44,14 +47,26 @@ class Cut:
     u: jax.Array  # the cut: the model answers above it
     worth: jax.Array  # value of deferring at the cut
     slope: jax.Array  # its derivative by u
+    refused: jax.Array | None = None  # the model refuses to answer up to here, at most `u`; None: no model ever does
 
     @classmethod
-    def at(cls, u: jax.Array) -> "Cut":
+    def at(cls, u: jax.Array, refused: jax.Array | None = None) -> "Cut":
         """Cuts that stay where they are: what deferring is worth there is not known."""
-        return cls(u, jnp.full_like(u, jnp.nan), jnp.zeros_like(u))
+        return cls(u, jnp.full_like(u, jnp.nan), jnp.zeros_like(u), refused)
 
 
-def best_cascades(tables: Tables, lam: jax.Array, plan: Plan) -> tuple[jax.Array, Cut, jax.Array]:
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """What it is worth to refuse an answer, where models may."""
+
+    worth: jax.Array  # () in right answers: 1 less what a refusal costs, in errors
+    early: jax.Array  # () bool, whether every model of a cascade may, or the last one only
+
+
+def best_cascades(
+    tables: Tables, lam: jax.Array, plan: Plan, refusal: Refusal | None = None
+) -> tuple[jax.Array, Cut, jax.Array]:
     """(number of the best path (L,), its cuts (L, k), what the last round gained (L,)) for each λ (L,).
 
     Rounds of two halves: a forward pass of the best path so far gives the density of the queries that reach each
@@ -62,8 +77,8 @@ def best_cascades(tables: Tables, lam: jax.Array, plan: Plan) -> tuple[jax.Array
     confidence in the models before.
     """
 
-    def reached(path, u):
-        deferred = plan.links[path][:, None] * jax.vmap(Grid.below)(tables.grid, u)[tables.left]
+    def reached(path, cut):
+        deferred = plan.links[path][:, None] * passed_on(tables.grid, cut.u, cut.refused)[tables.left]
         density = arrivals(tables, plan.first[path], deferred, tables.kernel)
         return jnp.where(plan.members[path][:, None], density, 1.0)
 
@@ -72,7 +87,8 @@ def best_cascades(tables: Tables, lam: jax.Array, plan: Plan) -> tuple[jax.Array
         starting = number < len(_FIRST_CUTS)
         path = jnp.where(starting, plan.ends.shape[0], best[1])
         u = jnp.where(starting, jnp.asarray(_FIRST_CUTS, lam.dtype)[number], best[2].u)
-        new = _best_paths(tables, lam, plan, jax.vmap(reached)(path, u))
+        refused = None if refusal is None else jnp.where(starting, 0.0, best[2].refused)
+        new = _best_paths(tables, lam, plan, jax.vmap(reached)(path, Cut.at(u, refused)), refusal)
         gain = new[0] - best[0]
         best = jax.tree.map(lambda old, new: jnp.where(_beside(gain, new) > 0, new, old), tuple(best), new)
         return number + 1, *best, gain
@@ -84,7 +100,8 @@ def best_cascades(tables: Tables, lam: jax.Array, plan: Plan) -> tuple[jax.Array
         return (number <= len(_FIRST_CUTS)) | gained
 
     none = jnp.full(lam.shape, -jnp.inf, lam.dtype)
-    cuts = Cut.at(jnp.zeros((*lam.shape, tables.cost.shape[0]), lam.dtype))
+    nowhere = jnp.zeros((*lam.shape, tables.cost.shape[0]), lam.dtype)
+    cuts = Cut.at(nowhere, None if refusal is None else nowhere)
     start = (0, none, jnp.zeros(lam.shape, int), cuts, -none)
     _, _, path, cut, gain = lax.while_loop(unfinished, improve, start)
     return path, cut, gain
@@ -100,7 +117,7 @@ def _beside(per_lambda, other):
     return per_lambda.reshape(per_lambda.shape + (1,) * (other.ndim - 1))
 
 
-def _best_paths(tables, lam, plan, density):
+def _best_paths(tables, lam, plan, density, refusal):
     """(value (L,), number (L,), cuts (L, k)) of the best path by one backward pass, cuts chosen under the densities.
 
     The integrand of an end is the weighted value at each node of its first model.
@@ -114,14 +131,26 @@ def _best_paths(tables, lam, plan, density):
         price = lam * tables.cost[tables.right[pair]]
         deferring = integrands[rest] @ tables.kernel[pair].T - price[:, None]
         cut = jax.vmap(partial(best_cut, grid))(deferring, density[:, j])
+        if refusal is not None:
+            cut = jax.vmap(partial(_or_refuse, grid, refusal, part(stop, j)))(cut, deferring, density[:, j])
         value = grid.weight * grid.quantile + jax.vmap(grid.below)(cut.u) * (deferring - grid.quantile)
+        if refusal is not None:
+            value += jax.vmap(grid.below)(cut.refused) * (refusal.worth - deferring)
         cuts = jax.tree.map(lambda all_cuts, new: all_cuts.at[end].set(all_cuts[rest].at[:, j].set(new)), cuts, cut)
         return (integrands.at[end].set(value), cuts), None
 
-    answering = (tables.grid.weight * tables.grid.quantile)[plan.heads]
+    answering, stop = (tables.grid.weight * tables.grid.quantile)[plan.heads], None
+    if refusal is not None:
+        stop = jax.vmap(partial(_stopping_cut, refusal))(tables.grid)
+        refused = jax.vmap(Grid.below)(tables.grid, stop.u) * (refusal.worth - tables.grid.quantile)
+        answering += refused[plan.heads]
     integrands = jnp.broadcast_to(answering[:, None], (answering.shape[0], *lam.shape, answering.shape[-1]))
     none = jnp.zeros((*integrands.shape[:-1], tables.cost.shape[0]), lam.dtype)
     cuts = Cut(none, none, none)
+    if stop is not None:
+        # Of an end of one model; longer ones take over what they defer to.
+        alone = (plan.heads[:, None] == np.arange(tables.cost.shape[0]))[:, None]
+        cuts = jax.tree.map(lambda each: jnp.where(alone, each, none), stop)
     if plan.steps.shape[0]:
         (integrands, cuts), _ = lax.scan(defer, (integrands, cuts), tuple(plan.steps.T))
     values = integrands[plan.ends].sum(-1) - lam * tables.cost[plan.heads[plan.ends]][:, None]
@@ -136,15 +165,41 @@ def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> Cut:
     answering crosses zero between the two nodes beside it.
     """
     advantage = grid.quantile - deferring
-    # By a matrix of ones: a cumulative sum takes XLA longer to compile than all the rest here.
-    above = ~np.tri(grid.u.shape[0] + 1, grid.u.shape[0], -1, dtype=bool)
-    total = above.astype(density.dtype) @ (grid.weight * advantage * density)
-    edge = jnp.min(jnp.where(total == total.max(), np.arange(total.shape[0]), total.shape[0] - 1))
+    edge = _best_edge(grid, advantage, density)
     u = crossing(grid, advantage, edge)
     beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
     place, worth = grid.u[beside], deferring[beside]
     slope = (worth[1] - worth[0]) / (place[1] - place[0])
     return Cut(u, worth[0] + slope * (u - place[0]), slope)
+
+
+def _best_edge(grid, advantage, density):
+    """The first of the cell edges above which the advantage (G,) adds up to most, under the density (G,)."""
+    # By a matrix of ones: a cumulative sum takes XLA longer to compile than all the rest here.
+    above = ~np.tri(grid.u.shape[0] + 1, grid.u.shape[0], -1, dtype=bool)
+    total = above.astype(density.dtype) @ (grid.weight * advantage * density)
+    return jnp.min(jnp.where(total == total.max(), np.arange(total.shape[0]), total.shape[0] - 1))
+
+
+def _stopping_cut(refusal: Refusal, grid: Grid) -> Cut:
+    """The cut of a model that asks nobody: it refuses where its confidence is less than a refusal is worth."""
+    refusing = jnp.full_like(grid.u, refusal.worth)
+    cut = best_cut(grid, refusing, jnp.ones_like(grid.u))
+    return Cut(cut.u, refusal.worth.astype(cut.u.dtype), jnp.zeros_like(cut.u), cut.u)
+
+
+def _or_refuse(grid, refusal, stop, cut, deferring, density):
+    """The cut with what is refused below it; where nothing is left to defer between the two, `stop`."""
+    advantage = deferring - refusal.worth
+    refused = crossing(grid, advantage, _best_edge(grid, advantage, density))
+    cut = dataclasses.replace(cut, refused=jnp.where(refusal.early, refused, 0.0))
+    return jax.tree.map(partial(jnp.where, refusal.early & (refused >= cut.u)), stop, cut)
+
+
+def passed_on(grid: Grid, u: jax.Array, refused: jax.Array | None) -> jax.Array:
+    """(k, G) the part of each node's weight that models defer: below the cuts u (k,), but for what is refused."""
+    below = jax.vmap(Grid.below)(grid, u)
+    return below if refused is None else below - jax.vmap(Grid.below)(grid, refused)
 
 
 def crossing(grid, advantage, edge):

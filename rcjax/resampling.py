@@ -21,7 +21,7 @@ from rcjax._compile import compiled
 from rcjax._numerics import divide
 from rcjax._points import intervals
 from rcjax._replay import replay
-from rcjax._walk import walk
+from rcjax._walk import mistaken, walk
 from rcjax.bands import Bands, check_level, frequencies
 from rcjax.calibration import Calibrator, calibrate_all
 from rcjax.empirical import by_labels
@@ -29,7 +29,7 @@ from rcjax.frontier import Frontier, log_prices
 from rcjax.joint import fit_arrays, pairs
 from rcjax.logs import Log, LogError
 from rcjax.plan import pair_places, plan_cascades
-from rcjax.solution import adaptive_points, lay_out, optimise, thresholds_at
+from rcjax.solution import adaptive_points, lay_out, optimise, refusal_at, thresholds_at
 
 _ROUND = 16
 _PRICES = 48  # λ at which replicates are solved; between them, what they show is interpolated
@@ -54,7 +54,8 @@ def bootstrap(
     the `replicates` draws the log's queries again and does all that led to the frontier over (`Frontier.search`).
     With `refit=False` policies stay as they are and only the queries vary, which is right for policies that were fixed
     before this log was seen, and all but right for a large one; None does so above 5,000 queries. Thresholds are on
-    the scale of the frontier's model. Replicates fit their copulas by Kendall's τ, in the families of the model.
+    the scale of the frontier's model. Where models may refuse to answer, the share of queries without one has intervals
+    as well. Replicates fit their copulas by Kendall's τ, in the families of the model.
 
     Raises ValueError for fewer than 20 replicates, a level outside (0, 1), or a frontier of `solve_expected`; LogError
     where no query was answered by all models of the frontier.
@@ -91,6 +92,7 @@ class _Seen(NamedTuple):
 
     error: np.ndarray
     cost: np.ndarray
+    abstention: np.ndarray
 
 
 class _Policies(NamedTuple):
@@ -138,15 +140,16 @@ def _tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndar
         return _cascades(calibrators, *short)
     search = _chosen_chains(frontier, places[longer]) if selected else frontier.search
     plan = plan_cascades(model, search)
+    refusal = refusal_at(frontier.abstain_price, frontier.abstain_early, cost.dtype)
     if plan is None:
-        found = _solve_adaptive(*fits, cost, lam)
+        found = _solve_adaptive(*fits, cost, lam, refusal)
         return _Policies(calibrators, *(found[name] for name in ("first", "bounds", "actions", "members")))
     tables = pair_places(plan, len(model.models))
-    thresholds, members = _solve_again(*fits, cost, lam, plan, tables, chain=frontier.chain)
+    thresholds, members, refusals = _solve_again(*fits, cost, lam, plan, tables, refusal, chain=frontier.chain)
     if selected:
         thresholds = jnp.where(longer[:, None], thresholds, short[0])
         members = jnp.where(longer[:, None], members, short[1])
-    return _cascades(calibrators, thresholds, members)
+    return _cascades(calibrators, thresholds, members, refusals)
 
 
 def _chosen_chains(frontier, places):
@@ -173,39 +176,41 @@ def _fit_again(logprob, correct, answered, query_cost, draws, near, copulas, lam
 
 
 @partial(compiled, static_argnames="chain")
-def _solve_again(marginals, copulas, cost, lam, plan, places, chain):
-    """(thresholds, members), each (B, G, k), of the best cascades under each replicate's model."""
+def _solve_again(marginals, copulas, cost, lam, plan, places, refusal, chain):
+    """(thresholds, members, refusals), each (B, G, k), of the best cascades under each replicate's model."""
 
     def solve(fit):
         marginals, copulas, cost = fit
         tables = lay_out(marginals, copulas, cost, plan.left, plan.right, places)
-        path, cut, _ = optimise(tables, lam, plan, chain)
+        path, cut, _ = optimise(tables, lam, plan, chain, refusal)
         points, _ = thresholds_at(marginals, tables, path, cut, plan)
-        return points["thresholds"], points["members"]
+        return points["thresholds"], points["members"], points.get("refusals")
 
     return lax.map(solve, (marginals, copulas, cost))
 
 
 @compiled
-def _solve_adaptive(marginals, copulas, cost, lam):
+def _solve_adaptive(marginals, copulas, cost, lam, refusal):
     left, right = np.array(pairs(cost.shape[1]), int).reshape(-1, 2).T
 
     def solve(fit):
         marginals, copulas, cost = fit
-        return adaptive_points(marginals, lay_out(marginals, copulas, cost, left, right, np.arange(len(left))), lam)
+        tables = lay_out(marginals, copulas, cost, left, right, np.arange(len(left)))
+        return adaptive_points(marginals, tables, lam, refusal)
 
     return lax.map(solve, (marginals, copulas, cost))
 
 
 @jax.jit
-def _cascades(calibrators, thresholds, members):
-    bounds, actions = jax.vmap(partial(intervals, xp=jnp))(thresholds, members)
+def _cascades(calibrators, thresholds, members, refusals=None):
+    each = jax.vmap(lambda thresholds, members, refusals: intervals(thresholds, members, jnp, refusals))
+    bounds, actions = each(thresholds, members, refusals)
     return _Policies(calibrators, members.argmax(-1), bounds, actions, members)
 
 
 @compiled
 def _judge(logprob, correct, answered, query_cost, weights, policies):
-    """(error, cost) of each replicate's policies, each (B, G, 3): on the log, in the bag, and out of it; or NaN.
+    """(error, cost, abstention) of each replicate's policies, (B, G, 3): on the log, in the bag, out of it; or NaN.
 
     weights (B, n): how often a query is in the bag, 0 for those that some model has not answered.
     """
@@ -219,9 +224,9 @@ def _judge(logprob, correct, answered, query_cost, weights, policies):
 
         def answer(first, bounds, actions):
             answers, asked = walk(confidence, first, bounds, actions)
-            wrong = ~(answers & correct.T).any(0)
+            wrong, refused = mistaken(answers, correct.T), ~answers.any(0)
             costs = (shares @ asked.T.astype(shares.dtype)) * (shares @ query_cost)
-            return shares @ wrong.astype(shares.dtype), costs.sum(1)
+            return shares @ wrong.astype(shares.dtype), costs.sum(1), shares @ refused.astype(shares.dtype)
 
         return jax.vmap(answer)(policy.first, policy.bounds, policy.actions)
 
@@ -233,19 +238,23 @@ def _bands(frontier: Frontier, log: Log, places: np.ndarray, policies: _Policies
     lam = np.asarray(frontier.lam, float)
     known, at = log_prices(lam[places]), log_prices(lam)
     ends = []
-    for figure, own in zip(seen, (seen_here.error, seen_here.cost), strict=True):
+    for figure, own in zip(seen, (seen_here.error, seen_here.cost, seen_here.abstention), strict=True):
         spread = np.stack([np.interp(at, known, each) for each in _deviations(*figure)])
         ends.append(np.asarray(own, float)[:, None] + _quantiles(spread, seen_here.n, level))
-    error, cost = ends
+    error, cost, abstention = ends
     # Not one error (or right answer) among n says no more than this, also where no replicate can have one.
     least = 1 - ((1 - level) / 2) ** (1 / seen_here.n)
     error = np.stack([np.minimum(error[:, 0], 1 - least), np.maximum(error[:, 1], least)], axis=-1)
     loss = seen.error[1] + lam[places][:, None] * seen.cost[1]
+    refusing = frontier.abstain_price is not None
+    if refusing:
+        loss = loss + frontier.abstain_price * seen.abstention[1]
     nearest = np.abs(known - at[:, None]).argmin(1)
     cascades, frequency = frequencies(np.asarray(policies.members), frontier.models)
     return Bands(
         error=jnp.asarray(np.clip(error, 0.0, 1.0)),
         cost=jnp.asarray(np.maximum(cost, 0.0)),
+        abstention=jnp.asarray(np.clip(abstention, 0.0, 1.0)) if refusing else None,
         thresholds=jnp.asarray(_threshold_intervals(frontier, policies, level)[nearest]),
         optimism=jnp.asarray(np.interp(at, known, _mean(loss[..., 2] - loss[..., 1]))),
         frequency=jnp.asarray(frequency[nearest]),
@@ -296,7 +305,7 @@ def _threshold_intervals(frontier: Frontier, policies: _Policies, level: float) 
     if frontier.thresholds is None:
         return np.full((*policies.members.shape[1:], 2), np.nan)
     scale = frontier.model.calibrators.coefficients
-    thresholds = np.asarray(_on_scale(policies.bounds[..., 0], policies.calibrators.coefficients, scale), float)
+    thresholds = np.asarray(_on_scale(policies.bounds[..., -2], policies.calibrators.coefficients, scale), float)
     last = len(frontier.models) - 1 - np.asarray(policies.members)[..., ::-1].argmax(-1)
     defers = np.asarray(policies.members) & (np.arange(len(frontier.models)) != last[..., None])
     values = np.where(defers & np.isfinite(thresholds), thresholds, np.nan)

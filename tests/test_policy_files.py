@@ -57,7 +57,7 @@ ASK_BACK = [{"up_to": 1.0, "action": "ask", "model": "small"}]
 BROKEN = [
     (("format",), "other", "format: must be 'rcjax-policy'.* but it is 'other'"),
     (("format",), DELETE, "format: .* missing"),
-    (("schema_version",), 3, "this file has schema version 3, this rcjax reads up to 1: upgrade rcjax"),
+    (("schema_version",), 3, "this file has schema version 3, this rcjax reads up to 2: upgrade rcjax"),
     (("schema_version",), 0, "schema_version: must be a whole number"),
     (("schema_version",), True, "schema_version: "),
     (("schema_version",), "1", "schema_version: "),
@@ -91,8 +91,8 @@ BROKEN = [
     (("rules", "small", 2, "up_to"), 0.9, r"rules\['small'\]: must have 1 as its last up_to"),
     (
         ("rules", "small", 0, "action"),
-        "abstain",
-        r"rules\['small'\]\[0\].action: .*knows.*upgrade.*'abstain'",
+        "escalate",
+        r"rules\['small'\]\[0\].action: .*knows.*upgrade.*'escalate'",
     ),
     (("rules", "small", 0, "model"), DELETE, r"rules\['small'\]\[0\].model: .*missing"),
     (("rules", "small", 0, "model"), "huge", r"\.model: must be a later model, .*'large'.* but it is 'huge'"),

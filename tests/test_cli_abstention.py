@@ -1,0 +1,76 @@
+"""The command line where models may refuse to answer."""
+
+import json
+
+import pytest
+from command_line import run, succeed, write_folder
+
+import rcjax
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_folder(tmp_path_factory.mktemp("logs"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--cascade", "all", "--abstain-cost", "0.1"], "needs --error-cost or --lam"),
+        (["--abstain-price", "0.3", "--abstain-cost", "0.1", "--lam", "9"], "give one of --abstain-price and"),
+        (["--abstain-price", "30%"], "with --cascade all"),
+        (["--cascade", "all", "--abstain-price", "0.3", "--posterior"], "without --posterior and --confidence"),
+        (["--cascade", "all", "--abstain-price", "2"], "is more than 1"),
+        (
+            ["--cascade", "all", "--abstain-price", "0.3", "--max-error", "5%", "--confidence", "95%"],
+            "without --posterior and --confidence",
+        ),
+    ],
+)
+def test_usage(options, message):
+    result = run("tune", "log.csv", *options)
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_a_refusal_in_money_is_its_share_of_an_error(folder, tmp_path):
+    files = {name: tmp_path / f"{name}.json" for name in ("policy", "frontier")}
+    asked = ["tune", folder / "train.csv", "--task", "choice", "--cascade", "all", "--no-bands", "--json"]
+    options = ["--error-cost", "0.001", "--abstain-cost", "0.3/k", "--out", files["policy"]]
+    document = json.loads(succeed(*asked, *options, "--frontier", files["frontier"]))
+    expected = document["policy"]["expected"]
+    assert expected["abstain_price"] == pytest.approx(0.3)
+    assert expected["abstention"] > 0
+    by_lam = json.loads(succeed(*asked, "--lam", "1000", "--abstain-cost", "0.0003"))
+    assert by_lam["policy"]["expected"] == pytest.approx(expected)
+    for point in document["frontier"]:
+        assert set(point["refusals"]) == set(point["thresholds"]) == set(point["models"])
+        assert 0 <= point["abstention"] <= 1
+    policy, frontier = rcjax.load_policy(files["policy"]), rcjax.load_frontier(files["frontier"])
+    assert frontier.policy(error_cost=0.001).rules == policy.rules
+
+    seen = json.loads(succeed("evaluate", files["policy"], folder / "test.csv", "--json"))
+    assert seen["predicted"]["abstention"] == expected["abstention"]
+    assert abs(seen["abstention"] - expected["abstention"]) < 0.1
+    assert sum(seen["share"]) + seen["abstention"] == pytest.approx(1)
+    assert seen["error_answered"] == pytest.approx(seen["error"] / (1 - seen["abstention"]))
+    whole = json.loads(succeed("evaluate", files["frontier"], folder / "test.csv", "--json"))
+    assert len(whole["abstention"]) == len(whole["predicted"]["abstention"]) == len(document["frontier"])
+
+
+def test_people_are_told(folder, tmp_path):
+    policy, frontier = tmp_path / "policy.json", tmp_path / "frontier.json"
+    asked = ["tune", folder / "train.csv", "--task", "choice", "--cascade", "all", "--no-bands"]
+    shown = succeed(*asked, "--error-cost", "0.001", "--abstain-price", "30%", "--out", policy, "--frontier", frontier)
+    assert "answer" in shown
+    assert "(refuses ≤" in shown
+    assert "without answer  " in shown
+    assert "each counted as 0.3 errors" in shown
+    assert ": ≤" in shown
+    assert " refuse" in shown
+    seen = succeed("evaluate", policy, folder / "test.csv")
+    assert "without answer" in seen
+    assert "error among the answered" in seen
+    assert "no answer," in succeed("evaluate", frontier, folder / "test.csv")
+    plain = succeed(*asked, "--error-cost", "0.001", "--out", policy)
+    assert "refuse" not in plain + succeed("evaluate", policy, folder / "test.csv")
