@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -14,6 +15,7 @@ from rcjax._compile import compiled
 from rcjax._files import write_atomically
 from rcjax._json import plain
 from rcjax._points import cascade_names, intervals, lower_hull, points_from_json, points_to_json, rules
+from rcjax._provenance import describe_tuning
 from rcjax._trees import part
 from rcjax.bands import Bands, bands_from_json, bands_to_json
 from rcjax.cascade import Chain, Tables
@@ -80,14 +82,16 @@ class Frontier:
         error_cost: float | None = None,
         lam: float | None = None,
     ) -> Policy:
-        """The point of the frontier that meets one target, as a policy to deploy: `point(choose(…))`.
+        """The point of the frontier that meets one target, as a policy to deploy: `point(choose(…), target)`.
 
         `budget`: least error at an expected cost per query of at most so much. `max_error`: least cost at an error
         probability of at most so much. `error_cost`: least cost plus errors, when one error costs so much (= 1/λ).
         `lam`: least error + λ·cost. Raises InfeasibleError where no point meets the target, and ValueError unless
         exactly one target is given, as a number that makes sense.
         """
-        return self.point(self.choose(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam))
+        targets = {"budget": budget, "max_error": max_error, "error_cost": error_cost, "lam": lam}
+        given = {name: float(value) for name, value in targets.items() if value is not None}
+        return self.point(self.choose(**targets), given)
 
     def choose(
         self,
@@ -126,8 +130,8 @@ class Frontier:
             return int(np.lexsort((error, np.where(error <= value * slack, cost, np.inf)))[0])
         return int(np.argmin(error + (1 / value if name == "error_cost" else value) * cost))
 
-    def point(self, index: int) -> Policy:
-        """The policy at one position of the frontier."""
+    def point(self, index: int, target: Mapping[str, float] | None = None) -> Policy:
+        """The policy at one position of the frontier; its provenance records the `target` that it was chosen for."""
         host, names = self._host(), self.models
         lam = float(host["lam"][index])
         asked = [int(j) for j in np.flatnonzero(host["members"][index])]
@@ -148,7 +152,7 @@ class Frontier:
                 "error_cost": 1 / lam if lam > 0 else None,
                 **self._interval(index),
             },
-            provenance=self.model.provenance,
+            provenance=describe_tuning(self, target),
         )
 
     def _interval(self, index):
