@@ -37,6 +37,7 @@ _HOMES = {
     "crossvalidation": ("Comparison",),
     "demo": ("demo_model", "sample_log"),
     "diagnostics": ("Diagnosis", "diagnose"),
+    "drift": ("PolicyCheck", "check_policy"),
     "expected_loss": ("credible_bands", "posterior_figures", "solve_expected"),
     "frontier": ("Frontier", "InfeasibleError", "load_frontier", "solve_frontier"),
     "guarantee": ("Certificate", "certify"),
@@ -48,6 +49,7 @@ _HOMES = {
     "posterior": ("Posterior", "sample_posterior"),
     "report": ("Report", "make_report"),
     "resampling": ("bootstrap",),
+    "retuning": ("Retuned", "retune"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
     from rcjax.crossvalidation import Comparison
     from rcjax.demo import demo_model, sample_log
     from rcjax.diagnostics import Diagnosis, diagnose
+    from rcjax.drift import PolicyCheck, check_policy
     from rcjax.expected_loss import credible_bands, posterior_figures, solve_expected
     from rcjax.frontier import Frontier, InfeasibleError, load_frontier, solve_frontier
     from rcjax.guarantee import Certificate, certify
@@ -86,6 +89,7 @@ if TYPE_CHECKING:
     from rcjax.posterior import Posterior, sample_posterior
     from rcjax.report import Report, make_report
     from rcjax.resampling import bootstrap
+    from rcjax.retuning import Retuned, retune
 
 __all__ = [
     "Bands",
@@ -108,9 +112,11 @@ __all__ = [
     "LogError",
     "Marginal",
     "Policy",
+    "PolicyCheck",
     "Posterior",
     "Replay",
     "Report",
+    "Retuned",
     "Rotation",
     "Selection",
     "StudentT",
@@ -120,6 +126,7 @@ __all__ = [
     "area_under_curve",
     "bootstrap",
     "certify",
+    "check_policy",
     "credible_bands",
     "demo_model",
     "diagnose",
@@ -135,6 +142,7 @@ __all__ = [
     "posterior_figures",
     "read_log",
     "replay",
+    "retune",
     "sample_confidences",
     "sample_log",
     "sample_posterior",

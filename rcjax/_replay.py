@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -104,6 +104,28 @@ def replay(policy_or_frontier: Policy | Frontier, log: Log) -> Replay:
     return Replay(*figures, n=n, models=models)
 
 
+class Walked(NamedTuple):
+    """What became of each of n queries under a policy of k models; numpy's arrays."""
+
+    wrong: np.ndarray  # (n,) bool
+    asked: np.ndarray  # (k, n) bool
+    query_cost: np.ndarray  # (k, n) money, 0 for a model that no query can reach
+
+    @property
+    def charge(self) -> np.ndarray:
+        """(n,) money, each answer at its model's mean cost on these queries."""
+        return self.query_cost.mean(1) @ self.asked
+
+
+def walk_log(policy: Policy, log: Log) -> Walked:
+    """Answer the queries of a log by a policy, as `replay` does, and tell of each what became of it."""
+    packed = _pack_policy(policy, log.logprob.dtype)
+    data = _columns(log, policy.models, _asked(packed))
+    tables = (table[0] for table in (packed.first, packed.bounds, packed.actions))
+    wrong, asked = _walk_one(packed.calibrators, *tables, *data[:2], transforms=packed.transforms)
+    return Walked(np.asarray(wrong), np.asarray(asked), data[2].astype(float))
+
+
 def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float) -> float:
     """Mean height, between the costs `low` and `high`, of the error–cost curve through the points given.
 
@@ -145,10 +167,15 @@ def wilson_interval(share: ArrayLike, n: int, level: float = 0.9) -> np.ndarray:
     return np.clip(np.stack([middle - reach, middle + reach], axis=-1), 0.0, 1.0)
 
 
+def _fate(phi, first, bounds, actions, correct):
+    """(answers (k, n), wrong (n,), asked (k, n)) of one policy."""
+    answers, asked = walk(phi, first, bounds, actions)
+    return answers, ~(answers & correct).any(axis=0), asked
+
+
 def _answer(phi, first, bounds, actions, correct, query_cost):
     """The figures of one policy on calibrated confidences (k, n), in the order of the fields of `Replay`."""
-    answers, asked = walk(phi, first, bounds, actions)
-    wrong = ~(answers & correct).any(axis=0)
+    answers, wrong, asked = _fate(phi, first, bounds, actions, correct)
     charged, spent = (
         jnp.where(asked, money, 0).sum(axis=0) for money in (query_cost.mean(axis=1)[:, None], query_cost)
     )
@@ -186,6 +213,11 @@ def _calibrate(transform, coefficients, smallest, largest, logprob):
 def _replay_one(calibrators, first, bounds, actions, logprob, correct, query_cost, *, transforms):
     phi = _calibrated(transforms, calibrators, logprob)
     return _answer(phi, first, bounds, actions, correct, query_cost)
+
+
+@partial(compiled, static_argnames="transforms")
+def _walk_one(calibrators, first, bounds, actions, logprob, correct, *, transforms):
+    return _fate(_calibrated(transforms, calibrators, logprob), first, bounds, actions, correct)[1:]
 
 
 @partial(compiled, static_argnames=("transforms", "batch"))
