@@ -38,6 +38,7 @@ _HOMES = {
     "crossvalidation": ("Comparison",),
     "demo": ("demo_model", "sample_log"),
     "diagnostics": ("Diagnosis", "diagnose"),
+    "drift": ("PolicyCheck", "check_policy"),
     "expected_loss": ("credible_bands", "posterior_figures", "solve_expected"),
     "frontier": ("Frontier", "InfeasibleError", "load_frontier", "solve_frontier"),
     "guarantee": ("Certificate", "certify"),
@@ -50,6 +51,7 @@ _HOMES = {
     "posterior": ("Posterior", "sample_posterior"),
     "report": ("Report", "make_report"),
     "resampling": ("bootstrap",),
+    "retuning": ("Retuned", "retune"),
     "run": ("Cascade", "CascadeError"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
     from rcjax.crossvalidation import Comparison
     from rcjax.demo import demo_model, sample_log
     from rcjax.diagnostics import Diagnosis, diagnose
+    from rcjax.drift import PolicyCheck, check_policy
     from rcjax.expected_loss import credible_bands, posterior_figures, solve_expected
     from rcjax.frontier import Frontier, InfeasibleError, load_frontier, solve_frontier
     from rcjax.guarantee import Certificate, certify
@@ -91,6 +94,7 @@ if TYPE_CHECKING:
     from rcjax.posterior import Posterior, sample_posterior
     from rcjax.report import Report, make_report
     from rcjax.resampling import bootstrap
+    from rcjax.retuning import Retuned, retune
     from rcjax.run import Cascade, CascadeError
 
 __all__ = [
@@ -119,9 +123,11 @@ __all__ = [
     "Marginal",
     "Mixture",
     "Policy",
+    "PolicyCheck",
     "Posterior",
     "Replay",
     "Report",
+    "Retuned",
     "Rotation",
     "Selection",
     "StudentT",
@@ -131,6 +137,7 @@ __all__ = [
     "area_under_curve",
     "bootstrap",
     "certify",
+    "check_policy",
     "credible_bands",
     "demo_model",
     "diagnose",
@@ -146,6 +153,7 @@ __all__ = [
     "posterior_figures",
     "read_log",
     "replay",
+    "retune",
     "sample_confidences",
     "sample_log",
     "sample_posterior",

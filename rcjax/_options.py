@@ -1,9 +1,38 @@
-"""What people type as options of the command line: money, shares, names."""
+"""What people type as options of the command line: files, money, shares, names."""
 
 import math
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+
+LogFile = Annotated[
+    Path,
+    typer.Argument(
+        show_default=False,
+        metavar="LOG",
+        help="CSV, Parquet or JSON Lines; a row per query and model: query, model, correct, logprob (or "
+        "confidence), and cost (or input_tokens, output_tokens).",
+    ),
+]
+Prices = Annotated[
+    Path | None,
+    typer.Option(
+        show_default=False,
+        metavar="FILE",
+        help="TOML or JSON: input and output price per million tokens, by model.",
+    ),
+]
+Labels = Annotated[
+    Path | None,
+    typer.Option(
+        show_default=False,
+        metavar="FILE",
+        help="Which answers were right, in place of a column correct: a table of query, model, correct, or of query "
+        "and answer (the right one).",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 
 def money(text: str) -> float:

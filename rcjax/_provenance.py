@@ -2,13 +2,18 @@
 
 import datetime
 import platform
+from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
+from rcjax._json import plain
 from rcjax.logs import Log
+
+if TYPE_CHECKING:
+    from rcjax.frontier import Frontier
 
 
 def describe_fit(log: Log) -> dict[str, Any]:
@@ -31,3 +36,25 @@ def describe_fit(log: Log) -> dict[str, Any]:
         "versions": {"rcjax": __version__, "jax": jax.__version__, "python": platform.python_version()},
         "date": datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat(),
     }
+
+
+def describe_tuning(frontier: "Frontier", target: Mapping[str, float] | None) -> dict[str, Any]:
+    """Where a policy of a frontier comes from, and all that it takes to check it and to tune it again.
+
+    What its model says of the log (`describe_fit`); `tuning`: the `target`, where there was one, the `models` to choose
+    from and their `prices`, the `search`, `chain`, `bands` and `abstain_price` of the frontier, and the options of the
+    `fit`; and `reference`: queries of that log.
+    """
+    model = frontier.model
+    tuning = {
+        "target": dict(target or {}),
+        "models": list(model.models),
+        "prices": model.prices,
+        "search": plain(frontier.search),
+        "chain": frontier.chain,
+        "bands": frontier.bands is not None,
+        "abstain_price": frontier.abstain_price,
+        "fit": model.options,
+    }
+    told = {**model.provenance, "tuning": tuning}
+    return told if model.reference is None else told | {"reference": model.reference}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -116,6 +116,28 @@ def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
         figures = _replay_all(packed.calibrators, *tables, *data, transforms=packed.transforms, batch=batch)
         figures = tuple(figure[:points] for figure in figures)
     return Replay(*figures, n=n, models=models)
+
+
+class Walked(NamedTuple):
+    """What became of each of n queries under a policy of k models; numpy's arrays."""
+
+    wrong: np.ndarray  # (n,) bool
+    asked: np.ndarray  # (k, n) bool
+    query_cost: np.ndarray  # (k, n) money, 0 for a model that no query can reach
+
+    @property
+    def charge(self) -> np.ndarray:
+        """(n,) money, each answer at its model's mean cost on these queries."""
+        return self.query_cost.mean(1) @ self.asked
+
+
+def walk_log(policy: Policy, log: Log) -> Walked:
+    """Answer the queries of a log by a policy, as `replay` does, and tell of each what became of it."""
+    packed = _pack_policy(policy, log.logprob.dtype)
+    data = _columns(log, policy.models, _asked(packed))
+    tables = (table[0] for table in (packed.first, packed.bounds, packed.actions))
+    wrong, asked = _fates(packed.calibrators, *tables, *data[:2], transforms=packed.transforms)
+    return Walked(np.asarray(wrong), np.asarray(asked), data[2].astype(float))
 
 
 def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float) -> float:
@@ -238,6 +260,12 @@ def _replay_one(calibrators, first, bounds, actions, logprob, correct, query_cos
 def _walk_one(calibrators, first, bounds, actions, logprob, correct, query_cost, *, transforms):
     phi = _calibrated(transforms, calibrators, logprob)
     return _outcomes(phi, first, bounds, actions, correct, query_cost)
+
+
+@partial(compiled, static_argnames="transforms")
+def _fates(calibrators, first, bounds, actions, logprob, correct, *, transforms):
+    answers, asked = walk(_calibrated(transforms, calibrators, logprob), first, bounds, actions)
+    return mistaken(answers, correct), asked
 
 
 @partial(compiled, static_argnames=("transforms", "batch"))

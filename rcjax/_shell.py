@@ -39,8 +39,8 @@ __all__ = [
 
 
 @contextmanager
-def reported() -> Iterator[None]:
-    """Turn what is wrong with the data into one line and status 1; a closed pipe is no error."""
+def reported(status: int = 1) -> Iterator[None]:
+    """Turn what is wrong with the data into one line and this exit status; a closed pipe is no error."""
     try:
         yield
         sys.stdout.flush()
@@ -55,7 +55,7 @@ def reported() -> Iterator[None]:
         if isinstance(problem, OSError) and problem.filename is not None:
             text = f"{problem.filename}: {problem.strerror}"
         typer.echo(f"error: {' '.join(text.split())}", err=True)
-        raise typer.Exit(1) from None
+        raise typer.Exit(status) from None
 
 
 def start_jax() -> None:

@@ -34,11 +34,13 @@ __all__ = [
     "expectation",
     "plain_replay",
     "print_json",
+    "show_check",
     "show_demo",
     "show_diagnosis",
     "show_policy",
     "show_replay",
     "show_report",
+    "show_retuning",
     "show_tuning",
     "spread",
     "too_dear",
@@ -46,6 +48,7 @@ __all__ = [
 
 LEVEL = 0.9  # of the intervals that are shown
 _MAX_ROWS = 15
+_DRIFT = {"fine": "fine", "doubtful": "unclear", "bad": "drifted"}  # the verdicts of a check, in its own words
 _CHAIN_WIDTH, _BAND_WIDTH, _REFUSED_WIDTH = 43, 12, 8  # leave room for the other columns on a terminal of 80
 
 
@@ -264,6 +267,67 @@ def show_diagnosis(found: Mapping[str, Any], *, every: bool = False, plots: Path
         _hang(screen, "", remark)
     if plots:
         screen.print(f"\nfigures: {plots}")
+
+
+def show_check(found: Mapping[str, Any]) -> None:
+    """Print the check of a policy (its JSON form): every figure with its limit, and what to do."""
+    screen = Screen()
+    models, checks = found["policy_models"], found["checks"]
+    seen = f"{found['n']:,} queries against {found['reference']:,} tuned on, answers"
+    screen.print(f"{found['source']}: {seen} of {', '.join(models)}")
+    screen.print(_checks_table([check | {"verdict": _DRIFT[check["verdict"]]} for check in checks]))
+    alarms = sum(check["verdict"] == "bad" for check in checks)
+    told = f"{alarms} of {len(checks)} checks: DRIFTED" if alarms else f"fine: none of {len(checks)} checks has drifted"
+    screen.print(told, style="bold")
+    for verdict in ("bad", "doubtful"):
+        for check in checks:
+            if check["verdict"] == verdict:
+                _hang(screen, f"{_DRIFT[verdict]:<9}", check["advice"])
+    for remark in found["remarks"]:
+        _hang(screen, "", remark)
+    level = f"{100 * found['alarm']:.4g} %"
+    screen.print(
+        f"p is adjusted for all checks: where nothing has changed, any of them alarms in {level} of logs at most."
+    )
+
+
+def show_retuning(heading: str, found: Mapping[str, Any], saved: Path | None) -> None:
+    """Print a policy tuned again beside the one before: `found` is the document of `rcjax retune --json`."""
+    screen = Screen()
+    screen.print(heading, style="bold")
+    policies = {"before": found["before"], "after": found["policy"]}
+    for name, policy in policies.items():
+        screen.print(f"{name}:")
+        screen.print(_indent(describe_cascade(_point(policy), width=76)))
+    replays = found["replayed"]
+    money = choose_unit([each["cost"] for each in replays.values() if each])
+    table = _table("on these queries", "before", "after")
+
+    def row(label: str, show: Any) -> None:
+        table.add_row(label, *(show(name) for name in policies))
+
+    row("expected error", lambda name: _maybe(policies[name]["expected"].get("error"), percent))
+    row("replayed", lambda name: _maybe(replays[name], lambda seen: _error(seen["error"], seen["error_se"])))
+    table.add_section()
+    row(f"expected $ per {money.name}", lambda name: _maybe(policies[name]["expected"].get("cost"), money.show))
+    row("replayed", lambda name: _maybe(replays[name], lambda seen: _cost(seen["cost"], seen["cost_se"], money)))
+    table.add_section()
+    for model in dict.fromkeys(model for policy in policies.values() for model in policy["models"]):
+        row(f"answered by {model}", lambda name, model=model: _maybe(replays[name], lambda seen: _share(seen, model)))
+    screen.print(table)
+    screen.print("The new policy was tuned on these queries, where it looks a little better than it is.")
+    gain = found["gain"]
+    if gain and gain["loss"] > 0:
+        share, se = 100 * gain["share"], 100 * gain["se"] / gain["loss"]
+        screen.print(f"On queries left out of the tuning it lowers error + λ·cost by {share:.1f} ± {se:.1f} %.")
+    for remark in found["remarks"]:
+        _hang(screen, "", remark)
+    if saved:
+        screen.print(f"Policy written to {saved}", soft_wrap=True)
+
+
+def _share(seen: Mapping[str, Any], model: str) -> str:
+    return percent(dict(zip(seen["models"], seen["share"], strict=True)).get(model))
 
 
 def _hang(screen, label, text):

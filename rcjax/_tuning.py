@@ -7,19 +7,18 @@ import jax
 import numpy as np
 
 from rcjax._shell import read_file
-from rcjax._terminal import LEVEL, busy, print_json, show_copulas, show_policy, show_tuning, too_dear
+from rcjax._terminal import busy, print_json, show_copulas, show_policy, show_tuning, too_dear
 from rcjax.calibration import expected_calibration_error
-from rcjax.choice import Selection, select_frontier
-from rcjax.frontier import Frontier, InfeasibleError, solve_frontier
+from rcjax.choice import Selection
+from rcjax.frontier import Frontier, InfeasibleError
 from rcjax.guarantee import Certificate, certify
 from rcjax.joint import CascadeModel, fit
 from rcjax.logs import Log, read_log
 from rcjax.mixture import Mixture
 from rcjax.policy import Policy
-from rcjax.resampling import bootstrap
+from rcjax.retuning import find_frontier
 
 _KINDS = ("all", "full", "adaptive")
-_DRAWS = 400
 _HELD_OUT = 0.5  # of the queries of a log, where a guarantee is wanted and no other log given
 
 
@@ -62,12 +61,10 @@ def tune(
             fresh = read_file(read_log, wanted.held_out, others, **options)
         elif wanted.confidence:
             fresh, log = log.split(_HELD_OUT, seed=0)
-    with busy("fitting the model and choosing cascades"):
+    drawing = ", and drawing the log again, 200 times" if wanted.bands else ""
+    with busy(f"fitting the model, choosing cascades{drawing}"):
         model = fit(log, copula=copula or "gumbel")
         frontier, selection = _search(log, model, cascade, wanted)
-    if wanted.bands and frontier.bands is None:
-        with busy("drawing the log again, 200 times"):
-            frontier = frontier.with_bands(bootstrap(frontier, log, level=LEVEL))
     if wanted.frontier:
         frontier.save(wanted.frontier)
     rows = summarise(log, model)
@@ -88,24 +85,11 @@ def tune(
 def _search(
     log: Log, model: CascadeModel, cascade: tuple[str, ...] | None, wanted: Wanted
 ) -> tuple[Frontier, Selection | None]:
-    if cascade is None and not wanted.posterior:
-        found = select_frontier(log, model=model)
-        return found.frontier, found
     words = cascade or ("all",)
-    search: Any = words[0] if len(words) == 1 and words[0] in _KINDS else [words]
-    frontier = solve_frontier(model, cascades=search, abstain_price=wanted.abstain_price)
-    if not wanted.posterior:
-        return frontier, None
-    # Asked for by an option: the libraries behind it take a second to import.
-    from rcjax.expected_loss import credible_bands, solve_expected
-    from rcjax.posterior import sample_posterior
-
-    try:
-        posterior = sample_posterior(log, copula=type(model.copulas), method="laplace", draws=_DRAWS)
-    except ImportError as missing:
-        raise ValueError(str(missing)) from None
-    frontier = solve_expected(posterior, lam=frontier.lam, cascades=search)
-    return (frontier.with_bands(credible_bands(posterior, frontier)) if wanted.bands else frontier), None
+    named: Any = words[0] if len(words) == 1 and words[0] in _KINDS else [words]
+    search = "expected" if wanted.posterior else "selected" if cascade is None else named
+    options: dict[str, Any] = {"abstain_price": wanted.abstain_price, "bands": wanted.bands}
+    return find_frontier(log, model, search, expected=named, **options)
 
 
 def _draw(frontier: Frontier, rows: list[dict[str, Any]], path: Path) -> None:
@@ -128,7 +112,7 @@ def _policy(
         index, policy, promise = found.index, found.policy, [_promise(found)]
     else:
         index = _choose(frontier, target)
-        policy = frontier.mixture(**target) if wanted.mix else frontier.point(index)
+        policy = frontier.mixture(**target) if wanted.mix else frontier.point(index, target)
         if isinstance(policy, Mixture) and len(policy.policies) == 1:
             policy, promise = policy.policies[0], ["nothing to mix: a single point of the frontier is best here"]
     return policy, [*([] if selection is None else [selection.verdict(index)]), *promise]

@@ -1,11 +1,11 @@
-"""The command line: `rcjax tune`, `rcjax evaluate`, `rcjax diagnose`, `rcjax report` and `rcjax demo`.
+"""The command line: `rcjax tune`, `evaluate`, `diagnose`, `report`, `check`, `retune` and `demo`.
 
 Importing this module is light; a command imports JAX when it starts to work. Only here, never on
 `import rcjax`, are float64 and JAX's persistent compilation cache switched on: a program of the user's own
 decides for itself.
 
 Exit status: 0 fine, 1 infeasible or bad data (one line on standard error says what; with RCJAX_TRACEBACK=1 in
-the environment, where it was raised), 2 usage.
+the environment, where it was raised), 2 usage. `rcjax check`, which is for scripts: 1 drifted, 2 bad data or usage.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax._options import family, fraction, money, names, positive
+from rcjax import _upkeep
+from rcjax._options import AsJson, Labels, LogFile, Prices, family, fraction, money, names, positive
 from rcjax._shell import (
     load_tuned,
     read_for,
@@ -85,32 +86,6 @@ def _root(
     """
 
 
-LogFile = Annotated[
-    Path,
-    typer.Argument(
-        show_default=False,
-        metavar="LOG",
-        help="CSV, Parquet or JSON Lines; a row per query and model: query, model, correct, logprob (or "
-        "confidence), and cost (or input_tokens, output_tokens).",
-    ),
-]
-Prices = Annotated[
-    Path | None,
-    typer.Option(
-        show_default=False,
-        metavar="FILE",
-        help="TOML or JSON: input and output price per million tokens, by model.",
-    ),
-]
-Labels = Annotated[
-    Path | None,
-    typer.Option(
-        show_default=False,
-        metavar="FILE",
-        help="Which answers were right, in place of a column correct: a table of query, model, correct, or of query "
-        "and answer (the right one).",
-    ),
-]
 TaskOption = Annotated[Task, typer.Option("--task", help="What the models did: wrote text, or picked a choice.")]
 Models = Annotated[
     Any,
@@ -134,7 +109,6 @@ Fresh = Annotated[
         help="Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 
 @app.command(epilog="Example: `rcjax tune log.csv --budget 150/M --out policy.json`")
@@ -269,9 +243,9 @@ def tune(
         start_jax()  # before JAX is imported
         from rcjax import _tuning
 
-        wanted = _tuning.Wanted(
-            target, price, confidence, held_out, mix, bands, posterior, out, frontier, plot, json_
-        )
+        wanted = _tuning.Wanted(target, price, confidence, held_out, mix, bands, posterior, out, frontier, plot, json_)
+        options = {"prices": prices, "labels": labels, "task": task.value, "models": models}
+        _tuning.tune(log, wanted, **options, cascade=cascade, copula=copula)
 
 
 @app.command(epilog="Example: `rcjax evaluate policy.json fresh_log.csv`")
@@ -436,6 +410,10 @@ def demo(
             terminal.show_tuning(log.describe(), rows, frontier.to_json()["frontier"], None)
             terminal.show_policy(policy.to_json(), {"budget": budget}, rows, None)
             terminal.show_demo(policy.to_json(), seen, alone)
+
+
+app.command(epilog="Example: `rcjax check policy.json last_week.csv`")(_upkeep.check)
+app.command(epilog="Example: `rcjax retune policy.json last_month.csv --out policy.json`")(_upkeep.retune)
 
 
 def _alone(log: Log) -> dict[str, dict[str, float]]:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -14,6 +15,7 @@ from rcjax._compile import compiled
 from rcjax._files import write_atomically
 from rcjax._json import plain
 from rcjax._points import cascade_names, intervals, lower_hull, meet, points_from_json, points_to_json, rules
+from rcjax._provenance import describe_tuning
 from rcjax._trees import part
 from rcjax.bands import Bands, bands_from_json, bands_to_json
 from rcjax.cascade import NEVER_REFUSE, Chain, Tables
@@ -94,7 +96,7 @@ class Frontier:
         error_cost: float | None = None,
         lam: float | None = None,
     ) -> Policy:
-        """The point of the frontier that meets one target, as a policy to deploy: `point(choose(…))`.
+        """The point of the frontier that meets one target, as a policy to deploy: `point(choose(…), target)`.
 
         `budget`: least error at an expected cost per query of at most so much. `max_error`: least cost at an error
         probability of at most so much. `error_cost`: least cost plus errors, when one error costs so much (= 1/λ).
@@ -102,7 +104,9 @@ class Frontier:
         these, so that a policy cannot keep to `max_error` by refusing. Raises InfeasibleError where no point meets
         the target, and ValueError unless exactly one target is given, as a number that makes sense.
         """
-        return self.point(self.choose(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam))
+        targets = {"budget": budget, "max_error": max_error, "error_cost": error_cost, "lam": lam}
+        given = {name: float(value) for name, value in targets.items() if value is not None}
+        return self.point(self.choose(**targets), given)
 
     def mixture(self, *, budget: float | None = None, max_error: float | None = None) -> Mixture:
         """The random mixture of two points that meets a target exactly: one on either side of it, or one alone.
@@ -120,7 +124,8 @@ class Frontier:
         else:
             hull = hull[::-1]
             places, weights = meet(error[hull], float(max_error or 0.0))
-        return Mixture(tuple(self.point(int(hull[place])) for place in places), tuple(weights))
+        given = {name: float(value) for name, value in targets.items() if value is not None}
+        return Mixture(tuple(self.point(int(hull[place]), given) for place in places), tuple(weights))
 
     def choose(
         self,
@@ -161,8 +166,8 @@ class Frontier:
             return int(np.lexsort((error, np.where(error <= value * slack, cost, np.inf)))[0])
         return int(np.argmin(error + (1 / value if name == "error_cost" else value) * cost))
 
-    def point(self, index: int) -> Policy:
-        """The policy at one position of the frontier."""
+    def point(self, index: int, target: Mapping[str, float] | None = None) -> Policy:
+        """The policy at one position of the frontier; its provenance records the `target` that it was chosen for."""
         host, names = self._host(), self.models
         lam = float(host["lam"][index])
         asked = [int(j) for j in np.flatnonzero(host["members"][index])]
@@ -184,7 +189,7 @@ class Frontier:
                 **self._refusing(index),
                 **self._interval(index),
             },
-            provenance=self.model.provenance,
+            provenance=describe_tuning(self, target),
         )
 
     def _refusing(self, index):

@@ -131,7 +131,8 @@ def certify(
         chosen = index
     if chosen is None:
         raise InfeasibleError(_infeasible(evidence[order[0]], targets))
-    return _certificate(frontier.point(chosen), chosen, evidence[chosen], targets, log)
+    policy = frontier.point(chosen, targets.given)
+    return _certificate(policy, chosen, evidence[chosen], targets, log)
 
 
 def binomial_tail(successes: int, n: int, probability: float) -> float:
@@ -264,6 +265,12 @@ class _Targets:
             raise ValueError(f"max_cost is {max_cost}; it must be a positive number")
         error, cost = (None if value is None else float(value) for value in (max_error, max_cost))
         return cls(error, cost, float(confidence))
+
+    @property
+    def given(self) -> dict[str, float]:
+        """The targets by the names that `Frontier.policy` has for them."""
+        both = {"max_error": self.max_error, "budget": self.max_cost}
+        return {name: value for name, value in both.items() if value is not None}
 
     @property
     def level(self) -> float:

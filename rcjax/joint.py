@@ -20,6 +20,7 @@ from rcjax._files import write_atomically
 from rcjax._json import plain
 from rcjax._numerics import open_unit
 from rcjax._ranks import kendall_tau
+from rcjax._reference import describe_reference
 from rcjax._trees import part
 from rcjax.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
 from rcjax.copulas import Copula, Gaussian, OneOf
@@ -79,6 +80,16 @@ class CascadeModel:
     def provenance(self) -> dict[str, Any]:
         """What was fitted on what: hash and size of the log, versions, date."""
         return json.loads(self.details).get("provenance", {})
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How it was fitted: `copula`, and `method` or `criterion`; empty where that was not recorded."""
+        return json.loads(self.details).get("fit", {})
+
+    @property
+    def reference(self) -> dict[str, Any] | None:
+        """Some queries of the log that it was fitted on, for later logs to be compared with (`rcjax.check_policy`)."""
+        return json.loads(self.details).get("reference")
 
     @property
     def copula_table(self) -> list[dict[str, Any]] | None:
@@ -215,7 +226,7 @@ def fit(
 def refit(model: CascadeModel, log: Log) -> CascadeModel:
     """The model fitted to another log of its models, with the same options as the first time."""
     family = "auto" if isinstance(model.copulas, OneOf) else type(model.copulas)
-    options: dict[str, Any] = json.loads(model.details).get("fit") or {"copula": family}
+    options = model.options or {"copula": family}
     return fit(log.select(model.models), transform=model.calibrators.transform, **options)
 
 
@@ -329,7 +340,7 @@ def _check_overlap(log):
 def _details(log, **more):
     from rcjax._provenance import describe_fit
 
-    details = {"provenance": describe_fit(log), **more}
+    details = {"provenance": describe_fit(log), "reference": describe_reference(log), **more}
     if log.prices is not None:
         details["prices"] = {name: {"input": i, "output": o} for name, (i, o) in log.prices.items()}
     return json.dumps(details)

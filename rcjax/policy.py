@@ -173,7 +173,8 @@ class Policy:
         cost: expected cost of a call per model, in money per query.
         prices: money per million tokens by kind of token (`"input"`, `"output"`), per model, where known.
         expected: what the tuning promised: `"error"`, `"cost"`, `"lam"`, `"error_cost"` (1/lam or None), …
-        provenance: where the policy comes from (hash of the data, counts, versions, date); any JSON values.
+        provenance: where the policy comes from (hash of the data, counts, versions, date, how it was tuned, some of
+            the queries that it was tuned on); any JSON values.
 
     Example:
         >>> calibration = Calibration("choice", intercept=-1.0, slope=0.5, smallest=0.0, largest=10.0)
@@ -195,7 +196,7 @@ class Policy:
     cost: Mapping[str, float]
     prices: Mapping[str, Mapping[str, float]] | None = None
     expected: Mapping[str, float | None] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
     _bounds: Mapping[str, tuple[float, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

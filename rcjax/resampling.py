@@ -80,7 +80,7 @@ def bootstrap(
     places = _spread(np.asarray(frontier.lam))
     weights = np.stack([np.bincount(draw, minlength=log.n_queries) for draw in draws]) * log.complete
     fixed = _as_they_are(frontier, places, replicates)
-    policies = _tune_again(frontier, log, draws, places) if refit else fixed
+    policies = tune_again(frontier, log, draws, places) if refit else fixed
     # One after the other, as both are of one shape: one programme.
     kept, tuned = (_judge(*_data(log), jnp.asarray(weights, log.cost.dtype), each) for each in (fixed, policies))
     seen = _Seen(*(np.stack(each) for each in zip(kept, tuned, strict=True)))
@@ -124,8 +124,11 @@ def _as_they_are(frontier, places, replicates):
     return _Policies(*jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (replicates, *leaf.shape)), fixed))
 
 
-def _tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarray) -> _Policies:
-    """Every replicate's own policies at the λ of these places."""
+def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarray) -> _Policies:
+    """The policies at the λ of these places (G,) of a frontier, tuned again on each draw (B, n) of a log's queries.
+
+    By all that led to the frontier: see `Frontier.search`.
+    """
     model, lam = frontier.model, frontier.lam[places]
     selected = frontier.search == "selected"
     longer = selected & (np.asarray(frontier.members)[places].sum(1) > 2)

@@ -138,15 +138,17 @@ def test_names_are_text_and_never_markup(report):
     assert "&lt;b&gt;one&lt;/b&gt;" in html
 
 
-def embedded(page):
-    return json.loads(re.search(r'<script type="application/json" id="points">(.*?)</script>', page, re.DOTALL)[1])
+def embedded(page, name="points"):
+    return json.loads(re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', page, re.DOTALL)[1])
 
 
 def test_every_point_brings_its_policy(report, page):
     points = embedded(page)
     assert len(points) == len(report.frontier.lam)
     for index in range(0, len(points), 7):
-        assert Policy.from_json(points[index]["policy"]) == report.frontier.point(index)
+        policy = points[index]["policy"]
+        policy["provenance"]["reference"] = embedded(page, "reference")
+        assert Policy.from_json(policy) == report.frontier.point(index)
 
 
 def test_the_budget_of_a_point_is_its_own(report, page):

@@ -36,7 +36,7 @@ def selected(log):
 
 def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
     frontier, bands = selected
-    policies = resampling._tune_again(frontier, log, draws_of(0, N, B), np.arange(6))
+    policies = resampling.tune_again(frontier, log, draws_of(0, N, B), np.arange(6))
     arrays = [np.asarray(each) for each in (log.logprob, log.correct, log.answered, log.query_cost)]
     checked, frequency = 0, np.zeros((6, len(bands.cascades)))
     for b, draw in enumerate(draws_of(0, N, B)):
@@ -94,7 +94,7 @@ def test_cascades_of_the_model_are_solved_again_from_each_draw(three):
     log, model = three
     frontier = rcjax.solve_frontier(model, lam=np.geomspace(1e-3, 0.02, 4))
     draws = draws_of(0, N, 20)
-    policies = resampling._tune_again(frontier, log, draws, np.arange(4))
+    policies = resampling.tune_again(frontier, log, draws, np.arange(4))
     differences = []
     for b in range(4):
         part = log.take(draws[b])

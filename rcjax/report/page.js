@@ -1,5 +1,6 @@
 "use strict";
 const points = JSON.parse(document.getElementById("points").textContent);
+const reference = JSON.parse(document.getElementById("reference").textContent);
 const slider = document.getElementById("slider");
 const svg = document.querySelector("#drawing svg");
 const byId = (id) => document.getElementById(id);
@@ -70,7 +71,9 @@ svg.addEventListener("click", (event) => {
 slider.addEventListener("input", show);
 byId("download").addEventListener("click", () => {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([JSON.stringify(points[place()].policy, null, 1)], { type: "application/json" }));
+  const { policy } = points[place()];
+  const whole = { ...policy, provenance: { ...policy.provenance, reference } };
+  link.href = URL.createObjectURL(new Blob([JSON.stringify(whole, null, 1)], { type: "application/json" }));
   link.download = "policy.json";
   link.click();
   URL.revokeObjectURL(link.href);

@@ -75,6 +75,7 @@ def context(report: Report) -> dict[str, Any]:
         "figures": _figures(report),
         "learning": _learning(report),
         "provenance": report.model.provenance,
+        "reference": report.model.reference,
     }
 
 
@@ -97,6 +98,8 @@ def _point(report: Report, index: int, spot: list[float], raw: np.ndarray, money
     `raw` (k,): its thresholds as raw probabilities.
     """
     frontier, policy = report.frontier, report.frontier.point(index)
+    told = policy.to_json()
+    told["provenance"].pop("reference", None)  # which all points share: the page holds it once
     expected: Mapping[str, Any] = policy.expected
     costs = " to ".join(f"${money.show(expected[end])}" for end in ("cost_low", "cost_high"))
     members = [j for j, name in enumerate(frontier.models) if name in policy.models]
@@ -125,7 +128,7 @@ def _point(report: Report, index: int, spot: list[float], raw: np.ndarray, money
         "budget": f"{1e6 * expected['cost'] * (1 + 1e-6):.7g}/M",  # enough above it for seven digits
         "verdict": report.selection.verdict(index),
         "rows": rows,
-        "policy": policy.to_json(),
+        "policy": told,
     }
 
 

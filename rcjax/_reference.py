@@ -1,0 +1,86 @@
+"""A few hundred queries of the training log, as a policy carries them: what later logs are compared with.
+
+Drawn at random, not thinned to quantiles, so that they are a sample, and whole queries, so that the policy can be
+replayed on them. Per model the raw log-probabilities in single precision, in which a later log is compared too, so that
+what was tied stays tied; whether the answers were right, as bits; and the costs in half precision, as multiples of
+their mean. In base64, as JSON knows neither infinities nor compact numbers. No text and no query's name is kept.
+"""
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from rcjax.logs import Log
+
+MOST_QUERIES = 400
+_MOST_ANSWERS = 1_800  # about 8 bytes of a policy file each
+
+
+def describe_reference(log: Log) -> dict[str, Any]:
+    """At most 400 queries of a log (1,800 answers), always the same ones, as JSON values; `read_reference` undoes it.
+
+    >>> import rcjax
+    >>> kept = describe_reference(rcjax.sample_log(600, seed=0))
+    >>> kept["queries"], sorted(kept["models"]["llama3.1-8b"])
+    (360, ['correct', 'cost', 'logprob', 'mean_cost'])
+    """
+    size = min(log.n_queries, MOST_QUERIES, max(1, _MOST_ANSWERS // len(log.models)))
+    rows = np.sort(np.random.default_rng(0).permutation(log.n_queries)[:size])
+    logprob, correct, money, answered = (
+        np.asarray(each)[rows] for each in (log.logprob, log.correct, log.query_cost, log.answered)
+    )
+    logprob = np.where(answered, logprob, np.nan).astype("<f4")
+    unit = np.nan_to_num(np.asarray(log.cost, float))
+    relative = money / np.where(unit > 0, unit, 1.0)
+    relative = np.minimum(relative, np.finfo(np.float16).max).astype("<f2")
+    models = {
+        name: {
+            "logprob": _packed(logprob[:, j].tobytes()),
+            "correct": _packed(np.packbits(correct[:, j]).tobytes()),
+            "cost": _packed(relative[:, j].tobytes()),
+            "mean_cost": float(unit[j]),
+        }
+        for j, name in enumerate(log.models)
+    }
+    return {"queries": size, "models": models}
+
+
+def read_reference(data: Any, task: Literal["generation", "choice"], source: str = "the policy") -> Log:
+    """The queries that `describe_reference` kept, as a log; ValueError where they are damaged."""
+    try:
+        size = int(data["queries"])
+        models = tuple(data["models"])
+        columns = [_column(data["models"][name], size) for name in models]
+        if not columns:
+            raise ValueError("there are none")
+    except (KeyError, TypeError, ValueError, OverflowError) as problem:
+        raise ValueError(f"the queries that it was tuned on, provenance.reference, are damaged: {problem}") from None
+    logprob, correct, money = (np.stack(each, axis=1) for each in zip(*columns, strict=True))
+    answered = ~np.isnan(logprob)
+    fields: dict[str, Any] = jax.device_put(
+        {
+            "logprob": logprob.astype(float),
+            "correct": correct & answered,
+            "query_cost": money,
+            "answered": answered,
+            "cost": money.sum(0) / np.maximum(answered.sum(0), 1),
+        }
+    )
+    return Log(models=models, queries=tuple(range(size)), task=task, source=source, **fields)
+
+
+def _column(data: Mapping[str, Any], size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    logprob = np.frombuffer(base64.b64decode(data["logprob"], validate=True), "<f4")
+    bits = np.frombuffer(base64.b64decode(data["correct"], validate=True), np.uint8)
+    relative = np.frombuffer(base64.b64decode(data["cost"], validate=True), "<f2")
+    correct = np.unpackbits(bits)[:size].astype(bool)
+    if not len(logprob) == len(correct) == len(relative) == size or (logprob > 0).any() or (relative < 0).any():
+        raise ValueError(f"they are not the answers to {size} queries")
+    return logprob, correct, relative.astype(float) * float(data["mean_cost"])
+
+
+def _packed(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")

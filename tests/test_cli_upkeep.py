@@ -1,0 +1,151 @@
+"""`rcjax check` and `rcjax retune`: exit statuses for scripts, one JSON document, tables, and one line of error."""
+
+import json
+
+import jax
+import pytest
+from command_line import run, write_log
+
+import rcjax
+from rcjax.logs import read_log
+
+NAMES = ("small", "large")
+N = 200
+
+
+@pytest.fixture(autouse=True)
+def _own_settings(tmp_path, monkeypatch):
+    """Commands run in this process set JAX up for themselves: keep that out of the other tests."""
+    monkeypatch.setenv("RCJAX_CACHE_DIR", str(tmp_path / "compiled"))
+    monkeypatch.setenv("COLUMNS", "100")
+    before = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")}
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Logs of two models, fresh.csv like train.csv and dear.csv at twice the tokens, and policies of train.csv."""
+    path = tmp_path_factory.mktemp("upkeep")
+    log = rcjax.sample_log(2 * N, seed=4).select(("llama3.2-1b", "llama3.1-70b"))
+    logprob, correct, cost = (each.tolist() for each in (log.logprob, log.correct, log.query_cost))
+    rows = [
+        (i, name, logprob[i][j], int(correct[i][j]), cost[i][j], 0, 0)
+        for i in range(2 * N)
+        for j, name in enumerate(NAMES)
+    ]
+    dear = [(*row[:4], 2 * row[4], *row[5:]) for row in rows]
+    for name, chosen in (("train", rows[: 2 * N]), ("fresh", rows[2 * N :]), ("dear", dear[2 * N :])):
+        write_log(path / f"{name}.csv", chosen)
+    with jax.enable_x64(True):
+        frontier = rcjax.select_frontier(read_log(path / "train.csv", task="choice")).frontier
+        policy = frontier.policy(error_cost=0.001)
+        policy.save(path / "policy.json")
+        frontier.save(path / "frontier.json")
+        bare = policy.to_json() | {"provenance": {}}
+        (path / "bare.json").write_text(json.dumps(bare))
+    return path
+
+
+def refused(*arguments, status=2) -> str:
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (status, ""), (result.stderr, result.exception)
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+def test_a_policy_that_is_still_right_has_status_0(folder):
+    result = run("check", folder / "policy.json", folder / "fresh.csv")
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    assert result.stderr == ""
+    assert "fine: none of" in result.stdout
+    for name in ("Brier score", "calibration error", "confidences", "error", "cost", "re-tuning"):
+        assert name in result.stdout
+
+
+def test_a_policy_that_has_drifted_has_status_1_and_is_told_what_to_do(folder):
+    result = run("check", folder / "policy.json", folder / "dear.csv", "--no-retuning")
+    assert result.exit_code == 1, (result.stderr, result.exception)
+    assert "DRIFTED" in result.stdout
+    told = " ".join(result.stdout.split())
+    assert "more than the" in told
+    assert "run rcjax retune on recent queries" in told
+    assert "re-tuning" not in result.stdout
+
+
+def test_json_is_one_document(folder):
+    result = run("check", folder / "policy.json", folder / "dear.csv", "--no-retuning", "--json", "--alarm", "1%")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert (found["drifted"], found["alarm"], found["source"], found["retuning"]) == (True, 0.01, "dear.csv", None)
+    assert {each["verdict"] for each in found["checks"] if each["name"] == "cost"} == {"bad"}
+    assert all(len(each["limits"]) == 2 for each in found["checks"])
+
+
+def test_bad_input_has_status_2(folder):
+    assert "absent.json" in refused("check", folder / "absent.json", folder / "fresh.csv")
+    assert "absent.csv" in refused("check", folder / "policy.json", folder / "absent.csv")
+    assert "not JSON" in refused("check", folder / "fresh.csv", folder / "fresh.csv")
+    assert "it is a frontier: give a policy" in refused("check", folder / "frontier.json", folder / "fresh.csv")
+    assert "tuned on this very log" in refused("check", folder / "policy.json", folder / "train.csv")
+    assert "--tuned-on LOG" in refused("check", folder / "bare.json", folder / "fresh.csv")
+    renamed = folder / "renamed.csv"
+    renamed.write_text((folder / "fresh.csv").read_text().replace("large", "huge").replace("small", "tiny"))
+    assert "no model" in refused("check", folder / "policy.json", renamed)
+
+
+@pytest.mark.parametrize("level", ["0", "100%", "much"])
+def test_usage_errors_have_status_2(folder, level):
+    assert run("check", folder / "policy.json", folder / "fresh.csv", "--alarm", level).exit_code == 2
+
+
+def test_a_policy_without_queries_is_checked_by_the_log_it_was_tuned_on(folder):
+    result = run(
+        "check", folder / "bare.json", folder / "fresh.csv", "--tuned-on", folder / "train.csv", "--no-retuning"
+    )
+    assert result.exit_code == 0, (result.stdout, result.stderr, result.exception)
+
+
+def test_retune_writes_the_new_policy_and_shows_the_difference(folder, tmp_path):
+    result = run("retune", folder / "policy.json", folder / "fresh.csv", "--out", tmp_path / "new.json")
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    new = rcjax.load_policy(tmp_path / "new.json")
+    assert new.provenance["source"] == "fresh.csv"
+    assert new.provenance["tuning"]["target"] == {"error_cost": 0.001}
+    for text in (
+        "before:",
+        "after:",
+        "expected error",
+        "replayed",
+        "answered by large",
+        "On queries left out",
+        "new.json",
+    ):
+        assert text in result.stdout
+    assert run("check", tmp_path / "new.json", folder / "fresh.csv").exit_code == 2  # it was tuned on them
+
+
+def test_retune_as_json(folder, tmp_path):
+    result = run("retune", folder / "policy.json", folder / "dear.csv", "--json")
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    found = json.loads(result.stdout)
+    old = rcjax.load_policy(folder / "policy.json")
+    assert rcjax.policy.Policy.from_json(found["before"]) == old
+    assert found["policy"]["cost"]["large"] == pytest.approx(2 * old.cost["large"], rel=0.2)
+    assert set(found["replayed"]) == {"before", "after"}
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_retune_refuses_with_status_1(folder, tmp_path):
+    assert "absent.json" in refused("retune", folder / "absent.json", folder / "fresh.csv", status=1)
+    missing = tmp_path / "none" / "new.json"
+    assert "there is no folder" in refused(
+        "retune", folder / "policy.json", folder / "fresh.csv", "-o", missing, status=1
+    )
+
+
+def test_help_tells_the_exit_statuses():
+    assert "exit status 0 fine, 1 drifted, 2 bad input" in " ".join(run("check", "--help").stdout.split())
+    assert "Example: rcjax retune" in run("retune", "--help").stdout
