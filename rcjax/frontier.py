@@ -117,7 +117,7 @@ class Frontier:
         """
         targets = {"budget": budget, "max_error": max_error}
         self.choose(**targets)  # refuses what cannot be met or makes no sense
-        error, cost = np.asarray(self.error, float), np.asarray(self.cost, float)
+        error, cost = np.asarray(self.penalty, float), np.asarray(self.cost, float)
         hull = lower_hull(cost, error)
         if budget is not None:
             places, weights = meet(cost[hull], budget)
