@@ -16,10 +16,11 @@ import rcjax
 PAGE = Path(rcjax.__file__).parent / "docs" / "reference.md"
 #: Sections of the page: what belongs together, in the order in which data flows.
 SECTIONS = {
-    "Logs": ["read_log", "Log", "LogError", "IncompleteLogWarning", "sample_log"],
+    "Logs": ["read_log", "Log", "LogError", "IncompleteLogWarning", "LeftOutWarning", "sample_log"],
     "The model": ["fit", "CascadeModel", "load_model", "demo_model", "Marginal", "expected_calibration_error"],
     "The frontier": ["solve_frontier", "error_and_cost", "Frontier", "load_frontier", "InfeasibleError"],
-    "Policies": ["Policy", "load_policy"],
+    "Policies": ["Policy", "Mixture", "load_policy"],
+    "In production": ["Cascade", "CascadeError", "CallLog", "check_policy", "PolicyCheck", "retune", "Retuned"],
     "Policies on logs": ["replay", "Replay", "area_under_curve"],
     "How sure it is": [
         "select_frontier",
