@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from rich.table import Table
 
 from rcjax._json import plain
 from rcjax._sketch import sketch
-from rcjax._wording import Money, between, check_figure, choose_unit, describe_cascade, figure, percent
+from rcjax._wording import Money, between, choose_unit, describe_cascade, figure, percent
 from rcjax.mixture import Mixture
 from rcjax.policy import Policy
 
@@ -32,11 +31,11 @@ __all__ = [
     "Screen",
     "busy",
     "expectation",
+    "hang",
+    "make_table",
     "plain_replay",
     "print_json",
-    "show_check",
     "show_demo",
-    "show_diagnosis",
     "show_policy",
     "show_replay",
     "show_report",
@@ -48,7 +47,6 @@ __all__ = [
 
 LEVEL = 0.9  # of the intervals that are shown
 _MAX_ROWS = 15
-_DRIFT = {"fine": "fine", "doubtful": "unclear", "bad": "drifted"}  # the verdicts of a check, in its own words
 _CHAIN_WIDTH, _BAND_WIDTH, _REFUSED_WIDTH = 43, 12, 8  # leave room for the other columns on a terminal of 80
 
 
@@ -129,11 +127,14 @@ def show_tuning(
     rows: Sequence[Mapping[str, Any]],
     points: Sequence[Mapping[str, Any]],
     saved: Path | None,
+    *,
     chosen: Mapping[str, Any] | None = None,
+    corrected: bool = False,
 ) -> None:
     """Print what was read, the models, and the frontier, as a table and drawn.
 
-    `points` are the entries of its JSON form, `chosen` is the error and cost of the policy for a target.
+    `points` are the entries of its JSON form, `chosen` is the error and cost of the policy for a target; `corrected`
+    says whether errors are higher than what was counted, for the luck of the choice.
     """
     screen = Screen()
     screen.print(heading, style="bold")
@@ -142,7 +143,11 @@ def show_tuning(
     shown = spread([point["cost"] for point in points], [point["error"] for point in points])
     some = f" ({len(shown)} of {len(points)} points)" if len(shown) < len(points) else ""
     screen.print(f"The error-cost frontier, as estimated from the log{some}:")
-    screen.print(_frontier_table([points[i] for i in shown], money))
+    screen.print(_frontier_table([points[i] for i in shown], money, screen.width))
+    if corrected:
+        screen.print(
+            "Its errors are corrected for the luck of having been chosen; those of the models are as counted.\n"
+        )
     colour = screen.is_terminal and not screen.no_color
     screen.out(sketch(points, rows, money, chosen, colour=colour) + "\n", highlight=False)
     if saved:
@@ -170,19 +175,17 @@ def show_policy(
     saved: Path | None,
     remarks: Sequence[str] = (),
 ) -> None:
-    """Print the policy or mixture chosen, given as its JSON form, beside the dearest model alone, and remarks on it."""
+    """Print the policy or mixture chosen, given as its JSON form, beside single models, and remarks on it."""
     screen = Screen()
     money = choose_unit([row["cost"] for row in rows])
-    expected, largest = policy["expected"], max(rows, key=lambda row: row["cost"])
+    expected = policy["expected"]
     screen.print(f"Policy for your target ({_aim(target)}):", style="bold")
     for share, part in _parts(policy):
         if share < 1:
             screen.print(f"  for {percent(share)} of the queries, told by a hash of their names:")
         screen.print(_indent(describe_cascade(_point(part), width=76)))
-    screen.print(f"  expected cost   {money.full(expected['cost'])} (${money.show(largest['cost'])} with", end=" ")
-    screen.print(f"{largest['model']} alone)")
-    wrong = percent(1 - largest["accuracy"])
-    screen.print(f"  expected error  {percent(expected['error'])} ({wrong} with {largest['model']} alone)")
+    screen.print(f"  expected cost   {money.full(expected['cost'])}")
+    screen.print(f"  expected error  {percent(expected['error'])}")
     if expected.get("abstention") is not None:
         screen.print(f"  without answer  {percent(expected['abstention'])} of the queries,", end=" ")
         screen.print(f"each counted as {expected['abstain_price']:.3g} errors")
@@ -190,10 +193,34 @@ def show_policy(
         costs = "–".join(f"${money.show(expected[end])}" for end in ("cost_low", "cost_high"))
         errors = between([expected["error_low"], expected["error_high"]])
         screen.print(f"  {100 * expected['level']:.4g} % intervals  {costs} and {errors} %")
+    for model, words in _alone(rows, target).items():
+        row = next(row for row in rows if row["model"] == model)
+        figures = f"{percent(1 - row['accuracy'])} wrong at ${money.show(row['cost'])}"
+        screen.print(f"  one model only  {model}: {figures}, {words}", soft_wrap=True)
+    screen.print("  Thresholds are of calibrated confidence: policy.step takes yours as it is in the log.")
     for remark in remarks:
-        _hang(screen, "", remark)
+        hang(screen, "note", remark)
     if saved:
         screen.print(f"Policy written to {saved}", soft_wrap=True)
+
+
+def _alone(rows: Sequence[Mapping[str, Any]], target: Mapping[str, float]) -> dict[str, str]:
+    """The single models to compare a policy with, and why: the best within the target, and the one that errs least."""
+    (name, value), *_ = target.items()
+    price = value if name == "error_cost" else 1 / value if name == "lam" else 0.0
+    near = {
+        "budget": [row for row in rows if row["cost"] <= value],
+        "max_error": [row for row in rows if 1 - row["accuracy"] <= value],
+    }.get(name, rows)
+
+    def merit(row: Mapping[str, Any]) -> tuple[float, float]:
+        wrong = 1 - row["accuracy"]
+        return {"budget": (wrong, row["cost"]), "max_error": (row["cost"], wrong)}.get(
+            name, (row["cost"] + price * wrong, wrong)
+        )
+
+    found = {min(near, key=merit)["model"]: "the best of them within the target"} if near else {}
+    return {min(rows, key=lambda row: (1 - row["accuracy"], row["cost"]))["model"]: "the fewest errors"} | found
 
 
 def too_dear(budget: float, cheapest: float) -> str:
@@ -223,7 +250,7 @@ def show_demo(policy: Mapping[str, Any], seen: Mapping[str, Any], alone: Mapping
     """Print the policy of the demo, replayed on fresh queries, among the single models."""
     screen = Screen()
     money = choose_unit([each["cost"] for each in alone.values()])
-    table = _table(f"on {seen['n']:,} fresh queries", "error", f"$ per {money.name}")
+    table = make_table(f"on {seen['n']:,} fresh queries", "error", f"$ per {money.name}")
     for name, each in alone.items():
         table.add_row(f"{name} alone", percent(each["error"]), money.show(each["cost"]))
     expected = policy["expected"]
@@ -243,54 +270,6 @@ def show_report(headline: str, written: Path) -> None:
     screen.print(f"Report written to {written}", soft_wrap=True)
 
 
-def show_diagnosis(found: Mapping[str, Any], *, every: bool = False, plots: Path | None = None) -> None:
-    """Print a diagnosis (its JSON form): how many checks are fine, what to act on, or `every` check."""
-    screen = Screen()
-    models, checks = found["models"], found["checks"]
-    held_out = "queries that the fit has not seen" if found["held_out"] else "held-out figures from five folds"
-    name = Path(found["source"]).name
-    screen.print(f"{name}: {len(models)} models, {found['n']:,} queries that all answered; {held_out}\n")
-    screen.print(_checks_table(checks) if every else _summary_table(checks))
-    todo = [check for verdict in ("bad", "doubtful") for check in checks if check["verdict"] == verdict]
-    if todo:
-        screen.print("What to do")
-    for verdict, name in dict.fromkeys((check["verdict"], check["name"]) for check in todo):
-        group = [check for check in todo if (check["verdict"], check["name"]) == (verdict, name)]
-        others = [f"{check['subject']} ({check_figure(check['figure'], check['unit'])})" for check in group[1:]]
-        _hang(screen, f"{verdict:<9}", "; likewise ".join([group[0]["advice"], ", ".join(others)][: 1 + bool(others)]))
-    remarks = list(found["remarks"])
-    if found["tested"] < found["n"]:
-        remarks.append(f"p-values of marginals and copulas are from {found['tested']:,} of the queries, at random")
-    if remarks:
-        screen.print("\nWorth knowing" if todo else "Worth knowing")
-    for remark in remarks:
-        _hang(screen, "", remark)
-    if plots:
-        screen.print(f"\nfigures: {plots}")
-
-
-def show_check(found: Mapping[str, Any]) -> None:
-    """Print the check of a policy (its JSON form): every figure with its limit, and what to do."""
-    screen = Screen()
-    models, checks = found["policy_models"], found["checks"]
-    seen = f"{found['n']:,} queries against {found['reference']:,} tuned on, answers"
-    screen.print(f"{found['source']}: {seen} of {', '.join(models)}")
-    screen.print(_checks_table([check | {"verdict": _DRIFT[check["verdict"]]} for check in checks]))
-    alarms = sum(check["verdict"] == "bad" for check in checks)
-    told = f"{alarms} of {len(checks)} checks: DRIFTED" if alarms else f"fine: none of {len(checks)} checks has drifted"
-    screen.print(told, style="bold")
-    for verdict in ("bad", "doubtful"):
-        for check in checks:
-            if check["verdict"] == verdict:
-                _hang(screen, f"{_DRIFT[verdict]:<9}", check["advice"])
-    for remark in found["remarks"]:
-        _hang(screen, "", remark)
-    level = f"{100 * found['alarm']:.4g} %"
-    screen.print(
-        f"p is adjusted for all checks: where nothing has changed, any of them alarms in {level} of logs at most."
-    )
-
-
 def show_retuning(heading: str, found: Mapping[str, Any], saved: Path | None) -> None:
     """Print a policy tuned again beside the one before: `found` is the document of `rcjax retune --json`."""
     screen = Screen()
@@ -301,7 +280,7 @@ def show_retuning(heading: str, found: Mapping[str, Any], saved: Path | None) ->
         screen.print(_indent(describe_cascade(_point(policy), width=76)))
     replays = found["replayed"]
     money = choose_unit([each["cost"] for each in replays.values() if each])
-    table = _table("on these queries", "before", "after")
+    table = make_table("on these queries", "before", "after")
 
     def row(label: str, show: Any) -> None:
         table.add_row(label, *(show(name) for name in policies))
@@ -321,7 +300,7 @@ def show_retuning(heading: str, found: Mapping[str, Any], saved: Path | None) ->
         share, se = 100 * gain["share"], 100 * gain["se"] / gain["loss"]
         screen.print(f"On queries left out of the tuning it lowers error + λ·cost by {share:.1f} ± {se:.1f} %.")
     for remark in found["remarks"]:
-        _hang(screen, "", remark)
+        hang(screen, "", remark)
     if saved:
         screen.print(f"Policy written to {saved}", soft_wrap=True)
 
@@ -330,47 +309,13 @@ def _share(seen: Mapping[str, Any], model: str) -> str:
     return percent(dict(zip(seen["models"], seen["share"], strict=True)).get(model))
 
 
-def _hang(screen, label, text):
-    """Print a paragraph with its label in the margin."""
+def hang(screen: Screen, label: str, text: str) -> None:
+    """Print a paragraph with its label, of up to nine characters, in the margin."""
     table = Table.grid(padding=(0, 1))
     table.add_column(min_width=11, no_wrap=True)
     table.add_column()
     table.add_row(f"  {label}", text)
     screen.print(table)
-
-
-def _summary_table(checks: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("check", "fine", "doubtful", "bad", "worst", "limit")
-    for name in dict.fromkeys(check["name"] for check in checks):
-        group = [check for check in checks if check["name"] == name]
-        counts = [sum(check["verdict"] == verdict for check in group) for verdict in ("fine", "doubtful", "bad")]
-        worst = max(group, key=_badness)
-        cells = (str(count or "") for count in counts)
-        table.add_row(name, *cells, check_figure(worst["figure"], worst["unit"]), _check_limit(worst))
-    return table
-
-
-def _badness(check):
-    low, high = check["limits"]
-    figure = check["figure"]
-    away = math.inf if figure is None else figure if high > low else -figure
-    return ("fine", "doubtful", "bad").index(check["verdict"]), away
-
-
-def _checks_table(checks: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("verdict", "check", "of", "figure", "p", "limit")
-    for column in table.columns[1:3]:
-        column.justify = "left"
-    for check in checks:
-        p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"
-        figure = check_figure(check["figure"], check["unit"])
-        table.add_row(check["verdict"], check["name"], check["subject"], figure, p, _check_limit(check))
-    return table
-
-
-def _check_limit(check):
-    low, high = check["limits"]
-    return f"{'<' if high < low else '>'} {check_figure(low, check['unit'])}"
 
 
 def spread(cost: ArrayLike, error: ArrayLike, most: int = _MAX_ROWS) -> list[int]:
@@ -393,18 +338,18 @@ def spread(cost: ArrayLike, error: ArrayLike, most: int = _MAX_ROWS) -> list[int
 
 def _models_table(rows: Sequence[Mapping[str, Any]], money: Money) -> Table:
     """One row per model: what it is worth by itself, and how far its confidence can be trusted."""
-    table = _table("model", "accuracy", f"$ per {money.name}", "calibration error", "certain")
+    table = make_table("model", "accuracy", f"$ per {money.name}", "calibration error", "certain")
     for row in rows:
         shares = [percent(row[name]) for name in ("accuracy", "calibration_error", "certain")]
         table.add_row(row["model"], shares[0], money.show(row["cost"]), *shares[1:])
     return table
 
 
-def _frontier_table(points: Sequence[Mapping[str, Any]], money: Money) -> Table:
+def _frontier_table(points: Sequence[Mapping[str, Any]], money: Money, width: int) -> Table:
     sure = all("error_interval" in point for point in points)
     refusing = any(point.get("abstention") for point in points)
     heads = [f"$ per\n{money.name}", "error", *[f"{100 * LEVEL:.0f} %\ninterval"] * sure, *["no\nanswer"] * refusing]
-    table = _table(*heads, numbers=len(heads))
+    table = make_table(*heads, numbers=len(heads))
     table.columns[-1].no_wrap = sure or refusing
     simple = all(point.get("thresholds") for point in points)
     what = "models, answering above a confidence" if simple else "models, and what they do at a confidence"
@@ -412,7 +357,9 @@ def _frontier_table(points: Sequence[Mapping[str, Any]], money: Money) -> Table:
     table.add_column("best if 1,000\nerrors cost", justify="right")  # the cost of one is often a fraction of a cent
     for point in points:
         price = f"${figure(_rounded(1000 / point['lam']), 2)}" if point["lam"] else "more"
-        chain = describe_cascade(point, width=_CHAIN_WIDTH - _BAND_WIDTH * sure - _REFUSED_WIDTH * refusing)
+        chain = describe_cascade(
+            point, width=max(width, 80) - 80 + _CHAIN_WIDTH - _BAND_WIDTH * sure - _REFUSED_WIDTH * refusing
+        )
         band = [between(point["error_interval"])] if sure else []
         band += [percent(point["abstention"])] if refusing else []
         table.add_row(money.show(point["cost"]), percent(point["error"]), *band, chain, price)
@@ -422,7 +369,7 @@ def _frontier_table(points: Sequence[Mapping[str, Any]], money: Money) -> Table:
 def _replay_table(predicted: Mapping[str, Any], seen: Mapping[str, Any], money: Money) -> Table:
     """Predicted beside observed: a row per figure for a policy, a row per point for a frontier."""
     if not isinstance(seen["cost"], list):
-        table = _table("", "predicted", "observed")
+        table = make_table("", "predicted", "observed")
         error, cost = _maybe(predicted["error"], percent), _maybe(predicted["cost"], money.show)
         if "level" in predicted:
             error += f" ({between(predicted['error_interval'])})"
@@ -440,7 +387,7 @@ def _replay_table(predicted: Mapping[str, Any], seen: Mapping[str, Any], money: 
     unit = f"$ per {money.name}"
     heads = (f"{unit},\npredicted", "\nobserved", "\nas billed", "error,\npredicted", "error,\nobserved")
     refusing = any(seen["abstention"])
-    table = _table(*heads, *["no answer,\nobserved"] * refusing, numbers=5 + refusing)
+    table = make_table(*heads, *["no answer,\nobserved"] * refusing, numbers=5 + refusing)
     for i in spread(seen["cost"], seen["error"]):
         table.add_row(
             money.show(predicted["cost"][i]),
@@ -484,7 +431,8 @@ def _aim(target: Mapping[str, float]) -> str:
     return f"one wrong answer costs ${value if name == 'error_cost' else 1 / value:.4g}"
 
 
-def _table(*columns: str, numbers: int | None = None) -> Table:
+def make_table(*columns: str, numbers: int | None = None) -> Table:
+    """A table with these heads; the first `numbers` columns, or by default all but the first, hold numbers."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for i, column in enumerate(columns):
         right = i >= 1 if numbers is None else i < numbers

@@ -6,19 +6,22 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from rcjax._replay import replay
 from rcjax._shell import read_file
 from rcjax._terminal import busy, print_json, show_copulas, show_policy, show_tuning, too_dear
+from rcjax._wording import choose_unit, percent
 from rcjax.calibration import expected_calibration_error
 from rcjax.choice import Selection
 from rcjax.frontier import Frontier, InfeasibleError
 from rcjax.guarantee import Certificate, certify
 from rcjax.joint import CascadeModel, fit
-from rcjax.logs import Log, read_log
+from rcjax.logs import Log, LogError, read_log
 from rcjax.mixture import Mixture
 from rcjax.policy import Policy
 from rcjax.retuning import find_frontier
 
 _KINDS = ("all", "full", "adaptive")
+_BILL = 0.01  # from which difference on the bill is worth a word
 _HELD_OUT = 0.5  # of the queries of a log, where a guarantee is wanted and no other log given
 
 
@@ -72,7 +75,7 @@ def tune(
         _draw(frontier, rows, wanted.plot)
     policy, remarks, problem = None, [], None
     try:
-        policy, remarks = _policy(frontier, selection, wanted, fresh)
+        policy, remarks = _policy(frontier, selection, wanted, log, fresh)
     except InfeasibleError as infeasible:
         problem = infeasible
     if policy and wanted.out:
@@ -99,7 +102,7 @@ def _draw(frontier: Frontier, rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def _policy(
-    frontier: Frontier, selection: Selection | None, wanted: Wanted, fresh: Log | None
+    frontier: Frontier, selection: Selection | None, wanted: Wanted, log: Log, fresh: Log | None
 ) -> tuple[Policy | Mixture | None, list[str]]:
     """The policy for the target, or a mixture, and remarks on it."""
     target = wanted.target
@@ -115,7 +118,24 @@ def _policy(
         policy = frontier.mixture(**target) if wanted.mix else frontier.point(index, target)
         if isinstance(policy, Mixture) and len(policy.policies) == 1:
             policy, promise = policy.policies[0], ["nothing to mix: a single point of the frontier is best here"]
-    return policy, [*([] if selection is None else [selection.verdict(index)]), *promise]
+    verdict = [] if selection is None else [selection.verdict(index)]
+    return policy, [*verdict, *promise, *_bill(policy, log)]
+
+
+def _bill(policy: Policy | Mixture, log: Log) -> list[str]:
+    """What the expected cost leaves out: queries that are passed on may be longer than the mean."""
+    try:
+        seen = replay(policy, log)
+    except LogError:  # no query was answered by all of its models
+        return []
+    more = float(seen.spent) / float(seen.cost) - 1 if float(seen.cost) > 0 else 0.0
+    if more < _BILL:
+        return []
+    expected = float(policy.expected["cost"])  # type: ignore[arg-type]
+    return [
+        f"queries that are passed on are longer than others: expect a bill {percent(more, 0)} higher, "
+        f"{choose_unit([expected]).full(expected * (1 + more))}"
+    ]
 
 
 def _choose(frontier: Frontier, target: dict[str, float]) -> int:
@@ -128,9 +148,8 @@ def _choose(frontier: Frontier, target: dict[str, float]) -> int:
 
 
 def _promise(found: Certificate) -> str:
-    what = "errs" if found.max_error is not None else "costs"
     seen = f"of {found.n:,} queries held out for the test it got {found.errors:,} wrong"
-    return f"guaranteed, with a confidence of {found.confidence:.4g}: it {what} no more than the target; {seen}"
+    return f"guaranteed with {100 * found.confidence:.4g} % confidence: the target is kept; {seen}"
 
 
 def _report(
@@ -151,7 +170,8 @@ def _report(
             chosen = {"policy": policy.to_json(), "remarks": remarks} if policy else {}
             print_json(document | copulas | chosen)
         return
-    show_tuning(log.describe(), rows, points, wanted.frontier, policy.expected if policy else None)
+    options: dict[str, Any] = {"chosen": policy.expected if policy else None}
+    show_tuning(log.describe(), rows, points, wanted.frontier, corrected=frontier.search == "selected", **options)
     if model.copula_table:
         show_copulas(model.copula_table)
     if policy:

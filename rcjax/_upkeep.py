@@ -60,7 +60,8 @@ def check(
     if alarm is not None and not 0 < alarm < 1:
         raise typer.BadParameter("must lie between 0 and 100%", param_hint="--alarm")
     with reported(status=2):
-        from rcjax._terminal import busy, print_json, show_check
+        from rcjax._terminal import busy, print_json
+        from rcjax._terminal_checks import show_check
 
         start_jax()
         import rcjax

@@ -22,9 +22,10 @@ from rcjax.calibration import calibrate_all
 from rcjax.cascade import NEVER_ANSWER
 from rcjax.crossvalidation import Comparison, Longer, cross_validate, longer_cascades
 from rcjax.empirical import Candidates, as_cascades, judge
-from rcjax.frontier import Frontier, check_prices, log_prices, make_frontier, solve_frontier
+from rcjax.frontier import Frontier, make_frontier, solve_frontier
 from rcjax.joint import CascadeModel, fit
 from rcjax.logs import Log, LogError
+from rcjax.prices import check_prices, log_prices
 from rcjax.programme import CONVERGED, INTERPOLATED
 
 #: How far above the frontier a policy may be, in standard errors of its error.

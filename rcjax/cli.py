@@ -306,7 +306,8 @@ def diagnose(
     against queries that it has not seen. Each check is fine, doubtful or bad, and says what to do.
     """
     with reported():
-        from rcjax._terminal import busy, print_json, show_diagnosis
+        from rcjax._terminal import busy, print_json
+        from rcjax._terminal_checks import show_diagnosis
 
         if plots:
             require_plots(plots)

@@ -21,10 +21,10 @@ from rcjax._points import cascade_names
 from rcjax._walk import outcomes
 from rcjax.calibration import calibrate_all
 from rcjax.empirical import by_labels
-from rcjax.frontier import log_prices, price_range
 from rcjax.joint import CascadeModel, fit_arrays
 from rcjax.logs import Log
 from rcjax.plan import Plan, make_plan, only, pair_places
+from rcjax.prices import log_prices, price_range
 from rcjax.solution import lay_out, optimise, thresholds_at
 
 PRICES = 40

@@ -5,35 +5,30 @@ import json
 import os
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from rcjax._compile import compiled
 from rcjax._files import write_atomically
 from rcjax._json import plain
 from rcjax._points import cascade_names, intervals, lower_hull, meet, points_from_json, points_to_json, rules
 from rcjax._provenance import describe_tuning
 from rcjax._trees import part
 from rcjax.bands import Bands, bands_from_json, bands_to_json
-from rcjax.cascade import NEVER_REFUSE, Chain, Tables
-from rcjax.joint import CascadeModel, model_from_json, pairs
-from rcjax.marginals import Marginal
+from rcjax.cascade import NEVER_REFUSE, Chain
+from rcjax.joint import CascadeModel, model_from_json
 from rcjax.mixture import Mixture
-from rcjax.plan import Plan, Search, pair_places, plan_cascades
+from rcjax.plan import Search, plan_cascades
 from rcjax.policy import Calibration, Policy
-from rcjax.programme import INTERPOLATED, STATUS_MESSAGES, Cut, Refusal
-from rcjax.solution import adaptive_points, check_abstain_price, lay_out, optimise, points_at, refusal_at
+from rcjax.prices import check_prices, lay_out_problem, select, solve_at, solve_on_grid
+from rcjax.programme import STATUS_MESSAGES
+from rcjax.solution import check_abstain_price, refusal_at
 
 __all__ = ["STATUS_MESSAGES", "Frontier", "InfeasibleError", "load_frontier", "solve_frontier"]
 
 _FORMAT, _SCHEMA = "rcjax-frontier", 2
 _WITHOUT_ABSTENTION = 1  # the schema version of a frontier none of whose models may refuse, which older versions read
-#: Points of each pass of the automatic grid, and the closest ratio of neighbouring λ.
-_GRID, _CLOSEST = 64, 1.0005
-_MEMORY = 2**29  # bytes that a batch of λ may take
 
 
 class InfeasibleError(ValueError):
@@ -315,8 +310,8 @@ def solve_frontier(
     if abstain_price is not None and (chain == "paper" or (plan is None and not abstain_early)):
         raise ValueError("abstain_price goes with chain='exact', and for adaptive policies with abstain_early=True")
     refusal = refusal_at(abstain_price, abstain_early, model.cost.dtype)
-    problem = _lay_out(model, plan, chain, refusal)
-    points = _automatic(problem) if grid is None else _select(_solve(problem, grid), refusal)
+    problem = lay_out_problem(model, plan, chain, refusal)
+    points = solve_on_grid(problem) if grid is None else select(solve_at(problem, grid), refusal)
     search = _named(cascades, max_length, plan, model.models)
     found = _assemble(model, points, abstain_price)
     return dataclasses.replace(found, search=search, chain=chain, abstain_early=abstain_early)
@@ -327,166 +322,6 @@ def _named(cascades, max_length, plan, names):
     if isinstance(cascades, str) and (max_length is None or plan is None):
         return cascades
     return cascade_names(np.unique(np.asarray(plan.members[:-1]), axis=0), names)
-
-
-class _Problem(NamedTuple):
-    """What every λ shares."""
-
-    marginals: Marginal
-    tables: Tables
-    plan: Plan | None  # None for adaptive policies
-    chain: Chain
-    refusal: Refusal | None  # None where no model may refuse
-
-
-def _lay_out(model, plan, chain, refusal):
-    k = len(model.models)
-    left, right = np.array(pairs(k), int).reshape(-1, 2).T if plan is None else (plan.left, plan.right)
-    places = np.arange(len(left)) if plan is None else pair_places(plan, k)
-    tables = _build_tables(model.marginals, model.copulas, model.cost, left, right, places)
-    if chain == "exact":  # whose programmes are then the same for every family of copulas
-        tables = dataclasses.replace(tables, copulas=None)
-    return _Problem(model.marginals, tables, plan, chain, refusal)
-
-
-_build_tables = compiled(lay_out)
-_optimise = compiled(optimise, "chain")
-_evaluate = compiled(points_at, "chain")
-_solve_adaptive = compiled(adaptive_points)
-
-
-def _solve(problem, lam):
-    """The solutions at the given λ, as a dictionary of numpy's arrays with leading axis L.
-
-    In batches of equal size, none larger than memory allows; the last one repeats its last λ.
-    """
-    marginals, tables, plan, chain, refusal = problem
-    lam = np.asarray(lam, tables.cost.dtype)
-    batches = -(-len(lam) // max(1, _MEMORY // _bytes_per_lambda(problem)))
-    size = -(-len(lam) // batches)
-
-    def solve(lam):
-        if plan is None:
-            return _host(_solve_adaptive(marginals, tables, lam, refusal))
-        path, cut, status = _optimise(tables, lam, plan, chain, refusal)
-        points = _evaluate(marginals, tables, path, cut, plan, chain)
-        return _host({"lam": lam, "path": path, "status": status, **points})
-
-    filled = np.pad(lam, (0, batches * size - len(lam)), "edge").reshape(batches, size)
-    solved = [solve(batch) for batch in filled]
-    return {name: np.concatenate([each[name] for each in solved])[: len(lam)] for name in solved[0]}
-
-
-def _bytes_per_lambda(problem):
-    """What the largest arrays of one λ take: values of every end of a path, or of every option, at the nodes."""
-    k, nodes = problem.tables.grid.u.shape
-    rows = len(problem.tables.left) + (k * k if problem.plan is None else len(problem.plan.heads))
-    if problem.chain == "paper":
-        rows += nodes
-    return 3 * rows * nodes * problem.tables.cost.dtype.itemsize
-
-
-def _automatic(problem):
-    """A geometric grid that covers every trade-off, infill in λ, then in thresholds where no λ leads.
-
-    All passes have one shape, so one compilation.
-    """
-    cost = np.asarray(problem.tables.cost, float)
-    lam = price_range(cost if problem.plan is None else cost[problem.plan.members[-1]], _GRID)
-    solved = _solve(problem, lam)
-    more = _solve(problem, _between(solved["lam"], _gaps(solved, _CLOSEST)))
-    solved = _select(_merge(solved, more), problem.refusal)
-    return solved if problem.plan is None else _merge(solved, _interpolate(problem, solved))
-
-
-def price_range(cost: np.ndarray, size: int) -> np.ndarray:
-    """(size,) λ on a geometric grid, from where the costs (k,) hardly count to where only the cheapest model does."""
-    spent = np.sort(cost)
-    gaps = np.diff(spent)[np.diff(spent) > 1e-9 * spent[-1]]
-    unit = min([*gaps, *spent[spent > 0][:1]], default=1.0)
-    return np.geomspace(1e-4 / max(spent.sum(), unit), 1.0 / unit, size)
-
-
-def check_prices(lam: Any) -> np.ndarray:
-    """The distinct λ in rising order; ValueError where there is none, or one that is not finite or below 0."""
-    prices = np.unique(np.atleast_1d(np.asarray(lam, float)))
-    if not prices.size or not np.isfinite(prices).all() or prices[0] < 0:
-        raise ValueError("lam must hold at least one finite number, none below 0")
-    return prices
-
-
-def log_prices(lam: Any) -> np.ndarray:
-    """log λ, on which scale prices are near or far; finite for λ = 0."""
-    return np.log(np.maximum(np.asarray(lam, float), np.finfo(float).tiny))
-
-
-def _interpolate(problem, solved):
-    """Points in the gaps between neighbours of one cascade: thresholds between theirs, in probability (eq. 9).
-
-    Optima of error + λ·cost lie on the convex hull of what a cascade can reach; between them lie points no λ finds.
-    """
-    counts = _share_out(_gaps(solved, 1.0, other_cascades=0.0))
-    left = np.repeat(np.arange(len(counts)), counts)
-    share = np.concatenate([np.arange(1, n + 1) / (n + 1) for n in counts])
-
-    def between(ranks):
-        return jnp.asarray(ranks[left] * (1 - share)[:, None] + ranks[left + 1] * share[:, None])
-
-    cut = Cut.at(between(solved["u"]), between(solved["refused"]) if "refused" in solved else None)
-    lam = solved["lam"][left] ** (1 - share) * solved["lam"][left + 1] ** share
-    marginals, tables, plan, chain, _ = problem
-    points = _evaluate(marginals, tables, solved["path"][left], cut, plan, chain)
-    status = np.full(len(lam), INTERPOLATED)
-    return _host({**points, "lam": lam, "path": solved["path"][left], "status": status})
-
-
-def _host(solved):
-    return {name: np.asarray(value) for name, value in solved.items()}
-
-
-def _merge(solved, extra):
-    """Both sets of points in order of λ, and of falling cost where λ is equal."""
-    joined = {name: np.concatenate([solved[name], extra[name].astype(solved[name].dtype)]) for name in solved}
-    order = np.lexsort((-joined["cost"], joined["lam"]))
-    return {name: value[order] for name, value in joined.items()}
-
-
-def _gaps(solved, closest, other_cascades=1.0):
-    """Between neighbours in λ, the largest move of a threshold, in probability mass; 0 where λ are too close."""
-    same = (solved["members"][1:] == solved["members"][:-1]).all(1)
-    ranks = np.concatenate([solved[name] for name in ("u", "refused") if name in solved], axis=1)
-    gap = np.where(same, np.abs(np.diff(ranks, axis=0)).max(1), other_cascades)
-    return np.where(solved["lam"][1:] <= solved["lam"][:-1] * closest, 0.0, gap)
-
-
-def _share_out(gaps):
-    """How many of the `_GRID` new points each gap gets, so that the widest that is left is as narrow as can be."""
-    inserted = np.zeros(len(gaps), int)
-    for _ in range(_GRID):
-        inserted[np.argmax(gaps / (inserted + 1))] += 1
-    return inserted
-
-
-def _between(lam, gaps):
-    steps = zip(lam[:-1], lam[1:], _share_out(gaps), strict=True)
-    return np.concatenate([np.geomspace(low, high, n + 2)[1:-1] for low, high, n in steps])
-
-
-def _select(solved, refusal):
-    """For each λ the best of all solutions, so that cost cannot rise with λ, nor a failed λ spoil its neighbours."""
-    lam, error, cost = (solved[name].astype(float) for name in ("lam", "error", "cost"))
-    if refusal is not None:
-        error += (1 - float(refusal.worth)) * solved["abstention"].astype(float)
-    hull = lower_hull(cost, error)
-    if not hull.size:
-        return solved
-    # A corner of the hull gives way to the cheaper one before it at this λ.
-    ties = -np.diff(error[hull]) / np.diff(cost[hull])
-    best = hull[len(ties) - np.searchsorted(ties[::-1], lam, side="right")]
-    # Ties, which are many where a cascade's end is reached, go to the point that was solved for this λ.
-    own, least = error + lam * cost, error[best] + lam * cost[best]
-    best = np.where(own <= least + 4 * np.finfo(solved["error"].dtype).eps * np.abs(least), np.arange(len(lam)), best)
-    return {name: value if name == "lam" else value[best] for name, value in solved.items()}
 
 
 def _assemble(model, solved, abstain_price):

@@ -33,8 +33,8 @@ from rcjax._walk import outcomes
 from rcjax.bands import check_level
 from rcjax.calibration import Transform, calibrate_all, fit_calibrator
 from rcjax.empirical import by_labels
-from rcjax.frontier import price_range
 from rcjax.logs import Log, LogError
+from rcjax.prices import price_range
 
 __all__ = ["LearningCurve", "area_of_points", "fit_power_law", "learning_curve", "tune_and_answer"]
 

@@ -317,7 +317,7 @@ def _places(rows: Rows, names: Sequence[str]) -> tuple[tuple[int | str, ...], tu
     answers = np.bincount(by_model, minlength=len(names))
     if answers.min() < 2:
         rare = names[int(answers.argmin())]
-        raise LogError(f"{rows.name}, model {rare}: only 1 answer, 2 are needed: give models= without it")
+        raise LogError(f"{rows.name}, model {rare}: only 1 answer, 2 are needed: leave it out of the models")
     # Text files do not tell 7 from "7": one rule for every source makes the same log of each.
     whole = ids.str.contains(r"^(0|-?[1-9][0-9]*)$").all()
     return tuple(int(id) for id in ids) if whole else tuple(ids), (by_query.to_numpy(), by_model.to_numpy())
@@ -336,7 +336,7 @@ def _cost(rows: Rows, names: Sequence[str], by_model: np.ndarray, rates: Mapping
     for name in names:
         if name not in rates:
             meant = f"{near(name, {*rates} - {*names})}; the prices know {', '.join(rates)}"
-            raise LogError(f"{rows.name}, model {name}: no price{meant}: add one, or give models= without it")
+            raise LogError(f"{rows.name}, model {name}: no price{meant}: add one, or leave it out of the models")
     tokens = np.stack([numbers(rows, column) for column in TOKENS], axis=1)
     per_million = np.array([rates[name] for name in names])[by_model]
     return (tokens * per_million).sum(axis=1) / 1e6

@@ -25,10 +25,11 @@ from rcjax._walk import mistaken, walk
 from rcjax.bands import Bands, check_level, frequencies
 from rcjax.calibration import Calibrator, calibrate_all
 from rcjax.empirical import by_labels
-from rcjax.frontier import Frontier, log_prices
+from rcjax.frontier import Frontier
 from rcjax.joint import fit_arrays, pairs
 from rcjax.logs import Log, LogError
 from rcjax.plan import pair_places, plan_cascades
+from rcjax.prices import log_prices
 from rcjax.solution import adaptive_points, lay_out, optimise, refusal_at, thresholds_at
 
 _ROUND = 16

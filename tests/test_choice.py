@@ -17,9 +17,10 @@ from rcjax._points import lower_hull
 from rcjax._walk import outcomes
 from rcjax.choice import SLACK, Selection, select_frontier
 from rcjax.crossvalidation import PRICES, Comparison
-from rcjax.frontier import price_range, solve_frontier
+from rcjax.frontier import solve_frontier
 from rcjax.joint import pairs
 from rcjax.logs import LogError
+from rcjax.prices import price_range
 from rcjax.programme import CONVERGED, INTERPOLATED
 
 pytestmark = pytest.mark.usefixtures("float64")

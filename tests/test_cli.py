@@ -209,7 +209,7 @@ def test_a_guarantee_is_tested_on_queries_held_out(folder, tmp_path):
     assert guarantee["error_bound"] <= 0.45
     shown = succeed(*tune, "--max-error", "45%", "--out", tmp_path / "policy.json")  # half of the log is held out
     assert "200 queries" in shown
-    assert "guaranteed, with a confidence of 0.9: it errs no more than the target" in " ".join(shown.split())
+    assert "guaranteed with 90 % confidence: the target is kept" in " ".join(shown.split())
     assert rcjax.load_policy(tmp_path / "policy.json").provenance["guarantee"]["n"] == 200
     assert "costs no more than the target" in " ".join(succeed(*tune, "--budget", "1").split())
 

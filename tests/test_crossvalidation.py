@@ -17,8 +17,9 @@ from rcjax.crossvalidation import (
     cross_validate,
     longer_cascades,
 )
-from rcjax.frontier import price_range, solve_frontier
+from rcjax.frontier import solve_frontier
 from rcjax.joint import pairs
+from rcjax.prices import price_range
 
 pytestmark = pytest.mark.usefixtures("float64")
 

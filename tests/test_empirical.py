@@ -16,8 +16,8 @@ from rcjax._walk import outcomes
 from rcjax.calibration import CONSTANT, Calibrator, calibrate_all, fit_calibrator
 from rcjax.cascade import ALWAYS_ANSWER, NEVER_ANSWER
 from rcjax.empirical import Candidates, as_cascades, best_candidates, by_labels, candidates, cross_calibrate
-from rcjax.frontier import price_range
 from rcjax.joint import pairs
+from rcjax.prices import price_range
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -258,7 +258,7 @@ def test_cascades_of_one_menu_share_one_programme(demo, demo_lam, compilations):
 @pytest.mark.parametrize("cascades", ["all", "adaptive"])
 def test_batches_of_lambdas_are_one_frontier(demo, demo_lam, cascades, monkeypatch):
     whole = solve_frontier(demo, lam=demo_lam, cascades=cascades)
-    monkeypatch.setattr("rcjax.frontier._bytes_per_lambda", lambda problem: rcjax.frontier._MEMORY // 3)
+    monkeypatch.setattr("rcjax.prices._bytes_per_lambda", lambda problem: rcjax.prices._MEMORY // 3)
     batched = solve_frontier(demo, lam=demo_lam, cascades=cascades)
     np.testing.assert_allclose(batched.error, whole.error, rtol=0, atol=1e-12)
     np.testing.assert_allclose(batched.bounds, whole.bounds, rtol=0, atol=1e-9)

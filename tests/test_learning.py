@@ -11,9 +11,9 @@ import pytest
 import rcjax
 from rcjax import learning
 from rcjax._replay import area_under_curve
-from rcjax.frontier import price_range
 from rcjax.learning import LearningCurve, area_of_points, fit_power_law, learning_curve
 from rcjax.logs import IncompleteLogWarning, Log, LogError
+from rcjax.prices import price_range
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")

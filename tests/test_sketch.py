@@ -83,7 +83,7 @@ def test_tune_shows_colours_on_terminals_that_want_them(environment, coloured, m
         monkeypatch.setenv(name, value)
     rows = [row | {"calibration_error": 0.05, "certain": 0.0} for row in ROWS]
     points = [point | {"models": ["small"], "thresholds": {"small": 0.0}, "lam": 10.0} for point in POINTS]
-    show_tuning("a log", rows, points, None, POINTS[0])
+    show_tuning("a log", rows, points, None, chosen=POINTS[0])
     printed = capsys.readouterr().out
     assert (re.search(r"\x1b\[[0-9;]*3[0-9]", printed) is not None) == coloured
     assert "◆" in printed
