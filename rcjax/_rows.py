@@ -43,6 +43,16 @@ ADVICE = {
     "cost": "give the money that the call cost, 0 or more",
     **dict.fromkeys(TOKENS, "give the number of tokens, 0 or more"),
 }
+#: What others call the columns; those for logprob are probabilities.
+_OTHER_NAMES = {
+    "query": ("id", "query_id", "question", "question_id", "request_id", "prompt_id", "example_id"),
+    "model": ("llm", "model_id", "model_name", "engine"),
+    "correct": ("is_correct", "right", "is_right", "label", "accuracy"),
+    "logprob": ("p", "p_yes", "p_true", "prob", "probability", "score", "conf"),
+    "cost": ("price", "usd", "dollars", "cost_usd"),
+    "input_tokens": ("prompt_tokens", "tokens_in", "n_input_tokens"),
+    "output_tokens": ("completion_tokens", "tokens_out", "n_output_tokens", "generated_tokens"),
+}
 CALL_COLUMNS = ["call_log", "shadow", "error"]  # what a call log tells besides
 LIMITS = {"correct": (0, 1), "logprob": (-math.inf, 0), "confidence": (0, 1)}
 
@@ -177,8 +187,22 @@ def require_columns(name: str, needed: Sequence[str], found: Sequence[str]) -> N
     if missing:
         either = {"logprob": "logprob (or confidence)", "cost": "cost (or input_tokens and output_tokens)"}
         listed = ", ".join(either.get(column, column) for column in missing)
-        meant = "".join(near(column, {*found} - {*ADVICE}) for column in missing)
+        pairs = _renamings(missing, [column for column in found if column not in ADVICE])
+        meant = f" (did you mean {', '.join(pairs)}?)" if pairs else ""
         raise LogError(f"{name}: rename or add missing columns {listed}{meant}; found: {', '.join(found)}")
+
+
+def _renamings(missing: Sequence[str], found: Sequence[str]) -> list[str]:
+    """Which columns may have been meant for those missing, by what others call them or by their spelling, each once."""
+    free, pairs = list(found), []
+    for column in missing:
+        known = [name for name in free if name.lower() in _OTHER_NAMES.get(column, ())]
+        close = known or difflib.get_close_matches(column, free, n=1, cutoff=0.55)
+        if close:
+            free.remove(close[0])
+            as_named = "confidence" if column == "logprob" and known else column
+            pairs.append(f"{close[0]!r} for {as_named!r}")
+    return pairs
 
 
 def read_rows(source: Any, priced: bool, judged: str | None = "correct") -> tuple[Rows, int]:

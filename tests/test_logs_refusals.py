@@ -82,13 +82,24 @@ def test_bad_token_counts(value):
 
 def test_missing_columns_are_listed_with_near_names():
     message = refusal(costed().rename({"model": "modell", "correct": "is_right"}))
-    assert "missing columns model, correct (did you mean 'modell' for 'model'?)" in message
+    assert "missing columns model, correct (did you mean 'modell' for 'model', 'is_right' for 'correct'?)" in message
     assert "found: query, modell, logprob, is_right" in message
     assert "logprob (or confidence)" in refusal(costed().drop("logprob"))
     bare = table().drop("input_tokens", "output_tokens")
     assert "missing columns cost (or input_tokens and output_tokens)" in refusal(bare)
     assert "missing columns output_tokens" in refusal(table().drop("output_tokens"))
     assert "missing columns input_tokens, output_tokens" in refusal(bare.with_columns(cost=1.0), prices=PRICES)
+
+
+def test_columns_that_others_name_otherwise_are_recognised():
+    """Each is suggested once: the tokens of the prompt are not those of the answer."""
+    names = ["request_id", "llm", "p_yes", "is_correct", "prompt_tokens", "completion_tokens"]
+    with pytest.raises(LogError) as refused:
+        read_log(pl.DataFrame({name: [1] for name in names}), prices={"a": {"input": 1, "output": 1}})
+    assert (
+        "(did you mean 'request_id' for 'query', 'llm' for 'model', 'is_correct' for 'correct', 'p_yes' for "
+        "'confidence', 'prompt_tokens' for 'input_tokens', 'completion_tokens' for 'output_tokens'?)"
+    ) in str(refused.value)
 
 
 def test_columns_that_contradict_each_other(tmp_path):
@@ -147,7 +158,7 @@ def test_one_model_or_one_answer_is_too_little():
     rare = pl.concat([costed(), costed()[:1].with_columns(model=pl.lit("rare"))])
     message = refusal(rare)
     assert "model rare: only 1 answer" in message
-    assert "models=" in message
+    assert "leave it out" in message
 
 
 # --- prices ---
