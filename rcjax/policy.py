@@ -24,18 +24,8 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
+from rcjax import _checks as check
 from rcjax._checks import Check
-from rcjax._checks import amount as _amount
-from rcjax._checks import amounts as _amounts
-from rcjax._checks import choice as _choice
-from rcjax._checks import frozen as _frozen
-from rcjax._checks import header as _header
-from rcjax._checks import items as _items
-from rcjax._checks import load as _load
-from rcjax._checks import name as _name
-from rcjax._checks import number as _number
-from rcjax._checks import require as _require
-from rcjax._checks import sequence as _sequence
 from rcjax._files import write_atomically
 
 if TYPE_CHECKING:
@@ -90,10 +80,10 @@ class Calibration:
     largest: float
 
     def __post_init__(self) -> None:
-        _choice(self.transform, get_args(Transform), "transform")
+        check.choice(self.transform, get_args(Transform), "transform")
         for name in ("intercept", "slope", "smallest", "largest"):
-            object.__setattr__(self, name, _number(getattr(self, name), name))
-        _require(self.smallest <= self.largest, "smallest", "must be at most `largest`", self.smallest)
+            object.__setattr__(self, name, check.number(getattr(self, name), name))
+        check.require(self.smallest <= self.largest, "smallest", "must be at most `largest`", self.smallest)
 
     def __call__(self, logprob: float) -> float:
         """Return the calibrated confidence in [0, 1] of a log-probability (NaN, above 0: ValueError)."""
@@ -124,12 +114,12 @@ class Rule:
     model: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "up_to", _number(self.up_to, "up_to", 0.0, 1.0))
-        _choice(self.action, get_args(Action), "action")
+        object.__setattr__(self, "up_to", check.number(self.up_to, "up_to", 0.0, 1.0))
+        check.choice(self.action, get_args(Action), "action")
         fits = self.action == "ask" or self.model is None
-        _require(fits, "model", "is for the action 'ask' only", self.model)
+        check.require(fits, "model", "is for the action 'ask' only", self.model)
         if self.action == "ask":
-            _name(self.model, "model")
+            check.name(self.model, "model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,16 +191,16 @@ class Policy:
 
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)  # the class is frozen
-        put("models", _sequence(self.models, "models", _name))
-        _require(len(set(self.models)) == len(self.models), "models", "must not repeat a model", self.models)
+        put("models", check.sequence(self.models, "models", check.name))
+        check.require(len(set(self.models)) == len(self.models), "models", "must not repeat a model", self.models)
         put("calibrations", _per_model(self, "calibrations", partial(_build, Calibration)))
         put("rules", _per_model(self, "rules", _table))
         for i, model in enumerate(self.models):
             _check_targets(self.rules[model], f"rules[{model!r}]", later=self.models[i + 1 :])
-        put("cost", _per_model(self, "cost", _amount))
-        put("prices", None if self.prices is None else _items(self.prices, "prices", _amounts))
-        put("expected", _items(self.expected, "expected", lambda x, at: x if x is None else _number(x, at)))
-        put("provenance", _items(self.provenance, "provenance", _frozen))
+        put("cost", _per_model(self, "cost", check.amount))
+        put("prices", None if self.prices is None else check.items(self.prices, "prices", check.amounts))
+        put("expected", check.items(self.expected, "expected", lambda x, at: x if x is None else check.number(x, at)))
+        put("provenance", check.items(self.provenance, "provenance", check.frozen))
         put("_bounds", {model: tuple(rule.up_to for rule in table) for model, table in self.rules.items()})
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -268,7 +258,7 @@ class Policy:
     @classmethod
     def from_json(cls, data: Any) -> Policy:
         """Build a policy from the object of `to_json`; unknown keys are ignored, problems a ValueError."""
-        _header(data, _FORMAT, _SCHEMA_VERSION)
+        check.header(data, _FORMAT, _SCHEMA_VERSION)
         return _build(cls, data, "")
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -284,7 +274,7 @@ class Policy:
 
         Raises ValueError (place, problem, what to do) where it is not valid, OSError where it cannot be read.
         """
-        return _load(path, cls.from_json)
+        return check.load(path, cls.from_json)
 
     @staticmethod
     def json_schema() -> dict[str, Any]:
@@ -308,7 +298,7 @@ def load_policy(path: str | os.PathLike[str]) -> Policy | Mixture:
         mixed = isinstance(data, Mapping) and data.get("format") == "rcjax-mixture"
         return Mixture.from_json(data) if mixed else Policy.from_json(data)
 
-    return _load(path, build)
+    return check.load(path, build)
 
 
 def _transformed(transform: Transform, logprob: float) -> float:
@@ -328,24 +318,24 @@ def _logistic(x: float) -> float:
     return odds / (1.0 + odds)
 
 
-def _per_model(policy: Policy, name: str, check: Check[T]) -> Mapping[str, T]:
-    items = _items(getattr(policy, name), name, check)
-    _require(set(items) == set(policy.models), name, f"must have as keys {policy.models}", list(items))
+def _per_model(policy: Policy, name: str, convert: Check[T]) -> Mapping[str, T]:
+    items = check.items(getattr(policy, name), name, convert)
+    check.require(set(items) == set(policy.models), name, f"must have as keys {policy.models}", list(items))
     return MappingProxyType({model: items[model] for model in policy.models})
 
 
 def _table(value: Any, where: str) -> tuple[Rule, ...]:
-    table = _sequence(value, where, partial(_build, Rule))
+    table = check.sequence(value, where, partial(_build, Rule))
     ends = [rule.up_to for rule in table]
-    _require(all(a < b for a, b in pairwise(ends)), where, "must have its up_to in increasing order", ends)
-    _require(ends[-1] == 1.0, where, "must have 1 as its last up_to", ends)
+    check.require(all(a < b for a, b in pairwise(ends)), where, "must have its up_to in increasing order", ends)
+    check.require(ends[-1] == 1.0, where, "must have 1 as its last up_to", ends)
     return table
 
 
 def _check_targets(table: tuple[Rule, ...], where: str, later: tuple[str, ...]) -> None:
     what = f"must be a later model, one of {later}" if later else "must not be: the last model has to answer"
     for i, rule in enumerate(table):
-        _require(rule.model in (None, *later), f"{where}[{i}].model", what, rule.model)
+        check.require(rule.model in (None, *later), f"{where}[{i}].model", what, rule.model)
 
 
 def _thawed(value: Any) -> Any:
@@ -360,7 +350,7 @@ def _build(kind: type[T], value: Any, where: str) -> T:
     """Return `value`, or build it from its JSON form; errors tell the place from the root of the file on."""
     if isinstance(value, kind):
         return value
-    _require(isinstance(value, Mapping), where, "must be an object", value)
+    check.require(isinstance(value, Mapping), where, "must be an object", value)
     try:
         return kind(**{each.name: value.get(each.name) for each in fields(kind) if each.init})  # type: ignore
     except ValueError as problem:
