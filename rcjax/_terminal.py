@@ -196,8 +196,8 @@ def show_policy(
     for model, words in _alone(rows, target).items():
         row = next(row for row in rows if row["model"] == model)
         figures = f"{percent(1 - row['accuracy'])} wrong at ${money.show(row['cost'])}"
-        screen.print(f"  one model only  {model}: {figures}, {words}", soft_wrap=True)
-    screen.print("  Thresholds are of calibrated confidence: policy.step takes yours as it is in the log.")
+        hang(screen, "alone", f"{model}: {figures}, {words}")
+    screen.print("  (thresholds are of calibrated confidence; policy.step takes it as it was logged)")
     for remark in remarks:
         hang(screen, "note", remark)
     if saved:

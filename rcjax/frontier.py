@@ -296,7 +296,7 @@ def solve_frontier(
     >>> import rcjax
     >>> model = rcjax.fit(rcjax.sample_log(500, seed=0))
     >>> frontier = solve_frontier(model, lam=[1.0, 100.0, 10_000.0])
-    >>> bool((jnp.diff(frontier.cost) <= 0).all()), frontier.thresholds.shape
+    >>> bool((frontier.cost[1:] <= frontier.cost[:-1]).all()), frontier.thresholds.shape
     (True, (3, 5))
     >>> refusing = solve_frontier(model, lam=[1.0, 100.0, 10_000.0], abstain_price=0.3)
     >>> bool((refusing.penalty + refusing.lam * refusing.cost < frontier.error + frontier.lam * frontier.cost).all())

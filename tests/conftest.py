@@ -33,12 +33,13 @@ def _compiler(request):
 
     Modules with the mark `optimised` run what users run, and so do commands on real logs.
     """
-    quick = request.node.get_closest_marker("optimised") is None
+    quick, wide = request.node.get_closest_marker("optimised") is None, jax.config.jax_enable_x64
     if not quick:
         jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", quick)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
+    jax.config.update("jax_enable_x64", wide)  # which commands switch on
     if not quick or _maps() > MOST_MAPS:
         jax.clear_caches()
 

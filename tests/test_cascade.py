@@ -117,7 +117,9 @@ def test_longer_chains_match_sixteen_times_the_nodes(chains, monkeypatch):
     @jax.jit
     def fine(model, cuts):
         plain = cascade._error_and_cost.__wrapped__
-        return plain(model.marginals, model.copulas, model.cost, cuts, tuple(range(6)), "exact")
+        always = jnp.full((*cuts.shape[:-1], 1), cascade.ALWAYS_ANSWER)
+        cuts = jnp.concatenate([cuts, always], axis=-1)
+        return plain(model.marginals, model.copulas, model.cost, cuts, None, tuple(range(6)), "exact")
 
     for i in range(2):
         expected_error, expected_cost = fine(take(models, i), jnp.asarray(thresholds[i]))

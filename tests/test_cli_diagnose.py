@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 import rcjax
-from rcjax import _terminal, cli
+from rcjax import cli
+from rcjax._terminal_checks import show_diagnosis
 from rcjax.diagnostics import LIMITS
 
 NAMES = {"llama3.2-1b": "small", "llama3.1-8b": "middle", "llama3.1-70b": "large"}
@@ -176,7 +177,7 @@ def test_what_is_shown_of_a_diagnosis(diagnosis, capsys, tmp_path):
         ("copula", "a & b", 0.5, "bad"),
         remarks=["a remark"],
     )
-    _terminal.show_diagnosis(found, plots=tmp_path)
+    show_diagnosis(found, plots=tmp_path)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == "log.csv: 2 models, 600 queries that all answered; held-out figures from five folds"
     assert "copula 1 50.0 % > 3.0 %" in lines
@@ -188,7 +189,7 @@ def test_what_is_shown_of_a_diagnosis(diagnosis, capsys, tmp_path):
 
 
 def test_nothing_to_do_where_all_is_fine(diagnosis, capsys):
-    _terminal.show_diagnosis(diagnosis(("accuracy", "a", 0.01, "fine"), tested=600))
+    show_diagnosis(diagnosis(("accuracy", "a", 0.01, "fine"), tested=600))
     out = capsys.readouterr().out
     assert "What to do" not in out
     assert "Worth knowing" not in out
