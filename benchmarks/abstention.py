@@ -14,7 +14,6 @@ error −5.0 %, abstention +4.1 points.
 """
 
 import argparse
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +23,7 @@ import polars as pl
 
 import rcjax
 from benchmarks.paper.inputs import pooled
-from benchmarks.report import machine, markdown, progress
+from benchmarks.report import collected, machine, markdown, with_error
 
 PRICES = (0.1, 0.2, 0.3, 0.5)
 #: λ times what one answer of the dearest model costs: what that is worth, in errors.
@@ -95,7 +94,7 @@ def table(rows: list[dict], official: bool) -> pl.DataFrame:
     for search in SEARCHES:
         groups = [[row for row in kept if (row["log"], row["cascades"]) == (name, search)] for name in logs]
         for name, group in zip(logs, groups, strict=True):
-            figures = {title: _with_error([row[key] for row in group]) for key, title in COLUMNS.items()}
+            figures = {title: with_error([row[key] for row in group]) for key, title in COLUMNS.items()}
             lines.append({"log": name, "cascades": search, "splits": len(group)} | figures)
         means = {
             title: f"{np.mean([np.mean([row[key] for row in group]) for group in groups]):+.2f}"
@@ -103,11 +102,6 @@ def table(rows: list[dict], official: bool) -> pl.DataFrame:
         }
         lines.append({"log": "mean of the logs", "cascades": search, "splits": None} | means)
     return pl.DataFrame(lines)
-
-
-def _with_error(values):
-    error = f" ± {np.std(values, ddof=1) / np.sqrt(len(values)):.2f}" if len(values) > 1 else ""
-    return f"{np.mean(values):+.2f}{error}"
 
 
 def main() -> None:
@@ -119,13 +113,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="keep the figures of all splits here, as JSON lines")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    rows = []
-    for row in study(options.data, options.splits, options.queries):
-        rows.append(row)
-        if options.out:
-            with options.out.open("a") as file:
-                file.write(json.dumps(row) + "\n")
-        progress("{log}, split {split}, {cascades}".format(**row))
+    found = study(options.data, options.splits, options.queries)
+    rows = collected(found, "{log}, split {split}, {cascades}", options.out)
     prices = ", ".join(f"{price:g}" for price in PRICES)
     print(
         f"{machine()} Early against late abstention, prices of a refusal {prices} errors.\n\nThe splits of the files:\n"

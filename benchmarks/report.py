@@ -1,11 +1,16 @@
-"""Tables of results for people, and the progress towards them."""
+"""Tables of results for people, the rows that they are made of, and the progress towards them."""
 
+import json
 import os
 import platform
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 
 import jax
+import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike
 
 
 def machine() -> str:
@@ -20,6 +25,27 @@ def progress(text: str) -> None:
     """One line on a terminal, replaced by the next."""
     if sys.stderr.isatty():
         print(f"{text:<60}", end="\r", file=sys.stderr)
+
+
+def collected(rows: Iterable[dict], label: str, out: Path | None) -> list[dict]:
+    """All rows as they come: kept in a file as JSON lines, if there is one, and told of by a label to format."""
+    found = []
+    for row in rows:
+        found.append(row)
+        if out:
+            with out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+        progress(label.format(**row))
+    return found
+
+
+def with_error(values: ArrayLike) -> str:
+    """The mean of some figures with its sign, and its standard error where there are several; "–" for none."""
+    values = np.asarray(values, float)
+    if not values.size:
+        return "–"
+    error = f" ± {values.std(ddof=1) / np.sqrt(values.size):.2f}" if values.size > 1 else ""
+    return f"{values.mean():+.2f}{error}"
 
 
 def markdown(frame: pl.DataFrame) -> str:

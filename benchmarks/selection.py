@@ -13,7 +13,6 @@ posterior (Laplace), in a table of its own. With --out the rows of all splits ar
 
 import argparse
 import itertools
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,7 +23,7 @@ import polars as pl
 import rcjax
 from benchmarks.methods import Curve, areas, best_single_or_pair, change, rational_tuning
 from benchmarks.paper.inputs import pooled
-from benchmarks.report import machine, markdown, progress
+from benchmarks.report import collected, machine, markdown, with_error
 
 SIZES, LEFT = (30, 100, 300), 100
 BASELINE = "pair, by the labels"
@@ -91,19 +90,12 @@ def table(rows: list[dict], choose: Callable[[dict], bool], methods: list[str]) 
             for method in methods:
                 known = np.array([row[method] for row in group if row.get(method) is not None])
                 means.setdefault(method, []).append(known.mean() if known.size else np.nan)
-                line[method] = _with_error(known)
+                line[method] = with_error(known)
             lines.append(line)
         if len(names) > 1:
             average = {method: f"{np.nanmean(values):+.2f}" for method, values in means.items()}
             lines.append({"queries": size, "log": "mean of the logs", "splits": None} | average)
     return pl.DataFrame(lines)
-
-
-def _with_error(values):
-    if not values.size:
-        return "–"
-    error = f" ± {values.std(ddof=1) / np.sqrt(values.size):.2f}" if values.size > 1 else ""
-    return f"{values.mean():+.2f}{error}"
 
 
 def main() -> None:
@@ -115,13 +107,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="keep the changes of all splits here, as JSON lines")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    rows = []
-    for row in study(options.data, options.splits, options.expected):
-        rows.append(row)
-        if options.out:
-            with options.out.open("a") as file:
-                file.write(json.dumps(row) + "\n")
-        progress("{log}, {queries} queries, split {split}".format(**row))
+    found = study(options.data, options.splits, options.expected)
+    rows = collected(found, "{log}, {queries} queries, split {split}", options.out)
     methods = [key for key in rows[0] if key not in ("log", "queries", "split", "least expected loss")]
     print(f"{machine()} Change of area, per cent.\n\nThe splits of the files:\n")
     print(markdown(table(rows, lambda row: row["split"] < 0, methods)))

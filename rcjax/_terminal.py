@@ -197,7 +197,7 @@ def show_policy(
         row = next(row for row in rows if row["model"] == model)
         figures = f"{percent(1 - row['accuracy'])} wrong at ${money.show(row['cost'])}"
         hang(screen, "alone", f"{model}: {figures}, {words}")
-    screen.print("  (thresholds are of calibrated confidence; policy.step takes it as it was logged)")
+    screen.print("  (thresholds of calibrated confidence; policy.step takes yours as logged)")
     for remark in remarks:
         hang(screen, "note", remark)
     if saved:

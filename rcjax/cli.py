@@ -408,7 +408,8 @@ def demo(
             results = {"predicted": terminal.expectation(policy), "observed": seen, "single_models": alone}
             terminal.print_json(facts | {"policy": policy.to_json()} | results)
         else:
-            terminal.show_tuning(log.describe(), rows, frontier.to_json()["frontier"], None)
+            points = frontier.to_json()["frontier"]
+            terminal.show_tuning(log.describe(), rows, points, None, chosen=policy.expected)
             terminal.show_policy(policy.to_json(), {"budget": budget}, rows, None)
             terminal.show_demo(policy.to_json(), seen, alone)
 

@@ -53,6 +53,20 @@ def _maps():
         return 0
 
 
+@pytest.fixture
+def own_settings(request, tmp_path_factory, monkeypatch):
+    """Commands run in this process set JAX up for themselves: keep that out of the other tests.
+
+    They share a cache folder, and have a terminal as wide as the module's COLUMNS say.
+    """
+    monkeypatch.setenv("RCJAX_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "compiled"))
+    monkeypatch.setenv("COLUMNS", getattr(request.module, "COLUMNS", "100"))
+    before = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")}
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
 @pytest.fixture(scope="module")
 def float64():
     """The tests of a module run in float64; afterwards everything is as it was before."""

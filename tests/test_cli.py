@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 from command_line import NAMES, TOKEN_PRICES, fail, rows_of, run, succeed, write_folder, write_log
@@ -12,22 +11,8 @@ import rcjax
 from rcjax import _options
 from rcjax.selection import FAMILIES
 
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("compiled")
-
-
-@pytest.fixture(autouse=True)
-def _own_settings(cache, monkeypatch):
-    """Commands run in this process set JAX up for themselves: keep that out of the other tests."""
-    monkeypatch.setenv("RCJAX_CACHE_DIR", str(cache))
-    monkeypatch.setenv("COLUMNS", "80")
-    names = ("jax_enable_x64", "jax_compilation_cache_dir")
-    before = {name: getattr(jax.config, name) for name in names}
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
+COLUMNS = "80"
+pytestmark = pytest.mark.usefixtures("own_settings")
 
 
 @pytest.fixture(scope="module")

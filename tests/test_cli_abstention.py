@@ -7,6 +7,8 @@ from command_line import run, succeed, write_folder
 
 import rcjax
 
+pytestmark = pytest.mark.usefixtures("own_settings")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 
-import jax
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -19,15 +18,7 @@ NAMES = {"llama3.2-1b": "small", "llama3.1-8b": "middle", "llama3.1-70b": "large
 N, REPLICATES = 200, 50
 
 
-@pytest.fixture(autouse=True)
-def _own_settings(tmp_path, monkeypatch):
-    """Commands run in this process set JAX up for themselves: keep that out of the other tests."""
-    monkeypatch.setenv("RCJAX_CACHE_DIR", str(tmp_path / "compiled"))
-    monkeypatch.setenv("COLUMNS", "100")
-    before = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")}
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
+pytestmark = pytest.mark.usefixtures("own_settings")
 
 
 @pytest.fixture(scope="module")
