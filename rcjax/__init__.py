@@ -53,6 +53,7 @@ _HOMES = {
     "resampling": ("bootstrap",),
     "retuning": ("Retuned", "retune"),
     "run": ("Cascade", "CascadeError"),
+    "sweeps": ("Sweep", "sweep"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -96,6 +97,7 @@ if TYPE_CHECKING:
     from rcjax.resampling import bootstrap
     from rcjax.retuning import Retuned, retune
     from rcjax.run import Cascade, CascadeError
+    from rcjax.sweeps import Sweep, sweep
 
 __all__ = [
     "Bands",
@@ -134,6 +136,7 @@ __all__ = [
     "SurvivalClayton",
     "SurvivalGumbel",
     "SurvivalJoe",
+    "Sweep",
     "area_under_curve",
     "bootstrap",
     "certify",
@@ -160,6 +163,7 @@ __all__ = [
     "select_frontier",
     "solve_expected",
     "solve_frontier",
+    "sweep",
 ]
 
 

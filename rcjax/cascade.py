@@ -25,7 +25,7 @@ from jax import lax
 from rcjax._numerics import divide
 from rcjax._trees import part
 from rcjax.copulas import Copula
-from rcjax.joint import CascadeModel, pairs
+from rcjax.joint import CascadeModel, pairs, positions
 from rcjax.marginals import Marginal
 from rcjax.quadrature import Grid, build_grid
 
@@ -183,7 +183,7 @@ def error_and_cost(
     >>> bool(fewer < error < fewer + refused), bool(jnp.isclose(same, cost))
     (True, True)
     """
-    members = check_cascade(model, model.models if cascade is None else cascade)
+    members = check_cascade(model.models, model.models if cascade is None else cascade)
     if chain not in ("exact", "paper"):
         raise ValueError(f"chain is {chain!r}; it is 'exact' or 'paper'")
     k, m = len(model.models), len(members)
@@ -272,14 +272,14 @@ def settle_threshold(
     return lax.fori_loop(0, _SETTLING_STEPS, newton, (guess, guess, guess, guess))[1:]
 
 
-def check_cascade(model: CascadeModel, cascade: Sequence[str]) -> tuple[int, ...]:
+def check_cascade(models: tuple[str, ...], cascade: Sequence[str]) -> tuple[int, ...]:
     """Positions of a cascade's models; ValueError where it is empty, repeats a model, or is out of order."""
     if isinstance(cascade, str) or not len(cascade):
         raise ValueError(f"a cascade is a non-empty tuple of model names, not {cascade!r}")
-    members = model.index(cascade)
+    members = positions(models, cascade)
     if any(i >= j for i, j in itertools.pairwise(members)):
         raise ValueError(
-            f"the cascade {' → '.join(cascade)} does not follow the model's order {' → '.join(model.models)}; "
+            f"the cascade {' → '.join(cascade)} does not follow the model's order {' → '.join(models)}; "
             "read the log with models= in the order in which they are to be asked"
         )
     return members

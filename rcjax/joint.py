@@ -43,6 +43,14 @@ def pairs(k: int) -> tuple[tuple[int, int], ...]:
     return tuple((i, j) for i in range(k) for j in range(i + 1, k))
 
 
+def positions(models: tuple[str, ...], names: Sequence[str]) -> tuple[int, ...]:
+    """Where the names are among the models; ValueError for one that is not."""
+    unknown = [name for name in names if name not in models]
+    if unknown:
+        raise ValueError(f"unknown model {unknown[0]!r}; the models are {', '.join(models)}")
+    return tuple(models.index(name) for name in names)
+
+
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("calibrators", "marginals", "copulas", "cost"),
@@ -71,10 +79,7 @@ class CascadeModel:
 
     def index(self, names: Sequence[str]) -> tuple[int, ...]:
         """Positions of the named models; a name that is not a model's raises ValueError."""
-        unknown = [name for name in names if name not in self.models]
-        if unknown:
-            raise ValueError(f"unknown model {unknown[0]!r}; the models are {', '.join(self.models)}")
-        return tuple(self.models.index(name) for name in names)
+        return positions(self.models, names)
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -244,6 +249,19 @@ def fit_arrays(
     With the marginals of a log `near` this one, mixtures are sought around theirs, which is quicker. In place of a
     family, the copulas of such a log: each pair keeps the family that it has there (by "tau").
     """
+    calibrators, marginals, confidence = fit_margins(logprob, correct, answered, transform, near)
+    taus = pair_taus(confidence, answered)
+    if isinstance(family, Copula) or method == "tau":
+        return calibrators, marginals, _from_taus(family, taus)
+    ranks = pair_ranks(marginals, confidence, answered, pairs(logprob.shape[1]))
+    (found,) = fit_families((family,), *ranks, taus)
+    return calibrators, marginals, found.copula
+
+
+def fit_margins(
+    logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, near: Marginal | None = None
+) -> tuple[Calibrator, Marginal, jax.Array]:
+    """The part of `fit_arrays` that is about single models: calibrators, marginals, calibrated confidences (n, k)."""
     calibrate = jax.vmap(partial(fit_calibrator, transform=transform), in_axes=1)
     calibrators = calibrate(logprob, correct, answered)
     confidence = calibrate_all(calibrators, logprob, answered)
@@ -251,15 +269,14 @@ def fit_arrays(
         marginals = jax.vmap(fit_marginal, in_axes=1)(confidence, answered)
     else:
         marginals = jax.vmap(refit_marginal, in_axes=(0, 1, 1))(near, confidence, answered)
-    chosen = pairs(logprob.shape[1])
-    left, right = np.array(chosen, int).reshape(-1, 2).T
-    taus = jax.vmap(kendall_tau, in_axes=1)(
-        confidence[:, left], confidence[:, right], answered[:, left] & answered[:, right]
-    )
-    if isinstance(family, Copula) or method == "tau":
-        return calibrators, marginals, _from_taus(family, taus)
-    (found,) = fit_families((family,), *pair_ranks(marginals, confidence, answered, chosen), taus)
-    return calibrators, marginals, found.copula
+    return calibrators, marginals, confidence
+
+
+def pair_taus(confidence: jax.Array, answered: jax.Array) -> jax.Array:
+    """(k(k − 1)/2,) Kendall's τ-b of every pair, from confidences and who answered (n, k)."""
+    left, right = np.array(pairs(confidence.shape[1]), int).reshape(-1, 2).T
+    both = answered[:, left] & answered[:, right]
+    return jax.vmap(kendall_tau, in_axes=1)(confidence[:, left], confidence[:, right], both)
 
 
 def _from_taus(family, taus):

@@ -77,23 +77,35 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> Plan:
 
 def plan_cascades(model: CascadeModel, cascades: Search, max_length: int | None = None) -> Plan | None:
     """The cascades that a search of `solve_frontier` goes through; None for adaptive policies."""
-    k = len(model.models)
+    paths = candidate_paths(model.models, cascades, max_length)
+    return None if paths is None else make_plan(paths, len(model.models))
+
+
+def candidate_paths(
+    models: tuple[str, ...], cascades: Search, max_length: int | None = None
+) -> list[tuple[int, ...]] | None:
+    """The positions of the models of each cascade of a search; None for adaptive policies.
+
+    >>> candidate_paths(("small", "large"), "all")
+    [(0,), (1,), (0, 1)]
+    """
+    k = len(models)
     everything = tuple(range(k))
     if isinstance(cascades, str):
         if cascades == "adaptive":
             return None
         if cascades == "full":
-            return make_plan([everything], k)
+            return [everything]
         if cascades != "all":
             raise ValueError(f"cascades is {cascades!r}; it is 'all', 'full', 'adaptive' or a list of cascades")
         longest = min(max_length or k, k)
         if k > 12 and longest > 4:
             raise ValueError(f"{k} models have {2**k - 1} subcascades: set max_length (at most 4), or use 'adaptive'")
-        return make_plan([c for size in range(1, longest + 1) for c in itertools.combinations(everything, size)], k)
-    paths = [check_cascade(model, (path,) if isinstance(path, str) else path) for path in cascades]
+        return [c for size in range(1, longest + 1) for c in itertools.combinations(everything, size)]
+    paths = [check_cascade(models, (path,) if isinstance(path, str) else path) for path in cascades]
     if not paths:
         raise ValueError("cascades is empty: name at least one cascade")
-    return make_plan(list(dict.fromkeys(paths)), k)
+    return list(dict.fromkeys(paths))
 
 
 def only(plan: Plan, rows: Any) -> Plan:

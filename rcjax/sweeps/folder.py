@@ -1,0 +1,95 @@
+"""The folder of a sweep: what was asked for, what became of each log, and the results, part by part.
+
+    sweep.json              the settings, the logs by their digests, the batches: what a sweep that goes on must match
+    logs.parquet            a row per log: its models and costs, or why it could not be used
+    parts/000042.parquet    the results of a batch: a row per sample, replicate, copula, search and λ
+
+Files are written whole or not at all, so what is there is done. Parts depend on the problems alone: a sweep that was
+killed and went on leaves the same files as one that was not.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from rcjax._files import write_atomically
+
+FORMAT, SCHEMA = "rcjax-sweep", 1
+
+
+def open_folder(folder: Path, wanted: Mapping[str, Any]) -> None:
+    """Make the folder of a sweep, or go on with the one that is there.
+
+    Raises ValueError where it holds another sweep, and says what differs; or anything else.
+    """
+    plan = folder / "sweep.json"
+    (folder / "parts").mkdir(parents=True, exist_ok=True)
+    if plan.exists():
+        _check_same(plan, wanted)
+    elif any((folder / "parts").glob("*.parquet")):
+        raise ValueError(f"{folder}: there are results of a sweep, but no sweep.json: give another folder")
+    else:
+        write_atomically(plan, json.dumps(wanted, indent=1, allow_nan=False) + "\n")
+    for path in folder, folder / "parts":
+        for stale in path.glob(".*.tmp"):  # of a run that was killed while it wrote
+            stale.unlink(missing_ok=True)
+
+
+def _check_same(plan, wanted):
+    found = read_plan(plan)
+    for key, value in json.loads(json.dumps(wanted)).items():
+        if found.get(key) != value:
+            told = _difference(found.get(key), value)
+            raise ValueError(
+                f"{plan.parent}: holds another sweep: {key} {told}: give another folder, or delete this one"
+            )
+
+
+def _difference(old, new):
+    if isinstance(old, dict) and isinstance(new, dict):
+        key = next(key for key in [*old, *new] if old.get(key) != new.get(key))
+        return f"of {key} was {_short(old.get(key))} and is {_short(new.get(key))}"
+    return f"was {_short(old)} and is {_short(new)}"
+
+
+def _short(value):
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """What `sweep.json` holds; ValueError where that is not a sweep of this version."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path.parent}: no sweep was run into this folder: there is no {path.name}") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: is damaged: {error}") from None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise ValueError(f"{path}: is no sweep of rcjax")
+    if found.get("schema_version") != SCHEMA:
+        raise ValueError(f"{path}: schema_version is {found.get('schema_version')!r}; this rcjax reads {SCHEMA}")
+    return found
+
+
+def part_path(folder: Path, number: int) -> Path:
+    """Where the results of a batch lie."""
+    return folder / "parts" / f"{number:06d}.parquet"
+
+
+def finished(folder: Path, batches: int) -> list[bool]:
+    """Of each batch, whether its results are there."""
+    return [part_path(folder, number).exists() for number in range(batches)]
+
+
+def write_table(path: Path, table: pl.DataFrame) -> None:
+    """Write a table as Parquet, at once."""
+    content = io.BytesIO()
+    table.write_parquet(content)
+    write_atomically(path, content.getvalue())

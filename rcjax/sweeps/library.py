@@ -1,0 +1,93 @@
+"""The logs of a sweep: read when they are needed, kept while there is room, told of where they cannot be used."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rcjax.logs import IncompleteLogWarning, LeftOutWarning, Log, read_log
+from rcjax.sweeps.problems import Settings, Shape, shape_of
+
+_KEPT = 2**30  # bytes of logs that stay in memory; others are read again when it is their turn
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """What is known of a log without reading it again."""
+
+    source: str
+    models: tuple[str, ...] = ()
+    cost: tuple[float, ...] = ()
+    queries: int = 0
+    digest: str = ""
+    problem: str | None = None  # why it cannot be used
+
+
+def named(logs: Mapping[str, Any] | Iterable[str | os.PathLike[str]]) -> dict[str, Any]:
+    """The logs by name; those of paths are the files' names without their endings, or the paths where two are alike.
+
+    >>> named(["a/monday.csv", "a/tuesday.csv"])
+    {'monday': 'a/monday.csv', 'tuesday': 'a/tuesday.csv'}
+    """
+    if isinstance(logs, Mapping):
+        found = {str(name): log for name, log in logs.items()}
+    else:
+        paths = list(logs)
+        if isinstance(logs, str | os.PathLike) or any(isinstance(path, Log) for path in paths):
+            raise ValueError("logs: give a list of files, or logs by name such as {'monday': log}")
+        stems = [Path(path).stem for path in paths]
+        names = stems if len({*stems}) == len(stems) else [str(path) for path in paths]
+        found = dict(zip(names, paths, strict=True))
+    if not found:
+        raise ValueError("logs is empty: give at least one log")
+    return found
+
+
+class Library:
+    """Logs by name, given as such or as what `read_log` takes."""
+
+    def __init__(self, logs: Mapping[str, Any], reading: Mapping[str, Any]):
+        self._sources, self._reading = dict(logs), dict(reading)
+        self._read: OrderedDict[str, Log] = OrderedDict()
+        self.entries: dict[str, Entry] = {}
+
+    def log(self, name: str) -> Log:
+        """The log of a name, read if need be; LogError or OSError where it cannot be."""
+        source = self._sources[name]
+        if isinstance(source, Log):
+            return source
+        if name not in self._read:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", IncompleteLogWarning)
+                warnings.simplefilter("ignore", LeftOutWarning)
+                self._read[name] = read_log(source, **self._reading)
+            while len(self._read) > 1 and sum(map(_bytes, self._read.values())) > _KEPT:
+                self._read.popitem(last=False)
+        self._read.move_to_end(name)
+        return self._read[name]
+
+    def survey(self, settings: Settings) -> dict[str, Shape]:
+        """Read every log once; the shapes of those that can be swept over, by name, and `entries` of all."""
+        shapes = {}
+        for name, source in self._sources.items():
+            origin = source.source if isinstance(source, Log) else str(source)
+            try:
+                log = self.log(name)
+                shapes[name] = shape_of(log, settings)
+                cost = tuple(np.asarray(log.cost, float).tolist())
+                entry = Entry(log.source, log.models, cost, log.n_queries, log.digest)
+            except (ValueError, OSError) as problem:
+                entry = Entry(origin, problem=" ".join(str(problem).split()))
+            self.entries[name] = entry
+        return shapes
+
+
+def _bytes(log):
+    return sum(np.asarray(each).nbytes for each in (log.logprob, log.correct, log.query_cost, log.answered))

@@ -1,0 +1,218 @@
+"""The product of a sweep, planned into batches of few shapes: which problems there are, and what is solved together.
+
+A *sample* is what a seed takes of a log to tune on; a *problem* is a sample, or one bootstrap replicate of it, with
+every copula, search and λ. Logs of one number of models whose numbers of queries round up to the same size share a
+shape, and with it the compiled programmes; what fills a log up is queries that nobody answered.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from rcjax.joint import as_family
+from rcjax.logs import Log, LogError
+from rcjax.plan import candidate_paths
+
+#: A search of `solve_frontier`, or the best single model or pair by the log's own labels.
+Search = Literal["all", "full", "adaptive", "labels"] | Sequence[Sequence[str]]
+NAMED_SEARCHES = ("all", "full", "adaptive", "labels")
+#: Problems of a batch: some seconds of work, so that little is lost with a sweep that is killed.
+PROBLEMS = 256
+_FEWEST = 64  # queries to which a log is filled up
+_DATA = 2**28  # bytes that the logs and draws of a batch may take
+_BYTES = 24  # of one answer in a log
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What is swept over, checked; JSON values in and out by `dataclasses.asdict`."""
+
+    cascades: dict[str, Search]  # by the name that the results give them
+    copulas: tuple[str, ...]
+    lam: int | tuple[float, ...]  # how many prices, or the prices
+    replicates: int
+    seeds: tuple[int, ...]
+    train: float | int | None  # share or number of the queries to tune on; None: all
+    max_length: int | None
+
+
+def check_settings(
+    cascades: str | Sequence[str] | Mapping[str, Search],
+    copulas: str | Sequence[str],
+    lam: int | Sequence[float],
+    replicates: int,
+    seeds: int | Sequence[int],
+    train: float | int | None,
+    max_length: int | None,
+) -> Settings:
+    """The settings in one form; ValueError says which is wrong, and what to give."""
+    families = tuple(as_family(name).__name__ for name in _listed(copulas))
+    chosen = tuple(_listed(seeds))
+    if not all(isinstance(each, int | np.integer) and each >= 0 for each in (replicates, *chosen)):
+        raise ValueError(f"replicates is {replicates!r} and seeds {seeds!r}: give whole numbers of 0 or more")
+    if not families or not chosen:
+        raise ValueError("nothing to sweep over: give at least one copula and one seed")
+    if len(chosen) > 1 and not replicates and train is None:
+        raise ValueError("seeds change nothing without replicates or train: give one of these, or a single seed")
+    whole = isinstance(train, int | np.integer) and not isinstance(train, bool)
+    if train is not None and not (train >= 2 if whole else 0 < float(train) < 1):
+        raise ValueError(f"train is {train!r}: give a number of queries of at least 2, or a share between 0 and 1")
+    if max_length is not None and not max_length >= 1:
+        raise ValueError(f"max_length is {max_length!r}: a cascade has at least 1 model")
+    share = train if train is None else int(train) if whole else float(train)
+    searches = _searches(cascades)
+    prices = _prices(lam)
+    return Settings(searches, families, prices, int(replicates), tuple(int(each) for each in chosen), share, max_length)
+
+
+def _listed(values: Any) -> Any:
+    return (values,) if isinstance(values, str | int | float | np.number) else tuple(values)
+
+
+def _searches(cascades: Any) -> dict[str, Search]:
+    if isinstance(cascades, Mapping):
+        named = {str(name): search for name, search in cascades.items()}
+    else:
+        named = {str(search): search for search in _listed(cascades)}
+    for name, search in named.items():
+        known = search in NAMED_SEARCHES if isinstance(search, str) else all(not isinstance(c, str) for c in search)
+        if not known or not len(search):
+            searches = ", ".join(NAMED_SEARCHES)
+            raise ValueError(
+                f"cascades: {name!r} is no search: give {searches}, or a table of lists of cascades by name"
+            )
+    if not named:
+        raise ValueError("cascades is empty: name at least one search, such as 'all'")
+    return {name: s if isinstance(s, str) else tuple(tuple(path) for path in s) for name, s in named.items()}
+
+
+def _prices(lam: Any) -> int | tuple[float, ...]:
+    if isinstance(lam, int | np.integer) and not isinstance(lam, bool):
+        if lam < 2:
+            raise ValueError(f"lam is {lam}: give how many prices to solve for, at least 2, or a list of prices")
+        return int(lam)
+    prices = np.unique(np.asarray(_listed(lam), float))
+    if not prices.size or not np.isfinite(prices).all() or prices[0] <= 0:
+        raise ValueError("lam must be a number of prices, or a list of finite prices above 0")
+    return tuple(prices.tolist())
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """What problems must share to be solved by one compiled programme."""
+
+    models: int
+    queries: int  # rows of the filled-up log, at least one of them empty
+    drawn: int  # rows of a filled-up draw
+    task: str  # which tells the transform of the confidences
+    paths: tuple[tuple[tuple[int, ...], ...] | str, ...]  # the cascades of each search
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """What one seed takes of a log to tune on."""
+
+    log: str
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Problems that are solved together: the replicates `first` to `last` of each sample."""
+
+    shape: Shape
+    samples: tuple[Sample, ...]
+    first: int
+    last: int
+    room: tuple[int, ...]  # samples and problems, to which all batches of this shape are filled up
+
+    @property
+    def problems(self) -> list[tuple[Sample, int]]:
+        """Samples and replicates, in the order in which they are solved."""
+        return list(itertools.product(self.samples, self.replicates))
+
+    @property
+    def replicates(self) -> range:
+        """Numbers of the replicates; 0 is the sample itself."""
+        return range(self.first, self.last + 1)
+
+
+def shape_of(log: Log, settings: Settings) -> Shape:
+    """The shape of a log's problems; LogError where it cannot be swept over."""
+    answers = np.asarray(log.answered)
+    if not (answers.astype(np.float32).T @ answers.astype(np.float32)).all():
+        raise LogError(f"{log.source}: two models share no query, or one has no answer: a sweep needs some for all")
+    paths = tuple(_paths(log.models, search, settings.max_length) for search in settings.cascades.values())
+    drawn = size_of_training(log.n_queries, settings.train, log.source)
+    return Shape(len(log.models), filled_up(log.n_queries + 1), filled_up(drawn), log.task, paths)
+
+
+def _paths(models, search, max_length):
+    if search == "labels":
+        return search
+    found = candidate_paths(models, search, max_length)
+    return "adaptive" if found is None else tuple(found)
+
+
+def size_of_training(n: int, train: float | int | None, source: str) -> int:
+    """How many of n queries are tuned on; LogError where there are too few."""
+    size = n if train is None else round(train * n) if isinstance(train, float) else train
+    if not 2 <= size <= n:
+        raise LogError(f"{source}: {n} queries, of which train={train} takes {size}: a sample needs 2 to {n}")
+    return size
+
+
+def filled_up(n: int, fewest: int = _FEWEST) -> int:
+    """The size to which n rows are filled up, so that few sizes occur: powers of two, and halfway between them.
+
+    >>> [filled_up(n) for n in (3, 65, 97, 300)]
+    [64, 96, 128, 384]
+    """
+    power = max(fewest, 1 << (n - 1).bit_length())
+    half = power * 3 // 4
+    return half if n <= half >= fewest and power >= 4 else power
+
+
+def plan_batches(shapes: Mapping[str, Shape], settings: Settings, most: int = PROBLEMS) -> list[Batch]:
+    """All problems of the logs of these shapes, by name, in batches of at most so many; small enough for memory."""
+    found: list[Batch] = []
+    replicates = settings.replicates + 1
+    for shape in dict.fromkeys(shapes.values()):
+        alike = [name for name, each in shapes.items() if each == shape]
+        samples = [Sample(name, seed) for name in alike for seed in settings.seeds]
+        size = max(1, min(most, _DATA // (_BYTES * shape.models * shape.queries + 4 * shape.drawn)))
+        together = max(1, size // replicates)
+        parts = [
+            (tuple(some), part[0], part[-1])
+            for some in _chunks(samples, together)
+            for part in _chunks(range(replicates), max(1, size // len(some)))
+        ]
+        rooms = [(len(some), len(some) * (last - first + 1)) for some, first, last in parts]
+        room = tuple(filled_up(max(each), fewest=1) for each in zip(*rooms, strict=True))
+        found += [Batch(shape, *part, room) for part in parts]
+    return found
+
+
+def _chunks(items: Sequence, size: int) -> Iterator[Sequence]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def training(n: int, sample: Sample, size: int, digest: str) -> np.ndarray:
+    """(size,) the rows that the sample tunes on, of the n of a log with this digest, in the log's order."""
+    return np.arange(n) if size == n else np.sort(_generator(sample, digest).permutation(n)[:size])
+
+
+def draw(rows: np.ndarray, sample: Sample, replicate: int, digest: str) -> np.ndarray:
+    """(m,) the rows of a replicate: those of the sample, or as many drawn from them with replacement."""
+    return rows if replicate == 0 else _generator(sample, digest, replicate).choice(rows, len(rows))
+
+
+def _generator(sample, digest, *more):
+    """Random numbers that depend on the problem alone, whatever it is solved together with."""
+    return np.random.default_rng([sample.seed, *more, int(digest[:16], 16)])

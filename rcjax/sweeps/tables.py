@@ -1,0 +1,124 @@
+"""The results of a sweep as tables: a row per point, a row per log."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+
+from rcjax._points import cascade_names
+from rcjax.sweeps.library import Entry
+from rcjax.sweeps.problems import Batch, Settings
+from rcjax.sweeps.solving import NO_DATA
+
+#: Columns of the results, whichever searches there are; what they mean is told by `Sweep.points`.
+POINTS = {
+    "log": pl.String,
+    "seed": pl.Int64,
+    "replicate": pl.Int64,
+    "cascades": pl.String,
+    "copula": pl.String,
+    "lam": pl.Float64,
+    "error": pl.Float64,
+    "cost": pl.Float64,
+    "status": pl.Int8,
+    "cascade": pl.String,
+    "thresholds": pl.List(pl.Float64),
+    "first": pl.Int64,
+    "bounds": pl.List(pl.List(pl.Float64)),
+    "actions": pl.List(pl.List(pl.Int64)),
+    "held_out_error": pl.Float64,
+    "held_out_cost": pl.Float64,
+    "held_out": pl.Int64,
+}
+LOGS = {
+    "log": pl.String,
+    "source": pl.String,
+    "models": pl.List(pl.String),
+    "cost": pl.List(pl.Float64),
+    "queries": pl.Int64,
+    "digest": pl.String,
+    "problem": pl.String,
+}
+_FAILED = ("error", "cost", "cascade", "thresholds", "first", "bounds", "actions", "held_out_error", "held_out_cost")
+
+
+def logs_table(entries: Mapping[str, Entry]) -> pl.DataFrame:
+    """A row per log, from what is known of each, by name."""
+    rows = [{"log": name, **dataclasses.asdict(entry)} for name, entry in entries.items()]
+    return pl.DataFrame(rows, schema=LOGS)
+
+
+def points_table(
+    batch: Batch,
+    models: Mapping[str, tuple[str, ...]],
+    settings: Settings,
+    lam: np.ndarray,
+    found: Sequence[Mapping[str, np.ndarray]],
+) -> pl.DataFrame:
+    """A row per point of a batch: λ (samples, L), and of each search arrays with leading axes (U, C, L).
+
+    Of the U problems only as many are told as the batch has.
+    """
+    searches = zip(settings.cascades.items(), found, strict=True)
+    return pl.concat(
+        _search_table(batch, models, name, (None,) if search == "labels" else settings.copulas, lam, arrays)
+        for (name, search), arrays in searches
+    )
+
+
+def _search_table(batch, models, name, copulas, lam, arrays):
+    problems = batch.problems
+    shape = len(problems), len(copulas), lam.shape[1]
+    samples = [batch.samples.index(sample) for sample, _ in problems]
+
+    def spread(values, axis):
+        """A value per problem (axis 0), copula (1) or λ (2), for each point."""
+        place = tuple(slice(None) if each == axis else None for each in range(3))
+        return np.broadcast_to(np.array(values, object)[place], shape).reshape(-1).tolist()
+
+    def flat(key):
+        """The values of each point, with what axes they have; None where the search has none."""
+        values = arrays.get(key)
+        return None if values is None else values[: shape[0]].reshape(-1, *values.shape[3:])
+
+    columns = {
+        "log": spread([sample.log for sample, _ in problems], 0),
+        "seed": spread([sample.seed for sample, _ in problems], 0),
+        "replicate": spread([replicate for _, replicate in problems], 0),
+        "cascades": [name] * int(np.prod(shape)),
+        "copula": spread(copulas, 1),
+        "lam": np.broadcast_to(lam[samples][:, None], shape).reshape(-1).astype(float),
+        "cascade": _cascades(arrays["members"], [models[sample.log] for sample, _ in problems]),
+        "held_out": spread(arrays["held_out"][: shape[0]].astype(int), 0),
+    }
+    columns |= {key: flat(key) for key in POINTS if key not in columns}
+    return _frame(columns)
+
+
+def _frame(columns):
+    """The table, without figures where a point failed, and without those that are not known."""
+    height = len(columns["log"])
+    series = []
+    for name, kind in POINTS.items():
+        values = columns[name]
+        values = [None] * height if values is None else values
+        values = values.tolist() if isinstance(values, np.ndarray) and values.ndim > 1 else values
+        series.append(pl.Series(name, values, dtype=kind))
+    table = pl.DataFrame(series)
+    solved = pl.col("status") < NO_DATA
+    known = [pl.when(solved).then(pl.col(name)).alias(name) for name in _FAILED]
+    return table.with_columns(known).with_columns(pl.col("held_out_error", "held_out_cost").fill_nan(None))
+
+
+def _cascades(members, models):
+    """The names of the models of each point, from members (U, C, L, k), of which each problem has its own models."""
+    found = []
+    for own, names in zip(members, models, strict=False):
+        rows = own.reshape(-1, own.shape[-1])
+        kinds, place = np.unique(rows, axis=0, return_inverse=True)
+        told = [" > ".join(each) for each in cascade_names(kinds, names)]
+        found += [told[p] for p in place.reshape(-1)]
+    return found
