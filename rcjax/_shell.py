@@ -58,12 +58,17 @@ def reported(status: int = 1) -> Iterator[None]:
         raise typer.Exit(status) from None
 
 
-def start_jax() -> None:
-    """Switch on float64 and the persistent compilation cache, before JAX does any work."""
+def start_jax(cpu_devices: int | None = None, float64: bool = True) -> None:
+    """Switch on float64 and the persistent compilation cache, before JAX does any work.
+
+    A CPU is one device, or so many, unless the user has said so (JAX_NUM_CPU_DEVICES).
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's own chatter; errors still show
     import jax
 
-    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_enable_x64", float64)
+    if cpu_devices is not None and getattr(jax.config, "jax_num_cpu_devices", 0) < 1:
+        jax.config.update("jax_num_cpu_devices", cpu_devices)
     # Half of a second run is jax tracing: a tenth of it goes without looking for cycles that nobody leaves, or for
     # the Python lines behind each operation.
     gc.set_threshold(100_000, 50, 50)

@@ -1,4 +1,4 @@
-"""The command line: `rcjax tune`, `evaluate`, `diagnose`, `report`, `check`, `retune` and `demo`.
+"""The command line: `rcjax tune`, `evaluate`, `diagnose`, `report`, `check`, `retune`, `sweep` and `demo`.
 
 Importing this module is light; a command imports JAX when it starts to work. Only here, never on
 `import rcjax`, are float64 and JAX's persistent compilation cache switched on: a program of the user's own
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax import _upkeep
+from rcjax import _sweeping, _upkeep
 from rcjax._options import AsJson, Labels, LogFile, Prices, family, fraction, money, names, positive
 from rcjax._shell import (
     load_tuned,
@@ -416,6 +416,7 @@ def demo(
 
 app.command(epilog="Example: `rcjax check policy.json last_week.csv`")(_upkeep.check)
 app.command(epilog="Example: `rcjax retune policy.json last_month.csv --out policy.json`")(_upkeep.retune)
+app.command(epilog="Example: `rcjax sweep nightly.toml`")(_sweeping.sweep)
 
 
 def _alone(log: Log) -> dict[str, dict[str, float]]:

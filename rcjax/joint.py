@@ -7,7 +7,7 @@ confidences are a Markov chain (section 4.3).
 import dataclasses
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -114,7 +114,7 @@ class CascadeModel:
 
     def to_json(self) -> dict[str, Any]:
         """The model as JSON values; the inverse of `model_from_json`."""
-        parts = {name: _arrays(getattr(self, name)) for name in ("calibrators", "marginals")}
+        parts = {name: arrays_to_json(getattr(self, name)) for name in ("calibrators", "marginals")}
         return {
             "format": _FORMAT,
             "schema_version": _SCHEMA,
@@ -131,7 +131,7 @@ def _copulas_to_json(copulas):
     if isinstance(copulas, OneOf):
         members = [_copulas_to_json(member) for member in copulas.members]
         return {"copula": "OneOf", "copulas": {"index": np.asarray(copulas.index).tolist(), "members": members}}
-    return {"copula": type(copulas).__name__, "copulas": _arrays(copulas)}
+    return {"copula": type(copulas).__name__, "copulas": arrays_to_json(copulas)}
 
 
 def _copulas_from_json(data):
@@ -139,10 +139,10 @@ def _copulas_from_json(data):
     if data["copula"] == "OneOf":
         members = tuple(_copulas_from_json(member) for member in content["members"])
         return OneOf(jnp.asarray(content["index"], int), members)
-    return as_family(data["copula"])(**_from_lists(content))
+    return as_family(data["copula"])(**arrays_from_json(content))
 
 
-def _arrays(part):
+def arrays_to_json(part: Any) -> dict[str, Any]:
     """Field → nested lists; infinities (a standard error that does not exist) become null."""
     data = {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.name != "transform"}
     return {name: plain(value) for name, value in data.items()}
@@ -155,10 +155,10 @@ def model_from_json(data: dict[str, Any]) -> CascadeModel:
     if data.get("schema_version") != _SCHEMA:
         raise ValueError(f"schema_version is {data.get('schema_version')!r}; this rcjax reads {_SCHEMA}: upgrade rcjax")
     try:
-        calibrators = Calibrator(**_from_lists(data["calibrators"]), transform=data["transform"])
+        calibrators = Calibrator(**arrays_from_json(data["calibrators"]), transform=data["transform"])
         return CascadeModel(
             calibrators=calibrators,
-            marginals=Marginal(**_from_lists(data["marginals"])),
+            marginals=Marginal(**arrays_from_json(data["marginals"])),
             copulas=_copulas_from_json(data),
             cost=jnp.asarray(data["cost"], jnp.result_type(float)),
             models=tuple(data["models"]),
@@ -168,7 +168,9 @@ def model_from_json(data: dict[str, Any]) -> CascadeModel:
         raise ValueError(f"this model of rcjax is damaged: {error}") from None
 
 
-def _from_lists(part):
+def arrays_from_json(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Field → array: the inverse of `arrays_to_json`."""
+
     def array(name, value):
         values = np.array(value, dtype=float)
         return jnp.asarray(np.where(np.isnan(values), np.inf, values), int if name == "status" else None)
@@ -215,7 +217,7 @@ def fit(
     arrays = log.logprob, log.correct, log.answered, transform
     if isinstance(copula, type) or (isinstance(copula, str) and copula != "auto"):
         calibrators, marginals, joined = _fit(*arrays, as_family(copula), method)
-        details = _details(log, fit={"copula": as_family(copula).__name__, "method": method})
+        details = details_of(log, fit={"copula": as_family(copula).__name__, "method": method})
         return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)
     candidates = FAMILIES if copula == "auto" else tuple(as_family(each) for each in copula)
     calibrators, marginals, starts = _fit(*arrays, Gaussian, "tau")
@@ -224,7 +226,7 @@ def fit(
     joined, table = select_copulas(marginals, confidence, log.answered, chosen, starts.tau(), candidates, criterion)
     named = [row | {"pair": [log.models[place] for place in chosen[row["pair"]]]} for row in table]
     settings = {"copula": [family.__name__ for family in candidates], "criterion": criterion}
-    details = _details(log, fit=settings, copulas=named)
+    details = details_of(log, fit=settings, copulas=named)
     return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)
 
 
@@ -354,7 +356,8 @@ def _check_overlap(log):
             )
 
 
-def _details(log, **more):
+def details_of(log: Log, **more: Any) -> str:
+    """What a model keeps of its log, as JSON: where it comes from, some queries, its prices."""
     from rcjax._provenance import describe_fit
 
     details = {"provenance": describe_fit(log), "reference": describe_reference(log), **more}

@@ -2,8 +2,10 @@
 
     sweep.json              the settings, the logs by their digests, the batches: what a sweep that goes on must match
     logs.parquet            a row per log: its models and costs, or why it could not be used
+    fits/000042.parquet     a row per sample of a batch: its calibrators and marginals, from which models are made again
     parts/000042.parquet    the results of a batch: a row per sample, replicate, copula, search and λ
 
+What is in `parts` is written last.
 Files are written whole or not at all, so what is there is done. Parts depend on the problems alone: a sweep that was
 killed and went on leaves the same files as one that was not.
 """
@@ -29,14 +31,15 @@ def open_folder(folder: Path, wanted: Mapping[str, Any]) -> None:
     Raises ValueError where it holds another sweep, and says what differs; or anything else.
     """
     plan = folder / "sweep.json"
-    (folder / "parts").mkdir(parents=True, exist_ok=True)
+    for each in ("fits", "parts"):
+        (folder / each).mkdir(parents=True, exist_ok=True)
     if plan.exists():
         _check_same(plan, wanted)
     elif any((folder / "parts").glob("*.parquet")):
         raise ValueError(f"{folder}: there are results of a sweep, but no sweep.json: give another folder")
     else:
         write_atomically(plan, json.dumps(wanted, indent=1, allow_nan=False) + "\n")
-    for path in folder, folder / "parts":
+    for path in folder, folder / "fits", folder / "parts":
         for stale in path.glob(".*.tmp"):  # of a run that was killed while it wrote
             stale.unlink(missing_ok=True)
 
@@ -78,9 +81,9 @@ def read_plan(path: Path) -> dict[str, Any]:
     return found
 
 
-def part_path(folder: Path, number: int) -> Path:
-    """Where the results of a batch lie."""
-    return folder / "parts" / f"{number:06d}.parquet"
+def part_path(folder: Path, number: int, kind: str = "parts") -> Path:
+    """Where the results of a batch lie, or its "fits"."""
+    return folder / kind / f"{number:06d}.parquet"
 
 
 def finished(folder: Path, batches: int) -> list[bool]:

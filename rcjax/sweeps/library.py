@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import warnings
 from collections import OrderedDict
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rcjax.joint import details_of
 from rcjax.logs import IncompleteLogWarning, LeftOutWarning, Log, read_log
 from rcjax.sweeps.problems import Settings, Shape, shape_of
 
@@ -28,6 +30,8 @@ class Entry:
     queries: int = 0
     digest: str = ""
     problem: str | None = None  # why it cannot be used
+    task: str = ""
+    details: str = ""  # JSON: what a model that was fitted to it keeps of it
 
 
 def named(logs: Mapping[str, Any] | Iterable[str | os.PathLike[str]]) -> dict[str, Any]:
@@ -82,7 +86,9 @@ class Library:
                 log = self.log(name)
                 shapes[name] = shape_of(log, settings)
                 cost = tuple(np.asarray(log.cost, float).tolist())
-                entry = Entry(log.source, log.models, cost, log.n_queries, log.digest)
+                details = details_of(log)
+                digest = json.loads(details)["provenance"]["digest"]
+                entry = Entry(log.source, log.models, cost, log.n_queries, digest, task=log.task, details=details)
             except (ValueError, OSError) as problem:
                 entry = Entry(origin, problem=" ".join(str(problem).split()))
             self.entries[name] = entry

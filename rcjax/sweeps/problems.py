@@ -39,6 +39,7 @@ class Settings:
     seeds: tuple[int, ...]
     train: float | int | None  # share or number of the queries to tune on; None: all
     max_length: int | None
+    batch: int  # problems that are solved together, and told of together
 
 
 def check_settings(
@@ -49,6 +50,7 @@ def check_settings(
     seeds: int | Sequence[int],
     train: float | int | None,
     max_length: int | None,
+    batch: int,
 ) -> Settings:
     """The settings in one form; ValueError says which is wrong, and what to give."""
     families = tuple(as_family(name).__name__ for name in _listed(copulas))
@@ -64,10 +66,13 @@ def check_settings(
         raise ValueError(f"train is {train!r}: give a number of queries of at least 2, or a share between 0 and 1")
     if max_length is not None and not max_length >= 1:
         raise ValueError(f"max_length is {max_length!r}: a cascade has at least 1 model")
+    if not batch >= 1:
+        raise ValueError(f"batch is {batch!r}: give how many problems to solve together, such as {PROBLEMS}")
     share = train if train is None else int(train) if whole else float(train)
     searches = _searches(cascades)
     prices = _prices(lam)
-    return Settings(searches, families, prices, int(replicates), tuple(int(each) for each in chosen), share, max_length)
+    whole_seeds = tuple(int(each) for each in chosen)
+    return Settings(searches, families, prices, int(replicates), whole_seeds, share, max_length, int(batch))
 
 
 def _listed(values: Any) -> Any:
@@ -178,14 +183,14 @@ def filled_up(n: int, fewest: int = _FEWEST) -> int:
     return half if n <= half >= fewest and power >= 4 else power
 
 
-def plan_batches(shapes: Mapping[str, Shape], settings: Settings, most: int = PROBLEMS) -> list[Batch]:
-    """All problems of the logs of these shapes, by name, in batches of at most so many; small enough for memory."""
+def plan_batches(shapes: Mapping[str, Shape], settings: Settings) -> list[Batch]:
+    """All problems of the logs of these shapes, by name, in batches of the size that is wished, or as memory allows."""
     found: list[Batch] = []
     replicates = settings.replicates + 1
     for shape in dict.fromkeys(shapes.values()):
         alike = [name for name, each in shapes.items() if each == shape]
         samples = [Sample(name, seed) for name in alike for seed in settings.seeds]
-        size = max(1, min(most, _DATA // (_BYTES * shape.models * shape.queries + 4 * shape.drawn)))
+        size = max(1, min(settings.batch, _DATA // (_BYTES * shape.models * shape.queries + 4 * shape.drawn)))
         together = max(1, size // replicates)
         parts = [
             (tuple(some), part[0], part[-1])

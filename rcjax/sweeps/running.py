@@ -15,13 +15,16 @@ import numpy as np
 import polars as pl
 from jax.sharding import Mesh
 
+from rcjax.frontier import Frontier
 from rcjax.joint import as_family
 from rcjax.plan import make_plan
 from rcjax.prices import price_range
 from rcjax.quadrature import ORDER, PANELS
 from rcjax.sweeps import folder as files
 from rcjax.sweeps.library import Library, named
+from rcjax.sweeps.models import fits_table, frontier_of, model_of
 from rcjax.sweeps.problems import (
+    PROBLEMS,
     Batch,
     Sample,
     Search,
@@ -35,6 +38,7 @@ from rcjax.sweeps.problems import (
 from rcjax.sweeps.solving import (
     Data,
     Draws,
+    Fit,
     collect,
     device_mesh,
     everywhere,
@@ -82,6 +86,32 @@ class Sweep:
         """A row per log: `models`, their mean `cost`, `queries`, `digest`; or the `problem`, why it was left out."""
         return pl.read_parquet(self.path / "logs.parquet")
 
+    def frontier(
+        self, log: str, *, seed: int | None = None, cascades: str | None = None, copula: str | None = None
+    ) -> Frontier:
+        """The frontier of a log, with its model: `frontier(log).policy(budget=…)` is what to deploy.
+
+        Of a seed, search and copula where the sweep has several; the first ones by default. Raises ValueError where the
+        sweep does not have them, or they are not solved.
+        """
+        settings = self.plan["settings"]
+        choices = {"seed": settings["seeds"], "cascades": list(settings["cascades"]), "copula": settings["copulas"]}
+        wanted = {"seed": seed, "cascades": cascades, "copula": copula}
+        for name, known in choices.items():
+            wanted[name] = known[0] if wanted[name] is None else wanted[name]
+            if wanted[name] not in known:
+                raise ValueError(f"{name} is {wanted[name]!r}; of this sweep it is {', '.join(map(str, known))}")
+        search = settings["cascades"][wanted["cascades"]]
+        of_log = pl.col("log") == log, pl.col("seed") == wanted["seed"]
+        fits = pl.scan_parquet(self.path / "fits" / "*.parquet").filter(*of_log).collect()
+        (row,) = self.logs.filter(pl.col("log") == log).to_dicts() or [{"problem": "it is none of this sweep's"}]
+        if row["problem"] is not None or fits.is_empty():
+            raise ValueError(f"no frontier of {log!r}: {row['problem'] or 'the sweep has not come to it'}")
+        kept = pl.col("copula") == wanted["copula"] if search != "labels" else pl.col("copula").is_null()
+        same = pl.col("replicate") == 0, pl.col("cascades") == wanted["cascades"], kept
+        model = model_of(row, fits["fit"][0], wanted["copula"])
+        return frontier_of(model, self.points.filter(*of_log, *same).collect(), search)
+
     @property
     def plan(self) -> dict[str, Any]:
         """What was swept over, as `sweep.json` has it."""
@@ -104,6 +134,7 @@ def sweep(
     seeds: int | Sequence[int] = 0,
     train: float | int | None = None,
     max_length: int | None = None,
+    batch: int = PROBLEMS,
     prices: Any = None,
     task: str = "generation",
     devices: Sequence[Any] | None = None,
@@ -118,29 +149,32 @@ def sweep(
     prices. Each of the `seeds` takes other queries to `train` on, a share or number of them (None: all), and draws
     other `replicates`; the queries left out judge the points.
 
-    Problems are solved in batches of equal shape on all `devices` (by default all that JAX has, those of other
+    Problems are solved in batches of equal shape, of `batch` at most, on all `devices` (by default all that JAX has, those of other
     processes after `jax.distributed.initialize` included). Results go to the folder `out` part by part; a sweep that
     was killed goes on where it was when it is called again. A log that cannot be used is told of in `Sweep.logs`, and
-    the others are swept over. `progress` is called with the problems that are done, and all.
+    the others are swept over. `progress` is called with how many problems are done, and
+    how many there are.
 
     Raises ValueError for settings that make no sense, a folder that holds another sweep, or where no log can be used.
     """
-    settings = check_settings(cascades, copulas, lam, replicates, seeds, train, max_length)
+    settings = check_settings(cascades, copulas, lam, replicates, seeds, train, max_length, batch)
     library = Library(named(logs), {"prices": prices, "task": task})
     batches = plan_batches(library.survey(settings), settings)
     target = Path(out)
     left = _prepare(target, settings, library, batches)
     total = sum(len(batch.problems) for batch in batches)
     done = total - sum(len(batches[number].problems) for number in left)
+    report = progress or (lambda done, total: None)
+    report(done, total)
     launch = partial(_launch, library=library, settings=settings, mesh=device_mesh(devices))
-    for number, prices_of, solved in _one_ahead(left, lambda number: launch(batches[number])):
+    models = {name: entry.models for name, entry in library.entries.items()}
+    for number, (lam_of, fits, points) in _one_ahead(left, lambda number: launch(batches[number])):
         if jax.process_index() == 0:
-            models = {name: entry.models for name, entry in library.entries.items()}
-            table = points_table(batches[number], models, settings, prices_of, solved)
+            files.write_table(files.part_path(target, number, "fits"), fits_table(batches[number], fits))
+            table = points_table(batches[number], models, settings, lam_of, points)
             files.write_table(files.part_path(target, number), table)
         done += len(batches[number].problems)
-        if progress is not None:
-            progress(done, total)
+        report(done, total)
     _wait_for_all()
     return Sweep(target)
 
@@ -180,18 +214,18 @@ def _wait_for_all() -> None:
         sync_global_devices("rcjax.sweep")
 
 
-def _one_ahead(numbers: Iterable[int], launch: Callable[[int], Any]) -> Iterator[tuple[int, Any, Any]]:
-    """(number, λ, what was solved) of each batch, while the devices already work on the next one."""
+def _one_ahead(numbers: Iterable[int], launch: Callable[[int], Any]) -> Iterator[tuple[int, Any]]:
+    """(number, what was solved) of each batch, while the devices already work on the next one."""
     running = None
     for number in [*numbers, None]:
-        following = None if number is None else (number, *launch(number))
+        following = None if number is None else (number, launch(number))
         if running is not None:
-            yield running[0], running[1], collect(running[2])
+            yield running[0], collect(running[1])
         running = following
 
 
-def _launch(batch: Batch, library: Library, settings: Settings, mesh: Mesh) -> tuple[Any, Any]:
-    """(λ (S, L), the points of each search (U, C, L, …), still to come) of a batch."""
+def _launch(batch: Batch, library: Library, settings: Settings, mesh: Mesh) -> tuple[Any, Fit, Any]:
+    """(λ (U, L), fits (U, …), the points of each search (U, C, L, …)) of a batch, still to come."""
     shape = batch.shape
     solvable = [paths for paths in shape.paths if paths != "labels"]
     plans = tuple(None if isinstance(paths, str) else make_plan(paths, shape.models) for paths in solvable)
@@ -220,7 +254,7 @@ def _launch(batch: Batch, library: Library, settings: Settings, mesh: Mesh) -> t
         points = program(solve_problem, mesh, width, families=families)(on_all, (fits, lam))
     labels = "labels" in shape.paths
     solved = program(judge_problem, **how, labels=labels)(laid, (fits, spread, points))
-    return data.lam[: len(batch.samples)].astype(float), _in_order(shape.paths, solved)
+    return lam, fits, _in_order(shape.paths, solved)
 
 
 def _draws(place: int, replicate: int, rows: np.ndarray) -> Draws:

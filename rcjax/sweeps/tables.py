@@ -41,7 +41,10 @@ LOGS = {
     "queries": pl.Int64,
     "digest": pl.String,
     "problem": pl.String,
+    "task": pl.String,
+    "details": pl.String,
 }
+FITS = {"log": pl.String, "seed": pl.Int64, "fit": pl.String}
 _FAILED = ("error", "cost", "cascade", "thresholds", "first", "bounds", "actions", "held_out_error", "held_out_cost")
 
 
@@ -58,7 +61,7 @@ def points_table(
     lam: np.ndarray,
     found: Sequence[Mapping[str, np.ndarray]],
 ) -> pl.DataFrame:
-    """A row per point of a batch: λ (samples, L), and of each search arrays with leading axes (U, C, L).
+    """A row per point of a batch: λ (U, L), and of each search arrays with leading axes (U, C, L).
 
     Of the U problems only as many are told as the batch has.
     """
@@ -72,7 +75,6 @@ def points_table(
 def _search_table(batch, models, name, copulas, lam, arrays):
     problems = batch.problems
     shape = len(problems), len(copulas), lam.shape[1]
-    samples = [batch.samples.index(sample) for sample, _ in problems]
 
     def spread(values, axis):
         """A value per problem (axis 0), copula (1) or λ (2), for each point."""
@@ -90,7 +92,7 @@ def _search_table(batch, models, name, copulas, lam, arrays):
         "replicate": spread([replicate for _, replicate in problems], 0),
         "cascades": [name] * int(np.prod(shape)),
         "copula": spread(copulas, 1),
-        "lam": np.broadcast_to(lam[samples][:, None], shape).reshape(-1).astype(float),
+        "lam": np.broadcast_to(lam[: shape[0], None], shape).reshape(-1).astype(float),
         "cascade": _cascades(arrays["members"], [models[sample.log] for sample, _ in problems]),
         "held_out": spread(arrays["held_out"][: shape[0]].astype(int), 0),
     }

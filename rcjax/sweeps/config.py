@@ -1,0 +1,57 @@
+"""The file of a sweep: TOML, with the arguments of `sweep` by their names."""
+
+from __future__ import annotations
+
+import glob
+import inspect
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from rcjax._rows import near
+from rcjax.sweeps.running import sweep
+
+_NOT_IN_FILES = {"devices", "progress"}
+
+
+def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The arguments of `sweep` that a TOML file holds; paths in it are relative to its folder.
+
+    `logs` is a list of paths, which may have wildcards (`logs/*.csv`), or a table of paths by name; `prices` a file,
+    or a table; everything else is as `sweep` has it. Without `out` results go to a folder of the file's own name.
+    Raises ValueError where the file cannot be read, or names what `sweep` does not know, or no log.
+    """
+    path = Path(path)
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise ValueError(f"{path}: there is no such file: give the TOML file of a sweep") from None
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path}: cannot be read: {error}: correct the file") from None
+    known = [name for name in inspect.signature(sweep).parameters if name not in _NOT_IN_FILES]
+    for key in found:
+        if key not in known:
+            raise ValueError(f"{path}: {key} is no setting of a sweep{near(key, known)}: there are {', '.join(known)}")
+    folder = path.parent
+    found["logs"] = _logs(found.get("logs"), folder, path)
+    found["out"] = str(folder / found.get("out", path.stem))
+    if isinstance(found.get("prices"), str):
+        found["prices"] = str(folder / found["prices"])
+    return found
+
+
+def _logs(value: Any, folder: Path, path: Path) -> Any:
+    if isinstance(value, dict) and all(isinstance(each, str) for each in value.values()):
+        return {name: str(folder / each) for name, each in value.items()}
+    patterns = [value] if isinstance(value, str) else value
+    if not isinstance(patterns, list) or not all(isinstance(each, str) for each in patterns):
+        raise ValueError(f'{path}: logs: give a list of files such as ["logs/*.csv"], or a table of files by name')
+    files: list[str] = []
+    for pattern in patterns:
+        # A name without wildcards stands, so that a log that is missing is told of with the others.
+        some = sorted(glob.glob(str(folder / pattern))) if glob.has_magic(pattern) else [str(folder / pattern)]
+        if not some:
+            raise ValueError(f"{path}: logs: no file is named {pattern}: correct the pattern, or leave it out")
+        files += some
+    return list(dict.fromkeys(files))

@@ -1,0 +1,62 @@
+"""What was fitted in a sweep, kept so that any of its frontiers can be had again, with its model, to deploy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+
+from rcjax.calibration import Calibrator
+from rcjax.frontier import Frontier, make_frontier
+from rcjax.joint import CascadeModel, arrays_from_json, arrays_to_json, as_family
+from rcjax.marginals import Marginal
+from rcjax.prices import select
+from rcjax.sweeps.problems import Batch, Search
+from rcjax.sweeps.solving import NO_DATA, Fit
+from rcjax.sweeps.tables import FITS
+
+
+def fits_table(batch: Batch, fits: Fit) -> pl.DataFrame:
+    """A row per sample of a batch whose replicate 0 is among its problems, from the fits of these (U, …)."""
+    rows = []
+    for place, (sample, replicate) in enumerate(batch.problems):
+        if replicate == 0:
+            one = jax.tree.map(lambda leaf, place=place: leaf[place], fits)
+            parts = {name: arrays_to_json(getattr(one, name)) for name in ("calibrators", "marginals")}
+            content = parts | {name: np.asarray(getattr(one, name)).tolist() for name in ("taus", "cost")}
+            rows.append({"log": sample.log, "seed": sample.seed, "fit": json.dumps(content)})
+    return pl.DataFrame(rows, schema=FITS)
+
+
+def model_of(log: Mapping[str, Any], fit: str, copula: str) -> CascadeModel:
+    """The model of a sample, from the rows of its log and of its fit, under one of the copulas."""
+    found = json.loads(fit)
+    family = as_family(copula)
+    details = json.loads(log["details"]) | {"fit": {"copula": family.__name__, "method": "tau"}}
+    return CascadeModel(
+        calibrators=Calibrator(**arrays_from_json(found["calibrators"]), transform=log["task"]),
+        marginals=Marginal(**arrays_from_json(found["marginals"])),
+        copulas=jax.vmap(family.from_tau)(jnp.asarray(found["taus"])),
+        cost=jnp.asarray(found["cost"]),
+        models=tuple(log["models"]),
+        details=json.dumps(details),
+    )
+
+
+def frontier_of(model: CascadeModel, points: pl.DataFrame, search: Search) -> Frontier:
+    """The frontier of the points of one sample, copula and search, of those that were solved."""
+    points = points.filter(pl.col("status") < NO_DATA).sort("lam")
+    arrays: dict[str, Any] = {name: points[name].to_numpy() for name in ("lam", "error", "cost", "status", "first")}
+    members = [[name in cascade.split(" > ") for name in model.models] for cascade in points["cascade"]]
+    arrays["members"] = np.array(members)
+    arrays |= {name: np.array(points[name].to_list()) for name in ("bounds", "actions")}
+    thresholds = None if search == "adaptive" else np.array(points["thresholds"].to_list())
+    solved = select(arrays if thresholds is None else arrays | {"thresholds": thresholds}, None)
+    named = {"labels": "selected"}.get(search, search) if isinstance(search, str) else search
+    fields: dict[str, Any] = {"thresholds": None, **solved}
+    return make_frontier(model, search=named, **fields)
