@@ -39,6 +39,7 @@ _HOMES = {
     "demo": ("demo_model", "sample_log"),
     "diagnostics": ("Diagnosis", "diagnose"),
     "drift": ("PolicyCheck", "check_policy"),
+    "exporting": ("Solver", "export_solver", "load_solver"),
     "expected_loss": ("credible_bands", "posterior_figures", "solve_expected"),
     "frontier": ("Frontier", "InfeasibleError", "load_frontier", "solve_frontier"),
     "guarantee": ("Certificate", "certify"),
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from rcjax.diagnostics import Diagnosis, diagnose
     from rcjax.drift import PolicyCheck, check_policy
     from rcjax.expected_loss import credible_bands, posterior_figures, solve_expected
+    from rcjax.exporting import Solver, export_solver, load_solver
     from rcjax.frontier import Frontier, InfeasibleError, load_frontier, solve_frontier
     from rcjax.guarantee import Certificate, certify
     from rcjax.joint import CascadeModel, fit, load_model, sample_confidences
@@ -132,6 +134,7 @@ __all__ = [
     "Retuned",
     "Rotation",
     "Selection",
+    "Solver",
     "StudentT",
     "SurvivalClayton",
     "SurvivalGumbel",
@@ -146,11 +149,13 @@ __all__ = [
     "diagnose",
     "error_and_cost",
     "expected_calibration_error",
+    "export_solver",
     "fit",
     "learning_curve",
     "load_frontier",
     "load_model",
     "load_policy",
+    "load_solver",
     "make_report",
     "param",
     "posterior_figures",

@@ -9,7 +9,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,7 +68,8 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True) -> None:
 
     jax.config.update("jax_enable_x64", float64)
     if cpu_devices is not None and getattr(jax.config, "jax_num_cpu_devices", 0) < 1:
-        jax.config.update("jax_num_cpu_devices", cpu_devices)
+        with suppress(RuntimeError):  # JAX works already: it has the devices that it has
+            jax.config.update("jax_num_cpu_devices", cpu_devices)
     # Half of a second run is jax tracing: a tenth of it goes without looking for cycles that nobody leaves, or for
     # the Python lines behind each operation.
     gc.set_threshold(100_000, 50, 50)

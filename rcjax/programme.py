@@ -90,7 +90,9 @@ def best_cascades(
         refused = None if refusal is None else jnp.where(starting, 0.0, best[2].refused)
         new = _best_paths(tables, lam, plan, jax.vmap(reached)(path, Cut.at(u, refused)), refusal)
         gain = new[0] - best[0]
-        best = jax.tree.map(lambda old, new: jnp.where(_beside(gain, new) > 0, new, old), tuple(best), new)
+        # Of two that are as good, the new one: its cuts are nearer to where they settle, and rounding chooses nothing.
+        good = gain > -64 * jnp.finfo(lam.dtype).eps
+        best = jax.tree.map(lambda old, new: jnp.where(_beside(good, new), new, old), tuple(best), new)
         return number + 1, *best, gain
 
     def unfinished(carry):
@@ -175,10 +177,21 @@ def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> Cut:
 
 def _best_edge(grid, advantage, density):
     """The first of the cell edges above which the advantage (G,) adds up to most, under the density (G,)."""
-    # By a matrix of ones: a cumulative sum takes XLA longer to compile than all the rest here.
-    above = ~np.tri(grid.u.shape[0] + 1, grid.u.shape[0], -1, dtype=bool)
-    total = above.astype(density.dtype) @ (grid.weight * advantage * density)
+    total = jnp.append(_sums_from(grid.weight * advantage * density), 0.0)
     return jnp.min(jnp.where(total == total.max(), np.arange(total.shape[0]), total.shape[0] - 1))
+
+
+def _sums_from(values):
+    """(G,) the sum of each value and all after it: in blocks, and of blocks, by matrices of ones.
+
+    A cumulative sum takes XLA longer to compile than all the rest here.
+    """
+    count = values.shape[0]
+    size = int(np.ceil(np.sqrt(count)))
+    blocks = -(-count // size)
+    inside = jnp.pad(values, (0, blocks * size - count)).reshape(blocks, size) @ np.tri(size, dtype=values.dtype)
+    later = np.tri(blocks, k=-1, dtype=values.dtype).T @ inside[:, 0]
+    return (inside + later[:, None]).reshape(-1)[:count]
 
 
 def _stopping_cut(refusal: Refusal, grid: Grid) -> Cut:

@@ -23,6 +23,7 @@ PANELS, ORDER = 17, 8
 _CLOSEST, _CLOSEST_COMPONENT = 1e-4, 1e-3
 _MIN_WIDTH = 1e-3
 _TRIALS = 16
+_TIE = 1e-4  # steepness that one place counts for
 
 
 @jax.tree_util.register_dataclass
@@ -131,8 +132,10 @@ def _panel_edges(probes):
     share = jnp.clip(divide(goal - low[0], high[0] - low[0]), 0.0, 1.0)
     fine_z, fine_x = low[1:] + share * (high[1:] - low[1:])
     steepness = divide(jnp.diff(fine_x), jnp.diff(fine_z), jnp.inf)
+    # Between two probes the steepness is the same but for rounding, which must not choose: the middle has precedence.
     half = _TRIALS // 2
-    best = jnp.argmax(steepness[half:-half].reshape(PANELS - 1, _TRIALS), axis=1)
+    precedence = 1 - _TIE * np.abs(np.arange(_TRIALS) - half).astype(z.dtype)
+    best = jnp.argmax(steepness[half:-half].reshape(PANELS - 1, _TRIALS) * precedence, axis=1)
     cell = half + _TRIALS * jnp.arange(PANELS - 1) + best
     edges = jnp.pad((fine_z[cell] + fine_z[cell + 1]) / 2, 1, constant_values=(0.0, 1.0))
     return (1 - _MIN_WIDTH) * edges + _MIN_WIDTH * jnp.linspace(0.0, 1.0, PANELS + 1, dtype=z.dtype)

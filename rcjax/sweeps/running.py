@@ -149,11 +149,11 @@ def sweep(
     prices. Each of the `seeds` takes other queries to `train` on, a share or number of them (None: all), and draws
     other `replicates`; the queries left out judge the points.
 
-    Problems are solved in batches of equal shape, of `batch` at most, on all `devices` (by default all that JAX has, those of other
-    processes after `jax.distributed.initialize` included). Results go to the folder `out` part by part; a sweep that
-    was killed goes on where it was when it is called again. A log that cannot be used is told of in `Sweep.logs`, and
-    the others are swept over. `progress` is called with how many problems are done, and
-    how many there are.
+    Problems are solved in batches of equal shape, of `batch` at most, on all `devices` (by default all that JAX has,
+    those of other processes after `jax.distributed.initialize` included). Results go to the folder `out` part by part;
+    a sweep that was killed goes on where it was when it is called again. A log that cannot be used is told of in
+    `Sweep.logs`, and the others are swept over. `progress` is called with how many problems are done, and how many
+    there are.
 
     Raises ValueError for settings that make no sense, a folder that holds another sweep, or where no log can be used.
     """

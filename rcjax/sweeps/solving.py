@@ -186,7 +186,7 @@ def _told(points, fit):
 
 
 def _judged(data, fit, draws, points):
-    """Error and cost of the points on the queries held out, and how many those are."""
+    """Error and cost of the points on the queries held out, as `replay` has them, and how many those are."""
     logs = (data.logprob, data.correct, data.answered, data.query_cost)
     logprob, correct, answered, spent = part(logs, draws.sample)
     drawn = jnp.zeros(logprob.shape[0], bool).at[draws.rows].set(True)
@@ -196,8 +196,8 @@ def _judged(data, fit, draws, points):
 
     def figures(first, bounds, actions):
         answers, asked = walk(confidence, first, bounds, actions)
-        charged = jnp.where(asked, spent.T, 0.0).sum(0)
-        return share @ mistaken(answers, correct.T).astype(spent.dtype), share @ charged
+        charged = (asked.astype(spent.dtype) @ share) @ (share @ spent)
+        return share @ mistaken(answers, correct.T).astype(spent.dtype), charged
 
     error, cost = jax.vmap(jax.vmap(figures))(points["first"], points["bounds"], points["actions"])
     return {"held_out_error": error, "held_out_cost": cost, "held_out": weight.sum()}

@@ -1,0 +1,35 @@
+"""A sweep in a process of its own: `python sweep_worker.py FOLDER SETTINGS`, settings as JSON."""
+
+import json
+import sys
+
+import jax
+
+MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
+SIZES = 40, 45, 50, 60  # of one shape
+SETTINGS = {"cascades": ["all", "labels"], "lam": 4, "replicates": 2, "batch": 3}
+
+
+def logs():
+    """Small logs by name."""
+    import rcjax
+
+    return {f"log{n}": rcjax.sample_log(n, seed=n).select(MODELS) for n in SIZES}
+
+
+def main(folder, cache, devices=1, processes=1, process=0, port=0):
+    """Run the sweep into a folder, on so many CPU devices of each of some processes that meet at a port."""
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_num_cpu_devices", devices)
+    jax.config.update("jax_disable_most_optimizations", True)
+    jax.config.update("jax_compilation_cache_dir", cache)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    if processes > 1:
+        jax.distributed.initialize(f"localhost:{port}", processes, process)
+    import rcjax
+
+    rcjax.sweep(logs(), folder, **SETTINGS)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], **json.loads(sys.argv[2]))

@@ -1,0 +1,59 @@
+"""`rcjax sweep`: a file of settings in, a folder of results out; one JSON document, or a few lines."""
+
+import json
+
+import polars as pl
+import pytest
+from command_line import rows_of, run, succeed, write_log
+
+import rcjax
+
+pytestmark = pytest.mark.usefixtures("own_settings")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("sweep")
+    for seed in range(2):
+        write_log(path / f"log{seed}.csv", rows_of(seed, n=60))
+    (path / "nightly.toml").write_text('logs = ["log*.csv", "none.csv"]\ncascades = "labels"\nlam = 4\n')
+    return path
+
+
+def test_logs_are_swept_and_a_second_call_finds_nothing_to_do(folder):
+    told = json.loads(succeed("sweep", folder / "nightly.toml", "--json"))
+    assert told["folder"] == str(folder / "nightly")
+    assert told["logs"] == 2
+    assert told["points"] == 8
+    assert told["status"] == {"converged": 8}
+    assert [each["log"] for each in told["left_out"]] == ["none"]
+    parts = [path.stat().st_mtime_ns for path in folder.glob("nightly/parts/*")]
+    result = run("sweep", folder / "nightly.toml")
+    assert result.exit_code == 0
+    assert "none.csv is missing" in " ".join(result.stderr.split())
+    assert "8 points of 2 logs" in result.stdout
+    assert str(folder / "nightly") in result.stdout
+    assert parts == [path.stat().st_mtime_ns for path in folder.glob("nightly/parts/*")]
+    points = pl.read_parquet(folder / "nightly" / "parts" / "*.parquet")
+    assert points["log"].unique().sort().to_list() == ["log0", "log1"]
+    policy = rcjax.Sweep(folder / "nightly").frontier("log1").policy(error_cost=0.01)
+    assert set(policy.models) == {"small", "middle", "large"}
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "status", "message"),
+    [
+        ('logs = ["none.csv"]', (), 1, "none.csv is missing"),
+        ('logs = ["log0.csv"]\nlam = 1', (), 1, "lam is 1: give how many prices"),
+        ('logs = ["log0.csv"]\nlambda = 1', (), 1, "lambda is no setting of a sweep"),
+        ('logs = ["log0.csv"]', ("--processes", 2), 2, "give --coordinator HOST:PORT too"),
+        ('logs = ["log0.csv"]', ("--coordinator", "localhost:1", "--processes", 2), 2, "--process I"),
+    ],
+)
+def test_what_cannot_be_swept_is_one_line(folder, content, options, status, message):
+    (folder / "wrong.toml").write_text(content)
+    result = run("sweep", folder / "wrong.toml", *options)
+    assert result.exit_code == status
+    assert message in " ".join(result.stderr.split()).replace(" │ │ ", " ")
+    assert "Traceback" not in result.stderr
+    assert not (folder / "wrong").exists()

@@ -1,0 +1,153 @@
+"""What a sweep solves, planned: every problem once, in batches of few shapes."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rcjax.sweeps.config import read_sweep
+from rcjax.sweeps.library import named
+from rcjax.sweeps.problems import (
+    Sample,
+    Shape,
+    check_settings,
+    draw,
+    filled_up,
+    plan_batches,
+    size_of_training,
+    training,
+)
+
+GOOD = {
+    "cascades": "all",
+    "copulas": "gumbel",
+    "lam": 50,
+    "replicates": 3,
+    "seeds": 0,
+    "train": None,
+    "max_length": None,
+    "batch": 256,
+}
+
+
+@given(
+    sizes=st.lists(st.sampled_from([40, 90, 300, 200_000]), min_size=1, max_size=12),
+    replicates=st.integers(0, 40),
+    seeds=st.integers(1, 3),
+    batch=st.integers(1, 50),
+)
+def test_every_problem_is_planned_once_and_batches_have_room(sizes, replicates, seeds, batch):
+    settings = SimpleNamespace(replicates=replicates, seeds=tuple(range(seeds)), batch=batch)
+    shapes = {f"log{i}": Shape(3, filled_up(n + 1), filled_up(n), "choice", ("labels",)) for i, n in enumerate(sizes)}
+    batches = plan_batches(shapes, settings)
+    planned = [problem for each in batches for problem in each.problems]
+    wanted = {(Sample(name, seed), r) for name in shapes for seed in range(seeds) for r in range(replicates + 1)}
+    assert len(planned) == len(wanted)
+    assert {*planned} == wanted
+    for each in batches:
+        assert len(each.problems) <= min(batch, each.room[1])
+        assert len(each.samples) <= each.room[0]
+        assert all(shapes[sample.log] == each.shape for sample in each.samples)
+    assert len({(each.shape, each.room) for each in batches}) == len({*shapes.values()})
+
+
+@given(n=st.integers(1, 10**7))
+def test_logs_are_filled_up_by_half_at_most(n):
+    size = filled_up(n, fewest=1)
+    assert n <= size < 1.5 * n + 1
+    assert filled_up(size, fewest=1) == size
+    assert bin(size).count("1") <= 2
+
+
+def test_draws_depend_on_the_problem_alone():
+    sample, digest = Sample("a", 7), "0123456789abcdef00"
+    rows = training(100, sample, 60, digest)
+    assert len({*rows}) == 60
+    assert (np.diff(rows) > 0).all()
+    assert (training(100, Sample("b", 7), 60, digest) == rows).all(), "the log's content counts, not its name"
+    assert (draw(rows, sample, 0, digest) == rows).all()
+    first, second = (draw(rows, sample, replicate, digest) for replicate in (1, 2))
+    assert {*first} < {*rows}
+    assert len(first) == 60
+    assert (first != second).any()
+    assert (training(100, sample, 100, digest) == np.arange(100)).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cascades": "most"}, "cascades: 'most' is no search: give all, full, adaptive, labels"),
+        ({"cascades": []}, "cascades is empty"),
+        ({"cascades": {"mine": []}}, "'mine' is no search"),
+        ({"cascades": [["small", "large"]]}, "is no search"),
+        ({"copulas": "gumble"}, "unknown copula 'gumble'"),
+        ({"copulas": []}, "give at least one copula"),
+        ({"lam": 1}, "lam is 1: give how many prices"),
+        ({"lam": [0.0, 1.0]}, "finite prices above 0"),
+        ({"lam": []}, "finite prices above 0"),
+        ({"replicates": -1}, "replicates is -1"),
+        ({"replicates": 2.5}, "replicates is 2.5"),
+        ({"seeds": [0, 1], "replicates": 0}, "seeds change nothing"),
+        ({"seeds": []}, "at least one copula and one seed"),
+        ({"train": 1}, "train is 1"),
+        ({"train": 1.5}, "train is 1.5"),
+        ({"train": True}, "train is True"),
+        ({"max_length": 0}, "max_length is 0"),
+        ({"batch": 0}, "batch is 0"),
+    ],
+)
+def test_settings_that_make_no_sense(change, message):
+    with pytest.raises(ValueError, match=message):
+        check_settings(**GOOD | change)
+
+
+def test_a_sample_needs_queries():
+    assert size_of_training(300, 0.5, "log") == 150
+    assert size_of_training(300, None, "log") == 300
+    with pytest.raises(ValueError, match=r"log\.csv: 40 queries, of which train=300 takes 300"):
+        size_of_training(40, 300, "log.csv")
+
+
+def test_names_of_logs():
+    assert named(["a/x.csv", "b/x.csv"]) == {"a/x.csv": "a/x.csv", "b/x.csv": "b/x.csv"}
+    for wrong, message in (([], "logs is empty"), ("x.csv", "give a list of files")):
+        with pytest.raises(ValueError, match=message):
+            named(wrong)
+
+
+def test_a_file_of_settings(tmp_path):
+    for name in ("b.csv", "a.csv"):
+        (tmp_path / name).touch()
+    file = tmp_path / "nightly.toml"
+    file.write_text('logs = ["*.csv", "c.csv", "a.csv"]\nprices = "prices.toml"\nlam = 8\n')
+    found = read_sweep(file)
+    assert found["logs"] == [str(tmp_path / name) for name in ("a.csv", "b.csv", "c.csv")]
+    assert found["prices"] == str(tmp_path / "prices.toml")
+    assert found["out"] == str(tmp_path / "nightly")
+    file.write_text('out = "here"\n[logs]\nmonday = "a.csv"\n')
+    assert read_sweep(file) == {"logs": {"monday": str(tmp_path / "a.csv")}, "out": str(tmp_path / "here")}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("logs = [", "cannot be read"),
+        ('logs = ["*.csv"]', r"no file is named \*\.csv"),
+        ("logs = [1]", "give a list of files"),
+        ("lam = 8", "logs: give a list of files"),
+        ('log = ["a.csv"]', "log is no setting of a sweep .did you mean 'logs'"),
+        ('logs = ["a.csv"]\ndevices = 3', "devices is no setting of a sweep"),
+    ],
+)
+def test_a_file_of_settings_that_is_wrong(tmp_path, content, message):
+    file = tmp_path / "nightly.toml"
+    file.write_text(content)
+    with pytest.raises(ValueError, match=f"nightly.toml: .*{message}"):
+        read_sweep(file)
+
+
+def test_a_file_of_settings_that_is_missing(tmp_path):
+    with pytest.raises(ValueError, match=r"none\.toml: there is no such file"):
+        read_sweep(tmp_path / "none.toml")
