@@ -19,6 +19,7 @@ SECTIONS = {
     "Logs": ["read_log", "Log", "LogError", "IncompleteLogWarning", "LeftOutWarning", "sample_log"],
     "The model": ["fit", "CascadeModel", "load_model", "demo_model", "Marginal", "expected_calibration_error"],
     "The frontier": ["solve_frontier", "error_and_cost", "Frontier", "load_frontier", "InfeasibleError"],
+    "At scale": ["sweep", "Sweep", "export_solver", "load_solver", "Solver"],
     "Policies": ["Policy", "Mixture", "load_policy"],
     "In production": ["Cascade", "CascadeError", "CallLog", "check_policy", "PolicyCheck", "retune", "Retuned"],
     "Policies on logs": ["replay", "Replay", "area_under_curve"],
