@@ -187,7 +187,10 @@ def _newton(features, target, weight, firth, axis):
         leverage = variance * (jnp.stack([inverse[0, 0], 2 * inverse[0, 1], inverse[1, 1]]) @ powers)
         residual = target - weight * fitted + jnp.where(firth, leverage * (0.5 - fitted), 0.0)
         trials = beta + lengths[:, None] * (inverse @ total(powers[:2] @ residual, axis))
-        best = trials[jnp.argmax(jnp.nan_to_num(jax.vmap(objective)(trials), nan=-jnp.inf))]
+        values = jnp.nan_to_num(jax.vmap(objective)(trials), nan=-jnp.inf)
+        # Of steps that are alike but for rounding the longest: the order of a sum is not to decide.
+        highest = values.max()
+        best = trials[jnp.argmax(values >= highest - 8 * jnp.finfo(z.dtype).eps * jnp.abs(highest))]
         return number + 1, best, inverse, jnp.abs(best - beta).max()
 
     start = (0, jnp.zeros(2, z.dtype), jnp.zeros((2, 2), z.dtype), jnp.asarray(jnp.inf, z.dtype))
