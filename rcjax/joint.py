@@ -178,7 +178,7 @@ def fit(
     method: Method = "tau",
     criterion: Criterion = "aic",
     transform: Transform | Literal["auto"] = "auto",
-    devices: Sequence[jax.Device] | None = None,
+    devices: Sequence[Any] | None = None,
 ) -> CascadeModel:
     """Fit the Markov-copula model to a log: calibrators, marginals, copulas of all pairs, costs.
 

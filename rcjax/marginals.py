@@ -404,7 +404,8 @@ def _expected(columns, mixture):
     weight.
     """
     weight, log_x, log_1x = columns
-    parts = _log_components(*mixture, log_x, log_1x)
+    proportion, a, b = mixture
+    parts = _log_components(proportion, a, b, log_x, log_1x)
     highest = parts.max(-1, keepdims=True)
     whole = highest + jnp.log(jnp.exp(parts - highest).sum(-1, keepdims=True))
     return columns @ (weight[:, None] * jnp.exp(parts - whole)), (weight @ whole)[0], weight.sum()

@@ -7,11 +7,13 @@ queries at once: there each device gets some of the pairs of models.
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import ArrayLike
 
 from rcjax._ranks import kendall_tau
 from rcjax._trees import each
@@ -54,7 +56,7 @@ def fit_margins(
     return calibrators, confidence, marginals
 
 
-def pair_taus(confidence: jax.Array, answered: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
+def pair_taus(confidence: jax.Array, answered: jax.Array, left: ArrayLike, right: ArrayLike) -> jax.Array:
     """(P,) Kendall's τ of the confidences (n, k) of pairs, on the queries that both models answered (n, k).
 
     left, right (P,) positions of the pairs' models.
@@ -67,7 +69,7 @@ def pair_taus(confidence: jax.Array, answered: jax.Array, left: jax.Array, right
 
 
 def fit_on_devices(
-    logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, devices: Sequence[jax.Device]
+    logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, devices: Sequence[Any]
 ) -> tuple[Calibrator, Marginal, jax.Array]:
     """(calibrators, marginals, τ of all pairs (P,)) of arrays (n, k), the work shared by devices.
 
