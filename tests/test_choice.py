@@ -211,7 +211,7 @@ def test_a_large_log_is_compared_on_a_sample_and_judged_as_a_whole(log, model, m
     assert set(sample.queries) <= set(log.queries)
     some = [np.concatenate(each) for each in zip(*choice._means(log, model, thresholds, members), strict=True)]
     for one, other in zip(whole, some, strict=True):
-        np.testing.assert_array_equal(one, other)
+        np.testing.assert_allclose(one, other, rtol=1e-14)
     compared = []
 
     def compare(log, *rest):
