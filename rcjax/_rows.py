@@ -162,7 +162,7 @@ def _parts(frame: Any) -> Iterator[pl.DataFrame]:
     import polars as pl
 
     native = frame.to_native()
-    if isinstance(native, pl.LazyFrame):
+    if isinstance(native, pl.LazyFrame):  # before polars 1.37 this ended without a word where a file is broken
         yield from native.collect_batches(chunk_size=BATCH, maintain_order=True, lazy=True)
         return
     frame = frame.collect(backend="polars") if isinstance(frame, nw.LazyFrame) else frame
