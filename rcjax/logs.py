@@ -181,8 +181,9 @@ def read_log(
     pyarrow or any other that narwhals knows).  Its columns are `query` (integers or strings), `model`,
     `correct`, one of `logprob` (at most 0, may be -inf) and `confidence` (0 to 1), and either `cost` (money
     for this call) or `input_tokens` and `output_tokens` with `prices`, which go before `cost`.  Others are
-    ignored.  `prices` is anything `read_prices` takes.  `models` chooses and orders the models; without it
-    all are kept and sorted by mean cost, ties by first appearance.
+    ignored.  Files, and lazy frames of polars, are read a batch of rows at a time: memory is that of the log, not of
+    its text.  `prices` is anything `read_prices` takes.  `models` chooses and orders the models; without it all are
+    kept and sorted by mean cost, ties by first appearance.
 
     `labels`, a file or dataframe, tells right from wrong in place of the column `correct`: by `query`, `model` and
     `correct`, or by `query` and `answer`, a right answer, with which the log's own column `answer` is compared but
@@ -195,8 +196,8 @@ def read_log(
     A model may be right always or never: calibration then gives it one confidence, (c + 1/2) / (n + 1) for c
     right answers of n.  Queries that lack some model are kept, with an `IncompleteLogWarning`; for rows left out
     there is a `LeftOutWarning` with the counts.
-    Raises `LogError`, on the first thing wrong, where the log or the prices cannot be used; it is a
-    `MissingPricesError` where the log counts tokens, has no `cost`, and no prices are given.
+    Raises `LogError`, on the first batch of rows with something wrong, where the log or the prices cannot be used; it is
+    a `MissingPricesError` where the log counts tokens, has no `cost`, and no prices are given.
     """
     return _read(source, prices, models, task, labels, fewest=2)
 

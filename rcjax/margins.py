@@ -5,8 +5,8 @@ each device's own queries, and exchange sums (`rcjax._numerics.total`) by XLA's 
 queries at once: there each device gets some of the pairs of models.
 """
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -92,7 +92,8 @@ def fit_on_devices(
     return calibrators, marginals, taus[: len(left)]
 
 
-def margins_on(mesh: Mesh, transform: Transform) -> jax.stages.Wrapped:
+@cache
+def margins_on(mesh: Mesh, transform: Transform) -> Callable[..., Any]:
     """`fit_margins` of arrays whose queries are spread over a mesh: confidences stay there, the rest is everywhere."""
     ours, everywhere = PartitionSpec(_AXIS), PartitionSpec()
     fit = partial(fit_margins, transform=transform, axis=_AXIS)
@@ -101,7 +102,8 @@ def margins_on(mesh: Mesh, transform: Transform) -> jax.stages.Wrapped:
     return jax.jit(jax.shard_map(fit, mesh=mesh, in_specs=(ours, ours, ours), out_specs=outs, check_vma=False))
 
 
-def taus_on(mesh: Mesh) -> jax.stages.Wrapped:
+@cache
+def taus_on(mesh: Mesh) -> Callable[..., Any]:
     """`pair_taus` of confidences whose queries are spread over a mesh, as the pairs are: each device ranks its own."""
     whole, ours = PartitionSpec(), PartitionSpec(_AXIS)
     some = jax.shard_map(pair_taus, mesh=mesh, in_specs=(whole, whole, ours, ours), out_specs=ours, check_vma=False)
