@@ -7,17 +7,20 @@ taken.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rcjax._rows import ADVICE, LogError, Rows, load, numbers, require_columns, truth
+from rcjax._matrices import Matrices
+from rcjax._rows import ADVICE, LogError, Rows, load, numbers, require_columns, require_models, truth
 from rcjax.signals import normalise_answer
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Labels", "label", "read_labels", "usable_calls"]
+__all__ = ["Labeller", "Labels", "UsableCalls", "read_labels"]
 
 NEWEST = 1  # version of the lines of a call log that this rcjax reads
+_RIGHT = "give the right answer to the query"
 
 
 class Labels(NamedTuple):
@@ -40,89 +43,124 @@ def read_labels(source: Any) -> Labels:
         require_columns(name, needed, found)
         return needed
 
-    name, source, frame, _ = load(source, choose)
-    frame = frame.with_columns(pl.col("query").cast(pl.String), *truth(frame))
-    if "answer" in frame.columns:
-        frame = frame.with_columns(pl.col("answer").cast(pl.String), model=pl.lit(None, pl.String))
-    labels = Labels(
-        "answer" if "answer" in frame.columns else "correct", Rows(name, source, frame, np.arange(frame.height))
-    )
-    empty = [column for column in frame.columns if column != "model" or labels.by == "correct"]
-    for column in empty:
-        advice = ADVICE.get(column, "give the right answer to the query")
-        labels.rows.refuse(frame[column].is_null(), column, f"is missing: {advice}")
-    if labels.by == "correct":
-        numbers(labels.rows, "correct")
+    table = load(source, choose)
+    frames = [
+        frame.with_columns(pl.col("query").cast(pl.String), *truth(frame)).with_columns(
+            [pl.col("answer").cast(pl.String)] if "answer" in frame.columns else []
+        )
+        for frame in table.frames
+    ]
+    frame = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame({"query": [], "answer": []})
+    by = "answer" if "answer" in frame.columns else "correct"
+    if by == "answer":
+        frame = frame.with_columns(model=pl.lit(None, pl.String))
+    name = table.name
+    rows = Rows(name, table.source, frame, np.arange(frame.height))
+    for column in ("query", "answer") if by == "answer" else ("query", "model", "correct"):
+        rows.refuse(frame[column].is_null(), column, f"is missing: {ADVICE.get(column, _RIGHT)}")
+    if by == "correct":
+        numbers(rows, "correct")
         distinct = frame.unique(["query", "model", "correct"], maintain_order=True)
         unclear = distinct.filter(pl.struct("query", "model").is_duplicated())
         if unclear.height:
             query, model, _ = unclear.select("query", "model", "correct").row(0)
             raise LogError(f"{name}: query {query}, model {model} is labelled right and wrong: give one label")
-    return labels
+    return Labels(by, rows)
 
 
-def label(rows: Rows, labels: Labels) -> tuple[Rows, int]:
-    """(the rows that have a label, with their column correct; how many have none).
+class Labeller:
+    """Gives rows their column correct, from labels, and drops those without a label.
 
     Right answers are compared exactly, but for case and white space; a query with several has any of them right.
     A row without an answer is wrong where its query has a right one.
     """
-    import polars as pl
 
-    known = labels.rows.frame
-    query = rows.frame["query"].cast(pl.String)
-    if labels.by == "correct":
-        pairs = zip(known["query"], known["model"], strict=True)
-        right = dict(zip(pairs, numbers(labels.rows, "correct").tolist(), strict=True))
-        found = [right.get(pair) for pair in zip(query, rows.frame["model"], strict=True)]
-    else:
-        if rows.frame["answer"].is_null().all():
+    def __init__(self, labels: Labels) -> None:
+        self.by, self._source = labels.by, labels.rows.name
+        self.left_out = 0
+        self._any_label = self._any_answer = False
+        known = labels.rows.frame
+        self._right: dict[Any, dict[str, float]] = {}
+        self._answers: dict[str, set[str]] = {}
+        if self.by == "correct":
+            for model in known["model"].unique():
+                own = known.filter(model=model)
+                self._right[model] = dict(zip(own["query"], own["correct"].cast(float), strict=True))
+        else:
+            for query, answer in zip(known["query"], known["answer"], strict=True):
+                self._answers.setdefault(query, set()).add(normalise_answer(answer))
+
+    def keep(self, rows: Rows) -> Rows:
+        """The rows that have a label, with it."""
+        import polars as pl
+
+        query = rows.frame["query"].cast(pl.String)
+        if self.by == "correct":
+            pairs = zip(query, rows.frame["model"], strict=True)
+            found = [self._right.get(model, {}).get(name) for name, model in pairs]
+        else:
+            self._any_answer |= not rows.frame["answer"].is_null().all()
+            found = [
+                float(normalise_answer(answer or "") in self._answers[name]) if name in self._answers else None
+                for name, answer in zip(query, rows.frame["answer"], strict=True)
+            ]
+        frame = rows.frame.with_columns(correct=pl.Series(found, dtype=pl.Float64))
+        labelled = frame["correct"].is_not_null()
+        kept = dataclasses.replace(rows, frame=frame).keep(labelled)
+        self._any_label |= bool(labelled.any())
+        self.left_out += frame.height - kept.frame.height
+        return kept
+
+    def finish(self, name: str) -> None:
+        """Refuse a log for which the labels had nothing to tell."""
+        if self.by == "answer" and not self._any_answer:
             advice = "give labels by query, model and correct"
-            raise LogError(f"{rows.name}: no row has an answer to compare with {labels.rows.name}: {advice}")
-        answers: dict[str, set[str]] = {}
-        for name, answer in zip(known["query"], known["answer"], strict=True):
-            answers.setdefault(name, set()).add(normalise_answer(answer))
-        given = [normalise_answer(answer or "") for answer in rows.frame["answer"]]
-        found = [
-            float(answer in answers[name]) if name in answers else None
-            for name, answer in zip(query, given, strict=True)
-        ]
-    frame = rows.frame.with_columns(correct=pl.Series(found, dtype=pl.Float64))
-    labelled = frame["correct"].is_not_null()
-    if not labelled.any():
-        raise LogError(f"{rows.name}: no row has a label in {labels.rows.name}: do both name the queries alike?")
-    kept = Rows(rows.name, rows.source, frame, rows.position).keep(labelled)
-    return kept, frame.height - kept.frame.height
+            raise LogError(f"{name}: no row has an answer to compare with {self._source}: {advice}")
+        if not self._any_label:
+            raise LogError(f"{name}: no row has a label in {self._source}: do both name the queries alike?")
 
 
-def usable_calls(rows: Rows) -> tuple[Rows, dict[str, int]]:
-    """(the rows of a call log to learn from, how many others there are of each kind); other logs are as they were.
+class UsableCalls:
+    """Keeps the rows of a call log to learn from, and counts the others by their kind; other logs are as they were.
 
     Left out are calls that failed, queries that did not go to all models (where the log has a column shadow), and
-    answers to a query that the model had answered before. Raises `LogError` where nothing is left, or the log is of
-    a newer rcjax.
+    answers to a query that the model had answered before.
     """
-    import polars as pl
 
-    if "call_log" not in rows.frame.columns:
-        return rows, {}
-    version = rows.frame["call_log"].cast(pl.Int64, strict=False)
-    rows.refuse(version.is_null() | (version < 1), "call_log", "is no version of a call log")
-    rows.refuse(version > NEWEST, "call_log", f"is from a newer rcjax: this one reads up to {NEWEST}: upgrade rcjax")
-    left_out: dict[str, int] = {}
+    def __init__(self) -> None:
+        self.left_out: dict[str, int] = {}
+        self._seen = Matrices()
+        self._shadowed = self._any_shadow = False
 
-    def drop(bad: pl.Series, why: str) -> Rows:
-        left_out[why] = int(bad.sum())
+    def keep(self, rows: Rows) -> Rows:
+        """The rows to learn from. Raises `LogError` where a row is of a newer rcjax."""
+        import polars as pl
+
+        if "call_log" not in rows.frame.columns:
+            return rows
+        version = rows.frame["call_log"].cast(pl.Int64, strict=False)
+        rows.refuse(version.is_null() | (version < 1), "call_log", "is no version of a call log")
+        newer = f"is from a newer rcjax: this one reads up to {NEWEST}: upgrade rcjax"
+        rows.refuse(version > NEWEST, "call_log", newer)
+        if "error" in rows.frame.columns:
+            rows = self._drop(rows, rows.frame["error"].is_not_null(), "calls that failed")
+        if "shadow" in rows.frame.columns:
+            deferred = rows.frame["shadow"].fill_null("") != "true"
+            rows = self._drop(rows, deferred, "of queries that did not go to all models")
+            self._shadowed, self._any_shadow = True, self._any_shadow or rows.frame.height > 0
+        if not rows.frame.height:
+            return rows
+        require_models(rows)
+        return self._drop(rows, pl.Series(self._seen.repeated(rows, self._seen.place(rows))), "repeated answers")
+
+    def _drop(self, rows: Rows, bad: pl.Series, why: str) -> Rows:
+        self.left_out[why] = self.left_out.get(why, 0) + int(bad.sum())
         return rows.keep(~bad)
 
-    if "error" in rows.frame.columns:
-        rows = drop(rows.frame["error"].is_not_null(), "calls that failed")
-    if "shadow" in rows.frame.columns:
-        rows = drop(rows.frame["shadow"].fill_null("") != "true", "of queries that did not go to all models")
-        if not rows.frame.height and any(left_out.values()):
+    def finish(self, name: str) -> None:
+        """Refuse a log none of whose queries went to all models."""
+        if self._shadowed and not self._any_shadow and any(self.left_out.values()):
             raise LogError(
-                f"{rows.name}: no query of it went to all models, and those that were deferred are no fair sample: "
+                f"{name}: no query of it went to all models, and those that were deferred are no fair sample: "
                 "run the cascade with a share of shadow queries, such as Cascade(..., shadow=0.05)"
             )
-    pairs = rows.frame.select(pl.struct("query", "model").is_first_distinct()).to_series()
-    return drop(~pairs, "repeated answers"), left_out

@@ -1,4 +1,4 @@
-"""The rows of a log under check: reading any source, and saying in which row of it something is wrong."""
+"""The rows of a log under check, some at a time: reading any source, and saying in which row something is wrong."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import difflib
 import io
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rcjax._text import csv_records, find_damage, sound_calls
+from rcjax._text import csv_line, find_damage, sound_calls
 
 if TYPE_CHECKING:  # polars and narwhals are imported where a log is read: holding one does not need them
     import polars as pl
@@ -24,15 +25,19 @@ __all__ = [
     "LogError",
     "MissingPricesError",
     "Rows",
+    "Table",
     "load",
     "near",
     "numbers",
     "read_rows",
     "require_columns",
     "require_file",
+    "require_models",
     "truth",
 ]
 
+#: Rows that are read and under check at a time.
+BATCH = 250_000
 TOKENS = ["input_tokens", "output_tokens"]
 ADVICE = {
     "query": "give an integer or a string that names the query",
@@ -75,8 +80,11 @@ def require_file(path: Path, kinds: Sequence[str]) -> None:
         raise LogError(f"{path.name}: the file is empty: was it written completely?")
 
 
-def _open(source: Any, columns: Iterable[str] = ()) -> Any:
-    """Open a path, the content of a JSON Lines file or a dataframe as a narwhals frame; of files, columns as text."""
+def _open(source: Any, columns: Iterable[str] | None = None) -> Any:
+    """Open a path, the content of a JSON Lines file or a dataframe as a narwhals frame; of text files, columns as text.
+
+    All columns of JSON Lines, to be found by reading the file, where none are named.
+    """
     import narwhals as nw
     import polars as pl
 
@@ -88,25 +96,31 @@ def _open(source: Any, columns: Iterable[str] = ()) -> Any:
         return nw.from_native(pl.scan_csv(source, infer_schema=False, glob=False))
     if isinstance(source, Path | bytes):
         lines = source if isinstance(source, Path) else io.BytesIO(source)
-        text = dict.fromkeys(columns, pl.String)
-        return nw.from_native(pl.scan_ndjson(lines, infer_schema_length=None, schema_overrides=text))
+        text = None if columns is None else dict.fromkeys(columns, pl.String)
+        return nw.from_native(pl.scan_ndjson(lines, infer_schema_length=None, schema=text))
     return nw.from_native(source)
 
 
-def load(source: Any, choose: Callable[[str, list[str]], list[str]]) -> tuple[str, Any, pl.DataFrame, int]:
-    """(name, source, columns, lines cut off) of any source: the columns that `choose` takes from those found.
+class Table(NamedTuple):
+    """A table that is read as it is gone through: larger than memory, perhaps."""
+
+    name: str
+    source: Any
+    frames: Iterator[pl.DataFrame]  # at most `BATCH` rows each, in order
+    cut: int  # lines of a call log that are cut off
+
+
+def load(source: Any, choose: Callable[[str, list[str]], list[str]]) -> Table:
+    """The columns of any source that `choose` takes from those found.
 
     Text is stripped, and empty text missing. Errors of the readers become a `LogError`.
     """
-    import narwhals as nw
-    import polars as pl
-
     name, cut = f"{type(source).__module__.partition('.')[0]}.{type(source).__name__}", 0
     if isinstance(source, str | os.PathLike):
         source = Path(source)
         name = source.name
         require_file(source, (".csv", ".parquet", ".jsonl", ".ndjson"))
-    try:
+    with _readable(name, source):
         content = source
         if isinstance(source, Path) and source.suffix.lower() in (".jsonl", ".ndjson"):
             content, cut = sound_calls(source)
@@ -114,21 +128,51 @@ def load(source: Any, choose: Callable[[str, list[str]], list[str]]) -> tuple[st
                 raise LogError(f"{name}: no rows: its {cut} lines are cut off")
         needed = choose(name, [str(column) for column in _open(content).collect_schema().names()])
         frame = _open(content, needed).select(*needed)
-        frame = frame.collect(backend="polars") if isinstance(frame, nw.LazyFrame) else frame
-        if not frame.implementation.is_pandas_like():
-            frame = frame.to_polars()
-        else:  # by way of lists: the direct way needs pyarrow, and refuses columns of mixed types
-            pairs = {c: zip(frame[c].to_list(), frame[c].is_null().to_list(), strict=True) for c in needed}
-            plain = {c: [None if null else value for value, null in pairs[c]] for c in needed}
-            frame = pl.DataFrame(plain, strict=False)
+    return Table(name, source, _frames(name, source, frame), cut)
+
+
+@contextmanager
+def _readable(name: str, source: Any) -> Iterator[None]:
+    """Turn what the readers say into a `LogError` that tells where a file is damaged."""
+    import narwhals as nw
+    import polars as pl
+
+    try:
+        yield
     except LogError:
         raise
     except (pl.exceptions.PolarsError, nw.exceptions.NarwhalsError, OSError, TypeError, ValueError) as error:
         why = find_damage(source) if isinstance(source, Path) else None
         first = str(error).partition("\n")[0].rstrip(".")
         raise LogError(f"{name}{why or f': cannot be read: {first}: give a sound log'}") from None
+
+
+def _frames(name: str, source: Any, frame: Any) -> Iterator[pl.DataFrame]:
+    import polars as pl
+
     text = pl.col(pl.String, pl.Categorical, pl.Enum, pl.Null).cast(pl.String)
-    return name, source, frame.with_columns(text.str.strip_chars().replace("", None)), cut
+    with _readable(name, source):
+        for part in _parts(frame):
+            yield part.with_columns(text.str.strip_chars().replace("", None))
+
+
+def _parts(frame: Any) -> Iterator[pl.DataFrame]:
+    """The rows of a narwhals frame, so many at a time."""
+    import narwhals as nw
+    import polars as pl
+
+    native = frame.to_native()
+    if isinstance(native, pl.LazyFrame):  # before polars 1.37 this ended without a word where a file is broken
+        yield from native.collect_batches(chunk_size=BATCH, maintain_order=True, lazy=True)
+        return
+    frame = frame.collect(backend="polars") if isinstance(frame, nw.LazyFrame) else frame
+    if not frame.implementation.is_pandas_like():
+        yield from frame.to_polars().iter_slices(BATCH)
+        return
+    for start in range(0, len(frame), BATCH):  # by way of lists: the direct way needs pyarrow, and one type a column
+        part = frame[start : start + BATCH]
+        pairs = {c: zip(part[c].to_list(), part[c].is_null().to_list(), strict=True) for c in part.columns}
+        yield pl.DataFrame({c: [None if null else value for value, null in pairs[c]] for c in pairs}, strict=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,12 +189,11 @@ class Rows:
         position = self.position[mask.to_numpy()]
         return dataclasses.replace(self, frame=self.frame.filter(mask), position=position)
 
-    def place(self, i: int) -> str:
-        """Put the place of row i into words, as an editor or a dataframe's user would look for it."""
-        row = int(self.position[i])
+    def place(self, position: int) -> str:
+        """Put the place of a row in the source into words, as an editor or a dataframe's user would look for it."""
         if isinstance(self.source, Path) and self.source.suffix.lower() == ".csv":
-            return f"line {next(iter(csv_records(self.source)[0][row + 1 :]), row + 2)}"  # or stray quotes
-        return f"row {row + 1}"
+            return f"line {csv_line(self.source, position + 1)}"
+        return f"row {position + 1}"
 
     def refuse(self, bad: pl.Series | np.ndarray, column: str, why: str) -> None:
         """Raise a `LogError` about the column's value in the first bad row, if there is one."""
@@ -159,7 +202,7 @@ class Rows:
             model, value = self.frame["model"][i], self.frame[column][i]
             of_model = f", model {model}" if model and column != "model" else ""
             shown = "" if value is None else " ".join(str(value).split())[:60] + " "
-            raise LogError(f"{self.name}, {self.place(i)}{of_model}: {column} {shown}{why}")
+            raise LogError(f"{self.name}, {self.place(int(self.position[i]))}{of_model}: {column} {shown}{why}")
 
 
 def _needed(name: str, found: list[str], priced: bool, judged: str | None) -> list[str]:
@@ -205,26 +248,36 @@ def _renamings(missing: Sequence[str], found: Sequence[str]) -> list[str]:
     return pairs
 
 
-def read_rows(source: Any, priced: bool, judged: str | None = "correct") -> tuple[Rows, int]:
-    """(the rows, without the blank lines of a file; how many lines of a call log were cut off).
+def read_rows(source: Any, priced: bool, judged: str | None = "correct") -> tuple[Iterator[Rows], int]:
+    """(the rows, some at a time, without the blank lines of a file; how many lines of a call log were cut off).
 
     `judged` is the column that is to tell right from wrong: "correct", "answer", or None where labels bring it.
     """
+    table = load(source, lambda name, found: _needed(name, found, priced, judged))
+    return _typed(table), table.cut
+
+
+def _typed(table: Table) -> Iterator[Rows]:
+    """Refuse columns of a type that cannot be used, and tables without a row."""
     import polars as pl
 
-    name, source, frame, cut = load(source, lambda name, found: _needed(name, found, priced, judged))
-    free = [column for column in ("answer", *CALL_COLUMNS) if column in frame.columns]
-    for column, kind in frame.drop(free).schema.items():
-        number = kind.is_integer() if column == "query" else kind.is_numeric() and column != "model"
-        if not (number or kind == pl.String or (kind == pl.Boolean and column == "correct")):
-            raise LogError(f"{name}: column {column} holds {kind} values: {ADVICE[column]}")
-    frame = frame.with_columns(pl.col(free).cast(pl.String)).with_columns(truth(frame))
-    rows = Rows(name, source, frame, np.arange(frame.height))
-    if set(frame.dtypes) == {pl.String}:
-        rows = rows.keep(frame.select(pl.any_horizontal(pl.all().is_not_null())).to_series())
-    if not rows.frame.height:
+    name, source, start, any_rows = table.name, table.source, 0, False
+    for frame in table.frames:
+        free = [column for column in ("answer", *CALL_COLUMNS) if column in frame.columns]
+        for column, kind in frame.drop(free).schema.items():
+            number = kind.is_integer() if column == "query" else kind.is_numeric() and column != "model"
+            if not (number or kind == pl.String or (kind == pl.Boolean and column == "correct")):
+                raise LogError(f"{name}: column {column} holds {kind} values: {ADVICE[column]}")
+        frame = frame.with_columns(pl.col(free).cast(pl.String)).with_columns(truth(frame))
+        rows = Rows(name, source, frame, np.arange(start, start + frame.height))
+        start += frame.height
+        if set(frame.dtypes) == {pl.String}:
+            rows = rows.keep(frame.select(pl.any_horizontal(pl.all().is_not_null())).to_series())
+        if rows.frame.height:
+            any_rows = True
+            yield rows
+    if not any_rows:
         raise LogError(f"{name}: no rows: a log needs one for each query and model")
-    return rows, cut
 
 
 def truth(frame: pl.DataFrame) -> list[pl.Expr]:
@@ -234,6 +287,11 @@ def truth(frame: pl.DataFrame) -> list[pl.Expr]:
     if "correct" not in frame.columns:
         return []
     return [pl.col("correct").cast(pl.String).str.to_lowercase().replace({"true": "1", "false": "0"})]
+
+
+def require_models(rows: Rows) -> None:
+    """Refuse a row that names no model."""
+    rows.refuse(rows.frame["model"].is_null(), "model", f"is missing: {ADVICE['model']}")
 
 
 def numbers(rows: Rows, column: str) -> np.ndarray:

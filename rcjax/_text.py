@@ -1,12 +1,14 @@
 """The lines of a text file, which polars does not tell: where each record starts, and which line is broken or cut."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 #: How each line of a call log begins.
 CALL = b'{"call_log": '
+_BLOCK = 2**22  # bytes of text under a search at a time
 
 
 def find_damage(path: Path) -> str | None:
@@ -21,28 +23,39 @@ def find_damage(path: Path) -> str | None:
     >>> find_damage(path)
     ', line 1: not a JSON object: write one object per line'
     """
-    line = 0
+    kind, line = path.suffix.lower(), 0
+    if kind == ".parquet":
+        return None
     try:
-        text = "" if path.suffix.lower() == ".parquet" else path.read_text(encoding="utf-8")
-        if path.suffix.lower() == ".csv":
-            lines, fields = csv_records(path)
-            i = int(np.argmax(fields > fields[0]))
-            count = f"{fields[i]} fields, {fields[0]} in the header"
-            return f", line {lines[i]}: {count}: put text that holds a comma in quotes" if i else None
-        for line, record in enumerate(text.split("\n"), start=1):
-            if not isinstance(json.loads(record.strip() or "{}", parse_constant=int), dict):
-                return f", line {line}: not a JSON object: write one object per line"
+        with open(path, encoding="utf-8", newline="\n") as file:
+            for line, record in enumerate(file, start=1):
+                if kind != ".csv" and not isinstance(json.loads(record.strip() or "{}", parse_constant=int), dict):
+                    return f", line {line}: not a JSON object: write one object per line"
     except UnicodeDecodeError:
         return ": not UTF-8 text: save the file as UTF-8"
     except json.JSONDecodeError as error:
         return f", line {line}: not JSON: {error.msg}: write one object per line"
     except ValueError:  # of int("-Infinity")
         return f", line {line}: JSON has no infinity and no NaN: write them in quotes"
+    return _ragged(path) if kind == ".csv" else None
+
+
+def _ragged(path):
+    """The first record of a CSV file with more fields than its header has."""
+    header = None
+    for lines, fields in csv_records(path):
+        if not len(fields):
+            continue
+        header = int(fields[0]) if header is None else header
+        i = int(np.argmax(fields > header))
+        if fields[i] > header:
+            count = f"{fields[i]} fields, {header} in the header"
+            return f", line {lines[i]}: {count}: put text that holds a comma in quotes"
     return None
 
 
 def sound_calls(path: Path) -> tuple[bytes | Path, int]:
-    """(the lines of a call log that are whole, how many are not); of any other file (its path, 0).
+    """(the lines of a call log that are whole, how many are not); of any file without such lines (its path, 0).
 
     A line is cut off where the process that wrote it was killed: it is the last one, or was until the log was opened
     again. What does not begin as a line of a call log does is kept, for others to find fault with.
@@ -51,13 +64,16 @@ def sound_calls(path: Path) -> tuple[bytes | Path, int]:
         if file.read(len(CALL)) != CALL:
             return path, 0
         file.seek(0)
-        lines = file.read().split(b"\n")
-    whole = [line for line in lines if line.strip() and not _is_cut(line)]
-    return b"\n".join(whole), sum(map(bool, map(bytes.strip, lines))) - len(whole)
+        cut = {number for number, line in enumerate(file) if _is_cut(line.strip())}
+        if not cut:
+            return path, 0
+        file.seek(0)
+        return b"".join(line for number, line in enumerate(file) if number not in cut and line.strip()), len(cut)
 
 
 def _is_cut(line: bytes) -> bool:
-    if line[: len(CALL)] != CALL[: len(line)]:
+    # A line that ends so is whole, as a quote within a text has a backslash before it: parsing most would take long.
+    if not line or line[: len(CALL)] != CALL[: len(line)] or (line[-2:] == b'"}' and line[-3:] != b'\\"}'):
         return False
     try:
         json.loads(line)
@@ -66,15 +82,33 @@ def _is_cut(line: bytes) -> bool:
     return False
 
 
-def csv_records(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return the line, counted from 1, that each record of a CSV file starts in, and its number of fields.
+def csv_records(path: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Of the records of a CSV file, some at a time, the line that each starts in, from 1, and its number of fields.
 
     The header comes first; last, where the file ends in a newline, the empty rest after it.
     """
-    text = np.frombuffer(path.read_bytes(), dtype=np.uint8)
-    unquoted = np.cumsum(text == ord('"')) % 2 == 0  # quoted text may hold commas and run over lines
-    newline = text == ord("\n")
-    ends = np.flatnonzero(newline & unquoted)
-    commas = np.flatnonzero((text == ord(",")) & unquoted)
-    fields = 1 + np.bincount(np.searchsorted(ends, commas), minlength=len(ends) + 1)
-    return np.append(0, np.cumsum(newline)[ends]) + 1, fields
+    start, commas_before, newlines, quotes = 1, 0, 0, 0  # of the record that a block of text breaks off in
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            text = np.frombuffer(block, dtype=np.uint8)
+            marks = np.cumsum(text == ord('"'), dtype=np.int32) + quotes % 2
+            unquoted = marks % 2 == 0  # quoted text may hold commas and run over lines
+            newline = text == ord("\n")
+            ends = np.flatnonzero(newline & unquoted)
+            commas = np.flatnonzero((text == ord(",")) & unquoted)
+            counts = np.bincount(np.searchsorted(ends, commas), minlength=len(ends) + 1)
+            counts[0] += commas_before
+            starts = np.append(start, newlines + np.cumsum(newline, dtype=np.int32)[ends] + 1)
+            yield starts[:-1], 1 + counts[:-1]
+            start, commas_before, newlines, quotes = starts[-1], counts[-1], newlines + newline.sum(), marks[-1]
+    yield np.array([start]), np.array([1 + commas_before])
+
+
+def csv_line(path: Path, record: int) -> int:
+    """The line, from 1, that a record of a CSV file starts in; the header is record 0. Stray quotes hide records."""
+    before = 0
+    for lines, _ in csv_records(path):
+        if record < before + len(lines):
+            return int(lines[record - before])
+        before += len(lines)
+    return record + 1

@@ -1,8 +1,11 @@
 """Batched pytrees: every leaf has the same leading axis."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from jax import lax
 
 
 def part(tree: Any, place: Any) -> Any:
@@ -14,3 +17,26 @@ def part(tree: Any, place: Any) -> Any:
     {'mean': 2.0, 'weights': [0.0, 1.0, 0.0]}
     """
     return jax.tree.map(lambda leaf: leaf[place], tree)
+
+
+#: From how many queries on things are computed one after the other: memory counts then, and each keeps all cores busy.
+MANY = 2**16
+
+
+def each(function: Callable[..., Any], n: int, in_axes: Sequence[int]) -> Callable[..., Any]:
+    """`jax.vmap` of a function of arrays with n entries; of `MANY` and more, `lax.map`, which holds one call at a time.
+
+    >>> each(lambda x, y: x @ y, 2, (0, 1))(jnp.eye(2), jnp.array([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [1.0, 4.0]
+    """
+    if n < MANY:
+        return jax.vmap(function, in_axes)
+
+    def one_by_one(*trees):
+        moved = (
+            jax.tree.map(lambda leaf, axis=axis: jnp.moveaxis(leaf, axis, 0), t)
+            for axis, t in zip(in_axes, trees, strict=True)
+        )
+        return lax.map(lambda each: function(*each), tuple(moved))
+
+    return one_by_one

@@ -64,9 +64,10 @@ def tune(
             fresh = read_file(read_log, wanted.held_out, others, **options)
         elif wanted.confidence:
             fresh, log = log.split(_HELD_OUT, seed=0)
-    drawing = ", and drawing the log again, 200 times" if wanted.bands else ""
-    with busy(f"fitting the model, choosing cascades{drawing}"):
+    with busy("fitting the model"):
         model = fit(log, copula=copula or "gumbel")
+    drawing = ", and drawing the log again, 200 times" if wanted.bands else ""
+    with busy(f"choosing cascades{drawing}"):
         frontier, selection = _search(log, model, cascade, wanted)
     if wanted.frontier:
         frontier.save(wanted.frontier)

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 from jax.scipy import special
 
-from rcjax._numerics import divide, extremes, log1mexp
+from rcjax._numerics import divide, extremes, log1mexp, total
 
 Transform = Literal["choice", "generation", "none"]
 
@@ -96,18 +96,21 @@ class Calibrator:
         return jnp.where(features == -jnp.inf, self.smallest, features)
 
 
-def fit_calibrator(logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform) -> Calibrator:
+def fit_calibrator(
+    logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, axis: str | None = None
+) -> Calibrator:
     """Logistic regression of `correct` on the transformed confidence, for one model; `vmap` it over models.
 
     logprob (n,), correct (n,) bool, answered (n,) bool: entries not answered are ignored. Newton's method on the
     likelihood, without any penalty. Where no maximum exists, because a threshold on ξ separates right from wrong
     answers, the fit is Firth's (1993) penalised likelihood (Jeffreys' prior), whose maximum is always finite; status
     says SEPARABLE. Where ξ or `correct` does not vary, the slope is 0 and Φ = (c + ½)/(n + 1), with c of n answers
-    right, which is Firth's estimate for an intercept alone; status says CONSTANT.
+    right, which is Firth's estimate for an intercept alone; status says CONSTANT. `axis` names the devices that the n
+    answers are spread over, if they are: what they exchange is sums.
     """
     features = transform_confidence(jnp.where(answered, logprob, -1.0), transform)
     groups = jnp.stack([jnp.isfinite(features), correct, ~correct.astype(bool)]) & answered
-    least, largest_of = extremes(features, groups)
+    least, largest_of = extremes(features, groups, axis)
     smallest, largest = least[0], largest_of[0]
     # A log of nothing but certain answers has no finite ξ: any value will do, as the slope is 0.
     smallest, largest = (jnp.where(jnp.isfinite(edge), edge, 0.0) for edge in (smallest, largest))
@@ -115,16 +118,18 @@ def fit_calibrator(logprob: jax.Array, correct: jax.Array, answered: jax.Array, 
     weight = answered.astype(features.dtype)
     target = (correct & answered).astype(features.dtype)
 
-    constant = (smallest == largest) | (target.sum() == 0) | (target.sum() == weight.sum())
+    right, count = total(jnp.stack([target.sum(), weight.sum()]), axis)
+
+    constant = (smallest == largest) | (right == 0) | (right == count)
     # Some threshold on ξ parts right from wrong, possibly with ties at the threshold itself.
     (right_low, wrong_low), (right_high, wrong_high) = (
         jnp.clip(ends[1:], smallest, largest) for ends in (least, largest_of)
     )
     separable = (right_low >= wrong_high) | (wrong_low >= right_high)
-    coefficients, errors, converged = _newton(features, target, weight, firth=separable)
-    rate = (target.sum() + 0.5) / (weight.sum() + 1)
+    coefficients, errors, converged = _newton(features, target, weight, separable, axis)
+    rate = (right + 0.5) / (count + 1)
     flat = jnp.stack([special.logit(rate), jnp.zeros_like(rate)])
-    flat_errors = jnp.stack([1 / jnp.sqrt(weight.sum() * rate * (1 - rate)), jnp.full_like(rate, jnp.inf)])
+    flat_errors = jnp.stack([1 / jnp.sqrt(count * rate * (1 - rate)), jnp.full_like(rate, jnp.inf)])
     coefficients = jnp.where(constant, flat, coefficients)
     errors = jnp.where(constant, flat_errors, errors)
     status = jnp.where(converged, jnp.where(separable, SEPARABLE, CONVERGED), NOT_CONVERGED)
@@ -146,11 +151,12 @@ def calibrate_all(calibrators: Calibrator, logprob: jax.Array, answered: jax.Arr
     return jax.vmap(lambda calibrator, column: calibrator(column), in_axes=(0, -1), out_axes=-1)(calibrators, known)
 
 
-def _newton(features, target, weight, firth):
+def _newton(features, target, weight, firth, axis):
     """Newton's method from zero on the standardised feature, halving steps that lower the penalised likelihood."""
-    total = jnp.maximum(weight.sum(), 1)
-    center = (weight * features).sum() / total
-    spread = jnp.sqrt((weight * (features - center) ** 2).sum() / total)
+    count, sum_ = total((weight.sum(), (weight * features).sum()), axis)
+    count = jnp.maximum(count, 1)
+    center = sum_ / count
+    spread = jnp.sqrt(total((weight * (features - center) ** 2).sum(), axis) / count)
     spread = jnp.where(spread > 0, spread, 1.0)
     z = (features - center) / spread
     powers = jnp.stack([jnp.ones_like(z), z, z * z])
@@ -160,12 +166,12 @@ def _newton(features, target, weight, firth):
         """Fitted probabilities (n,), their weighted variances (n,), and Fisher's matrix."""
         fitted = special.expit(beta[0] + beta[1] * z)
         variance = weight * fitted * (1 - fitted)
-        moments = powers @ variance
+        moments = total(powers @ variance, axis)
         return fitted, variance, moments[np.array([[0, 1], [1, 2]])]
 
     def objective(beta):
         score = beta[0] + beta[1] * z
-        likelihood = (target * score - weight * jax.nn.softplus(score)).sum()
+        likelihood = total((target * score - weight * jax.nn.softplus(score)).sum(), axis)
         return likelihood + jnp.where(firth, 0.5 * jnp.log(_determinant(information(beta)[2])), 0.0)
 
     tolerance = jnp.sqrt(jnp.finfo(z.dtype).eps)
@@ -180,8 +186,11 @@ def _newton(features, target, weight, firth):
         inverse = _inverse(matrix)
         leverage = variance * (jnp.stack([inverse[0, 0], 2 * inverse[0, 1], inverse[1, 1]]) @ powers)
         residual = target - weight * fitted + jnp.where(firth, leverage * (0.5 - fitted), 0.0)
-        trials = beta + lengths[:, None] * (inverse @ (powers[:2] @ residual))
-        best = trials[jnp.argmax(jnp.nan_to_num(jax.vmap(objective)(trials), nan=-jnp.inf))]
+        trials = beta + lengths[:, None] * (inverse @ total(powers[:2] @ residual, axis))
+        values = jnp.nan_to_num(jax.vmap(objective)(trials), nan=-jnp.inf)
+        # Of steps that are alike but for rounding the longest: the order of a sum is not to decide.
+        highest = values.max()
+        best = trials[jnp.argmax(values >= highest - 8 * jnp.finfo(z.dtype).eps * jnp.abs(highest))]
         return number + 1, best, inverse, jnp.abs(best - beta).max()
 
     start = (0, jnp.zeros(2, z.dtype), jnp.zeros((2, 2), z.dtype), jnp.asarray(jnp.inf, z.dtype))

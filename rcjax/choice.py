@@ -8,6 +8,7 @@ as the best for all that can be known, so that a budget finds one near it.
 """
 
 import dataclasses
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -32,6 +33,8 @@ from rcjax.programme import CONVERGED, INTERPOLATED
 SLACK = 0.1
 _MOST_POINTS = 250
 _WINDOW = 9  # prices that the luck is averaged over
+_MOST_COMPARED = 50_000  # queries that lengths are compared on: more show no smaller gains worth having
+_HELD = 2**25  # outcomes, queries × policies, held at a time
 _LEAST_COMPLETE = 30  # queries with all answers, for cascades of three models and more to be compared on
 
 
@@ -98,7 +101,8 @@ def select_frontier(
     (`Comparison.chosen`). The frontier holds the policies that no other beats in both error and cost and that are
     within a tenth of a standard error of the best for some λ; with `lam` (L,) given, the best for each.
     `Frontier.error` and `Frontier.cost` are estimates from the log, per query; the error is raised by how much better
-    the best pairs look on the queries that they were chosen on than on folds that were left out.
+    the best pairs look on the queries that they were chosen on than on folds that were left out. Of more than 50,000
+    queries, so many are taken at random for that and for the comparison of lengths.
 
     Raises ValueError where `folds` is not from 2 to the number of queries, or for an empty or negative `lam`; LogError
     where no query has the answers of all models.
@@ -117,19 +121,29 @@ def select_frontier(
     if not complete:
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
     longer = longer_cascades(len(model.models), max_length if complete >= _LEAST_COMPLETE else 2)
-    seen = cross_validate(log, model, longer, folds, seed)
+    sample = _sample(log, seed)
+    seen = cross_validate(sample, model, longer, folds, seed)
     pairs = _judge(log, model)
+    searched = pairs if sample is log else _judge(sample, model)
     chains, at = _chains(log, model, longer, seen, seen.lam if prices is None else prices)
     if prices is None:
         points, lam, status = _undominated(pairs, chains, log.n_queries)
     else:
         points, lam, status = _best(pairs, chains, at, prices)
-    luck = np.interp(log_prices(lam), log_prices(seen.lam), _luck(seen, pairs))
+    luck = np.interp(log_prices(lam), log_prices(seen.lam), _luck(seen, searched))
     corrected = points.error + luck
     if prices is None:
         corrected = _in_order(corrected, points.error)
     points = points._replace(error=np.minimum(corrected, 1.0))
     return Selection(_assemble(model, points, lam, status), seen)
+
+
+def _sample(log: Log, seed: int) -> Log:
+    """At most so many of the queries, at random."""
+    if log.n_queries <= _MOST_COMPARED:
+        return log
+    chosen = np.random.default_rng(seed).choice(log.n_queries, _MOST_COMPARED, replace=False)
+    return log.take(np.sort(chosen))
 
 
 def _judge(log: Log, model: CascadeModel) -> _Points:
@@ -172,11 +186,19 @@ def _chains(
     nothing = np.zeros(len(lam))
     points = _Points(nothing, nothing, thresholds, members)
     if at.size:
-        data = model.calibrators, log.logprob, log.correct, log.answered, log.cost
-        figures = _outcomes(*data, jnp.asarray(thresholds, model.cost.dtype), members)
-        wrong, charge = (np.asarray(each, float)[:, log.complete].mean(1) for each in figures)
-        points = points._replace(error=wrong, cost=charge)
+        error, cost = zip(*_means(log, model, thresholds, members), strict=True)
+        points = points._replace(error=np.concatenate(error), cost=np.concatenate(cost))
     return points.take(at), at
+
+
+def _means(log: Log, model: CascadeModel, thresholds: np.ndarray, members: np.ndarray) -> Iterator[list[np.ndarray]]:
+    """(error, cost) of cascades (L, k) on the queries that all models answered, some cascades at a time."""
+    data = model.calibrators, log.logprob, log.correct, log.answered, log.cost
+    complete, size = log.complete, max(1, _HELD // log.n_queries)
+    for start in range(0, len(members), size):
+        some = slice(start, start + size)
+        figures = _outcomes(*data, jnp.asarray(thresholds[some], model.cost.dtype), members[some])
+        yield [np.asarray(each, float)[:, complete].mean(1) for each in figures]
 
 
 @compiled

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._numerics import divide
-from rcjax._trees import part
+from rcjax._trees import each, part
 from rcjax.calibration import Transform, fit_calibrator
 from rcjax.cascade import ALWAYS_ANSWER, NEVER_ANSWER
 from rcjax.joint import pairs
@@ -51,10 +51,11 @@ def cross_calibrate(logprob: jax.Array, correct: jax.Array, present: jax.Array, 
     """
     left, right = np.array(pairs(logprob.shape[1]), int).reshape(-1, 2).T
 
-    def one(logprob, correct, present):
-        return fit_calibrator(logprob, correct, present, transform)(jnp.where(present, logprob, -1.0))
+    def one(left, right):
+        raw, both = logprob[:, left], present[:, left] & present[:, right]
+        return fit_calibrator(raw, correct[:, right], both, transform)(jnp.where(both, raw, -1.0))
 
-    return jax.vmap(one, 1)(logprob[:, left], correct[:, right], present[:, left] & present[:, right])
+    return each(one, len(logprob), (0, 0))(left, right)
 
 
 def candidates(
@@ -74,15 +75,18 @@ def candidates(
     left, right = np.array(pairs(k), int).reshape(-1, 2).T
     answered = present.astype(confidence.dtype)
     right_share = divide((answered * correct).sum(0), answered.sum(0), 0.5)
-    expected = LABEL * correct + (1 - LABEL) * confidence
-    second = LABEL * correct[:, right].T + (1 - LABEL) / 2 * (confidence[:, right].T + crossed)
-    both = (present[:, left] & present[:, right]).T
-    thresholds, errors, shares = jax.vmap(_thresholds)(confidence.T[left], expected.T[left], second, both)
-    each = thresholds.shape[1]
+
+    def one(left, right, crossed):
+        first = LABEL * correct[:, left] + (1 - LABEL) * confidence[:, left]
+        second = LABEL * correct[:, right] + (1 - LABEL) / 2 * (confidence[:, right] + crossed)
+        return _thresholds(confidence[:, left], first, second, present[:, left] & present[:, right])
+
+    thresholds, errors, shares = each(one, len(confidence), (0, 0, 0))(left, right, crossed)
+    tried = thresholds.shape[1]
     everyone = np.arange(k)
     return Candidates(
-        first=jnp.concatenate([everyone, np.repeat(left, each)]),
-        second=jnp.concatenate([everyone, np.repeat(right, each)]),
+        first=jnp.concatenate([everyone, np.repeat(left, tried)]),
+        second=jnp.concatenate([everyone, np.repeat(right, tried)]),
         threshold=jnp.concatenate([jnp.full(k, ALWAYS_ANSWER, thresholds.dtype), thresholds.reshape(-1)]),
         error=jnp.concatenate([jnp.where(present.any(0), 1 - right_share, jnp.inf), errors.reshape(-1)]),
         cost=jnp.concatenate([cost, (cost[left][:, None] + cost[right][:, None] * shares).reshape(-1)]),

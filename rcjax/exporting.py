@@ -22,7 +22,8 @@ from jax import export as jax_export
 from rcjax._files import write_atomically
 from rcjax._points import intervals
 from rcjax.frontier import Frontier, make_frontier
-from rcjax.joint import CascadeModel, as_family, pairs
+from rcjax.joint import CascadeModel, as_family
+from rcjax.margins import pairs
 from rcjax.plan import Search, pair_places, plan_cascades
 from rcjax.prices import check_prices, select
 from rcjax.solution import adaptive_points, lay_out, optimise, points_at

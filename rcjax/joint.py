@@ -19,28 +19,19 @@ from rcjax._compile import compiled
 from rcjax._files import write_atomically
 from rcjax._json import plain
 from rcjax._numerics import open_unit
-from rcjax._ranks import kendall_tau
 from rcjax._reference import describe_reference
 from rcjax._trees import part
-from rcjax.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
+from rcjax.calibration import Calibrator, Transform, calibrate_all
 from rcjax.copulas import Copula, Gaussian, OneOf
 from rcjax.estimation import fit_families
 from rcjax.logs import Log, LogError
-from rcjax.marginals import Marginal, fit_marginal, refit_marginal
+from rcjax.marginals import Marginal
+from rcjax.margins import fit_margins, fit_on_devices, pair_taus, pairs
 from rcjax.selection import FAMILIES, Criterion, pair_ranks, select_copulas
 
 Method = Literal["tau", "likelihood"]
 
 _FORMAT, _SCHEMA = "rcjax-model", 1
-
-
-def pairs(k: int) -> tuple[tuple[int, int], ...]:
-    """All (i, j) with i < j < k, in the order in which pairs are stored everywhere.
-
-    >>> pairs(3)
-    ((0, 1), (0, 2), (1, 2))
-    """
-    return tuple((i, j) for i in range(k) for j in range(i + 1, k))
 
 
 def positions(models: tuple[str, ...], names: Sequence[str]) -> tuple[int, ...]:
@@ -194,33 +185,40 @@ def fit(
     method: Method = "tau",
     criterion: Criterion = "aic",
     transform: Transform | Literal["auto"] = "auto",
+    devices: Sequence[Any] | None = None,
 ) -> CascadeModel:
     """Fit the Markov-copula model to a log: calibrators, marginals, copulas of all pairs, costs.
 
-    Calibrators and marginals learn from all of a model's answers, the copula of a pair from the queries that both
-    answered. `copula` is a family's name or class, fitted by `method`: "tau" inverts Kendall's τ-b (the paper's),
-    "likelihood" is exact for the point masses, which bias τ. With "auto", or several families, each pair takes the
-    one that is best by `criterion`, "aic" or "cv" (see `selection.select_copulas`), fitted by likelihood;
-    `CascadeModel.copula_table` tells how the others did. `transform` is that of the raw confidence ("auto": by the
-    log's task). Arrays have jax's default float type. Raises LogError where a model has no answers, or a pair has
-    no query in common; ValueError for a family, method or criterion that does not exist.
+       Calibrators and marginals learn from all of a model's answers, the copula of a pair from the queries that both
+       answered. `copula` is a family's name or class, fitted by `method`: "tau" inverts Kendall's τ-b (the paper's),
+       "likelihood" is exact for the point masses, which bias τ. With "auto", or several families, each pair takes the
+       one that is best by `criterion`, "aic" or "cv" (see `selection.select_copulas`), fitted by likelihood;
+       `CascadeModel.copula_table` tells how the others did. `transform` is that of the raw confidence ("auto": by the
+       log's task). Arrays have jax's default float type.
 
-    >>> import rcjax
-    >>> model = rcjax.fit(rcjax.sample_log(300, seed=0))
-    >>> model.models[0], model.copulas.theta.shape
-    ('llama3.2-1b', (10,))
+       `devices`, such as `jax.devices()`, share the work, for logs of many queries: each holds a part of them, and what
+       they exchange for calibrators and marginals is sums; Kendall's τ is computed for some of the pairs on each. The
+       fitted model is that of one device, but for rounding. Likelihoods are computed on the first device.
+    Raises LogError where a model has no answers, or a pair has
+       no query in common; ValueError for a family, method or criterion that does not exist.
+
+       >>> import rcjax
+       >>> model = rcjax.fit(rcjax.sample_log(300, seed=0))
+       >>> model.models[0], model.copulas.theta.shape
+       ('llama3.2-1b', (10,))
     """
     _check_overlap(log)
     if method not in ("tau", "likelihood"):
         raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
     transform = log.task if transform == "auto" else transform
     arrays = log.logprob, log.correct, log.answered, transform
+    shared = None if devices is None else fit_on_devices(*arrays, devices)
     if isinstance(copula, type) or (isinstance(copula, str) and copula != "auto"):
-        calibrators, marginals, joined = _fit(*arrays, as_family(copula), method)
+        calibrators, marginals, joined = _fit(*arrays, as_family(copula), method, shared=shared)
         details = details_of(log, fit={"copula": as_family(copula).__name__, "method": method})
         return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)
     candidates = FAMILIES if copula == "auto" else tuple(as_family(each) for each in copula)
-    calibrators, marginals, starts = _fit(*arrays, Gaussian, "tau")
+    calibrators, marginals, starts = _fit(*arrays, Gaussian, "tau", shared=shared)
     confidence = calibrate_all(calibrators, log.logprob, log.answered)
     chosen = pairs(len(log.models))
     joined, table = select_copulas(marginals, confidence, log.answered, chosen, starts.tau(), candidates, criterion)
@@ -245,40 +243,25 @@ def fit_arrays(
     family: type[Copula] | Copula,
     method: Method = "tau",
     near: Marginal | None = None,
+    shared: tuple[Calibrator, Marginal, jax.Array] | None = None,
 ) -> tuple[Calibrator, Marginal, Copula]:
     """The fit as a pure function of arrays (n, k), to be jitted and vmapped over resampled logs.
 
     With the marginals of a log `near` this one, mixtures are sought around theirs, which is quicker. In place of a
-    family, the copulas of such a log: each pair keeps the family that it has there (by "tau").
+    family, the copulas of such a log: each pair keeps the family that it has there (by "tau"). `shared` is what
+    devices have found together (`fit_on_devices`), which is then not computed again.
     """
-    calibrators, marginals, confidence = fit_margins(logprob, correct, answered, transform, near)
-    taus = pair_taus(confidence, answered)
+    chosen = pairs(logprob.shape[1])
+    if shared is None:
+        calibrators, confidence, marginals = fit_margins(logprob, correct, answered, transform, near)
+        taus = pair_taus(confidence, answered, *np.array(chosen, int).reshape(-1, 2).T)
+    else:
+        calibrators, marginals, taus = shared
+        confidence = calibrate_all(calibrators, logprob, answered)
     if isinstance(family, Copula) or method == "tau":
         return calibrators, marginals, _from_taus(family, taus)
-    ranks = pair_ranks(marginals, confidence, answered, pairs(logprob.shape[1]))
-    (found,) = fit_families((family,), *ranks, taus)
+    (found,) = fit_families((family,), *pair_ranks(marginals, confidence, answered, chosen), taus)
     return calibrators, marginals, found.copula
-
-
-def fit_margins(
-    logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, near: Marginal | None = None
-) -> tuple[Calibrator, Marginal, jax.Array]:
-    """The part of `fit_arrays` that is about single models: calibrators, marginals, calibrated confidences (n, k)."""
-    calibrate = jax.vmap(partial(fit_calibrator, transform=transform), in_axes=1)
-    calibrators = calibrate(logprob, correct, answered)
-    confidence = calibrate_all(calibrators, logprob, answered)
-    if near is None:
-        marginals = jax.vmap(fit_marginal, in_axes=1)(confidence, answered)
-    else:
-        marginals = jax.vmap(refit_marginal, in_axes=(0, 1, 1))(near, confidence, answered)
-    return calibrators, marginals, confidence
-
-
-def pair_taus(confidence: jax.Array, answered: jax.Array) -> jax.Array:
-    """(k(k − 1)/2,) Kendall's τ-b of every pair, from confidences and who answered (n, k)."""
-    left, right = np.array(pairs(confidence.shape[1]), int).reshape(-1, 2).T
-    both = answered[:, left] & answered[:, right]
-    return jax.vmap(kendall_tau, in_axes=1)(confidence[:, left], confidence[:, right], both)
 
 
 def _from_taus(family, taus):

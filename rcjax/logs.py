@@ -11,9 +11,10 @@ import hashlib
 import json
 import math
 import os
+import re
 import tomllib
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,8 +22,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._labels import label, read_labels, usable_calls
-from rcjax._rows import ADVICE, TOKENS, LogError, MissingPricesError, Rows, near, numbers, read_rows, require_file
+from rcjax._labels import Labeller, UsableCalls, read_labels
+from rcjax._matrices import Matrices
+from rcjax._rows import (
+    TOKENS,
+    LogError,
+    MissingPricesError,
+    Rows,
+    near,
+    numbers,
+    read_rows,
+    require_file,
+    require_models,
+)
 
 __all__ = [
     "IncompleteLogWarning",
@@ -169,8 +181,9 @@ def read_log(
     pyarrow or any other that narwhals knows).  Its columns are `query` (integers or strings), `model`,
     `correct`, one of `logprob` (at most 0, may be -inf) and `confidence` (0 to 1), and either `cost` (money
     for this call) or `input_tokens` and `output_tokens` with `prices`, which go before `cost`.  Others are
-    ignored.  `prices` is anything `read_prices` takes.  `models` chooses and orders the models; without it
-    all are kept and sorted by mean cost, ties by first appearance.
+    ignored.  Files, and lazy frames of polars, are read a batch of rows at a time: memory is that of the log, not of
+    its text.  `prices` is anything `read_prices` takes.  `models` chooses and orders the models; without it all are
+    kept and sorted by mean cost, ties by first appearance.
 
     `labels`, a file or dataframe, tells right from wrong in place of the column `correct`: by `query`, `model` and
     `correct`, or by `query` and `answer`, a right answer, with which the log's own column `answer` is compared but
@@ -183,8 +196,8 @@ def read_log(
     A model may be right always or never: calibration then gives it one confidence, (c + 1/2) / (n + 1) for c
     right answers of n.  Queries that lack some model are kept, with an `IncompleteLogWarning`; for rows left out
     there is a `LeftOutWarning` with the counts.
-    Raises `LogError`, on the first thing wrong, where the log or the prices cannot be used; it is a
-    `MissingPricesError` where the log counts tokens, has no `cost`, and no prices are given.
+    Raises `LogError`, on the first batch of rows with something wrong, where the log or the prices cannot be used; it is
+    a `MissingPricesError` where the log counts tokens, has no `cost`, and no prices are given.
     """
     return _read(source, prices, models, task, labels, fewest=2)
 
@@ -213,38 +226,100 @@ def _read(source: Any, prices: Any, models: Iterable[str] | None, task: Any, lab
     if task not in ("generation", "choice"):
         raise LogError(f"task {task!r} is unknown: choose generation or choice")
     rates = None if prices is None else read_prices(prices)
-    names, rows = _models(_judged_rows(source, rates is not None, labels), models, fewest)
-    queries, place = _places(rows, names)
-    values = (_logprob(rows), numbers(rows, "correct") == 1, _cost(rows, names, place[1], rates), np.True_)
-    matrices = [np.full((len(queries), len(names)), empty) for empty in (math.nan, False, 0.0, False)]
-    for matrix, value in zip(matrices, values, strict=True):
-        matrix[place] = value
+    wanted = None if models is None else (models,) if isinstance(models, str) else tuple(models)
+    held, found, name = _scattered(source, rates, wanted, labels)
+    names = _names(held, found, wanted, name, fewest)
+    columns = [held.models[model] for model in names]
+    answered = held.take("row") >= 0
+    _require_answers(answered[:, columns], names, name)
+    matrices = [held.take("logprob"), held.take("correct"), held.take("cost"), answered]
     if models is None:  # a stable sort: models of equal cost stay in order of first appearance
-        cheapest = np.argsort(_mean_cost(matrices[2], matrices[3]), kind="stable")
-        names, matrices = tuple(names[j] for j in cheapest), [matrix[:, cheapest] for matrix in matrices]
+        columns = np.argsort(_mean_cost(matrices[2], answered), kind="stable")
+        names = tuple(names[j] for j in columns)
+    queries = _ids(held.queries)
     used = rates and {name: rates[name] for name in names}
-    origin = str(source) if isinstance(rows.source, Path) else rows.name
+    origin = str(source) if isinstance(source, str | os.PathLike) else name
+    matrices = [np.ascontiguousarray(matrix[:, columns]) for matrix in matrices]
+    del held  # before jax has matrices of its own
     log = _log(*matrices, models=names, queries=queries, task=task, source=origin, prices=used)
     if not log.complete.all():
         warnings.warn(log.describe(), IncompleteLogWarning, stacklevel=3)
     return log
 
 
-def _judged_rows(source: Any, priced: bool, labels: Any) -> Rows:
-    """The rows to use, each with its column correct; a warning counts the others."""
+def _scattered(
+    source: Any, rates: Mapping | None, wanted: tuple[str, ...] | None, labels: Any
+) -> tuple[Matrices, list[str], str]:
+    """(matrices of all rows to use, all models' names by first appearance, the source's name for messages)."""
+    held, found, name = Matrices(logprob=math.nan, correct=False, cost=0.0), {}, ""
+    for rows in _judged_rows(source, rates is not None, labels):
+        name = rows.name
+        require_models(rows)
+        found |= dict.fromkeys(rows.frame["model"].unique(maintain_order=True))
+        if wanted is not None:
+            rows = rows.keep(rows.frame["model"].is_in(list(wanted)))
+        if not rows.frame.height:
+            continue
+        place = held.place(rows)
+        again = held.repeated(rows, place)
+        if again.any():
+            i = int(np.argmax(again))
+            first = rows.place(int(held.take("row")[place[0][i], place[1][i]]))
+            rows.refuse(again, "query", f"was answered already in {first}: keep one row per query and model")
+        logprob, correct = _logprob(rows), numbers(rows, "correct") == 1
+        held.put(place, logprob=logprob, correct=correct, cost=_cost(rows, list(held.models), place[1], rates))
+    return held, list(found), name
+
+
+def _judged_rows(source: Any, priced: bool, labels: Any) -> Iterator[Rows]:
+    """The rows to use, some at a time, each with its column correct; at the end a warning counts the others."""
     known = None if labels is None else read_labels(labels)
     judged = {None: "correct", "correct": None, "answer": "answer"}[known and known.by]
-    rows, cut = read_rows(source, priced, judged)
-    read = rows.frame.height + cut
-    rows, left_out = usable_calls(rows)
-    if known is not None:
-        rows, left_out["without a label"] = label(rows, known)
-    found = {"cut off": cut, **left_out}
+    labeller = known and Labeller(known)
+    calls = UsableCalls()
+    batches, cut = read_rows(source, priced, judged)
+    read, name = cut, ""
+    for rows in batches:
+        read, name = read + rows.frame.height, rows.name
+        rows = calls.keep(rows)
+        rows = labeller.keep(rows) if labeller else rows
+        if rows.frame.height:
+            yield rows
+    calls.finish(name)
+    found = {"cut off": cut, **calls.left_out}
+    if labeller:
+        labeller.finish(name)
+        found["without a label"] = labeller.left_out
     if any(found.values()):
         listed = "; ".join(f"{count:,} {why}" for why, count in found.items() if count)
-        message = f"{rows.name}: {sum(found.values()):,} of {read:,} rows are left out: {listed}"
-        warnings.warn(message, LeftOutWarning, stacklevel=4)
-    return rows
+        message = f"{name}: {sum(found.values()):,} of {read:,} rows are left out: {listed}"
+        warnings.warn(message, LeftOutWarning, stacklevel=5)
+
+
+def _names(
+    held: Matrices, found: list[str], wanted: tuple[str, ...] | None, where: str, fewest: int
+) -> tuple[str, ...]:
+    """The models, by first appearance or as wanted."""
+    names = tuple(held.models) if wanted is None else _chosen(wanted, found, where)
+    if len(names) < fewest:
+        raise LogError(f"{where}: only one model, {', '.join(names)}: a cascade needs at least two")
+    return names
+
+
+def _require_answers(answered: np.ndarray, names: Sequence[str], where: str) -> None:
+    answers = answered.sum(axis=0)
+    if answers.min() < 2:
+        rare = names[int(answers.argmin())]
+        raise LogError(f"{where}, model {rare}: only 1 answer, 2 are needed: leave it out of the models")
+
+
+def _ids(texts: Iterable[str]) -> tuple[int | str, ...]:
+    """Query ids as ints, where all are whole numbers.
+
+    Text files do not tell 7 from "7": one rule for every source makes the same log of each.
+    """
+    whole = re.compile(r"0|-?[1-9][0-9]*").fullmatch
+    return tuple(map(int, texts)) if all(map(whole, texts)) else tuple(texts)
 
 
 def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, tuple[float, float]]:
@@ -287,40 +362,6 @@ def _price(entry: Any, where: str) -> tuple[float, float]:
         if not number or not 0 <= price < math.inf:
             raise LogError(f"{where}: {key} price {price!r}: give money per million tokens, 0 or more")
     return float(entry[0]), float(entry[1])
-
-
-def _models(rows: Rows, chosen: Iterable[str] | None, fewest: int) -> tuple[tuple[str, ...], Rows]:
-    """Return the models, by first appearance or as chosen, and the rows about them."""
-    column = rows.frame["model"]
-    rows.refuse(column.is_null(), "model", f"is missing: {ADVICE['model']}")
-    names = tuple(column.unique(maintain_order=True))
-    if chosen is not None:
-        names = _chosen(chosen, names, rows.name)
-        rows = rows.keep(column.is_in(list(names)))
-    if len(names) < fewest:
-        raise LogError(f"{rows.name}: only one model, {', '.join(names)}: a cascade needs at least two")
-    return names, rows
-
-
-def _places(rows: Rows, names: Sequence[str]) -> tuple[tuple[int | str, ...], tuple[np.ndarray, np.ndarray]]:
-    """Return the query ids by first appearance, and the place of each row in the (n, k) matrices."""
-    texts = rows.frame["query"].cast(str)
-    rows.refuse(texts.is_null(), "query", f"is missing: {ADVICE['query']}")
-    ids = texts.unique(maintain_order=True)
-    by_query = texts.replace_strict(ids, range(len(ids)))
-    by_model = rows.frame["model"].replace_strict(names, range(len(names)))
-    pairs = by_query * len(names) + by_model
-    again = ~pairs.is_first_distinct()
-    if again.any():
-        first = rows.place(int(np.argmax(pairs == pairs[int(np.argmax(again))])))
-        rows.refuse(again, "query", f"was answered already in {first}: keep one row per query and model")
-    answers = np.bincount(by_model, minlength=len(names))
-    if answers.min() < 2:
-        rare = names[int(answers.argmin())]
-        raise LogError(f"{rows.name}, model {rare}: only 1 answer, 2 are needed: leave it out of the models")
-    # Text files do not tell 7 from "7": one rule for every source makes the same log of each.
-    whole = ids.str.contains(r"^(0|-?[1-9][0-9]*)$").all()
-    return tuple(int(id) for id in ids) if whole else tuple(ids), (by_query.to_numpy(), by_model.to_numpy())
 
 
 def _logprob(rows: Rows) -> np.ndarray:

@@ -21,6 +21,7 @@ from rcjax._compile import compiled
 from rcjax._numerics import divide
 from rcjax._points import intervals
 from rcjax._replay import replay
+from rcjax._trees import part
 from rcjax._walk import mistaken, walk
 from rcjax.bands import Bands, check_level, frequencies
 from rcjax.calibration import Calibrator, calibrate_all
@@ -33,6 +34,7 @@ from rcjax.prices import log_prices
 from rcjax.solution import adaptive_points, lay_out, optimise, refusal_at, thresholds_at
 
 _ROUND = 16
+_BLOCK = 2**14  # queries that are drawn again at a time where policies stay as they are
 _PRICES = 48  # λ at which replicates are solved; between them, what they show is interpolated
 _MOST_QUERIES = 5_000  # up to here everything is fitted again by default
 _INSIDE = 0.632  # share of the queries that a draw holds
@@ -77,11 +79,14 @@ def bootstrap(
     log = log.select(frontier.models)
     if not log.complete.any():
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to draw again")
-    draws = np.random.default_rng(seed).integers(0, log.n_queries, (replicates, log.n_queries))
     places = _spread(np.asarray(frontier.lam))
-    weights = np.stack([np.bincount(draw, minlength=log.n_queries) for draw in draws]) * log.complete
     fixed = _as_they_are(frontier, places, replicates)
-    policies = tune_again(frontier, log, draws, places) if refit else fixed
+    if not refit:
+        kept = _recount(part(fixed, 0), log, replicates, seed)
+        return _bands(frontier, log, places, fixed, _Seen(*(np.stack([each, each]) for each in kept)), level)
+    draws = np.random.default_rng(seed).integers(0, log.n_queries, (replicates, log.n_queries))
+    weights = np.stack([np.bincount(draw, minlength=log.n_queries) for draw in draws]) * log.complete
+    policies = tune_again(frontier, log, draws, places)
     # One after the other, as both are of one shape: one programme.
     kept, tuned = (_judge(*_data(log), jnp.asarray(weights, log.cost.dtype), each) for each in (fixed, policies))
     seen = _Seen(*(np.stack(each) for each in zip(kept, tuned, strict=True)))
@@ -235,6 +240,55 @@ def _judge(logprob, correct, answered, query_cost, weights, policies):
         return jax.vmap(answer)(policy.first, policy.bounds, policy.actions)
 
     return lax.map(judge, (weights, policies))
+
+
+def _recount(policies: _Policies, log: Log, replicates: int, seed: int) -> tuple[np.ndarray, ...]:
+    """`_judge` of policies that no replicate changes, a block of queries at a time: one walk serves all replicates.
+
+    So many of a replicate's draws fall in each block as a multinomial variate says, and there as chance will have it:
+    that is drawing n of n queries, without weights (B, n) in memory.
+    """
+    n, k = log.logprob.shape
+    rng = np.random.default_rng(seed)
+    starts = np.arange(0, n, _BLOCK)
+    sizes = np.minimum(_BLOCK, n - starts)
+    drawn = rng.multinomial(n, sizes / n, replicates) if len(starts) > 1 else np.full((replicates, 1), n)
+    width = min(_BLOCK, n)
+    data = [np.asarray(each) for each in _data(log)]
+    sums = None
+    for start, size, count in zip(starts, sizes, drawn.T, strict=True):
+        rows = [np.pad(each[start : start + size], ((0, width - size), (0, 0))) for each in data]
+        weights = np.stack([np.bincount(rng.integers(0, size, each), minlength=width) for each in count])
+        found = [np.asarray(each, float) for each in _count(*rows, weights.astype(np.float32), policies)]
+        sums = found if sums is None else [old + new for old, new in zip(sums, found, strict=True)]
+    queries, counts, money = sums or []
+    with np.errstate(invalid="ignore", divide="ignore"):  # of no queries, nothing is known
+        shares, money = counts / queries[:, None], money / queries[:, None]
+    shares = shares.reshape(len(shares), -1, 2 + k)
+    figures = shares[..., 0], (shares[..., 2:] * money[:, None]).sum(-1), shares[..., 1]
+    return tuple(
+        np.stack([np.broadcast_to(each[0], (replicates, *each.shape[1:])), *np.split(each[1:], 2)], axis=-1)
+        for each in figures
+    )
+
+
+@compiled
+def _count(logprob, correct, answered, query_cost, weights, policies):
+    """Sums over queries (n,): how many, (1 + 2B,), of which (1 + 2B, G·(2 + k)) went wrong, were refused, asked each
+    model, and (1 + 2B, k) what those cost: of the log, in each bag of weights (B, n), out of each.
+    """
+    confidence = calibrate_all(policies.calibrators, logprob, answered).T
+    whole = answered.all(1)
+    bags = jnp.concatenate([whole[None], weights * whole, whole & (weights == 0)])
+
+    def answer(first, bounds, actions):
+        answers, asked = walk(confidence, first, bounds, actions)
+        return jnp.concatenate([mistaken(answers, correct.T)[None], ~answers.any(0)[None], asked])
+
+    fates = jax.vmap(answer)(policies.first, policies.bounds, policies.actions)
+    # Whole numbers, which single precision holds exactly up to 2²⁴.
+    counts = jnp.matmul(bags, fates.reshape(-1, len(whole)).T.astype(bags.dtype), precision="highest")
+    return bags.sum(1), counts, jnp.matmul(bags.astype(query_cost.dtype), query_cost, precision="highest")
 
 
 def _bands(frontier: Frontier, log: Log, places: np.ndarray, policies: _Policies, seen: _Seen, level: float) -> Bands:

@@ -60,9 +60,19 @@ def test_counts_are_those_of_all_pairs():
     assert tuple(map(float, kendall_counts(x, y, present))) == expected
 
 
+@pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 200_000])
+def test_sizes_around_powers_of_two_and_a_large_log(n):
+    rng = np.random.default_rng(n)
+    x = np.round(rng.normal(size=n), 1)
+    y = np.round(x + rng.normal(size=n), 2)
+    tau = float(jax.jit(kendall_tau)(x, y, np.ones(n, bool)))
+    assert tau == pytest.approx(scipys(x, y, np.ones(n, bool)) if n > 1 else 0.0, abs=1e-14)
+
+
 def test_a_large_log_in_float32(float32):
+    """2·10¹⁰ pairs: sums of float32 would lose what integers keep."""
     rng = np.random.default_rng(1)
-    x = rng.normal(size=5000).astype(np.float32)
-    y = (x + rng.normal(size=5000)).astype(np.float32)
-    tau = jax.jit(kendall_tau)(x, y, np.ones(5000, bool))  # 12.5 million pairs: counted as floats
-    assert float(tau) == pytest.approx(scipy.stats.kendalltau(x, y).statistic, abs=1e-5)
+    x = rng.normal(size=200_000).astype(np.float32)
+    y = (-x + 0.01 * rng.normal(size=200_000)).astype(np.float32)  # nearly all of them discordant
+    tau = jax.jit(kendall_tau)(x, y, np.ones(200_000, bool))
+    assert float(tau) == pytest.approx(scipy.stats.kendalltau(x, y).statistic, abs=1e-6)

@@ -11,6 +11,7 @@ from selection_references import CUTS, LAM, draws_of, fixed_frontier, make_log
 
 import rcjax
 from rcjax import resampling
+from rcjax._trees import part
 from rcjax.logs import LogError
 from rcjax.resampling import bootstrap
 
@@ -94,6 +95,24 @@ def test_queries_that_lack_an_answer_do_not_count(two):
     # The single model at the end is replayed on all its answers.
     expected = widened(np.asarray(rcjax.replay(frontier, log).error), beyond, rows.sum(), 0.9)
     np.testing.assert_allclose(bands.error, np.clip(expected, 0, 1), atol=5e-5)
+
+
+def test_blocks_of_queries_draw_as_many_and_spread_as_the_whole(two, monkeypatch):
+    """A log of millions is drawn block by block: n of n queries in all, so the figures of the log are exact."""
+    log, frontier = two
+    places = resampling._spread(np.asarray(frontier.lam))
+    policies = part(resampling._as_they_are(frontier, places, 400), 0)
+    whole = resampling._recount(policies, log, 400, 0)
+    monkeypatch.setattr(resampling, "_BLOCK", 50)
+    blocks = resampling._recount(policies, log, 400, 0)
+    for one, other in zip(whole, blocks, strict=True):
+        np.testing.assert_allclose(one[..., 0], other[..., 0], rtol=1e-12)
+        mean, spread = (
+            np.stack([getattr(each[..., 1:], what)(0) for each in (one, other)]) for what in ("mean", "std")
+        )
+        varies = spread[0] > 1e-12
+        assert (np.abs(mean[0] - mean[1]) <= 5 * spread[0] / np.sqrt(200) + 1e-12).all()
+        np.testing.assert_allclose(spread[1][varies], spread[0][varies], rtol=0.25)
 
 
 @pytest.mark.parametrize(("level", "tolerance"), [(0.5, 0.01), (0.9, 0.015), (0.99, 0.05)])

@@ -25,8 +25,8 @@ from rcjax.calibration import Calibrator, Transform, calibrate_all
 from rcjax.cascade import Tables, transition
 from rcjax.copulas import Copula
 from rcjax.empirical import as_cascades, best_candidates, judge
-from rcjax.joint import fit_margins, pair_taus, pairs
 from rcjax.marginals import Marginal
+from rcjax.margins import fit_margins, pair_taus, pairs
 from rcjax.plan import Plan
 from rcjax.programme import STATUS_MESSAGES
 from rcjax.quadrature import build_grid
@@ -82,12 +82,13 @@ def fit_problem(data: Data, draws: Draws, *, transform: Transform, near: Margina
     """The fit of one problem (no leading axis in `draws`); marginals are sought near given ones, which is quicker."""
     rows = (each[draws.sample, draws.rows] for each in (data.logprob, data.correct, data.answered, data.query_cost))
     logprob, correct, answered, spent = rows
-    calibrators, marginals, confidence = fit_margins(logprob, correct, answered, transform, near)
+    calibrators, confidence, marginals = fit_margins(logprob, correct, answered, transform, near)
+    left, right = np.array(pairs(logprob.shape[1]), int).reshape(-1, 2).T
     count = answered.astype(spent.dtype)
     return Fit(
         calibrators,
         marginals,
-        pair_taus(confidence, answered),
+        pair_taus(confidence, answered, left, right),
         divide((spent * count).sum(0), count.sum(0)),
         (count.T @ count > 0).all(),
     )

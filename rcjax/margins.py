@@ -1,0 +1,110 @@
+"""The model but for its copulas: calibrators, marginals and Kendall's τ of all pairs, on any number of devices.
+
+On several devices the queries are laid out over a mesh of one axis. Calibration and expectation–maximisation then see
+each device's own queries, and exchange sums (`rcjax._numerics.total`) by XLA's collectives. Kendall's τ ranks all
+queries at once: there each device gets some of the pairs of models.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import ArrayLike
+
+from rcjax._ranks import kendall_tau
+from rcjax._trees import each
+from rcjax.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
+from rcjax.marginals import Marginal, fit_marginal, refit_marginal
+
+_AXIS = "queries"
+
+
+def pairs(k: int) -> tuple[tuple[int, int], ...]:
+    """All (i, j) with i < j < k, in the order in which pairs are stored everywhere.
+
+    >>> pairs(3)
+    ((0, 1), (0, 2), (1, 2))
+    """
+    return tuple((i, j) for i in range(k) for j in range(i + 1, k))
+
+
+def fit_margins(
+    logprob: jax.Array,
+    correct: jax.Array,
+    answered: jax.Array,
+    transform: Transform,
+    near: Marginal | None = None,
+    axis: str | None = None,
+) -> tuple[Calibrator, jax.Array, Marginal]:
+    """(calibrators, confidences (n, k), marginals) from arrays (n, k).
+
+    With the marginals of a log `near` this one, mixtures are sought around theirs. `axis` names the devices that the
+    queries are spread over, if they are.
+    """
+    n = len(logprob)
+    calibrate = partial(fit_calibrator, transform=transform, axis=axis)
+    calibrators = each(calibrate, n, (1, 1, 1))(logprob, correct, answered)
+    confidence = calibrate_all(calibrators, logprob, answered)
+    if near is None:
+        marginals = each(partial(fit_marginal, axis=axis), n, (1, 1))(confidence, answered)
+    else:
+        marginals = each(refit_marginal, n, (0, 1, 1))(near, confidence, answered)
+    return calibrators, confidence, marginals
+
+
+def pair_taus(confidence: jax.Array, answered: jax.Array, left: ArrayLike, right: ArrayLike) -> jax.Array:
+    """(P,) Kendall's τ of the confidences (n, k) of pairs, on the queries that both models answered (n, k).
+
+    left, right (P,) positions of the pairs' models.
+    """
+
+    def tau(left, right):
+        return kendall_tau(confidence[:, left], confidence[:, right], answered[:, left] & answered[:, right])
+
+    return each(tau, len(confidence), (0, 0))(left, right)
+
+
+def fit_on_devices(
+    logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, devices: Sequence[Any]
+) -> tuple[Calibrator, Marginal, jax.Array]:
+    """(calibrators, marginals, τ of all pairs (P,)) of arrays (n, k), the work shared by devices.
+
+    The devices may be those of several processes, each of which then holds the whole log. Raises ValueError where there
+    is no device.
+    """
+    if not len(devices):
+        raise ValueError("devices is empty: give those that share the work, such as jax.devices(), or None")
+    mesh = Mesh(np.asarray(devices), (_AXIS,))
+    # As many queries for each, the last ones filled up with queries that nobody answered.
+    padded = [np.pad(np.asarray(x), ((0, -len(x) % len(devices)), (0, 0))) for x in (logprob, correct, answered)]
+    spread = [jax.device_put(x, NamedSharding(mesh, PartitionSpec(_AXIS))) for x in padded]
+    left, right = np.array(pairs(logprob.shape[1]), int).reshape(-1, 2).T
+    size = -(-len(left) // len(devices)) * len(devices)  # as many pairs for each, some of them twice
+    ends = [jax.device_put(np.resize(side, size), NamedSharding(mesh, PartitionSpec(_AXIS))) for side in (left, right)]
+    calibrators, confidence, marginals = margins_on(mesh, transform)(*spread)
+    taus = taus_on(mesh)(confidence, spread[2], *ends)
+    found = jax.device_get((calibrators, marginals, taus))  # the same everywhere: any process can read them
+    calibrators, marginals, taus = jax.tree.map(jnp.asarray, found)
+    return calibrators, marginals, taus[: len(left)]
+
+
+@cache
+def margins_on(mesh: Mesh, transform: Transform) -> Callable[..., Any]:
+    """`fit_margins` of arrays whose queries are spread over a mesh: confidences stay there, the rest is everywhere."""
+    ours, everywhere = PartitionSpec(_AXIS), PartitionSpec()
+    fit = partial(fit_margins, transform=transform, axis=_AXIS)
+    outs = everywhere, ours, everywhere
+    # Statistics are sums over the axis, so the same on all devices: what is not checked is that jax sees it.
+    return jax.jit(jax.shard_map(fit, mesh=mesh, in_specs=(ours, ours, ours), out_specs=outs, check_vma=False))
+
+
+@cache
+def taus_on(mesh: Mesh) -> Callable[..., Any]:
+    """`pair_taus` of confidences whose queries are spread over a mesh, as the pairs are: each device ranks its own."""
+    whole, ours = PartitionSpec(), PartitionSpec(_AXIS)
+    some = jax.shard_map(pair_taus, mesh=mesh, in_specs=(whole, whole, ours, ours), out_specs=ours, check_vma=False)
+    return jax.jit(some, out_shardings=NamedSharding(mesh, whole))
