@@ -64,6 +64,9 @@ def start_jax() -> None:
     import jax
 
     jax.config.update("jax_enable_x64", True)
+    # A command runs most of its programmes once: LLVM's optimisations take longer than they save. What runs for
+    # seconds asks for its own (`rcjax._compile`).
+    jax.config.update("jax_disable_most_optimizations", True)
     # Half of a second run is jax tracing: a tenth of it goes without looking for cycles that nobody leaves, or for
     # the Python lines behind each operation.
     gc.set_threshold(100_000, 50, 50)

@@ -141,12 +141,12 @@ def _judge(log: Log, model: CascadeModel) -> _Points:
     return points.take(np.flatnonzero(np.isfinite(points.error)))
 
 
-@partial(compiled, static_argnames="transform")
+@partial(compiled, static_argnames="transform", runs="once")
 def _candidates(calibrators, logprob, correct, answered, cost, transform):
     return judge(logprob, calibrate_all(calibrators, logprob, answered), correct, answered, cost, transform)
 
 
-@partial(jax.jit, static_argnames="k")
+@partial(compiled, static_argnames="k", runs="once")
 def _as_cascades(found: Candidates, k: int):
     return as_cascades(found, jnp.arange(found.error.shape[0]), k)
 
@@ -179,7 +179,7 @@ def _chains(
     return points.take(at), at
 
 
-@compiled
+@partial(compiled, runs="once")
 def _outcomes(calibrators, logprob, correct, answered, cost, thresholds, members):
     return outcomes(calibrate_all(calibrators, logprob, answered), correct, cost, thresholds, members)
 

@@ -7,6 +7,7 @@ apart; what matters differs in shape or line too. `diagnosis_figures` arranges a
 import io
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -327,7 +328,7 @@ def _copulas(model, confidence, names):
     return figure
 
 
-@compiled
+@partial(compiled, runs="once")
 def _draw_alike(copula, columns, key):
     """Ranks (2, n) from a copula, tied where two models' confidences (2, n) are; τ of the confidences and its own."""
     present = jnp.ones(columns.shape[1], bool)
@@ -336,7 +337,7 @@ def _draw_alike(copula, columns, key):
     return tied, kendall_tau(columns[0], columns[1], present), copula.tau()
 
 
-@compiled
+@partial(compiled, runs="once")
 def _density(marginal, confidence):
     return jax.vmap(marginal.density)(confidence)
 

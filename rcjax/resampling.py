@@ -162,7 +162,7 @@ def _chosen_chains(frontier, places):
     return [names for length in lengths for names in itertools.combinations(frontier.models, length)]
 
 
-@partial(compiled, static_argnames=("transform", "labels", "joint"))
+@partial(compiled, static_argnames=("transform", "labels", "joint"), runs="long")
 def _fit_again(logprob, correct, answered, query_cost, draws, near, copulas, lam, transform, labels, joint):
     """Of each replicate: calibrators, mean costs, policies by labels, (marginals, copulas); None where not due."""
 
@@ -179,7 +179,7 @@ def _fit_again(logprob, correct, answered, query_cost, draws, near, copulas, lam
     return lax.map(again, draws)
 
 
-@partial(compiled, static_argnames="chain")
+@partial(compiled, static_argnames="chain", runs="long")
 def _solve_again(marginals, copulas, cost, lam, plan, places, refusal, chain):
     """(thresholds, members, refusals), each (B, G, k), of the best cascades under each replicate's model."""
 
@@ -193,7 +193,7 @@ def _solve_again(marginals, copulas, cost, lam, plan, places, refusal, chain):
     return lax.map(solve, (marginals, copulas, cost))
 
 
-@compiled
+@partial(compiled, runs="long")
 def _solve_adaptive(marginals, copulas, cost, lam, refusal):
     left, right = np.array(pairs(cost.shape[1]), int).reshape(-1, 2).T
 
@@ -212,7 +212,7 @@ def _cascades(calibrators, thresholds, members, refusals=None):
     return _Policies(calibrators, members.argmax(-1), bounds, actions, members)
 
 
-@compiled
+@partial(compiled, runs="long")
 def _judge(logprob, correct, answered, query_cost, weights, policies):
     """(error, cost, abstention) of each replicate's policies, (B, G, 3): on the log, in the bag, out of it; or NaN.
 

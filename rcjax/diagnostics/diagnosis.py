@@ -32,6 +32,7 @@ from rcjax.diagnostics.prediction import (
     held_out,
     held_out_confidence,
     is_training_log,
+    predict,
 )
 from rcjax.diagnostics.verdicts import Check
 from rcjax.joint import CascadeModel, pairs
@@ -147,7 +148,8 @@ def diagnose(
     marginals = _marginals(model, sample, 0 if trained else min(trained_on, MOST_QUERIES), keys[1], replicates)
     copulas = _copulas(model, sample, keys[2], replicates)
     correlations, logistic, markov = _dependence(model.models, confidence, log, keys[3], replicates)
-    chain, frontier = compare_chain(held), compare_frontier(held, trained_on)
+    predictions = predict(held)
+    chain, frontier = compare_chain(predictions), compare_frontier(predictions, trained_on)
     return Diagnosis(
         models=model.models,
         source=log.source,
@@ -206,12 +208,12 @@ def _calibration(model, log, confidence, correct, training, trained_on, key, rep
     ]
 
 
-@partial(compiled, static_argnames="replicates")
+@partial(compiled, static_argnames="replicates", runs="once")
 def _calibration_tests(confidence, correct, keys, replicates):
     return jax.vmap(partial(calibration_test, replicates=replicates), (1, 1, 0))(confidence, correct, keys)
 
 
-@compiled
+@partial(compiled, runs="once")
 def _mean_confidence(marginals):
     return jax.vmap(lambda marginal: marginal.mean_above(-1.0))(marginals)
 
@@ -271,7 +273,7 @@ def _families(copulas: Copula, count: int) -> list[type[Copula]]:
     return [type(copulas)] * count
 
 
-@partial(compiled, static_argnames="family")
+@partial(compiled, static_argnames="family", runs="once")
 def _paper_statistics(x, y, key, family):
     def one(x, y, key):
         return paper_statistic(family.from_tau(kendall_tau(x, y, jnp.ones(x.shape, bool))), x, y, key)
@@ -287,7 +289,7 @@ def _dependence(models, confidence, log, key, replicates):
     return np.asarray(found[0]), np.asarray(found[1]), rows
 
 
-@partial(compiled, static_argnames="replicates")
+@partial(compiled, static_argnames="replicates", runs="once")
 def _dependence_tests(confidence, correct, answered, key, replicates):
     """`rank_correlations`, `logistic_test`, and `conditional_test` of neighbouring models.
 

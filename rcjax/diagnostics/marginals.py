@@ -53,7 +53,7 @@ def marginal_test(
     return _marginal_tests(marginals, confidence, key, trained_on=trained_on, replicates=replicates, batch=batch)
 
 
-@partial(compiled, static_argnames=("trained_on", "replicates", "batch"))
+@partial(compiled, static_argnames=("trained_on", "replicates", "batch"), runs="long")
 def _marginal_tests(marginals, confidence, key, trained_on, replicates, batch):
     one = partial(_marginal_test, trained_on=trained_on, replicates=replicates, batch=batch)
     return lax.map(lambda each: one(*each), (marginals, confidence, jax.random.split(key, confidence.shape[0])))
