@@ -9,6 +9,7 @@ rest on the model being right.
 
 import itertools
 from functools import partial
+from statistics import NormalDist
 from typing import NamedTuple
 
 import jax
@@ -83,7 +84,8 @@ def bootstrap(
     fixed = _as_they_are(frontier, places, replicates)
     policies = tune_again(frontier, log, draws, places) if refit else fixed
     # One after the other, as both are of one shape: one programme.
-    kept, tuned = (_judge(*_data(log), jnp.asarray(weights, log.cost.dtype), each) for each in (fixed, policies))
+    weights, policies = weights.astype(log.cost.dtype), jax.tree.map(np.asarray, policies)
+    kept, tuned = (_judge(*_data(log), weights, each) for each in (fixed, policies))
     seen = _Seen(*(np.stack(each) for each in zip(kept, tuned, strict=True)))
     return _bands(frontier, log, places, policies, seen, level)
 
@@ -122,7 +124,8 @@ def _as_they_are(frontier, places, replicates):
         np.asarray(each)[places] for each in (frontier.first, frontier.bounds, frontier.actions, frontier.members)
     )
     fixed = (frontier.model.calibrators, *fields)
-    return _Policies(*jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (replicates, *leaf.shape)), fixed))
+    # By numpy, as all that follows up to `_judge`: jax compiles a programme for each shape of each step.
+    return _Policies(*jax.tree.map(lambda leaf: np.broadcast_to(leaf, (replicates, *np.shape(leaf))), fixed))
 
 
 def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarray) -> _Policies:
@@ -130,7 +133,7 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
 
     By all that led to the frontier: see `Frontier.search`.
     """
-    model, lam = frontier.model, frontier.lam[places]
+    model, lam = frontier.model, np.asarray(frontier.lam)[places]
     selected = frontier.search == "selected"
     longer = selected & (np.asarray(frontier.members)[places].sum(1) > 2)
     options = {
@@ -205,7 +208,7 @@ def _solve_adaptive(marginals, copulas, cost, lam, refusal):
     return lax.map(solve, (marginals, copulas, cost))
 
 
-@jax.jit
+@partial(compiled, runs="once")
 def _cascades(calibrators, thresholds, members, refusals=None):
     each = jax.vmap(lambda thresholds, members, refusals: intervals(thresholds, members, jnp, refusals))
     bounds, actions = each(thresholds, members, refusals)
@@ -287,7 +290,7 @@ def _quantiles(spread: np.ndarray, n: int, level: float) -> np.ndarray:
     the truth around it: the tails change sides (Hesterberg 2015, "What teachers should know about the bootstrap",
     sections 4.1 and 4.4: percentiles, expanded).
     """
-    z = float(special.ndtri((1 + level) / 2))
+    z = NormalDist().inv_cdf((1 + level) / 2)
     freedom = max(n - 1, 1)  # Cornish and Fisher's expansion, good to 1 % from ten queries on
     student = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
     spread = spread[np.isfinite(spread).all(1)]
@@ -309,7 +312,7 @@ def _threshold_intervals(frontier: Frontier, policies: _Policies, level: float) 
     if frontier.thresholds is None:
         return np.full((*policies.members.shape[1:], 2), np.nan)
     scale = frontier.model.calibrators.coefficients
-    thresholds = np.asarray(_on_scale(policies.bounds[..., -2], policies.calibrators.coefficients, scale), float)
+    thresholds = np.asarray(_on_scale(policies.bounds, policies.calibrators.coefficients, scale), float)
     last = len(frontier.models) - 1 - np.asarray(policies.members)[..., ::-1].argmax(-1)
     defers = np.asarray(policies.members) & (np.arange(len(frontier.models)) != last[..., None])
     values = np.where(defers & np.isfinite(thresholds), thresholds, np.nan)
@@ -319,9 +322,9 @@ def _threshold_intervals(frontier: Frontier, policies: _Policies, level: float) 
     return np.moveaxis(np.where(enough, ends, np.nan), 0, -1)
 
 
-@jax.jit
-def _on_scale(threshold, own, scale):
+@partial(compiled, runs="once")
+def _on_scale(bounds, own, scale):
     """Thresholds (B, G, k) in the confidence of their replicate's calibrators, in that of the frontier's model."""
-    own = own[:, None]
+    own, threshold = own[:, None], bounds[..., -2]
     feature = divide(special.logit(threshold) - own[..., 0], own[..., 1], jnp.nan)
     return special.expit(scale[:, 0] + scale[:, 1] * feature)

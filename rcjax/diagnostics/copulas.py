@@ -86,16 +86,16 @@ def copula_test(
     >>> bool(seen.process_p > 0.05), bool(seen.distance < 0.02)
     (True, True)
     """
-    x, y = jnp.asarray(x), jnp.asarray(y)
+    x, y, present = (np.asarray(array) for array in (x, y, present))
     shape, n = x.shape[:-1], x.shape[-1]
-    rows = (jnp.reshape(array, (-1, n)) for array in (x, y, jnp.broadcast_to(present, x.shape)))
-    keys = jax.random.split(key, int(np.prod(shape, dtype=int)))
-    found = _copula_tests(*rows, keys, family=family, replicates=replicates, batch=_BATCH // n**2)
+    rows = (array.reshape(-1, n) for array in (x, y, np.broadcast_to(present, x.shape)))
+    found = _copula_tests(*rows, key, family=family, replicates=replicates, batch=_BATCH // n**2)
     return jax.tree.map(lambda leaf: leaf.reshape(shape), found)
 
 
 @partial(compiled, static_argnames=("family", "replicates", "batch"), runs="long")
-def _copula_tests(x, y, present, keys, family, replicates, batch):
+def _copula_tests(x, y, present, key, family, replicates, batch):
+    keys = jax.random.split(key, x.shape[0])
     return lax.map(lambda pair: _copula_test(family, pair, replicates, batch), (x, y, present, keys))
 
 

@@ -51,9 +51,12 @@ def is_training_log(model: CascadeModel, log: Log) -> bool:
 
 def _without(log, rows):
     """The log as if nobody had answered some of its queries: the same shapes, so that nothing is compiled anew."""
-    kept = log.answered & ~jnp.asarray(rows)[:, None]
-    columns = {"logprob": jnp.where(kept, log.logprob, jnp.nan), "correct": log.correct & kept, "answered": kept}
-    return dataclasses.replace(log, **columns, query_cost=jnp.where(kept, log.query_cost, 0.0))
+    logprob, correct, answered, query_cost = (
+        np.asarray(each) for each in (log.logprob, log.correct, log.answered, log.query_cost)
+    )
+    kept = answered & ~rows[:, None]
+    columns = {"logprob": np.where(kept, logprob, np.nan), "correct": correct & kept, "answered": kept}
+    return dataclasses.replace(log, **jax.device_put(columns | {"query_cost": np.where(kept, query_cost, 0.0)}))
 
 
 def held_out_confidence(held: Sequence[HeldOut]) -> tuple[np.ndarray, np.ndarray]:
@@ -81,7 +84,7 @@ def _predict(model, log):
     lam, plan = check_prices(_lambdas(model)), plan_cascades(model, "all")
     problem = lay_out_problem(model, plan, "exact", None)
     everyone = int(np.asarray(plan.members).all(1).argmax())
-    alone = problem._replace(plan=only(plan, np.full(plan.ends.shape[0], everyone)))
+    alone = problem._replace(plan=_only(plan, np.full(plan.ends.shape[0], everyone)))
     full = dataclasses.replace(solve_problem(model, alone, lam), search="full")
     figures = _by_chain(model.marginals, model.copulas, problem.tables, full.thresholds)
     return Prediction(log, solve_problem(model, problem, lam), full, figures)
@@ -131,6 +134,9 @@ def compare_chain(predictions: Sequence[Prediction]) -> dict[str, Any]:
     for name in ("error", "deferred"):
         pooled["seen"][f"{name}_band"] = 1.96 * pooled["seen"].pop(f"{name}_se")
     return pooled
+
+
+_only = compiled(only, runs="once")
 
 
 @partial(compiled, runs="once")
