@@ -247,6 +247,7 @@ def _inverse_hermite(z, left, right):
     return x0 + rise * t * t * (3 - 2 * t) + t * (1 - t) * (m0 * (1 - t) - m1 * t)
 
 
+@jax.jit
 def fit_marginal(confidence: jax.Array, answered: jax.Array) -> Marginal:
     """Marginal of one model's calibrated confidences; `vmap` it over models and bootstrap replicates.
 
@@ -257,6 +258,7 @@ def fit_marginal(confidence: jax.Array, answered: jax.Array) -> Marginal:
     return Marginal(*ends, *fit_beta_mixture(scaled, inside))
 
 
+@jax.jit
 def refit_marginal(start: Marginal, confidence: jax.Array, answered: jax.Array | None = None) -> Marginal:
     """Marginal of confidences (n,) drawn from `start`, for bootstraps: quicker than `fit_marginal`, and near enough.
 
