@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rcjax.policy import Policy
 
 __all__ = [
+    "is_training_log",
     "load_tuned",
     "read_file",
     "read_for",
@@ -181,6 +182,32 @@ def read_for(subject: Policy | Mixture | Frontier, path: Path, prices: Path | No
         if not stored:
             raise
         return read(prices=stored)
+
+
+def is_training_log(
+    subject: Policy | Mixture | Frontier, log: Log, path: Path, prices: Path | None, labels: Path | None
+) -> bool:
+    """Whether a file, read as `log` for the models of a policy, is the log that it was tuned on, by its hash."""
+    from rcjax.logs import LogError, read_answers
+    from rcjax.mixture import Mixture
+    from rcjax.policy import Policy
+    from rcjax.retuning import recorded_tuning
+
+    if not isinstance(subject, Policy | Mixture):
+        return log.digest == subject.model.provenance.get("digest")
+    one = subject.policies[0] if isinstance(subject, Mixture) else subject
+    told, tuning = one.provenance, recorded_tuning(one)
+    if "digest" not in told:
+        return False
+    if tuning.models != log.models:  # the hash is that of all models that it was chosen from
+        options: Any = {"models": tuning.models, "task": log.task, "labels": labels}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                log = read_answers(path, prices=prices or tuning.prices, **options)
+        except LogError:
+            return False
+    return log.digest == told["digest"]
 
 
 def require_libraries(what: str, extra: str, *names: str) -> None:

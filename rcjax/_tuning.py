@@ -79,7 +79,10 @@ def tune(
         problem = infeasible
     if policy and wanted.out:
         policy.save(wanted.out)
-    _report(log, model, frontier, rows, policy, remarks, wanted, problem)
+    heading = log.describe()
+    if fresh is not None:
+        heading += f" {fresh.n_queries:,} other queries are held out for the test of the guarantee."
+    _report(heading, model, frontier, rows, policy, remarks, wanted, problem)
     if problem:
         raise problem
 
@@ -152,7 +155,7 @@ def _promise(found: Certificate) -> str:
 
 
 def _report(
-    log: Log,
+    heading: str,
     model: CascadeModel,
     frontier: Frontier,
     rows: list[dict[str, Any]],
@@ -164,13 +167,13 @@ def _report(
     points = frontier.to_json()["frontier"]
     if wanted.as_json:
         if not problem:
-            document = {"models": list(log.models), "model_summary": rows, "frontier": points}
+            document = {"models": list(model.models), "model_summary": rows, "frontier": points}
             copulas = {"copulas": model.copula_table} if model.copula_table else {}
             chosen = {"policy": policy.to_json(), "remarks": remarks} if policy else {}
             print_json(document | copulas | chosen)
         return
     options: dict[str, Any] = {"chosen": policy.expected if policy else None}
-    show_tuning(log.describe(), rows, points, wanted.frontier, corrected=frontier.search == "selected", **options)
+    show_tuning(heading, rows, points, wanted.frontier, corrected=frontier.search == "selected", **options)
     if model.copula_table:
         show_copulas(model.copula_table)
     if policy:
