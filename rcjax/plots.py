@@ -240,6 +240,11 @@ def _place_names(ax: "Axes", spots: Mapping[str, tuple[float, float]]) -> dict[s
     scale = np.array([width / (right - left), height / (top - bottom)])
     marks = {name: (np.array(spot) - (left, bottom)) * scale for name, spot in spots.items()}
     taken = [np.array([*(mark - 4), *(mark + 4)]) for mark in marks.values()]
+    for line in ax.get_lines():  # which a name may cross, if need be: what it covers is little
+        x, y = np.asarray(line.get_xydata(), float).T
+        for share in np.linspace(0, len(x) - 1, 80):
+            point = (np.array([np.interp(share, np.arange(len(x)), each) for each in (x, y)]) - (left, bottom)) * scale
+            taken.append(np.array([*(point - 1), *(point + 1)]))
     offsets = [(side * 7, rise) for rise in (5, -6, 15, -16, 25, -26, 35) for side in (1, -1)]
     found = {}
     for name, mark in sorted(marks.items(), key=lambda each: each[1][0]):
@@ -254,7 +259,7 @@ def _place_names(ax: "Axes", spots: Mapping[str, tuple[float, float]]) -> dict[s
         best = int(np.argmin(np.round(cover, 3)))
         taken.append(boxes[best])
         found[name] = (*offsets[best], "left" if offsets[best][0] > 0 else "right")
-    return found
+    return {name: found[name] for name in spots}
 
 
 def _area(box: np.ndarray) -> float:
