@@ -104,7 +104,7 @@ def test_the_row_of_the_policy_chosen_is_starred(capsys):
     for chosen in points[::13]:
         show_tuning("a log", rows, points, None, chosen=chosen)
         printed = capsys.readouterr().out
-        assert "* is the policy for your target" in printed
+        assert "* is the policy for your target" in " ".join(printed.split())
         (starred,) = re.findall(r"^ *\* (\S+)", printed, re.MULTILINE)
         assert float(starred) == pytest.approx(1e6 * chosen["cost"])
     show_tuning("a log", rows, points, None, chosen={"cost": 1.5e-6, "error": 0.4})  # a mixture of two points

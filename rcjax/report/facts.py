@@ -179,22 +179,24 @@ def make_report(
     target = {name: float(value) for name, value in targets.items() if value is not None}
     if len(target) > 1:
         raise ValueError(f"give one target, not {' and '.join(target)}")
-    model = fit(log, copula=copula)
     judged = log if test is None else test.select(log.models)
     wide = bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
 
-    def check():
+    def run(function, *arguments, **options):
         with jax.enable_x64(wide):  # which a thread does not have from the one that starts it
-            return diagnose(model, judged, training=log, replicates=replicates, seed=seed)
+            return function(*arguments, **options)
 
-    with ThreadPoolExecutor(1) as beside:  # as both spend most of their first run in XLA's compiler
-        diagnosis = beside.submit(check)
+    # Side by side, as all three spend most of their first run in XLA's compiler.
+    with ThreadPoolExecutor(2) as beside:
+        learning = beside.submit(run, _learning, log, seed)
+        model = fit(log, copula=copula)
+        options = {"training": log, "replicates": replicates, "seed": seed}
+        diagnosis = beside.submit(run, diagnose, model, judged, **options)
         selection = select_frontier(log, model=model, seed=seed)
         if target:
             selection.frontier.choose(**target)  # refuses what cannot be met
         bands = bootstrap(selection.frontier, log, replicates=replicates, seed=seed)
         frontier = selection.frontier.with_bands(bands)
-        learning = _learning(log, seed)
         seen = None if test is None else replay(frontier, judged)
         shares = (seen or replay(frontier, log)).share
     return Report(
@@ -208,7 +210,7 @@ def make_report(
         diagnosis=diagnosis.result(),
         judged=judged,
         seen=seen,
-        learning=learning,
+        learning=learning.result(),
         target=target,
     )
 
