@@ -108,7 +108,7 @@ Lam = Annotated[Any, typer.Option(parser=positive, metavar="NUMBER", help="λ of
 
 def one_target(
     budget: float | None, max_error: float | None, error_cost: float | None, lam: float | None
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """The target given, by the name that `Frontier.policy` has for it; none, or a usage error for several."""
     targets = {"budget": budget, "max_error": max_error, "error_cost": error_cost, "lam": lam}
     given = {name: value for name, value in targets.items() if value is not None}

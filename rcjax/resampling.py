@@ -312,7 +312,8 @@ def _threshold_intervals(frontier: Frontier, policies: _Policies, level: float) 
     if frontier.thresholds is None:
         return np.full((*policies.members.shape[1:], 2), np.nan)
     scale = frontier.model.calibrators.coefficients
-    thresholds = np.asarray(_on_scale(policies.bounds, policies.calibrators.coefficients, scale), float)
+    cuts = np.asarray(policies.bounds)[..., -2]
+    thresholds = np.asarray(_on_scale(cuts, policies.calibrators.coefficients, scale), float)
     last = len(frontier.models) - 1 - np.asarray(policies.members)[..., ::-1].argmax(-1)
     defers = np.asarray(policies.members) & (np.arange(len(frontier.models)) != last[..., None])
     values = np.where(defers & np.isfinite(thresholds), thresholds, np.nan)
@@ -323,8 +324,8 @@ def _threshold_intervals(frontier: Frontier, policies: _Policies, level: float) 
 
 
 @partial(compiled, runs="once")
-def _on_scale(bounds, own, scale):
+def _on_scale(threshold, own, scale):
     """Thresholds (B, G, k) in the confidence of their replicate's calibrators, in that of the frontier's model."""
-    own, threshold = own[:, None], bounds[..., -2]
+    own = own[:, None]
     feature = divide(special.logit(threshold) - own[..., 0], own[..., 1], jnp.nan)
     return special.expit(scale[:, 0] + scale[:, 1] * feature)

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from numpy.typing import ArrayLike
 
 from rcjax._compile import compiled
 from rcjax._numerics import divide
@@ -71,7 +72,7 @@ class Ties:
 
 
 def copula_test(
-    family: type[Copula], x: jax.Array, y: jax.Array, present: jax.Array, key: jax.Array, replicates: int = 1000
+    family: type[Copula], x: ArrayLike, y: ArrayLike, present: ArrayLike, key: jax.Array, replicates: int = 1000
 ) -> CopulaTest:
     """S_n and S_n^(K) of a family on one or more pairs of models, with bootstrapped p-values, in one compiled call.
 
@@ -86,9 +87,8 @@ def copula_test(
     >>> bool(seen.process_p > 0.05), bool(seen.distance < 0.02)
     (True, True)
     """
-    x, y, present = (np.asarray(array) for array in (x, y, present))
-    shape, n = x.shape[:-1], x.shape[-1]
-    rows = (array.reshape(-1, n) for array in (x, y, np.broadcast_to(present, x.shape)))
+    shape, n = np.shape(x)[:-1], np.shape(x)[-1]
+    rows = (np.asarray(array).reshape(-1, n) for array in (x, y, np.broadcast_to(present, np.shape(x))))
     found = _copula_tests(*rows, key, family=family, replicates=replicates, batch=_BATCH // n**2)
     return jax.tree.map(lambda leaf: leaf.reshape(shape), found)
 

@@ -82,6 +82,7 @@ def predict(held: Sequence[HeldOut]) -> list[Prediction]:
 
 def _predict(model, log):
     lam, plan = check_prices(_lambdas(model)), plan_cascades(model, "all")
+    assert plan is not None  # which only adaptive policies are without
     problem = lay_out_problem(model, plan, "exact", None)
     everyone = int(np.asarray(plan.members).all(1).argmax())
     alone = problem._replace(plan=_only(plan, np.full(plan.ends.shape[0], everyone)))
