@@ -66,9 +66,9 @@ def own_settings(request, tmp_path_factory, monkeypatch):
     """
     monkeypatch.setenv("RCJAX_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "compiled"))
     monkeypatch.setenv("COLUMNS", getattr(request.module, "COLUMNS", "100"))
-    names = ("jax_enable_x64", "jax_compilation_cache_dir", "jax_disable_most_optimizations")
-    before = {name: getattr(jax.config, name) for name in names}
+    before = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")}
     yield
+    before["jax_disable_most_optimizations"] = request.node.get_closest_marker("optimised") is None
     for name, value in before.items():
         jax.config.update(name, value)
 
