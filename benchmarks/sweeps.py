@@ -38,7 +38,7 @@ def synthetic(count: int, queries: int) -> dict[str, rcjax.Log]:
 
 def sweep_rate(options: dict[str, Any], devices: int, logs: int) -> dict[str, float]:
     """Seconds to read and compile, problems per second from then on, peak memory; of a sweep."""
-    start_jax(cpu_devices=devices, float64=not options["float32"])
+    start_jax(cpu_devices=devices, float64=not options["float32"], long=True)
     found = synthetic(logs, options["queries"])
     seen: list[tuple[float, int]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -59,7 +59,7 @@ def sweep_rate(options: dict[str, Any], devices: int, logs: int) -> dict[str, fl
 
 def loop_rate(options: dict[str, Any], problems: int) -> dict[str, float]:
     """Problems per second of `fit` and `solve_frontier` in a loop, of `solve_frontier` alone, and peak memory."""
-    start_jax(float64=not options["float32"])
+    start_jax(float64=not options["float32"], long=True)
     log = rcjax.sample_log(options["queries"], seed=0)
     draws = np.random.default_rng(0).integers(0, log.n_queries, (problems + 2, log.n_queries))
     lam = np.geomspace(1e-3, 10.0, options["lam"]) / float(log.cost[-1])
@@ -113,7 +113,7 @@ def scaling(options: dict[str, Any]) -> None:
 
 def small_sweep(folder: str) -> None:
     """A sweep of some seconds, of many batches."""
-    start_jax(cpu_devices=1)
+    start_jax(cpu_devices=1, long=True)
     rcjax.sweep(synthetic(12, 60), folder, cascades=["all", "labels"], max_length=2, lam=5, replicates=9, batch=10)
 
 

@@ -2,32 +2,47 @@
 
 from collections.abc import Callable, Iterable
 from functools import cache, wraps
-from typing import Any
+from typing import Any, Literal
 
 import jax
 
+#: How hard LLVM tries, on the CPU: for programs that run for milliseconds, once or a few times, and for those that run
+#: for a second. Measured on all of them: level 0 compiles in a third of the time, for three times the run time; level 1
+#: in three quarters, for the same run time as level 3, XLA's own.
+LEVELS = {"once": 0, "long": 1}
 
-def compiled(function: Callable[..., Any], static_argnames: str | Iterable[str] = ()) -> Callable[..., Any]:
+
+def compiled(
+    function: Callable[..., Any],
+    static_argnames: str | Iterable[str] = (),
+    runs: Literal["often", "once", "long"] = "often",
+) -> Callable[..., Any]:
     """`jax.jit`, with the options that compile fastest; for calls from Python, not from inside another `jax.jit`.
+
+    `runs`: "once" for what runs so quickly, and so rarely, that compiling is nearly all of its time; "long" for what
+    runs for a second at a time; "often" leaves it to jax's configuration.
 
     jax takes compiler options only for the outermost function: compose with `function` itself. What is chosen is
     seen at the first call, when the backend is known, so that importing builds nothing.
     """
 
     @cache
-    def program(backend):
-        return jax.jit(function, static_argnames=static_argnames, compiler_options=_options(backend))
+    def program(backend, level):
+        return jax.jit(function, static_argnames=static_argnames, compiler_options=_options(backend, level))
 
     @wraps(function)
     def call(*args, **kwargs):
-        return program(jax.default_backend())(*args, **kwargs)
+        return program(jax.default_backend(), LEVELS.get(runs))(*args, **kwargs)
 
     return call
 
 
-def _options(backend):
-    # On the CPU, XLA's newer emitter of fused kernels takes 1.7 times as long to compile `fit` and `solve_frontier`
-    # as the older one, for the same run time (benchmarks/speed.py). From jaxlib 0.11 on there is no choice.
-    if backend == "cpu" and jax.__version_info__ < (0, 11):
-        return {"xla_cpu_use_fusion_emitters": False}
-    return None
+def _options(backend, level):
+    if backend != "cpu":
+        return None
+    options: dict[str, Any] = {} if level is None else {"xla_backend_optimization_level": level}
+    # XLA's newer emitter of fused kernels takes 1.7 times as long to compile `fit` and `solve_frontier` as the older
+    # one, for the same run time (benchmarks/speed.py). From jaxlib 0.11 on there is no choice.
+    if jax.__version_info__ < (0, 11):
+        options["xla_cpu_use_fusion_emitters"] = False
+    return options or None

@@ -91,3 +91,28 @@ def family(text: str) -> str:
         except ValueError as unknown:
             raise typer.BadParameter(str(unknown).partition(", or a subclass")[0] + ", and auto") from None
     return text
+
+
+Budget = Annotated[
+    Any,
+    typer.Option(
+        parser=money,
+        metavar="MONEY",
+        help="Least error at this mean cost: 0.00015 per query, 0.15/k (per thousand) or 150/M (per million).",
+    ),
+]
+MaxError = Annotated[Any, typer.Option(parser=fraction, metavar="SHARE", help="Least cost at this error: 0.05 or 5%.")]
+ErrorCost = Annotated[Any, typer.Option(parser=positive, metavar="MONEY", help="What one wrong answer costs you.")]
+Lam = Annotated[Any, typer.Option(parser=positive, metavar="NUMBER", help="λ of the paper: 1 / the cost of an error.")]
+
+
+def one_target(
+    budget: float | None, max_error: float | None, error_cost: float | None, lam: float | None
+) -> dict[str, Any]:
+    """The target given, by the name that `Frontier.policy` has for it; none, or a usage error for several."""
+    targets = {"budget": budget, "max_error": max_error, "error_cost": error_cost, "lam": lam}
+    given = {name: value for name, value in targets.items() if value is not None}
+    if len(given) > 1:
+        options = " and ".join("--" + name.replace("_", "-") for name in given)
+        raise typer.BadParameter(f"give one target, not {options}")
+    return given

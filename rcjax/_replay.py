@@ -114,7 +114,7 @@ def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
         tables = (np.pad(each, ((0, -points % _ROUND), *[(0, 0)] * (each.ndim - 1)), "edge") for each in tables)
         batch = max(1, min(_ROUND, _BATCH_ELEMENTS // n))
         figures = _replay_all(packed.calibrators, *tables, *data, transforms=packed.transforms, batch=batch)
-        figures = tuple(figure[:points] for figure in figures)
+        figures = jax.device_put(tuple(np.asarray(figure)[:points] for figure in figures))
     return Replay(*figures, n=n, models=models)
 
 

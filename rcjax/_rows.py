@@ -73,7 +73,7 @@ class MissingPricesError(LogError):
 def require_file(path: Path, kinds: Sequence[str]) -> None:
     """Refuse a path that is no file, is empty or is of a kind that cannot be read."""
     if not path.is_file():
-        raise LogError(f"{path.name}: {path} is {'a directory' if path.is_dir() else 'missing'}: give a file")
+        raise LogError(f"{path} is {'a directory' if path.is_dir() else 'missing'}: give a file")
     if path.suffix.lower() not in kinds:
         raise LogError(f"{path.name}: a file of kind {path.suffix!r} cannot be read: give {', '.join(kinds)}")
     if path.stat().st_size == 0:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rcjax.policy import Policy
 
 __all__ = [
+    "is_training_log",
     "load_tuned",
     "read_file",
     "read_for",
@@ -58,10 +59,11 @@ def reported(status: int = 1) -> Iterator[None]:
         raise typer.Exit(status) from None
 
 
-def start_jax(cpu_devices: int | None = None, float64: bool = True) -> None:
+def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool = False) -> None:
     """Switch on float64 and the persistent compilation cache, before JAX does any work.
 
-    A CPU is one device, or so many, unless the user has said so (JAX_NUM_CPU_DEVICES).
+    A CPU is one device, or so many, unless the user has said so (JAX_NUM_CPU_DEVICES). Programmes that run for a `long`
+    time are compiled to run quickly, others to be compiled quickly.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's own chatter; errors still show
     import jax
@@ -70,6 +72,9 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True) -> None:
     if cpu_devices is not None and getattr(jax.config, "jax_num_cpu_devices", 0) < 1:
         with suppress(RuntimeError):  # JAX works already: it has the devices that it has
             jax.config.update("jax_num_cpu_devices", cpu_devices)
+    # A command runs most of its programmes once: LLVM's optimisations take longer than they save. What runs for
+    # seconds asks for its own (`rcjax._compile`).
+    jax.config.update("jax_disable_most_optimizations", not long)
     # Half of a second run is jax tracing: a tenth of it goes without looking for cycles that nobody leaves, or for
     # the Python lines behind each operation.
     gc.set_threshold(100_000, 50, 50)
@@ -184,6 +189,32 @@ def read_for(subject: Policy | Mixture | Frontier, path: Path, prices: Path | No
         if not stored:
             raise
         return read(prices=stored)
+
+
+def is_training_log(
+    subject: Policy | Mixture | Frontier, log: Log, path: Path, prices: Path | None, labels: Path | None
+) -> bool:
+    """Whether a file, read as `log` for the models of a policy, is the log that it was tuned on, by its hash."""
+    from rcjax.logs import LogError, read_answers
+    from rcjax.mixture import Mixture
+    from rcjax.policy import Policy
+    from rcjax.retuning import recorded_tuning
+
+    if not isinstance(subject, Policy | Mixture):
+        return log.digest == subject.model.provenance.get("digest")
+    one = subject.policies[0] if isinstance(subject, Mixture) else subject
+    told, tuning = one.provenance, recorded_tuning(one)
+    if "digest" not in told:
+        return False
+    if tuning.models != log.models:  # the hash is that of all models that it was chosen from
+        options: Any = {"models": tuning.models, "task": log.task, "labels": labels}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                log = read_answers(path, prices=prices or tuning.prices, **options)
+        except LogError:
+            return False
+    return log.digest == told["digest"]
 
 
 def require_libraries(what: str, extra: str, *names: str) -> None:

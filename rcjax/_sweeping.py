@@ -53,7 +53,7 @@ def sweep(
     with reported():
         from rcjax._terminal import print_json
 
-        start_jax(cpu_devices=cpu_devices or _cores(), float64=not float32)
+        start_jax(cpu_devices=cpu_devices or _cores(), float64=not float32, long=True)
         _join(coordinator, processes, process)
         import rcjax
         from rcjax.sweeps.config import read_sweep

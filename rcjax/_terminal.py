@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Screen",
+    "aim",
     "busy",
     "expectation",
     "hang",
@@ -133,17 +134,23 @@ def show_tuning(
 ) -> None:
     """Print what was read, the models, and the frontier, as a table and drawn.
 
-    `points` are the entries of its JSON form, `chosen` is the error and cost of the policy for a target; `corrected`
-    says whether errors are higher than what was counted, for the luck of the choice.
+    `points` are the entries of its JSON form. `chosen` is the error and cost of the policy for a target, whose row is
+    marked with an asterisk; a mixture of two points has none. `corrected` says whether errors are higher than what was
+    counted, for the luck of the choice.
     """
     screen = Screen()
     screen.print(heading, style="bold")
     money = choose_unit([row["cost"] for row in rows])
     screen.print(_models_table(rows, money))
     shown = spread([point["cost"] for point in points], [point["error"] for point in points])
+    mine = _place(points, chosen)
+    if mine is not None and mine not in shown:  # in place of the point that is nearest to it
+        nearest = min(shown, key=lambda i: abs(points[i]["cost"] - points[mine]["cost"]))
+        shown = [mine if i == nearest else i for i in shown]
     some = f" ({len(shown)} of {len(points)} points)" if len(shown) < len(points) else ""
-    screen.print(f"The error-cost frontier, as estimated from the log{some}:")
-    screen.print(_frontier_table([points[i] for i in shown], money, screen.width))
+    starred = "" if mine is None else "; * is the policy for your target"
+    screen.print(f"The error-cost frontier, as estimated from the log{some}{starred}:")
+    screen.print(_frontier_table([points[i] for i in shown], money, screen.width, [i == mine for i in shown]))
     if corrected:
         screen.print(
             "Its errors are corrected for the luck of having been chosen; those of the models are as counted.\n"
@@ -179,7 +186,7 @@ def show_policy(
     screen = Screen()
     money = choose_unit([row["cost"] for row in rows])
     expected = policy["expected"]
-    screen.print(f"Policy for your target ({_aim(target)}):", style="bold")
+    screen.print(f"Policy for your target ({aim(target)}):", style="bold")
     for share, part in _parts(policy):
         if share < 1:
             screen.print(f"  for {percent(share)} of the queries, told by a hash of their names:")
@@ -234,8 +241,11 @@ def too_dear(budget: float, cheapest: float) -> str:
     return f"no cascade costs {money.full(budget)} or less; the cheapest costs ${enough}"
 
 
-def show_replay(heading: str, predicted: Mapping[str, Any], seen: Mapping[str, Any]) -> None:
-    """Print what happened when a policy or a frontier answered the queries of a log, beside the promise."""
+def show_replay(heading: str, predicted: Mapping[str, Any], seen: Mapping[str, Any], tuned_on: bool = False) -> None:
+    """Print what happened when a policy or a frontier answered the queries of a log, beside the promise.
+
+    `tuned_on`: whether it was tuned on this very log.
+    """
     screen = Screen()
     screen.print(heading, style="bold")
     costs = seen["cost"] if isinstance(seen["cost"], list) else [seen["cost"]]
@@ -244,6 +254,9 @@ def show_replay(heading: str, predicted: Mapping[str, Any], seen: Mapping[str, A
     screen.print(f"Replayed on {seen['n']:,} queries; ± is one standard error{sure}.")
     screen.print("Costs take each answer at its model's mean price; as billed, at its own.")
     screen.print(_replay_table(predicted, seen, choose_unit(costs)))
+    if tuned_on:
+        what = "this is the very log that it was tuned on, where it looks better than it is: evaluate it on others"
+        hang(screen, "note", what)
 
 
 def show_demo(policy: Mapping[str, Any], seen: Mapping[str, Any], alone: Mapping[str, Mapping[str, float]]) -> None:
@@ -345,7 +358,17 @@ def _models_table(rows: Sequence[Mapping[str, Any]], money: Money) -> Table:
     return table
 
 
-def _frontier_table(points: Sequence[Mapping[str, Any]], money: Money, width: int) -> Table:
+def _place(points: Sequence[Mapping[str, Any]], chosen: Mapping[str, Any] | None) -> int | None:
+    """The position of the point chosen; None where there is none, as for a mixture."""
+    if chosen is None:
+        return None
+    alike = [(point["cost"], point["error"]) == (chosen["cost"], chosen["error"]) for point in points]
+    return alike.index(True) if True in alike else None
+
+
+def _frontier_table(
+    points: Sequence[Mapping[str, Any]], money: Money, width: int, starred: Sequence[bool] = ()
+) -> Table:
     sure = all("error_interval" in point for point in points)
     refusing = any(point.get("abstention") for point in points)
     heads = [f"$ per\n{money.name}", "error", *[f"{100 * LEVEL:.0f} %\ninterval"] * sure, *["no\nanswer"] * refusing]
@@ -355,14 +378,16 @@ def _frontier_table(points: Sequence[Mapping[str, Any]], money: Money, width: in
     what = "models, answering above a confidence" if simple else "models, and what they do at a confidence"
     table.add_column(what, no_wrap=True)
     table.add_column("best if 1,000\nerrors cost", justify="right")  # the cost of one is often a fraction of a cent
-    for point in points:
+    for number, point in enumerate(points):
+        star = "* " if number < len(starred) and starred[number] else ""
         price = f"${figure(_rounded(1000 / point['lam']), 2)}" if point["lam"] else "more"
         chain = describe_cascade(
             point, width=max(width, 80) - 80 + _CHAIN_WIDTH - _BAND_WIDTH * sure - _REFUSED_WIDTH * refusing
         )
         band = [between(point["error_interval"])] if sure else []
         band += [percent(point["abstention"])] if refusing else []
-        table.add_row(money.show(point["cost"]), percent(point["error"]), *band, chain, price)
+        cells = (star + money.show(point["cost"]), percent(point["error"]), *band, chain, price)
+        table.add_row(*cells, style="bold" if star else None)
     return table
 
 
@@ -421,7 +446,7 @@ def _indent(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.split("\n"))
 
 
-def _aim(target: Mapping[str, float]) -> str:
+def aim(target: Mapping[str, float]) -> str:
     """Put the target into words."""
     (name, value), *_ = target.items()
     if name == "max_error":

@@ -3,14 +3,12 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from rcjax._replay import replay
 from rcjax._shell import read_file
 from rcjax._terminal import busy, print_json, show_copulas, show_policy, show_tuning, too_dear
 from rcjax._wording import choose_unit, percent
-from rcjax.calibration import expected_calibration_error
 from rcjax.choice import Selection
 from rcjax.frontier import Frontier, InfeasibleError
 from rcjax.guarantee import Certificate, certify
@@ -19,6 +17,7 @@ from rcjax.logs import Log, LogError, read_log
 from rcjax.mixture import Mixture
 from rcjax.policy import Policy
 from rcjax.retuning import find_frontier
+from rcjax.two_samples import calibration_error
 
 _KINDS = ("all", "full", "adaptive")
 _BILL = 0.01  # from which difference on the bill is worth a word
@@ -81,7 +80,10 @@ def tune(
         problem = infeasible
     if policy and wanted.out:
         policy.save(wanted.out)
-    _report(log, model, frontier, rows, policy, remarks, wanted, problem)
+    heading = log.describe()
+    if fresh is not None:
+        heading += f" {fresh.n_queries:,} other queries are held out for the test of the guarantee."
+    _report(heading, model, frontier, rows, policy, remarks, wanted, problem)
     if problem:
         raise problem
 
@@ -154,7 +156,7 @@ def _promise(found: Certificate) -> str:
 
 
 def _report(
-    log: Log,
+    heading: str,
     model: CascadeModel,
     frontier: Frontier,
     rows: list[dict[str, Any]],
@@ -166,13 +168,13 @@ def _report(
     points = frontier.to_json()["frontier"]
     if wanted.as_json:
         if not problem:
-            document = {"models": list(log.models), "model_summary": rows, "frontier": points}
+            document = {"models": list(model.models), "model_summary": rows, "frontier": points}
             copulas = {"copulas": model.copula_table} if model.copula_table else {}
             chosen = {"policy": policy.to_json(), "remarks": remarks} if policy else {}
             print_json(document | copulas | chosen)
         return
     options: dict[str, Any] = {"chosen": policy.expected if policy else None}
-    show_tuning(log.describe(), rows, points, wanted.frontier, corrected=frontier.search == "selected", **options)
+    show_tuning(heading, rows, points, wanted.frontier, corrected=frontier.search == "selected", **options)
     if model.copula_table:
         show_copulas(model.copula_table)
     if policy:
@@ -181,7 +183,6 @@ def _report(
 
 def summarise(log: Log, model: CascadeModel) -> list[dict[str, Any]]:
     """Describe each model alone: accuracy, cost per query, calibration error, certain answers (shares)."""
-    measure = jax.jit(expected_calibration_error)
     confidence = np.asarray(model.calibrate(log.logprob))
     logprob, correct, answered = (np.asarray(each) for each in (log.logprob, log.correct, log.answered))
     rows = []
@@ -193,7 +194,7 @@ def summarise(log: Log, model: CascadeModel) -> list[dict[str, Any]]:
                 "answers": int(seen.sum()),
                 "accuracy": float(correct[seen, j].mean()),
                 "cost": float(np.asarray(log.cost)[j]),
-                "calibration_error": float(measure(confidence[seen, j], correct[seen, j])),
+                "calibration_error": calibration_error(confidence[seen, j], correct[seen, j]),
                 "certain": float((logprob[seen, j] == 0).mean()),
             }
         )

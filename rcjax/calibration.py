@@ -96,6 +96,8 @@ class Calibrator:
         return jnp.where(features == -jnp.inf, self.smallest, features)
 
 
+# Jitted, as are other parts of several programmes, so that each of these need not trace it again.
+@partial(jax.jit, static_argnames=("transform", "axis"))
 def fit_calibrator(
     logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, axis: str | None = None
 ) -> Calibrator:

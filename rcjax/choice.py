@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -155,12 +154,12 @@ def _judge(log: Log, model: CascadeModel) -> _Points:
     return points.take(np.flatnonzero(np.isfinite(points.error)))
 
 
-@partial(compiled, static_argnames="transform")
+@partial(compiled, static_argnames="transform", runs="once")
 def _candidates(calibrators, logprob, correct, answered, cost, transform):
     return judge(logprob, calibrate_all(calibrators, logprob, answered), correct, answered, cost, transform)
 
 
-@partial(jax.jit, static_argnames="k")
+@partial(compiled, static_argnames="k", runs="once")
 def _as_cascades(found: Candidates, k: int):
     return as_cascades(found, jnp.arange(found.error.shape[0]), k)
 
@@ -201,7 +200,7 @@ def _means(log: Log, model: CascadeModel, thresholds: np.ndarray, members: np.nd
         yield [np.asarray(each, float)[:, complete].mean(1) for each in figures]
 
 
-@compiled
+@partial(compiled, runs="once")
 def _outcomes(calibrators, logprob, correct, answered, cost, thresholds, members):
     return outcomes(calibrate_all(calibrators, logprob, answered), correct, cost, thresholds, members)
 

@@ -19,8 +19,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax import _sweeping, _upkeep
-from rcjax._options import AsJson, Labels, LogFile, Prices, family, fraction, money, names, positive
+from rcjax._options import (
+    AsJson,
+    Budget,
+    ErrorCost,
+    Labels,
+    Lam,
+    LogFile,
+    MaxError,
+    Prices,
+    family,
+    fraction,
+    money,
+    names,
+    one_target,
+)
 from rcjax._shell import (
+    is_training_log,
     load_tuned,
     read_for,
     read_pair,
@@ -128,24 +143,10 @@ def tune(
             "single models and pairs by the labels, longer cascades where cross-validation shows them to be better]",
         ),
     ] = None,
-    budget: Annotated[
-        Any,
-        typer.Option(
-            parser=money,
-            metavar="MONEY",
-            help="Least error at this mean cost: 0.00015 per query, 0.15/k (per thousand) or 150/M (per million).",
-        ),
-    ] = None,
-    max_error: Annotated[
-        Any, typer.Option(parser=fraction, metavar="SHARE", help="Least cost at this error: 0.05 or 5%.")
-    ] = None,
-    error_cost: Annotated[
-        Any, typer.Option(parser=positive, metavar="MONEY", help="What one wrong answer costs you.")
-    ] = None,
-    lam: Annotated[
-        Any,
-        typer.Option(parser=positive, metavar="NUMBER", help="λ of the paper: 1 / the cost of an error."),
-    ] = None,
+    budget: Budget = None,
+    max_error: MaxError = None,
+    error_cost: ErrorCost = None,
+    lam: Lam = None,
     abstain_price: Annotated[
         Any,
         typer.Option(
@@ -215,10 +216,7 @@ def tune(
     Give at most one target: `--budget`, `--max-error`, `--error-cost` or `--lam`. Without one, the whole
     frontier is shown. Money is in the currency of the prices (shown as $), per query.
     """
-    targets = {"budget": budget, "max_error": max_error, "error_cost": error_cost, "lam": lam}
-    target = {name: value for name, value in targets.items() if value is not None}
-    if len(target) > 1:
-        raise typer.BadParameter(f"give one target, not {' and '.join(map(_option, target))}")
+    target = one_target(budget, max_error, error_cost, lam)
     if out and not target:
         raise typer.BadParameter("needs a target, such as --budget", param_hint="--out")
     if out and out == frontier:
@@ -275,11 +273,11 @@ def evaluate(
             data = read_for(subject, log, prices, labels)
         with busy("replaying"):
             seen = plain_replay(rcjax.replay(subject, data))
-        predicted = expectation(subject)
+        predicted, same = expectation(subject), is_training_log(subject, data, log, prices, labels)
         if json_:
-            print_json(seen | {"predicted": predicted})
+            print_json(seen | {"predicted": predicted, "tuned_on_this_log": same})
         else:
-            show_replay(data.describe(), predicted, seen)
+            show_replay(data.describe(), predicted, seen, same)
 
 
 @app.command(epilog="Example: `rcjax diagnose log.csv --plots figures`")
@@ -343,6 +341,10 @@ def report(
     task: TaskOption = Task.generation,
     models: Models = None,
     copula: CopulaFamily = None,
+    budget: Budget = None,
+    max_error: MaxError = None,
+    error_cost: ErrorCost = None,
+    lam: Lam = None,
     baseline: Annotated[
         str | None,
         typer.Option(metavar="MODEL", help="The model in use today. [default: the one that errs least]"),
@@ -351,9 +353,11 @@ def report(
 ) -> None:
     """Write one HTML page for your team: the trade-off to click through, how far to trust it, how to deploy it.
 
-    Tunes as `rcjax tune` does by default, with intervals, and checks as `rcjax diagnose` does. The page needs no
-    network and no other file.
+    Tunes as `rcjax tune` does by default, with intervals, and checks as `rcjax diagnose` does. With a target, at most
+    one of `--budget`, `--max-error`, `--error-cost` and `--lam`, the page opens at the policy for it. The page needs
+    no network and no other file.
     """
+    target = one_target(budget, max_error, error_cost, lam)
     with reported():
         from rcjax._terminal import busy, print_json, show_report
 
@@ -366,7 +370,8 @@ def report(
         with busy("reading"):
             training, fresh = read_pair(log, test, others, models, prices=prices, labels=labels, task=task.value)
         with busy("tuning, drawing the log again, and checking"):
-            found = rcjax.make_report(training, test=fresh, copula=copula or "gumbel", baseline=baseline)
+            options = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}
+            found = rcjax.make_report(training, **options, **target)
         with busy("writing the page"):
             found.save(out)
         if json_:
@@ -438,7 +443,3 @@ def _abstain_price(share: float | None, cost: float | None, target: dict[str, fl
         what = "needs --error-cost or --lam; for another target, or none, give --abstain-price"
         raise typer.BadParameter(what, param_hint="--abstain-cost")
     return cost / target["error_cost"] if "error_cost" in target else cost * target["lam"]
-
-
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")

@@ -132,7 +132,7 @@ def _mean_and_se(values):
     return values.mean(-1), values.std(-1, ddof=1) / np.sqrt(values.shape[-1])
 
 
-@partial(compiled, static_argnames="transform")
+@partial(compiled, static_argnames="transform", runs="once")
 def _tune(logprob, correct, answered, cost, lam, fold, folds, near, transform):
     """Without each fold in turn: the fit, all calibrated confidences (F, n, k), the policies `by_labels`."""
 
@@ -145,7 +145,7 @@ def _tune(logprob, correct, answered, cost, lam, fold, folds, near, transform):
     return lax.map(without, folds)
 
 
-@compiled
+@partial(compiled, runs="once")
 def _longest(marginals, copulas, cost, lam, plan, rows, places):
     """(thresholds, members), each (F, lengths, L, k), of the best longer cascades of each length under each fit."""
 
@@ -164,7 +164,7 @@ def _longest(marginals, copulas, cost, lam, plan, rows, places):
     return lax.map(under, (marginals, copulas))
 
 
-@compiled
+@partial(compiled, runs="once")
 def _answer(correct, cost, confidence, fold, *policies):
     """(wrong, charge), each (S, L, n): what became of every query, under the policies tuned without its fold."""
     policies = jax.tree.map(lambda *each: jnp.concatenate(each, axis=1), *policies)

@@ -15,6 +15,7 @@ would look too easy. By how much the labels count matters little.
 """
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -118,6 +119,7 @@ def _thresholds(confidence, first, second, present):
     return threshold, jnp.where(parts, wrong, jnp.inf), divide(last + 1.0, count, 1.0)
 
 
+@partial(jax.jit, static_argnames="transform")
 def judge(
     logprob: jax.Array,
     confidence: jax.Array,

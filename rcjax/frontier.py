@@ -21,7 +21,7 @@ from rcjax.joint import CascadeModel, model_from_json
 from rcjax.mixture import Mixture
 from rcjax.plan import Search, plan_cascades
 from rcjax.policy import Calibration, Policy
-from rcjax.prices import check_prices, lay_out_problem, select, solve_at, solve_on_grid
+from rcjax.prices import Problem, check_prices, lay_out_problem, select, solve_at, solve_on_grid
 from rcjax.programme import STATUS_MESSAGES
 from rcjax.solution import check_abstain_price, refusal_at
 
@@ -310,11 +310,17 @@ def solve_frontier(
     if abstain_price is not None and (chain == "paper" or (plan is None and not abstain_early)):
         raise ValueError("abstain_price goes with chain='exact', and for adaptive policies with abstain_early=True")
     refusal = refusal_at(abstain_price, abstain_early, model.cost.dtype)
-    problem = lay_out_problem(model, plan, chain, refusal)
-    points = solve_on_grid(problem) if grid is None else select(solve_at(problem, grid), refusal)
+    found = solve_problem(model, lay_out_problem(model, plan, chain, refusal), grid, abstain_price)
     search = _named(cascades, max_length, plan, model.models)
-    found = _assemble(model, points, abstain_price)
     return dataclasses.replace(found, search=search, chain=chain, abstain_early=abstain_early)
+
+
+def solve_problem(
+    model: CascadeModel, problem: Problem, lam: np.ndarray | None = None, abstain_price: float | None = None
+) -> Frontier:
+    """The frontier of a problem that has been laid out for the model; it does not know what was searched."""
+    points = solve_on_grid(problem) if lam is None else select(solve_at(problem, lam), problem.refusal)
+    return _assemble(model, points, abstain_price)
 
 
 def _named(cascades, max_length, plan, names):

@@ -13,7 +13,7 @@ Everything here is numpy in float64, whatever jax's float type is; only the repl
 
 import dataclasses
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
@@ -31,6 +31,7 @@ from rcjax.policy import Policy
 __all__ = ["Certificate", "at_model_costs", "binomial_tail", "bounded_mean_p_value", "certify", "upper_limit"]
 
 _HALVINGS = 60  # of [0, 1], to below the spacing of float64
+_MOST_NEEDED = 100_000  # held-out queries, up to which it is told how many are needed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -325,10 +326,10 @@ def _infeasible(first, targets) -> str:
     """What the first policy of the sequence, which was fixed beforehand, did, and what that guarantees."""
     wanted, did, instead, needed = [], [], [], ""
     if targets.max_error is not None:
-        wanted.append(f"to err on at most {targets.max_error:.4g} of the queries")
-        did.append(f"erred on {first.errors} ({first.errors / first.n:.2%})")
-        instead.append(f"an error of at most {math.ceil(1e4 * first.error_bound(targets.level)) / 1e4:.2%}")
-        needed = _needed(first.n, targets.max_error, targets.level)
+        wanted.append(f"to err on at most {100 * targets.max_error:.4g} %")
+        did.append(f"erred on {first.errors} ({100 * first.errors / first.n:.3g} %)")
+        instead.append(f"an error of at most {math.ceil(1e4 * first.error_bound(targets.level)) / 100:.2f} %")
+        needed = _needed(first, targets.max_error, targets.level)
     if targets.max_cost is not None:
         wanted.append(f"to cost at most {targets.max_cost:.6g} per query")
         did.append(f"cost {first.cost:.6g} per query")
@@ -336,15 +337,28 @@ def _infeasible(first, targets) -> str:
         instead.append(f"a cost of at most {first.cost_bound(targets.level) * (1 + 6e-6):.6g}")
     which = "the most promising" if len(did) == 2 else "the cheapest" if targets.max_error is None else "the safest"
     return (
-        f"no policy of the frontier can be guaranteed {' and '.join(wanted)} with {targets.confidence:.4g} confidence "
-        f"from {first.n} held-out queries: {which} {' and '.join(did)}; what can be guaranteed of it is "
-        f"{', or '.join(instead)}{needed}"
+        f"no policy can be guaranteed {' and '.join(wanted)} with {100 * targets.confidence:.4g} % confidence: of "
+        f"{first.n:,} held-out queries {which} {' and '.join(did)}, which guarantees {', or '.join(instead)}{needed}"
     )
 
 
-def _needed(n, max_error, level):
-    """How few errors, or how many queries, the target takes."""
-    allowed = bisect_right(range(n), level, key=lambda errors: binomial_tail(errors, n, max_error)) - 1
-    if allowed >= 0:
-        return f"; the target takes {allowed} errors or fewer in {n}"
-    return f"; without an error the target takes {math.ceil(math.log(level) / math.log1p(-max_error))} queries"
+def _needed(first, max_error, level):
+    """How many held-out queries the target takes, in plain words."""
+    rate = first.errors / first.n
+    if rate >= max_error:
+        allowed = bisect_right(range(first.n), level, key=lambda errors: binomial_tail(errors, first.n, max_error)) - 1
+        few = f": of {first.n:,} it may err on {allowed} at most" if allowed >= 0 else ""
+        return f"; more queries will not help, as it errs too often{few}"
+    least = math.ceil(math.log(level) / math.log1p(-max_error))  # without any error
+    sizes = range(least, _MOST_NEEDED)
+    enough = bisect_left(sizes, -level, key=lambda n: -binomial_tail(math.ceil(rate * n), n, max_error))
+    if not rate:
+        return f"; the target takes at least {least:,} held-out queries, none of them wrong"
+    about = f"about {_round_up(sizes[enough]):,}" if enough < len(sizes) else f"more than {_MOST_NEEDED:,}"
+    return f"; the target takes {about} held-out queries, if it goes on to err as often as on these"
+
+
+def _round_up(number):
+    """To two digits: it is an estimate."""
+    unit = 10 ** max(0, len(str(number)) - 2)
+    return -(-number // unit) * unit

@@ -220,7 +220,7 @@ def _deals(n: int, repeats: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(tests), np.array(others)
 
 
-@partial(compiled, static_argnames="transform")
+@partial(compiled, static_argnames="transform", runs="long")
 def tune_and_answer(
     logprob: jax.Array,
     correct: jax.Array,

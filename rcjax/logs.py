@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from rcjax._labels import Labeller, UsableCalls, read_labels
@@ -392,9 +391,10 @@ def _mean_cost(cost: np.ndarray, answered: np.ndarray) -> np.ndarray:
 
 def _log(*matrices: np.ndarray, **facts: Any) -> Log:
     """Move the matrices to JAX, each in one step, and average the costs."""
-    logprob, correct, query_cost, answered = map(jnp.asarray, matrices)
+    # Not jnp.asarray, which compiles a programme for each shape.
+    logprob, correct, query_cost, answered = jax.device_put(matrices)
     # The average is over the costs as held, perhaps rounded to float32: taking every query then keeps it.
-    cost = jnp.asarray(_mean_cost(np.asarray(query_cost), matrices[3]))
+    cost = jax.device_put(_mean_cost(np.asarray(query_cost), matrices[3]))
     return Log(logprob=logprob, correct=correct, query_cost=query_cost, answered=answered, cost=cost, **facts)
 
 

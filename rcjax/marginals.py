@@ -249,6 +249,7 @@ def _inverse_hermite(z, left, right):
     return x0 + rise * t * t * (3 - 2 * t) + t * (1 - t) * (m0 * (1 - t) - m1 * t)
 
 
+@partial(jax.jit, static_argnames="axis")
 def fit_marginal(confidence: jax.Array, answered: jax.Array, axis: str | None = None) -> Marginal:
     """Marginal of one model's calibrated confidences; `vmap` it over models and bootstrap replicates.
 
@@ -260,6 +261,7 @@ def fit_marginal(confidence: jax.Array, answered: jax.Array, axis: str | None = 
     return Marginal(*ends, *fit_beta_mixture(scaled, inside, axis))
 
 
+@jax.jit
 def refit_marginal(start: Marginal, confidence: jax.Array, answered: jax.Array | None = None) -> Marginal:
     """Marginal of confidences (n,) drawn from `start`, for bootstraps: quicker than `fit_marginal`, and near enough.
 

@@ -7,6 +7,7 @@ apart; what matters differs in shape or line too. `diagnosis_figures` arranges a
 import io
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -19,6 +20,7 @@ from rcjax._compile import compiled
 from rcjax._files import write_atomically
 from rcjax._ranks import kendall_tau
 from rcjax._trees import part
+from rcjax._wording import Money, choose_unit
 from rcjax.copulas import Copula, OneOf
 from rcjax.diagnostics.calibration import accuracy_above, reliability_curve
 from rcjax.diagnostics.copulas import Ties
@@ -49,6 +51,7 @@ __all__ = [
 
 BLUE, ORANGE, GREEN, PURPLE, BLACK, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#8A8A8A"
 _BINS = 25
+_NAME = 8  # points, the size of a name in a figure
 _MOST_POINTS = 2000
 _ROUND_SIZES = [digit * 10**power for power in range(1, 8) for digit in (1, 2, 5)]
 
@@ -174,47 +177,98 @@ def plot_error_cost(
     """The error–cost frontier predicted (line) and seen on held-out queries (points), with the 95 % band between.
 
     `frontier` is `Diagnosis.frontier`; `single` gives (cost, error) seen of each model on its own. The band is for
-    the difference of the two, drawn about the prediction: points outside it are not chance. Costs per million queries.
+    the difference of the two, drawn about the prediction: points outside it are not chance. Costs per million queries,
+    or per thousand where they are large.
     """
-    order = np.argsort(frontier["predicted_cost"])
-    cost, error = (1e6 * frontier["predicted_cost"][order], frontier["predicted_error"][order])
+    order, money = np.argsort(frontier["predicted_cost"]), _unit(frontier["predicted_cost"], single)
+    cost, error = (money.scale * frontier["predicted_cost"][order], frontier["predicted_error"][order])
     band = frontier["error_band"][order]
     ax.fill_between(cost, error - band, error + band, color=BLUE, alpha=0.15, linewidth=0, label="95 % band")
     ax.plot(cost, error, color=BLUE, linewidth=1.6, label="predicted")
     seen = np.argsort(frontier["cost"])
     style = {"color": ORANGE, "marker": "o", "markersize": 4, "linestyle": ":", "linewidth": 1}
-    ax.plot(1e6 * frontier["cost"][seen], frontier["error"][seen], label="seen, held out", **style)
-    _finish_error_cost(ax, single or {})
+    ax.plot(money.scale * frontier["cost"][seen], frontier["error"][seen], label="seen, held out", **style)
+    _finish_error_cost(ax, single or {}, money)
 
 
 def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[float, float]] | None = None) -> None:
     """A frontier as it was estimated, with the intervals for the error where it has bands.
 
-    `single` gives (cost, error) of each model on its own. Costs per million queries.
+    `single` gives (cost, error) of each model on its own. Costs per million queries, or per thousand where they are
+    large.
     """
-    order = np.lexsort((-np.asarray(frontier.error), np.asarray(frontier.cost)))
-    cost = 1e6 * np.asarray(frontier.cost, float)[order]
+    order, money = np.lexsort((-np.asarray(frontier.error), np.asarray(frontier.cost))), _unit(frontier.cost, single)
+    cost = money.scale * np.asarray(frontier.cost, float)[order]
     if frontier.bands is not None:
         low, high = np.asarray(frontier.bands.error, float)[order].T
         label = f"{100 * frontier.bands.level:g} % interval"
         ax.fill_between(cost, low, high, color=BLUE, alpha=0.15, linewidth=0, label=label)
     ax.plot(cost, np.asarray(frontier.error)[order], color=BLUE, linewidth=1.6, label="estimated from the log")
-    _finish_error_cost(ax, single or {})
+    _finish_error_cost(ax, single or {}, money)
 
 
-def _finish_error_cost(ax, single):
+def _unit(cost: Any, single: Mapping[str, tuple[float, float]] | None) -> Money:
+    """The unit for costs that suits the single models, or else the frontier."""
+    return choose_unit([price for price, _ in single.values()] if single else np.asarray(cost, float).tolist())
+
+
+def _finish_error_cost(ax, single, money):
     """Single models as diamonds with their names, and the axes of error and cost."""
     white = [patheffects.withStroke(linewidth=2, foreground="white")]
-    dearest = max((price for price, _ in single.values()), default=0.0)
-    for name, (price, wrong) in single.items():
-        ax.scatter(1e6 * price, wrong, marker="D", s=26, color=BLACK, zorder=4)
-        left = price > 0.6 * dearest  # a name must not run out of the picture
-        note = {"textcoords": "offset points", "fontsize": 8, "path_effects": white, "ha": "right" if left else "left"}
-        ax.annotate(name, (1e6 * price, wrong), xytext=(-6 if left else 6, 4), **note)
-    ax.set(xlabel="cost, dollars per million queries", ylabel="error")
+    for price, wrong in single.values():
+        ax.scatter(money.scale * price, wrong, marker="D", s=26, color=BLACK, zorder=4)
+    ax.set(xlabel=f"cost, dollars per {money.name} queries", ylabel="error")
     ax.set_ylim(bottom=0)
+    spots = {name: (money.scale * price, wrong) for name, (price, wrong) in single.items()}
+    for name, (x, y, align) in _place_names(ax, spots).items():
+        note = {"textcoords": "offset points", "fontsize": _NAME, "path_effects": white, "ha": align, "va": "center"}
+        ax.annotate(name, spots[name], xytext=(x, y), **note)
     ax.grid(color="#DDDDDD", linewidth=0.6)
     ax.legend(frameon=False, fontsize=8)
+
+
+def _place_names(ax: "Axes", spots: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float, str]]:
+    """Where the name of each spot goes: offsets (x, y) in points from it, and "left" or "right" for its alignment.
+
+    Of some places around the spot, the first whose text neither leaves the picture nor covers another name or spot; or
+    that which covers least. By the size of the Axes before the layout is settled, and a letter's usual width.
+    """
+    if not spots:
+        return {}
+    width, height = ax.get_figure().get_size_inches() * 72 * 0.82  # type: ignore[union-attr]
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    scale = np.array([width / (right - left), height / (top - bottom)])
+    marks = {name: (np.array(spot) - (left, bottom)) * scale for name, spot in spots.items()}
+    taken = [np.array([*(mark - 4), *(mark + 4)]) for mark in marks.values()]
+    for line in ax.get_lines():  # which a name may cross, if need be: what it covers is little
+        x, y = np.asarray(line.get_xydata(), float).T
+        for share in np.linspace(0, len(x) - 1, 80):
+            point = (np.array([np.interp(share, np.arange(len(x)), each) for each in (x, y)]) - (left, bottom)) * scale
+            taken.append(np.array([*(point - 1), *(point + 1)]))
+    offsets = [(side * 7, rise) for rise in (5, -6, 15, -16, 25, -26, 35) for side in (1, -1)]
+    found = {}
+    for name, mark in sorted(marks.items(), key=lambda each: each[1][0]):
+        boxes, long = [], 0.56 * _NAME * len(name)
+        for x, y in offsets:
+            start = mark[0] + (x if x > 0 else x - long)
+            boxes.append(np.array([start, mark[1] + y - _NAME * 0.6, start + long, mark[1] + y + _NAME * 0.6]))
+        picture = np.array([0.0, 0.0, width, height])
+        cover = [
+            sum(_shared(box, other) for other in taken) + 4 * (_area(box) - _shared(box, picture)) for box in boxes
+        ]
+        best = int(np.argmin(np.round(cover, 3)))
+        taken.append(boxes[best])
+        found[name] = (*offsets[best], "left" if offsets[best][0] > 0 else "right")
+    return {name: found[name] for name in spots}
+
+
+def _area(box: np.ndarray) -> float:
+    return float(np.prod(np.maximum(box[2:] - box[:2], 0.0)))
+
+
+def _shared(box: np.ndarray, other: np.ndarray) -> float:
+    """The area that two boxes (left, bottom, right, top) share."""
+    return _area(np.concatenate([np.maximum(box[:2], other[:2]), np.minimum(box[2:], other[2:])]))
 
 
 def frontier_figure(frontier: Frontier, single: Mapping[str, tuple[float, float]] | None = None) -> Figure:
@@ -327,7 +381,7 @@ def _copulas(model, confidence, names):
     return figure
 
 
-@compiled
+@partial(compiled, runs="once")
 def _draw_alike(copula, columns, key):
     """Ranks (2, n) from a copula, tied where two models' confidences (2, n) are; τ of the confidences and its own."""
     present = jnp.ones(columns.shape[1], bool)
@@ -336,7 +390,7 @@ def _draw_alike(copula, columns, key):
     return tied, kendall_tau(columns[0], columns[1], present), copula.tau()
 
 
-@compiled
+@partial(compiled, runs="once")
 def _density(marginal, confidence):
     return jax.vmap(marginal.density)(confidence)
 

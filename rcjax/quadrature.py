@@ -72,6 +72,7 @@ class Grid:
         return jnp.concatenate([masses[..., :1], inner, masses[..., -1:]], axis=-1)
 
 
+@jax.jit
 def build_grid(marginal: Marginal) -> Grid:
     """The grid of one marginal; `vmap` it over models. Differentiable in the marginal's parameters."""
     z_panels = lax.stop_gradient(_panel_edges(probe_mixture(marginal)))

@@ -9,6 +9,7 @@ rest on the model being right.
 
 import itertools
 from functools import partial
+from statistics import NormalDist
 from typing import NamedTuple
 
 import jax
@@ -88,7 +89,8 @@ def bootstrap(
     weights = np.stack([np.bincount(draw, minlength=log.n_queries) for draw in draws]) * log.complete
     policies = tune_again(frontier, log, draws, places)
     # One after the other, as both are of one shape: one programme.
-    kept, tuned = (_judge(*_data(log), jnp.asarray(weights, log.cost.dtype), each) for each in (fixed, policies))
+    weights, policies = weights.astype(log.cost.dtype), jax.tree.map(np.asarray, policies)
+    kept, tuned = (_judge(*_data(log), weights, each) for each in (fixed, policies))
     seen = _Seen(*(np.stack(each) for each in zip(kept, tuned, strict=True)))
     return _bands(frontier, log, places, policies, seen, level)
 
@@ -127,7 +129,8 @@ def _as_they_are(frontier, places, replicates):
         np.asarray(each)[places] for each in (frontier.first, frontier.bounds, frontier.actions, frontier.members)
     )
     fixed = (frontier.model.calibrators, *fields)
-    return _Policies(*jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (replicates, *leaf.shape)), fixed))
+    # By numpy, as all that follows up to `_judge`: jax compiles a programme for each shape of each step.
+    return _Policies(*jax.tree.map(lambda leaf: np.broadcast_to(leaf, (replicates, *np.shape(leaf))), fixed))
 
 
 def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarray) -> _Policies:
@@ -135,7 +138,7 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
 
     By all that led to the frontier: see `Frontier.search`.
     """
-    model, lam = frontier.model, frontier.lam[places]
+    model, lam = frontier.model, np.asarray(frontier.lam)[places]
     selected = frontier.search == "selected"
     longer = selected & (np.asarray(frontier.members)[places].sum(1) > 2)
     options = {
@@ -167,7 +170,7 @@ def _chosen_chains(frontier, places):
     return [names for length in lengths for names in itertools.combinations(frontier.models, length)]
 
 
-@partial(compiled, static_argnames=("transform", "labels", "joint"))
+@partial(compiled, static_argnames=("transform", "labels", "joint"), runs="long")
 def _fit_again(logprob, correct, answered, query_cost, draws, near, copulas, lam, transform, labels, joint):
     """Of each replicate: calibrators, mean costs, policies by labels, (marginals, copulas); None where not due."""
 
@@ -184,7 +187,7 @@ def _fit_again(logprob, correct, answered, query_cost, draws, near, copulas, lam
     return lax.map(again, draws)
 
 
-@partial(compiled, static_argnames="chain")
+@partial(compiled, static_argnames="chain", runs="long")
 def _solve_again(marginals, copulas, cost, lam, plan, places, refusal, chain):
     """(thresholds, members, refusals), each (B, G, k), of the best cascades under each replicate's model."""
 
@@ -198,7 +201,7 @@ def _solve_again(marginals, copulas, cost, lam, plan, places, refusal, chain):
     return lax.map(solve, (marginals, copulas, cost))
 
 
-@compiled
+@partial(compiled, runs="long")
 def _solve_adaptive(marginals, copulas, cost, lam, refusal):
     left, right = np.array(pairs(cost.shape[1]), int).reshape(-1, 2).T
 
@@ -210,14 +213,14 @@ def _solve_adaptive(marginals, copulas, cost, lam, refusal):
     return lax.map(solve, (marginals, copulas, cost))
 
 
-@jax.jit
+@partial(compiled, runs="once")
 def _cascades(calibrators, thresholds, members, refusals=None):
     each = jax.vmap(lambda thresholds, members, refusals: intervals(thresholds, members, jnp, refusals))
     bounds, actions = each(thresholds, members, refusals)
     return _Policies(calibrators, members.argmax(-1), bounds, actions, members)
 
 
-@compiled
+@partial(compiled, runs="long")
 def _judge(logprob, correct, answered, query_cost, weights, policies):
     """(error, cost, abstention) of each replicate's policies, (B, G, 3): on the log, in the bag, out of it; or NaN.
 
@@ -341,7 +344,7 @@ def _quantiles(spread: np.ndarray, n: int, level: float) -> np.ndarray:
     the truth around it: the tails change sides (Hesterberg 2015, "What teachers should know about the bootstrap",
     sections 4.1 and 4.4: percentiles, expanded).
     """
-    z = float(special.ndtri((1 + level) / 2))
+    z = NormalDist().inv_cdf((1 + level) / 2)
     freedom = max(n - 1, 1)  # Cornish and Fisher's expansion, good to 1 % from ten queries on
     student = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
     spread = spread[np.isfinite(spread).all(1)]
@@ -363,7 +366,8 @@ def _threshold_intervals(frontier: Frontier, policies: _Policies, level: float) 
     if frontier.thresholds is None:
         return np.full((*policies.members.shape[1:], 2), np.nan)
     scale = frontier.model.calibrators.coefficients
-    thresholds = np.asarray(_on_scale(policies.bounds[..., -2], policies.calibrators.coefficients, scale), float)
+    cuts = np.asarray(policies.bounds)[..., -2]
+    thresholds = np.asarray(_on_scale(cuts, policies.calibrators.coefficients, scale), float)
     last = len(frontier.models) - 1 - np.asarray(policies.members)[..., ::-1].argmax(-1)
     defers = np.asarray(policies.members) & (np.arange(len(frontier.models)) != last[..., None])
     values = np.where(defers & np.isfinite(thresholds), thresholds, np.nan)
@@ -373,7 +377,7 @@ def _threshold_intervals(frontier: Frontier, policies: _Policies, level: float) 
     return np.moveaxis(np.where(enough, ends, np.nan), 0, -1)
 
 
-@jax.jit
+@partial(compiled, runs="once")
 def _on_scale(threshold, own, scale):
     """Thresholds (B, G, k) in the confidence of their replicate's calibrators, in that of the frontier's model."""
     own = own[:, None]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import rcjax
+from rcjax._compile import LEVELS
 
 SHARED = Path(__file__).parents[2] / "shared"
 
@@ -37,7 +38,11 @@ def _compiler(request):
     if not quick:
         jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", quick)
+    before = dict(LEVELS)
+    if quick:
+        LEVELS["long"] = LEVELS["once"]
     yield
+    LEVELS.update(before)
     jax.config.update("jax_disable_most_optimizations", False)
     jax.config.update("jax_enable_x64", wide)  # which commands switch on
     if not quick or _maps() > MOST_MAPS:
@@ -63,6 +68,7 @@ def own_settings(request, tmp_path_factory, monkeypatch):
     monkeypatch.setenv("COLUMNS", getattr(request.module, "COLUMNS", "100"))
     before = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")}
     yield
+    before["jax_disable_most_optimizations"] = request.node.get_closest_marker("optimised") is None
     for name, value in before.items():
         jax.config.update(name, value)
 

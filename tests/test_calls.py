@@ -277,7 +277,7 @@ def test_other_damage_is_an_error(path):
             "query 0, model small is labelled right and wrong",
         ),
         (pl.DataFrame({"query": [0], "model": ["small"], "correct": ["maybe"]}), "correct maybe is not clear"),
-        ("absent.csv", "absent.csv: absent.csv is missing"),
+        ("absent.csv", "absent.csv is missing: give a file"),
     ],
 )
 def test_labels_that_cannot_be_used(path, labels, message):

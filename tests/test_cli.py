@@ -185,6 +185,12 @@ def test_tune_writes_files_that_evaluate_reads(folder, tmp_path):
     low, high = seen["error_interval"]
     assert low < seen["error"] < high
     assert "in brackets, 90 % intervals" in succeed("evaluate", policy, folder / "test.csv")
+    for path in (policy, frontier):  # the policy asks fewer models than it was chosen from
+        own = succeed("evaluate", path, folder / "train.csv")
+        assert "this is the very log that it was tuned on" in " ".join(own.split())
+        assert "the very log" not in succeed("evaluate", path, folder / "test.csv")
+    assert seen["tuned_on_this_log"] is False
+    assert json.loads(succeed("evaluate", policy, folder / "train.csv", "--json"))["tuned_on_this_log"] is True
 
 
 def test_a_guarantee_is_tested_on_queries_held_out(folder, tmp_path):
@@ -196,6 +202,7 @@ def test_a_guarantee_is_tested_on_queries_held_out(folder, tmp_path):
     assert guarantee["error_bound"] <= 0.45
     shown = succeed(*tune, "--max-error", "45%", "--out", tmp_path / "policy.json")  # half of the log is held out
     assert "200 queries" in shown
+    assert "200 other queries are held out for the test of the guarantee." in " ".join(shown.split())
     assert "guaranteed with 90 % confidence: the target is kept" in " ".join(shown.split())
     assert rcjax.load_policy(tmp_path / "policy.json").provenance["guarantee"]["n"] == 200
     assert "the target is kept" in " ".join(succeed(*tune, "--budget", "1").split())
@@ -206,7 +213,7 @@ def test_a_guarantee_that_cannot_be_given_says_so(folder):
     result = run(*tune)
     assert result.exit_code == 1
     assert "frontier" in result.stdout
-    assert result.stderr.startswith("error: no policy of the frontier")
+    assert result.stderr.startswith("error: no policy can be guaranteed")
 
 
 @pytest.mark.slow

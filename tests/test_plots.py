@@ -149,6 +149,30 @@ def test_a_frontier_has_a_line_a_band_points_and_the_models(ax):
     assert ax.get_ylim()[0] == 0
 
 
+def overlap(boxes):
+    return any(one.overlaps(other) for place, one in enumerate(boxes) for other in boxes[:place])
+
+
+def test_names_of_models_near_each_other_do_not_overprint(ax):
+    near = {"llama3.2-1b": (1e-5, 0.35), "llama3.2-3b": (1.02e-5, 0.352), "llama3.1-8b": (1.1e-5, 0.345)}
+    plots.plot_error_cost(ax, frontier(), near | {"llama3.1-405b": (4e-5, 0.12)})
+    ax.figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert not overlap(boxes)
+    assert all(ax.get_window_extent().contains(*corner) for box in boxes for corner in box.corners())
+    at_one_offset = [
+        box.translated(-x, -y) for box, (x, y) in zip(boxes, [text.xyann for text in ax.texts], strict=True)
+    ]
+    assert overlap(at_one_offset)  # so they would, at the same side of their spots
+
+
+def test_large_costs_are_per_thousand_queries(ax):
+    plots.plot_error_cost(ax, frontier(), {"small": (0.05, 0.35), "large": (0.2, 0.12)})
+    assert ax.get_xlabel() == "cost, dollars per thousand queries"
+    assert [text.xy[0] for text in ax.texts] == [pytest.approx(50), pytest.approx(200)]
+    np.testing.assert_allclose(ax.lines[0].get_xdata(), [0.01, 0.02, 0.03])
+
+
 def test_a_frontier_without_single_models(ax):
     plots.plot_error_cost(ax, frontier())
     assert len(ax.lines) == 2

@@ -99,6 +99,50 @@ def test_a_baseline_must_be_a_model(logs):
         rcjax.make_report(logs[0], baseline="gpt")
 
 
+def test_the_page_opens_at_the_policy_for_the_target(report):
+    frontier = report.frontier
+    dearest, cheapest = float(frontier.cost.max()), float(frontier.cost.min())
+    for target in ({"budget": 0.6 * dearest + 0.4 * cheapest}, {"max_error": float(frontier.error.max())}):
+        aimed = dataclasses.replace(report, target=target)
+        assert aimed.chosen == context(aimed)["start"] == aimed.to_json()["chosen"] == frontier.choose(**target)
+        assert "Marked to begin with: the policy for your target, at most" in aimed.to_html()
+    assert "your target" not in report.to_html()
+
+
+def test_a_target_that_cannot_be_is_refused(logs):
+    with pytest.raises(ValueError, match="give one target, not budget and lam"):
+        rcjax.make_report(logs[0], budget=1e-4, lam=1.0)
+
+
+def test_the_verdict_on_a_policy_is_of_what_it_asks(report):
+    members = np.asarray(report.frontier.members)
+    places = {tuple(np.flatnonzero(row)): at for at, row in enumerate(members)}
+    check = report.diagnosis.checks[0]
+    small, middle, large = MODELS
+    subjects = {"": (), small: (0,), f"{small} & {large}": (0, 2), f"{small} | {middle} | {large}": (0, 1, 2)}
+    assert len(places) > 1
+    for asked, at in places.items():
+        for subject, about in subjects.items():
+            concerned = report.concerns(dataclasses.replace(check, subject=subject), at)
+            assert concerned == set(about).issubset(asked)
+        everyone = dataclasses.replace(check, name="deferred by all", subject="")
+        assert report.concerns(everyone, at) == (len(asked) == 3)
+
+
+def test_the_badge_is_the_worst_verdict_on_the_policy(report):
+    page = context(report)
+    problems = [check for check in page["checks"] if check["verdict"] != "fine"]
+    assert problems
+    for index, point in enumerate(page["points"]):
+        own = [problems[place]["verdict"] for place in point["concerned"]]
+        assert point["trust"] == ("bad" if "bad" in own else "doubtful" if own else "fine")
+        asked = {row["model"] for row in point["rows"]}
+        for place, check in enumerate(problems):
+            if check["subject"] in MODELS:
+                assert (place in point["concerned"]) == (check["subject"] in asked)
+        assert (point["aside"] == "") == (len(own) == len(problems)), index
+
+
 def test_the_figures_are_json(report):
     found = json.loads(json.dumps(report.to_json(), allow_nan=False))
     assert len(found["frontier"]) == len(found["shares"])
@@ -193,6 +237,7 @@ def test_the_command_refuses_before_any_work(tmp_path):
     assert "there is no folder" in fail("report", folder / "train.csv", "-o", tmp_path / "none" / "report.html")
     assert "not a model of the log" in fail("report", folder / "train.csv", "--baseline", "gpt")
     assert run("report").exit_code == 2
+    assert run("report", folder / "train.csv", "--budget", "1/M", "--lam", "1").exit_code == 2
 
 
 # -- what people see

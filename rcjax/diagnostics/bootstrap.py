@@ -16,11 +16,21 @@ def replicate(statistic: Callable[[jax.Array], Any], keys: jax.Array, most: int)
     >>> replicate(lambda key: key + 1, jnp.arange(5), 2).tolist()
     [1, 2, 3, 4, 5]
     """
+    batches = in_batches(keys, most)
+    found = lax.map(jax.vmap(statistic), batches)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[: keys.shape[0]], found)
+
+
+def in_batches(keys: jax.Array, most: int) -> jax.Array:
+    """B keys in batches of one size, `most` at most: (batches, size), filled up with keys that are there.
+
+    >>> in_batches(jnp.arange(5), 2).tolist()
+    [[0, 1], [2, 3], [4, 0]]
+    """
     count = keys.shape[0]
     batches = -(-count // max(1, most))
     size = -(-count // batches)
-    filled = jnp.concatenate([keys, keys[: batches * size - count]])
-    return jax.tree.map(lambda leaf: leaf[:count], lax.map(statistic, filled, batch_size=size))
+    return jnp.concatenate([keys, keys[: batches * size - count]]).reshape(batches, size, *keys.shape[1:])
 
 
 def p_value(statistic: jax.Array, replicates: jax.Array) -> jax.Array:

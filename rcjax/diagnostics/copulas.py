@@ -19,12 +19,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from numpy.typing import ArrayLike
 
 from rcjax._compile import compiled
 from rcjax._numerics import divide
 from rcjax._ranks import kendall_tau
 from rcjax.copulas import Copula
-from rcjax.diagnostics.bootstrap import p_value, replicate
+from rcjax.diagnostics.bootstrap import in_batches, p_value
 from rcjax.estimation import fit_copula
 from rcjax.likelihood import rank_counts, ranks_of_counts
 
@@ -71,7 +72,7 @@ class Ties:
 
 
 def copula_test(
-    family: type[Copula], x: jax.Array, y: jax.Array, present: jax.Array, key: jax.Array, replicates: int = 1000
+    family: type[Copula], x: ArrayLike, y: ArrayLike, present: ArrayLike, key: jax.Array, replicates: int = 1000
 ) -> CopulaTest:
     """S_n and S_n^(K) of a family on one or more pairs of models, with bootstrapped p-values, in one compiled call.
 
@@ -86,31 +87,46 @@ def copula_test(
     >>> bool(seen.process_p > 0.05), bool(seen.distance < 0.02)
     (True, True)
     """
-    x, y = jnp.asarray(x), jnp.asarray(y)
-    shape, n = x.shape[:-1], x.shape[-1]
-    rows = (jnp.reshape(array, (-1, n)) for array in (x, y, jnp.broadcast_to(present, x.shape)))
-    keys = jax.random.split(key, int(np.prod(shape, dtype=int)))
-    found = _copula_tests(*rows, keys, family=family, replicates=replicates, batch=_BATCH // n**2)
+    shape, n = np.shape(x)[:-1], np.shape(x)[-1]
+    rows = (np.asarray(array).reshape(-1, n) for array in (x, y, np.broadcast_to(present, np.shape(x))))
+    found = _copula_tests(*rows, key, family=family, replicates=replicates, batch=_BATCH // n**2)
     return jax.tree.map(lambda leaf: leaf.reshape(shape), found)
 
 
-@partial(compiled, static_argnames=("family", "replicates", "batch"))
-def _copula_tests(x, y, present, keys, family, replicates, batch):
+@partial(compiled, static_argnames=("family", "replicates", "batch"), runs="long")
+def _copula_tests(x, y, present, key, family, replicates, batch):
+    keys = jax.random.split(key, x.shape[0])
     return lax.map(lambda pair: _copula_test(family, pair, replicates, batch), (x, y, present, keys))
 
 
 def _copula_test(family, pair, replicates, batch):
     x, y, present, key = pair
     tau = kendall_tau(x, y, present)
-    copula, process, kendall = statistics(family, x, y, present, tau)
-    start = copula.tau()
     margins = Ties.of(x, present), Ties.of(y, present)
 
-    def draw(key):
-        u, v = copula.sample(key, x.shape)
-        return statistics(family, margins[0].impose(u), margins[1].impose(v), present, start)[1:]
+    def judge(known, keys):
+        """The statistics of a batch of samples of the copula that is known; before one is, of the log itself.
 
-    drawn = replicate(draw, jax.random.split(key, replicates), batch)
+        In one loop, so that the statistics, which take long to compile, are compiled once.
+        """
+        copula, drawing = known
+        start = jnp.where(drawing, copula.tau(), tau)
+
+        def one(key):
+            drawn = (margin.impose(u) for margin, u in zip(margins, copula.sample(key, x.shape), strict=True))
+            sample = (jnp.where(drawing, new, seen) for new, seen in zip(drawn, (x, y), strict=True))
+            return statistics(family, *sample, present, start)
+
+        fitted, process, kendall = jax.vmap(one)(keys)
+        copula = jax.tree.map(lambda old, new: jnp.where(drawing, old, new[0]), copula, fitted)
+        return (copula, jnp.ones((), bool)), (process, kendall)
+
+    unknown = family(**dict.fromkeys(family.supports, tau * jnp.nan))
+    keys = in_batches(jax.random.split(key, replicates), batch)
+    keys = jnp.concatenate([keys[:1], keys])  # one more, for the log
+    (copula, _), figures = lax.scan(judge, (unknown, jnp.zeros((), bool)), keys)
+    process, kendall = (each[0, 0] for each in figures)
+    drawn = [each[1:].reshape(-1)[:replicates] for each in figures]
     p_values = [p_value(seen, sample) for seen, sample in zip((process, kendall), drawn, strict=True)]
     n = present.sum()
     return CopulaTest(copula, process, p_values[0], kendall, p_values[1], jnp.sqrt(process / n), n)

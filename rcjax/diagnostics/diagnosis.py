@@ -12,8 +12,6 @@ import numpy as np
 from rcjax._compile import compiled
 from rcjax._json import plain
 from rcjax._ranks import kendall_tau
-from rcjax._trees import part
-from rcjax.calibration import expected_calibration_error
 from rcjax.copulas import Copula, OneOf
 from rcjax.diagnostics import verdicts
 from rcjax.diagnostics.calibration import (
@@ -32,10 +30,12 @@ from rcjax.diagnostics.prediction import (
     held_out,
     held_out_confidence,
     is_training_log,
+    predict,
 )
 from rcjax.diagnostics.verdicts import Check
 from rcjax.joint import CascadeModel, pairs
 from rcjax.logs import Log, LogError
+from rcjax.two_samples import calibration_error
 
 #: Queries that the bootstraps of marginals and copulas use; their time grows with the square.
 MOST_QUERIES = 500
@@ -140,14 +140,15 @@ def diagnose(
     trained_on = int(model.provenance.get("queries", log.n_queries))
     keys = jax.random.split(jax.random.key(seed), 4)
     chosen = np.sort(np.random.default_rng(seed).permutation(log.n_queries)[:MOST_QUERIES])
-    confidence = model.calibrate(log.logprob)
+    confidence = np.asarray(model.calibrate(log.logprob))
     sample = confidence[chosen].T
     unseen, correct = held_out_confidence(held)
     calibration = _calibration(model, log, unseen, correct, training, trained_on, keys[0], replicates)
     marginals = _marginals(model, sample, 0 if trained else min(trained_on, MOST_QUERIES), keys[1], replicates)
     copulas = _copulas(model, sample, keys[2], replicates)
     correlations, logistic, markov = _dependence(model.models, confidence, log, keys[3], replicates)
-    chain, frontier = compare_chain(held), compare_frontier(held, trained_on)
+    predictions = predict(held)
+    chain, frontier = compare_chain(predictions), compare_frontier(predictions, trained_on)
     return Diagnosis(
         models=model.models,
         source=log.source,
@@ -178,9 +179,8 @@ def _complete(log):
 
 
 def _calibration(model, log, confidence, correct, training, trained_on, key, replicates):
-    keys = jax.random.split(key, len(model.models))
-    test = _calibration_tests(confidence, correct, keys, replicates=replicates)
-    certain = np.asarray(log.logprob == 0).mean(0)
+    test = _calibration_tests(confidence, correct, key, replicates=replicates)
+    certain = (np.asarray(log.logprob) == 0).mean(0)
     calibrators = jax.tree.map(np.asarray, model.calibrators)
     expected = _mean_confidence(model.marginals)  # which a logistic regression fits to the accuracy
     return [
@@ -206,12 +206,13 @@ def _calibration(model, log, confidence, correct, training, trained_on, key, rep
     ]
 
 
-@partial(compiled, static_argnames="replicates")
-def _calibration_tests(confidence, correct, keys, replicates):
+@partial(compiled, static_argnames="replicates", runs="once")
+def _calibration_tests(confidence, correct, key, replicates):
+    keys = jax.random.split(key, confidence.shape[1])
     return jax.vmap(partial(calibration_test, replicates=replicates), (1, 1, 0))(confidence, correct, keys)
 
 
-@compiled
+@partial(compiled, runs="once")
 def _mean_confidence(marginals):
     return jax.vmap(lambda marginal: marginal.mean_above(-1.0))(marginals)
 
@@ -230,8 +231,8 @@ def _accuracy_at(confidence, correct):
 def _training_error(model, training, j):
     training = training.select(model.models)
     rows = np.asarray(training.answered)[:, j]
-    confidence, correct = model.calibrate(training.logprob)[rows, j], training.correct[rows, j]
-    return float(expected_calibration_error(confidence, correct))
+    confidence, correct = (np.asarray(each)[rows, j] for each in (model.calibrate(training.logprob), training.correct))
+    return calibration_error(confidence, correct)
 
 
 def _marginals(model, confidence, trained_on, key, replicates):
@@ -250,15 +251,15 @@ def _copulas(model, confidence, key, replicates):
         places = [p for p, each in enumerate(families) if each is family]
         left, right = np.array(chosen, int)[places].T
         x, y = confidence[left], confidence[right]
-        test = copula_test(family, x, y, jnp.ones(x.shape, bool), key, replicates)
-        paper = _paper_statistics(x, y, key, family=family)
+        test = copula_test(family, x, y, np.ones(x.shape, bool), key, replicates)
+        paper, tau = _paper_statistics(test.copula, x, y, key, family=family)
         parameters = {name: np.asarray(getattr(test.copula, name)) for name in family.supports}
         for row, (place, fitted) in enumerate(zip(places, _rows(dataclasses.replace(test, copula=None)), strict=True)):
             rows[place] = {
                 "pair": tuple(model.models[j] for j in chosen[place]),
                 "family": family.__name__,
                 "parameters": {name: float(value[row]) for name, value in parameters.items()},
-                "tau": float(part(test.copula, row).tau()),
+                "tau": float(tau[row]),
                 **fitted,
                 "paper_statistic": float(paper[row]),
             }
@@ -271,12 +272,14 @@ def _families(copulas: Copula, count: int) -> list[type[Copula]]:
     return [type(copulas)] * count
 
 
-@partial(compiled, static_argnames="family")
-def _paper_statistics(x, y, key, family):
+@partial(compiled, static_argnames="family", runs="once")
+def _paper_statistics(fitted, x, y, key, family):
+    """The paper's statistic of each pair, and Kendall's τ of its copula."""
+
     def one(x, y, key):
         return paper_statistic(family.from_tau(kendall_tau(x, y, jnp.ones(x.shape, bool))), x, y, key)
 
-    return jax.vmap(one)(x, y, jax.random.split(key, x.shape[0]))
+    return jax.vmap(one)(x, y, jax.random.split(key, x.shape[0])), jax.vmap(lambda copula: copula.tau())(fitted)
 
 
 def _dependence(models, confidence, log, key, replicates):
@@ -287,7 +290,7 @@ def _dependence(models, confidence, log, key, replicates):
     return np.asarray(found[0]), np.asarray(found[1]), rows
 
 
-@partial(compiled, static_argnames="replicates")
+@partial(compiled, static_argnames="replicates", runs="once")
 def _dependence_tests(confidence, correct, answered, key, replicates):
     """`rank_correlations`, `logistic_test`, and `conditional_test` of neighbouring models.
 

@@ -53,7 +53,7 @@ def marginal_test(
     return _marginal_tests(marginals, confidence, key, trained_on=trained_on, replicates=replicates, batch=batch)
 
 
-@partial(compiled, static_argnames=("trained_on", "replicates", "batch"))
+@partial(compiled, static_argnames=("trained_on", "replicates", "batch"), runs="long")
 def _marginal_tests(marginals, confidence, key, trained_on, replicates, batch):
     one = partial(_marginal_test, trained_on=trained_on, replicates=replicates, batch=batch)
     return lax.map(lambda each: one(*each), (marginals, confidence, jax.random.split(key, confidence.shape[0])))
@@ -62,7 +62,7 @@ def _marginal_tests(marginals, confidence, key, trained_on, replicates, batch):
 def _marginal_test(marginal, confidence, key, trained_on, replicates, batch):
     n = confidence.shape[0]
     refitted = fit_marginal(confidence, jnp.ones(n, bool))
-    draw, draw_refitted = _sampler(marginal), _sampler(refitted)
+    draw_refitted = _sampler(refitted)
     keys = jax.random.split(key, replicates)
 
     def refit_and_judge(key):
@@ -70,13 +70,14 @@ def _marginal_test(marginal, confidence, key, trained_on, replicates, batch):
         return cramer_von_mises(refit_marginal(refitted, sample), sample)
 
     def train_and_judge(key):
-        sample = draw(key, trained_on + n)
+        sample = draw_trained(key, trained_on + n)
         return cramer_von_mises(refit_marginal(marginal, sample[:trained_on]), sample[trained_on:])
 
     distance = cramer_von_mises(refitted, confidence)
     p = p_value(distance, replicate(refit_and_judge, keys, batch))
     if not trained_on:
         return MarginalTest(distance, p, distance, p)
+    draw_trained = _sampler(marginal)
     trained = cramer_von_mises(marginal, confidence)
     return MarginalTest(trained, p_value(trained, replicate(train_and_judge, keys, batch)), distance, p)
 

@@ -6,7 +6,8 @@ replayed under a model fitted to the other four, and the parts are put together.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +15,14 @@ import numpy as np
 
 from rcjax._compile import compiled
 from rcjax._replay import replay
-from rcjax.cascade import error_and_cost
-from rcjax.frontier import solve_frontier
-from rcjax.joint import CascadeModel, refit
+from rcjax._trees import part
+from rcjax.cascade import ALWAYS_ANSWER, evaluate
+from rcjax.frontier import Frontier, solve_problem
+from rcjax.joint import CascadeModel, pairs, refit
 from rcjax.logs import Log
+from rcjax.marginals import Marginal
+from rcjax.plan import only, plan_cascades
+from rcjax.prices import check_prices, lay_out_problem
 
 FOLDS = 5
 #: λ times the cost of the dearest model: what one answer of it may cost, in errors.
@@ -46,9 +51,12 @@ def is_training_log(model: CascadeModel, log: Log) -> bool:
 
 def _without(log, rows):
     """The log as if nobody had answered some of its queries: the same shapes, so that nothing is compiled anew."""
-    kept = log.answered & ~jnp.asarray(rows)[:, None]
-    columns = {"logprob": jnp.where(kept, log.logprob, jnp.nan), "correct": log.correct & kept, "answered": kept}
-    return dataclasses.replace(log, **columns, query_cost=jnp.where(kept, log.query_cost, 0.0))
+    logprob, correct, answered, query_cost = (
+        np.asarray(each) for each in (log.logprob, log.correct, log.answered, log.query_cost)
+    )
+    kept = answered & ~rows[:, None]
+    columns = {"logprob": np.where(kept, logprob, np.nan), "correct": correct & kept, "answered": kept}
+    return dataclasses.replace(log, **jax.device_put(columns | {"query_cost": np.where(kept, query_cost, 0.0)}))
 
 
 def held_out_confidence(held: Sequence[HeldOut]) -> tuple[np.ndarray, np.ndarray]:
@@ -58,7 +66,32 @@ def held_out_confidence(held: Sequence[HeldOut]) -> tuple[np.ndarray, np.ndarray
     return confidence, np.concatenate([np.asarray(log.correct)[log.complete] for log, _ in parts])
 
 
-def compare_frontier(held: Sequence[HeldOut], trained_on: int) -> dict[str, Any]:
+class Prediction(NamedTuple):
+    """What a model predicts, and the queries that it was not fitted to; L lambdas."""
+
+    log: Log
+    every: Frontier  # of all cascades
+    full: Frontier  # of the one that asks every model in turn
+    chains: dict[str, Any]  # of the full cascade, by chain: `error`, `cost` and `deferred`, each (L,)
+
+
+def predict(held: Sequence[HeldOut]) -> list[Prediction]:
+    """What each model predicts at sixteen λ. One layout and one programme serve all cascades and the full one."""
+    return [_predict(*each) for each in held]
+
+
+def _predict(model, log):
+    lam, plan = check_prices(_lambdas(model)), plan_cascades(model, "all")
+    assert plan is not None  # which only adaptive policies are without
+    problem = lay_out_problem(model, plan, "exact", None)
+    everyone = int(np.asarray(plan.members).all(1).argmax())
+    alone = problem._replace(plan=_only(plan, np.full(plan.ends.shape[0], everyone)))
+    full = dataclasses.replace(solve_problem(model, alone, lam), search="full")
+    figures = _by_chain(model.marginals, model.copulas, problem.tables, full.thresholds)
+    return Prediction(log, solve_problem(model, problem, lam), full, figures)
+
+
+def compare_frontier(predictions: Sequence[Prediction], trained_on: int) -> dict[str, Any]:
     """The frontier of all cascades, predicted and replayed, at sixteen λ.
 
     Arrays (L,): `lam`, `predicted_error`, `predicted_cost`, `error`, `cost`, `spent` (as billed), and the half-widths
@@ -67,20 +100,20 @@ def compare_frontier(held: Sequence[HeldOut], trained_on: int) -> dict[str, Any]
     not the search for the best policy, whose optimism is part of what is to be seen.
     """
 
-    def one(model, log):
-        frontier = solve_frontier(model, lam=_lambdas(model))
+    def one(frontier, log):
         seen = replay(frontier, log)
         names = ("error", "cost", "spent", "error_se", "cost_se")
         predicted = {"predicted_error": frontier.error, "predicted_cost": frontier.cost}
         return {"lam": frontier.lam, **predicted} | {name: getattr(seen, name) for name in names}
 
-    pooled, n = _pool([one(*each) for each in held]), sum(int(log.complete.sum()) for _, log in held)
+    pooled = _pool([one(each.every, each.log) for each in predictions])
+    n = sum(int(each.log.complete.sum()) for each in predictions)
     widen = 1.96 * np.sqrt(1 + n / trained_on)
     bands = {f"{name}_band": widen * pooled.pop(f"{name}_se") for name in ("error", "cost")}
     return pooled | bands
 
 
-def compare_chain(held: Sequence[HeldOut]) -> dict[str, Any]:
+def compare_chain(predictions: Sequence[Prediction]) -> dict[str, Any]:
     """The full cascade at its best thresholds: the two chains' predictions against what was seen, at sixteen λ.
 
     Arrays (L,): `lam`; under "exact" and "paper" a dictionary of `error`, `cost` and `deferred`, the probability that
@@ -90,34 +123,46 @@ def compare_chain(held: Sequence[HeldOut]) -> dict[str, Any]:
     property and the copulas cost, with calibration and chance.
     """
 
-    def one(model, log):
-        frontier = solve_frontier(model, lam=_lambdas(model), cascades="full")
-        # Names and history are static in a pytree: without them, models of one size share what is compiled.
-        nameless = dataclasses.replace(model, models=tuple(map(str, range(len(model.models)))), details="{}")
-        figures: dict[str, Any] = {"lam": frontier.lam, **_by_chain(nameless, frontier.thresholds)}
-        seen = replay(frontier, log)
-        deferred = seen.share[:, -1]
-        spread = jnp.sqrt(deferred * (1 - deferred) / seen.n)
+    def one(prediction):
+        seen = replay(prediction.full, prediction.log)
+        deferred = np.asarray(seen.share)[:, -1]
+        spread = np.sqrt(deferred * (1 - deferred) / seen.n)
         named = {"error": seen.error, "cost": seen.cost, "deferred": deferred}
+        figures: dict[str, Any] = {"lam": prediction.full.lam, **prediction.chains}
         return figures | {"seen": named | {"error_se": seen.error_se, "deferred_se": spread}}
 
-    pooled = _pool([one(*each) for each in held])
+    pooled = _pool([one(each) for each in predictions])
     for name in ("error", "deferred"):
         pooled["seen"][f"{name}_band"] = 1.96 * pooled["seen"].pop(f"{name}_se")
     return pooled
 
 
-@compiled
-def _by_chain(model, thresholds):
-    """What either chain predicts for the full cascade at thresholds (L, k)."""
-    last = jnp.zeros_like(model.cost).at[-1].set(1.0)  # as its cost is one for the last model, it counts its queries
+_only = compiled(only, runs="once")
+
+
+@partial(compiled, runs="once")
+def _by_chain(marginals, copulas, tables, thresholds):
+    """What either chain predicts for the full cascade at thresholds (L, k), from the tables of all pairs."""
+    k = thresholds.shape[1]
+    place = {pair: p for p, pair in enumerate(pairs(k))}
+    used = np.array([place[j, j + 1] for j in range(k - 1)], int)
+    neighbours = {"left": np.arange(k - 1), "right": np.arange(1, k), "kernel": tables.kernel[used]}
+    tables = dataclasses.replace(tables, **neighbours, copulas=part(copulas, used))
+    last = jnp.zeros_like(tables.cost).at[-1].set(1.0)  # as its cost is one for the last model, it counts its queries
+    thresholds = thresholds.at[:, -1].set(ALWAYS_ANSWER)
 
     def under(chain):
-        def single(cost):
-            return error_and_cost(dataclasses.replace(model, cost=cost), thresholds, chain=chain)
+        def single(thresholds):
+            u, _, above = jax.vmap(Marginal.profile)(marginals, thresholds)
+            links, first = jnp.ones(k - 1, bool), jnp.zeros((), int)
 
-        error, cost = jax.vmap(single)(jnp.stack([model.cost, last]))
-        return {"error": error[0], "cost": cost[0], "deferred": cost[1]}
+            def priced(cost):
+                return evaluate(dataclasses.replace(tables, cost=cost), u, links, first, chain=chain, above=above)
+
+            return jax.vmap(priced)(jnp.stack([tables.cost, last]))
+
+        error, cost = jax.vmap(single)(thresholds)
+        return {"error": error[:, 0], "cost": cost[:, 0], "deferred": cost[:, 1]}
 
     return {chain: under(chain) for chain in ("exact", "paper")}
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+import re
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,7 +15,7 @@ from rcjax._json import plain
 from rcjax._replay import Replay, replay
 from rcjax._wording import Money, choose_unit, percent
 from rcjax.choice import Selection, select_frontier
-from rcjax.diagnostics import Diagnosis, diagnose
+from rcjax.diagnostics import Check, Diagnosis, diagnose
 from rcjax.frontier import Frontier
 from rcjax.joint import CascadeModel, fit
 from rcjax.learning import LearningCurve, learning_curve
@@ -62,6 +64,25 @@ class Report:
     """The frontier's policies on fresh queries, where there are any."""
     learning: LearningCurve | None
     """What more labels would bring; None where the log is too small to tell."""
+    target: Mapping[str, float]
+    """The target that a policy was chosen for, by the name that `Frontier.policy` has for it; empty without one."""
+
+    @property
+    def chosen(self) -> int:
+        """The point to start with: that for the target; without one, the cheapest as good as the baseline; or one
+        amid the others."""
+        if self.target:
+            return self.frontier.choose(**self.target)
+        best = self.against.at_its_error
+        return len(np.asarray(self.frontier.lam)) // 2 if best is None else best
+
+    def concerns(self, check: Check, point: int) -> bool:
+        """Whether a check says something of the policy at a point, and not only of models that it does not ask."""
+        members = np.asarray(self.frontier.members)[point]
+        asked = {name for name, member in zip(self.frontier.models, members, strict=True) if member}
+        if check.name == "deferred by all":
+            return len(asked) == len(self.frontier.models)
+        return not check.subject or asked.issuperset(re.split(" [&|] ", check.subject))
 
     @property
     def against(self) -> Against:
@@ -116,6 +137,8 @@ class Report:
             "headline": self.headline(),
             "comparisons": [plain(dataclasses.asdict(each)) for each in self.comparisons],
             "frontier": self.frontier.to_json()["frontier"],
+            "target": dict(self.target),
+            "chosen": self.chosen,
             "shares": np.asarray(self.shares).tolist(),
             "diagnosis": self.diagnosis.to_json(),
             "learning_curve": learning,
@@ -130,12 +153,18 @@ def make_report(
     baseline: str | None = None,
     replicates: int = 200,
     seed: int = 0,
+    budget: float | None = None,
+    max_error: float | None = None,
+    error_cost: float | None = None,
+    lam: float | None = None,
 ) -> Report:
     """Tune on a log as `rcjax tune` does by default, look at how sure that is, and compare with single models.
 
     `test`: fresh queries to judge by; without them, the diagnosis is by five folds. `baseline`: the model that is in
-    use today, by default the one that errs least. `replicates` of the bootstraps, of intervals and tests alike. Raises
-    ValueError for a baseline that is not a model of the log, LogError as `fit`, `select_frontier` and `diagnose` do.
+    use today, by default the one that errs least. `replicates` of the bootstraps, of intervals and tests alike.
+    The page opens at the policy for the target, where there is one: one of `budget`, `max_error`, `error_cost` and
+    `lam`, as `Frontier.policy` takes them. Raises ValueError for a baseline that is not a model of the log or several
+    targets, InfeasibleError for one that no policy meets, LogError as `fit`, `select_frontier` and `diagnose` do.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(200, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
@@ -146,20 +175,28 @@ def make_report(
     accuracy = np.asarray(log.correct, float).sum(0) / np.asarray(log.answered).sum(0)
     if baseline is not None and baseline not in log.models:
         raise ValueError(f"the baseline {baseline!r} is not a model of the log; they are {', '.join(log.models)}")
-    model = fit(log, copula=copula)
+    targets = {"budget": budget, "max_error": max_error, "error_cost": error_cost, "lam": lam}
+    target = {name: float(value) for name, value in targets.items() if value is not None}
+    if len(target) > 1:
+        raise ValueError(f"give one target, not {' and '.join(target)}")
     judged = log if test is None else test.select(log.models)
     wide = bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
 
-    def check():
+    def run(function, *arguments, **options):
         with jax.enable_x64(wide):  # which a thread does not have from the one that starts it
-            return diagnose(model, judged, training=log, replicates=replicates, seed=seed)
+            return function(*arguments, **options)
 
-    with ThreadPoolExecutor(1) as beside:  # as both spend most of their first run in XLA's compiler
-        diagnosis = beside.submit(check)
+    # Side by side, as all three spend most of their first run in XLA's compiler.
+    with ThreadPoolExecutor(2) as beside:
+        learning = beside.submit(run, _learning, log, seed)
+        model = fit(log, copula=copula)
+        options = {"training": log, "replicates": replicates, "seed": seed}
+        diagnosis = beside.submit(run, diagnose, model, judged, **options)
         selection = select_frontier(log, model=model, seed=seed)
+        if target:
+            selection.frontier.choose(**target)  # refuses what cannot be met
         bands = bootstrap(selection.frontier, log, replicates=replicates, seed=seed)
         frontier = selection.frontier.with_bands(bands)
-        learning = _learning(log, seed)
         seen = None if test is None else replay(frontier, judged)
         shares = (seen or replay(frontier, log)).share
     return Report(
@@ -173,7 +210,8 @@ def make_report(
         diagnosis=diagnosis.result(),
         judged=judged,
         seen=seen,
-        learning=learning,
+        learning=learning.result(),
+        target=target,
     )
 
 

@@ -43,6 +43,11 @@ function row(each) {
 function show() {
   const point = points[place()];
   for (const id of ["error", "errors", "cost", "costs", "verdict", "budget"]) byId(id).textContent = point[id];
+  byId("aside").textContent = point.aside;
+  byId("trusted").textContent = point.trust;
+  byId("trusted").className = `badge ${point.trust}`;
+  document.querySelectorAll("#problems tr[data-check]").forEach((line, at) =>
+    line.classList.toggle("aside", !point.concerned.includes(at)));
   byId("members").replaceChildren(...point.rows.map(row));
   slider.setAttribute("aria-valuetext", `error ${point.error}, cost ${point.cost}: ${point.cascade}`);
   mark.setAttribute("cx", point.x);

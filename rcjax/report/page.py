@@ -1,7 +1,7 @@
 """A report as one HTML page: words for its figures, its drawings, and the template that they go into."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import PurePath
 from typing import Any
@@ -13,7 +13,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from rcjax._json import plain
-from rcjax._terminal import spread
+from rcjax._terminal import aim, spread
 from rcjax._wording import Money, between, check_figure, describe_cascade, percent, threshold
 from rcjax.calibration import Calibrator
 from rcjax.diagnostics.verdicts import Check
@@ -22,6 +22,7 @@ from rcjax.report.facts import Against, Report
 from rcjax.report.svg import places, style, to_svg
 
 _WIDTH, _HEIGHT = 6.6, 4.2  # inches
+_VERDICTS = ("bad", "doubtful", "fine")
 _PIXELS = 84  # of an inch of the other figures, on a wide screen
 _CAPTIONS = {
     "reliability": "Share of right answers against calibrated confidence, held out: on the diagonal, a model is right "
@@ -50,9 +51,8 @@ def context(report: Report) -> dict[str, Any]:
     raw = _raw(report)
     points = [_point(report, index, spot, raw[index], money) for index, spot in enumerate(spots.tolist())]
     folder = resources.files("rcjax.report")
-    best = report.against.at_its_error
-    start = len(points) // 2 if best is None else best
-    checks = sorted(report.diagnosis.checks, key=lambda each: ("bad", "doubtful", "fine").index(each.verdict))
+    start = report.chosen
+    checks = _sorted(report.diagnosis.checks)
     return {
         "style": Markup(folder.joinpath("page.css").read_text("utf-8")),
         "script": Markup(folder.joinpath("page.js").read_text("utf-8")),
@@ -67,8 +67,8 @@ def context(report: Report) -> dict[str, Any]:
         "points": points,
         "rows": [points[i] for i in spread(np.asarray(report.frontier.cost), np.asarray(report.frontier.error))],
         "start": start,
+        "aim": aim(report.target) if report.target else None,
         "models": [_model(report, j, money) for j in range(len(report.frontier.models))],
-        "verdict": report.diagnosis.verdict,
         "checks": [_check(each) for each in checks],
         "remarks": report.diagnosis.remarks,
         "judged": _judged(report),
@@ -89,7 +89,7 @@ def _frontier(report: Report) -> tuple[str, np.ndarray, tuple[float, float]]:
         drawn = to_svg(figure, "curve", "Error against cost of the best cascades, with each model alone for comparison")
         cost, error = np.asarray(report.frontier.cost, float), np.asarray(report.frontier.error, float)
         ((left, bottom),) = places(figure, ax, *np.array([ax.get_xlim()[:1], ax.get_ylim()[:1]])).tolist()
-        return drawn, places(figure, ax, 1e6 * cost, error), (round(left, 2), round(bottom, 2))
+        return drawn, places(figure, ax, report.money.scale * cost, error), (round(left, 2), round(bottom, 2))
 
 
 def _point(report: Report, index: int, spot: list[float], raw: np.ndarray, money: Money) -> dict[str, Any]:
@@ -125,11 +125,35 @@ def _point(report: Report, index: int, spot: list[float], raw: np.ndarray, money
         "costs": costs,
         "error": percent(expected["error"]),
         "errors": f"{between([expected['error_low'], expected['error_high']])} %",
-        "budget": f"{1e6 * expected['cost'] * (1 + 1e-6):.7g}/M",  # enough above it for seven digits
+        "budget": _typed(expected["cost"], money),
         "verdict": report.selection.verdict(index),
+        **_trust(report, index),
         "rows": rows,
         "policy": told,
     }
+
+
+def _typed(cost: float, money: Money) -> str:
+    """A cost as `--budget` takes it, so much above it that seven digits do not cut it off."""
+    return f"{money.scale * cost * (1 + 1e-6):.7g}/{'M' if money.name == 'million' else 'k'}"
+
+
+def _sorted(checks: Sequence[Check]) -> list[Check]:
+    """The worst first."""
+    return sorted(checks, key=lambda each: _VERDICTS.index(each.verdict))
+
+
+def _trust(report: Report, index: int) -> dict[str, Any]:
+    """How far the policy at a point is to be trusted: the worst verdict on what it asks, and what is said of others.
+
+    `concerned`: of the checks that are not fine, in the order of the page, the positions of those on what it asks.
+    """
+    problems = [check for check in _sorted(report.diagnosis.checks) if check.verdict != "fine"]
+    concerned = [place for place, check in enumerate(problems) if report.concerns(check, index)]
+    others = len(problems) - len(concerned)
+    aside = f"{others} of these checks {'is' if others == 1 else 'are'} of models that it does not ask, in grey."
+    trust = problems[concerned[0]].verdict if concerned else "fine"
+    return {"trust": trust, "concerned": concerned, "aside": aside if others else ""}
 
 
 def _raw(report: Report) -> np.ndarray:
