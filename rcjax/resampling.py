@@ -113,6 +113,8 @@ def _data(log):
 def _spread(lam):
     """Places of at most so many λ, evenly along the frontier; some repeat, so that few numbers of them occur."""
     _, places = np.unique(lam, return_index=True)
+    if len(places) == 1:
+        return places
     size = min(_PRICES, -(-len(places) // _ROUND) * _ROUND)
     return places[np.linspace(0, len(places) - 1, size).round().astype(int)]
 
