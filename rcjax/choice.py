@@ -19,14 +19,15 @@ from rcjax._compile import compiled
 from rcjax._points import asked_at_all, intervals, lower_hull, pareto
 from rcjax._walk import outcomes
 from rcjax.calibration import calibrate_all
-from rcjax.cascade import NEVER_ANSWER
+from rcjax.cascade import NEVER_ANSWER, NEVER_REFUSE
 from rcjax.crossvalidation import Comparison, Longer, cross_validate, longer_cascades
 from rcjax.empirical import Candidates, as_cascades, judge
 from rcjax.frontier import Frontier, make_frontier, solve_frontier
 from rcjax.joint import CascadeModel, fit
 from rcjax.logs import Log, LogError
 from rcjax.prices import check_prices, log_prices
-from rcjax.programme import CONVERGED, INTERPOLATED
+from rcjax.programme import CONVERGED, INTERPOLATED, Refusal
+from rcjax.solution import check_abstain_price, refusal_at
 
 #: How far above the frontier a policy may be, in standard errors of its error.
 SLACK = 0.1
@@ -72,10 +73,12 @@ def _compared(seen: Comparison, row: int, price: int, sign: int = 1) -> str:
 class _Points(NamedTuple):
     """Policies to choose from, C of them, as numpy's arrays."""
 
-    error: np.ndarray  # (C,)
+    error: np.ndarray  # (C,) a refusal at its price
     cost: np.ndarray  # (C,)
+    abstention: np.ndarray  # (C,)
     thresholds: np.ndarray  # (C, k)
     members: np.ndarray  # (C, k)
+    refusals: np.ndarray  # (C, k)
 
     def take(self, places: np.ndarray) -> "_Points":
         return _Points(*(each[places] for each in self))
@@ -89,6 +92,8 @@ def select_frontier(
     max_length: int | None = None,
     folds: int = 5,
     seed: int = 0,
+    abstain_price: float | None = None,
+    abstain_early: bool = True,
 ) -> Selection:
     """The error–cost frontier of the cascades that earn their place on a log.
 
@@ -100,8 +105,11 @@ def select_frontier(
     `Frontier.error` and `Frontier.cost` are estimates from the log, per query; the error is raised by how much better
     the best pairs look on the queries that they were chosen on than on folds that were left out.
 
-    Raises ValueError where `folds` is not from 2 to the number of queries, or for an empty or negative `lam`; LogError
-    where no query has the answers of all models.
+    With an `abstain_price`, models may refuse to answer, as in `solve_frontier`: what is minimised, and compared on the
+    folds, is error + abstain_price·abstention + λ·cost.
+
+    Raises ValueError where `folds` is not from 2 to the number of queries, or for an empty or negative `lam` or a
+    negative price; LogError where no query has the answers of all models.
 
     >>> import rcjax
     >>> found = select_frontier(rcjax.sample_log(300, seed=0))
@@ -111,15 +119,18 @@ def select_frontier(
     if not 2 <= folds <= log.n_queries:
         raise ValueError(f"folds is {folds}; with {log.n_queries} queries it must be from 2 to {log.n_queries}")
     prices = None if lam is None else check_prices(lam)
+    price = check_abstain_price(abstain_price)
     model = fit(log) if model is None else model
     log = log.select(model.models)
     complete = int(log.complete.sum())
     if not complete:
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
     longer = longer_cascades(len(model.models), max_length if complete >= _LEAST_COMPLETE else 2)
-    seen = cross_validate(log, model, longer, folds, seed)
-    pairs = _judge(log, model)
-    chains, at = _chains(log, model, longer, seen, seen.lam if prices is None else prices)
+    refusal = refusal_at(price, abstain_early, log.cost.dtype)
+    seen = cross_validate(log, model, longer, folds, seed, refusal)
+    pairs = _judge(log, model, seen.lam if prices is None else prices, refusal)
+    refusing = {"abstain_price": price, "abstain_early": abstain_early}
+    chains, at = _chains(log, model, longer, seen, seen.lam if prices is None else prices, refusing)
     if prices is None:
         points, lam, status = _undominated(pairs, chains, log.n_queries)
     else:
@@ -129,21 +140,30 @@ def select_frontier(
     if prices is None:
         corrected = _in_order(corrected, points.error)
     points = points._replace(error=np.minimum(corrected, 1.0))
-    return Selection(_assemble(model, points, lam, status), seen)
+    return Selection(_assemble(model, points, lam, status, refusing), seen)
 
 
-def _judge(log: Log, model: CascadeModel) -> _Points:
-    """Every single model and pair."""
-    transform = model.calibrators.transform
-    found = _candidates(model.calibrators, log.logprob, log.correct, log.answered, log.cost, transform=transform)
-    thresholds, members = _as_cascades(found, k=len(model.models))
-    points = _Points(*(np.asarray(each) for each in (found.error, found.cost, thresholds, members)))
+def _judge(log: Log, model: CascadeModel, lam: np.ndarray, refusal: Refusal | None) -> _Points:
+    """Every single model and pair; where models may refuse, with the refusals that are best at some of the λ."""
+    data = model.calibrators, log.logprob, log.correct, log.answered, log.cost, jnp.asarray(lam, log.cost.dtype)
+    found = _candidates(*data, refusal, transform=model.calibrators.transform)
+    if refusal is not None:
+        found = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
+    thresholds, members, *refusals = map(np.asarray, _as_cascades(found, k=len(model.models)))
+    points = _Points(
+        *(np.asarray(each) for each in (found.error, found.cost)),
+        np.zeros(len(found.error)) if found.abstention is None else np.asarray(found.abstention),
+        thresholds,
+        members,
+        *(refusals or [np.full_like(thresholds, NEVER_REFUSE)]),
+    )
     return points.take(np.flatnonzero(np.isfinite(points.error)))
 
 
 @partial(compiled, static_argnames="transform")
-def _candidates(calibrators, logprob, correct, answered, cost, transform):
-    return judge(logprob, calibrate_all(calibrators, logprob, answered), correct, answered, cost, transform)
+def _candidates(calibrators, logprob, correct, answered, cost, lam, refusal, transform):
+    confidence = calibrate_all(calibrators, logprob, answered)
+    return judge(logprob, confidence, correct, answered, cost, transform, lam, refusal)
 
 
 @partial(jax.jit, static_argnames="k")
@@ -152,36 +172,43 @@ def _as_cascades(found: Candidates, k: int):
 
 
 def _chains(
-    log: Log, model: CascadeModel, longer: Longer, seen: Comparison, lam: np.ndarray
+    log: Log, model: CascadeModel, longer: Longer, seen: Comparison, lam: np.ndarray, refusing: dict[str, Any]
 ) -> tuple[_Points, np.ndarray]:
     """The longer cascades that earn their place, and the places (C,) among the λ (L,) of those where they do.
 
-    With the error and cost that they have on the log.
+    With the error and cost that they have on the log; `refusing` is what `solve_frontier` takes of refusals.
     """
     length = seen.chosen[seen.nearest(lam)]
     at = np.flatnonzero(length > 2)
     k = len(model.models)
     thresholds, members = np.full((len(lam), k), NEVER_ANSWER), np.zeros((len(lam), k), bool)
+    refusals = np.full((len(lam), k), NEVER_REFUSE)
     for size, cascades in zip(longer.lengths, longer.named(model.models), strict=True):
-        if (length == size).any():
-            found = solve_frontier(model, lam=lam, cascades=cascades)
-            thresholds[length == size] = np.asarray(found.thresholds)[length == size]
-            members[length == size] = np.asarray(found.members)[length == size]
+        rows = length == size
+        if rows.any():
+            found = solve_frontier(model, lam=lam, cascades=cascades, **refusing)
+            thresholds[rows], members[rows] = np.asarray(found.thresholds)[rows], np.asarray(found.members)[rows]
+            if found.refusals is not None:
+                refusals[rows] = np.asarray(found.refusals)[rows]
     # Nobody asks the models after one that always answers.
-    members = asked_at_all(thresholds, members)
+    members = asked_at_all(thresholds, members, refusals)
     nothing = np.zeros(len(lam))
-    points = _Points(nothing, nothing, thresholds, members)
+    points = _Points(nothing, nothing, nothing, thresholds, members, refusals)
     if at.size:
         data = model.calibrators, log.logprob, log.correct, log.answered, log.cost
-        figures = _outcomes(*data, jnp.asarray(thresholds, model.cost.dtype), members)
-        wrong, charge = (np.asarray(each, float)[:, log.complete].mean(1) for each in figures)
-        points = points._replace(error=wrong, cost=charge)
+        levels = (jnp.asarray(each, model.cost.dtype) for each in (thresholds, refusals))
+        figures = _outcomes(*data, next(levels), members, None if refusing["abstain_price"] is None else next(levels))
+        wrong, charge, *refused = (np.asarray(each, float)[:, log.complete].mean(1) for each in figures)
+        unanswered = refused[0] if refused else nothing
+        points = points._replace(
+            error=wrong + (refusing["abstain_price"] or 0.0) * unanswered, cost=charge, abstention=unanswered
+        )
     return points.take(at), at
 
 
 @compiled
-def _outcomes(calibrators, logprob, correct, answered, cost, thresholds, members):
-    return outcomes(calibrate_all(calibrators, logprob, answered), correct, cost, thresholds, members)
+def _outcomes(calibrators, logprob, correct, answered, cost, thresholds, members, refusals):
+    return outcomes(calibrate_all(calibrators, logprob, answered), correct, cost, thresholds, members, refusals)
 
 
 def _luck(seen: Comparison, pairs: _Points) -> np.ndarray:
@@ -247,12 +274,18 @@ def _best(pairs: _Points, chains: _Points, at: np.ndarray, lam: np.ndarray) -> t
     return best, lam, np.full(len(lam), CONVERGED)
 
 
-def _assemble(model: CascadeModel, points: _Points, lam: np.ndarray, status: np.ndarray) -> Frontier:
+def _assemble(
+    model: CascadeModel, points: _Points, lam: np.ndarray, status: np.ndarray, refusing: dict[str, Any]
+) -> Frontier:
     dtype = model.cost.dtype
+    price = refusing["abstain_price"]
     thresholds = np.where(points.members, points.thresholds, NEVER_ANSWER).astype(dtype)
-    bounds, actions = intervals(thresholds, points.members)
-    lam, error, cost = (np.asarray(each, dtype) for each in (lam, points.error, points.cost))
+    refusals = None if price is None else points.refusals.astype(dtype)
+    bounds, actions = intervals(thresholds, points.members, refusals=refusals)
+    wrong = np.maximum(points.error - (price or 0.0) * points.abstention, 0.0)
+    lam, error, cost, abstention = (np.asarray(each, dtype) for each in (lam, wrong, points.cost, points.abstention))
     return make_frontier(
         model, search="selected", lam=lam, error=error, cost=cost, thresholds=thresholds, members=points.members,
-        status=status, first=points.members.argmax(1), bounds=bounds, actions=actions,
+        status=status, first=points.members.argmax(1), bounds=bounds, actions=actions, refusals=refusals,
+        abstention=None if price is None else abstention, **refusing,
     )  # fmt: skip

@@ -153,7 +153,7 @@ def find_frontier(
     With the selection, where that is the search. "expected" goes through the cascades that `expected` names.
     """
     if search == "selected":
-        selection = select_frontier(log, model=model)
+        selection = select_frontier(log, model=model, abstain_price=abstain_price)
         frontier = selection.frontier
     elif search == "expected":
         selection, frontier = None, _least_expected(log, model, expected or "all", bands)
