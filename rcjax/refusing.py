@@ -6,7 +6,7 @@ earns of each query
     R where Φ_i ≤ ρ_i        y_i where Φ_i > φ        else y_j where Φ_j > ρ_j, and R where not, less λ·cost_j
 
 with y the probability that an answer is right and R = 1 − (what a refusal costs, in errors). With ρ_j fixed that is a
-sum over the queries up to φ and one over those up to ρ_i ≤ φ: one pass over the queries in the order of Φ_i, which keeps
+Here y is the probability that an answer is right, R = 1 − (what a refusal costs, in errors). With ρ_j fixed that is a
 the best ρ_i so far, finds the best of all pairs of cuts.
 """
 
@@ -34,6 +34,7 @@ class Cuts:
     last: jax.Array  # (M,) the place in that order of the last query below the cut
     threshold: jax.Array  # (M,) halfway to the next confidence; NEVER_ANSWER where there is none
     parts: jax.Array  # (M,) whether there are queries on both sides, and no cut before is the same
+    every: jax.Array  # (M,) whether all queries are below, and at no cut before
     count: jax.Array  # () queries that count
 
 
@@ -42,9 +43,9 @@ def spread_cuts(confidence: jax.Array, present: jax.Array, most: int) -> Cuts:
 
     The thresholds lie halfway between confidences that differ, so that no rounding moves a tie across.
 
-    >>> found = spread_cuts(jnp.array([0.9, 0.2, 0.2]), jnp.ones(3, bool), 10)
-    >>> found.threshold[found.parts].round(3).tolist(), found.last[found.parts].tolist()
-    ([0.55..., 0.55...], [1, 1])
+    >>> found = spread_cuts(jnp.array([0.75, 0.25, 0.25]), jnp.ones(3, bool), 10)
+    >>> found.threshold.tolist(), found.last.tolist(), found.parts.tolist()
+    ([0.5, 0.5, 1.0], [1, 1, 2], [True, False, False])
     """
     n = confidence.shape[0]
     order = jnp.argsort(jnp.where(present, confidence, jnp.inf))
@@ -56,10 +57,12 @@ def spread_cuts(confidence: jax.Array, present: jax.Array, most: int) -> Cuts:
     last = jnp.searchsorted(ordered, ordered[last], side="right") - 1
     following = jnp.minimum(last + 1, n - 1)
     parts = (last + 1 < count) & (ordered[following] > ordered[last])
+    again = jnp.diff(last, prepend=-1) == 0
     low, high = ordered[last], ordered[following]
     middle = low + (high - low) / 2
     middle = jnp.where(middle < high, middle, low)  # between neighbours in floating point there is nothing
-    return Cuts(order, last, jnp.where(parts, middle, NEVER_ANSWER), parts, count)
+    every = (last + 1 == count) & ~again
+    return Cuts(order, last, jnp.where(parts, middle, NEVER_ANSWER), parts & ~again, every, count)
 
 
 def refuse_alone(
@@ -76,7 +79,7 @@ def refuse_alone(
     """
     cuts = spread_cuts(confidence, present, MOST_CUTS)
     gain = jnp.cumsum(jnp.where(present, worth - right, 0.0)[cuts.order])[cuts.last]
-    gain = jnp.where(cuts.parts | (cuts.last + 1 == cuts.count), gain, -jnp.inf)
+    gain = jnp.where(cuts.parts | cuts.every, gain, -jnp.inf)
     best = jnp.argmax(gain)
     gains = gain[best] > 0
     refusal = jnp.where(gains, cuts.threshold[best], NEVER_REFUSE)
@@ -116,7 +119,7 @@ def sum_up(confidence: jax.Array, right: jax.Array, present: jax.Array, worth: j
     refuses = confidence[1] <= refusal[:, None]
     return Sums(
         cut=jnp.pad(cuts.threshold, (1, 0), constant_values=ALWAYS_ANSWER),
-        parts=jnp.pad(cuts.parts | (cuts.last + 1 == cuts.count), (1, 0), constant_values=True),
+        parts=jnp.pad(cuts.parts | cuts.every, (1, 0), constant_values=True),
         share=jnp.pad(divide(cuts.last + 1.0, cuts.count), (1, 0)),
         first=upto(right[0]),
         second=upto(jnp.where(refuses, worth, right[1])),
@@ -132,14 +135,13 @@ def best_cuts(sums: Sums, price: jax.Array, refusal: Refusal) -> tuple[jax.Array
     price (): λ times what asking the second model costs, in right answers. Scalar: `vmap` it over λ and pairs. Some
     queries are always passed on; all are only where some are refused, as else the second model alone does as well.
     """
-    last = sums.cut.shape[0] - 1
 
     def given(second, usable):
         def visit(best, at):
             place, parts, share, first, asked = at
             worth, *_, start, refused = best
             ask = asked - price * share - first
-            none = jnp.where(place == last, -jnp.inf, 0.0)
+            none = jnp.where(share >= 1, -jnp.inf, 0.0)
             better = parts & (place > 0) & (ask + jnp.maximum(start, none) > worth)
             found = ask + jnp.maximum(start, none), place, jnp.where(start > none, refused, 0)
             best = [jnp.where(better, new, old) for new, old in zip(found, best, strict=False)]
@@ -149,7 +151,7 @@ def best_cuts(sums: Sums, price: jax.Array, refusal: Refusal) -> tuple[jax.Array
 
         nothing = jnp.full_like(price, -jnp.inf)
         start = nothing, 0, 0, nothing, 0
-        columns = np.arange(last + 1), sums.parts, sums.share, sums.first, second
+        columns = np.arange(sums.cut.shape[0]), sums.parts, sums.share, sums.first, second
         (worth, threshold, refused, *_), _ = lax.scan(visit, start, columns)
         return jnp.where(usable, worth, -jnp.inf), threshold, refused
 
@@ -168,6 +170,5 @@ def earnings(sums: Sums, refused: jax.Array, second: jax.Array, worth: jax.Array
     passed = sums.second[second] - sums.second[second, refused]
     earned = worth * sums.share[refused] + passed + sums.first[-1] - sums.first
     share = sums.share[refused] + sums.refused[second] - sums.refused[second, refused]
-    everything = (place == place[-1]) & (refused == 0)
-    kept = sums.parts & (place > refused) & ~everything
+    kept = sums.parts & (place > refused) & ((sums.share < 1) | (refused > 0))
     return jnp.where(kept, earned, -jnp.inf), share, sums.share - sums.share[refused]

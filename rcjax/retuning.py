@@ -156,7 +156,7 @@ def find_frontier(
         selection = select_frontier(log, model=model, abstain_price=abstain_price)
         frontier = selection.frontier
     elif search == "expected":
-        selection, frontier = None, _least_expected(log, model, expected or "all", bands)
+        selection, frontier = None, _least_expected(log, model, expected or "all", bands, abstain_price)
     else:
         selection, frontier = None, solve_frontier(model, cascades=search, chain=chain, abstain_price=abstain_price)
     if bands and frontier.bands is None:
@@ -164,7 +164,7 @@ def find_frontier(
     return frontier, selection
 
 
-def _least_expected(log: Log, model: CascadeModel, search: Any, bands: bool) -> Frontier:
+def _least_expected(log: Log, model: CascadeModel, search: Any, bands: bool, abstain_price: float | None) -> Frontier:
     # Asked for by an option: the libraries behind it take a second to import.
     from rcjax.expected_loss import credible_bands, solve_expected
     from rcjax.posterior import sample_posterior
@@ -173,7 +173,8 @@ def _least_expected(log: Log, model: CascadeModel, search: Any, bands: bool) -> 
         posterior = sample_posterior(log, copula=type(model.copulas), method="laplace", draws=_DRAWS)
     except ImportError as missing:
         raise ValueError(str(missing)) from None
-    frontier = solve_expected(posterior, lam=solve_frontier(model, cascades=search).lam, cascades=search)
+    lam = solve_frontier(model, cascades=search, abstain_price=abstain_price).lam
+    frontier = solve_expected(posterior, lam=lam, cascades=search, abstain_price=abstain_price)
     return frontier.with_bands(credible_bands(posterior, frontier)) if bands else frontier
 
 
