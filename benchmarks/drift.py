@@ -1,7 +1,7 @@
 """Is `rcjax.check_policy` quiet where nothing has changed, and does it see what has?
 
     python -m benchmarks.drift --data DIR [--splits 500] [--trials 50] [--bands] [--only NAMES] [--search selected]
-        [--partial FILE]
+        [--replicates 200] [--partial FILE]
 
 False alarms: each log, and one sampled from the demo's model, is dealt into two random halves, `--splits` times. A
 policy is tuned on one half, at a price of an error drawn anew, as `rcjax tune` does by default, as far as pairs
@@ -48,14 +48,14 @@ def logs(folder: Path | None) -> Iterator[tuple[str, rcjax.Log]]:
         yield name, rcjax.read_log(table, prices=folder / "prices.toml", task=task)
 
 
-def tuned(log: rcjax.Log, search: str, lam: float, bands: bool) -> rcjax.Policy:
-    """The policy of a search at a price."""
+def tuned(log: rcjax.Log, search: str, lam: float, replicates: int) -> rcjax.Policy:
+    """The policy of a search at a price, with intervals from so many replicates; 0 for none."""
     if search == "selected":
         frontier = rcjax.select_frontier(log, lam=[lam], max_length=2).frontier
     else:
         frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[lam], cascades=search)
-    if bands:
-        frontier = frontier.with_bands(rcjax.bootstrap(frontier, log))
+    if replicates:
+        frontier = frontier.with_bands(rcjax.bootstrap(frontier, log, replicates=replicates))
     return frontier.policy(lam=lam)
 
 
@@ -71,8 +71,8 @@ def alarms(policy: rcjax.Policy, log: rcjax.Log) -> set[str]:
 class Halvings:
     """How often anything alarms between two random halves of a log, so far."""
 
-    def __init__(self, name: str, log: rcjax.Log, search: str, bands: bool):
-        self.name, self.log, self.search, self.bands = name, log, search, bands
+    def __init__(self, name: str, log: rcjax.Log, search: str, replicates: int):
+        self.name, self.log, self.search, self.replicates = name, log, search, replicates
         self.splits = 0
         self.counts: Counter[str] = Counter()
 
@@ -84,7 +84,7 @@ class Halvings:
             rng = np.random.default_rng([seed, 1])
             order = rng.permutation(self.log.n_queries)
             one, other = self.log.take(order[:half]), self.log.take(order[half : 2 * half])
-            found = alarms(tuned(one, self.search, price(self.log, rng), self.bands), other)
+            found = alarms(tuned(one, self.search, price(self.log, rng), self.replicates), other)
             self.counts.update(found)
             self.counts["any"] += bool(found)
         self.splits = max(self.splits, splits)
@@ -155,7 +155,7 @@ CHANGES: dict[str, Change] = {
 }
 
 
-def power(name: str, log: rcjax.Log, trials: int, bands: bool) -> list[dict[str, object]]:
+def power(name: str, log: rcjax.Log, trials: int, replicates: int) -> list[dict[str, object]]:
     """Rows: how often the check alarms on each change, at each number of fresh queries."""
     sizes = [size for size in SIZES if TUNED_ON + size <= log.n_queries]
     counts: Counter[tuple[str, int]] = Counter()
@@ -163,7 +163,7 @@ def power(name: str, log: rcjax.Log, trials: int, bands: bool) -> list[dict[str,
         progress(f"{name}: trial {seed + 1} of {trials}")
         rng = np.random.default_rng([seed, 2])
         order = rng.permutation(log.n_queries)
-        policy = tuned(log.take(order[:TUNED_ON]), "selected", price(log, rng), bands)
+        policy = tuned(log.take(order[:TUNED_ON]), "selected", price(log, rng), replicates)
         for size in sizes:
             fresh = log.take(order[TUNED_ON : TUNED_ON + size])
             for change, apply in CHANGES.items():
@@ -194,24 +194,26 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=500)
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--bands", action="store_true", help="tune with intervals, which takes longer")
+    parser.add_argument("--replicates", type=int, default=200, help="of the bootstrap, with --bands")
     parser.add_argument("--only", help="names of logs, with commas between them, in the order wanted")
     parser.add_argument("--partial", type=Path, help="file for the table of false alarms so far")
     parser.add_argument("--search", choices=("selected", "all", "both"), default="both")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     print(f"{machine()} {speed()}\n")
+    replicates = arguments.replicates if arguments.bands else 0
     known = dict(logs(arguments.data))
     chosen = [(name, known[name]) for name in (arguments.only.split(",") if arguments.only else known)]
     searches = ("selected", "all") if arguments.search == "both" else (arguments.search,)
     if arguments.splits:
-        halvings = [Halvings(*each, search, arguments.bands) for each in chosen for search in searches]
+        halvings = [Halvings(*each, search, replicates) for each in chosen for search in searches]
         print(false_alarms(halvings, arguments.splits, arguments.partial), flush=True)
     if arguments.trials:
         rows = [
             row
             for name, log in chosen
             if log.n_queries >= 2 * TUNED_ON
-            for row in power(name, log, arguments.trials, arguments.bands)
+            for row in power(name, log, arguments.trials, replicates)
         ]
         print(f"\n{markdown(pl.DataFrame(rows))}")
 

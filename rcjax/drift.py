@@ -229,23 +229,25 @@ def _costs(walked: Walked) -> np.ndarray:
 def _against_promise(policy: Policy, name: str, before: np.ndarray, now: np.ndarray, trained_on: int) -> dict[str, Any]:
     """The mean of `now` (n,) against what the policy promises, with the sampling of both logs.
 
-    The promise is the interval that the policy carries. Without one it is what was expected, or what the policy does
-    on the log tuned on, `before`, whichever is nearer, with the standard error there: the one may rest on a model that
-    is wrong, and the other is the luckier for the choice.
+    The promise is what was expected, what the policy does on the log tuned on, `before`, or the middle of the interval
+    that it carries, whichever is nearest: the first may rest on a model that is wrong, the second is the luckier for
+    the choice, and by how much is but an estimate in the third. Its standard error is that of the interval, or where
+    there is none of the mean of `before`.
     """
     known = policy.expected
     seen, se = float(now.mean()), _standard_error(now, len(now))
     replayed, level = float(before.mean()), known.get("level")
     expected = known.get(name)
     expected = replayed if expected is None else expected
-    centre = min(max(seen, min(expected, replayed)), max(expected, replayed))
+    promises = [float(expected), replayed]
     expected_se, interval = _standard_error(before, trained_on), None
     ends = [known.get(f"{name}_{end}") for end in ("low", "high")]
     if level is not None and None not in ends:
         interval = ends
         low, high = map(float, ends)  # type: ignore[arg-type]
-        centre, expected_se = (low + high) / 2, (high - low) / 2 / NormalDist().inv_cdf((1 + level) / 2)
-    spread, gap = math.hypot(se, expected_se), abs(seen - centre)
+        promises.append((low + high) / 2)
+        expected_se = (high - low) / 2 / NormalDist().inv_cdf((1 + level) / 2)
+    spread, gap = math.hypot(se, expected_se), max(min(promises) - seen, seen - max(promises), 0.0)
     p_value = math.erfc(gap / spread / math.sqrt(2)) if spread > 0 else float(gap == 0)
     return {
         "seen": seen,
