@@ -1,13 +1,14 @@
 """Is `rcjax.check_policy` quiet where nothing has changed, and does it see what has?
 
     python -m benchmarks.drift --data DIR [--splits 500] [--trials 50] [--bands] [--only NAMES] [--search selected]
-        [--replicates 200] [--partial FILE]
+        [--replicates 200] [--first 0] [--partial FILE]
 
 False alarms: each log, and one sampled from the demo's model, is dealt into two random halves, `--splits` times. A
 policy is tuned on one half, at a price of an error drawn anew, as `rcjax tune` does by default, as far as pairs
 (`selected`), and among all cascades by the model (`all`); and checked on the other half. Shown is the share of splits
 with any alarm at all, with its standard error, and how often each check alarms. With `--bands` policies carry
-intervals, as `rcjax tune` makes them. Logs take turns, and the table so far is kept in the file of `--partial`.
+intervals, as `rcjax tune` makes them. Logs take turns, and the table so far is kept in the file of `--partial`; with
+`--first` a run goes on after so many splits of an earlier one.
 
 Power: policies tuned on 300 queries, `--trials` of each log, are checked on 300 or 1,000 others in which something has
 been changed. Real logs are {name}_train.csv and {name}_test.csv, pooled, and prices.toml in DIR.
@@ -30,7 +31,7 @@ from benchmarks.report import machine, markdown, progress
 
 TUNED_ON = 300
 SIZES = (300, 1000)
-_TURN = 50  # splits of a log before it is the next one's turn
+_TURN = 20  # splits of a log before it is the next one's turn
 CHECKS = ("Brier score", "calibration error", "confidences", "error", "cost", "re-tuning")
 
 
@@ -71,9 +72,9 @@ def alarms(policy: rcjax.Policy, log: rcjax.Log) -> set[str]:
 class Halvings:
     """How often anything alarms between two random halves of a log, so far."""
 
-    def __init__(self, name: str, log: rcjax.Log, search: str, replicates: int):
+    def __init__(self, name: str, log: rcjax.Log, search: str, replicates: int, first: int):
         self.name, self.log, self.search, self.replicates = name, log, search, replicates
-        self.splits = 0
+        self.first, self.splits = first, 0
         self.counts: Counter[str] = Counter()
 
     def go_on(self, splits: int) -> None:
@@ -81,7 +82,7 @@ class Halvings:
         half = self.log.n_queries // 2
         for seed in range(self.splits, splits):
             progress(f"{self.name}, {self.search}: split {seed + 1} of {splits}")
-            rng = np.random.default_rng([seed, 1])
+            rng = np.random.default_rng([self.first + seed, 1])
             order = rng.permutation(self.log.n_queries)
             one, other = self.log.take(order[:half]), self.log.take(order[half : 2 * half])
             found = alarms(tuned(one, self.search, price(self.log, rng), self.replicates), other)
@@ -196,6 +197,7 @@ def main() -> None:
     parser.add_argument("--bands", action="store_true", help="tune with intervals, which takes longer")
     parser.add_argument("--replicates", type=int, default=200, help="of the bootstrap, with --bands")
     parser.add_argument("--only", help="names of logs, with commas between them, in the order wanted")
+    parser.add_argument("--first", type=int, default=0, help="splits that an earlier run has done")
     parser.add_argument("--partial", type=Path, help="file for the table of false alarms so far")
     parser.add_argument("--search", choices=("selected", "all", "both"), default="both")
     arguments = parser.parse_args()
@@ -206,7 +208,7 @@ def main() -> None:
     chosen = [(name, known[name]) for name in (arguments.only.split(",") if arguments.only else known)]
     searches = ("selected", "all") if arguments.search == "both" else (arguments.search,)
     if arguments.splits:
-        halvings = [Halvings(*each, search, replicates) for each in chosen for search in searches]
+        halvings = [Halvings(*each, search, replicates, arguments.first) for each in chosen for search in searches]
         print(false_alarms(halvings, arguments.splits, arguments.partial), flush=True)
     if arguments.trials:
         rows = [
