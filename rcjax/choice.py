@@ -21,7 +21,7 @@ from rcjax._walk import outcomes
 from rcjax.calibration import calibrate_all
 from rcjax.cascade import NEVER_ANSWER, NEVER_REFUSE
 from rcjax.crossvalidation import Comparison, Longer, cross_validate, longer_cascades
-from rcjax.empirical import Candidates, as_cascades, judge
+from rcjax.empirical import Candidates, as_cascades, judge, merged
 from rcjax.frontier import Frontier, make_frontier, solve_frontier
 from rcjax.joint import CascadeModel, fit
 from rcjax.logs import Log, LogError
@@ -147,15 +147,16 @@ def _judge(log: Log, model: CascadeModel, lam: np.ndarray, refusal: Refusal | No
     """Every single model and pair; where models may refuse, with the refusals that are best at some of the λ."""
     data = model.calibrators, log.logprob, log.correct, log.answered, log.cost, jnp.asarray(lam, log.cost.dtype)
     found = _candidates(*data, refusal, transform=model.calibrators.transform)
-    if refusal is not None:
-        found = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
+    found = found if refusal is None else merged(found)
     thresholds, members, *refusals = map(np.asarray, _as_cascades(found, k=len(model.models)))
+    error, cost = np.asarray(found.error), np.asarray(found.cost)
     points = _Points(
-        *(np.asarray(each) for each in (found.error, found.cost)),
-        np.zeros(len(found.error)) if found.abstention is None else np.asarray(found.abstention),
-        thresholds,
-        members,
-        *(refusals or [np.full_like(thresholds, NEVER_REFUSE)]),
+        error=error,
+        cost=cost,
+        abstention=np.zeros_like(error) if found.abstention is None else np.asarray(found.abstention),
+        thresholds=thresholds,
+        members=members,
+        refusals=refusals[0] if refusals else np.full_like(thresholds, NEVER_REFUSE),
     )
     return points.take(np.flatnonzero(np.isfinite(points.error)))
 

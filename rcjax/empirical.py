@@ -130,12 +130,13 @@ def refusing_candidates(
     expected, second, both = _expected(confidence, crossed, correct, present)
     worth = jnp.asarray(refusal.worth, confidence.dtype)
     level, gain, share = jax.vmap(refuse_alone, (1, 1, 1, None))(confidence, expected, present, worth)
-    two = [jnp.stack(each, axis=1) for each in ((confidence.T[left], confidence.T[right]), (expected.T[left], second))]
-    sums = jax.vmap(sum_up, (0, 0, 0, None))(*two, both, worth)
+    confidences = jnp.stack([confidence.T[left], confidence.T[right]], axis=1)
+    rights = jnp.stack([expected.T[left], second], axis=1)
+    sums = jax.vmap(sum_up, (0, 0, 0, None))(confidences, rights, both, worth)
     each, everyone = sums.cut.shape[1], np.arange(k)
 
     def at(price):
-        refused, _, refuses = jax.vmap(best_cuts, (0, 0, None))(sums, price * cost[right], refusal)
+        refused, refuses = jax.vmap(best_cuts, (0, 0, None))(sums, price * cost[right], refusal)
         earned, unanswered, asked = jax.vmap(earnings, (0, 0, 0, None))(sums, refused, refuses, worth)
         levels = jax.vmap(lambda sums, i, j: jnp.stack([sums.cut[i], sums.refusal[j]]))(sums, refused, refuses)
         flat = [(1 - earned), cost[left][:, None] + cost[right][:, None] * asked, unanswered, sums.cut]
@@ -185,6 +186,11 @@ def judge(
     return refusing_candidates(confidence, crossed, correct, present, cost, lam, refusal)
 
 
+def merged(found: Candidates) -> Candidates:
+    """The candidates for each λ, (L, C), as so many, (L·C,)."""
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
+
+
 def best_candidates(found: Candidates, lam: jax.Array) -> jax.Array:
     """(L,) the place of the candidate with the least error + λ·cost for each λ (L,), among all of them or its own."""
     return jnp.argmin(found.error + lam[:, None] * found.cost, axis=-1)
@@ -228,8 +234,8 @@ def by_labels(
     def best(each):
         places = best_candidates(each, lam)
         if refusal is not None:  # each λ has candidates of its own
-            rows = np.arange(lam.shape[0]) * found.error.shape[-1]
-            each, places = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), each), rows + places
+            rows = jnp.arange(lam.shape[0]) * found.error.shape[-1]
+            each, places = merged(each), rows + places
         return as_cascades(each, places, k)
 
     both = [best(each) for each in (alone, found)[: min(2, k)]]

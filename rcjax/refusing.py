@@ -129,35 +129,33 @@ def sum_up(confidence: jax.Array, right: jax.Array, present: jax.Array, worth: j
     )
 
 
-def best_cuts(sums: Sums, price: jax.Array, refusal: Refusal) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(refusal of the first model, threshold, refusal of the second), as places in the sums, that earn most.
+def best_cuts(sums: Sums, price: jax.Array, refusal: Refusal) -> tuple[jax.Array, jax.Array]:
+    """The refusals of the first model and of the second, as places in the sums, of the cuts that earn most.
 
     price (): λ times what asking the second model costs, in right answers. Scalar: `vmap` it over λ and pairs. Some
     queries are always passed on; all are only where some are refused, as else the second model alone does as well.
     """
 
     def given(second, usable):
-        def visit(best, at):
+        def visit(carry, at):
             place, parts, share, first, asked = at
-            worth, *_, start, refused = best
-            ask = asked - price * share - first
+            worth, best, start, refused = carry
             none = jnp.where(share >= 1, -jnp.inf, 0.0)
-            better = parts & (place > 0) & (ask + jnp.maximum(start, none) > worth)
-            found = ask + jnp.maximum(start, none), place, jnp.where(start > none, refused, 0)
-            best = [jnp.where(better, new, old) for new, old in zip(found, best, strict=False)]
+            here = asked - price * share - first + jnp.maximum(start, none)
+            better = parts & (place > 0) & (here > worth)
+            worth, best = jnp.where(better, here, worth), jnp.where(better, jnp.where(start > none, refused, 0), best)
             refuse = refusal.worth * share - asked + price * share
             rises = parts & (place > 0) & refusal.early & (refuse > start)
-            return (*best, jnp.where(rises, refuse, start), jnp.where(rises, place, refused)), None
+            return (worth, best, jnp.where(rises, refuse, start), jnp.where(rises, place, refused)), None
 
-        nothing = jnp.full_like(price, -jnp.inf)
-        start = nothing, 0, 0, nothing, 0
+        nothing, nowhere = jnp.full_like(price, -jnp.inf), jnp.zeros((), int)
         columns = np.arange(sums.cut.shape[0]), sums.parts, sums.share, sums.first, second
-        (worth, threshold, refused, *_), _ = lax.scan(visit, start, columns)
-        return jnp.where(usable, worth, -jnp.inf), threshold, refused
+        (worth, best, *_), _ = lax.scan(visit, (nothing, nowhere, nothing, nowhere), columns)
+        return jnp.where(usable, worth, -jnp.inf), best
 
-    worth, threshold, refused = jax.vmap(given)(sums.second, sums.usable)
+    worth, refused = jax.vmap(given)(sums.second, sums.usable)
     best = jnp.argmax(worth)
-    return refused[best], threshold[best], best
+    return refused[best], best
 
 
 def earnings(sums: Sums, refused: jax.Array, second: jax.Array, worth: jax.Array) -> tuple[jax.Array, ...]:

@@ -9,7 +9,7 @@ import pytest
 
 from rcjax import refusing
 from rcjax._walk import outcomes
-from rcjax.empirical import as_cascades, best_candidates, candidates, refusing_candidates
+from rcjax.empirical import as_cascades, best_candidates, candidates, merged, refusing_candidates
 from rcjax.programme import Refusal
 from rcjax.refusing import refuse_alone, spread_cuts
 
@@ -112,7 +112,7 @@ def test_by_labels_alone_the_figures_are_those_of_a_walk(monkeypatch):
     found = jax.jit(lambda *log: refusing_candidates(*log))(
         confidence, crossed, correct, present, COST, LAM, price_of(0.3)
     )
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
+    flat = merged(found)
     cascades = as_cascades(flat, jnp.arange(len(flat.error)), K)
     wrong, charge, refused = (np.asarray(each).mean(1) for each in outcomes(confidence, correct, COST, *cascades))
     kept = np.isfinite(flat.error)
