@@ -32,7 +32,7 @@ class Cuts:
 
     order: jax.Array  # (n,) the queries by rising confidence, those that do not count last
     last: jax.Array  # (M,) the place in that order of the last query below the cut
-    threshold: jax.Array  # (M,) halfway to the next confidence; NEVER_ANSWER where there is none
+    threshold: jax.Array  # (M,) halfway to the next confidence; NEVER_ANSWER where it parts nothing
     parts: jax.Array  # (M,) whether there are queries on both sides, and no cut before is the same
     every: jax.Array  # (M,) whether all queries are below, and at no cut before
     count: jax.Array  # () queries that count
@@ -45,7 +45,7 @@ def spread_cuts(confidence: jax.Array, present: jax.Array, most: int) -> Cuts:
 
     >>> found = spread_cuts(jnp.array([0.75, 0.25, 0.25]), jnp.ones(3, bool), 10)
     >>> found.threshold.tolist(), found.last.tolist(), found.parts.tolist()
-    ([0.5, 0.5, 1.0], [1, 1, 2], [True, False, False])
+    ([0.5, 1.0, 1.0], [1, 1, 2], [True, False, False])
     """
     n = confidence.shape[0]
     order = jnp.argsort(jnp.where(present, confidence, jnp.inf))
@@ -56,13 +56,13 @@ def spread_cuts(confidence: jax.Array, present: jax.Array, most: int) -> Cuts:
     last = jnp.maximum(-(-np.arange(1, tries + 1) * count // tries) - 1, 0)
     last = jnp.searchsorted(ordered, ordered[last], side="right") - 1
     following = jnp.minimum(last + 1, n - 1)
-    parts = (last + 1 < count) & (ordered[following] > ordered[last])
-    again = jnp.diff(last, prepend=-1) == 0
+    fresh = jnp.diff(last, prepend=-1) != 0
+    parts = fresh & (last + 1 < count) & (ordered[following] > ordered[last])
     low, high = ordered[last], ordered[following]
     middle = low + (high - low) / 2
     middle = jnp.where(middle < high, middle, low)  # between neighbours in floating point there is nothing
-    every = (last + 1 == count) & ~again
-    return Cuts(order, last, jnp.where(parts, middle, NEVER_ANSWER), parts & ~again, every, count)
+    every = fresh & (last + 1 == count)
+    return Cuts(order, last, jnp.where(parts, middle, NEVER_ANSWER), parts, every, count)
 
 
 def refuse_alone(
