@@ -1,10 +1,11 @@
 """What early abstention is worth: every model of a cascade may refuse, against its last model only.
 
-    python -m benchmarks.abstention --data DIR [--splits 20] [--queries 300] [--out FILE]
+    python -m benchmarks.abstention --data DIR [--splits 20] [--queries 300] [--searches full,all,selected] [--out FILE]
 
 Every {name}_train.csv of DIR (with prices.toml) that has a {name}_test.csv is a log. First the splits as they are;
-then `--splits` random ones of both files together, with `--queries` to tune on. Both ways are tuned by the model on the
-same queries, at the same prices (a grid of λ and of the price of a refusal), and answer the queries that are left.
+then `--splits` random ones of both files together, with `--queries` to tune on. Both ways are tuned on the same
+queries, at the same prices (a grid of λ and of the price of a refusal), and answer the queries that are left: by the
+model, the cascade of every model (`full`) or the best of any models (`all`), or as `rcjax tune` does (`selected`).
 Their loss is error + price·abstention + λ·cost. Figures are means over the grid: of the relative change of the loss, as
 predicted and on the test queries, of the cost and of the error (where there was one), in per cent, and of the change of
 the abstention in points. Below 0, early abstention is better; ± is one standard error over splits, which share queries.
@@ -28,7 +29,7 @@ from benchmarks.report import collected, machine, markdown, with_error
 PRICES = (0.1, 0.2, 0.3, 0.5)
 #: λ times what one answer of the dearest model costs: what that is worth, in errors.
 WORTH = np.geomspace(3e-3, 1.0, 8)
-SEARCHES = ("full", "all")
+SEARCHES = ("full", "all", "selected")
 COLUMNS = {
     "predicted": "loss, predicted, %",
     "loss": "loss, %",
@@ -36,6 +37,7 @@ COLUMNS = {
     "error": "error, %",
     "abstention": "abstention, points",
     "never": "late against never, loss, %",
+    "by model": "early against all by the model, loss, %",
 }
 
 
@@ -43,23 +45,26 @@ def changes(train: rcjax.Log, test: rcjax.Log, search: str) -> dict[str, float]:
     """Means over the grid of what early abstention changes, and of what late abstention does to the loss."""
     model = rcjax.fit(train)
     lam = WORTH / float(np.max(model.cost))
-    never = _figures(rcjax.solve_frontier(model, lam=lam, cascades=search), test, lam, 0.0)
+
+    def solve(search, **refusing):
+        if search == "selected":
+            return rcjax.select_frontier(train, model=model, lam=lam, **refusing).frontier
+        return rcjax.solve_frontier(model, lam=lam, cascades=search, **refusing)
+
+    never = _figures(solve(search), test, lam, 0.0)
     found: dict[str, list[np.ndarray]] = {name: [] for name in COLUMNS}
     for price in PRICES:
         early, late = (
-            _figures(
-                rcjax.solve_frontier(model, lam=lam, cascades=search, abstain_price=price, abstain_early=first),
-                test,
-                lam,
-                price,
-            )
+            _figures(solve(search, abstain_price=price, abstain_early=first), test, lam, price)
             for first in (True, False)
         )
+        best = early if search == "all" else _figures(solve("all", abstain_price=price), test, lam, price)
         for name in ("predicted", "loss", "cost", "error"):
             some = late[name] > 0
             found[name].append(100 * (early[name][some] / late[name][some] - 1))
         found["abstention"].append(100 * (early["abstention"] - late["abstention"]))
         found["never"].append(100 * (late["loss"] / never["loss"] - 1))
+        found["by model"].append(100 * (early["loss"] / best["loss"] - 1))
     return {name: float(np.concatenate(cells).mean()) for name, cells in found.items()}
 
 
@@ -71,7 +76,7 @@ def _figures(frontier, test, lam, price):
     return {"error": error, "cost": cost, "abstention": abstention, "loss": loss, "predicted": predicted}
 
 
-def study(folder: Path, splits: int, queries: int) -> Iterator[dict]:
+def study(folder: Path, splits: int, queries: int, searches: list[str]) -> Iterator[dict]:
     """A row for each log, split and search. Split −1 is that of the files."""
     for path in sorted(folder.glob("*_train.csv")):
         name = path.name.removesuffix("_train.csv")
@@ -81,7 +86,7 @@ def study(folder: Path, splits: int, queries: int) -> Iterator[dict]:
         for split in range(-1, splits):
             order = np.random.default_rng((queries, max(split, 0))).permutation(whole.n_queries)
             halves = [whole.take(np.sort(some)) for some in (order[:queries], order[queries:])]
-            for search in SEARCHES:
+            for search in searches:
                 row = changes(*(parts if split < 0 else halves), search)
                 yield {"log": name, "split": split, "cascades": search} | row
 
@@ -91,7 +96,7 @@ def table(rows: list[dict], official: bool) -> pl.DataFrame:
     kept = [row for row in rows if (row["split"] < 0) == official]
     logs = list(dict.fromkeys(row["log"] for row in kept))
     lines = []
-    for search in SEARCHES:
+    for search in dict.fromkeys(row["cascades"] for row in kept):
         groups = [[row for row in kept if (row["log"], row["cascades"]) == (name, search)] for name in logs]
         for name, group in zip(logs, groups, strict=True):
             figures = {title: with_error([row[key] for row in group]) for key, title in COLUMNS.items()}
@@ -111,9 +116,10 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=20, help="random splits of each log")
     parser.add_argument("--queries", type=int, default=300, help="queries to tune on in random splits")
     parser.add_argument("--out", type=Path, help="keep the figures of all splits here, as JSON lines")
+    parser.add_argument("--searches", default=",".join(SEARCHES), help="which ones, with commas between them")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    found = study(options.data, options.splits, options.queries)
+    found = study(options.data, options.splits, options.queries, options.searches.split(","))
     rows = collected(found, "{log}, split {split}, {cascades}", options.out)
     prices = ", ".join(f"{price:g}" for price in PRICES)
     print(

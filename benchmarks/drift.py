@@ -1,11 +1,14 @@
 """Is `rcjax.check_policy` quiet where nothing has changed, and does it see what has?
 
     python -m benchmarks.drift --data DIR [--splits 500] [--trials 50] [--bands] [--only NAMES] [--search selected]
+        [--replicates 200] [--first 0] [--partial FILE]
 
 False alarms: each log, and one sampled from the demo's model, is dealt into two random halves, `--splits` times. A
 policy is tuned on one half, at a price of an error drawn anew, as `rcjax tune` does by default, as far as pairs
 (`selected`), and among all cascades by the model (`all`); and checked on the other half. Shown is the share of splits
-with any alarm at all, with its standard error, and how often each check alarms.
+with any alarm at all, with its standard error, and how often each check alarms. With `--bands` policies carry
+intervals, as `rcjax tune` makes them. Logs take turns, and the table so far is kept in the file of `--partial`; with
+`--first` a run goes on after so many splits of an earlier one.
 
 Power: policies tuned on 300 queries, `--trials` of each log, are checked on 300 or 1,000 others in which something has
 been changed. Real logs are {name}_train.csv and {name}_test.csv, pooled, and prices.toml in DIR.
@@ -28,6 +31,7 @@ from benchmarks.report import machine, markdown, progress
 
 TUNED_ON = 300
 SIZES = (300, 1000)
+_TURN = 20  # splits of a log before it is the next one's turn
 CHECKS = ("Brier score", "calibration error", "confidences", "error", "cost", "re-tuning")
 
 
@@ -45,14 +49,14 @@ def logs(folder: Path | None) -> Iterator[tuple[str, rcjax.Log]]:
         yield name, rcjax.read_log(table, prices=folder / "prices.toml", task=task)
 
 
-def tuned(log: rcjax.Log, search: str, lam: float, bands: bool) -> rcjax.Policy:
-    """The policy of a search at a price."""
+def tuned(log: rcjax.Log, search: str, lam: float, replicates: int) -> rcjax.Policy:
+    """The policy of a search at a price, with intervals from so many replicates; 0 for none."""
     if search == "selected":
         frontier = rcjax.select_frontier(log, lam=[lam], max_length=2).frontier
     else:
         frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[lam], cascades=search)
-    if bands:
-        frontier = frontier.with_bands(rcjax.bootstrap(frontier, log))
+    if replicates:
+        frontier = frontier.with_bands(rcjax.bootstrap(frontier, log, replicates=replicates))
     return frontier.policy(lam=lam)
 
 
@@ -65,23 +69,46 @@ def alarms(policy: rcjax.Policy, log: rcjax.Log) -> set[str]:
     return {check.name for check in rcjax.check_policy(policy, log).checks if check.verdict == "bad"}
 
 
-def false_alarms(name: str, log: rcjax.Log, search: str, splits: int, bands: bool) -> dict[str, object]:
-    """One row: how often anything alarms between two halves of a log."""
-    counts: Counter[str] = Counter()
-    half = log.n_queries // 2
-    for seed in range(splits):
-        progress(f"{name}, {search}: split {seed + 1} of {splits}")
-        rng = np.random.default_rng([seed, 1])
-        order = rng.permutation(log.n_queries)
-        one, other = log.take(order[:half]), log.take(order[half : 2 * half])
-        found = alarms(tuned(one, search, price(log, rng), bands), other)
-        counts.update(found)
-        counts["any"] += bool(found)
-    share = counts["any"] / splits
-    error = np.sqrt(share * (1 - share) / splits)
-    row: dict[str, object] = {"log": name, "search": search, "n": half}
-    row["any alarm"] = f"{100 * share:.1f} ± {100 * error:.1f} %"
-    return row | {check: f"{100 * counts[check] / splits:.1f} %" for check in CHECKS}
+class Halvings:
+    """How often anything alarms between two random halves of a log, so far."""
+
+    def __init__(self, name: str, log: rcjax.Log, search: str, replicates: int, first: int):
+        self.name, self.log, self.search, self.replicates = name, log, search, replicates
+        self.first, self.splits = first, 0
+        self.counts: Counter[str] = Counter()
+
+    def go_on(self, splits: int) -> None:
+        """Until there are so many splits."""
+        half = self.log.n_queries // 2
+        for seed in range(self.splits, splits):
+            progress(f"{self.name}, {self.search}: split {seed + 1} of {splits}")
+            rng = np.random.default_rng([self.first + seed, 1])
+            order = rng.permutation(self.log.n_queries)
+            one, other = self.log.take(order[:half]), self.log.take(order[half : 2 * half])
+            found = alarms(tuned(one, self.search, price(self.log, rng), self.replicates), other)
+            self.counts.update(found)
+            self.counts["any"] += bool(found)
+        self.splits = max(self.splits, splits)
+
+    def row(self) -> dict[str, object]:
+        """Of the table: the share of splits with each alarm."""
+        share = self.counts["any"] / self.splits
+        error = np.sqrt(share * (1 - share) / self.splits)
+        row: dict[str, object] = {"log": self.name, "search": self.search, "n": self.log.n_queries // 2}
+        row |= {"splits": self.splits, "any alarm": f"{100 * share:.1f} ± {100 * error:.1f} %"}
+        return row | {check: f"{100 * self.counts[check] / self.splits:.1f} %" for check in CHECKS}
+
+
+def false_alarms(halvings: list[Halvings], splits: int, partial: Path | None) -> str:
+    """The table of false alarms. Logs take turns, so that what is there when time runs out is of all of them."""
+    table = ""
+    for done in [*range(_TURN, splits, _TURN), splits]:
+        for each in halvings:
+            each.go_on(done)
+            table = markdown(pl.DataFrame([one.row() for one in halvings if one.splits]))
+            if partial:
+                partial.write_text(table + "\n", "utf-8")
+    return table
 
 
 def surer(log: rcjax.Log, by: float) -> rcjax.Log:
@@ -129,7 +156,7 @@ CHANGES: dict[str, Change] = {
 }
 
 
-def power(name: str, log: rcjax.Log, trials: int) -> list[dict[str, object]]:
+def power(name: str, log: rcjax.Log, trials: int, replicates: int) -> list[dict[str, object]]:
     """Rows: how often the check alarms on each change, at each number of fresh queries."""
     sizes = [size for size in SIZES if TUNED_ON + size <= log.n_queries]
     counts: Counter[tuple[str, int]] = Counter()
@@ -137,7 +164,7 @@ def power(name: str, log: rcjax.Log, trials: int) -> list[dict[str, object]]:
         progress(f"{name}: trial {seed + 1} of {trials}")
         rng = np.random.default_rng([seed, 2])
         order = rng.permutation(log.n_queries)
-        policy = tuned(log.take(order[:TUNED_ON]), "selected", price(log, rng), bands=False)
+        policy = tuned(log.take(order[:TUNED_ON]), "selected", price(log, rng), replicates)
         for size in sizes:
             fresh = log.take(order[TUNED_ON : TUNED_ON + size])
             for change, apply in CHANGES.items():
@@ -168,21 +195,27 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=500)
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--bands", action="store_true", help="tune with intervals, which takes longer")
-    parser.add_argument("--only", help="names of logs, with commas between them")
+    parser.add_argument("--replicates", type=int, default=200, help="of the bootstrap, with --bands")
+    parser.add_argument("--only", help="names of logs, with commas between them, in the order wanted")
+    parser.add_argument("--first", type=int, default=0, help="splits that an earlier run has done")
+    parser.add_argument("--partial", type=Path, help="file for the table of false alarms so far")
     parser.add_argument("--search", choices=("selected", "all", "both"), default="both")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     print(f"{machine()} {speed()}\n")
-    chosen = [each for each in logs(arguments.data) if not arguments.only or each[0] in arguments.only.split(",")]
+    replicates = arguments.replicates if arguments.bands else 0
+    known = dict(logs(arguments.data))
+    chosen = [(name, known[name]) for name in (arguments.only.split(",") if arguments.only else known)]
+    searches = ("selected", "all") if arguments.search == "both" else (arguments.search,)
     if arguments.splits:
-        rows = []
-        for name, log in chosen:
-            for search in ("selected", "all") if arguments.search == "both" else (arguments.search,):
-                rows.append(false_alarms(name, log, search, arguments.splits, arguments.bands))
-        print(markdown(pl.DataFrame(rows)), flush=True)
+        halvings = [Halvings(*each, search, replicates, arguments.first) for each in chosen for search in searches]
+        print(false_alarms(halvings, arguments.splits, arguments.partial), flush=True)
     if arguments.trials:
         rows = [
-            row for name, log in chosen if log.n_queries >= 2 * TUNED_ON for row in power(name, log, arguments.trials)
+            row
+            for name, log in chosen
+            if log.n_queries >= 2 * TUNED_ON
+            for row in power(name, log, arguments.trials, replicates)
         ]
         print(f"\n{markdown(pl.DataFrame(rows))}")
 

@@ -119,10 +119,11 @@ def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
 
 
 class Walked(NamedTuple):
-    """What became of each of n queries under a policy of k models; numpy's arrays."""
+    """What became of each of n queries under a policy of k models, or how likely it was; numpy's arrays."""
 
-    wrong: np.ndarray  # (n,) bool
-    asked: np.ndarray  # (k, n) bool
+    wrong: np.ndarray  # (n,)
+    refused: np.ndarray  # (n,)
+    asked: np.ndarray  # (k, n)
     query_cost: np.ndarray  # (k, n) money, 0 for a model that no query can reach
 
     @property
@@ -131,13 +132,33 @@ class Walked(NamedTuple):
         return self.query_cost.mean(1) @ self.asked
 
 
-def walk_log(policy: Policy, log: Log) -> Walked:
-    """Answer the queries of a log by a policy, as `replay` does, and tell of each what became of it."""
-    packed = _pack_policy(policy, log.logprob.dtype)
-    data = _columns(log, policy.models, _asked(packed))
-    tables = (table[0] for table in (packed.first, packed.bounds, packed.actions))
-    wrong, asked = _fates(packed.calibrators, *tables, *data[:2], transforms=packed.transforms)
-    return Walked(np.asarray(wrong), np.asarray(asked), data[2].astype(float))
+def walk_log(policy: Policy | Mixture, log: Log) -> Walked:
+    """Answer the queries of a log by a policy or mixture, as `replay` does, and tell of each what became of it.
+
+    Of a mixture every policy answers every query, and what counts is the weighted mean.
+    """
+    parts, data = _in_parts(policy, log)
+    n = data[0].shape[1]
+    wrong, refused, asked = np.zeros(n), np.zeros(n), np.zeros(data[0].shape)
+    for weight, own, packed in parts:
+        tables = (table[0] for table in (packed.first, packed.bounds, packed.actions))
+        columns = (column[own] for column in data[:2])
+        found = _fates(packed.calibrators, *tables, *columns, transforms=packed.transforms)
+        wrong += weight * np.asarray(found[0])
+        refused += weight * np.asarray(found[1])
+        asked[own] += weight * np.asarray(found[2])
+    return Walked(wrong, refused, asked, data[2].astype(float))
+
+
+def _in_parts(policy, log):
+    """([(weight, places of its models, packed policy)], columns of all its models) of a policy or mixture."""
+    mixed = (policy.policies, policy.weights) if isinstance(policy, Mixture) else ((policy,), (1.0,))
+    packed = [_pack_policy(each, log.logprob.dtype) for each in mixed[0]]
+    rows = [np.array([policy.models.index(name) for name in each.models]) for each in mixed[0]]
+    asked = np.zeros(len(policy.models), bool)
+    for own, each in zip(rows, packed, strict=True):
+        asked[own] |= _asked(each)
+    return list(zip(mixed[1], rows, packed, strict=True)), _columns(log, policy.models, asked)
 
 
 def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float) -> float:
@@ -182,22 +203,16 @@ def wilson_interval(share: ArrayLike, n: int, level: float = 0.9) -> np.ndarray:
 
 
 def _replay_mixture(mixture, log):
-    models = mixture.models
-    packed = [_pack_policy(policy, log.logprob.dtype) for policy in mixture.policies]
-    rows = [np.array([models.index(name) for name in policy.models]) for policy in mixture.policies]
-    asked = np.zeros(len(models), bool)
-    for own, each in zip(rows, packed, strict=True):
-        asked[own] |= _asked(each)
-    data = _columns(log, models, asked)
+    parts, data = _in_parts(mixture, log)
     total = [jnp.zeros(shape, log.logprob.dtype) for shape in (data[0].shape[1],) * 4 + (data[0].shape,)]
-    for own, each, weight in zip(rows, packed, mixture.weights, strict=True):
+    for weight, own, each in parts:
         tables = (table[0] for table in (each.first, each.bounds, each.actions))
         *figures, answers = _walk_one(
             each.calibrators, *tables, *(column[own] for column in data), transforms=each.transforms
         )
         figures.append(jnp.zeros_like(total[-1]).at[own].set(answers))
         total = [sum_ + weight * figure for sum_, figure in zip(total, figures, strict=True)]
-    return Replay(*_figures(*total), n=data[0].shape[1], models=models)
+    return Replay(*_figures(*total), n=data[0].shape[1], models=mixture.models)
 
 
 def _answer(phi, first, bounds, actions, correct, query_cost):
@@ -265,7 +280,7 @@ def _walk_one(calibrators, first, bounds, actions, logprob, correct, query_cost,
 @partial(compiled, static_argnames="transforms")
 def _fates(calibrators, first, bounds, actions, logprob, correct, *, transforms):
     answers, asked = walk(_calibrated(transforms, calibrators, logprob), first, bounds, actions)
-    return mistaken(answers, correct), asked
+    return mistaken(answers, correct), ~answers.any(0), asked
 
 
 @partial(compiled, static_argnames=("transforms", "batch"))

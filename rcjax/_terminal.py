@@ -289,8 +289,9 @@ def show_retuning(heading: str, found: Mapping[str, Any], saved: Path | None) ->
     screen.print(heading, style="bold")
     policies = {"before": found["before"], "after": found["policy"]}
     for name, policy in policies.items():
-        screen.print(f"{name}:")
-        screen.print(_indent(describe_cascade(_point(policy), width=76)))
+        for share, part in _parts(policy):
+            screen.print(f"{name}:" if share == 1 else f"{name}, for {percent(share)} of the queries:")
+            screen.print(_indent(describe_cascade(_point(part), width=76)))
     replays = found["replayed"]
     money = choose_unit([each["cost"] for each in replays.values() if each])
     table = make_table("on these queries", "before", "after")
@@ -304,7 +305,8 @@ def show_retuning(heading: str, found: Mapping[str, Any], saved: Path | None) ->
     row(f"expected $ per {money.name}", lambda name: _maybe(policies[name]["expected"].get("cost"), money.show))
     row("replayed", lambda name: _maybe(replays[name], lambda seen: _cost(seen["cost"], seen["cost_se"], money)))
     table.add_section()
-    for model in dict.fromkeys(model for policy in policies.values() for model in policy["models"]):
+    parts = (part for policy in policies.values() for _, part in _parts(policy))
+    for model in dict.fromkeys(model for part in parts for model in part["models"]):
         row(f"answered by {model}", lambda name, model=model: _maybe(replays[name], lambda seen: _share(seen, model)))
     screen.print(table)
     screen.print("The new policy was tuned on these queries, where it looks a little better than it is.")

@@ -151,7 +151,8 @@ def _choose(frontier: Frontier, target: dict[str, float]) -> int:
 
 
 def _promise(found: Certificate) -> str:
-    seen = f"of {found.n:,} queries held out for the test it got {found.errors:,} wrong"
+    refused = f" and refused {found.refusals:,}" if found.refusals else ""
+    seen = f"of {found.n:,} queries held out for the test it got {found.errors:,} wrong{refused}"
     return f"guaranteed with {100 * found.confidence:.4g} % confidence: the target is kept; {seen}"
 
 

@@ -14,6 +14,7 @@ from rcjax._shell import load_tuned, read_file, reported, require_writable, star
 
 if TYPE_CHECKING:
     from rcjax.logs import Log
+    from rcjax.mixture import Mixture
     from rcjax.policy import Policy
 
 __all__ = ["check", "retune"]
@@ -132,17 +133,18 @@ def retune(
             show_retuning(fresh.describe(), document, out)
 
 
-def _load(path: Path) -> Policy:
+def _load(path: Path) -> Policy | Mixture:
+    from rcjax.mixture import Mixture
     from rcjax.policy import Policy
 
     found = load_tuned(path)
-    if not isinstance(found, Policy):
+    if not isinstance(found, Policy | Mixture):
         kind = type(found).__name__.lower()
         raise ValueError(f"{path}: it is a {kind}: give a policy, which rcjax tune writes with --out")
     return found
 
 
-def _read(policy: Policy, path: Path, prices: Path | None, labels: Path | None) -> Log:
+def _read(policy: Policy | Mixture, path: Path, prices: Path | None, labels: Path | None) -> Log:
     """The answers of all models that the policy was chosen from, or where the log lacks one, of its own models."""
     from rcjax.logs import LogError, MissingPricesError, read_answers
     from rcjax.retuning import recorded_tuning

@@ -46,17 +46,24 @@ def mistaken(answers: jax.Array, correct: jax.Array) -> jax.Array:
 
 
 def outcomes(
-    confidence: jax.Array, correct: jax.Array, cost: jax.Array, thresholds: jax.Array, members: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+    confidence: jax.Array,
+    correct: jax.Array,
+    cost: jax.Array,
+    thresholds: jax.Array,
+    members: jax.Array,
+    refusals: jax.Array | None = None,
+) -> tuple[jax.Array, ...]:
     """(wrong, charge), each (L, n): what cascades with thresholds and members (L, k) make of n queries.
 
-    confidence, correct (n, k); each answer is charged its model's mean cost (k,).
+    confidence, correct (n, k); each answer is charged its model's mean cost (k,). With refusals (L, k), (wrong, charge,
+    refused): who is refused an answer is not answered wrongly.
     """
-    bounds, actions = intervals(thresholds, members, jnp)
+    bounds, actions = intervals(thresholds, members, jnp, refusals)
 
     def one(first, bounds, actions):
         answers, asked = walk(confidence.T, first, bounds, actions)
-        return ~(answers & correct.T).any(0), cost @ asked.astype(cost.dtype)
+        return mistaken(answers, correct.T), cost @ asked.astype(cost.dtype), ~answers.any(0)
 
-    wrong, charge = jax.vmap(one)(members.argmax(-1), bounds, actions)
-    return wrong.astype(cost.dtype), charge
+    wrong, charge, refused = jax.vmap(one)(members.argmax(-1), bounds, actions)
+    found = wrong.astype(cost.dtype), charge
+    return found if refusals is None else (*found, refused.astype(cost.dtype))

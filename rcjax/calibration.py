@@ -23,6 +23,8 @@ Transform = Literal["choice", "generation", "none"]
 CONVERGED, SEPARABLE, CONSTANT, NOT_CONVERGED = 0, 1, 2, 3
 _LOG_2 = 0.6931471805599453
 _NEWTON_STEPS = 40
+_LEAST_STEP = 1 / 32  # of a Newton step, below which it is not taken at all
+_LEAST_GAIN = 0.25  # of what the slope promises, for a step to be taken (Armijo's rule)
 
 
 def transform_confidence(logprob: jax.Array, transform: Transform) -> jax.Array:
@@ -162,7 +164,6 @@ def _newton(features, target, weight, firth, axis):
     spread = jnp.where(spread > 0, spread, 1.0)
     z = (features - center) / spread
     powers = jnp.stack([jnp.ones_like(z), z, z * z])
-    lengths = jnp.asarray([1.0, 0.5, 0.25, 0.05, 0.0], z.dtype)
 
     def information(beta):
         """Fitted probabilities (n,), their weighted variances (n,), and Fisher's matrix."""
@@ -176,27 +177,39 @@ def _newton(features, target, weight, firth, axis):
         likelihood = total((target * score - weight * jax.nn.softplus(score)).sum(), axis)
         return likelihood + jnp.where(firth, 0.5 * jnp.log(_determinant(information(beta)[2])), 0.0)
 
-    tolerance = jnp.sqrt(jnp.finfo(z.dtype).eps)
+    tolerance, rounding = jnp.sqrt(jnp.finfo(z.dtype).eps), 16 * jnp.finfo(z.dtype).eps
 
     def unfinished(carry):
         number, *_, change = carry
         return (number < _NEWTON_STEPS) & (change > tolerance)
 
     def step(carry):
-        number, beta, *_ = carry
+        number, beta, reached, *_ = carry
         fitted, variance, matrix = information(beta)
         inverse = _inverse(matrix)
         leverage = variance * (jnp.stack([inverse[0, 0], 2 * inverse[0, 1], inverse[1, 1]]) @ powers)
         residual = target - weight * fitted + jnp.where(firth, leverage * (0.5 - fitted), 0.0)
-        trials = beta + lengths[:, None] * (inverse @ total(powers[:2] @ residual, axis))
-        values = jnp.nan_to_num(jax.vmap(objective)(trials), nan=-jnp.inf)
-        # Of steps that are alike but for rounding the longest: the order of a sum is not to decide.
-        highest = values.max()
-        best = trials[jnp.argmax(values >= highest - 8 * jnp.finfo(z.dtype).eps * jnp.abs(highest))]
-        return number + 1, best, inverse, jnp.abs(best - beta).max()
+        gradient = total(powers[:2] @ residual, axis)
+        direction = inverse @ gradient
+        slope = gradient @ direction
 
-    start = (0, jnp.zeros(2, z.dtype), jnp.zeros((2, 2), z.dtype), jnp.asarray(jnp.inf, z.dtype))
-    _, beta, inverse, change = lax.while_loop(unfinished, step, start)
+        def lower(trial):
+            length, value = trial
+            gain = _LEAST_GAIN * length * slope - rounding * jnp.abs(reached)
+            return ~(value - reached >= gain) & (length > 0)
+
+        def halve(trial):
+            length = jnp.where(trial[0] > _LEAST_STEP, trial[0] / 2, 0.0)
+            return length, objective(beta + jnp.where(length > 0, length * direction, 0.0))
+
+        # The whole step is nearly always taken: trying others beside it would double the time of a fit.
+        length, value = lax.while_loop(lower, halve, (jnp.ones_like(reached), objective(beta + direction)))
+        change = jnp.where(length > 0, length * direction, 0.0)
+        return number + 1, beta + change, value, inverse, jnp.abs(change).max()
+
+    zero = jnp.zeros(2, z.dtype)
+    start = (0, zero, objective(zero), jnp.zeros((2, 2), z.dtype), jnp.asarray(jnp.inf, z.dtype))
+    _, beta, _, inverse, change = lax.while_loop(unfinished, step, start)
     # Back from z to the feature itself.
     slope, lever = beta[1] / spread, center / spread
     variances = jnp.stack(

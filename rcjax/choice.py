@@ -19,14 +19,15 @@ from rcjax._compile import compiled
 from rcjax._points import asked_at_all, intervals, lower_hull, pareto
 from rcjax._walk import outcomes
 from rcjax.calibration import calibrate_all
-from rcjax.cascade import NEVER_ANSWER
+from rcjax.cascade import NEVER_ANSWER, NEVER_REFUSE
 from rcjax.crossvalidation import Comparison, Longer, cross_validate, longer_cascades
-from rcjax.empirical import Candidates, as_cascades, judge
+from rcjax.empirical import Candidates, as_cascades, judge, merged
 from rcjax.frontier import Frontier, make_frontier, solve_frontier
 from rcjax.joint import CascadeModel, fit
 from rcjax.logs import Log, LogError
 from rcjax.prices import check_prices, log_prices
-from rcjax.programme import CONVERGED, INTERPOLATED
+from rcjax.programme import CONVERGED, INTERPOLATED, Refusal
+from rcjax.solution import check_abstain_price, refusal_at
 
 #: How far above the frontier a policy may be, in standard errors of its error.
 SLACK = 0.1
@@ -74,10 +75,12 @@ def _compared(seen: Comparison, row: int, price: int, sign: int = 1) -> str:
 class _Points(NamedTuple):
     """Policies to choose from, C of them, as numpy's arrays."""
 
-    error: np.ndarray  # (C,)
+    error: np.ndarray  # (C,) a refusal at its price
     cost: np.ndarray  # (C,)
+    abstention: np.ndarray  # (C,)
     thresholds: np.ndarray  # (C, k)
     members: np.ndarray  # (C, k)
+    refusals: np.ndarray  # (C, k)
 
     def take(self, places: np.ndarray) -> "_Points":
         return _Points(*(each[places] for each in self))
@@ -91,6 +94,8 @@ def select_frontier(
     max_length: int | None = None,
     folds: int = 5,
     seed: int = 0,
+    abstain_price: float | None = None,
+    abstain_early: bool = True,
 ) -> Selection:
     """The error–cost frontier of the cascades that earn their place on a log.
 
@@ -103,8 +108,11 @@ def select_frontier(
     the best pairs look on the queries that they were chosen on than on folds that were left out. Of more than 50,000
     queries, so many are taken at random for that and for the comparison of lengths.
 
-    Raises ValueError where `folds` is not from 2 to the number of queries, or for an empty or negative `lam`; LogError
-    where no query has the answers of all models.
+    With an `abstain_price`, models may refuse to answer, as in `solve_frontier`: what is minimised, and compared on the
+    folds, is error + abstain_price·abstention + λ·cost.
+
+    Raises ValueError where `folds` is not from 2 to the number of queries, or for an empty or negative `lam` or a
+    negative price; LogError where no query has the answers of all models.
 
     >>> import rcjax
     >>> found = select_frontier(rcjax.sample_log(300, seed=0))
@@ -114,17 +122,21 @@ def select_frontier(
     if not 2 <= folds <= log.n_queries:
         raise ValueError(f"folds is {folds}; with {log.n_queries} queries it must be from 2 to {log.n_queries}")
     prices = None if lam is None else check_prices(lam)
+    price = check_abstain_price(abstain_price)
     model = fit(log) if model is None else model
     log = log.select(model.models)
     complete = int(log.complete.sum())
     if not complete:
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
     longer = longer_cascades(len(model.models), max_length if complete >= _LEAST_COMPLETE else 2)
+    refusal = refusal_at(price, abstain_early, log.cost.dtype)
     sample = _sample(log, seed)
-    seen = cross_validate(sample, model, longer, folds, seed)
-    pairs = _judge(log, model)
-    searched = pairs if sample is log else _judge(sample, model)
-    chains, at = _chains(log, model, longer, seen, seen.lam if prices is None else prices)
+    seen = cross_validate(sample, model, longer, folds, seed, refusal)
+    wanted = seen.lam if prices is None else prices
+    pairs = _judge(log, model, wanted, refusal)
+    searched = pairs if sample is log else _judge(sample, model, wanted, refusal)
+    refusing = {"abstain_price": price, "abstain_early": abstain_early}
+    chains, at = _chains(log, model, longer, seen, wanted, refusing)
     if prices is None:
         points, lam, status = _undominated(pairs, chains, log.n_queries)
     else:
@@ -134,7 +146,7 @@ def select_frontier(
     if prices is None:
         corrected = _in_order(corrected, points.error)
     points = points._replace(error=np.minimum(corrected, 1.0))
-    return Selection(_assemble(model, points, lam, status), seen)
+    return Selection(_assemble(model, points, lam, status, refusing), seen)
 
 
 def _sample(log: Log, seed: int) -> Log:
@@ -145,18 +157,28 @@ def _sample(log: Log, seed: int) -> Log:
     return log.take(np.sort(chosen))
 
 
-def _judge(log: Log, model: CascadeModel) -> _Points:
-    """Every single model and pair."""
-    transform = model.calibrators.transform
-    found = _candidates(model.calibrators, log.logprob, log.correct, log.answered, log.cost, transform=transform)
-    thresholds, members = _as_cascades(found, k=len(model.models))
-    points = _Points(*(np.asarray(each) for each in (found.error, found.cost, thresholds, members)))
+def _judge(log: Log, model: CascadeModel, lam: np.ndarray, refusal: Refusal | None) -> _Points:
+    """Every single model and pair; where models may refuse, with the refusals that are best at some of the λ."""
+    data = model.calibrators, log.logprob, log.correct, log.answered, log.cost, jnp.asarray(lam, log.cost.dtype)
+    found = _candidates(*data, refusal, transform=model.calibrators.transform)
+    found = found if refusal is None else merged(found)
+    thresholds, members, *refusals = map(np.asarray, _as_cascades(found, k=len(model.models)))
+    error, cost = np.asarray(found.error), np.asarray(found.cost)
+    points = _Points(
+        error=error,
+        cost=cost,
+        abstention=np.zeros_like(error) if found.abstention is None else np.asarray(found.abstention),
+        thresholds=thresholds,
+        members=members,
+        refusals=refusals[0] if refusals else np.full_like(thresholds, NEVER_REFUSE),
+    )
     return points.take(np.flatnonzero(np.isfinite(points.error)))
 
 
 @partial(compiled, static_argnames="transform", runs="once")
-def _candidates(calibrators, logprob, correct, answered, cost, transform):
-    return judge(logprob, calibrate_all(calibrators, logprob, answered), correct, answered, cost, transform)
+def _candidates(calibrators, logprob, correct, answered, cost, lam, refusal, transform):
+    confidence = calibrate_all(calibrators, logprob, answered)
+    return judge(logprob, confidence, correct, answered, cost, transform, lam, refusal)
 
 
 @partial(compiled, static_argnames="k", runs="once")
@@ -165,44 +187,56 @@ def _as_cascades(found: Candidates, k: int):
 
 
 def _chains(
-    log: Log, model: CascadeModel, longer: Longer, seen: Comparison, lam: np.ndarray
+    log: Log, model: CascadeModel, longer: Longer, seen: Comparison, lam: np.ndarray, refusing: dict[str, Any]
 ) -> tuple[_Points, np.ndarray]:
     """The longer cascades that earn their place, and the places (C,) among the λ (L,) of those where they do.
 
-    With the error and cost that they have on the log.
+    With the error and cost that they have on the log; `refusing` is what `solve_frontier` takes of refusals.
     """
     length = seen.chosen[seen.nearest(lam)]
     at = np.flatnonzero(length > 2)
     k = len(model.models)
     thresholds, members = np.full((len(lam), k), NEVER_ANSWER), np.zeros((len(lam), k), bool)
+    refusals = np.full((len(lam), k), NEVER_REFUSE)
     for size, cascades in zip(longer.lengths, longer.named(model.models), strict=True):
-        if (length == size).any():
-            found = solve_frontier(model, lam=lam, cascades=cascades)
-            thresholds[length == size] = np.asarray(found.thresholds)[length == size]
-            members[length == size] = np.asarray(found.members)[length == size]
+        rows = length == size
+        if rows.any():
+            found = solve_frontier(model, lam=lam, cascades=cascades, **refusing)
+            thresholds[rows], members[rows] = np.asarray(found.thresholds)[rows], np.asarray(found.members)[rows]
+            if found.refusals is not None:
+                refusals[rows] = np.asarray(found.refusals)[rows]
     # Nobody asks the models after one that always answers.
-    members = asked_at_all(thresholds, members)
+    members = asked_at_all(thresholds, members, refusals)
     nothing = np.zeros(len(lam))
-    points = _Points(nothing, nothing, thresholds, members)
+    points = _Points(nothing, nothing, nothing, thresholds, members, refusals)
     if at.size:
-        error, cost = zip(*_means(log, model, thresholds, members), strict=True)
-        points = points._replace(error=np.concatenate(error), cost=np.concatenate(cost))
+        price = refusing["abstain_price"]
+        figures = zip(*_means(log, model, thresholds, members, None if price is None else refusals), strict=True)
+        wrong, charge, *refused = map(np.concatenate, figures)
+        unanswered = refused[0] if refused else nothing
+        points = points._replace(error=wrong + (price or 0.0) * unanswered, cost=charge, abstention=unanswered)
     return points.take(at), at
 
 
-def _means(log: Log, model: CascadeModel, thresholds: np.ndarray, members: np.ndarray) -> Iterator[list[np.ndarray]]:
-    """(error, cost) of cascades (L, k) on the queries that all models answered, some cascades at a time."""
+def _means(log: Log, model: CascadeModel, thresholds: Any, members: Any, refusals: Any) -> Iterator[list[np.ndarray]]:
+    """(error, cost) of cascades (L, k) on the queries that all models answered, some cascades at a time.
+
+    And the share that is refused, where there are refusals.
+    """
     data = model.calibrators, log.logprob, log.correct, log.answered, log.cost
     complete, size = log.complete, max(1, _HELD // log.n_queries)
     for start in range(0, len(members), size):
         some = slice(start, start + size)
-        figures = _outcomes(*data, jnp.asarray(thresholds[some], model.cost.dtype), members[some])
+        levels = (
+            None if each is None else jnp.asarray(each[some], model.cost.dtype) for each in (thresholds, refusals)
+        )
+        figures = _outcomes(*data, next(levels), members[some], next(levels))
         yield [np.asarray(each, float)[:, complete].mean(1) for each in figures]
 
 
 @partial(compiled, runs="once")
-def _outcomes(calibrators, logprob, correct, answered, cost, thresholds, members):
-    return outcomes(calibrate_all(calibrators, logprob, answered), correct, cost, thresholds, members)
+def _outcomes(calibrators, logprob, correct, answered, cost, thresholds, members, refusals):
+    return outcomes(calibrate_all(calibrators, logprob, answered), correct, cost, thresholds, members, refusals)
 
 
 def _luck(seen: Comparison, pairs: _Points) -> np.ndarray:
@@ -268,12 +302,18 @@ def _best(pairs: _Points, chains: _Points, at: np.ndarray, lam: np.ndarray) -> t
     return best, lam, np.full(len(lam), CONVERGED)
 
 
-def _assemble(model: CascadeModel, points: _Points, lam: np.ndarray, status: np.ndarray) -> Frontier:
+def _assemble(
+    model: CascadeModel, points: _Points, lam: np.ndarray, status: np.ndarray, refusing: dict[str, Any]
+) -> Frontier:
     dtype = model.cost.dtype
+    price = refusing["abstain_price"]
     thresholds = np.where(points.members, points.thresholds, NEVER_ANSWER).astype(dtype)
-    bounds, actions = intervals(thresholds, points.members)
-    lam, error, cost = (np.asarray(each, dtype) for each in (lam, points.error, points.cost))
+    refusals = None if price is None else points.refusals.astype(dtype)
+    bounds, actions = intervals(thresholds, points.members, refusals=refusals)
+    wrong = np.maximum(points.error - (price or 0.0) * points.abstention, 0.0)
+    lam, error, cost, abstention = (np.asarray(each, dtype) for each in (lam, wrong, points.cost, points.abstention))
     return make_frontier(
         model, search="selected", lam=lam, error=error, cost=cost, thresholds=thresholds, members=points.members,
-        status=status, first=points.members.argmax(1), bounds=bounds, actions=actions,
+        status=status, first=points.members.argmax(1), bounds=bounds, actions=actions, refusals=refusals,
+        abstention=None if price is None else abstention, **refusing,
     )  # fmt: skip

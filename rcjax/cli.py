@@ -152,8 +152,7 @@ def tune(
         typer.Option(
             parser=fraction,
             metavar="SHARE",
-            help="Let models refuse to answer, early, where a refusal costs you this share of an error: 0.3 or 30%. By "
-            "the model alone, with `--cascade`.",
+            help="Let models refuse to answer, early, where a refusal costs you this share of an error: 0.3 or 30%.",
         ),
     ] = None,
     abstain_cost: Annotated[
@@ -228,9 +227,6 @@ def tune(
     if mix and (confidence is not None or not set(target) & {"max_error", "budget"}):
         raise typer.BadParameter("needs --max-error or --budget, and no --confidence", param_hint="--mix")
     price = _abstain_price(abstain_price, abstain_cost, target)
-    if price is not None and (cascade is None or posterior or confidence is not None):
-        what = "goes by the model alone: with --cascade all (or another), without --posterior and --confidence"
-        raise typer.BadParameter(what, param_hint="--abstain-cost" if abstain_price is None else "--abstain-price")
     if held_out and confidence is None:
         raise typer.BadParameter("needs --confidence", param_hint="--held-out")
     with reported():

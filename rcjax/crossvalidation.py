@@ -25,6 +25,7 @@ from rcjax.joint import CascadeModel, fit_arrays
 from rcjax.logs import Log
 from rcjax.plan import Plan, make_plan, only, pair_places
 from rcjax.prices import log_prices, price_range
+from rcjax.programme import Refusal
 from rcjax.solution import lay_out, optimise, thresholds_at
 
 PRICES = 40
@@ -42,7 +43,7 @@ class Comparison:
 
     lengths: np.ndarray  # (S,)
     lam: np.ndarray  # (G,) increasing
-    error: np.ndarray  # (S, G) on queries that the policies were not tuned on
+    error: np.ndarray  # (S, G) on queries that the policies were not tuned on; a refusal counts at its price
     cost: np.ndarray  # (S, G)
     gain: np.ndarray  # (S, G) by how much error + λ·cost is below that of the pair
     gain_se: np.ndarray  # (S, G) its standard error, over queries
@@ -100,12 +101,14 @@ def longer_cascades(k: int, max_length: int | None) -> Longer:
     return Longer(tuple(lengths), plan, rows, pair_places(plan, k))
 
 
-def cross_validate(log: Log, model: CascadeModel, longer: Longer, folds: int, seed: int) -> Comparison:
+def cross_validate(
+    log: Log, model: CascadeModel, longer: Longer, folds: int, seed: int, refusal: Refusal | None = None
+) -> Comparison:
     """Compare the lengths on a log, whose models are those of `model`, on a grid of prices.
 
     The queries are dealt into `folds` at random. Each fold in turn is left out of the fit (calibrators, marginals,
     copulas) and of the choice of policies, and then answered. Queries that lack an answer help to fit, but are not
-    compared on.
+    compared on. With a `refusal`, models may refuse to answer.
     """
     k, cost = len(model.models), log.cost
     lam = price_range(np.asarray(cost, float), PRICES)
@@ -115,9 +118,11 @@ def cross_validate(log: Log, model: CascadeModel, longer: Longer, folds: int, se
     near, transform = (model.marginals, model.copulas), model.calibrators.transform
     # Three programmes, all folds at once in each: the second does not depend on the size of the log, so that it need
     # not be compiled for each.
-    fits, confidence, short = _tune(*data, prices, fold, np.arange(folds), near, transform=transform)
-    long = _longest(*fits, cost, prices, longer.plan, longer.rows, longer.places)
-    wrong, charge = _answer(log.correct, cost, confidence, fold, short, long)
+    fits, confidence, short = _tune(*data, prices, fold, np.arange(folds), near, refusal, transform=transform)
+    long = _longest(*fits, cost, prices, longer.plan, longer.rows, longer.places, refusal)
+    wrong, charge, *refused = _answer(log.correct, cost, confidence, fold, short, long)
+    if refusal is not None:
+        wrong = wrong + (1 - refusal.worth) * refused[0]
     wrong, charge = (np.asarray(each, float)[..., log.complete] for each in (wrong, charge))
     loss = wrong + lam[:, None] * charge
     lengths = np.array([1, 2, *longer.lengths][: max(k, 1)])
@@ -133,21 +138,25 @@ def _mean_and_se(values):
 
 
 @partial(compiled, static_argnames="transform", runs="once")
-def _tune(logprob, correct, answered, cost, lam, fold, folds, near, transform):
+def _tune(logprob, correct, answered, cost, lam, fold, folds, near, refusal, transform):
     """Without each fold in turn: the fit, all calibrated confidences (F, n, k), the policies `by_labels`."""
 
     def without(number):
         train = answered & (fold != number)[:, None]
         calibrators, *fits = fit_arrays(logprob, correct, train, transform, near[1], near=near[0])
         confidence = calibrate_all(calibrators, logprob, answered)
-        return fits, confidence, by_labels(logprob, confidence, correct, train, cost, lam, transform)
+        return fits, confidence, by_labels(logprob, confidence, correct, train, cost, lam, transform, refusal)
 
     return lax.map(without, folds)
 
 
 @partial(compiled, runs="once")
-def _longest(marginals, copulas, cost, lam, plan, rows, places):
-    """(thresholds, members), each (F, lengths, L, k), of the best longer cascades of each length under each fit."""
+def _longest(marginals, copulas, cost, lam, plan, rows, places, refusal):
+    """(thresholds, members), each (F, lengths, L, k), of the best longer cascades of each length under each fit.
+
+    And their refusals, where models may refuse.
+    """
+    names = "thresholds", "members", *(() if refusal is None else ("refusals",))
 
     def under(fit):
         marginals, copulas = fit
@@ -155,9 +164,9 @@ def _longest(marginals, copulas, cost, lam, plan, rows, places):
 
         def best(rows):
             those = only(plan, rows)
-            path, cut, _ = optimise(tables, lam, those, "exact")
+            path, cut, _ = optimise(tables, lam, those, "exact", refusal)
             points, _ = thresholds_at(marginals, tables, path, cut, those)
-            return points["thresholds"], points["members"]
+            return tuple(points[name] for name in names)
 
         return lax.map(best, rows)
 
@@ -166,7 +175,10 @@ def _longest(marginals, copulas, cost, lam, plan, rows, places):
 
 @partial(compiled, runs="once")
 def _answer(correct, cost, confidence, fold, *policies):
-    """(wrong, charge), each (S, L, n): what became of every query, under the policies tuned without its fold."""
+    """(wrong, charge), and refused where models may refuse, each (S, L, n): what became of every query.
+
+    Under the policies tuned without its fold.
+    """
     policies = jax.tree.map(lambda *each: jnp.concatenate(each, axis=1), *policies)
 
     def leave_out(totals, one):
@@ -176,4 +188,4 @@ def _answer(correct, cost, confidence, fold, *policies):
 
     nothing = jnp.zeros((*policies[0].shape[1:3], correct.shape[0]), cost.dtype)
     numbers = np.arange(confidence.shape[0])
-    return lax.scan(leave_out, (nothing, nothing), (numbers, confidence, policies))[0]
+    return lax.scan(leave_out, (nothing,) * len(policies), (numbers, confidence, policies))[0]

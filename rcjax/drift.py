@@ -23,6 +23,7 @@ from rcjax._replay import Walked, walk_log
 from rcjax.diagnostics.verdicts import Check, Verdict
 from rcjax.drift_verdicts import judge_all, judge_models, judge_policy
 from rcjax.logs import Log, LogError
+from rcjax.mixture import Mixture
 from rcjax.policy import Policy
 from rcjax.retuning import Gain, held_out_gain
 from rcjax.two_samples import brier_excess, calibration_error, compare, shuffled_labels, spiegelhalter_z
@@ -84,7 +85,7 @@ class PolicyCheck:
 
 
 def check_policy(
-    policy: Policy,
+    policy: Policy | Mixture,
     log: Log,
     *,
     tuned_on: Log | None = None,
@@ -93,13 +94,14 @@ def check_policy(
     permutations: int | None = None,
     seed: int = 0,
 ) -> PolicyCheck:
-    """Is a policy still right on a fresh log, whose queries it was not tuned on?
+    """Is a policy, or a mixture, still right on a fresh log, whose queries it was not tuned on?
 
     Tested, for each model that the policy may ask: its calibration, by the Brier score beyond what the confidences
     promise (Spiegelhalter's z) and by the calibration error, and its raw confidences, by the Cramér–von Mises distance,
     all against the queries of the training log that the policy carries, by permutations; for the policy: its error and
     its cost against those expected, counting the sampling of both logs; and what re-tuning would gain on queries left
-    out (`retuning`). p-values are adjusted by Holm's method, so that nothing alarms with a probability of 1 − `alarm`
+    out (`retuning`). A mixture is judged by its expected error and cost on each query, without the noise of the lots.
+    p-values are adjusted by Holm's method, so that nothing alarms with a probability of 1 − `alarm`
     where nothing has changed. A model's own tests take all its answers; the others the queries that all answered.
 
     Policies tuned by an older rcjax, or made by hand, carry no queries: give the log that they were `tuned_on`.
@@ -151,7 +153,7 @@ def check_policy(
     )
 
 
-def _reference(policy: Policy, tuned_on: Log | None) -> Log:
+def _reference(policy: Policy | Mixture, tuned_on: Log | None) -> Log:
     if tuned_on is not None:
         return tuned_on
     kept = policy.provenance.get("reference")
@@ -160,19 +162,19 @@ def _reference(policy: Policy, tuned_on: Log | None) -> Log:
             "the policy does not carry queries that it was tuned on (it was tuned by an older rcjax, or made by hand): "
             "tune it again, or give the log that it was tuned on (--tuned-on LOG, in Python tuned_on=)"
         )
-    task = "choice" if policy.calibrations[policy.first].transform == "choice" else "generation"
+    task = "choice" if next(iter(policy.calibrations.values())).transform == "choice" else "generation"
     return read_reference(kept, task)
 
 
 def _compare_model(
-    policy: Policy, name: str, old: Log, new: Log, shuffled: Callable[[int, int], np.ndarray]
+    policy: Policy | Mixture, name: str, old: Log, new: Log, shuffled: Callable[[int, int], np.ndarray]
 ) -> dict[str, Any]:
     """The row of one model: its answers in the old log and in the new one; `shuffled` as `shuffled_labels`."""
     (before, right_before), (after, right_after) = (_answers(each, name) for each in (old, new))
     if min(len(before), len(after)) < 2:
         raise LogError(f"{new.source if len(after) < 2 else old.source}: fewer than two answers of {name}: log more")
     values, place = np.unique(np.concatenate([before, after]), return_inverse=True)
-    confidence = np.array([policy.calibrate(name, logprob=float(value)) for value in values])[place]
+    confidence = np.array([policy.calibrations[name](float(value)) for value in values])[place]
     right = np.concatenate([right_before, right_after])
     m = len(before)
     rng = np.random.default_rng(0)
@@ -226,26 +228,30 @@ def _costs(walked: Walked) -> np.ndarray:
     return walked.charge + share @ (walked.query_cost - mean[:, None])
 
 
-def _against_promise(policy: Policy, name: str, before: np.ndarray, now: np.ndarray, trained_on: int) -> dict[str, Any]:
+def _against_promise(
+    policy: Policy | Mixture, name: str, before: np.ndarray, now: np.ndarray, trained_on: int
+) -> dict[str, Any]:
     """The mean of `now` (n,) against what the policy promises, with the sampling of both logs.
 
-    The promise is the interval that the policy carries. Without one it is what was expected, or what the policy does
-    on the log tuned on, `before`, whichever is nearer, with the standard error there: the one may rest on a model that
-    is wrong, and the other is the luckier for the choice.
+    The promise is what was expected, or what the policy does on the log tuned on, `before`, whichever is nearer, with
+    the standard error there: the one may rest on a model that is wrong, and the other is the luckier for the choice.
+    With the interval that the policy carries, it is either of them or the middle, which estimates that luck, but none
+    beyond the ends; the standard error is then the interval's.
     """
     known = policy.expected
     seen, se = float(now.mean()), _standard_error(now, len(now))
     replayed, level = float(before.mean()), known.get("level")
     expected = known.get(name)
     expected = replayed if expected is None else expected
-    centre = min(max(seen, min(expected, replayed)), max(expected, replayed))
+    promises = [float(expected), replayed]
     expected_se, interval = _standard_error(before, trained_on), None
     ends = [known.get(f"{name}_{end}") for end in ("low", "high")]
     if level is not None and None not in ends:
         interval = ends
         low, high = map(float, ends)  # type: ignore[arg-type]
-        centre, expected_se = (low + high) / 2, (high - low) / 2 / NormalDist().inv_cdf((1 + level) / 2)
-    spread, gap = math.hypot(se, expected_se), abs(seen - centre)
+        promises = [(low + high) / 2, *(min(max(each, low), high) for each in promises)]
+        expected_se = (high - low) / 2 / NormalDist().inv_cdf((1 + level) / 2)
+    spread, gap = math.hypot(se, expected_se), max(min(promises) - seen, seen - max(promises), 0.0)
     p_value = math.erfc(gap / spread / math.sqrt(2)) if spread > 0 else float(gap == 0)
     return {
         "seen": seen,
@@ -263,7 +269,7 @@ def _standard_error(values: np.ndarray, n: int) -> float:
     return float(values.std() / math.sqrt(max(n - 1, 1)))
 
 
-def _remarks(policy: Policy, log: Log, gain: Gain | None, retuning: bool) -> Iterator[str]:
+def _remarks(policy: Policy | Mixture, log: Log, gain: Gain | None, retuning: bool) -> Iterator[str]:
     if not log.complete.all():
         missing = log.n_queries - int(log.complete.sum())
         yield (

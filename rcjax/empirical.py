@@ -12,6 +12,8 @@ averaged with what it is expected to be, given what is known of the query:
 The last is the calibration of one model by the confidence of *another*. Φ_j alone would take the answer of j to be
 right or wrong regardless of Φ_i: but what is hard for one model is hard for the next, and the queries that are deferred
 would look too easy. By how much the labels count matters little.
+
+Where models may refuse to answer (`refusing`), a refusal counts as so many errors as it costs.
 """
 
 import dataclasses
@@ -24,8 +26,10 @@ import numpy as np
 from rcjax._numerics import divide
 from rcjax._trees import each, part
 from rcjax.calibration import Transform, fit_calibrator
-from rcjax.cascade import ALWAYS_ANSWER, NEVER_ANSWER
+from rcjax.cascade import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE
 from rcjax.joint import pairs
+from rcjax.programme import Refusal
+from rcjax.refusing import best_cuts, earnings, refuse_alone, spread_cuts, sum_up
 
 #: Weight of the label itself; the rest goes to what is expected of it.
 LABEL = 0.25
@@ -41,8 +45,10 @@ class Candidates:
     first: jax.Array  # (C,) the model asked first
     second: jax.Array  # (C,) the model asked where it is unsure; itself where none is
     threshold: jax.Array  # (C,) calibrated confidence up to which it is; ALWAYS_ANSWER for a single model
-    error: jax.Array  # (C,) estimated; inf for a threshold that parts no queries
+    error: jax.Array  # (C,) estimated, a refusal at its price; inf for a threshold that parts no queries
     cost: jax.Array  # (C,)
+    refused: jax.Array | None = None  # (C, 2) confidence up to which the first and the second refuse; None: none does
+    abstention: jax.Array | None = None  # (C,) share of the queries that get no answer
 
 
 def cross_calibrate(logprob: jax.Array, correct: jax.Array, present: jax.Array, transform: Transform) -> jax.Array:
@@ -74,8 +80,6 @@ def candidates(
     """
     k = confidence.shape[1]
     left, right = np.array(pairs(k), int).reshape(-1, 2).T
-    answered = present.astype(confidence.dtype)
-    right_share = divide((answered * correct).sum(0), answered.sum(0), 0.5)
 
     def one(left, right, crossed):
         first = LABEL * correct[:, left] + (1 - LABEL) * confidence[:, left]
@@ -89,34 +93,83 @@ def candidates(
         first=jnp.concatenate([everyone, np.repeat(left, tried)]),
         second=jnp.concatenate([everyone, np.repeat(right, tried)]),
         threshold=jnp.concatenate([jnp.full(k, ALWAYS_ANSWER, thresholds.dtype), thresholds.reshape(-1)]),
-        error=jnp.concatenate([jnp.where(present.any(0), 1 - right_share, jnp.inf), errors.reshape(-1)]),
+        error=jnp.concatenate([_alone(correct, present), errors.reshape(-1)]),
         cost=jnp.concatenate([cost, (cost[left][:, None] + cost[right][:, None] * shares).reshape(-1)]),
     )
+
+
+def _expected(confidence, crossed, correct, present):
+    """ŷ of single models (n, k) and of the second ones of pairs (P, n), and whether both have answered (P, n)."""
+    left, right = np.array(pairs(confidence.shape[1]), int).reshape(-1, 2).T
+    expected = LABEL * correct + (1 - LABEL) * confidence
+    second = LABEL * correct[:, right].T + (1 - LABEL) / 2 * (confidence[:, right].T + crossed)
+    return expected, second, (present[:, left] & present[:, right]).T
+
+
+def _alone(correct, present):
+    """(k,) how often each model errs; inf for one that has not answered."""
+    answered = present.sum(0)
+    return jnp.where(answered > 0, 1 - divide((present * correct).sum(0), answered, 0.5), jnp.inf)
+
+
+def refusing_candidates(
+    confidence: jax.Array,
+    crossed: jax.Array,
+    correct: jax.Array,
+    present: jax.Array,
+    cost: jax.Array,
+    lam: jax.Array,
+    refusal: Refusal,
+) -> Candidates:
+    """Every single model and pair where models may refuse to answer, as `candidates` but for each λ (L,): (L, C).
+
+    Each has the refusals that are best at its λ, and a pair, with these, every threshold, the best one at λ among them.
+
+    >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
+    >>> log, refusal = (confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool)), Refusal(jnp.array(0.8), True)
+    >>> found = refusing_candidates(*log, jnp.array([1.0, 10.0]), jnp.array([1.0]), refusal)
+    >>> small = [round(float(each[0, 0]), 3) for each in (found.error, found.abstention, found.refused[..., 0])]
+    >>> small                                              # refuses one of two queries, and is right on the other
+    [0.175, 0.5, 0.55]
+    """
+    k = confidence.shape[1]
+    left, right = np.array(pairs(k), int).reshape(-1, 2).T
+    expected, second, both = _expected(confidence, crossed, correct, present)
+    worth = jnp.asarray(refusal.worth, confidence.dtype)
+    level, gain, share = jax.vmap(refuse_alone, (1, 1, 1, None))(confidence, expected, present, worth)
+    confidences = jnp.stack([confidence.T[left], confidence.T[right]], axis=1)
+    rights = jnp.stack([expected.T[left], second], axis=1)
+    sums = jax.vmap(sum_up, (0, 0, 0, None))(confidences, rights, both, worth)
+    tried, everyone = sums.cut.shape[1], np.arange(k)
+
+    def at(price):
+        refused, refuses = jax.vmap(best_cuts, (0, 0, None))(sums, price * cost[right], refusal)
+        earned, unanswered, asked = jax.vmap(earnings, (0, 0, 0, None))(sums, refused, refuses, worth)
+        levels = jax.vmap(lambda sums, i, j: jnp.stack([sums.cut[i], sums.refusal[j]]))(sums, refused, refuses)
+        flat = [(1 - earned), cost[left][:, None] + cost[right][:, None] * asked, unanswered, sums.cut]
+        error, spent, unanswered, cut = (values.reshape(-1) for values in flat)
+        return Candidates(
+            first=jnp.concatenate([everyone, np.repeat(left, tried)]),
+            second=jnp.concatenate([everyone, np.repeat(right, tried)]),
+            threshold=jnp.concatenate([jnp.full(k, ALWAYS_ANSWER, cut.dtype), cut]),
+            error=jnp.concatenate([_alone(correct, present) - gain, error]),
+            cost=jnp.concatenate([cost, spent]),
+            refused=jnp.concatenate([jnp.stack([level, level], axis=1), jnp.repeat(levels, tried, axis=0)]),
+            abstention=jnp.concatenate([share, unanswered]),
+        )
+
+    return jax.vmap(at)(lam)
 
 
 def _thresholds(confidence, first, second, present):
     """(thresholds, error, share deferred), each (M,), of one pair.
 
-    confidence, first, second, present (n,): Φ_i, ŷ_i, ŷ_j, and which queries count. The thresholds lie halfway between
-    confidences that differ, so that no rounding moves a tie across.
+    confidence, first, second, present (n,): Φ_i, ŷ_i, ŷ_j, and which queries count.
     """
-    n = confidence.shape[0]
-    order = jnp.argsort(jnp.where(present, confidence, jnp.inf))
-    ordered = jnp.where(present, confidence, jnp.inf)[order]
-    count = present.sum()
-    gain = jnp.cumsum(jnp.where(present, second - first, 0.0)[order])
-    tries = min(n, MOST_THRESHOLDS)
-    # The last of the queries to defer: spread over those present, and moved to the end of its ties.
-    last = jnp.maximum(-(-np.arange(1, tries + 1) * count // tries) - 1, 0)
-    last = jnp.searchsorted(ordered, ordered[last], side="right") - 1
-    following = jnp.minimum(last + 1, n - 1)
-    parts = (last + 1 < count) & (ordered[following] > ordered[last])
-    low, high = ordered[last], ordered[following]
-    middle = low + (high - low) / 2
-    middle = jnp.where(middle < high, middle, low)  # between neighbours in floating point there is nothing
-    threshold = jnp.where(parts, middle, NEVER_ANSWER)
-    wrong = divide(jnp.where(present, 1 - first, 0.0).sum() - gain[last], count, 1.0)
-    return threshold, jnp.where(parts, wrong, jnp.inf), divide(last + 1.0, count, 1.0)
+    cuts = spread_cuts(confidence, present, MOST_THRESHOLDS)
+    gain = jnp.cumsum(jnp.where(present, second - first, 0.0)[cuts.order])[cuts.last]
+    wrong = divide(jnp.where(present, 1 - first, 0.0).sum() - gain, cuts.count, 1.0)
+    return cuts.threshold, jnp.where(cuts.parts, wrong, jnp.inf), divide(cuts.last + 1.0, cuts.count, 1.0)
 
 
 @partial(jax.jit, static_argnames="transform")
@@ -127,24 +180,45 @@ def judge(
     present: jax.Array,
     cost: jax.Array,
     transform: Transform,
+    lam: jax.Array | None = None,
+    refusal: Refusal | None = None,
 ) -> Candidates:
-    """`candidates` on n queries, with what their own labels and raw confidences (n, k) tell of one model by another."""
+    """`candidates` on n queries, with what their own labels and raw confidences (n, k) tell of one model by another.
+
+    With a refusal, `refusing_candidates` for the λ (L,).
+    """
     crossed = cross_calibrate(logprob, correct, present, transform)
-    return candidates(confidence, crossed, correct, present, cost)
+    if refusal is None:
+        return candidates(confidence, crossed, correct, present, cost)
+    assert lam is not None
+    return refusing_candidates(confidence, crossed, correct, present, cost, lam, refusal)
+
+
+def merged(found: Candidates) -> Candidates:
+    """The candidates for each λ, (L, C), as so many, (L·C,)."""
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
 
 
 def best_candidates(found: Candidates, lam: jax.Array) -> jax.Array:
-    """(L,) the place of the candidate with the least error + λ·cost for each λ (L,)."""
-    return jax.vmap(lambda price: jnp.argmin(found.error + price * found.cost))(lam)
+    """(L,) the place of the candidate with the least error + λ·cost for each λ (L,), among all of them or its own."""
+    return jnp.argmin(found.error + lam[:, None] * found.cost, axis=-1)
 
 
-def as_cascades(found: Candidates, places: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-    """(thresholds (L, k), members (L, k)) of the candidates at some places, as a `Frontier` holds them."""
+def as_cascades(found: Candidates, places: jax.Array, k: int) -> tuple[jax.Array, ...]:
+    """(thresholds (L, k), members (L, k)) of the candidates at some places, as a `Frontier` holds them.
+
+    And refusals (L, k), where models may refuse.
+    """
     chosen = part(found, places)
     everyone = np.arange(k)
     is_first, is_second = (place[:, None] == everyone for place in (chosen.first, chosen.second))
     alone = jnp.where(is_second, ALWAYS_ANSWER, NEVER_ANSWER).astype(chosen.threshold.dtype)
-    return jnp.where(is_first, chosen.threshold[:, None], alone), is_first | is_second
+    thresholds, members = jnp.where(is_first, chosen.threshold[:, None], alone), is_first | is_second
+    if chosen.refused is None:
+        return thresholds, members
+    second = jnp.where(is_second, chosen.refused[:, 1:], NEVER_REFUSE)
+    refusals = jnp.where(is_first, chosen.refused[:, :1], second)
+    return jnp.maximum(thresholds, refusals), members, refusals
 
 
 def by_labels(
@@ -155,11 +229,22 @@ def by_labels(
     cost: jax.Array,
     lam: jax.Array,
     transform: Transform,
-) -> tuple[jax.Array, jax.Array]:
-    """(thresholds, members), each (2, L, k), of the best single models and the best pairs (1, L, k for one model)."""
+    refusal: Refusal | None = None,
+) -> tuple[jax.Array, ...]:
+    """(thresholds, members), each (2, L, k), of the best single models and the best pairs (1, L, k for one model).
+
+    And refusals (2, L, k), where models may refuse.
+    """
     k = confidence.shape[1]
-    found = judge(logprob, confidence, correct, present, cost, transform)
-    alone = dataclasses.replace(found, error=jnp.where(np.arange(len(found.error)) < k, found.error, jnp.inf))
-    both = [as_cascades(each, best_candidates(each, lam), k) for each in (alone, found)[: min(2, k)]]
-    thresholds, members = (jnp.stack(each) for each in zip(*both, strict=True))
-    return thresholds, members
+    found = judge(logprob, confidence, correct, present, cost, transform, lam, refusal)
+    alone = dataclasses.replace(found, error=jnp.where(np.arange(found.error.shape[-1]) < k, found.error, jnp.inf))
+
+    def best(each):
+        places = best_candidates(each, lam)
+        if refusal is not None:  # each λ has candidates of its own
+            rows = jnp.arange(lam.shape[0]) * found.error.shape[-1]
+            each, places = merged(each), rows + places
+        return as_cascades(each, places, k)
+
+    both = [best(each) for each in (alone, found)[: min(2, k)]]
+    return tuple(jnp.stack(each) for each in zip(*both, strict=True))

@@ -30,7 +30,7 @@ from rcjax.marginals import Marginal
 from rcjax.plan import Search, pair_places, plan_cascades
 from rcjax.posterior import Posterior
 from rcjax.programme import Cut
-from rcjax.solution import lay_out, optimise, thresholds_at
+from rcjax.solution import lay_out, optimise, refusal_at, thresholds_at
 
 #: Draws whose laws propose policies, and policies that are evaluated at a time. On a log of 30 queries, 16 laws came
 #: within 6e-5 of the loss that a local search over the thresholds found afterwards, on average over λ.
@@ -58,15 +58,18 @@ def solve_expected(
     cascades: Search = "all",
     max_length: int | None = None,
     draws: int | None = 200,
+    abstain_price: float | None = None,
+    abstain_early: bool = True,
 ) -> Frontier:
     """The policies that minimise the posterior mean of error + λ·cost, for each λ (L,), as a frontier.
 
-    `lam`, `cascades` and `max_length` are those of `solve_frontier`, save adaptive policies, which have no threshold
-    to speak of. At most `draws` draws are used, evenly spaced; None: all of them. Candidates are the frontier of the
-    reference model, and the optima, at every λ, for the laws of φ̂ of up to 16 draws, with g averaged over all draws:
-    given the law, the expected loss is linear in g, and the posterior holds the two independent. Each candidate is
-    evaluated under every draw, and each λ takes the best of all of them in the mean, so that no policy is worse in the
-    mean than that of `solve_frontier(posterior.reference)`, and cost never rises with λ.
+    `lam`, `cascades`, `max_length`, `abstain_price` and `abstain_early` are those of `solve_frontier`, save adaptive
+    policies, which have no threshold to speak of; a refusal counts as `abstain_price` errors. At most `draws` draws
+    are used, evenly spaced; None: all of them. Candidates are the frontier of the reference model, and the optima, at
+    every λ, for the laws of φ̂ of up to 16 draws, with g averaged over all draws: given the law, the expected loss is
+    linear in g, and the posterior holds the two independent. Each candidate is evaluated under every draw, and each λ
+    takes the best of all of them in the mean, so that no policy is worse in the mean than that of
+    `solve_frontier(posterior.reference)`, and cost never rises with λ.
 
     In the frontier, `error` and `cost` are posterior means, `model` is the reference and thresholds are on its scale,
     so that `Frontier.policy` deploys them. Raises ValueError where `solve_frontier` does, and for fewer than one draw;
@@ -82,29 +85,37 @@ def solve_expected(
     if cascades == "adaptive":
         raise ValueError("cascades='adaptive' does not exist here: use 'all', 'full' or a list of cascades")
     reference, drawn = posterior.reference, _thin(posterior.model, draws)
-    plug_in = solve_frontier(reference, lam=lam, cascades=cascades, max_length=max_length)
+    options: dict[str, Any] = {"cascades": cascades, "max_length": max_length}
+    plug_in = solve_frontier(reference, lam=lam, abstain_price=abstain_price, abstain_early=abstain_early, **options)
     plan = plan_cascades(reference, cascades, max_length)
     assert plan is not None  # as the policies are not adaptive
     places = pair_places(plan, len(reference.models))
     laws = _thin(drawn, _LAWS)
-    proposed = _propose(laws, drawn.calibrators, reference.calibrators, plug_in.lam, plan, places)
-    own = {name: getattr(plug_in, name) for name in ("thresholds", "members", "status")}
+    price = plug_in.abstain_price
+    refusal = refusal_at(price, abstain_early, plug_in.error.dtype)
+    proposed = _propose(laws, drawn.calibrators, reference.calibrators, plug_in.lam, plan, places, refusal)
+    own = {name: np.asarray(getattr(plug_in, name)) for name in proposed}
     policies = {name: np.concatenate([own[name], _flat(proposed[name])]) for name in own}
-    error, cost = (figure.mean(0) for figure in _figures(drawn, reference, policies))
+    error, cost, *refused = (figure.mean(0) for figure in _figures(drawn, reference, policies))
+    penalty = error + price * refused[0] if refused else error
     # An optimum at one λ is a candidate at every other.
-    best = np.argmin(error + np.asarray(plug_in.lam, float)[:, None] * cost, axis=1)
+    best = np.argmin(penalty + np.asarray(plug_in.lam, float)[:, None] * cost, axis=1)
     found = {name: values[best] for name, values in policies.items()}
-    bounds, actions = intervals(found["thresholds"], found["members"])
-    dtype = plug_in.error.dtype
-    figures = {"error": error[best].astype(dtype), "cost": cost[best].astype(dtype)}
+    refusals = found.get("refusals")
+    if refusals is None and plug_in.refusals is not None:  # a refusal is too dear to be used
+        refusals = np.asarray(plug_in.refusals)
+    bounds, actions = intervals(found["thresholds"], found["members"], refusals=refusals)
+    names = ("error", "cost", "abstention")
+    figures = {name: each[best] for name, each in zip(names, (error, cost, *refused), strict=False)}
+    found |= {name: each.astype(plug_in.error.dtype) for name, each in figures.items()}
     found |= {"first": found["members"].argmax(1), "bounds": bounds, "actions": actions}
-    return dataclasses.replace(plug_in, **jax.device_put({**figures, **found}), search="expected")
+    return dataclasses.replace(plug_in, **jax.device_put(found), search="expected")
 
 
-def posterior_figures(
-    posterior: Posterior, frontier: Frontier, *, draws: int | None = None
-) -> tuple[jax.Array, jax.Array]:
+def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | None = None) -> tuple[jax.Array, ...]:
     """(error, cost), each (D, L): what each of D draws predicts for the L policies of a frontier, to draw bands from.
+
+    Of a frontier whose models may refuse to answer, (error, cost, abstention).
 
     The frontier is `solve_expected`'s, or any with one threshold per model that was solved from the posterior's
     reference model. At most `draws` draws are used, evenly spaced; None: all of them. Raises ValueError for adaptive
@@ -121,15 +132,13 @@ def posterior_figures(
     """
     if frontier.thresholds is None:
         raise ValueError("adaptive policies have no thresholds to evaluate: solve for cascades='all'")
-    if frontier.abstention is not None:
-        raise ValueError("policies that may refuse to answer are not evaluated here: use bootstrap")
     ours, theirs = posterior.reference, frontier.model
     same = ours.models == theirs.models and ours.calibrators.transform == theirs.calibrators.transform
     if not same or not np.array_equal(ours.calibrators.coefficients, theirs.calibrators.coefficients):
         raise ValueError("the frontier's thresholds are on another scale: solve it from posterior.reference")
-    policies = {name: np.asarray(getattr(frontier, name)) for name in ("thresholds", "members")}
-    error, cost = _figures(_thin(posterior.model, draws), ours, policies)
-    return jnp.asarray(error), jnp.asarray(cost)
+    names = "thresholds", "members", *(() if frontier.refusals is None else ("refusals",))
+    policies = {name: np.asarray(getattr(frontier, name)) for name in names}
+    return tuple(jnp.asarray(figure) for figure in _figures(_thin(posterior.model, draws), ours, policies))
 
 
 def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0.9, draws: int | None = 200) -> Bands:
@@ -151,7 +160,7 @@ def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0
     check_level(level)
     figures = posterior_figures(posterior, frontier, draws=draws)
     tails = jnp.array([(1 - level) / 2, (1 + level) / 2])
-    error, cost = (jnp.quantile(figure, tails, axis=0).T for figure in figures)
+    error, cost, *abstention = (jnp.quantile(figure, tails, axis=0).T for figure in figures)
     cascades, frequency = frequencies(np.asarray(frontier.members)[None], frontier.models)
     return Bands(
         error=error,
@@ -162,6 +171,7 @@ def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0
         cascades=cascades,
         level=level,
         replicates=figures[0].shape[0],
+        abstention=abstention[0] if abstention else None,
     )
 
 
@@ -193,25 +203,29 @@ def _with_quantile(tables, quantile):
 
 
 @compiled
-def _propose(laws, calibrators, reference, lam, plan, places):
+def _propose(laws, calibrators, reference, lam, plan, places, refusal):
     """Thresholds (S, L, k), members (S, L, k) and status (S, L) of the best policies under each of S laws of φ̂.
 
-    g is averaged over the calibrators (D, k) of all draws.
+    And refusals (S, L, k), where models may refuse. g is averaged over the calibrators (D, k) of all draws.
     """
 
     def single(law):
         tables = lay_out(law.marginals, law.copulas, law.cost, plan.left, plan.right, places)
         mean = jax.vmap(_quantile, (0, None, None))(calibrators, reference, tables.grid.quantile).mean(0)
-        path, cut, status = optimise(_with_quantile(tables, mean), lam, plan, "exact")
-        points, _ = thresholds_at(law.marginals, tables, path, Cut.at(cut.u), plan)
-        return {"thresholds": points["thresholds"], "members": points["members"], "status": status}
+        path, cut, status = optimise(_with_quantile(tables, mean), lam, plan, "exact", refusal)
+        points, _ = thresholds_at(law.marginals, tables, path, Cut.at(cut.u, cut.refused), plan)
+        kept = {name: points[name] for name in ("thresholds", "members", "refusals") if name in points}
+        return kept | {"status": status}
 
     return lax.map(single, laws)
 
 
 def _figures(drawn, reference, policies):
-    """(error, cost), each (D, N), of policies as numpy's arrays, with N-axes padded to whole batches."""
-    thresholds, members = policies["thresholds"], policies["members"]
+    """(error, cost), each (D, N), of policies as numpy's arrays, with N-axes padded to whole batches.
+
+    And abstention (D, N), where they have refusals.
+    """
+    thresholds, members, refusals = policies["thresholds"], policies["members"], policies.get("refusals")
     count, k = thresholds.shape
     size = min(count, _BATCH)
     following = intervals(thresholds, members)[1][..., 0]
@@ -220,7 +234,7 @@ def _figures(drawn, reference, policies):
         links[:, place] = members[:, i] & (following[:, i] == j)
     batches = [
         np.pad(each, [(0, -count % size)] + [(0, 0)] * (each.ndim - 1), "edge").reshape(-1, size, *each.shape[1:])
-        for each in (thresholds, links, members.argmax(1))
+        for each in (thresholds, links, members.argmax(1), *(() if refusals is None else (refusals,)))
     ]
     figures = _evaluate(drawn, reference.calibrators, *batches)
     if not all(np.isfinite(figure).all() for figure in jax.device_get(figures)):
@@ -229,17 +243,19 @@ def _figures(drawn, reference, policies):
 
 
 @compiled
-def _evaluate(drawn, reference, thresholds, links, first):
-    """(error, cost), each (D, B, N), of B batches of N policies under each of D draws."""
+def _evaluate(drawn, reference, thresholds, links, first, refusals=None):
+    """(error, cost), each (D, B, N), of B batches of N policies under each of D draws; abstention with refusals."""
     left, right = np.array(pairs(thresholds.shape[-1]), int).reshape(-1, 2).T
 
     def under(draw):
         tables = build_tables(draw.marginals, draw.copulas, draw.cost, left, right)
         tables = _with_quantile(tables, _quantile(draw.calibrators, reference, tables.grid.quantile))
 
-        def single(thresholds, links, first):
-            return evaluate(tables, jax.vmap(Marginal.cdf)(draw.marginals, thresholds), links, first)
+        def single(thresholds, links, first, refusals):
+            cdf = jax.vmap(Marginal.cdf)
+            refused = None if refusals is None else cdf(draw.marginals, refusals)
+            return evaluate(tables, cdf(draw.marginals, thresholds), links, first, refused=refused)
 
-        return lax.map(lambda batch: jax.vmap(single)(*batch), (thresholds, links, first))
+        return lax.map(lambda batch: jax.vmap(single)(*batch), (thresholds, links, first, refusals))
 
     return lax.map(under, drawn)

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._json import plain
-from rcjax._points import pareto
+from rcjax._points import ABSTAIN, pareto
 from rcjax._replay import replay
 from rcjax.frontier import Frontier, InfeasibleError
 from rcjax.logs import Log, LogError
@@ -51,20 +51,25 @@ class Certificate:
     """Number of held-out queries: those that every model that may be asked has answered."""
     errors: int
     """Number of them that the policy answered wrongly."""
+    refusals: int
+    """Number of them that the policy refused to answer; each counts as `abstain_price` errors."""
     cost: float
     """Its mean cost on them, in money per query, each answer at the mean cost that the frontier's model has for it."""
     p_value: float
     """Probability of evidence as good as this, at most, if the policy did not keep the targets: the largest p-value."""
     error_bound: float
-    """Upper confidence limit of the policy's error probability (Clopper & Pearson 1934, one-sided)."""
+    """Upper confidence limit of the policy's error probability (Clopper & Pearson 1934, one-sided), or where it may
+    refuse, of error + abstain_price·abstention (see `bounded_mean_p_value`)."""
     cost_bound: float
     """Upper confidence limit of the policy's expected cost per query, see `bounded_mean_p_value`."""
     max_error: float | None
-    """The error probability that is guaranteed; None where no target was given."""
+    """The error probability that is guaranteed, refusals counted at their price; None where no target was given."""
     max_cost: float | None
     """The expected cost per query that is guaranteed; None where no target was given."""
     confidence: float
     """Probability, at least, with which the guarantee holds."""
+    abstain_price: float | None = None
+    """What a refusal counts, in errors; None where models may not refuse."""
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values, the policy as `Policy.to_json` has it."""
@@ -95,6 +100,9 @@ def certify(
       model's mean cost, which is taken as a known constant (`frontier.model.cost`), so that what is tested is how
       often each model is asked; how long the questions and the answers of the future are is not guaranteed. p-value:
       `bounded_mean_p_value`.
+    - where models may refuse to answer, `max_error` is as in `Frontier.policy`: the true error +
+      abstain_price·abstention is at most this, so that the error alone is too, and nobody keeps to it by refusing.
+      p-value for a policy that may refuse: `bounded_mean_p_value`, as what a query counts is no longer 0 or 1.
     - both: a policy passes by the larger of the two p-values. Tested from the policy that is most likely to pass, by
       its predicted figures, to the cheapest; the cheapest that passes is chosen.
 
@@ -115,16 +123,13 @@ def certify(
     0.95
     """
     targets = _Targets.check(max_error, max_cost, confidence)
-    if frontier.abstention is not None:
-        raise ValueError(
-            "models of this frontier may refuse to answer, which is not certified: solve without abstain_price"
-        )
     if log.digest == frontier.model.provenance.get("digest"):
         raise LogError(f"{log.source}: the model was fitted to this very log: certify on queries that were held out")
     seen = replay(frontier, at_model_costs(frontier, log))
-    error, cost = np.asarray(seen.error, float), np.asarray(seen.cost, float)
     order = _sequence(frontier, seen.n, targets)
-    evidence = _evidence(frontier, seen.n, error, cost)
+    evidence = _evidence(
+        frontier, seen.n, *(np.asarray(each, float) for each in (seen.error, seen.abstention, seen.cost))
+    )
     chosen = None
     for index in order:
         if targets.p_value(evidence[index]) > targets.level:
@@ -133,7 +138,7 @@ def certify(
     if chosen is None:
         raise InfeasibleError(_infeasible(evidence[order[0]], targets))
     policy = frontier.point(chosen, targets.given)
-    return _certificate(policy, chosen, evidence[chosen], targets, log)
+    return _certificate(policy, chosen, evidence[chosen], targets, log, frontier.abstain_price)
 
 
 def binomial_tail(successes: int, n: int, probability: float) -> float:
@@ -215,14 +220,23 @@ class _Evidence:
 
     n: int
     errors: int
+    refusals: int
+    price: float | None  # what a refusal counts, in errors; None: the policy cannot refuse
     cost: float  # mean, in money per query
     low: float  # the least that a query can cost: the first model alone
     high: float  # the most: every model that may be asked
     asked: int  # number of models that may be asked
 
     def error_p_value(self, probability: float) -> float:
-        """Of the null that the policy errs with a higher probability."""
-        return binomial_tail(self.errors, self.n, probability)
+        """Of the null that the policy errs with a higher probability, refusals at their price."""
+        if self.price is None:
+            return binomial_tail(self.errors, self.n, probability)
+        return bounded_mean_p_value(self.penalty, self.n, probability)
+
+    @property
+    def penalty(self) -> float:
+        """Errors, and refusals at their price, as a share of the queries."""
+        return (self.errors + (self.price or 0.0) * self.refusals) / self.n
 
     def share_p_value(self, share: float) -> float:
         """Of the null that the cost lies, in expectation, above this share of the way from `low` to `high`."""
@@ -284,38 +298,52 @@ class _Targets:
         return by_error if self.max_cost is None else max(by_error, evidence.cost_p_value(self.max_cost))
 
 
-def _evidence(frontier, n, error, cost) -> list[_Evidence]:
-    """What n queries with the given error and cost (L,), predicted or seen, say of each policy."""
+def _evidence(frontier, n, error, abstention, cost) -> list[_Evidence]:
+    """What n queries with the given error, abstention and cost (L,), predicted or seen, say of each policy."""
     members, price = np.asarray(frontier.members), np.asarray(frontier.model.cost, float)
     low, high = price[np.asarray(frontier.first)], members @ price
-    columns = (np.rint(error * n).astype(int), cost, low, high, members.sum(1))
-    return [_Evidence(n, *each) for each in zip(*(column.tolist() for column in columns), strict=True)]
+    counts = (np.rint(each * n).astype(int) for each in (error, abstention))
+    columns = (each.tolist() for each in (*counts, cost, low, high, members.sum(1)))
+    prices = [frontier.abstain_price if refuses else None for refuses in _may_refuse(frontier).tolist()]
+    rows = zip(*columns, prices, strict=True)
+    return [_Evidence(n, errors, refusals, price, *rest) for errors, refusals, *rest, price in rows]
+
+
+def _may_refuse(frontier):
+    """(L,) whether a query could be refused."""
+    before = np.pad(np.asarray(frontier.bounds, float), ((0, 0), (0, 0), (1, 0)), constant_values=0.0)
+    live = (np.diff(before, axis=-1) > 0) & (np.asarray(frontier.actions) == ABSTAIN)
+    return (live.any(-1) & np.asarray(frontier.members)).any(-1)
 
 
 def _sequence(frontier, n, targets) -> list[int]:
     """Positions of the policies in the order of the tests, which depends on the predictions and n only."""
-    error, cost = np.asarray(frontier.error, float), np.asarray(frontier.cost, float)
-    order = pareto(cost, error)[::-1].tolist()
+    cost = np.asarray(frontier.cost, float)
+    order = pareto(cost, np.asarray(frontier.penalty, float))[::-1].tolist()
     if not order:
         raise InfeasibleError("the frontier has no policy with a finite predicted error and cost")
     if targets.max_error is None:
         return order[::-1]
     if targets.max_cost is None:
         return order
-    predicted = _evidence(frontier, n, np.nan_to_num(error), cost)
+    error = np.nan_to_num(np.asarray(frontier.error, float))
+    abstention = np.zeros_like(error) if frontier.abstention is None else np.asarray(frontier.abstention, float)
+    predicted = _evidence(frontier, n, error, abstention, cost)
     start = int(np.argmin([targets.p_value(predicted[index]) for index in order]))
     return order[start:]
 
 
-def _certificate(policy, index, evidence, targets, log):
+def _certificate(policy, index, evidence, targets, log, abstain_price):
     figures = {
         "n": evidence.n,
         "errors": evidence.errors,
+        "refusals": evidence.refusals,
         "cost": evidence.cost,
         "p_value": targets.p_value(evidence),
         "error_bound": evidence.error_bound(targets.level),
         "cost_bound": evidence.cost_bound(targets.level),
         **dataclasses.asdict(targets),
+        "abstain_price": abstain_price,
     }
     guarantee = figures | {"source": PurePath(log.source).name, "digest": log.digest}
     recorded = dataclasses.replace(policy, provenance={**policy.provenance, "guarantee": guarantee})
@@ -327,9 +355,10 @@ def _infeasible(first, targets) -> str:
     wanted, did, instead, needed = [], [], [], ""
     if targets.max_error is not None:
         wanted.append(f"to err on at most {100 * targets.max_error:.4g} %")
-        did.append(f"erred on {first.errors} ({100 * first.errors / first.n:.3g} %)")
+        refused = "" if first.price is None else f" and refused {first.refusals}, each as {first.price:.4g} errors"
+        did.append(f"erred on {first.errors}{refused} ({100 * first.penalty:.3g} %)")
         instead.append(f"an error of at most {math.ceil(1e4 * first.error_bound(targets.level)) / 100:.2f} %")
-        needed = _needed(first, targets.max_error, targets.level)
+        needed = "" if first.price is not None else _needed(first, targets.max_error, targets.level)
     if targets.max_cost is not None:
         wanted.append(f"to cost at most {targets.max_cost:.6g} per query")
         did.append(f"cost {first.cost:.6g} per query")

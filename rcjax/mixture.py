@@ -25,7 +25,7 @@ from typing import Any
 from rcjax._checks import amount, header, load, require, sequence
 from rcjax._files import write_atomically
 from rcjax._lots import draw_lot
-from rcjax.policy import Policy
+from rcjax.policy import Calibration, Policy
 
 __all__ = ["Mixture"]
 
@@ -103,18 +103,29 @@ class Mixture:
         return _merged(policy.prices or {} for policy in self.policies) or None
 
     @property
+    def calibrations(self) -> Mapping[str, Calibration]:
+        """How each model's raw confidence becomes a calibrated one; those of one frontier are the same throughout."""
+        return _merged(policy.calibrations for policy in self.policies)
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Where the first policy comes from, and with it all that are of one frontier."""
+        return self.policies[0].provenance
+
+    @property
     def expected(self) -> Mapping[str, float | None]:
         """What the tuning promised: `"error"` and `"cost"` are the weighted means of the policies' own.
 
         So are the ends of their intervals: wide enough, as two means are no surer together than each alone. Where
-        two policies are mixed, `"lam"` is the errors saved per unit of money between them, and `"error_cost"` 1/lam.
-        None for what some policy does not tell.
+        two policies are mixed, `"lam"` is the errors saved per unit of money between them, refusals at their price, and
+        `"error_cost"` 1/lam. None for what some policy does not tell.
         """
         known = [policy.expected for policy in self.policies]
         found = {name: self._mean(name) for name in _MEANS if any(name in each for each in known)}
-        levels = {each.get("level") for each in known}
-        if len(levels) == 1 and levels != {None}:
-            found["level"] = levels.pop()
+        for name in ("level", "abstain_price"):
+            values = {each.get(name) for each in known}
+            if len(values) == 1 and values != {None}:
+                found[name] = values.pop()
         return MappingProxyType(found | self._slope())
 
     def _mean(self, name: str) -> float | None:
@@ -129,7 +140,7 @@ class Mixture:
         if len(self.policies) > 2:
             return {}
         (error, cost), (other_error, other_cost) = (
-            (policy.expected.get("error"), policy.expected.get("cost")) for policy in self.policies
+            (_penalty(policy.expected), policy.expected.get("cost")) for policy in self.policies
         )
         if None in (error, cost, other_error, other_cost) or cost == other_cost:
             return {}
@@ -170,6 +181,12 @@ class Mixture:
         """
         schema = json.loads(resources.files("rcjax").joinpath("mixture.schema.json").read_text("utf-8"))
         return schema | {"$defs": {"policy": Policy.json_schema()}}
+
+
+def _penalty(expected: Mapping[str, float | None]) -> float | None:
+    """The error, and refusals at their price."""
+    error, price, refused = (expected.get(name) for name in ("error", "abstain_price", "abstention"))
+    return error if error is None or not price or not refused else error + price * refused
 
 
 def _policy(value: Any, where: str) -> Policy:

@@ -120,6 +120,8 @@ def _data(log):
 def _spread(lam):
     """Places of at most so many λ, evenly along the frontier; some repeat, so that few numbers of them occur."""
     _, places = np.unique(lam, return_index=True)
+    if len(places) == 1:
+        return places
     size = min(_PRICES, -(-len(places) // _ROUND) * _ROUND)
     return places[np.linspace(0, len(places) - 1, size).round().astype(int)]
 
@@ -147,21 +149,20 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
         "joint": not selected or bool(longer.any()),
     }
     near = model.marginals, model.copulas
-    calibrators, cost, short, fits = _fit_again(*_data(log), draws, *near, lam, **options)
+    refusal = refusal_at(frontier.abstain_price, frontier.abstain_early, log.cost.dtype)
+    calibrators, cost, short, fits = _fit_again(*_data(log), draws, *near, lam, refusal, **options)
     if fits is None:
         return _cascades(calibrators, *short)
     search = _chosen_chains(frontier, places[longer]) if selected else frontier.search
     plan = plan_cascades(model, search)
-    refusal = refusal_at(frontier.abstain_price, frontier.abstain_early, cost.dtype)
     if plan is None:
         found = _solve_adaptive(*fits, cost, lam, refusal)
         return _Policies(calibrators, *(found[name] for name in ("first", "bounds", "actions", "members")))
     tables = pair_places(plan, len(model.models))
-    thresholds, members, refusals = _solve_again(*fits, cost, lam, plan, tables, refusal, chain=frontier.chain)
+    found = _solve_again(*fits, cost, lam, plan, tables, refusal, chain=frontier.chain)
     if selected:
-        thresholds = jnp.where(longer[:, None], thresholds, short[0])
-        members = jnp.where(longer[:, None], members, short[1])
-    return _cascades(calibrators, thresholds, members, refusals)
+        found = [jnp.where(longer[:, None], long, pair) for long, pair in zip(found, short, strict=True)]
+    return _cascades(calibrators, *found)
 
 
 def _chosen_chains(frontier, places):
@@ -171,7 +172,7 @@ def _chosen_chains(frontier, places):
 
 
 @partial(compiled, static_argnames=("transform", "labels", "joint"), runs="long")
-def _fit_again(logprob, correct, answered, query_cost, draws, near, copulas, lam, transform, labels, joint):
+def _fit_again(logprob, correct, answered, query_cost, draws, near, copulas, lam, refusal, transform, labels, joint):
     """Of each replicate: calibrators, mean costs, policies by labels, (marginals, copulas); None where not due."""
 
     def again(draw):
@@ -181,22 +182,25 @@ def _fit_again(logprob, correct, answered, query_cost, draws, near, copulas, lam
         if not labels:
             return calibrators, cost, None, fits
         confidence = calibrate_all(calibrators, rows[0], rows[2])
-        thresholds, members = by_labels(rows[0], confidence, *rows[1:], cost, lam, transform)
-        return calibrators, cost, (thresholds[-1], members[-1]), fits if joint else None
+        short = by_labels(rows[0], confidence, *rows[1:], cost, lam, transform, refusal)
+        return calibrators, cost, tuple(each[-1] for each in short), fits if joint else None
 
     return lax.map(again, draws)
 
 
 @partial(compiled, static_argnames="chain", runs="long")
 def _solve_again(marginals, copulas, cost, lam, plan, places, refusal, chain):
-    """(thresholds, members, refusals), each (B, G, k), of the best cascades under each replicate's model."""
+    """(thresholds, members), each (B, G, k), of the best cascades under each replicate's model.
+
+    And their refusals, where models may refuse.
+    """
 
     def solve(fit):
         marginals, copulas, cost = fit
         tables = lay_out(marginals, copulas, cost, plan.left, plan.right, places)
         path, cut, _ = optimise(tables, lam, plan, chain, refusal)
         points, _ = thresholds_at(marginals, tables, path, cut, plan)
-        return points["thresholds"], points["members"], points.get("refusals")
+        return tuple(points[name] for name in ("thresholds", "members", "refusals") if name in points)
 
     return lax.map(solve, (marginals, copulas, cost))
 

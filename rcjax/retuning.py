@@ -18,6 +18,7 @@ from rcjax.frontier import Frontier, make_frontier, solve_frontier
 from rcjax.guarantee import certify
 from rcjax.joint import CascadeModel, fit
 from rcjax.logs import Log, LogError
+from rcjax.mixture import Mixture
 from rcjax.policy import Policy, Transform
 from rcjax.resampling import bootstrap, tune_again
 
@@ -61,8 +62,8 @@ class Tuning:
         return dataclasses.replace(self, models=kept, search=search)
 
 
-def recorded_tuning(policy: Policy) -> Tuning:
-    """How a policy was tuned; for one made by hand, among its own models as `rcjax tune` does by default."""
+def recorded_tuning(policy: Policy | Mixture) -> Tuning:
+    """How a policy or mixture was tuned; for one made by hand, among its own models as `rcjax tune` does by default."""
     told = policy.provenance.get("tuning", {})
     search = told.get("search", "selected")
     lam = policy.expected.get("lam")
@@ -73,7 +74,7 @@ def recorded_tuning(policy: Policy) -> Tuning:
         search=search if isinstance(search, str) else tuple(tuple(path) for path in search),
         chain=told.get("chain", "exact"),
         fit={name: list(value) if isinstance(value, tuple) else value for name, value in told.get("fit", {}).items()},
-        transform=policy.calibrations[policy.first].transform,
+        transform=next(iter(policy.calibrations.values())).transform,
         bands=bool(told.get("bands", True)),
         abstain_price=told.get("abstain_price"),
         prices=told.get("prices") or policy.prices,
@@ -85,20 +86,21 @@ def recorded_tuning(policy: Policy) -> Tuning:
 class Retuned:
     """A policy tuned again."""
 
-    policy: Policy
-    """The new policy."""
+    policy: Policy | Mixture
+    """The new policy, or a mixture in place of one."""
     frontier: Frontier
     """The frontier that it was chosen from."""
     remarks: tuple[str, ...]
     """Why it has so many models, what is guaranteed, what could not be as before."""
 
 
-def retune(policy: Policy, log: Log, *, bands: bool | None = None) -> Retuned:
+def retune(policy: Policy | Mixture, log: Log, *, bands: bool | None = None) -> Retuned:
     """Tune a policy again on a fresh log: for the same target, by the same search, with the same options.
 
     The target is that recorded by `Frontier.policy` or `rcjax tune`, else the policy's own λ. The models to choose from
     are those that there were, as far as the log holds them. A policy with a guarantee gets one again: half of the
-    queries are held out for it. `bands` says whether to draw intervals; None does so if it was done before.
+    queries are held out for it; a mixture becomes one again, where one is needed to meet the target. `bands` says
+    whether to draw intervals; None does so if it was done before.
 
     Raises ValueError for a policy that tells neither target nor λ; InfeasibleError, a ValueError, where the target is
     out of reach on this log; LogError where the log holds fewer than two of the models, and as `fit` does.
@@ -134,7 +136,10 @@ def retune(policy: Policy, log: Log, *, bands: bool | None = None) -> Retuned:
         )
     else:
         index = frontier.choose(**tuning.target)
-        new = frontier.point(index, tuning.target)
+        mixed = isinstance(policy, Mixture) and {*tuning.target} <= {"budget", "max_error"}
+        new = frontier.mixture(**tuning.target) if mixed else frontier.point(index, tuning.target)
+        if isinstance(new, Mixture) and len(new.policies) == 1:
+            new = new.policies[0]
     return Retuned(new, frontier, (*([] if selection is None else [selection.verdict(index)]), *remarks))
 
 
@@ -153,10 +158,10 @@ def find_frontier(
     With the selection, where that is the search. "expected" goes through the cascades that `expected` names.
     """
     if search == "selected":
-        selection = select_frontier(log, model=model)
+        selection = select_frontier(log, model=model, abstain_price=abstain_price)
         frontier = selection.frontier
     elif search == "expected":
-        selection, frontier = None, _least_expected(log, model, expected or "all", bands)
+        selection, frontier = None, _least_expected(log, model, expected or "all", bands, abstain_price)
     else:
         selection, frontier = None, solve_frontier(model, cascades=search, chain=chain, abstain_price=abstain_price)
     if bands and frontier.bands is None:
@@ -164,7 +169,7 @@ def find_frontier(
     return frontier, selection
 
 
-def _least_expected(log: Log, model: CascadeModel, search: Any, bands: bool) -> Frontier:
+def _least_expected(log: Log, model: CascadeModel, search: Any, bands: bool, abstain_price: float | None) -> Frontier:
     # Asked for by an option: the libraries behind it take a second to import.
     from rcjax.expected_loss import credible_bands, solve_expected
     from rcjax.posterior import sample_posterior
@@ -173,7 +178,8 @@ def _least_expected(log: Log, model: CascadeModel, search: Any, bands: bool) -> 
         posterior = sample_posterior(log, copula=type(model.copulas), method="laplace", draws=_DRAWS)
     except ImportError as missing:
         raise ValueError(str(missing)) from None
-    frontier = solve_expected(posterior, lam=solve_frontier(model, cascades=search).lam, cascades=search)
+    lam = solve_frontier(model, cascades=search, abstain_price=abstain_price).lam
+    frontier = solve_expected(posterior, lam=lam, cascades=search, abstain_price=abstain_price)
     return frontier.with_bands(credible_bands(posterior, frontier)) if bands else frontier
 
 
@@ -215,24 +221,18 @@ def _above_zero(mean: float, se: float) -> float:
     return math.erfc(mean / se / math.sqrt(2)) / 2 if se > 0 else float(mean <= 0)
 
 
-def held_out_gain(policy: Policy, log: Log, old: Log | None = None, seed: int = 0) -> Gain | None:
+def held_out_gain(policy: Policy | Mixture, log: Log, old: Log | None = None, seed: int = 0) -> Gain | None:
     """What tuning again on a fresh log would gain, by five-fold cross-validation at the policy's own λ.
 
     The policy and, for each fold, the policy tuned on the other folds by the same search answer the queries of the
     fold, and all of them those of the `old` log, which the policy was tuned on; answers are charged their model's mean
-    cost on each log. Of more than 5,000 complete queries, 5,000 are taken at random. None where the policy does not
-    tell its λ or may refuse to answer, with fewer than 50 complete queries, where a log lacks a model of the policy, or
-    there is but one.
+    cost on each log, refusals at their price. Of more than 5,000 complete queries, 5,000 are taken at random. None
+    where the policy does not tell its λ, with fewer than 50 complete queries, where a log lacks a model of the policy,
+    or there is but one.
     """
     lam = policy.expected.get("lam")
     tuning = recorded_tuning(policy).within(log.models if old is None else tuple({*log.models} & {*old.models}))
-    if (
-        lam is None
-        or tuning.abstain_price is not None
-        or len(tuning.models) < 2
-        or not tuning.search
-        or not {*policy.models} <= {*tuning.models}
-    ):
+    if lam is None or len(tuning.models) < 2 or not tuning.search or not {*policy.models} <= {*tuning.models}:
         return None
     log = log.select(tuning.models)
     order = np.random.default_rng(seed).permutation(np.flatnonzero(log.complete))[:_MOST_QUERIES]
@@ -245,33 +245,35 @@ def held_out_gain(policy: Policy, log: Log, old: Log | None = None, seed: int = 
     model = fit(log, transform=tuning.transform, **tuning.fit)
     frontier = _one_point(policy, model, tuning, lam)
     tuned = tune_again(frontier, log, np.stack([each[:size] for each in others]), np.array([0]))
-    own, losses = _losses(policy, tuned, log, lam)
+    price = tuning.abstain_price or 0.0
+    own, losses = _losses(policy, tuned, log, lam, price)
     left_out = losses[fold, np.arange(len(fold))]
     gain, gain_se = _mean_and_se(own - left_out)
     before = math.nan, 0.0
     if old is not None and old.select(tuning.models).complete.sum() > 1:
         old = old.select(tuning.models)
-        own_before, losses_before = _losses(policy, tuned, old.take(old.complete), lam)
+        own_before, losses_before = _losses(policy, tuned, old.take(old.complete), lam, price)
         before = _mean_and_se(own_before - losses_before.mean(0))
     loss = float(own.mean())
     return Gain(loss, loss - gain, gain_se, *before, lam=float(lam), n=len(own))
 
 
-def _losses(policy: Policy, tuned: Any, log: Log, lam: float) -> tuple[np.ndarray, np.ndarray]:
-    """error + λ·cost of every query: (n,) under the policy, (F, n) under those tuned again."""
+def _losses(policy: Policy | Mixture, tuned: Any, log: Log, lam: float, price: float) -> tuple[np.ndarray, np.ndarray]:
+    """error + price·abstention + λ·cost of every query: (n,) under the policy, (F, n) under those tuned again."""
     walked = walk_log(policy, log)
-    wrong, asked = (np.asarray(each) for each in _answer(log.logprob, log.correct, log.answered, tuned))
+    wrong, refused, asked = (np.asarray(each) for each in _answer(log.logprob, log.correct, log.answered, tuned))
     charge = np.einsum("k,fkn->fn", np.asarray(log.cost, float), asked)
-    return walked.wrong + lam * walked.charge, wrong + lam * charge
+    return walked.wrong + price * walked.refused + lam * walked.charge, wrong + price * refused + lam * charge
 
 
 def _mean_and_se(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
 
 
-def _one_point(policy: Policy, model: CascadeModel, tuning: Tuning, lam: float) -> Frontier:
-    """A frontier with the policy's models at its λ: what there is to tune again."""
-    members = np.isin(model.models, policy.models)[None]
+def _one_point(policy: Policy | Mixture, model: CascadeModel, tuning: Tuning, lam: float) -> Frontier:
+    """A frontier with the policy's models, the most of a mixture's, at its λ: what there is to tune again."""
+    policies = policy.policies if isinstance(policy, Mixture) else (policy,)
+    members = np.isin(model.models, max((each.models for each in policies), key=len))[None]
     thresholds = np.zeros(members.shape)
     bounds, actions = intervals(thresholds, members)
     figures: dict[str, Any] = {
@@ -282,16 +284,17 @@ def _one_point(policy: Policy, model: CascadeModel, tuning: Tuning, lam: float) 
     return make_frontier(
         model, search, tuning.chain, **figures, thresholds=thresholds, members=members,
         status=np.zeros(1, int), first=members.argmax(1), bounds=bounds, actions=actions,
+        abstain_price=tuning.abstain_price,
     )  # fmt: skip
 
 
 @compiled
 def _answer(logprob, correct, answered, policies):
-    """(wrong (F, n), asked (F, k, n)): what each of F policies makes of every query."""
+    """(wrong (F, n), refused (F, n), asked (F, k, n)): what each of F policies makes of every query."""
 
     def one(policy):
         confidence = calibrate_all(policy.calibrators, logprob, answered).T
         answers, asked = walk(confidence, policy.first[0], policy.bounds[0], policy.actions[0])
-        return mistaken(answers, correct.T), asked
+        return mistaken(answers, correct.T), ~answers.any(0), asked
 
     return lax.map(one, policies)

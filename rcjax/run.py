@@ -101,6 +101,9 @@ class Cascade:
         shadow: share of queries, chosen by a hash of the query's id, that all models are asked about, so that the log
             can be tuned on: only such queries are a fair sample. Their answers are not delayed, and the calls that
             are added are in the log only.
+        shadow_models: more models that shadow queries are asked of, by the names that the log is to have: those that
+            the tuning left out, so that a later one can take them back, or new ones. They need prices, if not among
+            those that the policy was tuned with; `client`, `signal`, `served` and `model_options` may name them.
 
     Raises ValueError for arguments that cannot be right. Use one cascade within one event loop, and leave it as a
     context (`async with`) or `await cascade.close()`, so that shadow calls under way are finished.
@@ -121,30 +124,39 @@ class Cascade:
         timeout: float = 30.0,
         retries: int = 2,
         shadow: float = 0.0,
+        shadow_models: Sequence[str] = (),
     ) -> None:
         self.policy = policy
         self.models = policy.models
+        if isinstance(shadow_models, str) or (shadow_models and not shadow):
+            raise ValueError("shadow_models are names of models, a list of them, which need shadow above 0")
+        self._everyone = tuple(dict.fromkeys([*self.models, *shadow_models]))
         if not (concurrency >= 1 and timeout > 0 and retries >= 0 and 0 <= shadow <= 1):
             raise ValueError("concurrency must be at least 1, timeout above 0, retries at least 0, shadow in [0, 1]")
         for name, given in (("served", served), ("model_options", model_options)):
-            unknown = {*(given or {})} - {*self.models}
+            unknown = {*(given or {})} - {*self._everyone}
             if unknown:
-                raise ValueError(f"{name} names {', '.join(sorted(unknown))}; the policy has {', '.join(self.models)}")
+                what = "the policy has" if self._everyone == self.models else "there are"
+                raise ValueError(f"{name} names {', '.join(sorted(unknown))}; {what} {', '.join(self._everyone)}")
         clients, signals = self._for_each(client, "client"), self._for_each(signal, "signal")
         for name, each in clients.items():
             if not isinstance(each, openai.AsyncOpenAI):
                 raise ValueError(f"client of {name}: give an openai.AsyncOpenAI, not a {type(each).__name__}")
+        known = _known_prices(policy) | dict(prices or {})
         self._endpoints = {
             name: _Endpoint(
                 clients[name].with_options(timeout=timeout, max_retries=retries),
                 (served or {}).get(name, name),
                 signals[name],
                 _checked({**(options or {}), **signals[name].options, **(model_options or {}).get(name, {})}),
-                _price((prices or {}).get(name) or (policy.prices or {}).get(name), name),
-                policy.cost[name],
+                _price(known.get(name), name),
+                policy.cost.get(name),
             )
-            for name in self.models
+            for name in self._everyone
         }
+        unpriced = [name for name, each in self._endpoints.items() if each.price is None and each.mean is None]
+        if unpriced:
+            raise ValueError(f"prices: none known for the shadow models {', '.join(unpriced)}: give theirs")
         self._log = log
         self._shadow = shadow
         self._concurrency = concurrency
@@ -154,11 +166,11 @@ class Cascade:
 
     def _for_each(self, given: Any, what: str) -> dict[str, Any]:
         if not isinstance(given, Mapping):
-            return dict.fromkeys(self.models, given)
-        missing = [name for name in self.models if name not in given]
+            return dict.fromkeys(self._everyone, given)
+        missing = [name for name in self._everyone if name not in given]
         if missing:
             raise ValueError(f"{what}: none given for {', '.join(missing)}")
-        return {name: given[name] for name in self.models}
+        return {name: given[name] for name in self._everyone}
 
     async def ask(self, messages: Messages, query: int | str | None = None) -> Result:
         """Answer one query: `messages` as in the API, or a text of the user's; `query` is its id in log and lots.
@@ -236,7 +248,7 @@ class Cascade:
         policy = self.policy.choose(name) if isinstance(self.policy, Mixture) else self.policy
         shadow = draw_lot("shadow", name) < self._shadow
         result = await self._follow(policy, name, asked, shadow)
-        others = [model for model in self.models if model not in {call.model for call in result.calls}]
+        others = [model for model in self._everyone if model not in {call.model for call in result.calls}]
         return result, self._ask_others(others, name, asked) if shadow and others else None
 
     async def _ask_others(self, models: Sequence[str], query: str, messages: Sequence[Mapping[str, Any]]) -> None:
@@ -283,6 +295,9 @@ class Cascade:
             error = str(problem)
             self._warn_once(model, f"model {model}: its confidence cannot be read: {problem}")
         known = policy is not None and model in policy.models and logprob is not None
+        account = endpoint.account(usage)
+        if account["cost"] is None:  # free it was not: learning leaves out what failed
+            account["cost"], error = 0.0, error or "the server tells no tokens: what it cost is not known"
         call = Call(
             query=query,
             model=model,
@@ -291,7 +306,7 @@ class Cascade:
             answer=answer,
             logprob=logprob,
             confidence=policy.calibrate(model, logprob=logprob) if known else None,  # type: ignore[union-attr]
-            **endpoint.account(usage),
+            **account,
             attempts=usage.attempts,
             seconds=time.perf_counter() - start,
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -331,7 +346,7 @@ class _Endpoint:
     signal: Signal
     options: Mapping[str, Any]
     price: tuple[Decimal, Decimal] | None  # input, output, per million tokens
-    mean: float  # cost of a call, where tokens or prices are not known
+    mean: float | None  # cost of a call, where tokens or prices are not known; None of a model not in the policy
 
     @property
     def routing(self) -> dict[str, Any]:
@@ -339,10 +354,11 @@ class _Endpoint:
         return {name: value for name, value in self.options.items() if name.startswith("extra_")}
 
     def account(self, usage: Usage) -> dict[str, Any]:
-        """The tokens and the cost of a call, as its fields."""
+        """The tokens and the cost of a call, as its fields; a cost of None where there is not even a mean."""
         told = usage.counted == usage.replies > 0
         tokens = (usage.input_tokens, usage.output_tokens) if told else (None, None)
-        cost, estimated = 0.0, False
+        cost: float | None = 0.0
+        estimated = False
         if told and self.price is not None:
             cost = float((usage.input_tokens * self.price[0] + usage.output_tokens * self.price[1]) / 1_000_000)
         elif usage.replies:
@@ -376,6 +392,14 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
     if options.get("stream"):
         raise ValueError("options: an answer is judged as a whole: stream cannot be used")
     return options
+
+
+def _known_prices(policy: Policy | Mixture) -> dict[str, Any]:
+    """By model: the prices of the policy, and of all models that it was chosen from."""
+    found: dict[str, Any] = {}
+    for each in policy.policies if isinstance(policy, Mixture) else (policy,):
+        found |= each.provenance.get("tuning", {}).get("prices") or {}
+    return found | dict(policy.prices or {})
 
 
 def _price(given: Any, model: str) -> tuple[Decimal, Decimal] | None:

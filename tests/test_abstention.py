@@ -284,11 +284,6 @@ def test_refusals_of_another_number_of_models_are_refused(demo, shape):
         error_and_cost(demo, jnp.full(2, 0.7), names, refusals=jnp.zeros(shape))
 
 
-def test_what_rests_on_an_answer_to_every_query_says_so(demo, refusing):
-    with pytest.raises(ValueError, match="may refuse to answer"):
-        rcjax.certify(refusing["all"], rcjax.sample_log(50, seed=1), max_error=0.3)
-
-
 # -- files, replays, services
 
 

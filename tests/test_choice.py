@@ -340,7 +340,8 @@ def points(seed, count, levels):
     error = np.clip(np.exp(-3 * cost) + rng.integers(0, levels, count) / levels * 0.2, 0, 1)
     members = rng.uniform(size=(count, 5)) < 0.4
     members[np.arange(count), rng.integers(0, 5, count)] = True
-    return choice._Points(error, cost, np.full((count, 5), 0.5), members)
+    half = np.full((count, 5), 0.5)
+    return choice._Points(error, cost, 0 * cost, half, members, 0 * half)
 
 
 @settings(max_examples=50, deadline=None)
@@ -428,7 +429,7 @@ def test_no_verdict_recommends_what_is_worse():
 def test_the_luck_of_the_choice_is_added_to_the_errors(log, model, monkeypatch):
     """Folds that show losses 0.03 higher than the pairs' own raise every error by that much."""
     plain, lam = {}, np.geomspace(1e-3, 1, 40)
-    pairs = choice._judge(log, model)
+    pairs = choice._judge(log, model, lam, None)
     least = np.array([(pairs.error + price * pairs.cost).min() for price in lam])
     for luck in (0.0, 0.03, -0.03):
         seen = made_comparison(lam, [-1, 0], np.zeros((2, 40)))
@@ -441,8 +442,8 @@ def test_the_luck_of_the_choice_is_added_to_the_errors(log, model, monkeypatch):
 
 def test_luck_that_changes_fast_leaves_no_policy_out(log, model, monkeypatch):
     """A dearer policy whose luck is greater stays: its error is evened out with those of its neighbours."""
-    pairs = choice._judge(log, model)
     lam = np.geomspace(1e-3, 1, 40)
+    pairs = choice._judge(log, model, lam, None)
     least = np.array([(pairs.error + price * pairs.cost).min() for price in lam])
     found = []
     for luck in (np.zeros(40), np.where(np.arange(40) < 20, 0.3, 0.0)):

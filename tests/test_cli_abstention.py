@@ -20,13 +20,7 @@ def folder(tmp_path_factory):
     [
         (["--cascade", "all", "--abstain-cost", "0.1"], "needs --error-cost or --lam"),
         (["--abstain-price", "0.3", "--abstain-cost", "0.1", "--lam", "9"], "give one of --abstain-price and"),
-        (["--abstain-price", "30%"], "with --cascade all"),
-        (["--cascade", "all", "--abstain-price", "0.3", "--posterior"], "without --posterior and --confidence"),
         (["--cascade", "all", "--abstain-price", "2"], "is more than 1"),
-        (
-            ["--cascade", "all", "--abstain-price", "0.3", "--max-error", "5%", "--confidence", "95%"],
-            "without --posterior and --confidence",
-        ),
     ],
 )
 def test_usage(options, message):
@@ -58,6 +52,27 @@ def test_a_refusal_in_money_is_its_share_of_an_error(folder, tmp_path):
     assert seen["error_answered"] == pytest.approx(seen["error"] / (1 - seen["abstention"]))
     whole = json.loads(succeed("evaluate", files["frontier"], folder / "test.csv", "--json"))
     assert len(whole["abstention"]) == len(whole["predicted"]["abstention"]) == len(document["frontier"])
+
+
+def test_by_default_with_a_guarantee(folder, tmp_path):
+    """The default search, half of the log held out: `--max-error` counts a refusal at its price."""
+    policy = tmp_path / "policy.json"
+    asked = ["tune", folder / "train.csv", "--task", "choice", "--no-bands", "--abstain-price", "0.2"]
+    shown = succeed(*asked, "--max-error", "30%", "--confidence", "90%", "--out", policy)
+    assert " wrong and refused " in " ".join(shown.split())
+    told = rcjax.load_policy(policy).provenance["guarantee"]
+    assert told["refusals"] > 0
+    assert told["errors"] + 0.2 * told["refusals"] < 0.3 * told["n"]
+    found = json.loads(succeed("evaluate", policy, folder / "test.csv", "--json"))
+    assert found["abstention"] > 0
+
+
+@pytest.mark.slow
+def test_by_least_expected_loss(folder):
+    pytest.importorskip("numpyro")
+    asked = ["tune", folder / "train.csv", "--task", "choice", "--no-bands", "--abstain-price", "0.2", "--posterior"]
+    document = json.loads(succeed(*asked, "--lam", "1000", "--json"))
+    assert document["policy"]["expected"]["abstention"] > 0
 
 
 def test_people_are_told(folder, tmp_path):

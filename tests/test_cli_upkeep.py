@@ -35,6 +35,7 @@ def folder(tmp_path_factory):
         policy = frontier.policy(error_cost=0.001)
         policy.save(path / "policy.json")
         frontier.save(path / "frontier.json")
+        frontier.mixture(budget=float(frontier.cost.mean())).save(path / "mixture.json")
         bare = policy.to_json() | {"provenance": {}}
         (path / "bare.json").write_text(json.dumps(bare))
     return path
@@ -74,6 +75,15 @@ def test_json_is_one_document(folder):
     assert (found["drifted"], found["alarm"], found["source"], found["retuning"]) == (True, 0.01, "dear.csv", None)
     assert {each["verdict"] for each in found["checks"] if each["name"] == "cost"} == {"bad"}
     assert all(len(each["limits"]) == 2 for each in found["checks"])
+
+
+def test_a_mixture_is_checked_and_tuned_again(folder, tmp_path):
+    assert "fine: none of" in run("check", folder / "mixture.json", folder / "fresh.csv", "--no-retuning").stdout
+    out = tmp_path / "new.json"
+    result = run("retune", folder / "mixture.json", folder / "fresh.csv", "--no-bands", "--out", out)
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    assert "before, for " in result.stdout
+    assert isinstance(rcjax.load_policy(out), rcjax.Mixture)
 
 
 def test_bad_input_has_status_2(folder):

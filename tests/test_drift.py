@@ -172,6 +172,15 @@ def test_the_interval_of_the_tuning_is_the_promise(policy, logs):
     assert "(0.0 % to 0.1 %) were expected" in told
 
 
+def test_an_interval_alarms_no_sooner_than_its_ends_and_the_replay_allow(policy, logs):
+    """The middle of the interval estimates how lucky the choice was: a figure between it and the replay is no news."""
+    seen = check(policy, logs[1]).error
+    wide = {**policy.expected, "error_low": seen["tuned"] - 0.09, "error_high": seen["tuned"] + 0.01, "level": 0.9}
+    found = check(dataclasses.replace(policy, expected=wide | {"cost_low": 0.0, "cost_high": 1.0}), logs[1]).error
+    assert seen["tuned"] - 0.04 < seen["seen"] < seen["tuned"]
+    assert found["p_value"] == 1
+
+
 def test_a_policy_that_promises_nothing_is_held_to_what_it_did(policy, logs):
     found = rcjax.check_policy(dataclasses.replace(policy, expected={}), logs[1])
     assert found.error["expected"] == found.error["tuned"]

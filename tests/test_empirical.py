@@ -1,7 +1,5 @@
 """Single models and pairs judged on a log, against loops over the definition."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +20,7 @@ from rcjax.prices import price_range
 pytestmark = pytest.mark.usefixtures("float64")
 
 K, N = 3, 12
+COLUMNS = ("first", "second", "threshold", "error", "cost")  # of candidates that do not refuse
 COST = np.array(COSTS[:K])
 tried = jax.jit(candidates)
 crossing = jax.jit(cross_calibrate, static_argnums=3)
@@ -49,7 +48,7 @@ def by_definition(confidence, crossed, correct, present):
 def assert_like_definition(found, expected, tolerance=1e-12):
     """All that is finite is a policy of the definition, with its figures, and all of them are there."""
     kept = np.isfinite(np.asarray(found.error))
-    columns = [np.asarray(getattr(found, field.name), float)[kept] for field in dataclasses.fields(found)]
+    columns = [np.asarray(getattr(found, name), float)[kept] for name in COLUMNS]
     known = {(i, j, round(threshold, 5)): (threshold, error, cost) for i, j, threshold, error, cost in expected}
     assert len(known) == len(expected)
     seen = set()
@@ -93,8 +92,8 @@ def test_what_a_query_that_does_not_count_holds_plays_no_part():
     other = np.where(present, confidence, rng.uniform(size=(N, K)))
     anything = np.where(present, correct, True)
     found, same = tried(confidence, crossed, correct, present, COST), tried(other, crossed, anything, present, COST)
-    for field in dataclasses.fields(Candidates):
-        np.testing.assert_allclose(getattr(same, field.name), getattr(found, field.name), rtol=1e-12)
+    for name in COLUMNS:
+        np.testing.assert_allclose(getattr(same, name), getattr(found, name), rtol=1e-12)
 
 
 every_cascade = jax.jit(lambda found: as_cascades(found, np.arange(found.error.shape[0]), K))
@@ -136,9 +135,7 @@ def test_few_thresholds_are_spread_over_the_queries(monkeypatch):
     assert found.error.shape == (K + 4 * len(pairs(K)),)
     kept = np.isfinite(found.error)
     every = {row[:3]: row[3:] for row in by_definition(*log)}
-    for row in zip(
-        *(np.asarray(getattr(found, f.name))[kept].tolist() for f in dataclasses.fields(found)), strict=True
-    ):
+    for row in zip(*(np.asarray(getattr(found, name))[kept].tolist() for name in COLUMNS), strict=True):
         near = min((each for each in every if each[:2] == row[:2]), key=lambda each: abs(each[2] - row[2]))
         np.testing.assert_allclose((*near[2:], *every[near]), row[2:], rtol=1e-12)
     for place, (_, j) in enumerate(pairs(K)):

@@ -95,6 +95,33 @@ def test_a_draws_figures_are_those_of_its_simulation(drawn, frontier):
         assert float(cost[row]) == pytest.approx(spent.mean(), abs=4 * spent.std() / np.sqrt(n))
 
 
+def test_where_models_may_refuse(drawn):
+    refusing = {"lam": LAM, "abstain_price": 0.2}
+    found = rcjax.solve_expected(drawn, **refusing)
+    error, cost, abstention = rcjax.posterior_figures(drawn, found)
+    np.testing.assert_allclose(error.mean(0), found.error, rtol=1e-9)
+    np.testing.assert_allclose(cost.mean(0), found.cost, rtol=1e-9)
+    np.testing.assert_allclose(abstention.mean(0), found.abstention, atol=1e-12)
+    assert 0.05 < float(found.abstention.max()) < 1
+    plug_in = rcjax.solve_frontier(drawn.reference, **refusing)
+    wrong, spent, refused = (np.asarray(each).mean(0) for each in rcjax.posterior_figures(drawn, plug_in))
+    gain = wrong + 0.2 * refused + LAM * spent - np.asarray(found.penalty + LAM * found.cost)
+    assert (gain >= -1e-12).all()
+    assert (gain > 1e-6).any()
+    bands = rcjax.credible_bands(drawn, found)
+    low, high = np.asarray(bands.abstention).T
+    assert (low <= found.abstention + 1e-12).all()
+    assert (found.abstention <= high + 1e-12).all()
+    assert found.with_bands(bands).policy(lam=float(LAM[3])).expected["abstain_price"] == 0.2
+
+
+def test_too_dear_a_refusal_changes_nothing(drawn, frontier):
+    found = rcjax.solve_expected(drawn, lam=LAM, abstain_price=1.0)
+    np.testing.assert_array_equal(found.thresholds, frontier.thresholds)
+    np.testing.assert_array_equal(found.error, frontier.error)
+    assert not np.asarray(found.abstention).any()
+
+
 def test_a_policy_can_be_deployed(frontier):
     policy = frontier.policy(lam=float(LAM[3]))
     assert set(policy.models) <= set(frontier.models)

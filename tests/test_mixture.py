@@ -92,6 +92,16 @@ def test_expected_figures_are_weighted_means():
     assert Mixture((CHEAP,), (1.0,)).expected["error"] == 0.3
 
 
+def test_the_price_of_a_refusal_counts_in_what_errors_are_saved_for():
+    first, second = (
+        make_policy(expected={"error": error, "cost": cost, "abstention": abstention, "abstain_price": 0.5})
+        for error, cost, abstention in ((0.2, 1e-5, 0.2), (0.1, 5e-5, 0.1))
+    )
+    expected = Mixture((first, second), (0.5, 0.5)).expected
+    assert (expected["abstain_price"], expected["abstention"]) == (0.5, pytest.approx(0.15))
+    assert expected["lam"] == pytest.approx(0.15 / 4e-5)
+
+
 def test_models_costs_and_prices_of_all_policies():
     one = Policy(
         ("tiny",), {"tiny": make_policy().calibrations["small"]}, {"tiny": [Rule(1, "answer")]}, {"tiny": 1e-6}

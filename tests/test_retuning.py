@@ -140,6 +140,54 @@ def test_what_was_to_be_gained_before_is_no_news():
     assert dataclasses.replace(gain, retuned=0.3, se=0.0).p_value == 1
 
 
+@pytest.fixture(scope="module")
+def mixture(logs):
+    frontier = rcjax.select_frontier(logs[0]).frontier
+    cost = np.asarray(frontier.cost)
+    found = frontier.mixture(budget=float(0.6 * cost.max() + 0.4 * cost.min()))
+    assert len(found.policies) == 2
+    return found
+
+
+def test_a_mixture_is_tuned_again_to_one(mixture, logs):
+    found = rcjax.retune(mixture, logs[1])
+    budget = recorded_tuning(mixture).target["budget"]
+    assert isinstance(found.policy, rcjax.Mixture)
+    assert found.policy.expected["cost"] == pytest.approx(budget)
+    same = rcjax.retune(mixture, logs[0]).policy
+    assert [each.rules for each in same.policies] == [each.rules for each in mixture.policies]
+    assert same.weights == mixture.weights
+    one = dataclasses.replace(mixture, policies=mixture.policies[:1], weights=(1.0,))
+    assert recorded_tuning(one) == recorded_tuning(mixture) == recorded_tuning(mixture.policies[0])
+
+
+def test_the_loss_of_a_mixture_is_that_of_its_replay(mixture, logs):
+    found, seen = held_out_gain(mixture, logs[1]), rcjax.replay(mixture, logs[1])
+    assert found.lam == mixture.expected["lam"]
+    assert found.loss == pytest.approx(float(seen.error + found.lam * seen.cost))
+
+
+def test_a_mixture_is_held_to_its_expected_figures(mixture, logs):
+    found = rcjax.check_policy(mixture, logs[1], retuning=False)
+    seen, before = (rcjax.replay(mixture, log) for log in (logs[1], logs[0]))
+    assert found.error["seen"] == pytest.approx(float(seen.error))
+    assert found.cost["seen"] == pytest.approx(float(seen.cost))
+    assert found.error["tuned"] == pytest.approx(float(before.error))
+    assert found.cost["expected"] == pytest.approx(mixture.expected["cost"])
+    assert (found.policy_models, found.drifted) == (mixture.models, False)
+
+
+def test_refusals_count_at_their_price_in_what_is_gained(logs):
+    policy = rcjax.select_frontier(logs[0], lam=[1000.0], abstain_price=0.2).frontier.policy(lam=1000.0)
+    found, seen = held_out_gain(policy, logs[1]), rcjax.replay(policy, logs[1])
+    assert float(seen.abstention) > 0.05
+    assert found.loss == pytest.approx(float(seen.error + 0.2 * seen.abstention + 1000 * seen.cost))
+    assert abs(found.gain) < 5 * found.se
+    again = rcjax.retune(policy, logs[0]).policy
+    assert again.rules == policy.rules
+    assert "re-tuning" in {check.name for check in rcjax.check_policy(policy, logs[1]).checks}
+
+
 def test_too_little_to_test_on(policy, logs):
     assert held_out_gain(policy, logs[1].take(slice(49))) is None
     assert held_out_gain(policy, logs[1].select(MODELS[:1])) is None

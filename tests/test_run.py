@@ -366,6 +366,10 @@ def test_what_never_arrived_costs_nothing_and_what_arrived_malformed_costs():
         ({"concurrency": 0}, "concurrency must be at least 1"),
         ({"shadow": 1.5}, r"shadow in \[0, 1\]"),
         ({"timeout": math.nan}, "timeout above 0"),
+        ({"shadow_models": ["tiny"]}, "need shadow above 0"),
+        ({"shadow": 0.1, "shadow_models": "tiny"}, "a list of them"),
+        ({"shadow": 0.1, "shadow_models": ["tiny"]}, "prices: none known for the shadow models tiny"),
+        ({"shadow": 0.1, "shadow_models": ["tiny"], "served": {"none": "x"}}, "names none; there are small, .*, tiny"),
     ],
 )
 def test_bad_arguments(arguments, message):

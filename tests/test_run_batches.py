@@ -1,14 +1,18 @@
 """Many queries against a real server on loopback: order and limits, the log, shadow queries."""
 
 import asyncio
+import dataclasses
 import json
 from collections import Counter
 
+import polars as pl
 import pytest
 from chat_server import Response, serving, sure
+from openai import AsyncOpenAI
 from test_run import MODELS, POLICY, SURE, UNSURE, ask, broken, good, script
 
-from rcjax import signals
+from rcjax import IncompleteLogWarning, LeftOutWarning, read_log, signals
+from rcjax._lots import draw_lot
 from rcjax.calls import CallLog
 from rcjax.run import Cascade, CascadeWarning
 
@@ -108,6 +112,56 @@ def test_shadow_queries_go_to_all_models_and_their_share_is_by_id(tmp_path):
     with CallLog(tmp_path / "again.jsonl") as log:
         asyncio.run(main(log))
     assert {row["query"] for row in read(tmp_path / "again.jsonl") if row["shadow"]} == shadow
+
+
+def test_shadow_models_are_asked_about_shadow_queries_alone(tmp_path):
+    """What a tuning left out is in the log beside the policy's own, at its own price, to be tuned on."""
+    untold = Response({**good("D", SURE).body, "usage": None})
+
+    def behave(request, headers):
+        if request["model"] == "org/tiny":
+            return untold if request["messages"][0]["content"] == "7" else good("D", UNSURE)
+        return good("A", SURE)
+
+    options = {"signal": signals.Choice(), "prices": {"tiny": {"input": 1.0, "output": 2.0}}, "shadow": 0.3}
+
+    async def main(log):
+        async with serving(behave) as (_, client):
+            cascade = Cascade(
+                POLICY, client, log=log, shadow_models=("tiny", "small"), served={"tiny": "org/tiny"}, **options
+            )
+            return await cascade.ask_all((i, "7" if i == least else "?") for i in range(40))
+
+    least = min(i for i in range(40) if draw_lot("shadow", str(i)) < 0.3)
+    with CallLog(tmp_path / "calls.jsonl") as log:
+        results = asyncio.run(main(log))
+    assert all([call.model for call in result.calls] == ["small"] for result in results)
+    rows = read(tmp_path / "calls.jsonl")
+    shadow = {row["query"] for row in rows if row["shadow"]}
+    tiny = {row["query"]: row for row in rows if row["model"] == "tiny"}
+    assert set(tiny) == shadow
+    odd = tiny.pop(str(least))
+    assert odd["error"] == "the server tells no tokens: what it cost is not known"
+    assert len(tiny) > 4
+    for row in tiny.values():
+        assert (row["cost"], row["shadow"], row["calibrated"]) == (pytest.approx((100 + 2) / 1e6), True, None)
+    with pytest.warns(IncompleteLogWarning), pytest.warns(LeftOutWarning):
+        log = read_log(
+            tmp_path / "calls.jsonl", labels=pl.DataFrame({"query": sorted(shadow), "answer": "A"}), task="choice"
+        )
+    assert set(log.models) == {*MODELS, "tiny"}
+    j = log.models.index("tiny")
+    assert int(log.answered[:, j].sum()) == len(tiny)
+    assert not log.correct[:, j].any()
+    assert float(log.cost[j]) == pytest.approx(102e-6)
+
+
+def test_prices_of_shadow_models_are_those_of_the_tuning():
+    prices = {"tiny": {"input": 3, "output": 0}}
+    tuned = dataclasses.replace(POLICY, provenance={"tuning": {"prices": prices}})
+    cascade = Cascade(tuned, AsyncOpenAI(api_key="x"), signal=signals.Choice(), shadow=0.1, shadow_models=["tiny"])
+    assert cascade._endpoints["tiny"].price == (3, 0)
+    assert cascade.models == POLICY.models
 
 
 def test_an_answer_does_not_wait_for_shadow_calls(tmp_path):
