@@ -195,8 +195,8 @@ def read_log(
     A model may be right always or never: calibration then gives it one confidence, (c + 1/2) / (n + 1) for c
     right answers of n.  Queries that lack some model are kept, with an `IncompleteLogWarning`; for rows left out
     there is a `LeftOutWarning` with the counts.
-    Raises `LogError`, on the first batch of rows with something wrong, where the log or the prices cannot be used; it is
-    a `MissingPricesError` where the log counts tokens, has no `cost`, and no prices are given.
+    Raises `LogError`, on the first batch of rows with something wrong, where the log or the prices cannot be used; it
+    is a `MissingPricesError` where the log counts tokens, has no `cost`, and no prices are given.
     """
     return _read(source, prices, models, task, labels, fewest=2)
 
