@@ -174,7 +174,7 @@ def error_and_cost(
     Raises ValueError for unknown models, an order that is not the model's, or a wrong number of thresholds or refusals.
 
     >>> import rcjax
-    >>> model = rcjax.fit(rcjax.sample_log(500, seed=0))
+    >>> model = rcjax.fit(rcjax.sample_log(300, seed=0))
     >>> error, cost = error_and_cost(model, jnp.array([0.6]), ("llama3.2-1b", "llama3.1-70b"))
     >>> bool(0 < error < 1), bool(model.cost[0] < cost)
     (True, True)

@@ -294,7 +294,7 @@ def solve_frontier(
     models, an empty or negative `lam`, a negative price, or a combination that does not exist.
 
     >>> import rcjax
-    >>> model = rcjax.fit(rcjax.sample_log(500, seed=0))
+    >>> model = rcjax.fit(rcjax.sample_log(300, seed=0))
     >>> frontier = solve_frontier(model, lam=[1.0, 100.0, 10_000.0])
     >>> bool((frontier.cost[1:] <= frontier.cost[:-1]).all()), frontier.thresholds.shape
     (True, (3, 5))

@@ -65,7 +65,7 @@ def bootstrap(
     where no query was answered by all models of the frontier.
 
     >>> import rcjax
-    >>> log = rcjax.sample_log(200, seed=0)
+    >>> log = rcjax.sample_log(300, seed=0)
     >>> frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[300.0, 3000.0])
     >>> bands = rcjax.bootstrap(frontier, log, replicates=20)
     >>> bands.error.shape, bool((bands.error[:, 0] < bands.error[:, 1]).all())
