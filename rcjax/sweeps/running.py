@@ -13,45 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import polars as pl
-from jax.sharding import Mesh
 
 from rcjax.frontier import Frontier
-from rcjax.joint import as_family
-from rcjax.plan import make_plan
-from rcjax.prices import price_range
-from rcjax.quadrature import ORDER, PANELS
 from rcjax.sweeps import folder as files
+from rcjax.sweeps.launching import launch
 from rcjax.sweeps.library import Library, named
 from rcjax.sweeps.models import fits_table, frontier_of, model_of
-from rcjax.sweeps.problems import (
-    PROBLEMS,
-    Batch,
-    Sample,
-    Search,
-    Settings,
-    check_settings,
-    draw,
-    plan_batches,
-    size_of_training,
-    training,
-)
-from rcjax.sweeps.solving import (
-    Data,
-    Draws,
-    Fit,
-    collect,
-    device_mesh,
-    everywhere,
-    fit_problem,
-    judge_problem,
-    lay_over,
-    program,
-    refit_problem,
-    solve_problem,
-)
+from rcjax.sweeps.problems import PROBLEMS, Batch, Search, Settings, check_settings, plan_batches
+from rcjax.sweeps.solving import collect, device_mesh
 from rcjax.sweeps.tables import logs_table, points_table
-
-_SHARE = 0.25  # of an accelerator's memory, for the largest arrays of the problems that are solved at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,9 +136,9 @@ def sweep(
     done = total - sum(len(batches[number].problems) for number in left)
     report = progress or (lambda done, total: None)
     report(done, total)
-    launch = partial(_launch, library=library, settings=settings, mesh=device_mesh(devices))
+    start = partial(launch, library=library, settings=settings, mesh=device_mesh(devices))
     models = {name: entry.models for name, entry in library.entries.items()}
-    for number, (lam_of, fits, points) in _one_ahead(left, lambda number: launch(batches[number])):
+    for number, (lam_of, fits, points) in _one_ahead(left, lambda number: start(batches[number])):
         if jax.process_index() == 0:
             files.write_table(files.part_path(target, number, "fits"), fits_table(batches[number], fits))
             table = points_table(batches[number], models, settings, lam_of, points)
@@ -222,100 +192,3 @@ def _one_ahead(numbers: Iterable[int], launch: Callable[[int], Any]) -> Iterator
         if running is not None:
             yield running[0], collect(running[1])
         running = following
-
-
-def _launch(batch: Batch, library: Library, settings: Settings, mesh: Mesh) -> tuple[Any, Fit, Any]:
-    """(λ (U, L), fits (U, …), the points of each search (U, C, L, …)) of a batch, still to come."""
-    shape = batch.shape
-    solvable = [paths for paths in shape.paths if paths != "labels"]
-    plans = tuple(None if isinstance(paths, str) else make_plan(paths, shape.models) for paths in solvable)
-    data, rows = _data(batch, library, settings)
-    width = _width(batch, plans, settings, mesh)
-    several = mesh.size * (width or 1)
-    draws = [
-        _draws(place, replicate, _drawn(batch, library, sample, replicate, rows[place]))
-        for place, sample in enumerate(batch.samples)
-        for replicate in batch.replicates
-    ]
-    draws = _stacked(draws, batch.room[1], several)
-    lam = lay_over(data.lam[draws.sample], mesh, spread=True)
-    laid, spread = lay_over(data, mesh, spread=False), lay_over(draws, mesh, spread=True)
-    how = {"mesh": mesh, "width": width, "transform": shape.task}
-    if settings.replicates:
-        own = _stacked([_draws(place, 0, row) for place, row in enumerate(rows)], batch.room[0], several)
-        samples = everywhere(program(fit_problem, **how)(laid, lay_over(own, mesh, spread=True)), mesh)
-        fits = program(refit_problem, **how)((laid, samples), spread)
-    else:
-        fits = program(fit_problem, **how)(laid, spread)
-    points = ()
-    if plans:
-        families = tuple(as_family(name) for name in settings.copulas)
-        on_all = lay_over(jax.tree.map(np.asarray, plans), mesh, spread=False)
-        points = program(solve_problem, mesh, width, families=families)(on_all, (fits, lam))
-    labels = "labels" in shape.paths
-    solved = program(judge_problem, **how, labels=labels)(laid, (fits, spread, points))
-    return lam, fits, _in_order(shape.paths, solved)
-
-
-def _draws(place: int, replicate: int, rows: np.ndarray) -> Draws:
-    return Draws(np.array(place), np.array(replicate), rows)  # pyright: ignore[reportArgumentType]
-
-
-def _in_order(paths: tuple, solved: tuple) -> list:
-    """What was solved, of which "labels" comes last, in the order of the searches."""
-    others = iter(solved)
-    return [solved[-1] if each == "labels" else next(others) for each in paths]
-
-
-def _stacked(items: list, room: int, multiple: int) -> Any:
-    """As one batched pytree, of a multiple of so many: what fills it up repeats the last."""
-    size = -(-room // multiple) * multiple
-    filled = items + [items[-1]] * (size - len(items))
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *filled)
-
-
-def _data(batch: Batch, library: Library, settings: Settings) -> tuple[Data, list[np.ndarray]]:
-    """The logs of a batch, filled up, and the rows of each sample, filled up with a query that nobody answered."""
-    shape = batch.shape
-    logs, rows = [], []
-    for sample in batch.samples:
-        log, entry = library.log(sample.log), library.entries[sample.log]
-        n = log.n_queries
-        size = size_of_training(n, settings.train, log.source)
-        own = training(n, sample, size, entry.digest)
-        held_out = np.ones(n, bool)
-        held_out[own] = settings.train is None
-        matrices = (log.logprob, log.correct, log.answered, log.query_cost, held_out)
-        full = [_filled(np.asarray(each), shape.queries) for each in matrices]
-        lam = price_range(np.array(entry.cost), settings.lam) if isinstance(settings.lam, int) else settings.lam
-        logs.append(Data(*full, np.asarray(lam, full[0].dtype)))  # pyright: ignore[reportArgumentType,reportCallIssue]
-        rows.append(_filled(own.astype(np.int32), shape.drawn, shape.queries - 1))
-    return _stacked(logs, batch.room[0], 1), rows
-
-
-def _drawn(batch: Batch, library: Library, sample: Sample, replicate: int, own: np.ndarray) -> np.ndarray:
-    empty = batch.shape.queries - 1
-    drawn = draw(own[own < empty], sample, replicate, library.entries[sample.log].digest)
-    return _filled(drawn, len(own), empty)
-
-
-def _filled(values, size, value=0):
-    """The values (n, …), then others up to the size: False, or a number."""
-    rest = np.full((size - len(values), *values.shape[1:]), value, values.dtype)
-    return np.concatenate([values, rest])
-
-
-def _width(batch: Batch, plans: Any, settings: Settings, mesh: Mesh) -> int | None:
-    """How many problems a device solves at a time: one on a CPU, whose caches that suits; else what memory allows."""
-    device = mesh.devices.flat[0]
-    if device.platform == "cpu":
-        return None
-    k, nodes, size = batch.shape.models, PANELS * ORDER + 2, jnp.result_type(float).itemsize
-    prices = settings.lam if isinstance(settings.lam, int) else len(settings.lam)
-    ends = max(k * k if plan is None else len(plan.heads) for plan in plans)
-    each = size * (
-        k * k // 2 * nodes**2 + 4 * prices * ends * nodes + 16 * k * (batch.shape.drawn + batch.shape.queries)
-    )
-    most = max(1, int(_SHARE * (device.memory_stats() or {}).get("bytes_limit", 2**33)) // each)
-    share = -(-batch.room[1] // mesh.size)
-    return -(-share // -(-share // most))
