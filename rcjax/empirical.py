@@ -78,6 +78,7 @@ def candidates(
     >>> found.cost.tolist(), [round(each, 4) for each in found.error.tolist()]      # small, large, small → large
     ([1.0, 10.0, 6.0, 11.0], [0.5, 0.0, 0.075, inf])
     """
+    confidence, correct, present = map(jnp.asarray, (confidence, correct, present))
     k = confidence.shape[1]
     left, right = np.array(pairs(k), int).reshape(-1, 2).T
 

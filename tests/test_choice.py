@@ -203,13 +203,13 @@ def test_a_large_log_is_compared_on_a_sample_and_judged_as_a_whole(log, model, m
     assert choice._sample(log, 0) is log
     thresholds = np.linspace(0.2, 0.8, 7)[:, None] * np.ones(len(model.models))
     members = np.arange(len(model.models)) < 3 + np.zeros((7, 1))
-    whole = [np.concatenate(each) for each in zip(*choice._means(log, model, thresholds, members), strict=True)]
+    whole = [np.concatenate(each) for each in zip(*choice._means(log, model, thresholds, members, None), strict=True)]
     monkeypatch.setattr(choice, "_MOST_COMPARED", 50)
     monkeypatch.setattr(choice, "_HELD", 3 * log.n_queries)
     sample = choice._sample(log, 0)
     assert sample.n_queries == len(set(sample.queries)) == 50
     assert set(sample.queries) <= set(log.queries)
-    some = [np.concatenate(each) for each in zip(*choice._means(log, model, thresholds, members), strict=True)]
+    some = [np.concatenate(each) for each in zip(*choice._means(log, model, thresholds, members, None), strict=True)]
     for one, other in zip(whole, some, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-14)
     compared = []

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rcjax.sweeps.config import read_sweep
@@ -32,6 +32,7 @@ GOOD = {
 }
 
 
+@settings(deadline=None)
 @given(
     sizes=st.lists(st.sampled_from([40, 90, 300, 200_000]), min_size=1, max_size=12),
     replicates=st.integers(0, 40),
@@ -39,9 +40,9 @@ GOOD = {
     batch=st.integers(1, 50),
 )
 def test_every_problem_is_planned_once_and_batches_have_room(sizes, replicates, seeds, batch):
-    settings = SimpleNamespace(replicates=replicates, seeds=tuple(range(seeds)), batch=batch)
+    wished = SimpleNamespace(replicates=replicates, seeds=tuple(range(seeds)), batch=batch)
     shapes = {f"log{i}": Shape(3, filled_up(n + 1), filled_up(n), "choice", ("labels",)) for i, n in enumerate(sizes)}
-    batches = plan_batches(shapes, settings)
+    batches = plan_batches(shapes, wished)
     planned = [problem for each in batches for problem in each.problems]
     wanted = {(Sample(name, seed), r) for name in shapes for seed in range(seeds) for r in range(replicates + 1)}
     assert len(planned) == len(wanted)
