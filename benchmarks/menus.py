@@ -12,6 +12,7 @@ import resource
 import time
 from typing import Any
 
+import jax
 import numpy as np
 import polars as pl
 
@@ -48,7 +49,7 @@ def case(models: int, search: Any, max_length: int | None) -> dict[str, Any]:
     times = []
     for _ in range(2):
         started = time.perf_counter()
-        model = rcjax.fit(log)
+        model = jax.block_until_ready(rcjax.fit(log))
         fitted = time.perf_counter()
         frontier = rcjax.solve_frontier(model, cascades=search, max_length=max_length)
         float(frontier.error[0])

@@ -2,7 +2,7 @@
 
     python -m benchmarks.precision --data DIR
 
-Of each training log in DIR, and the demo's, fitted and solved in both: the frontier of all subcascades at 50 λ. Told
+Of each training log in DIR, fitted and solved in both: the frontier of all subcascades at 50 λ. Told
 are the largest differences of error + λ·cost and of error, in points, and of cost, relative to the dearest model's; and
 how many of the points name another cascade. Prints a Markdown table.
 """
@@ -33,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     folder = parser.parse_args().data
-    readers: dict[str, Any] = {"demo": lambda: rcjax.sample_log(300, seed=0)}
+    readers: dict[str, Any] = {}
     for path in sorted(folder.glob("*_train.csv")):
         task = "choice" if path.name.split("_", 1)[0] in CHOICE else "generation"
         options = {"prices": folder / "prices.toml", "task": task}
