@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -13,6 +13,7 @@ UNIT = st.integers(0, 20).map(lambda n: n / 20)  # many ties
 
 
 @given(arrays.arrays(float, st.tuples(st.integers(1, 30), st.just(2)), elements=UNIT))
+@example(np.array([[0.15, 0.5], [0.05, 0.95], [0.25, 0.05]]))
 def test_a_corner_is_the_best_at_every_price(points):
     cost, error = points.T
     hull = lower_hull(cost, error)
@@ -22,7 +23,8 @@ def test_a_corner_is_the_best_at_every_price(points):
         loss = error + price * cost
         assert loss[hull].min() <= loss.min() + 1e-12
     slopes = np.diff(error[hull]) / np.diff(cost[hull])
-    assert (np.diff(slopes) > 0).all()
+    # Of three on one line the middle one may stay, as rounding has it.
+    assert (np.diff(slopes) > -1e-12 * np.abs(slopes[1:])).all()
 
 
 def test_what_is_not_finite_has_no_say():
