@@ -80,7 +80,9 @@ def best_cascades(
     def reached(path, cut):
         deferred = plan.links[path][:, None] * passed_on(tables.grid, cut.u, cut.refused)[tables.left]
         density = arrivals(tables, plan.first[path], deferred, tables.kernel)
-        return jnp.where(plan.members[path][:, None], density, 1.0)
+        # Whom no query reaches, any cut suits: theirs is the best for all queries, where a neighbouring λ may need it.
+        seen = plan.members[path] & ((tables.grid.weight * density).sum(1) > jnp.finfo(lam.dtype).eps)
+        return jnp.where(seen[:, None], density, 1.0)
 
     def improve(carry):
         number, *best, _ = carry

@@ -1,6 +1,8 @@
 """The frontier: global optima, order between families of policies, targets, corner cases, no recompilation."""
 
+import csv
 import itertools
+import json
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ from scipy.optimize import minimize
 
 import rcjax
 from rcjax import Gumbel, Marginal, error_and_cost, solve_frontier
+from rcjax._replay import area_under_curve
 from rcjax.cascade import build_tables, evaluate
 from rcjax.frontier import STATUS_MESSAGES, InfeasibleError
 from rcjax.joint import pairs
@@ -328,6 +331,37 @@ def test_automatic_grid_covers_every_trade_off(demo, automatic):
     # Without cost in steps: no neighbours of one cascade are far apart.
     same = (np.asarray(automatic.members)[1:] == np.asarray(automatic.members)[:-1]).all(1)
     assert np.abs(np.diff(error))[same].max() < 0.01
+
+
+@pytest.mark.parametrize("cascade", list(itertools.combinations(range(5), 3)), ids=str)
+def test_infill_stays_near_the_optima(demo, cascade):
+    """Also where one of two neighbouring optima asks the middle model nothing, so that its cut there is free."""
+    frontier = solve_frontier(demo, cascades=[tuple(demo.models[j] for j in cascade)])
+    cost, error, lam = (np.asarray(x) for x in (frontier.cost, frontier.error, frontier.lam))
+    assert (np.diff(cost) <= 1e-9 * cost.max()).all()
+    least = (error + lam[:, None] * cost).min(1)
+    assert (loss(frontier) - least).max() < 0.01
+
+
+@pytest.mark.parametrize(("benchmark", "task"), [("mmlu", "choice"), ("triviaqa", "generation")])
+def test_areas_against_the_published_thresholds(shared_data, shared_reference, benchmark, task):
+    """On test data, mean over the 26 cascades: less area than the thresholds of the paper's authors."""
+    read = {"prices": shared_data / "prices.toml", "task": task}
+    train, test = (rcjax.read_log(shared_data / f"{benchmark}_llama_{part}.csv", **read) for part in ("train", "test"))
+    with (shared_reference / "authors_curves.csv").open() as file:
+        published = [row for row in csv.DictReader(file) if row["benchmark"] == benchmark]
+    names = json.loads((shared_reference / "published_tables.json").read_text())["models"][:5]
+    model, change = rcjax.fit(train.select(names)), []
+    for cascade in (path for length in range(2, 6) for path in itertools.combinations(range(5), length)):
+        place = "-".join(map(str, cascade))
+        rows = [row for row in published if (row["cascade"], row["method"]) == (place, "rational_tuning")]
+        theirs = np.array([[float(row["cost_per_million_queries"]), 1 - float(row["accuracy"])] for row in rows]).T
+        seen = rcjax.replay(solve_frontier(model, cascades=[tuple(names[j] for j in cascade)]), test)
+        ours = np.array([np.asarray(seen.cost) * 1e6, seen.error])
+        low, high = max(ours[0].min(), theirs[0].min()), min(ours[0].max(), theirs[0].max())
+        change.append(area_under_curve(*ours, low, high) / area_under_curve(*theirs, low, high) - 1)
+    assert np.mean(change) < -0.002
+    assert max(change) < 0.02
 
 
 def test_policies_of_the_targets(demo, automatic):
