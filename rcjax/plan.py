@@ -33,6 +33,7 @@ class Plan:
     ends: jax.Array  # (N,) the end that is the whole path
     heads: jax.Array  # (E,) the model that an end starts with
     steps: jax.Array  # (S, 3) an end of two models or more, the end that it defers to, and by which pair
+    cuts: jax.Array  # (E, k) the step that cuts each model of an end; −1 where the model defers to nobody
     left: jax.Array  # (P,) the models i of the pairs
     right: jax.Array  # (P,) and j
     prefixes: jax.Array  # () bool, whether a path cut short is always another path
@@ -56,6 +57,10 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> Plan:
     )
     heads = _fill([*(end[0] for end in ends), 0], 2**k, 0, 2 * _SMALLEST)
     filled = [*_fill(list(paths), 2**k - 1, paths[0]), everyone]
+    cuts = np.full((len(heads), k), -1)
+    number = {step[0]: place for place, step in reversed(list(enumerate(steps)))}
+    for end in ends:
+        cuts[row[end], list(end[:-1])] = [number[row[end[i:]]] for i in range(len(end) - 1)]
     left, right = np.array(_fill(used, k * (k - 1) // 2, used[0] if used else None), int).reshape(-1, 2).T
     links = np.zeros((len(filled), len(left)), bool)
     for number, path in enumerate(filled):
@@ -68,6 +73,7 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> Plan:
         "ends": np.array([row[path] for path in filled[:-1]]),
         "heads": np.array(heads),
         "steps": np.array(steps, int).reshape(-1, 3),
+        "cuts": cuts,
         "left": left,
         "right": right,
         "prefixes": np.array({path[:-1] for path in paths if len(path) > 1} <= set(paths)),

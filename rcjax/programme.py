@@ -127,39 +127,39 @@ def _best_paths(tables, lam, plan, density, refusal):
     The integrand of an end is the weighted value at each node of its first model.
     """
 
-    def defer(carry, step):
-        integrands, cuts = carry
+    def defer(integrands, step):
         end, rest, pair = step
         j = tables.left[pair]
         grid = part(tables.grid, j)
         price = lam * tables.cost[tables.right[pair]]
-        deferring = integrands[rest] @ tables.kernel[pair].T - price[:, None]
+        after = lax.dynamic_index_in_dim(integrands, rest, keepdims=False)
+        deferring = after @ tables.kernel[pair].T - price[:, None]
         cut = jax.vmap(partial(best_cut, grid))(deferring, density[:, j])
         if refusal is not None:
             cut = jax.vmap(partial(_or_refuse, grid, refusal, part(stop, j)))(cut, deferring, density[:, j])
         value = grid.weight * grid.quantile + jax.vmap(grid.below)(cut.u) * (deferring - grid.quantile)
         if refusal is not None:
             value += jax.vmap(grid.below)(cut.refused) * (refusal.worth - deferring)
-        cuts = jax.tree.map(lambda all_cuts, new: all_cuts.at[end].set(all_cuts[rest].at[:, j].set(new)), cuts, cut)
-        return (integrands.at[end].set(value), cuts), None
+        # In place: `.at[end].set` would write all ends anew.
+        return lax.dynamic_update_index_in_dim(integrands, value, end, 0), cut
 
-    answering, stop = (tables.grid.weight * tables.grid.quantile)[plan.heads], None
+    nowhere = jnp.zeros_like(tables.cost)
+    answering, stop = tables.grid.weight * tables.grid.quantile, Cut(nowhere, nowhere, nowhere)
     if refusal is not None:
         stop = jax.vmap(partial(_stopping_cut, refusal))(tables.grid)
-        refused = jax.vmap(Grid.below)(tables.grid, stop.u) * (refusal.worth - tables.grid.quantile)
-        answering += refused[plan.heads]
-    integrands = jnp.broadcast_to(answering[:, None], (answering.shape[0], *lam.shape, answering.shape[-1]))
-    none = jnp.zeros((*integrands.shape[:-1], tables.cost.shape[0]), lam.dtype)
-    cuts = Cut(none, none, none)
-    if stop is not None:
-        # Of an end of one model; longer ones take over what they defer to.
-        alone = (plan.heads[:, None] == np.arange(tables.cost.shape[0]))[:, None]
-        cuts = jax.tree.map(lambda each: jnp.where(alone, each, none), stop)
+        answering += jax.vmap(Grid.below)(tables.grid, stop.u) * (refusal.worth - tables.grid.quantile)
+    integrands = jnp.broadcast_to(answering[plan.heads, None], (*plan.heads.shape, *lam.shape, answering.shape[-1]))
+    cut = jax.tree.map(lambda own: jnp.broadcast_to(own, (*lam.shape, *own.shape)), stop)
+    cuts = None
     if plan.steps.shape[0]:
-        (integrands, cuts), _ = lax.scan(defer, (integrands, cuts), tuple(plan.steps.T))
-    values = integrands[plan.ends].sum(-1) - lam * tables.cost[plan.heads[plan.ends]][:, None]
+        integrands, cuts = lax.scan(defer, integrands, tuple(plan.steps.T))
+    values = integrands.sum(-1)[plan.ends] - lam * tables.cost[plan.heads[plan.ends]][:, None]
     best = jnp.argmax(values, axis=0)
-    return values.max(0), best, part(cuts, (plan.ends[best], jnp.arange(lam.shape[0])))
+    if cuts is not None:
+        step = plan.cuts[plan.ends[best]]
+        found = part(cuts, (step, jnp.arange(lam.shape[0])[:, None]))
+        cut = jax.tree.map(partial(jnp.where, step >= 0), found, cut)
+    return values.max(0), best, cut
 
 
 def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> Cut:
@@ -179,21 +179,23 @@ def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> Cut:
 
 def _best_edge(grid, advantage, density):
     """The first of the cell edges above which the advantage (G,) adds up to most, under the density (G,)."""
-    total = jnp.append(_sums_from(grid.weight * advantage * density), 0.0)
-    return jnp.min(jnp.where(total == total.max(), np.arange(total.shape[0]), total.shape[0] - 1))
+    total = _sums_above(grid, grid.weight * advantage * density)
+    # As floats, whose maximum XLA takes ten times as fast as that of integers, or `argmax`.
+    last = total.shape[0] - 1
+    return last - jnp.max(jnp.where(total == total.max(), last - np.arange(last + 1.0), 0.0)).astype(int)
 
 
-def _sums_from(values):
-    """(G,) the sum of each value and all after it: in blocks, and of blocks, by matrices of ones.
+def _sums_above(grid, values):
+    """(G + 1,) the sum of the values (G,) above each cell edge: in panels, and of panels, by matrices of ones.
 
     A cumulative sum takes XLA longer to compile than all the rest here.
     """
-    count = values.shape[0]
-    size = int(np.ceil(np.sqrt(count)))
-    blocks = -(-count // size)
-    inside = jnp.pad(values, (0, blocks * size - count)).reshape(blocks, size) @ np.tri(size, dtype=values.dtype)
-    later = np.tri(blocks, k=-1, dtype=values.dtype).T @ inside[:, 0]
-    return (inside + later[:, None]).reshape(-1)[:count]
+    panels = grid.panels.shape[0] - 1
+    inside = values[1:-1].reshape(panels, -1)
+    inside = inside @ np.tri(inside.shape[1], dtype=values.dtype)
+    later = inside[:, 0] @ np.tri(panels, k=-1, dtype=values.dtype) + values[-1]
+    above = (inside + later[:, None]).reshape(-1)
+    return jnp.concatenate([(values[0] + above[0])[None], above, values[-1:], jnp.zeros_like(values[:1])])
 
 
 def _stopping_cut(refusal: Refusal, grid: Grid) -> Cut:

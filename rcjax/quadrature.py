@@ -8,6 +8,7 @@ through its integrals, and a threshold inside a panel weights its nodes by the i
 """
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +47,9 @@ class Grid:
         cut = jnp.clip(jnp.searchsorted(self.panels, u, side="right", method="compare_all") - 1, 0, count - 1)
         start, end = self.panels[cut], self.panels[cut + 1]
         place = jnp.clip(divide(u - start, end - start, 0.5), 0.0, 1.0)
-        inside = _legendre_integrals(2 * place - 1) @ jnp.asarray(_INTERPOLATION, place.dtype) * (end - start)
+        # Without the barrier XLA works the polynomials out anew for every node.
+        integrals = lax.optimization_barrier(_legendre_integrals(2 * place - 1))
+        inside = integrals @ jnp.asarray(_INTERPOLATION, place.dtype) * (end - start)
         whole, panel = self.weight[1:-1].reshape(count, -1), jnp.arange(count)[:, None]
         smooth = jnp.where(panel < cut, whole, jnp.where(panel == cut, inside, 0.0)).reshape(-1)
         low = jnp.clip(u, 0.0, self.edges[1])
@@ -72,10 +75,17 @@ class Grid:
         return jnp.concatenate([masses[..., :1], inner, masses[..., -1:]], axis=-1)
 
 
-@jax.jit
-def build_grid(marginal: Marginal) -> Grid:
-    """The grid of one marginal; `vmap` it over models. Differentiable in the marginal's parameters."""
-    z_panels = lax.stop_gradient(_panel_edges(probe_mixture(marginal)))
+def build_grid(marginal: Marginal, panels: int | None = None) -> Grid:
+    """The grid of one marginal; `vmap` it over models. Differentiable in the marginal's parameters.
+
+    Of so many panels, by default `PANELS`.
+    """
+    return _build_grid(marginal, panels or PANELS)
+
+
+@partial(jax.jit, static_argnames="panels")
+def _build_grid(marginal, panels):
+    z_panels = lax.stop_gradient(_panel_edges(probe_mixture(marginal), panels))
     width = jnp.diff(z_panels)[:, None]
     z = (z_panels[:-1, None] + width * _NODES.astype(width.dtype)).reshape(-1)
     z_edges = (z_panels[:-1, None] + width * _CELLS[:-1].astype(width.dtype)).reshape(-1)
@@ -111,7 +121,7 @@ def _exact_means(marginal, confidence, ends, components, z_panels):
     return (panels + (mean - panels @ _WEIGHTS.astype(ends.dtype))[:, None]).reshape(-1)
 
 
-def _panel_edges(probes):
+def _panel_edges(probes, panels):
     """(panels + 1,) edges in the probability z of the mixture, from 0 to 1, evenly spaced on a mean of scales.
 
     Confidence itself, the cdf of either component, and the log-odds of z and of these cdfs: whatever varies fast in
@@ -126,7 +136,7 @@ def _panel_edges(probes):
     scale = 0.2 * log_odds(z, _CLOSEST) + 0.1 * (probes.x + probes.components.sum(-1)) + 0.25 * tails
     # Each edge may move by half a panel, to where the quantile function is steepest: a jump between two separate
     # components falls on an edge, and the panels on both sides of it are smooth.
-    goal = (jnp.arange(PANELS * _TRIALS + 1, dtype=z.dtype) / (PANELS * _TRIALS)) * scale[-1]
+    goal = (jnp.arange(panels * _TRIALS + 1, dtype=z.dtype) / (panels * _TRIALS)) * scale[-1]
     right = jnp.clip(jnp.searchsorted(scale, goal, method="compare_all"), 1, scale.shape[0] - 1)
     low, high = jnp.moveaxis(jnp.stack([scale, z, probes.x])[:, jnp.stack([right - 1, right])], 1, 0)
     # The scale falls by a rounding error here and there.
@@ -136,10 +146,10 @@ def _panel_edges(probes):
     # Between two probes the steepness is the same but for rounding, which must not choose: the middle has precedence.
     half = _TRIALS // 2
     precedence = 1 - _TIE * np.abs(np.arange(_TRIALS) - half).astype(z.dtype)
-    best = jnp.argmax(steepness[half:-half].reshape(PANELS - 1, _TRIALS) * precedence, axis=1)
-    cell = half + _TRIALS * jnp.arange(PANELS - 1) + best
+    best = jnp.argmax(steepness[half:-half].reshape(panels - 1, _TRIALS) * precedence, axis=1)
+    cell = half + _TRIALS * jnp.arange(panels - 1) + best
     edges = jnp.pad((fine_z[cell] + fine_z[cell + 1]) / 2, 1, constant_values=(0.0, 1.0))
-    return (1 - _MIN_WIDTH) * edges + _MIN_WIDTH * jnp.linspace(0.0, 1.0, PANELS + 1, dtype=z.dtype)
+    return (1 - _MIN_WIDTH) * edges + _MIN_WIDTH * jnp.linspace(0.0, 1.0, panels + 1, dtype=z.dtype)
 
 
 def _legendre_integrals(x):

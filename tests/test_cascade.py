@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rcjax
-from rcjax import Gumbel, Marginal, cascade, error_and_cost, quadrature
+from rcjax import Gumbel, Marginal, cascade, error_and_cost, quadrature, sweeps
 from rcjax._trees import part
 
 pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.optimised]
@@ -33,6 +33,19 @@ def batched(models, thresholds, names=None, chain="exact"):
 
 
 batched_couples = jax.jit(jax.vmap(error_and_cost))
+
+
+def afresh(m):
+    """`error_and_cost` of m models as a function of its own: what was traced with other panels is not found again."""
+    plain = cascade._error_and_cost.__wrapped__
+
+    @jax.jit
+    def call(model, cuts):
+        always = jnp.full((*cuts.shape[:-1], 1), cascade.ALWAYS_ANSWER)
+        cuts = jnp.concatenate([cuts, always], axis=-1)
+        return plain(model.marginals, model.copulas, model.cost, cuts, None, tuple(range(m)), "exact")
+
+    return call
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +72,15 @@ def test_two_models_match_adaptive_quadrature(couples):
     models, thresholds, reference = couples
     error, cost = batched(models, thresholds)
     np.testing.assert_allclose(error, reference[:, 0], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(cost, reference[:, 1], rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_the_panels_of_sweeps_are_exact_enough(couples, monkeypatch):
+    models, thresholds, reference = couples
+    monkeypatch.setattr(quadrature, "PANELS", sweeps.problems.PANELS)
+    error, cost = jax.vmap(afresh(2))(models, jnp.asarray(thresholds))
+    assert 1e-7 < np.abs(error - reference[:, 0]).max() < 5e-6
     np.testing.assert_allclose(cost, reference[:, 1], rtol=1e-9)
 
 
@@ -112,15 +134,7 @@ def test_paper_chain_matches_adaptive_quadrature_of_proposition_2(float64):
 def test_longer_chains_match_sixteen_times_the_nodes(chains, monkeypatch):
     models, thresholds, (error, cost) = chains
     monkeypatch.setattr(quadrature, "PANELS", 16 * quadrature.PANELS)
-
-    # A fresh function: what was traced with fewer panels stays in the cache of the jitted one.
-    @jax.jit
-    def fine(model, cuts):
-        plain = cascade._error_and_cost.__wrapped__
-        always = jnp.full((*cuts.shape[:-1], 1), cascade.ALWAYS_ANSWER)
-        cuts = jnp.concatenate([cuts, always], axis=-1)
-        return plain(model.marginals, model.copulas, model.cost, cuts, None, tuple(range(6)), "exact")
-
+    fine = afresh(6)
     for i in range(2):
         expected_error, expected_cost = fine(take(models, i), jnp.asarray(thresholds[i]))
         np.testing.assert_allclose(error[i], expected_error, rtol=0, atol=1e-5)

@@ -29,6 +29,7 @@ GOOD = {
     "train": None,
     "max_length": None,
     "batch": 256,
+    "panels": 9,
 }
 
 
@@ -97,6 +98,7 @@ def test_draws_depend_on_the_problem_alone():
         ({"train": True}, "train is True"),
         ({"max_length": 0}, "max_length is 0"),
         ({"batch": 0}, "batch is 0"),
+        ({"panels": 1}, "panels is 1"),
     ],
 )
 def test_settings_that_make_no_sense(change, message):

@@ -21,7 +21,7 @@ def logs(float64):
 @pytest.fixture(scope="module")
 def settings():
     cascades = {"all": "all", "adaptive": "adaptive", "labels": "labels", "pair": [MODELS[::2]]}
-    return {"cascades": cascades, "copulas": ["gumbel", "frank"], "lam": 4, "replicates": 1, "train": 0.8}
+    return {"cascades": cascades, "copulas": ["gumbel", "frank"], "lam": 4, "replicates": 1, "train": 0.8, "panels": 17}
 
 
 @pytest.fixture(scope="module")

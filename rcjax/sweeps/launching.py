@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from rcjax.joint import as_family
 from rcjax.plan import make_plan
 from rcjax.prices import price_range
-from rcjax.quadrature import ORDER, PANELS
+from rcjax.quadrature import ORDER
 from rcjax.sweeps.library import Library
 from rcjax.sweeps.problems import Batch, Sample, Settings, draw, size_of_training, training
 from rcjax.sweeps.solving import (
@@ -58,7 +58,7 @@ def launch(batch: Batch, library: Library, settings: Settings, mesh: Mesh) -> tu
     if plans:
         families = tuple(as_family(name) for name in settings.copulas)
         on_all = lay_over(jax.tree.map(np.asarray, plans), mesh, spread=False)
-        points = program(solve_problem, mesh, width, families=families)(on_all, (fits, lam))
+        points = program(solve_problem, mesh, width, families=families, panels=settings.panels)(on_all, (fits, lam))
     labels = "labels" in shape.paths
     solved = program(judge_problem, **how, labels=labels)(laid, (fits, spread, points))
     return lam, fits, _in_order(shape.paths, solved)
@@ -117,7 +117,7 @@ def _width(batch: Batch, plans: Any, settings: Settings, mesh: Mesh) -> int | No
     device = mesh.devices.flat[0]
     if device.platform == "cpu":
         return None
-    k, nodes, size = batch.shape.models, PANELS * ORDER + 2, jnp.result_type(float).itemsize
+    k, nodes, size = batch.shape.models, settings.panels * ORDER + 2, jnp.result_type(float).itemsize
     prices = settings.lam if isinstance(settings.lam, int) else len(settings.lam)
     ends = max((k * k if plan is None else len(plan.heads) for plan in plans), default=1)
     each = size * (

@@ -103,7 +103,7 @@ def refit_problem(shared: tuple[Data, Fit], draws: Draws, *, transform: Transfor
 
 
 def solve_problem(
-    plans: tuple[Plan | None, ...], problem: tuple[Fit, jax.Array], *, families: tuple[type[Copula], ...]
+    plans: tuple[Plan | None, ...], problem: tuple[Fit, jax.Array], *, families: tuple[type[Copula], ...], panels: int
 ) -> tuple[Points, ...]:
     """The points of one problem, a fit with its prices (L,), for the plan of each search; None: adaptive policies.
 
@@ -113,7 +113,7 @@ def solve_problem(
     fit, lam = problem
 
     def under(family):
-        tables = _tables(fit, families, family)
+        tables = _tables(fit, families, family, panels)
         return tuple(_solve(fit, tables, lam, plan) for plan in plans)
 
     return tuple(_told(points, fit) for points in lax.map(under, np.arange(len(families))))
@@ -133,10 +133,10 @@ def judge_problem(
     return tuple(points | _judged(data, fit, draws, points) for points in searches)
 
 
-def _tables(fit, families, family):
+def _tables(fit, families, family, panels):
     """The tables of all pairs, under the copula family of this number."""
     left, right = np.array(pairs(fit.cost.shape[0]), int).reshape(-1, 2).T
-    grid = jax.vmap(build_grid)(fit.marginals)
+    grid = jax.vmap(partial(build_grid, panels=panels))(fit.marginals)
 
     def kernel(kind):
         return jax.vmap(transition)(jax.vmap(kind.from_tau)(fit.taus), part(grid, left), part(grid, right))
