@@ -103,13 +103,14 @@ def _search_table(batch, models, name, copulas, lam, arrays):
 def _frame(columns):
     """The table, without figures where a point failed, and without those that are not known."""
     height = len(columns["log"])
-    series = []
-    for name, kind in POINTS.items():
+
+    def series(name, kind):
         values = columns[name]
-        values = [None] * height if values is None else values
-        values = values.tolist() if isinstance(values, np.ndarray) and values.ndim > 1 else values
-        series.append(pl.Series(name, values, dtype=kind))
-    table = pl.DataFrame(series)
+        if isinstance(values, np.ndarray):  # as it is: a list for each point would take longer than to solve it
+            return pl.Series(name, values).cast(kind)
+        return pl.Series(name, [None] * height if values is None else values, dtype=kind)
+
+    table = pl.DataFrame([series(name, kind) for name, kind in POINTS.items()])
     solved = pl.col("status") < NO_DATA
     known = [pl.when(solved).then(pl.col(name)).alias(name) for name in _FAILED]
     return table.with_columns(known).with_columns(pl.col("held_out_error", "held_out_cost").fill_nan(None))
