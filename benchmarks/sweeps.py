@@ -49,6 +49,7 @@ def sweep_rate(options: dict[str, Any], devices: int, logs: int) -> dict[str, fl
             lam=options["lam"],
             replicates=options["replicates"],
             batch=options["batch"],
+            panels=options["panels"],
             progress=lambda done, _: seen.append((time.perf_counter() - started, done)),
         )
         points = rcjax.Sweep(Path(folder)).points.select(pl.len(), (pl.col("status") < 3).sum()).collect().row(0)
@@ -146,7 +147,8 @@ def kills(count: int) -> None:
 def main() -> None:
     """One of the three."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in {"logs": 1000, "queries": 300, "replicates": 19, "lam": 50, "batch": 256, "loop": 50}.items():
+    sizes = {"logs": 1000, "queries": 300, "replicates": 19, "lam": 50, "batch": 256, "panels": 9, "loop": 50}
+    for name, value in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--devices", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--per-device", type=int, default=40)
