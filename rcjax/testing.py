@@ -27,6 +27,7 @@ _INSIDE = np.array([0.02, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 0.98])
 _GRID = np.concatenate([[1e-9, 1e-6, 1e-3], _INSIDE, 1 - np.array([1e-3, 1e-6, 1e-9])])
 _CORNERS = np.array([1e-6, 0.5, 1 - 1e-6])
 _SAMPLES = 2000
+_BLOCK = 256
 
 
 def check_copula(copula: Copula | type[Copula]) -> None:
@@ -106,10 +107,27 @@ def _compiled(method: str) -> Callable[..., Any]:
     return call
 
 
-_cdf, _conditional, _conditional_on_v, _log_density, _inverse, _tau, _tails = map(
-    _compiled,
-    ("cdf", "conditional", "conditional_on_v", "log_density", "inverse_conditional", "tau", "tail_dependence"),
+def _by_block(method: str) -> Callable[..., Any]:
+    """One program also for any number of points, which go through it in blocks: compiling is most of the time."""
+    compiled = _compiled(method)
+
+    def call(copula, *points):
+        points = np.broadcast_arrays(*map(np.asarray, points))
+        count = points[0].size
+        filled = [np.pad(each.ravel(), (0, -count % _BLOCK), "edge") for each in points]
+        found = [
+            np.asarray(compiled(copula, *(each[start : start + _BLOCK] for each in filled)))
+            for start in range(0, count, _BLOCK)
+        ]
+        return np.concatenate(found)[:count].reshape(points[0].shape)
+
+    return call
+
+
+_cdf, _conditional, _conditional_on_v, _log_density, _inverse = map(
+    _by_block, ("cdf", "conditional", "conditional_on_v", "log_density", "inverse_conditional")
 )
+_tau, _tails = map(_compiled, ("tau", "tail_dependence"))
 
 
 _defined_tau = jax.jit(tau_by_quadrature)
@@ -226,7 +244,7 @@ def _single_precision(c):
         with jax.enable_x64(False):
             single = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), c)
             got = method(single, jnp.asarray(u, jnp.float32), jnp.asarray(v, jnp.float32))
-            kept = got.dtype == jnp.float32
+            kept = got.dtype == np.float32
         yield f"{name} in float32 keeps its type", u, v, np.asarray(got), 0.0 if kept else 1.0
         yield f"{name} in float32 is close to float64", u, v, np.asarray(got), np.abs(np.asarray(got) - expected) - 2e-3
 
