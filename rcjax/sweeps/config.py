@@ -33,6 +33,12 @@ def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
     for key in found:
         if key not in known:
             raise ValueError(f"{path}: {key} is no setting of a sweep{near(key, known)}: there are {', '.join(known)}")
+    for key, kinds, wanted in (
+        ("out", str, "a folder"),
+        ("prices", str | dict, "a file, or a table of prices by model"),
+    ):
+        if not isinstance(found.get(key, ""), kinds):
+            raise ValueError(f"{path}: {key} is {found[key]!r}: give {wanted}")
     folder = path.parent
     found["logs"] = _logs(found.get("logs"), folder, path)
     found["out"] = str(folder / found.get("out", path.stem))

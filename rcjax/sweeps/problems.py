@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -59,21 +59,21 @@ def check_settings(
     """The settings in one form; ValueError says which is wrong, and what to give."""
     families = tuple(as_family(name).__name__ for name in _listed(copulas))
     chosen = tuple(_listed(seeds))
-    if not all(isinstance(each, int | np.integer) and each >= 0 for each in (replicates, *chosen)):
+    if not all(_counts(each, 0) for each in (replicates, *chosen)):
         raise ValueError(f"replicates is {replicates!r} and seeds {seeds!r}: give whole numbers of 0 or more")
     if not families or not chosen:
         raise ValueError("nothing to sweep over: give at least one copula and one seed")
     if len(chosen) > 1 and not replicates and train is None:
         raise ValueError("seeds change nothing without replicates or train: give one of these, or a single seed")
-    whole = isinstance(train, int | np.integer) and not isinstance(train, bool)
-    if train is not None and not (train >= 2 if whole else 0 < float(train) < 1):
+    whole = _counts(train, 2)
+    if not (train is None or whole or (isinstance(train, float) and 0 < train < 1)):
         raise ValueError(f"train is {train!r}: give a number of queries of at least 2, or a share between 0 and 1")
-    if max_length is not None and not max_length >= 1:
+    if max_length is not None and not _counts(max_length, 1):
         raise ValueError(f"max_length is {max_length!r}: a cascade has at least 1 model")
-    if not batch >= 1:
+    if not _counts(batch, 1):
         raise ValueError(f"batch is {batch!r}: give how many problems to solve together, such as {PROBLEMS}")
-    if not panels >= 2:
-        raise ValueError(f"panels is {panels!r}: give at least 2, such as {PANELS}")
+    if not _counts(panels, 2):
+        raise ValueError(f"panels is {panels!r}: give a whole number of at least 2, such as {PANELS}")
     share = train if train is None else int(train) if whole else float(train)
     searches = _searches(cascades)
     prices = _prices(lam)
@@ -82,8 +82,14 @@ def check_settings(
     return Settings(searches, families, prices, *draws, max_length, int(batch), int(panels))
 
 
-def _listed(values: Any) -> Any:
-    return (values,) if isinstance(values, str | int | float | np.number) else tuple(values)
+def _counts(value: Any, least: int) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= least)
+
+
+def _listed(values: Any) -> tuple[Any, ...]:
+    """A value alone as the only one of its kind."""
+    alone = isinstance(values, str | Mapping) or not isinstance(values, Iterable)
+    return (values,) if alone else tuple(values)
 
 
 def _searches(cascades: Any) -> dict[str, Search]:
@@ -92,8 +98,7 @@ def _searches(cascades: Any) -> dict[str, Search]:
     else:
         named = {str(search): search for search in _listed(cascades)}
     for name, search in named.items():
-        known = search in NAMED_SEARCHES if isinstance(search, str) else all(not isinstance(c, str) for c in search)
-        if not known or not len(search):
+        if not (search in NAMED_SEARCHES if isinstance(search, str) else _are_cascades(search)):
             searches = ", ".join(NAMED_SEARCHES)
             raise ValueError(
                 f"cascades: {name!r} is no search: give {searches}, or a table of lists of cascades by name"
@@ -103,14 +108,26 @@ def _searches(cascades: Any) -> dict[str, Search]:
     return {name: s if isinstance(s, str) else tuple(tuple(path) for path in s) for name, s in named.items()}
 
 
+def _are_cascades(search: Any) -> bool:
+    """Whether it is a list of lists; that they name models is seen with the logs."""
+    return _is_list(search) and len(search) > 0 and all(map(_is_list, search))
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
 def _prices(lam: Any) -> int | tuple[float, ...]:
     if isinstance(lam, int | np.integer) and not isinstance(lam, bool):
         if lam < 2:
             raise ValueError(f"lam is {lam}: give how many prices to solve for, at least 2, or a list of prices")
         return int(lam)
-    prices = np.unique(np.asarray(_listed(lam), float))
-    if not prices.size or not np.isfinite(prices).all() or prices[0] <= 0:
-        raise ValueError("lam must be a number of prices, or a list of finite prices above 0")
+    try:
+        prices = np.unique(np.asarray(_listed(lam), float))
+    except (TypeError, ValueError):
+        prices = np.zeros(0)
+    if isinstance(lam, bool) or not prices.size or not np.isfinite(prices).all() or prices[0] <= 0:
+        raise ValueError(f"lam is {lam!r}: give a number of prices, or a list of finite prices above 0")
     return tuple(prices.tolist())
 
 
