@@ -1,6 +1,7 @@
 """Random models, and plain numpy and scipy references for the objective of a cascade."""
 
 import itertools
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ import numpy as np
 from scipy.integrate import quad_vec
 from scipy.special import betainc
 
-from rcjax import CascadeModel, Gumbel, Marginal
+from rcjax import CascadeModel, Gumbel, Marginal, error_and_cost
 from rcjax.calibration import Calibrator
 
 
@@ -151,3 +152,18 @@ def walk(confidence: np.ndarray, cost: np.ndarray, thresholds: np.ndarray):
         error = np.where(answers, 1 - confidence[:, j], error)
         left = left & ~answers
     return tuple((x.mean(), x.std() / np.sqrt(n)) for x in (error, spent))
+
+
+def batched(models, thresholds, names=None, chain="exact"):
+    """(error, cost) (count, T) of a batch of models at thresholds (count, T, m − 1): one compilation."""
+    call = jax.jit(jax.vmap(partial(error_and_cost, cascade=names, chain=chain)))
+    return tuple(np.asarray(x) for x in call(models, jnp.asarray(thresholds)))
+
+
+def random_chains():
+    """Two models of six LLMs, 6 rows of thresholds that end each of their chains of 2 to 6 (30 rows), and figures."""
+    models = random_models(21, 6, 2)
+    thresholds = random_thresholds(22, models, 30)
+    for block, m in enumerate(range(2, 6)):
+        thresholds[:, 6 * block : 6 * block + 6, m - 1] = 0.0  # model m answers whatever reaches it
+    return models, thresholds, batched(models, thresholds)

@@ -13,7 +13,7 @@ from rcjax.expected_loss import accuracy
 from rcjax.joint import sample_confidences
 
 pytest.importorskip("numpyro")
-pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.optimised]
+pytestmark = pytest.mark.usefixtures("float64")
 
 LAM = np.geomspace(1.0, 30_000.0, 7)
 
