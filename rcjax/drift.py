@@ -110,8 +110,8 @@ def check_policy(
     has too few answers.
 
     >>> import rcjax
-    >>> log = rcjax.sample_log(900, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
-    >>> train, fresh = log.split(1 / 3, seed=1)
+    >>> log = rcjax.sample_log(600, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
+    >>> train, fresh = log.split(0.5, seed=0)
     >>> policy = rcjax.solve_frontier(rcjax.fit(train), lam=[1000.0], cascades="full").policy(lam=1000.0)
     >>> found = rcjax.check_policy(policy, fresh)
     >>> found.drifted, len(found.checks), found.reference
