@@ -1,5 +1,6 @@
 """`jax.jit` for our largest programs, which spend seconds in XLA before the first answer."""
 
+import os
 from collections.abc import Callable, Iterable
 from functools import cache, wraps
 from typing import Any, Literal
@@ -45,4 +46,6 @@ def _options(backend, level):
     # one, for the same run time (benchmarks/speed.py). From jaxlib 0.11 on there is no choice.
     if jax.__version_info__ < (0, 11):
         options["xla_cpu_use_fusion_emitters"] = False
+        # In parts for as many threads as there are: XLA's 32 take a tenth longer on two cores.
+        options["xla_cpu_parallel_codegen_split_count"] = min(32, os.cpu_count() or 1)
     return options or None
