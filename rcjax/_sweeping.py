@@ -134,7 +134,9 @@ def _show(facts: dict[str, Any]) -> None:
     more = len(facts["left_out"]) - _MOST_TOLD
     if more > 0:
         errors.print(f"warning: and {more:,} more: see logs.parquet", markup=False)
-    screen.print(f"{facts['points']:,} points of {facts['logs']:,} logs, in {facts['seconds']:,.1f} s")
+    screen.print(
+        f"{facts['points']:,} points of {facts['logs']:,} log{'s' * (facts['logs'] != 1)}, in {facts['seconds']:,.1f} s"
+    )
     for message, count in facts["status"].items():
         screen.print(f"  {count:>12,}  {message}", markup=False, soft_wrap=True)
     screen.print(f"written to {facts['folder']}/parts: read them with polars, pandas or DuckDB", soft_wrap=True)

@@ -58,9 +58,9 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> Plan:
     heads = _fill([*(end[0] for end in ends), 0], 2**k, 0, 2 * _SMALLEST)
     filled = [*_fill(list(paths), 2**k - 1, paths[0]), everyone]
     cuts = np.full((len(heads), k), -1)
-    number = {step[0]: place for place, step in reversed(list(enumerate(steps)))}
+    writes = {end: place for place, (end, *_) in enumerate(steps)}
     for end in ends:
-        cuts[row[end], list(end[:-1])] = [number[row[end[i:]]] for i in range(len(end) - 1)]
+        cuts[row[end], list(end[:-1])] = [writes[row[end[i:]]] for i in range(len(end) - 1)]
     left, right = np.array(_fill(used, k * (k - 1) // 2, used[0] if used else None), int).reshape(-1, 2).T
     links = np.zeros((len(filled), len(left)), bool)
     for number, path in enumerate(filled):

@@ -66,7 +66,7 @@ def check_settings(
     if len(chosen) > 1 and not replicates and train is None:
         raise ValueError("seeds change nothing without replicates or train: give one of these, or a single seed")
     whole = _counts(train, 2)
-    if not (train is None or whole or (isinstance(train, float) and 0 < train < 1)):
+    if not (train is None or whole or (isinstance(train, float | np.floating) and 0 < train < 1)):
         raise ValueError(f"train is {train!r}: give a number of queries of at least 2, or a share between 0 and 1")
     if max_length is not None and not _counts(max_length, 1):
         raise ValueError(f"max_length is {max_length!r}: a cascade has at least 1 model")
