@@ -1,10 +1,14 @@
 """Queries walking through policies: which model answers each, if any, and which ones were asked."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from rcjax._compile import compiled
 from rcjax._points import intervals
+from rcjax.calibration import Calibrator, calibrate_all
 
 _FEW_BOUNDS = 16  # up to here comparing with every bound beats a binary search
 
@@ -67,3 +71,19 @@ def outcomes(
     wrong, charge, refused = jax.vmap(one)(members.argmax(-1), bounds, actions)
     found = wrong.astype(cost.dtype), charge
     return found if refusals is None else (*found, refused.astype(cost.dtype))
+
+
+@partial(compiled, runs="long")
+def outcomes_on_log(
+    calibrators: Calibrator,
+    logprob: jax.Array,
+    correct: jax.Array,
+    answered: jax.Array,
+    cost: jax.Array,
+    thresholds: jax.Array,
+    members: jax.Array,
+    refusals: jax.Array | None = None,
+) -> tuple[jax.Array, ...]:
+    """`outcomes` of cascades on a log (n, k), compiled; queries that lack a model are walked by a stand-in for it."""
+    confidence = calibrate_all(calibrators, logprob, answered)
+    return outcomes(confidence, correct, cost, thresholds, members, refusals)

@@ -9,23 +9,22 @@ as the best for all that can be known, so that a budget finds one near it.
 
 import dataclasses
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._compile import compiled
 from rcjax._points import asked_at_all, intervals, lower_hull, pareto
-from rcjax._walk import outcomes
-from rcjax.calibration import calibrate_all
+from rcjax._walk import outcomes_on_log
 from rcjax.cascade import NEVER_ANSWER, NEVER_REFUSE
 from rcjax.crossvalidation import Comparison, Longer, cross_validate, longer_cascades
-from rcjax.empirical import Candidates, as_cascades, judge, merged
-from rcjax.frontier import Frontier, make_frontier, solve_frontier
+from rcjax.empirical import as_cascades, judge_log, merged
+from rcjax.frontier import Frontier, make_frontier, solve_problem
 from rcjax.joint import CascadeModel, fit
 from rcjax.logs import Log, LogError
-from rcjax.prices import check_prices, log_prices
+from rcjax.plan import only
+from rcjax.prices import check_prices, lay_out_problem, log_prices
 from rcjax.programme import CONVERGED, INTERPOLATED, Refusal
 from rcjax.solution import check_abstain_price, refusal_at
 
@@ -51,7 +50,7 @@ class Selection:
         Differences are in percentage points of loss, error + λ·cost, on queries left out, with one standard error.
         """
         frontier, seen = self.frontier, self.comparison
-        price = int(seen.nearest(float(frontier.lam[point])))
+        price = int(seen.nearest(float(np.asarray(frontier.lam)[point])))
         members = np.flatnonzero(np.asarray(frontier.members)[point])
         names = " → ".join(frontier.models[j] for j in members)
         longer = "" if seen.lengths[-1] <= 2 else "; no longer chain is shown to do better"
@@ -159,31 +158,20 @@ def _sample(log: Log, seed: int) -> Log:
 
 def _judge(log: Log, model: CascadeModel, lam: np.ndarray, refusal: Refusal | None) -> _Points:
     """Every single model and pair; where models may refuse, with the refusals that are best at some of the λ."""
-    data = model.calibrators, log.logprob, log.correct, log.answered, log.cost, jnp.asarray(lam, log.cost.dtype)
-    found = _candidates(*data, refusal, transform=model.calibrators.transform)
-    found = found if refusal is None else merged(found)
-    thresholds, members, *refusals = map(np.asarray, _as_cascades(found, k=len(model.models)))
-    error, cost = np.asarray(found.error), np.asarray(found.cost)
+    prices = None if refusal is None else jnp.asarray(lam, log.cost.dtype)
+    found = judge_log(model.calibrators, log.logprob, log.correct, log.answered, log.cost, prices, refusal)
+    found = jax.tree.map(np.asarray, found if refusal is None else merged(found))
+    error, cost = found.error, found.cost
+    thresholds, members, *refusals = as_cascades(found, np.arange(len(error)), len(model.models), np)
     points = _Points(
         error=error,
         cost=cost,
-        abstention=np.zeros_like(error) if found.abstention is None else np.asarray(found.abstention),
+        abstention=np.zeros_like(error) if found.abstention is None else found.abstention,
         thresholds=thresholds,
         members=members,
         refusals=refusals[0] if refusals else np.full_like(thresholds, NEVER_REFUSE),
     )
     return points.take(np.flatnonzero(np.isfinite(points.error)))
-
-
-@partial(compiled, static_argnames="transform", runs="once")
-def _candidates(calibrators, logprob, correct, answered, cost, lam, refusal, transform):
-    confidence = calibrate_all(calibrators, logprob, answered)
-    return judge(logprob, confidence, correct, answered, cost, transform, lam, refusal)
-
-
-@partial(compiled, static_argnames="k", runs="once")
-def _as_cascades(found: Candidates, k: int):
-    return as_cascades(found, jnp.arange(found.error.shape[0]), k)
 
 
 def _chains(
@@ -198,10 +186,12 @@ def _chains(
     k = len(model.models)
     thresholds, members = np.full((len(lam), k), NEVER_ANSWER), np.zeros((len(lam), k), bool)
     refusals = np.full((len(lam), k), NEVER_REFUSE)
-    for size, cascades in zip(longer.lengths, longer.named(model.models), strict=True):
+    price, early = refusing["abstain_price"], refusing["abstain_early"]
+    problem = lay_out_problem(model, longer.plan, "exact", refusal_at(price, early, model.cost.dtype))
+    for size, paths in zip(longer.lengths, longer.rows, strict=True):
         rows = length == size
         if rows.any():
-            found = solve_frontier(model, lam=lam, cascades=cascades, **refusing)
+            found = solve_problem(model, problem._replace(plan=only(longer.plan, paths)), lam, price)
             thresholds[rows], members[rows] = np.asarray(found.thresholds)[rows], np.asarray(found.members)[rows]
             if found.refusals is not None:
                 refusals[rows] = np.asarray(found.refusals)[rows]
@@ -210,7 +200,6 @@ def _chains(
     nothing = np.zeros(len(lam))
     points = _Points(nothing, nothing, nothing, thresholds, members, refusals)
     if at.size:
-        price = refusing["abstain_price"]
         figures = zip(*_means(log, model, thresholds, members, None if price is None else refusals), strict=True)
         wrong, charge, *refused = map(np.concatenate, figures)
         unanswered = refused[0] if refused else nothing
@@ -230,13 +219,8 @@ def _means(log: Log, model: CascadeModel, thresholds: Any, members: Any, refusal
         levels = (
             None if each is None else jnp.asarray(each[some], model.cost.dtype) for each in (thresholds, refusals)
         )
-        figures = _outcomes(*data, next(levels), members[some], next(levels))
+        figures = outcomes_on_log(*data, next(levels), members[some], next(levels))
         yield [np.asarray(each, float)[:, complete].mean(1) for each in figures]
-
-
-@partial(compiled, runs="once")
-def _outcomes(calibrators, logprob, correct, answered, cost, thresholds, members, refusals):
-    return outcomes(calibrate_all(calibrators, logprob, answered), correct, cost, thresholds, members, refusals)
 
 
 def _luck(seen: Comparison, pairs: _Points) -> np.ndarray:

@@ -8,25 +8,19 @@ out, luck does not help.
 import dataclasses
 import itertools
 import math
-from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
-from rcjax._compile import compiled
 from rcjax._points import cascade_names
-from rcjax._walk import outcomes
-from rcjax.calibration import calibrate_all
-from rcjax.empirical import by_labels
+from rcjax._threads import side_by_side
+from rcjax._walk import outcomes_on_log
+from rcjax.empirical import tune_by_labels
 from rcjax.joint import CascadeModel, fit_arrays
 from rcjax.logs import Log
-from rcjax.plan import Plan, make_plan, only, pair_places
-from rcjax.prices import log_prices, price_range
+from rcjax.plan import Plan, make_plan, only
+from rcjax.prices import lay_out_problem, log_prices, price_range, solve_at
 from rcjax.programme import Refusal
-from rcjax.solution import lay_out, optimise, thresholds_at
 
 PRICES = 40
 _MOST_PATHS = 1_000
@@ -74,9 +68,8 @@ class Longer:
     """The cascades of three models and more that compete, by length."""
 
     lengths: tuple[int, ...]
-    plan: Plan
-    rows: np.ndarray  # (lengths, M) numbers of the plan's paths of each length; short rows repeat one
-    places: np.ndarray  # (P,) of the plan's pairs among all pairs
+    plan: Plan  # of these and all shorter cascades
+    rows: np.ndarray  # (lengths, N) numbers of the plan's paths of each length, again and again
 
     def named(self, models: tuple[str, ...]) -> list[tuple[tuple[str, ...], ...]]:
         """The cascades of each length by their models' names."""
@@ -93,12 +86,12 @@ def longer_cascades(k: int, max_length: int | None) -> Longer:
         if max_length is None and total > _MOST_PATHS:
             break
         lengths.append(length)
-    paths = [path for length in lengths for path in itertools.combinations(range(k), length)]
-    plan = make_plan(paths or [tuple(range(min(k, 2)))], k)
-    numbers = [[n for n, path in enumerate(paths) if len(path) == length] for length in lengths]
-    widest = max(map(len, numbers), default=1)
-    rows = np.array([row + row[:1] * (widest - len(row)) for row in numbers], int).reshape(-1, widest)
-    return Longer(tuple(lengths), plan, rows, pair_places(plan, k))
+    # With the shorter ones this is the plan of all cascades, whose programmes others need as well.
+    paths = [path for length in (1, 2, *lengths) for path in itertools.combinations(range(k), length)]
+    plan = make_plan(paths, k)
+    size = plan.ends.shape[0]
+    rows = [np.resize([n for n, path in enumerate(paths) if len(path) == length], size) for length in lengths]
+    return Longer(tuple(lengths), plan, np.array(rows, int).reshape(-1, size))
 
 
 def cross_validate(
@@ -110,20 +103,12 @@ def cross_validate(
     copulas) and of the choice of policies, and then answered. Queries that lack an answer help to fit, but are not
     compared on. With a `refusal`, models may refuse to answer.
     """
-    k, cost = len(model.models), log.cost
-    lam = price_range(np.asarray(cost, float), PRICES)
-    prices = jnp.asarray(lam, cost.dtype)
+    k = len(model.models)
+    lam = price_range(np.asarray(log.cost, float), PRICES)
     fold = np.random.default_rng(seed).permutation(log.n_queries) % folds
-    data = log.logprob, log.correct, log.answered, cost
-    near, transform = (model.marginals, model.copulas), model.calibrators.transform
-    # Three programmes, all folds at once in each: the second does not depend on the size of the log, so that it need
-    # not be compiled for each.
-    fits, confidence, short = _tune(*data, prices, fold, np.arange(folds), near, refusal, transform=transform)
-    long = _longest(*fits, cost, prices, longer.plan, longer.rows, longer.places, refusal)
-    wrong, charge, *refused = _answer(log.correct, cost, confidence, fold, short, long)
-    if refusal is not None:
-        wrong = wrong + (1 - refusal.worth) * refused[0]
-    wrong, charge = (np.asarray(each, float)[..., log.complete] for each in (wrong, charge))
+    left_out = [fold == number for number in range(folds)]
+    found = side_by_side(lambda out: _tuned_without(out, log, model, longer, lam, refusal), left_out)
+    wrong, charge = (np.select(left_out, each)[..., log.complete] for each in zip(*found, strict=True))
     loss = wrong + lam[:, None] * charge
     lengths = np.array([1, 2, *longer.lengths][: max(k, 1)])
     pair = loss[min(1, k - 1)]
@@ -137,55 +122,30 @@ def _mean_and_se(values):
     return values.mean(-1), values.std(-1, ddof=1) / np.sqrt(values.shape[-1])
 
 
-@partial(compiled, static_argnames="transform", runs="once")
-def _tune(logprob, correct, answered, cost, lam, fold, folds, near, refusal, transform):
-    """Without each fold in turn: the fit, all calibrated confidences (F, n, k), the policies `by_labels`."""
+def _tuned_without(out, log, model, longer, lam, refusal):
+    """(wrong, charge), each (S, G, n), of policies of all lengths that were tuned without some queries (n,)."""
+    train = np.asarray(log.answered) & ~out[:, None]
+    rows = log.logprob, log.correct, train
+    calibrators, marginals, copulas = fit_arrays(
+        *rows, model.calibrators.transform, model.copulas, near=model.marginals
+    )
+    fitted = dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=log.cost)
+    short = tune_by_labels(calibrators, *rows, log.cost, lam, refusal)
+    policies = [tuple(each[row] for each in short) for row in range(len(short[0]))]
+    policies += _longest(fitted, longer, lam, refusal)
+    data = calibrators, log.logprob, log.correct, log.answered, log.cost
+    figures = [[np.asarray(each, float) for each in outcomes_on_log(*data, *policy)] for policy in policies]
+    wrong, charge, *refused = (np.stack(each) for each in zip(*figures, strict=True))
+    if refusal is not None:
+        wrong += (1 - float(refusal.worth)) * refused[0]
+    return wrong, charge
 
-    def without(number):
-        train = answered & (fold != number)[:, None]
-        calibrators, *fits = fit_arrays(logprob, correct, train, transform, near[1], near=near[0])
-        confidence = calibrate_all(calibrators, logprob, answered)
-        return fits, confidence, by_labels(logprob, confidence, correct, train, cost, lam, transform, refusal)
 
-    return lax.map(without, folds)
-
-
-@partial(compiled, runs="once")
-def _longest(marginals, copulas, cost, lam, plan, rows, places, refusal):
-    """(thresholds, members), each (F, lengths, L, k), of the best longer cascades of each length under each fit.
-
-    And their refusals, where models may refuse.
-    """
+def _longest(model, longer, lam, refusal):
+    """(thresholds, members), each (G, k), of the best longer cascades of each length; with refusals where there are."""
     names = "thresholds", "members", *(() if refusal is None else ("refusals",))
-
-    def under(fit):
-        marginals, copulas = fit
-        tables = dataclasses.replace(lay_out(marginals, copulas, cost, plan.left, plan.right, places), copulas=None)
-
-        def best(rows):
-            those = only(plan, rows)
-            path, cut, _ = optimise(tables, lam, those, "exact", refusal)
-            points, _ = thresholds_at(marginals, tables, path, cut, those)
-            return tuple(points[name] for name in names)
-
-        return lax.map(best, rows)
-
-    return lax.map(under, (marginals, copulas))
-
-
-@partial(compiled, runs="once")
-def _answer(correct, cost, confidence, fold, *policies):
-    """(wrong, charge), and refused where models may refuse, each (S, L, n): what became of every query.
-
-    Under the policies tuned without its fold.
-    """
-    policies = jax.tree.map(lambda *each: jnp.concatenate(each, axis=1), *policies)
-
-    def leave_out(totals, one):
-        number, confidence, policies = one
-        found = jax.vmap(partial(outcomes, confidence, correct, cost))(*policies)
-        return tuple(jnp.where(fold == number, new, old) for new, old in zip(found, totals, strict=True)), None
-
-    nothing = jnp.zeros((*policies[0].shape[1:3], correct.shape[0]), cost.dtype)
-    numbers = np.arange(confidence.shape[0])
-    return lax.scan(leave_out, (nothing,) * len(policies), (numbers, confidence, policies))[0]
+    if not longer.lengths:
+        return []
+    problem = lay_out_problem(model, longer.plan, "exact", refusal)
+    each = [solve_at(problem._replace(plan=only(longer.plan, rows)), lam) for rows in longer.rows]
+    return [tuple(found[name] for name in names) for found in each]

@@ -17,15 +17,17 @@ Where models may refuse to answer (`refusing`), a refusal counts as so many erro
 """
 
 import dataclasses
-from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
+from rcjax._compile import compiled
 from rcjax._numerics import divide
 from rcjax._trees import each, part
-from rcjax.calibration import Transform, fit_calibrator
+from rcjax.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
 from rcjax.cascade import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE
 from rcjax.joint import pairs
 from rcjax.programme import Refusal
@@ -173,14 +175,12 @@ def _thresholds(confidence, first, second, present):
     return cuts.threshold, jnp.where(cuts.parts, wrong, jnp.inf), divide(cuts.last + 1.0, cuts.count, 1.0)
 
 
-@partial(jax.jit, static_argnames="transform")
 def judge(
+    calibrators: Calibrator,
     logprob: jax.Array,
-    confidence: jax.Array,
     correct: jax.Array,
     present: jax.Array,
     cost: jax.Array,
-    transform: Transform,
     lam: jax.Array | None = None,
     refusal: Refusal | None = None,
 ) -> Candidates:
@@ -188,7 +188,8 @@ def judge(
 
     With a refusal, `refusing_candidates` for the λ (L,).
     """
-    crossed = cross_calibrate(logprob, correct, present, transform)
+    confidence = calibrate_all(calibrators, logprob, present)
+    crossed = cross_calibrate(logprob, correct, present, calibrators.transform)
     if refusal is None:
         return candidates(confidence, crossed, correct, present, cost)
     assert lam is not None
@@ -200,52 +201,61 @@ def merged(found: Candidates) -> Candidates:
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
 
 
-def best_candidates(found: Candidates, lam: jax.Array) -> jax.Array:
+def best_candidates(found: Candidates, lam: Any) -> Any:
     """(L,) the place of the candidate with the least error + λ·cost for each λ (L,), among all of them or its own."""
-    return jnp.argmin(found.error + lam[:, None] * found.cost, axis=-1)
+    return (found.error + lam[:, None] * found.cost).argmin(-1)
 
 
-def as_cascades(found: Candidates, places: jax.Array, k: int) -> tuple[jax.Array, ...]:
+def as_cascades(found: Candidates, places: Any, k: int, xp: Any = jnp) -> tuple[Any, ...]:
     """(thresholds (L, k), members (L, k)) of the candidates at some places, as a `Frontier` holds them.
 
-    And refusals (L, k), where models may refuse.
+    And refusals (L, k), where models may refuse. `xp` is jax.numpy, or numpy outside of a jitted function.
     """
     chosen = part(found, places)
     everyone = np.arange(k)
     is_first, is_second = (place[:, None] == everyone for place in (chosen.first, chosen.second))
-    alone = jnp.where(is_second, ALWAYS_ANSWER, NEVER_ANSWER).astype(chosen.threshold.dtype)
-    thresholds, members = jnp.where(is_first, chosen.threshold[:, None], alone), is_first | is_second
+    alone = xp.where(is_second, ALWAYS_ANSWER, NEVER_ANSWER).astype(chosen.threshold.dtype)
+    thresholds, members = xp.where(is_first, chosen.threshold[:, None], alone), is_first | is_second
     if chosen.refused is None:
         return thresholds, members
-    second = jnp.where(is_second, chosen.refused[:, 1:], NEVER_REFUSE)
-    refusals = jnp.where(is_first, chosen.refused[:, :1], second)
-    return jnp.maximum(thresholds, refusals), members, refusals
+    second = xp.where(is_second, chosen.refused[:, 1:], NEVER_REFUSE)
+    refusals = xp.where(is_first, chosen.refused[:, :1], second)
+    return xp.maximum(thresholds, refusals), members, refusals
 
 
-def by_labels(
-    logprob: jax.Array,
-    confidence: jax.Array,
-    correct: jax.Array,
-    present: jax.Array,
-    cost: jax.Array,
-    lam: jax.Array,
-    transform: Transform,
-    refusal: Refusal | None = None,
-) -> tuple[jax.Array, ...]:
+def best_by_labels(found: Candidates, lam: np.ndarray, k: int) -> tuple[np.ndarray, ...]:
     """(thresholds, members), each (2, L, k), of the best single models and the best pairs (1, L, k for one model).
 
-    And refusals (2, L, k), where models may refuse.
+    And refusals (2, L, k), where models may refuse. Of and by numpy's arrays.
     """
-    k = confidence.shape[1]
-    found = judge(logprob, confidence, correct, present, cost, transform, lam, refusal)
-    alone = dataclasses.replace(found, error=jnp.where(np.arange(found.error.shape[-1]) < k, found.error, jnp.inf))
+    alone = dataclasses.replace(found, error=np.where(np.arange(found.error.shape[-1]) < k, found.error, np.inf))
 
     def best(each):
         places = best_candidates(each, lam)
-        if refusal is not None:  # each λ has candidates of its own
-            rows = jnp.arange(lam.shape[0]) * found.error.shape[-1]
+        if each.refused is not None:  # each λ has candidates of its own
+            rows = np.arange(lam.shape[0]) * found.error.shape[-1]
             each, places = merged(each), rows + places
-        return as_cascades(each, places, k)
+        return as_cascades(each, places, k, np)
 
     both = [best(each) for each in (alone, found)[: min(2, k)]]
-    return tuple(jnp.stack(each) for each in zip(*both, strict=True))
+    return tuple(np.stack(each) for each in zip(*both, strict=True))
+
+
+#: Compiled for one log at a time, so that folds, replicates and deals share it.
+judge_log = compiled(judge, runs="long")
+
+
+def tune_by_labels(
+    calibrators: Calibrator,
+    logprob: ArrayLike,
+    correct: ArrayLike,
+    present: ArrayLike,
+    cost: jax.Array,
+    lam: np.ndarray,
+    refusal: Refusal | None = None,
+) -> tuple[np.ndarray, ...]:
+    """`best_by_labels` of a log (n, k) for the λ (L,)."""
+    lam = np.asarray(lam, cost.dtype)
+    prices = None if refusal is None else lam  # else the programme would be one for each number of λ
+    found = judge_log(calibrators, logprob, correct, present, cost, prices, refusal)
+    return best_by_labels(jax.tree.map(np.asarray, found), lam, len(cost))

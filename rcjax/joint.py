@@ -14,6 +14,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rcjax._compile import compiled
 from rcjax._files import write_atomically
@@ -26,7 +27,7 @@ from rcjax.copulas import Copula, Gaussian, OneOf
 from rcjax.estimation import fit_families
 from rcjax.logs import Log, LogError
 from rcjax.marginals import Marginal
-from rcjax.margins import fit_margins, fit_on_devices, pair_taus, pairs
+from rcjax.margins import calibrate_log, fit_on_devices, marginals_of_log, pairs, taus_of_log
 from rcjax.selection import FAMILIES, Criterion, pair_ranks, select_copulas
 
 Method = Literal["tau", "likelihood"]
@@ -214,11 +215,11 @@ def fit(
     arrays = log.logprob, log.correct, log.answered, transform
     shared = None if devices is None else fit_on_devices(*arrays, devices)
     if isinstance(copula, type) or (isinstance(copula, str) and copula != "auto"):
-        calibrators, marginals, joined = _fit(*arrays, as_family(copula), method, shared=shared)
+        calibrators, marginals, joined = fit_arrays(*arrays, as_family(copula), method, shared=shared)
         details = details_of(log, fit={"copula": as_family(copula).__name__, "method": method})
         return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)
     candidates = FAMILIES if copula == "auto" else tuple(as_family(each) for each in copula)
-    calibrators, marginals, starts = _fit(*arrays, Gaussian, "tau", shared=shared)
+    calibrators, marginals, starts = fit_arrays(*arrays, Gaussian, "tau", shared=shared)
     confidence = calibrate_all(calibrators, log.logprob, log.answered)
     chosen = pairs(len(log.models))
     joined, table = select_copulas(marginals, confidence, log.answered, chosen, starts.tau(), candidates, criterion)
@@ -236,43 +237,50 @@ def refit(model: CascadeModel, log: Log) -> CascadeModel:
 
 
 def fit_arrays(
-    logprob: jax.Array,
-    correct: jax.Array,
-    answered: jax.Array,
+    logprob: ArrayLike,
+    correct: ArrayLike,
+    answered: ArrayLike,
     transform: Transform,
     family: type[Copula] | Copula,
     method: Method = "tau",
     near: Marginal | None = None,
     shared: tuple[Calibrator, Marginal, jax.Array] | None = None,
 ) -> tuple[Calibrator, Marginal, Copula]:
-    """The fit as a pure function of arrays (n, k), to be jitted and vmapped over resampled logs.
+    """The fit of arrays (n, k), step by step: each step is a compiled programme that later logs of this size share.
 
     With the marginals of a log `near` this one, mixtures are sought around theirs, which is quicker. In place of a
     family, the copulas of such a log: each pair keeps the family that it has there (by "tau"). `shared` is what
     devices have found together (`fit_on_devices`), which is then not computed again.
     """
-    chosen = pairs(logprob.shape[1])
     if shared is None:
-        calibrators, confidence, marginals = fit_margins(logprob, correct, answered, transform, near)
-        taus = pair_taus(confidence, answered, *np.array(chosen, int).reshape(-1, 2).T)
+        calibrators, confidence = calibrate_log(logprob, correct, answered, transform=transform)
+        marginals = marginals_of_log(confidence, answered, near)
+        taus = taus_of_log(confidence, answered)
     else:
         calibrators, marginals, taus = shared
         confidence = calibrate_all(calibrators, logprob, answered)
     if isinstance(family, Copula) or method == "tau":
         return calibrators, marginals, _from_taus(family, taus)
-    (found,) = fit_families((family,), *pair_ranks(marginals, confidence, answered, chosen), taus)
-    return calibrators, marginals, found.copula
+    return calibrators, marginals, _likeliest(marginals, confidence, answered, taus, family=family)
+
+
+@partial(compiled, static_argnames="family")
+def _likeliest(marginals, confidence, answered, taus, family):
+    ranked = pair_ranks(marginals, confidence, answered, pairs(confidence.shape[1]))
+    (found,) = fit_families((family,), *ranked, taus)
+    return found.copula
 
 
 def _from_taus(family, taus):
     if isinstance(family, OneOf):
         members = tuple(_from_taus(type(member), taus) for member in family.members)
         return dataclasses.replace(family, members=members)
-    kind = family if isinstance(family, type) else type(family)
-    return jax.vmap(kind.from_tau)(taus)
+    return _invert(taus, family=family if isinstance(family, type) else type(family))
 
 
-_fit = compiled(fit_arrays, ("transform", "family", "method"))
+@partial(compiled, static_argnames="family")
+def _invert(taus, family):
+    return jax.vmap(family.from_tau)(taus)
 
 
 def sample_confidences(model: CascadeModel, key: jax.Array, n: int) -> jax.Array:

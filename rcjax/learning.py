@@ -18,22 +18,21 @@ their own, which is not drawn here; they are used only where they do better (`ch
 """
 
 import dataclasses
-from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from numpy.typing import ArrayLike
 
-from rcjax._compile import compiled
 from rcjax._json import plain
 from rcjax._replay import area_under_curve
-from rcjax._walk import outcomes
+from rcjax._threads import side_by_side
+from rcjax._walk import outcomes_on_log
 from rcjax.bands import check_level
-from rcjax.calibration import Transform, calibrate_all, fit_calibrator
-from rcjax.empirical import by_labels
+from rcjax.calibration import Transform
+from rcjax.empirical import tune_by_labels
 from rcjax.logs import Log, LogError
+from rcjax.margins import calibrate_log
 from rcjax.prices import price_range
 
 __all__ = ["LearningCurve", "area_of_points", "fit_power_law", "learning_curve", "tune_and_answer"]
@@ -136,8 +135,7 @@ def learning_curve(log: Log, *, repeats: int = 10, seed: int = 0) -> LearningCur
     for 24 prices, tuned on nested subsets of the others, from n/16 of them (20 at least, and where the best model errs
     less often than four times in that, up to n/5) to all, on a geometric grid. Sizes thus share their held-out
     queries, every query is held out equally often, and differences between sizes are less noisy than areas. Each
-    answer is charged its model's mean cost over the log, which is taken as known. All deals and sizes are one jitted
-    call.
+    answer is charged its model's mean cost over the log, which is taken as known.
 
     Deals of one log overlap, and so they vary less than other logs would. Standard errors and intervals therefore
     count a variance of 1/J + 1/4 of that between the J deals, where 1/4 is the ratio of queries held out to others
@@ -164,9 +162,10 @@ def learning_curve(log: Log, *, repeats: int = 10, seed: int = 0) -> LearningCur
     wrong = 1 - np.asarray(log.correct, float).mean(0)
     sizes = _sizes(n, others.shape[1], wrong.min())
     lam = price_range(cost, PRICES)
-    data = log.logprob, log.correct, log.cost, jnp.asarray(lam, log.cost.dtype)
-    found = tune_and_answer(*data, tests, others, sizes, transform=log.task)
-    error, charge = (np.asarray(each, float) for each in found)
+    data = log.logprob, log.correct, log.cost, lam
+    # Behind the others, where no size reaches, the rest of the log: all that is done to it then has one shape.
+    whole = np.concatenate([others, tests], axis=1)
+    error, charge = tune_and_answer(*data, tests, whole, sizes, transform=log.task)
     areas = area_of_points(charge, error, low, high)
     single = (wrong + lam[:, None] * cost).min(1)
     tuned = (error + lam * charge).mean(0)
@@ -220,42 +219,36 @@ def _deals(n: int, repeats: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(tests), np.array(others)
 
 
-@partial(compiled, static_argnames="transform", runs="long")
 def tune_and_answer(
-    logprob: jax.Array,
-    correct: jax.Array,
+    logprob: ArrayLike,
+    correct: ArrayLike,
     cost: jax.Array,
-    lam: jax.Array,
-    tests: jax.Array,
-    others: jax.Array,
-    sizes: jax.Array,
+    lam: np.ndarray,
+    tests: np.ndarray,
+    others: np.ndarray,
+    sizes: np.ndarray,
     transform: Transform,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[np.ndarray, np.ndarray]:
     """(error, cost), each (J, M, L): what pairs tuned on the first m of some queries do on others, for each λ.
 
     logprob, correct (n, k) without gaps, cost (k,), lam (L,); of each of J deals, the queries to answer, tests (J, T),
     and those to tune on, others (J, P), by position; sizes (M,), at most P.
     """
-    everyone = jnp.ones((tests.shape[1], logprob.shape[1]), bool)
-    calibrate = jax.vmap(partial(fit_calibrator, transform=transform), in_axes=1)
+    logprob, correct = np.asarray(logprob), np.asarray(correct)
+    everyone = np.ones((tests.shape[1], logprob.shape[1]), bool)
 
-    def deal(one):
-        test, other = one
-        rows = logprob[other], correct[other]
+    def tuned(test, other, size):
+        present = np.broadcast_to((np.arange(len(other)) < size)[:, None], (len(other), logprob.shape[1]))
+        rows = logprob[other], correct[other], present
+        calibrators, _ = calibrate_log(*rows, transform=transform)
+        policies = (each[-1] for each in tune_by_labels(calibrators, *rows, cost, lam))
+        figures = outcomes_on_log(calibrators, logprob[test], correct[test], everyone, cost, *policies)
+        return [np.asarray(each, float).mean(-1) for each in figures]
 
-        def tuned(size):
-            present = jnp.broadcast_to((np.arange(other.shape[0]) < size)[:, None], rows[0].shape)
-            calibrators = calibrate(*rows, present)
-            confidence = calibrate_all(calibrators, rows[0], present)
-            thresholds, members = by_labels(rows[0], confidence, rows[1], present, cost, lam, transform)
-            answered = calibrate_all(calibrators, logprob[test], everyone)
-            wrong, charge = outcomes(answered, correct[test], cost, thresholds[-1], members[-1])
-            return wrong.mean(-1), charge.mean(-1)
-
-        return jax.vmap(tuned)(sizes)
-
-    # Deals one after the other: in one batch, all of them would wait for the slowest calibration of any.
-    return lax.map(deal, (tests, others))
+    deals = list(zip(tests, others, strict=True))
+    found = side_by_side(lambda deal: [tuned(deal[0], deal[1], size) for size in sizes], deals)
+    error, charge = np.moveaxis(np.array(found), 2, 0)
+    return error, charge
 
 
 def area_of_points(cost: Any, error: Any, low: float, high: float) -> np.ndarray:

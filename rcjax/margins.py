@@ -15,6 +15,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
+from rcjax._compile import compiled
 from rcjax._ranks import kendall_tau
 from rcjax._trees import each
 from rcjax.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
@@ -32,6 +33,24 @@ def pairs(k: int) -> tuple[tuple[int, int], ...]:
     return tuple((i, j) for i in range(k) for j in range(i + 1, k))
 
 
+def fit_calibrators(
+    logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, axis: str | None = None
+) -> tuple[Calibrator, jax.Array]:
+    """(calibrators, confidences (n, k)) from arrays (n, k)."""
+    calibrate = partial(fit_calibrator, transform=transform, axis=axis)
+    calibrators = each(calibrate, len(logprob), (1, 1, 1))(logprob, correct, answered)
+    return calibrators, calibrate_all(calibrators, logprob, answered)
+
+
+def fit_marginals(
+    confidence: jax.Array, answered: jax.Array, near: Marginal | None = None, axis: str | None = None
+) -> Marginal:
+    """The marginals of confidences (n, k); with those of a log `near` this one, mixtures are sought around theirs."""
+    if near is None:
+        return each(partial(fit_marginal, axis=axis), len(confidence), (1, 1))(confidence, answered)
+    return each(refit_marginal, len(confidence), (0, 1, 1))(near, confidence, answered)
+
+
 def fit_margins(
     logprob: jax.Array,
     correct: jax.Array,
@@ -42,18 +61,10 @@ def fit_margins(
 ) -> tuple[Calibrator, jax.Array, Marginal]:
     """(calibrators, confidences (n, k), marginals) from arrays (n, k).
 
-    With the marginals of a log `near` this one, mixtures are sought around theirs. `axis` names the devices that the
-    queries are spread over, if they are.
+    `axis` names the devices that the queries are spread over, if they are.
     """
-    n = len(logprob)
-    calibrate = partial(fit_calibrator, transform=transform, axis=axis)
-    calibrators = each(calibrate, n, (1, 1, 1))(logprob, correct, answered)
-    confidence = calibrate_all(calibrators, logprob, answered)
-    if near is None:
-        marginals = each(partial(fit_marginal, axis=axis), n, (1, 1))(confidence, answered)
-    else:
-        marginals = each(refit_marginal, n, (0, 1, 1))(near, confidence, answered)
-    return calibrators, confidence, marginals
+    calibrators, confidence = fit_calibrators(logprob, correct, answered, transform, axis)
+    return calibrators, confidence, fit_marginals(confidence, answered, near, axis)
 
 
 def pair_taus(confidence: jax.Array, answered: jax.Array, left: ArrayLike, right: ArrayLike) -> jax.Array:
@@ -66,6 +77,17 @@ def pair_taus(confidence: jax.Array, answered: jax.Array, left: ArrayLike, right
         return kendall_tau(confidence[:, left], confidence[:, right], answered[:, left] & answered[:, right])
 
     return each(tau, len(confidence), (0, 0))(left, right)
+
+
+# The steps of a fit, compiled one by one: all who fit logs of one size share them.
+calibrate_log = compiled(fit_calibrators, "transform", runs="long")
+marginals_of_log = compiled(fit_marginals)
+
+
+@compiled
+def taus_of_log(confidence: jax.Array, answered: jax.Array) -> jax.Array:
+    """`pair_taus` of all pairs, (P,)."""
+    return pair_taus(confidence, answered, *np.array(pairs(confidence.shape[1]), int).reshape(-1, 2).T)
 
 
 def fit_on_devices(

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from rcjax.cascade import check_cascade
@@ -117,11 +116,14 @@ def candidate_paths(
 def only(plan: Plan, rows: Any) -> Plan:
     """The plan with some of its paths (M,), by number: what they share is laid out as before.
 
-    `vmap` it over sets of paths of one size; a set that is smaller repeats one of its paths.
+    As many as the plan has, some of them repeated, share its compiled programmes.
     """
-    kept = jnp.append(rows, plan.ends.shape[0])
-    paths = {name: getattr(plan, name)[kept] for name in ("members", "links", "first", "last")}
-    return dataclasses.replace(plan, **paths, ends=plan.ends[rows], prefixes=jnp.zeros((), bool))
+    host = {name: np.asarray(getattr(plan, name)) for name in ("members", "links", "first", "last", "ends")}
+    kept = np.append(rows, len(host["ends"]))
+    paths = {name: host[name][kept] for name in ("members", "links", "first", "last")}
+    return dataclasses.replace(
+        plan, **jax.device_put({**paths, "ends": host["ends"][rows], "prefixes": np.array(False)})
+    )
 
 
 def pair_places(plan: Plan, k: int) -> np.ndarray:

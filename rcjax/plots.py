@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 
 from rcjax._compile import compiled
 from rcjax._files import write_atomically
-from rcjax._ranks import kendall_tau
 from rcjax._trees import part
 from rcjax._wording import Money, choose_unit
 from rcjax.copulas import Copula, OneOf
@@ -30,6 +29,7 @@ from rcjax.joint import CascadeModel, pairs
 from rcjax.learning import LearningCurve
 from rcjax.logs import Log
 from rcjax.marginals import Marginal
+from rcjax.margins import taus_of_log
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -315,15 +315,16 @@ def diagnosis_figures(found: Diagnosis, model: CascadeModel, log: Log) -> dict[s
     log = log.select(model.models)
     log = log.take(log.complete)
     confidence = np.asarray(model.calibrate(log.logprob))
-    names = model.models
+    names, marginals = model.models, jax.tree.map(np.asarray, model.marginals)
     figures = {
         "reliability": _grid(
             len(names), lambda ax, j: plot_reliability(ax, found.confidence[:, j], found.correct[:, j], title=names[j])
         ),
         "marginals": _grid(
             len(names),
-            lambda ax, j: plot_marginal(ax, part(model.marginals, j), confidence[:, j], title=names[j], legend=j == 0),
+            lambda ax, j: plot_marginal(ax, part(marginals, j), confidence[:, j], title=names[j], legend=j == 0),
             width=4.2,
+            right=0.7,
         ),
     }
     figure, ax = _single()
@@ -355,39 +356,55 @@ def _single():
     return figure, figure.add_subplot()
 
 
-def _grid(count, draw, width=3.4, height=3.2):
+def _grid(count, draw, width=3.4, height=3.2, **margins):
     columns = min(count, 3)
-    rows = -(-count // columns)
-    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    figure, place = _panels(-(-count // columns), columns, width, height, **margins)
     for j in range(count):
-        draw(figure.add_subplot(rows, columns, j + 1), j)
+        draw(place(j), j)
     return figure
+
+
+def _panels(rows, columns, width, height, left=0.65, right=0.2, bottom=0.55, top=0.35):
+    """(a figure of so many panels, a function that adds the j-th); sizes and the margins of a panel in inches.
+
+    What stands around a panel is always of the same size: to measure it takes longer than to draw it.
+    """
+    figure = Figure(figsize=(width * columns, height * rows))
+    figure.subplots_adjust(
+        left=left / (width * columns),
+        right=1 - right / (width * columns),
+        bottom=bottom / (height * rows),
+        top=1 - top / (height * rows),
+        wspace=(left + right) / (width - left - right),
+        hspace=(bottom + top) / (height - bottom - top),
+    )
+    return figure, lambda j: figure.add_subplot(rows, columns, j + 1)
 
 
 def _copulas(model, confidence, names):
     """Neighbouring models: ranks in the log, and as many drawn from the fitted copula, tied where the log is tied."""
     k = len(names)
     places = {pair: p for p, pair in enumerate(pairs(k))}
-    figure = Figure(figsize=(3.2 * (k - 1), 6.6), layout="constrained")
+    figure, place = _panels(2, k - 1, 3.2, 3.3)
+    seen = np.asarray(taus_of_log(confidence, np.ones(confidence.shape, bool)))
     for j in range(k - 1):
         labels, columns = names[j : j + 2], confidence[:, j : j + 2].T
         copula = _copula_of(model.copulas, places[j, j + 1])
-        tied, *taus = _draw_alike(copula, columns, jax.random.key(j))
-        titles = (f"{what}, τ = {tau:.2f}" for what, tau in zip(("log", type(copula).__name__), taus, strict=True))
+        tied, tau = _draw_alike(copula, columns, jax.random.key(j))
+        titles = f"log, τ = {seen[places[j, j + 1]]:.2f}", f"{type(copula).__name__}, τ = {tau:.2f}"
         for row, (values, title) in enumerate(zip((columns, tied), titles, strict=True)):
-            u, v = (_spread_ranks(np.asarray(each), seed) for seed, each in enumerate(values))
-            ax = figure.add_subplot(2, k - 1, row * (k - 1) + j + 1)
-            plot_ranks(ax, u, v, names=labels, title=title)
+            u, v = (_spread_ranks(each, seed) for seed, each in enumerate(np.asarray(values)))
+            plot_ranks(place(row * (k - 1) + j), u, v, names=labels, title=title)
     return figure
 
 
 @partial(compiled, runs="once")
 def _draw_alike(copula, columns, key):
-    """Ranks (2, n) from a copula, tied where two models' confidences (2, n) are; τ of the confidences and its own."""
+    """Ranks (2, n) from a copula, tied where two models' confidences (2, n) are, and its τ."""
     present = jnp.ones(columns.shape[1], bool)
     drawn = copula.sample(key, columns.shape[1:])
     tied = jnp.stack([Ties.of(values, present).impose(u) for values, u in zip(columns, drawn, strict=True)])
-    return tied, kendall_tau(columns[0], columns[1], present), copula.tau()
+    return tied, copula.tau()
 
 
 @partial(compiled, runs="once")
@@ -397,8 +414,8 @@ def _density(marginal, confidence):
 
 def _copula_of(copulas: Copula, place: int) -> Copula:
     if isinstance(copulas, OneOf):
-        return part(copulas.members[int(copulas.index[place])], place)
-    return part(copulas, place)
+        copulas = copulas.members[int(np.asarray(copulas.index)[place])]
+    return part(jax.tree.map(np.asarray, copulas), place)
 
 
 def _spread_ranks(values, seed):

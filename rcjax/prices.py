@@ -45,7 +45,7 @@ def lay_out_problem(model: CascadeModel, plan: Plan | None, chain: Chain, refusa
 
 
 _build_tables = compiled(lay_out)
-_optimise = compiled(optimise, "chain")
+_optimise = compiled(optimise, "chain", runs="long")
 _evaluate = compiled(points_at, "chain")
 _solve_adaptive = compiled(adaptive_points)
 
@@ -53,12 +53,14 @@ _solve_adaptive = compiled(adaptive_points)
 def solve_at(problem: Problem, lam: Any) -> dict[str, np.ndarray]:
     """The solutions at the given λ, as a dictionary of numpy's arrays with leading axis L.
 
-    In batches of equal size, none larger than memory allows; the last one repeats its last λ.
+    In batches of equal size, none larger than memory allows; the last one repeats its last λ. Few λ are filled up to
+    the size of a grid, so that they all share one programme.
     """
     marginals, tables, plan, chain, refusal = problem
     lam = np.asarray(lam, tables.cost.dtype)
-    batches = -(-len(lam) // max(1, _MEMORY // _bytes_per_lambda(problem)))
-    size = -(-len(lam) // batches)
+    room = max(1, _MEMORY // _bytes_per_lambda(problem))
+    batches = -(-len(lam) // room)
+    size = max(-(-len(lam) // batches), min(_GRID, room))
 
     def solve(lam):
         if plan is None:

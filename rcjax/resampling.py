@@ -7,10 +7,10 @@ the figures on the log are from those in service: by the luck of the sample, and
 rest on the model being right.
 """
 
-import itertools
+import dataclasses
 from functools import partial
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,23 +22,27 @@ from rcjax._compile import compiled
 from rcjax._numerics import divide
 from rcjax._points import intervals
 from rcjax._replay import replay
+from rcjax._threads import side_by_side
 from rcjax._trees import part
 from rcjax._walk import mistaken, walk
 from rcjax.bands import Bands, check_level, frequencies
 from rcjax.calibration import Calibrator, calibrate_all
-from rcjax.empirical import by_labels
+from rcjax.crossvalidation import longer_cascades
+from rcjax.empirical import tune_by_labels
 from rcjax.frontier import Frontier
-from rcjax.joint import fit_arrays, pairs
+from rcjax.joint import fit_arrays
 from rcjax.logs import Log, LogError
-from rcjax.plan import pair_places, plan_cascades
-from rcjax.prices import log_prices
-from rcjax.solution import adaptive_points, lay_out, optimise, refusal_at, thresholds_at
+from rcjax.margins import calibrate_log
+from rcjax.plan import Plan, only, plan_cascades
+from rcjax.prices import lay_out_problem, log_prices, solve_at
+from rcjax.solution import refusal_at
 
 _ROUND = 16
 _BLOCK = 2**14  # queries that are drawn again at a time where policies stay as they are
 _PRICES = 48  # λ at which replicates are solved; between them, what they show is interpolated
 _MOST_QUERIES = 5_000  # up to here everything is fitted again by default
 _INSIDE = 0.632  # share of the queries that a draw holds
+_CASCADE = ("thresholds", "members", "refusals")
 _LEAST_REPLICATES = 10  # that must have a threshold for its interval to be given
 
 
@@ -143,85 +147,55 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
     model, lam = frontier.model, np.asarray(frontier.lam)[places]
     selected = frontier.search == "selected"
     longer = selected & (np.asarray(frontier.members)[places].sum(1) > 2)
-    options = {
-        "transform": model.calibrators.transform,
-        "labels": selected,
-        "joint": not selected or bool(longer.any()),
-    }
-    near = model.marginals, model.copulas
     refusal = refusal_at(frontier.abstain_price, frontier.abstain_early, log.cost.dtype)
-    calibrators, cost, short, fits = _fit_again(*_data(log), draws, *near, lam, refusal, **options)
-    if fits is None:
-        return _cascades(calibrators, *short)
-    search = _chosen_chains(frontier, places[longer]) if selected else frontier.search
-    plan = plan_cascades(model, search)
-    if plan is None:
-        found = _solve_adaptive(*fits, cost, lam, refusal)
-        return _Policies(calibrators, *(found[name] for name in ("first", "bounds", "actions", "members")))
-    tables = pair_places(plan, len(model.models))
-    found = _solve_again(*fits, cost, lam, plan, tables, refusal, chain=frontier.chain)
-    if selected:
-        found = [jnp.where(longer[:, None], long, pair) for long, pair in zip(found, short, strict=True)]
-    return _cascades(calibrators, *found)
-
-
-def _chosen_chains(frontier, places):
-    """All cascades as long as those that the selection found worth their place."""
-    lengths = sorted(set(np.asarray(frontier.members)[places].sum(1).tolist()))
-    return [names for length in lengths for names in itertools.combinations(frontier.models, length)]
-
-
-@partial(compiled, static_argnames=("transform", "labels", "joint"), runs="long")
-def _fit_again(logprob, correct, answered, query_cost, draws, near, copulas, lam, refusal, transform, labels, joint):
-    """Of each replicate: calibrators, mean costs, policies by labels, (marginals, copulas); None where not due."""
+    plan = _plan_again(frontier, places[longer]) if longer.any() or not selected else None
+    data = [np.asarray(each) for each in _data(log)]
 
     def again(draw):
-        rows = logprob[draw], correct[draw], answered[draw]
-        cost = divide((query_cost[draw] * answered[draw]).sum(0), answered[draw].sum(0))
-        calibrators, *fits = fit_arrays(*rows, transform, copulas, near=near)
-        if not labels:
-            return calibrators, cost, None, fits
-        confidence = calibrate_all(calibrators, rows[0], rows[2])
-        short = by_labels(rows[0], confidence, *rows[1:], cost, lam, transform, refusal)
-        return calibrators, cost, tuple(each[-1] for each in short), fits if joint else None
+        logprob, correct, answered, query_cost = (each[draw] for each in data)
+        cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
+        cost, rows = jnp.asarray(cost, log.cost.dtype), (logprob, correct, answered)
+        if selected and not longer.any():
+            calibrators, _ = calibrate_log(*rows, transform=model.calibrators.transform)
+        else:
+            how = model.calibrators.transform, model.copulas
+            calibrators, marginals, copulas = fit_arrays(*rows, *how, near=model.marginals)
+            fitted = dataclasses.replace(model, marginals=marginals, copulas=copulas, cost=cost)
+            found = solve_at(lay_out_problem(fitted, plan, frontier.chain, refusal), lam)
+        if not selected:
+            return calibrators, found
+        short = tune_by_labels(calibrators, *rows, cost, lam, refusal)
+        pairs = dict(zip(_CASCADE, (each[-1] for each in short), strict=False))
+        if longer.any():
+            pairs = {name: np.where(longer[:, None], found[name], pair) for name, pair in pairs.items()}
+        return calibrators, pairs
 
-    return lax.map(again, draws)
-
-
-@partial(compiled, static_argnames="chain", runs="long")
-def _solve_again(marginals, copulas, cost, lam, plan, places, refusal, chain):
-    """(thresholds, members), each (B, G, k), of the best cascades under each replicate's model.
-
-    And their refusals, where models may refuse.
-    """
-
-    def solve(fit):
-        marginals, copulas, cost = fit
-        tables = lay_out(marginals, copulas, cost, plan.left, plan.right, places)
-        path, cut, _ = optimise(tables, lam, plan, chain, refusal)
-        points, _ = thresholds_at(marginals, tables, path, cut, plan)
-        return tuple(points[name] for name in ("thresholds", "members", "refusals") if name in points)
-
-    return lax.map(solve, (marginals, copulas, cost))
+    calibrators, found = zip(*side_by_side(again, draws), strict=True)
+    each = [_as_policies(points) for points in found]
+    stacked: Any = (np.stack(field) for field in zip(*each, strict=True))
+    return _Policies(jax.tree.map(lambda *leaves: np.stack(leaves), *calibrators), *stacked)
 
 
-@partial(compiled, runs="long")
-def _solve_adaptive(marginals, copulas, cost, lam, refusal):
-    left, right = np.array(pairs(cost.shape[1]), int).reshape(-1, 2).T
+def _plan_again(frontier: Frontier, chains: np.ndarray) -> Plan | None:
+    """The cascades of a frontier's search; where it selected, all as long as those `chains` that earned their place."""
+    model = frontier.model
+    if frontier.search != "selected":
+        return plan_cascades(model, frontier.search)
+    lengths = set(np.asarray(frontier.members)[chains].sum(1).tolist())
+    longer = longer_cascades(len(model.models), None)
+    if not lengths <= set(longer.lengths):
+        longer = longer_cascades(len(model.models), max(lengths))
+    chosen = [np.unique(rows) for length, rows in zip(longer.lengths, longer.rows, strict=True) if length in lengths]
+    return only(longer.plan, np.resize(np.concatenate(chosen), longer.rows.shape[1]))
 
-    def solve(fit):
-        marginals, copulas, cost = fit
-        tables = lay_out(marginals, copulas, cost, left, right, np.arange(len(left)))
-        return adaptive_points(marginals, tables, lam, refusal)
 
-    return lax.map(solve, (marginals, copulas, cost))
-
-
-@partial(compiled, runs="once")
-def _cascades(calibrators, thresholds, members, refusals=None):
-    each = jax.vmap(lambda thresholds, members, refusals: intervals(thresholds, members, jnp, refusals))
-    bounds, actions = each(thresholds, members, refusals)
-    return _Policies(calibrators, members.argmax(-1), bounds, actions, members)
+def _as_policies(points: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+    """(first, bounds, actions, members) of solutions, as `_Policies` has them."""
+    if "thresholds" not in points:
+        return tuple(points[name] for name in ("first", "bounds", "actions", "members"))
+    members = points["members"]
+    bounds, actions = intervals(points["thresholds"], members, refusals=points.get("refusals"))
+    return members.argmax(-1), bounds, actions, members
 
 
 @partial(compiled, runs="long")
@@ -316,17 +290,15 @@ def _bands(frontier: Frontier, log: Log, places: np.ndarray, policies: _Policies
         loss = loss + frontier.abstain_price * seen.abstention[1]
     nearest = np.abs(known - at[:, None]).argmin(1)
     cascades, frequency = frequencies(np.asarray(policies.members), frontier.models)
-    return Bands(
-        error=jnp.asarray(np.clip(error, 0.0, 1.0)),
-        cost=jnp.asarray(np.maximum(cost, 0.0)),
-        abstention=jnp.asarray(np.clip(abstention, 0.0, 1.0)) if refusing else None,
-        thresholds=jnp.asarray(_threshold_intervals(frontier, policies, level)[nearest]),
-        optimism=jnp.asarray(np.interp(at, known, _mean(loss[..., 2] - loss[..., 1]))),
-        frequency=jnp.asarray(frequency[nearest]),
-        cascades=cascades,
-        level=level,
-        replicates=len(policies.first),
-    )
+    figures: dict[str, Any] = {
+        "error": np.clip(error, 0.0, 1.0),
+        "cost": np.maximum(cost, 0.0),
+        "abstention": np.clip(abstention, 0.0, 1.0) if refusing else None,
+        "thresholds": _threshold_intervals(frontier, policies, level)[nearest],
+        "optimism": np.interp(at, known, _mean(loss[..., 2] - loss[..., 1])),
+        "frequency": frequency[nearest],
+    }
+    return Bands(**jax.device_put(figures), cascades=cascades, level=level, replicates=len(policies.first))
 
 
 def _deviations(kept: np.ndarray, tuned: np.ndarray) -> np.ndarray:

@@ -66,12 +66,13 @@ def select_copulas(
     if criterion not in ("aic", "cv"):
         raise ValueError(f"criterion is {criterion!r}; it is 'aic' or 'cv'")
     families = tuple(dict.fromkeys((Independence, *families)))
-    fits, scores = _compare(marginals, confidence, answered, taus, tuple(chosen), families)
-    table = [row for p in range(len(chosen)) for row in _rows(families, fits, np.asarray(scores), p, criterion)]
+    found = _compare(marginals, confidence, answered, taus, tuple(chosen), families)
+    fits, taus, scores = jax.tree.map(np.asarray, found)  # whose parts are looked at one by one
+    table = [row for p in range(len(chosen)) for row in _rows(families, fits, taus, scores, p, criterion)]
     best = [next(f for f, row in enumerate(rows) if row["chosen"]) for rows in _by_pair(table, len(families))]
     used = sorted(set(best))
-    members = tuple(fits[f].copula for f in used)
-    index = jnp.asarray([used.index(f) for f in best])
+    members = jax.device_put(tuple(fits[f].copula for f in used))
+    index = jax.device_put(np.array([used.index(f) for f in best]))
     return (members[0] if len(members) == 1 else OneOf(index, members)), table
 
 
@@ -90,7 +91,7 @@ def pair_ranks(
 
 @partial(compiled, static_argnames=("chosen", "families"))
 def _compare(marginals, confidence, answered, taus, chosen, families):
-    """The fits of every family to every pair, and their cross-validated scores (families, pairs)."""
+    """The fits of every family to every pair, and their τ and cross-validated scores, each (families, pairs)."""
     first, second, weights = pair_ranks(marginals, confidence, answered, chosen)
     # A fixed shuffle, so that the order of a log plays no part.
     fold = np.random.default_rng(0).permutation(confidence.shape[0]) % FOLDS
@@ -103,12 +104,14 @@ def _compare(marginals, confidence, answered, taus, chosen, families):
         left_out = weights * held
         return jnp.where(left_out > 0, each, 0.0).sum((0, -1)) / jnp.maximum(left_out.sum((0, -1)), 1.0)
 
-    scores = [score(part(fit, slice(1, None))) for fit in fits]
-    return [part(fit, 0) for fit in fits], jnp.stack(scores)
+    whole = [part(fit, 0) for fit in fits]
+    taus = [jax.vmap(lambda copula: copula.tau(), axis_size=len(chosen))(fit.copula) for fit in whole]
+    return whole, jnp.stack(taus), jnp.stack([score(part(fit, slice(1, None))) for fit in fits])
 
 
-def _rows(families, fits, scores, place, criterion) -> Iterator[dict[str, Any]]:
-    rows = [_row(family, fit, score[place], place) for family, fit, score in zip(families, fits, scores, strict=True)]
+def _rows(families, fits, taus, scores, place, criterion) -> Iterator[dict[str, Any]]:
+    each = zip(families, fits, taus, scores, strict=True)
+    rows = [_row(family, fit, tau[place], score[place], place) for family, fit, tau, score in each]
     aic = [np.inf if row["aic"] is None else row["aic"] for row in rows]
     loss = aic if criterion == "aic" else [np.inf if row["cv_score"] is None else -row["cv_score"] for row in rows]
     best = int(np.argmin(loss))
@@ -116,7 +119,7 @@ def _rows(families, fits, scores, place, criterion) -> Iterator[dict[str, Any]]:
         yield row | {"delta_aic": plain(aic[number] - min(aic)), "chosen": number == best}
 
 
-def _row(family: type[Copula], fit: CopulaFit, score: float, place: int) -> dict[str, Any]:
+def _row(family: type[Copula], fit: CopulaFit, tau: float, score: float, place: int) -> dict[str, Any]:
     copula = part(fit.copula, place)
     status = int(fit.status[place])
     failed = status == FAILED
@@ -127,7 +130,7 @@ def _row(family: type[Copula], fit: CopulaFit, score: float, place: int) -> dict
         "family": family.__name__,
         "parameters": {name: float(getattr(copula, name)) for name in names},
         "standard_errors": {name: plain(fit.standard_errors[name][place]) for name in names},
-        "tau": float(copula.tau()),
+        "tau": float(tau),
         "log_likelihood": value,
         "aic": None if value is None else 2 * count_parameters(family) - 2 * value,
         "cv_score": None if failed else plain(score),

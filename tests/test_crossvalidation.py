@@ -18,7 +18,7 @@ from rcjax.crossvalidation import (
     longer_cascades,
 )
 from rcjax.frontier import solve_frontier
-from rcjax.joint import pairs
+from rcjax.plan import make_plan
 from rcjax.prices import price_range
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -84,9 +84,13 @@ def test_longer_cascades_are_all_of_three_models_and_more(k, max_length):
     assert len(named) == len(longer.lengths)
     for length, cascades in zip(longer.lengths, named, strict=True):
         assert sorted(cascades) == list(itertools.combinations(names, length))
-    # The pairs of the plan are where the copulas of all pairs have them.
-    pair_list = list(zip(longer.plan.left.tolist(), longer.plan.right.tolist(), strict=True))
-    assert pair_list == [pairs(k)[place] for place in longer.places]
+    # The plan is that of a search through all cascades, whose programmes are compiled for many others.
+    every = [
+        path for size in range(1, max(2, *longer.lengths, 2) + 1) for path in itertools.combinations(range(k), size)
+    ]
+    for one, other in zip(jax.tree.leaves(longer.plan), jax.tree.leaves(make_plan(every, k)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert longer.rows.shape == (len(longer.lengths), len(longer.plan.ends))
 
 
 def test_of_many_models_only_short_chains_compete():

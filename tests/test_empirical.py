@@ -13,7 +13,7 @@ from rcjax import empirical
 from rcjax._walk import outcomes
 from rcjax.calibration import CONSTANT, Calibrator, calibrate_all, fit_calibrator
 from rcjax.cascade import ALWAYS_ANSWER, NEVER_ANSWER
-from rcjax.empirical import Candidates, as_cascades, best_candidates, by_labels, candidates, cross_calibrate
+from rcjax.empirical import Candidates, as_cascades, best_candidates, candidates, cross_calibrate, tune_by_labels
 from rcjax.joint import pairs
 from rcjax.prices import price_range
 
@@ -234,13 +234,9 @@ def test_all_confidences_are_those_of_each_calibrator():
 
 def test_by_labels_alone_are_single_models_and_both_hold_pairs():
     log = make_log(120, 2, seed=1)
-    confidence = rcjax.fit(log).calibrate(log.logprob)
     lam = price_range(np.asarray(log.cost), 40)
-    tune = jax.jit(by_labels, static_argnums=6)
-    thresholds, members = (
-        np.asarray(each)
-        for each in tune(log.logprob, confidence, log.correct, log.answered, log.cost, jnp.asarray(lam), "generation")
-    )
+    data = rcjax.fit(log).calibrators, log.logprob, log.correct, log.answered, log.cost
+    thresholds, members = tune_by_labels(*data, lam)
     assert thresholds.shape == members.shape == (2, 40, 2)
     assert (members[0].sum(-1) == 1).all()
     _, alone, both = best_by_labels(*map(np.asarray, (log.logprob, log.correct, log.answered, log.cost)), lam)

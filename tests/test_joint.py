@@ -11,7 +11,6 @@ import scipy.stats
 
 import rcjax
 from rcjax import joint
-from rcjax._compile import compiled
 from rcjax.copulas import Copula, Frank, Gumbel, OneOf, SurvivalClayton, param
 from rcjax.joint import fit_arrays, load_model, pairs, refit, sample_confidences
 from rcjax.logs import LogError
@@ -100,9 +99,6 @@ def test_a_second_fit_compiles_nothing(log, model, compilations):
     assert not compiled
 
 
-fit_near = compiled(fit_arrays, "transform")
-
-
 @pytest.fixture(scope="module")
 def small(log):
     """(the log of three models, its fit)."""
@@ -113,7 +109,7 @@ def small(log):
 def near(log, model, copulas=None):
     """The fit of a log from that of another one."""
     options = {"transform": "choice", "family": model.copulas if copulas is None else copulas}
-    return fit_near(log.logprob, log.correct, log.answered, **options, near=model.marginals)
+    return fit_arrays(log.logprob, log.correct, log.answered, **options, near=model.marginals)
 
 
 def test_a_fit_near_another_agrees_with_the_whole_fit(small):

@@ -5,7 +5,6 @@ import itertools
 from types import SimpleNamespace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from cascade_references import random_models, take
@@ -111,9 +110,8 @@ def triple(float64):
 def solver():
     """Of some of a plan's paths: (the number of the best of them, thresholds, members, loss), for each λ."""
 
-    def solve(model, plan, rows, places):
-        tables = lay_out(model.marginals, model.copulas, model.cost, plan.left, plan.right, places)
-        those = only(plan, rows)
+    def solve(model, those, places):
+        tables = lay_out(model.marginals, model.copulas, model.cost, those.left, those.right, places)
         path, cut, _ = optimise(tables, LAM, those, "exact")
         points = points_at(model.marginals, tables, path, cut, those, "exact")
         return path, points["thresholds"], points["members"], points["error"] + LAM * points["cost"]
@@ -126,7 +124,7 @@ def solver():
 def test_the_optimum_of_some_paths_is_that_of_these_alone(triple, rows):
     paths = everything(3)
     plan = make_plan(paths, 3)
-    path, thresholds, members, loss = solver()(triple, plan, jnp.asarray(rows), pair_places(plan, 3))
+    path, thresholds, members, loss = solver()(triple, only(plan, rows), pair_places(plan, 3))
     chosen = [paths[row] for row in dict.fromkeys(rows)]
     names = [tuple(triple.models[j] for j in each) for each in chosen]
     alone = solve_frontier(triple, lam=LAM, cascades=names)
@@ -143,7 +141,7 @@ def test_the_optimum_of_some_paths_is_that_of_these_alone(triple, rows):
 
 def test_some_of_the_paths_keep_the_layout_of_the_plan():
     plan = make_plan(everything(3), 3)
-    part = jax.tree.map(np.asarray, only(plan, jnp.array([4, 6])))
+    part = jax.tree.map(np.asarray, only(plan, [4, 6]))
     for name in ("heads", "steps", "left", "right"):
         np.testing.assert_array_equal(getattr(part, name), getattr(plan, name))
     for name in ("members", "links", "first", "last"):

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._compile import compiled
 from rcjax.calibration import decile_bins, expected_calibration_error
 from rcjax.diagnostics.bootstrap import p_value
 
@@ -60,6 +61,9 @@ def accuracy_p_value(expected: float, correct: np.ndarray, trained_on: int) -> f
     return math.erfc(gap / spread / math.sqrt(2)) if spread > 0 else float(gap == 0)
 
 
+_bins = compiled(decile_bins, runs="once")
+
+
 def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
     """Accuracy against confidence, in the ten bins of the calibration error: one row for each bin that is not empty.
 
@@ -70,7 +74,7 @@ def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, 
     >>> curve["confidence"].round(2).tolist(), curve["accuracy"].tolist()
     ([0.2, 0.9], [0.0, 0.5])
     """
-    bins = np.asarray(decile_bins(jnp.asarray(confidence)))
+    bins = np.asarray(_bins(np.asarray(confidence)))
     n = bins.sum(1)
     bins, n = bins[n > 0], n[n > 0]
     share = bins @ np.asarray(correct, float) / n

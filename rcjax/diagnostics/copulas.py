@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike
 from rcjax._compile import compiled
 from rcjax._numerics import divide
 from rcjax._ranks import kendall_tau
+from rcjax._trees import part
 from rcjax.copulas import Copula
 from rcjax.diagnostics.bootstrap import in_batches, p_value
 from rcjax.estimation import fit_copula
@@ -72,14 +73,21 @@ class Ties:
 
 
 def copula_test(
-    family: type[Copula], x: ArrayLike, y: ArrayLike, present: ArrayLike, key: jax.Array, replicates: int = 1000
+    family: type[Copula],
+    x: ArrayLike,
+    y: ArrayLike,
+    present: ArrayLike,
+    key: jax.Array,
+    replicates: int = 1000,
+    tau: ArrayLike | None = None,
 ) -> CopulaTest:
     """S_n and S_n^(K) of a family on one or more pairs of models, with bootstrapped p-values, in one compiled call.
 
     x, y (…, n) the confidences of the two models, present (…, n) bool the queries that both answered, key one JAX
-    key for all pairs. p = (exceedances + ½)/(replicates + 1); replicates without a finite statistic are left out of
-    the count, and p is NaN where the data have none. Ties of the log, the point masses among them, are imposed on
-    every replicate (Kojadinovic 2017, "Some copula inference procedures adapted to the presence of ties").
+    key for all pairs; tau (…), where the searches for the likeliest member start, is Kendall's by default.
+    p = (exceedances + ½)/(replicates + 1); replicates without a finite statistic are left out of the count, and p is
+    NaN where the data have none. Ties of the log, the point masses among them, are imposed on every replicate
+    (Kojadinovic 2017, "Some copula inference procedures adapted to the presence of ties").
 
     >>> from rcjax import Gumbel
     >>> u, v = Gumbel(2.0).sample(jax.random.key(0), (200,))
@@ -88,20 +96,23 @@ def copula_test(
     (True, True)
     """
     shape, n = np.shape(x)[:-1], np.shape(x)[-1]
-    rows = (np.asarray(array).reshape(-1, n) for array in (x, y, np.broadcast_to(present, np.shape(x))))
-    found = _copula_tests(*rows, key, family=family, replicates=replicates, batch=_BATCH // n**2)
+    rows = [np.asarray(array).reshape(-1, n) for array in (x, y, np.broadcast_to(present, np.shape(x)))]
+    start = _taus(*rows) if tau is None else np.reshape(tau, -1)
+    found = _copula_tests(*rows, start, key, family=family, replicates=replicates, batch=_BATCH // n**2)
     return jax.tree.map(lambda leaf: leaf.reshape(shape), found)
 
 
+_taus = compiled(jax.vmap(kendall_tau))
+
+
 @partial(compiled, static_argnames=("family", "replicates", "batch"), runs="long")
-def _copula_tests(x, y, present, key, family, replicates, batch):
+def _copula_tests(x, y, present, tau, key, family, replicates, batch):
     keys = jax.random.split(key, x.shape[0])
-    return lax.map(lambda pair: _copula_test(family, pair, replicates, batch), (x, y, present, keys))
+    return lax.map(lambda pair: _copula_test(family, pair, replicates, batch), (x, y, present, tau, keys))
 
 
 def _copula_test(family, pair, replicates, batch):
-    x, y, present, key = pair
-    tau = kendall_tau(x, y, present)
+    x, y, present, tau, key = pair
     margins = Ties.of(x, present), Ties.of(y, present)
 
     def judge(known, keys):
@@ -138,11 +149,14 @@ def statistics(
     """(the member fitted to the ranks, S_n, S_n^(K)) of one pair; the search for the member starts at `tau`."""
     weights = present.astype(x.dtype)
     m = weights.sum()
-    counts = [rank_counts(values, weights) for values in (x, y)]
-    first, second = (ranks_of_counts(*each, m) for each in counts)
+    counts = jax.vmap(rank_counts, (0, None))(jnp.stack([x, y]), weights)
+    ranked = jax.vmap(ranks_of_counts, (0, 0, None))(*counts, m)
+    first, second = part(ranked, 0), part(ranked, 1)
     copula = fit_copula(family, first, second, weights, tau).copula
-    u, v = (through / (m + 1) for _, through in counts)
-    empirical = empirical_copula(counts[0][1].astype(jnp.int32), counts[1][1].astype(jnp.int32), present)
+    through = counts[1]
+    u, v = through / (m + 1)
+    places = through.astype(jnp.int32)
+    empirical = empirical_copula(places[0], places[1], present)
     process = jnp.where(present, (empirical - copula.cdf(u, v)) ** 2, 0.0).sum()
     ends_u, ends_v = ((margin.lowest, margin.highest) for margin in (first, second))
     levels = (jnp.arange(_LEVELS, dtype=x.dtype) + 1) ** 2 / _LEVELS**2  # dense where the law of C(U, V) is

@@ -11,7 +11,7 @@ import numpy as np
 
 from rcjax._compile import compiled
 from rcjax._json import plain
-from rcjax._ranks import kendall_tau
+from rcjax._threads import at_once
 from rcjax.copulas import Copula, OneOf
 from rcjax.diagnostics import verdicts
 from rcjax.diagnostics.calibration import (
@@ -35,6 +35,7 @@ from rcjax.diagnostics.prediction import (
 from rcjax.diagnostics.verdicts import Check
 from rcjax.joint import CascadeModel, pairs
 from rcjax.logs import Log, LogError
+from rcjax.margins import taus_of_log
 from rcjax.two_samples import calibration_error
 
 #: Queries that the bootstraps of marginals and copulas use; their time grows with the square.
@@ -138,16 +139,21 @@ def diagnose(
     held = held_out(model, whole, folds=trained, seed=seed)
     training = training or (whole if trained else None)
     trained_on = int(model.provenance.get("queries", log.n_queries))
-    keys = jax.random.split(jax.random.key(seed), 4)
+    keys = _keys(seed, 4)
     chosen = np.sort(np.random.default_rng(seed).permutation(log.n_queries)[:MOST_QUERIES])
     confidence = np.asarray(model.calibrate(log.logprob))
     sample = confidence[chosen].T
     unseen, correct = held_out_confidence(held)
-    calibration = _calibration(model, log, unseen, correct, training, trained_on, keys[0], replicates)
-    marginals = _marginals(model, sample, 0 if trained else min(trained_on, MOST_QUERIES), keys[1], replicates)
-    copulas = _copulas(model, sample, keys[2], replicates)
-    correlations, logistic, markov = _dependence(model.models, confidence, log, keys[3], replicates)
-    predictions = predict(held)
+    seen_in_training = 0 if trained else min(trained_on, MOST_QUERIES)
+    # At once, as they have nothing to do with each other, and compile for longer than they run: the longest first.
+    copulas, marginals, predictions, dependence, calibration = at_once(
+        lambda: _copulas(model, sample, keys[2], replicates),
+        lambda: _marginals(model, sample, seen_in_training, keys[1], replicates),
+        lambda: predict(held),
+        lambda: _dependence(model.models, confidence, log, keys[3], replicates),
+        lambda: _calibration(model, log, unseen, correct, training, trained_on, keys[0], replicates),
+    )
+    correlations, logistic, markov = dependence
     chain, frontier = compare_chain(predictions), compare_frontier(predictions, trained_on)
     return Diagnosis(
         models=model.models,
@@ -168,6 +174,12 @@ def diagnose(
     )
 
 
+def _keys(seed, count):
+    """Keys of their own: to index the array of them would compile a programme."""
+    data = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), count)))
+    return [jax.random.wrap_key_data(each) for each in data]
+
+
 def _complete(log):
     complete = int(log.complete.sum())
     if complete < FEWEST_QUERIES:
@@ -179,10 +191,10 @@ def _complete(log):
 
 
 def _calibration(model, log, confidence, correct, training, trained_on, key, replicates):
-    test = _calibration_tests(confidence, correct, key, replicates=replicates)
+    test = jax.tree.map(np.asarray, _calibration_tests(confidence, correct, key, replicates=replicates))
     certain = (np.asarray(log.logprob) == 0).mean(0)
     calibrators = jax.tree.map(np.asarray, model.calibrators)
-    expected = _mean_confidence(model.marginals)  # which a logistic regression fits to the accuracy
+    expected = np.asarray(_mean_confidence(model.marginals))  # which a logistic regression fits to the accuracy
     return [
         {
             "model": name,
@@ -246,13 +258,14 @@ def _copulas(model, confidence, key, replicates):
     if not chosen:
         return []
     families = _families(model.copulas, len(chosen))
+    taus = np.asarray(taus_of_log(confidence.T, np.ones(confidence.T.shape, bool)))
     rows: list[dict[str, Any]] = [{} for _ in chosen]
     for family in dict.fromkeys(families):
         places = [p for p, each in enumerate(families) if each is family]
         left, right = np.array(chosen, int)[places].T
         x, y = confidence[left], confidence[right]
-        test = copula_test(family, x, y, np.ones(x.shape, bool), key, replicates)
-        paper, tau = _paper_statistics(test.copula, x, y, key, family=family)
+        test = copula_test(family, x, y, np.ones(x.shape, bool), key, replicates, taus[places])
+        paper, tau = map(np.asarray, _paper_statistics(test.copula, x, y, taus[places], key, family=family))
         parameters = {name: np.asarray(getattr(test.copula, name)) for name in family.supports}
         for row, (place, fitted) in enumerate(zip(places, _rows(dataclasses.replace(test, copula=None)), strict=True)):
             rows[place] = {
@@ -273,38 +286,38 @@ def _families(copulas: Copula, count: int) -> list[type[Copula]]:
 
 
 @partial(compiled, static_argnames="family", runs="once")
-def _paper_statistics(fitted, x, y, key, family):
+def _paper_statistics(fitted, x, y, taus, key, family):
     """The paper's statistic of each pair, and Kendall's τ of its copula."""
 
-    def one(x, y, key):
-        return paper_statistic(family.from_tau(kendall_tau(x, y, jnp.ones(x.shape, bool))), x, y, key)
+    def one(x, y, tau, key):
+        return paper_statistic(family.from_tau(tau), x, y, key)
 
-    return jax.vmap(one)(x, y, jax.random.split(key, x.shape[0])), jax.vmap(lambda copula: copula.tau())(fitted)
+    return jax.vmap(one)(x, y, taus, jax.random.split(key, x.shape[0])), jax.vmap(lambda copula: copula.tau())(fitted)
 
 
 def _dependence(models, confidence, log, key, replicates):
     """Correlations of all pairs, the paper's test, and the rows of the neighbouring triples."""
     k = len(models)
-    found = _dependence_tests(confidence, log.correct, log.answered, key, replicates=replicates)
-    rows = _rows(found[2], models=[models[i : i + 3] for i in range(k - 2)]) if k > 2 else []
-    return np.asarray(found[0]), np.asarray(found[1]), rows
+    correlations = rank_correlations(confidence, log.correct, log.answered)
+    logistic, markov = _dependence_tests(confidence, log.correct, log.answered, key, replicates=replicates)
+    rows = _rows(markov, models=[models[i : i + 3] for i in range(k - 2)]) if k > 2 else []
+    return correlations, np.asarray(logistic), rows
 
 
 @partial(compiled, static_argnames="replicates", runs="once")
 def _dependence_tests(confidence, correct, answered, key, replicates):
-    """`rank_correlations`, `logistic_test`, and `conditional_test` of neighbouring models.
+    """`logistic_test`, and `conditional_test` of neighbouring models.
 
     The neighbours are those of the full cascade, whose chain skips nobody.
     """
-    correlations = rank_correlations(confidence, correct, answered)
     logistic = logistic_test(confidence, correct, answered)
     k = confidence.shape[1]
     if k < 3:
-        return correlations, logistic, None
+        return logistic, None
     first, middle, last = (confidence.T[i : k - 2 + i] for i in range(3))
     data = first, middle, last, jnp.ones(first.shape, bool), jax.random.split(key, k - 2)
     # Not vmapped, which draws random numbers in a form that compiles for seconds.
-    return correlations, logistic, jax.lax.map(lambda each: conditional_test(*each, replicates=replicates), data)
+    return logistic, jax.lax.map(lambda each: conditional_test(*each, replicates=replicates), data)
 
 
 def _rows(batch: Any, **names: Sequence[Any]) -> list[dict[str, Any]]:

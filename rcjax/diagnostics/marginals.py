@@ -12,12 +12,14 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from rcjax._compile import compiled
 from rcjax._numerics import divide, open_unit
 from rcjax.diagnostics.bootstrap import p_value, replicate
-from rcjax.marginals import Marginal, cramer_von_mises, fit_marginal, mixture_quantile, refit_marginal
+from rcjax.marginals import Marginal, cramer_von_mises, mixture_quantile, refit_marginal
+from rcjax.margins import marginals_of_log
 
 #: Queries × replicates that are fitted at a time.
 _BATCH = 2**14
@@ -50,18 +52,20 @@ def marginal_test(
     (True, True)
     """
     batch = _BATCH // max(confidence.shape[-1], trained_on)
-    return _marginal_tests(marginals, confidence, key, trained_on=trained_on, replicates=replicates, batch=batch)
+    refitted = marginals_of_log(confidence.T, np.ones(confidence.T.shape, bool), None)
+    data = marginals, refitted, confidence, key
+    return _marginal_tests(*data, trained_on=trained_on, replicates=replicates, batch=batch)
 
 
 @partial(compiled, static_argnames=("trained_on", "replicates", "batch"), runs="long")
-def _marginal_tests(marginals, confidence, key, trained_on, replicates, batch):
+def _marginal_tests(marginals, refitted, confidence, key, trained_on, replicates, batch):
     one = partial(_marginal_test, trained_on=trained_on, replicates=replicates, batch=batch)
-    return lax.map(lambda each: one(*each), (marginals, confidence, jax.random.split(key, confidence.shape[0])))
+    keys = jax.random.split(key, confidence.shape[0])
+    return lax.map(lambda each: one(*each), (marginals, refitted, confidence, keys))
 
 
-def _marginal_test(marginal, confidence, key, trained_on, replicates, batch):
+def _marginal_test(marginal, refitted, confidence, key, trained_on, replicates, batch):
     n = confidence.shape[0]
-    refitted = fit_marginal(confidence, jnp.ones(n, bool))
     draw_refitted = _sampler(refitted)
     keys = jax.random.split(key, replicates)
 

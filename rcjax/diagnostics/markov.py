@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy import special
+from numpy.typing import ArrayLike
 
 from rcjax._numerics import divide
-from rcjax._ranks import kendall_tau
 from rcjax.diagnostics.bootstrap import p_value
-from rcjax.joint import pairs
+from rcjax.margins import pairs, taus_of_log
 
 #: Observations under which a correlation is not shown.
 FEWEST = 50
@@ -24,20 +24,19 @@ _NEWTON_STEPS = 30
 _STRATUM = 10
 
 
-@jax.jit
-def rank_correlations(confidence: jax.Array, correct: jax.Array, answered: jax.Array) -> jax.Array:
+def rank_correlations(confidence: ArrayLike, correct: ArrayLike, answered: ArrayLike) -> np.ndarray:
     """(3, k, k) Kendall's τ-b of the confidences of all pairs of models: all queries, both right, both wrong.
 
     confidence, correct, answered (n, k). NaN under 50 observations (appendix F of the paper), 1 on the diagonal.
     """
-    k = confidence.shape[1]
+    correct, answered = np.asarray(correct, bool), np.asarray(answered, bool)
+    k = answered.shape[1]
     left, right = np.array(pairs(k), int).reshape(-1, 2).T
-    both = (answered[:, left] & answered[:, right]).T
-    right_both, wrong_both = (correct[:, left] & correct[:, right]).T, ~(correct[:, left] | correct[:, right]).T
-    present = jnp.stack([both, both & right_both, both & wrong_both])
-    tau = jax.vmap(jax.vmap(kendall_tau), (None, None, 0))(confidence.T[left], confidence.T[right], present)
-    tau = jnp.where(present.sum(-1) >= FEWEST, tau, jnp.nan)
-    return jnp.tile(jnp.eye(k, dtype=tau.dtype), (3, 1, 1)).at[:, left, right].set(tau).at[:, right, left].set(tau)
+    table = np.tile(np.eye(k), (3, 1, 1))
+    for here, present in zip(table, (answered, answered & correct, answered & ~correct), strict=True):
+        count = (present[:, left] & present[:, right]).sum(0)
+        here[left, right] = here[right, left] = np.where(count < FEWEST, np.nan, taus_of_log(confidence, present))
+    return table
 
 
 @jax.jit

@@ -85,7 +85,7 @@ def _predict(model, log):
     assert plan is not None  # which only adaptive policies are without
     problem = lay_out_problem(model, plan, "exact", None)
     everyone = int(np.asarray(plan.members).all(1).argmax())
-    alone = problem._replace(plan=_only(plan, np.full(plan.ends.shape[0], everyone)))
+    alone = problem._replace(plan=only(plan, np.full(plan.ends.shape[0], everyone)))
     full = dataclasses.replace(solve_problem(model, alone, lam), search="full")
     figures = _by_chain(model.marginals, model.copulas, problem.tables, full.thresholds)
     return Prediction(log, solve_problem(model, problem, lam), full, figures)
@@ -137,9 +137,6 @@ def compare_chain(predictions: Sequence[Prediction]) -> dict[str, Any]:
     return pooled
 
 
-_only = compiled(only, runs="once")
-
-
 @partial(compiled, runs="once")
 def _by_chain(marginals, copulas, tables, thresholds):
     """What either chain predicts for the full cascade at thresholds (L, k), from the tables of all pairs."""
@@ -168,7 +165,7 @@ def _by_chain(marginals, copulas, tables, thresholds):
 
 
 def _lambdas(model):
-    return SCALED_LAMBDAS / (float(model.cost.max()) or 1.0)
+    return SCALED_LAMBDAS / (float(np.asarray(model.cost).max()) or 1.0)
 
 
 def _pool(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 from rcjax._files import write_atomically
 from rcjax._json import plain
 from rcjax._replay import Replay, replay
+from rcjax._threads import same_floats
 from rcjax._wording import Money, choose_unit, percent
 from rcjax.choice import Selection, select_frontier
 from rcjax.diagnostics import Check, Diagnosis, diagnose
@@ -96,7 +97,8 @@ class Report:
 
     def headline(self) -> str:
         """What the frontier is worth against the baseline, in two sentences."""
-        against, frontier, money = self.against, self.frontier, self.money
+        against, money = self.against, self.money
+        frontier = jax.tree.map(np.asarray, self.frontier)
         start = f"Asking {against.model} for everything is wrong on {percent(against.error)}"
         start += f" of the queries, at {money.full(against.cost)}."
         gains = []
@@ -180,18 +182,12 @@ def make_report(
     if len(target) > 1:
         raise ValueError(f"give one target, not {' and '.join(target)}")
     judged = log if test is None else test.select(log.models)
-    wide = bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
-
-    def run(function, *arguments, **options):
-        with jax.enable_x64(wide):  # which a thread does not have from the one that starts it
-            return function(*arguments, **options)
-
     # Side by side, as all three spend most of their first run in XLA's compiler.
     with ThreadPoolExecutor(2) as beside:
-        learning = beside.submit(run, _learning, log, seed)
+        learning = beside.submit(same_floats(_learning), log, seed)
         model = fit(log, copula=copula)
         options = {"training": log, "replicates": replicates, "seed": seed}
-        diagnosis = beside.submit(run, diagnose, model, judged, **options)
+        diagnosis = beside.submit(same_floats(diagnose), model, judged, **options)
         selection = select_frontier(log, model=model, seed=seed)
         if target:
             selection.frontier.choose(**target)  # refuses what cannot be met

@@ -47,7 +47,8 @@ def launch(batch: Batch, library: Library, settings: Settings, mesh: Mesh) -> tu
     draws = _stacked(draws, batch.room[1], several)
     lam = lay_over(data.lam[draws.sample], mesh, spread=True)
     laid, spread = lay_over(data, mesh, spread=False), lay_over(draws, mesh, spread=True)
-    how = {"mesh": mesh, "width": width, "transform": shape.task}
+    here: dict[str, Any] = {"mesh": mesh, "width": width}
+    how = here | {"transform": shape.task}
     if settings.replicates:
         own = _stacked([_draws(place, 0, row) for place, row in enumerate(rows)], batch.room[0], several)
         samples = everywhere(program(fit_problem, **how)(laid, lay_over(own, mesh, spread=True)), mesh)
@@ -58,9 +59,9 @@ def launch(batch: Batch, library: Library, settings: Settings, mesh: Mesh) -> tu
     if plans:
         families = tuple(as_family(name) for name in settings.copulas)
         on_all = lay_over(jax.tree.map(np.asarray, plans), mesh, spread=False)
-        points = program(solve_problem, mesh, width, families=families, panels=settings.panels)(on_all, (fits, lam))
+        points = program(solve_problem, **here, families=families, panels=settings.panels)(on_all, (fits, lam))
     labels = "labels" in shape.paths
-    solved = program(judge_problem, **how, labels=labels)(laid, (fits, spread, points))
+    solved = program(judge_problem, **here, labels=labels)(laid, (fits, spread, points))
     return lam, fits, _in_order(shape.paths, solved)
 
 

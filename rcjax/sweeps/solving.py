@@ -119,16 +119,14 @@ def solve_problem(
     return tuple(_told(points, fit) for points in lax.map(under, np.arange(len(families))))
 
 
-def judge_problem(
-    data: Data, problem: tuple[Fit, Draws, tuple[Points, ...]], *, transform: Transform, labels: bool
-) -> tuple[Points, ...]:
+def judge_problem(data: Data, problem: tuple[Fit, Draws, tuple[Points, ...]], *, labels: bool) -> tuple[Points, ...]:
     """The points of each search of one problem, and how they do on queries held out; NaN where there are none.
 
     With `labels` there is one search more, last: the best single models and pairs by the labels of the draw (C = 1).
     """
     fit, draws, searches = problem
     if labels:
-        found = _by_labels(fit, data, draws, transform)
+        found = _by_labels(fit, data, draws)
         searches = (*searches, jax.tree.map(lambda leaf: leaf[None], _told(found, fit)))
     return tuple(points | _judged(data, fit, draws, points) for points in searches)
 
@@ -163,14 +161,13 @@ def _places(left, right, k):
     return left * k - left * (left + 1) // 2 + right - left - 1
 
 
-def _by_labels(fit, data, draws, transform):
+def _by_labels(fit, data, draws):
     """The best single model or pair for each λ, with its error and cost as the labels have it."""
     k, lam = fit.cost.shape[0], data.lam[draws.sample]
     logprob, correct, answered = (
         each[draws.sample, draws.rows] for each in (data.logprob, data.correct, data.answered)
     )
-    confidence = calibrate_all(fit.calibrators, logprob, answered)
-    found = judge(logprob, confidence, correct, answered, fit.cost, transform)
+    found = judge(fit.calibrators, logprob, correct, answered, fit.cost)
     best = best_candidates(found, lam)
     thresholds, members = as_cascades(found, best, k)
     bounds, actions = intervals(thresholds, members, jnp)
