@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable
 from functools import cache, wraps
+from threading import RLock
 from typing import Any, Literal
 
 import jax
@@ -11,6 +12,10 @@ import jax
 #: for a second. Measured on all of them: level 0 compiles in a third of the time, for three times the run time; level 1
 #: in three quarters, for the same run time as level 3, XLA's own.
 LEVELS = {"once": 0, "long": 1}
+
+#: Threads trace one after the other: the first is then compiled while the second traces, and so on, where all at once
+#: would keep each other waiting for Python's lock before XLA has anything to do.
+_TRACING = RLock()
 
 
 def compiled(
@@ -27,9 +32,14 @@ def compiled(
     seen at the first call, when the backend is known, so that importing builds nothing.
     """
 
+    @wraps(function)
+    def traced(*args, **kwargs):  # called by jax to trace it, and no more
+        with _TRACING:
+            return function(*args, **kwargs)
+
     @cache
     def program(backend, level):
-        return jax.jit(function, static_argnames=static_argnames, compiler_options=_options(backend, level))
+        return jax.jit(traced, static_argnames=static_argnames, compiler_options=_options(backend, level))
 
     @wraps(function)
     def call(*args, **kwargs):

@@ -251,7 +251,7 @@ def settle_threshold(
     eps = jnp.finfo(grid.u.dtype).eps
     bottom, top = grid.edges[1], grid.edges[-2]
     always, never = (u < bottom - 4 * eps) | (u <= 0), (u > top + 4 * eps) | (u >= 1)
-    place = grid.u.at[0].set(bottom).at[-1].set(top)
+    place = jnp.concatenate([bottom[None], grid.u[1:-1], top[None]])
     last = place.shape[0] - 1
     right = jnp.clip(jnp.searchsorted(place, u, method="compare_all"), 1, last)
     beside, around = jnp.stack([place, grid.quantile])[:, jnp.clip(right + np.arange(-2, 2), 0, last)]

@@ -13,7 +13,9 @@ from __future__ import annotations
 import io
 import sys
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -362,6 +364,7 @@ def report(
         start_jax()
         import rcjax
 
+        Thread(target=import_module, args=["rcjax.report.page"]).start()  # matplotlib, needed last
         others = "the others are used where they can be"
         with busy("reading"):
             training, fresh = read_pair(log, test, others, models, prices=prices, labels=labels, task=task.value)

@@ -8,6 +8,7 @@ shortened.
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -118,12 +119,7 @@ def _climb(family, objective, start):
         return dataclasses.replace(start, **found)
 
     def value(z):
-        mean = objective(member(z))
-        return mean, mean
-
-    def slope(z):
-        gradient, mean = jax.jacfwd(value, has_aux=True)(z)
-        return gradient, (gradient, mean)
+        return objective(member(z))
 
     values = [jnp.asarray(getattr(start, name)) for name in names]
     z = jnp.stack([unconstrain(x, support) for x, support in zip(values, supports, strict=True)])
@@ -132,7 +128,7 @@ def _climb(family, objective, start):
 
     def step(state):
         count, trial, length, best = state
-        hessian, (gradient, mean) = jax.jacfwd(slope, has_aux=True)(trial)
+        mean, gradient, hessian = _derivatives(value, trial)
         climbs = (mean >= best[1]) & jnp.all(jnp.isfinite(gradient))
         best = jax.tree.map(lambda new, old: jnp.where(climbs, new, old), (trial, mean, gradient, hessian), best)
         length = jnp.where(climbs, jnp.minimum(4 * length, 1.0), length / 4)
@@ -156,6 +152,28 @@ def _climb(family, objective, start):
     status = jnp.where(jnp.isfinite(mean), status, FAILED)
     errors = dict(zip(names, _standard_errors(z, hessian, supports), strict=True))
     return CopulaFit(member(z), errors | {name: jnp.full_like(mean, jnp.inf) for name in family.grids}, mean, status)
+
+
+def _derivatives(function, z):
+    """(value (), gradient (p,), Hessian (p, p)) of a function of p parameters, forwards twice."""
+    if z.shape == (1,):  # in one direction: to batch a single one doubles the time of tracing
+        (value, slope), (_, curvature) = jax.jvp(partial(_along, function), (z,), (jnp.ones_like(z),))
+        return value, slope[None], curvature[None, None]
+
+    def value_twice(z):
+        value = function(z)
+        return value, value
+
+    def gradient_and_value(z):
+        gradient, value = jax.jacfwd(value_twice, has_aux=True)(z)
+        return gradient, (gradient, value)
+
+    hessian, (gradient, value) = jax.jacfwd(gradient_and_value, has_aux=True)(z)
+    return value, gradient, hessian
+
+
+def _along(function, z):
+    return jax.jvp(function, (z,), (jnp.ones_like(z),))
 
 
 def _direction(gradient, hessian):

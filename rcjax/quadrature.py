@@ -89,10 +89,9 @@ def _build_grid(marginal, panels):
     width = jnp.diff(z_panels)[:, None]
     z = (z_panels[:-1, None] + width * _NODES.astype(width.dtype)).reshape(-1)
     z_edges = (z_panels[:-1, None] + width * _CELLS[:-1].astype(width.dtype)).reshape(-1)
-    z_edges = jnp.append(z_edges, 1.0)
     bottom, top = marginal.mass_lowest, marginal.mass_highest
     u = bottom + marginal.smooth * z
-    inner_edges = (bottom + marginal.smooth * z_edges).at[-1].set(1 - top)
+    inner_edges = jnp.append(bottom + marginal.smooth * z_edges, 1 - top)
     x, components = mixture_quantile_and_components(marginal, jnp.concatenate([z, z_panels]))
     confidence = marginal.lowest + (marginal.highest - marginal.lowest) * x
     count = z.shape[0]
@@ -131,7 +130,7 @@ def _panel_edges(probes, panels):
     def log_odds(z, closest):
         return (1 + jnp.log((z + closest) / (1 - z + closest)) / np.log((1 + closest) / closest)) / 2
 
-    z = probes.z.at[-1].set(1.0)
+    z = jnp.append(probes.z[:-1], 1.0)
     tails = log_odds(probes.components, _CLOSEST_COMPONENT).sum(-1)
     scale = 0.2 * log_odds(z, _CLOSEST) + 0.1 * (probes.x + probes.components.sum(-1)) + 0.25 * tails
     # Each edge may move by half a panel, to where the quantile function is steepest: a jump between two separate

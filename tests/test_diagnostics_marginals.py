@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rcjax.diagnostics.marginals import _sampler, marginal_test
+from rcjax.diagnostics.marginals import draw, marginal_test
 from rcjax.marginals import Marginal, cramer_von_mises, fit_marginal
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 #: Three models of N queries each, as in test_diagnosis, so that either finds the other's programmes compiled.
 N, TRAINED_ON, REPLICATES = 200, 200, 50
+MANY = 1000  # where a p-value of 4 % is not to fall below 2 % by chance
 #: lowest, highest, masses, proportion, a, b: smooth, steep at both ends, a spike among tails.
 CASES = (
     (0.2, 0.95, 0.1, 0.2, (0.3, 0.7), (2.0, 8.0), (5.0, 1.5)),
@@ -21,20 +22,26 @@ CASES = (
 )
 
 
-def test_the_sampler_has_the_law_of_the_marginal():
+def test_samples_have_the_law_of_the_marginal():
+    """Shares of the masses within four standard errors, what lies between by Kolmogorov and Smirnov's test."""
     marginals = Marginal(*(jnp.asarray(np.array(column, float)) for column in zip(*CASES, strict=True)))
-    key, size = jax.random.key(0), 4000
-    drawn = np.asarray(jax.jit(jax.vmap(lambda marginal: _sampler(marginal)(key, size)))(marginals))
-    u = np.asarray(jax.random.uniform(key, (size,)))
+    drawn = draw(marginals, (20, 200), np.random.default_rng(0))
+    assert drawn.shape == (len(CASES), 20, 200)
     for values, (low, high, bottom, top, share, a, b) in zip(drawn, CASES, strict=True):
-        np.testing.assert_array_equal(values == low, u <= bottom)
-        np.testing.assert_array_equal(values == high, u >= 1 - top)
-        inner = (u > bottom) & (u < 1 - top)
-        x = (values[inner] - low) / (high - low)
-        rank = bottom + (1 - bottom - top) * sum(
-            s * scipy.stats.beta(*ab).cdf(x) for s, *ab in zip(share, a, b, strict=True)
-        )
-        np.testing.assert_allclose(rank, u[inner], atol=1e-3)  # the quantile of the very same uniform number
+        for value, mass in ((low, bottom), (high, top)):
+            assert abs((values == value).mean() - mass) <= 4 * np.sqrt(mass * (1 - mass) / values.size)
+        inner = values[(values != low) & (values != high)]
+        assert ((inner > low) & (inner < high)).all()
+        x = (inner - low) / (high - low)
+        rank = sum(s * scipy.stats.beta(*ab).cdf(x) for s, *ab in zip(share, a, b, strict=True))
+        assert scipy.stats.kstest(rank, "uniform").pvalue > 1e-3
+
+
+def test_the_key_seeds_the_samples(draws, fit):
+    marginals, log = fit(draws[1]), draws[0]
+    one, same, other = (marginal_test(marginals, log, 0, jax.random.key(seed), REPLICATES) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one.trained_p, same.trained_p)
+    assert (one.trained_p != other.trained_p).any()
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +62,7 @@ def fit(float64):
 
 @pytest.fixture(scope="module")
 def found(draws, fit):
-    test = marginal_test(fit(draws[1]), draws[0], TRAINED_ON, jax.random.key(0), REPLICATES)
+    test = marginal_test(fit(draws[1]), draws[0], TRAINED_ON, jax.random.key(0), MANY)
     return jax.tree.map(np.asarray, test)
 
 
@@ -70,7 +77,7 @@ def test_distances_are_those_of_the_fits(draws, fit, found):
 def test_its_own_law_is_accepted_and_others_are_rejected(found):
     assert found.trained_p[0] > 0.02
     assert found.refitted_p[0] > 0.02
-    assert found.refitted_p[1] == found.trained_p[2] == 0.5 / (REPLICATES + 1)
+    assert found.refitted_p[1] == found.trained_p[2] == 0.5 / (MANY + 1)
     assert found.trained_p[1] < 0.05
     assert found.refitted_p[2] > 0.05  # two betas, but not those learnt
 

@@ -198,14 +198,15 @@ def kendall_distribution(
     def edges(ends):
         return jnp.concatenate([jnp.zeros(1), ends[0] + (ends[1] - ends[0]) * inner, jnp.ones(1)])
 
-    cdf = copula.cdf(edges(ends_u)[:, None], edges(ends_v))
+    edges_u, edges_v = edges(ends_u)[:, None], edges(ends_v)
     # The boundary is known: a family may be off there by its rounding.
-    cdf = cdf.at[0].set(0.0).at[:, 0].set(0.0).at[-1].set(edges(ends_v)).at[:, -1].set(edges(ends_u))
+    inside = copula.cdf(edges_u[1:-1], edges_v[1:-1])
+    cdf = jnp.concatenate([jnp.pad(inside, ((1, 0), (1, 0))), edges_v[None, :-1]])
+    cdf = jnp.concatenate([cdf, edges_u], axis=1)
     mass = jnp.maximum(cdf[1:, 1:] - cdf[:-1, 1:] - cdf[1:, :-1] + cdf[:-1, :-1], 0.0)
     # All of a point mass has the value of its upper end.
-    start = cdf.at[0].set(cdf[1]).at[-2].set(cdf[-1])
-    start = start.at[:, 0].set(start[:, 1]).at[:, -2].set(start[:, -1])
-    low, high = start[:-1, :-1].reshape(-1, 1), cdf[1:, 1:].reshape(-1, 1)
+    start = np.r_[1, 1 : _CELLS + 1, _CELLS + 2]
+    low, high = cdf[np.ix_(start, start)].reshape(-1, 1), cdf[1:, 1:].reshape(-1, 1)
     share = jnp.where(high > low, jnp.clip(divide(levels - low, high - low), 0.0, 1.0), levels >= low)
     return mass.reshape(-1) @ share
 

@@ -11,19 +11,17 @@ import dataclasses
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from rcjax._compile import compiled
-from rcjax._numerics import divide, open_unit
+from rcjax._trees import part
 from rcjax.diagnostics.bootstrap import p_value, replicate
-from rcjax.marginals import Marginal, cramer_von_mises, mixture_quantile, refit_marginal
+from rcjax.marginals import Marginal, cramer_von_mises, refit_marginal
 from rcjax.margins import marginals_of_log
 
 #: Queries × replicates that are fitted at a time.
 _BATCH = 2**14
-_KNOTS = 1024
 
 
 @jax.tree_util.register_dataclass
@@ -40,68 +38,62 @@ class MarginalTest:
 def marginal_test(
     marginals: Marginal, confidence: jax.Array, trained_on: int, key: jax.Array, replicates: int = 1000
 ) -> MarginalTest:
-    """√CvM of k marginals on the confidences of a log (k, n), with bootstrapped p-values, in one compiled call.
+    """√CvM of k marginals on the confidences of a log (k, n), with bootstrapped p-values.
 
     `trained_on` is the number of queries that the marginals (leading axis k) were fitted to, none of them among
-    these; 0 if they were fitted to these very confidences: then the two tests are one.
+    these; 0 if they were fitted to these very confidences: then the two tests are one. The JAX key seeds numpy's
+    generator.
     p = (exceedances + ½)/(replicates + 1).
 
+    >>> import jax.numpy as jnp
     >>> even = Marginal(*jnp.array([[0.0], [1.0], [0.0], [0.0]]), *jnp.array([[[0.5, 0.5]], [[1, 1]], [[1, 1]]]))
     >>> seen = marginal_test(even, jax.random.uniform(jax.random.key(0), (1, 200)), 100, jax.random.key(1), 50)
     >>> bool(seen.trained_p[0] > 0.05), bool(seen.trained[0] < 0.06)
     (True, True)
     """
-    batch = _BATCH // max(confidence.shape[-1], trained_on)
-    refitted = marginals_of_log(confidence.T, np.ones(confidence.T.shape, bool), None)
-    data = marginals, refitted, confidence, key
-    return _marginal_tests(*data, trained_on=trained_on, replicates=replicates, batch=batch)
-
-
-@partial(compiled, static_argnames=("trained_on", "replicates", "batch"), runs="long")
-def _marginal_tests(marginals, refitted, confidence, key, trained_on, replicates, batch):
-    one = partial(_marginal_test, trained_on=trained_on, replicates=replicates, batch=batch)
-    keys = jax.random.split(key, confidence.shape[0])
-    return lax.map(lambda each: one(*each), (marginals, refitted, confidence, keys))
-
-
-def _marginal_test(marginal, refitted, confidence, key, trained_on, replicates, batch):
-    n = confidence.shape[0]
-    draw_refitted = _sampler(refitted)
-    keys = jax.random.split(key, replicates)
-
-    def refit_and_judge(key):
-        sample = draw_refitted(key, n)
-        return cramer_von_mises(refit_marginal(refitted, sample), sample)
-
-    def train_and_judge(key):
-        sample = draw_trained(key, trained_on + n)
-        return cramer_von_mises(refit_marginal(marginal, sample[:trained_on]), sample[trained_on:])
-
-    distance = cramer_von_mises(refitted, confidence)
-    p = p_value(distance, replicate(refit_and_judge, keys, batch))
+    n = confidence.shape[-1]
+    refitted: Marginal = marginals_of_log(confidence.T, np.ones(confidence.T.shape, bool), None)
+    again, trained_again = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist()).spawn(2)
+    judged = _tests(refitted, confidence, draw(refitted, (replicates, n), again), 0)
     if not trained_on:
-        return MarginalTest(distance, p, distance, p)
-    draw_trained = _sampler(marginal)
-    trained = cramer_von_mises(marginal, confidence)
-    return MarginalTest(trained, p_value(trained, replicate(train_and_judge, keys, batch)), distance, p)
+        return MarginalTest(*judged, *judged)
+    samples = draw(marginals, (replicates, trained_on + n), trained_again)
+    return MarginalTest(*_tests(marginals, confidence, samples, trained_on), *judged)
 
 
-def _sampler(marginal):
-    """A function of (key, size) that draws from a marginal: a thousand replicates share the search for quantiles.
+def _tests(
+    marginals: Marginal, confidence: jax.Array, samples: np.ndarray, trained_on: int
+) -> tuple[jax.Array, jax.Array]:
+    """(distances, p-values), each (k,), of marginals on confidences (k, n), and on samples (k, B, `trained_on` + n)."""
+    batch = _BATCH // samples.shape[-1]
+    return _distances(marginals, confidence, samples, trained_on=trained_on, batch=batch)
 
-    Between knots log x/(1 − x) of the mixture is interpolated in log z/(1 − z), with which it grows evenly at the ends.
-    """
-    knots = jnp.linspace(-1.0, 1.0, _KNOTS, dtype=marginal.a.dtype) * -jnp.log(jnp.finfo(marginal.a.dtype).eps)
-    tiny = jnp.finfo(marginal.a.dtype).tiny
-    x = jnp.clip(mixture_quantile(marginal, jax.nn.sigmoid(knots)), tiny, 1 - jnp.finfo(marginal.a.dtype).epsneg)
-    heights = jnp.log(x) - jnp.log1p(-x)
 
-    def draw(key, size):
-        u = open_unit(jax.random.uniform(key, (size,), marginal.a.dtype))
-        z = jnp.clip(divide(u - marginal.mass_lowest, marginal.smooth, 0.5), tiny, 1 - jnp.finfo(u.dtype).epsneg)
-        inner = jax.nn.sigmoid(jnp.interp(jnp.log(z) - jnp.log1p(-z), knots, heights))
-        inner = marginal.lowest + (marginal.highest - marginal.lowest) * inner
-        top = jnp.where(u >= 1 - marginal.mass_highest, marginal.highest, inner)
-        return jnp.where(u <= marginal.mass_lowest, marginal.lowest, top)
+@partial(compiled, static_argnames=("trained_on", "batch"), runs="long")
+def _distances(marginals, confidence, samples, trained_on, batch):
+    def one(marginal, confidence, samples):
+        def refit_and_judge(sample):
+            # Of none to train on, all are to train and to judge.
+            train, judge = (sample[:trained_on], sample[trained_on:]) if trained_on else (sample, sample)
+            return cramer_von_mises(refit_marginal(marginal, train), judge)
 
-    return draw
+        distance = cramer_von_mises(marginal, confidence)
+        return distance, p_value(distance, replicate(refit_and_judge, samples, batch))
+
+    return lax.map(lambda each: one(*each), (marginals, confidence, samples))
+
+
+def draw(marginals: Marginal, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """(k, …) samples of some shape from each of k marginals, by numpy."""
+    host = jax.tree.map(np.asarray, marginals)
+    return np.stack([_draw(part(host, j), shape, rng) for j in range(len(host.lowest))])
+
+
+def _draw(marginal, shape, rng):
+    info = np.finfo(marginal.a.dtype)
+    first, second = (rng.beta(a, b, shape) for a, b in zip(marginal.a, marginal.b, strict=True))
+    inner = np.where(rng.random(shape) < marginal.proportion[0], first, second).clip(info.tiny, 1 - info.epsneg)
+    u = rng.random(shape)
+    inner = marginal.lowest + (marginal.highest - marginal.lowest) * inner
+    top = np.where(u >= 1 - marginal.mass_highest, marginal.highest, inner)
+    return np.where(u < marginal.mass_lowest, marginal.lowest, top).astype(marginal.a.dtype)
