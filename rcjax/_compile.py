@@ -1,12 +1,13 @@
 """`jax.jit` for our largest programs, which spend seconds in XLA before the first answer."""
 
-import os
 from collections.abc import Callable, Iterable
 from functools import cache, wraps
 from threading import RLock
 from typing import Any, Literal
 
 import jax
+
+from rcjax._threads import cores
 
 #: How hard LLVM tries, on the CPU: for programs that run for milliseconds, once or a few times, and for those that run
 #: for a second. Measured on all of them: level 0 compiles in a third of the time, for three times the run time; level 1
@@ -57,5 +58,5 @@ def _options(backend, level):
     if jax.__version_info__ < (0, 11):
         options["xla_cpu_use_fusion_emitters"] = False
         # In parts for as many threads as there are: XLA's 32 take a tenth longer on two cores.
-        options["xla_cpu_parallel_codegen_split_count"] = min(32, os.cpu_count() or 1)
+        options["xla_cpu_parallel_codegen_split_count"] = min(32, cores())
     return options or None

@@ -77,7 +77,7 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
     jax.config.update("jax_disable_most_optimizations", not long)
     # Half of a second run is jax tracing: a tenth of it goes without looking for cycles that nobody leaves, or for
     # the Python lines behind each operation.
-    gc.set_threshold(100_000, 50, 50)
+    gc.set_threshold(1_000_000, 50, 50)
     jax.config.update("jax_traceback_in_locations_limit", 0)
     if getattr(jax.config, "jax_compilation_cache_dir", None):  # the user chose JAX_COMPILATION_CACHE_DIR
         return

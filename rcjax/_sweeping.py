@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -52,8 +51,9 @@ def sweep(
     """
     with reported():
         from rcjax._terminal import print_json
+        from rcjax._threads import cores
 
-        start_jax(cpu_devices=cpu_devices or _cores(), float64=not float32, long=True)
+        start_jax(cpu_devices=cpu_devices or cores(), float64=not float32, long=True)
         _join(coordinator, processes, process)
         import rcjax
         from rcjax.sweeps.config import read_sweep
@@ -68,10 +68,6 @@ def sweep(
             print_json(facts)
         else:
             _show(facts)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _join(coordinator: str | None, processes: int | None, process: int | None) -> None:

@@ -370,7 +370,7 @@ def report(
             training, fresh = read_pair(log, test, others, models, prices=prices, labels=labels, task=task.value)
         with busy("tuning, drawing the log again, and checking"):
             options = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}
-            found = rcjax.make_report(training, **options, **target)
+            found = rcjax.make_report(training, draw=True, **options, **target)
         with busy("writing the page"):
             found.save(out)
         if json_:

@@ -107,7 +107,7 @@ def cross_validate(
     lam = price_range(np.asarray(log.cost, float), PRICES)
     fold = np.random.default_rng(seed).permutation(log.n_queries) % folds
     left_out = [fold == number for number in range(folds)]
-    found = side_by_side(lambda out: _tuned_without(out, log, model, longer, lam, refusal), left_out)
+    found = side_by_side(lambda out: _tuned_without(out, log, model, longer, lam, refusal), left_out, n=log.n_queries)
     wrong, charge = (np.select(left_out, each)[..., log.complete] for each in zip(*found, strict=True))
     loss = wrong + lam[:, None] * charge
     lengths = np.array([1, 2, *longer.lengths][: max(k, 1)])

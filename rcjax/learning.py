@@ -246,7 +246,7 @@ def tune_and_answer(
         return [np.asarray(each, float).mean(-1) for each in figures]
 
     deals = list(zip(tests, others, strict=True))
-    found = side_by_side(lambda deal: [tuned(deal[0], deal[1], size) for size in sizes], deals)
+    found = side_by_side(lambda deal: [tuned(deal[0], deal[1], size) for size in sizes], deals, n=others.shape[1])
     error, charge = np.moveaxis(np.array(found), 2, 0)
     return error, charge
 

@@ -170,7 +170,7 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
             pairs = {name: np.where(longer[:, None], found[name], pair) for name, pair in pairs.items()}
         return calibrators, pairs
 
-    calibrators, found = zip(*side_by_side(again, draws), strict=True)
+    calibrators, found = zip(*side_by_side(again, draws, n=log.n_queries), strict=True)
     each = [_as_policies(points) for points in found]
     stacked: Any = (np.stack(field) for field in zip(*each, strict=True))
     return _Policies(jax.tree.map(lambda *leaves: np.stack(leaves), *calibrators), *stacked)

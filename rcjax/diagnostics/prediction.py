@@ -17,8 +17,9 @@ from rcjax._compile import compiled
 from rcjax._replay import replay
 from rcjax._trees import part
 from rcjax.cascade import ALWAYS_ANSWER, evaluate
+from rcjax.copulas import OneOf
 from rcjax.frontier import Frontier, solve_problem
-from rcjax.joint import CascadeModel, pairs, refit
+from rcjax.joint import CascadeModel, fit_arrays, pairs, refit
 from rcjax.logs import Log
 from rcjax.marginals import Marginal
 from rcjax.plan import only, plan_cascades
@@ -41,7 +42,16 @@ def held_out(model: CascadeModel, log: Log, *, folds: bool, seed: int = 0) -> li
     if not folds:
         return [(model, log)]
     fold = np.random.default_rng(seed).permutation(log.n_queries) % FOLDS
-    return [(refit(model, _without(log, fold == part)), log.take(fold == part)) for part in range(FOLDS)]
+    return [(_fitted_near(model, _without(log, fold == part)), log.take(fold == part)) for part in range(FOLDS)]
+
+
+def _fitted_near(model, log):
+    """`refit`, with mixtures that are sought around those of the model, where its copulas come from Kendall's τ."""
+    if isinstance(model.copulas, OneOf) or model.options.get("method", "tau") != "tau":
+        return refit(model, log)
+    data = log.logprob, log.correct, log.answered, model.calibrators.transform, model.copulas
+    calibrators, marginals, copulas = fit_arrays(*data, near=model.marginals)
+    return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=log.cost)
 
 
 def is_training_log(model: CascadeModel, log: Log) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from rcjax._files import write_atomically
 from rcjax._json import plain
 from rcjax._replay import Replay, replay
-from rcjax._threads import same_floats
+from rcjax._threads import as_here
 from rcjax._wording import Money, choose_unit, percent
 from rcjax.choice import Selection, select_frontier
 from rcjax.diagnostics import Check, Diagnosis, diagnose
@@ -67,6 +67,8 @@ class Report:
     """What more labels would bring; None where the log is too small to tell."""
     target: Mapping[str, float]
     """The target that a policy was chosen for, by the name that `Frontier.policy` has for it; empty without one."""
+    drawn: list[dict[str, Any]] | None = None
+    """The figures of the diagnosis, where they were drawn meanwhile."""
 
     @property
     def chosen(self) -> int:
@@ -159,14 +161,16 @@ def make_report(
     max_error: float | None = None,
     error_cost: float | None = None,
     lam: float | None = None,
+    draw: bool = False,
 ) -> Report:
     """Tune on a log as `rcjax tune` does by default, look at how sure that is, and compare with single models.
 
     `test`: fresh queries to judge by; without them, the diagnosis is by five folds. `baseline`: the model that is in
     use today, by default the one that errs least. `replicates` of the bootstraps, of intervals and tests alike.
     The page opens at the policy for the target, where there is one: one of `budget`, `max_error`, `error_cost` and
-    `lam`, as `Frontier.policy` takes them. Raises ValueError for a baseline that is not a model of the log or several
-    targets, InfeasibleError for one that no policy meets, LogError as `fit`, `select_frontier` and `diagnose` do.
+    `lam`, as `Frontier.policy` takes them. With `draw`, figures are drawn meanwhile, in another thread, and the page is
+    there sooner. Raises ValueError for a baseline that is not a model of the log or several targets, InfeasibleError
+    for one that no policy meets, LogError as `fit`, `select_frontier` and `diagnose` do.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(200, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
@@ -184,10 +188,10 @@ def make_report(
     judged = log if test is None else test.select(log.models)
     # Side by side, as all three spend most of their first run in XLA's compiler.
     with ThreadPoolExecutor(2) as beside:
-        learning = beside.submit(same_floats(_learning), log, seed)
+        learning = beside.submit(as_here(_learning), log, seed)
         model = fit(log, copula=copula)
         options = {"training": log, "replicates": replicates, "seed": seed}
-        diagnosis = beside.submit(same_floats(diagnose), model, judged, **options)
+        checked = beside.submit(as_here(_check), model, judged, draw, **options)
         selection = select_frontier(log, model=model, seed=seed)
         if target:
             selection.frontier.choose(**target)  # refuses what cannot be met
@@ -195,6 +199,7 @@ def make_report(
         frontier = selection.frontier.with_bands(bands)
         seen = None if test is None else replay(frontier, judged)
         shares = (seen or replay(frontier, log)).share
+        diagnosis, drawn = checked.result()
     return Report(
         log=log,
         model=model,
@@ -203,11 +208,12 @@ def make_report(
         shares=np.asarray(shares, float),
         comparisons=tuple(compare(frontier, j, 1 - float(accuracy[j])) for j in range(len(log.models))),
         baseline=baseline or log.models[int(np.argmax(accuracy))],
-        diagnosis=diagnosis.result(),
+        diagnosis=diagnosis,
         judged=judged,
         seen=seen,
         learning=learning.result(),
         target=target,
+        drawn=drawn,
     )
 
 
@@ -219,6 +225,16 @@ def compare(frontier: Frontier, j: int, error: float) -> Against:
     at_cost = int(np.argmin(np.where(affordable, errors, np.inf))) if affordable.any() else None
     at_error = int(np.argmin(np.where(good, costs, np.inf))) if good.any() else None
     return Against(frontier.models[j], error, cost, at_cost, at_error)
+
+
+def _check(model: CascadeModel, log: Log, draw: bool, **options: Any) -> tuple[Diagnosis, list[dict[str, Any]] | None]:
+    """The diagnosis, and its figures if wanted."""
+    found = diagnose(model, log, **options)
+    if not draw:
+        return found, None
+    from rcjax.report.page import draw_checks
+
+    return found, draw_checks(found, model, log)
 
 
 def _learning(log: Log, seed: int) -> LearningCurve | None:

@@ -16,7 +16,10 @@ from rcjax._json import plain
 from rcjax._terminal import aim, spread
 from rcjax._wording import Money, between, check_figure, describe_cascade, percent, threshold
 from rcjax.calibration import Calibrator
+from rcjax.diagnostics import Diagnosis
 from rcjax.diagnostics.verdicts import Check
+from rcjax.joint import CascadeModel
+from rcjax.logs import Log
 from rcjax.plots import diagnosis_figures, plot_frontier, plot_learning_curve
 from rcjax.report.facts import Against, Report
 from rcjax.report.svg import places, style, to_svg
@@ -72,7 +75,7 @@ def context(report: Report) -> dict[str, Any]:
         "checks": [_check(each) for each in checks],
         "remarks": report.diagnosis.remarks,
         "judged": _judged(report),
-        "figures": _figures(report),
+        "figures": report.drawn or draw_checks(report.diagnosis, report.model, report.judged),
         "learning": _learning(report),
         "provenance": report.model.provenance,
         "reference": report.model.reference,
@@ -196,9 +199,10 @@ def _judged(report: Report) -> str:
     return f"{found.n:,} queries of the log itself, each by a model fitted to the others, in five folds"
 
 
-def _figures(report: Report) -> list[dict[str, Any]]:
+def draw_checks(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> list[dict[str, Any]]:
+    """The figures of a diagnosis of a model on a log, as the template takes them."""
     with style():
-        drawn = diagnosis_figures(report.diagnosis, report.model, report.judged)
+        drawn = diagnosis_figures(diagnosis, model, log)
     return [
         {
             "name": name,
