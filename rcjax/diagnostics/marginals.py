@@ -12,9 +12,9 @@ from functools import partial
 
 import jax
 import numpy as np
-from jax import lax
 
 from rcjax._compile import compiled
+from rcjax._threads import side_by_side
 from rcjax._trees import part
 from rcjax.diagnostics.bootstrap import p_value, replicate
 from rcjax.marginals import Marginal, cramer_von_mises, refit_marginal
@@ -51,45 +51,49 @@ def marginal_test(
     >>> bool(seen.trained_p[0] > 0.05), bool(seen.trained[0] < 0.06)
     (True, True)
     """
-    n = confidence.shape[-1]
-    refitted: Marginal = marginals_of_log(confidence.T, np.ones(confidence.T.shape, bool), None)
-    again, trained_again = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist()).spawn(2)
-    judged = _tests(refitted, confidence, draw(refitted, (replicates, n), again), 0)
+    refitted = marginals_of_log(confidence.T, np.ones(confidence.T.shape, bool), None)
+    data = jax.tree.map(np.asarray, (marginals, refitted, confidence))
+    seed = np.asarray(jax.random.key_data(key)).tolist()
+    models = zip(range(len(confidence)), np.random.default_rng(seed).spawn(len(confidence)), strict=True)
+
+    def test(one):  # model by model, as samples take memory
+        place, generator = one
+        return _test(part(data, place), generator.spawn(2), trained_on, replicates)
+
+    found = side_by_side(test, models, n=confidence.shape[-1])
+    return jax.tree.map(lambda *each: np.stack(each), *found)
+
+
+def _test(data, generators, trained_on, replicates):
+    """The test of one model, with a generator for the samples of either marginal."""
+    (marginal, refitted, confidence), (trained_again, again) = data, generators
+    n = len(confidence)
+    judged = _distance(refitted, confidence, draw(refitted, (replicates, n), again), 0)
     if not trained_on:
         return MarginalTest(*judged, *judged)
-    samples = draw(marginals, (replicates, trained_on + n), trained_again)
-    return MarginalTest(*_tests(marginals, confidence, samples, trained_on), *judged)
+    samples = draw(marginal, (replicates, trained_on + n), trained_again)
+    return MarginalTest(*_distance(marginal, confidence, samples, trained_on), *judged)
 
 
-def _tests(
-    marginals: Marginal, confidence: jax.Array, samples: np.ndarray, trained_on: int
-) -> tuple[jax.Array, jax.Array]:
-    """(distances, p-values), each (k,), of marginals on confidences (k, n), and on samples (k, B, `trained_on` + n)."""
-    batch = _BATCH // samples.shape[-1]
-    return _distances(marginals, confidence, samples, trained_on=trained_on, batch=batch)
+def _distance(marginal, confidence, samples, trained_on):
+    """(distance, p-value) of a marginal on confidences (n,), and on samples (B, `trained_on` + n)."""
+    batch = max(1, _BATCH // samples.shape[-1])
+    return _judge(marginal, confidence, samples, trained_on=trained_on, batch=batch)
 
 
 @partial(compiled, static_argnames=("trained_on", "batch"), runs="long")
-def _distances(marginals, confidence, samples, trained_on, batch):
-    def one(marginal, confidence, samples):
-        def refit_and_judge(sample):
-            # Of none to train on, all are to train and to judge.
-            train, judge = (sample[:trained_on], sample[trained_on:]) if trained_on else (sample, sample)
-            return cramer_von_mises(refit_marginal(marginal, train), judge)
+def _judge(marginal, confidence, samples, trained_on, batch):
+    def refit_and_judge(sample):
+        # Of none to train on, all are to train and to judge.
+        train, judge = (sample[:trained_on], sample[trained_on:]) if trained_on else (sample, sample)
+        return cramer_von_mises(refit_marginal(marginal, train), judge)
 
-        distance = cramer_von_mises(marginal, confidence)
-        return distance, p_value(distance, replicate(refit_and_judge, samples, batch))
-
-    return lax.map(lambda each: one(*each), (marginals, confidence, samples))
+    distance = cramer_von_mises(marginal, confidence)
+    return distance, p_value(distance, replicate(refit_and_judge, samples, batch))
 
 
-def draw(marginals: Marginal, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """(k, …) samples of some shape from each of k marginals, by numpy."""
-    host = jax.tree.map(np.asarray, marginals)
-    return np.stack([_draw(part(host, j), shape, rng) for j in range(len(host.lowest))])
-
-
-def _draw(marginal, shape, rng):
+def draw(marginal: Marginal, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Samples of some shape from a marginal of numpy's arrays, by numpy."""
     info = np.finfo(marginal.a.dtype)
     first, second = (rng.beta(a, b, shape) for a, b in zip(marginal.a, marginal.b, strict=True))
     inner = np.where(rng.random(shape) < marginal.proportion[0], first, second).clip(info.tiny, 1 - info.epsneg)

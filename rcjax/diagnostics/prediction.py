@@ -19,7 +19,7 @@ from rcjax._trees import part
 from rcjax.cascade import ALWAYS_ANSWER, evaluate
 from rcjax.copulas import OneOf
 from rcjax.frontier import Frontier, solve_problem
-from rcjax.joint import CascadeModel, fit_arrays, pairs, refit
+from rcjax.joint import CascadeModel, details_of, fit_arrays, pairs, refit
 from rcjax.logs import Log
 from rcjax.marginals import Marginal
 from rcjax.plan import only, plan_cascades
@@ -51,7 +51,8 @@ def _fitted_near(model, log):
         return refit(model, log)
     data = log.logprob, log.correct, log.answered, model.calibrators.transform, model.copulas
     calibrators, marginals, copulas = fit_arrays(*data, near=model.marginals)
-    return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=log.cost)
+    details = details_of(log, fit=model.options)
+    return CascadeModel(calibrators, marginals, copulas, log.cost, model.models, details)
 
 
 def is_training_log(model: CascadeModel, log: Log) -> bool:
