@@ -183,11 +183,14 @@ def _chains(
     """
     length = seen.chosen[seen.nearest(lam)]
     at = np.flatnonzero(length > 2)
-    k = len(model.models)
+    k, nothing = len(model.models), np.zeros(len(lam))
     thresholds, members = np.full((len(lam), k), NEVER_ANSWER), np.zeros((len(lam), k), bool)
     refusals = np.full((len(lam), k), NEVER_REFUSE)
-    price, early = refusing["abstain_price"], refusing["abstain_early"]
-    problem = lay_out_problem(model, longer.plan, "exact", refusal_at(price, early, model.cost.dtype))
+    if not at.size:
+        return _Points(nothing, nothing, nothing, thresholds, members, refusals).take(at), at
+    price = refusing["abstain_price"]
+    refusal = refusal_at(price, refusing["abstain_early"], model.cost.dtype)
+    problem = lay_out_problem(model, longer.plan, "exact", refusal)
     for size, paths in zip(longer.lengths, longer.rows, strict=True):
         rows = length == size
         if rows.any():
@@ -197,13 +200,10 @@ def _chains(
                 refusals[rows] = np.asarray(found.refusals)[rows]
     # Nobody asks the models after one that always answers.
     members = asked_at_all(thresholds, members, refusals)
-    nothing = np.zeros(len(lam))
-    points = _Points(nothing, nothing, nothing, thresholds, members, refusals)
-    if at.size:
-        figures = zip(*_means(log, model, thresholds, members, None if price is None else refusals), strict=True)
-        wrong, charge, *refused = map(np.concatenate, figures)
-        unanswered = refused[0] if refused else nothing
-        points = points._replace(error=wrong + (price or 0.0) * unanswered, cost=charge, abstention=unanswered)
+    figures = zip(*_means(log, model, thresholds, members, None if price is None else refusals), strict=True)
+    wrong, charge, *refused = map(np.concatenate, figures)
+    unanswered = refused[0] if refused else nothing
+    points = _Points(wrong + (price or 0.0) * unanswered, charge, unanswered, thresholds, members, refusals)
     return points.take(at), at
 
 

@@ -108,7 +108,9 @@ def cross_validate(
     fold = np.random.default_rng(seed).permutation(log.n_queries) % folds
     left_out = [fold == number for number in range(folds)]
     found = side_by_side(lambda out: _tuned_without(out, log, model, longer, lam, refusal), left_out, n=log.n_queries)
-    wrong, charge = (np.select(left_out, each)[..., log.complete] for each in zip(*found, strict=True))
+    # From the order of the folds back to that of the log.
+    order = np.argsort(np.argsort(fold, kind="stable"))[log.complete]
+    wrong, charge = (np.concatenate(each, axis=-1)[..., order] for each in zip(*found, strict=True))
     loss = wrong + lam[:, None] * charge
     lengths = np.array([1, 2, *longer.lengths][: max(k, 1)])
     pair = loss[min(1, k - 1)]
@@ -123,7 +125,7 @@ def _mean_and_se(values):
 
 
 def _tuned_without(out, log, model, longer, lam, refusal):
-    """(wrong, charge), each (S, G, n), of policies of all lengths that were tuned without some queries (n,)."""
+    """(wrong, charge), each (S, G, m), of policies of all lengths on the m queries `out` (n,), tuned without them."""
     train = np.asarray(log.answered) & ~out[:, None]
     rows = log.logprob, log.correct, train
     calibrators, marginals, copulas = fit_arrays(
@@ -134,7 +136,7 @@ def _tuned_without(out, log, model, longer, lam, refusal):
     policies = [tuple(each[row] for each in short) for row in range(len(short[0]))]
     policies += _longest(fitted, longer, lam, refusal)
     data = calibrators, log.logprob, log.correct, log.answered, log.cost
-    figures = [[np.asarray(each, float) for each in outcomes_on_log(*data, *policy)] for policy in policies]
+    figures = [[np.asarray(each, float)[:, out] for each in outcomes_on_log(*data, *policy)] for policy in policies]
     wrong, charge, *refused = (np.stack(each) for each in zip(*figures, strict=True))
     if refusal is not None:
         wrong += (1 - float(refusal.worth)) * refused[0]
