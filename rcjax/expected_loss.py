@@ -9,6 +9,7 @@ draw's marginal: a grid's cells are thin enough to take g at their nodes.
 """
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -202,7 +203,7 @@ def _with_quantile(tables, quantile):
     return dataclasses.replace(tables, grid=dataclasses.replace(tables.grid, quantile=quantile))
 
 
-@compiled
+@partial(compiled, runs="long")
 def _propose(laws, calibrators, reference, lam, plan, places, refusal):
     """Thresholds (S, L, k), members (S, L, k) and status (S, L) of the best policies under each of S laws of φ̂.
 
@@ -242,7 +243,7 @@ def _figures(drawn, reference, policies):
     return tuple(np.asarray(figure, float).reshape(figure.shape[0], -1)[:, :count] for figure in figures)
 
 
-@compiled
+@partial(compiled, runs="long")
 def _evaluate(drawn, reference, thresholds, links, first, refusals=None):
     """(error, cost), each (D, B, N), of B batches of N policies under each of D draws; abstention with refusals."""
     left, right = np.array(pairs(thresholds.shape[-1]), int).reshape(-1, 2).T

@@ -18,6 +18,7 @@ SHARED = Path(__file__).parents[2] / "shared"
 
 
 MOST_MAPS = 30_000
+LONG = LEVELS["long"]
 
 
 def pytest_configure(config):
@@ -31,24 +32,24 @@ def pytest_configure(config):
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_traceback_in_locations_limit", 0)  # as the command line does
     gc.set_threshold(100_000, 50, 50)
+    _compile_quickly(True)
+
+
+def _compile_quickly(quick):
+    """Half the suite's time would be LLVM's optimisations, which only long simulations earn back."""
+    jax.config.update("jax_disable_most_optimizations", quick)
+    LEVELS["long"] = LEVELS["once"] if quick else LONG
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiler(request):
-    """Half the suite's time would be LLVM's optimisations, which only long simulations earn back.
-
-    Modules with the mark `optimised` run what users run, and so do commands on real logs.
-    """
+    """Modules with the mark `optimised` run what users run, and so do commands on real logs."""
     quick, wide = request.node.get_closest_marker("optimised") is None, jax.config.jax_enable_x64
     if not quick:
         jax.clear_caches()
-    jax.config.update("jax_disable_most_optimizations", quick)
-    before = dict(LEVELS)
-    if quick:
-        LEVELS["long"] = LEVELS["once"]
+        _compile_quickly(False)
     yield
-    LEVELS.update(before)
-    jax.config.update("jax_disable_most_optimizations", False)
+    _compile_quickly(True)
     jax.config.update("jax_enable_x64", wide)  # which commands switch on
     if not quick or _maps() > MOST_MAPS:
         jax.clear_caches()

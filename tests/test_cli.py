@@ -216,13 +216,6 @@ def test_a_guarantee_that_cannot_be_given_says_so(folder):
     assert result.stderr.startswith("error: no policy can be guaranteed")
 
 
-@pytest.mark.slow
-def test_policies_of_least_expected_loss(folder):
-    tune = ["tune", folder / "train.csv", "--task", "choice", "--posterior", "--error-cost", "0.001"]
-    shown = succeed(*tune)
-    assert "90 % intervals" in shown
-
-
 @pytest.mark.parametrize("cascade", ["full", "adaptive", "small,large"])
 def test_cascades(folder, tmp_path, cascade):
     out = tmp_path / "policy.json"

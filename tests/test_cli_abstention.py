@@ -67,14 +67,6 @@ def test_by_default_with_a_guarantee(folder, tmp_path):
     assert found["abstention"] > 0
 
 
-@pytest.mark.slow
-def test_by_least_expected_loss(folder):
-    pytest.importorskip("numpyro")
-    asked = ["tune", folder / "train.csv", "--task", "choice", "--no-bands", "--abstain-price", "0.2", "--posterior"]
-    document = json.loads(succeed(*asked, "--lam", "1000", "--json"))
-    assert document["policy"]["expected"]["abstention"] > 0
-
-
 def test_people_are_told(folder, tmp_path):
     policy, frontier = tmp_path / "policy.json", tmp_path / "frontier.json"
     asked = ["tune", folder / "train.csv", "--task", "choice", "--cascade", "all", "--no-bands"]

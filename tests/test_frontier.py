@@ -249,6 +249,17 @@ def test_a_second_call_compiles_nothing(demo, demo_lam, cascades, compilations):
     assert not compiled
 
 
+def test_few_prices_of_any_number_share_one_programme(demo, demo_lam, compilations):
+    whole = solve_frontier(demo, lam=demo_lam)
+    with compilations() as compiled:
+        some = [solve_frontier(demo, lam=demo_lam[:count]) for count in (1, 2, len(demo_lam) - 1)]
+    assert not compiled
+    for count, frontier in zip((1, 2, len(demo_lam) - 1), some, strict=True):
+        # Fewer prices have fewer solutions to choose from.
+        loss, least = (each.error[:count] + demo_lam[:count] * each.cost[:count] for each in (frontier, whole))
+        np.testing.assert_allclose(loss, least, atol=1e-6)
+
+
 def test_cascades_of_one_menu_share_one_programme(demo, demo_lam, compilations):
     a, b, c, d, e = demo.models
     solve_frontier(demo, lam=demo_lam, cascades=[(a, b)])
