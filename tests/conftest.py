@@ -31,7 +31,7 @@ def pytest_configure(config):
     jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("jax")))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_traceback_in_locations_limit", 0)  # as the command line does
-    gc.set_threshold(100_000, 50, 50)
+    gc.set_threshold(1_000_000, 50, 50)
     _compile_quickly(True)
 
 

@@ -24,6 +24,7 @@ from rcjax.logs import Log, LogError
 from rcjax.resampling import bootstrap
 
 _TIES = 1e-9  # sums of money this close are one
+_REPEATS = 5  # of the learning curve, whose standard errors more deals of the same log would lower by 4 % at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,6 +240,6 @@ def _check(model: CascadeModel, log: Log, draw: bool, **options: Any) -> tuple[D
 
 def _learning(log: Log, seed: int) -> LearningCurve | None:
     try:
-        return learning_curve(log, seed=seed)
+        return learning_curve(log, repeats=_REPEATS, seed=seed)
     except LogError:
         return None
