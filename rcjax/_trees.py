@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 
@@ -17,6 +18,15 @@ def part(tree: Any, place: Any) -> Any:
     {'mean': 2.0, 'weights': [0.0, 1.0, 0.0]}
     """
     return jax.tree.map(lambda leaf: leaf[place], tree)
+
+
+def stack(trees: Sequence[Any]) -> Any:
+    """Pytrees of one shape as a batch of them, of numpy's arrays.
+
+    >>> stack([{"mean": 1.0}, {"mean": 2.0}])["mean"].tolist()
+    [1.0, 2.0]
+    """
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
 #: From how many queries on things are computed one after the other: memory counts then, and each keeps all cores busy.

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from rcjax._points import cascade_names
 from rcjax._threads import side_by_side
 from rcjax._walk import outcomes_on_log
 from rcjax.empirical import tune_by_labels
-from rcjax.joint import CascadeModel, fit_arrays
+from rcjax.joint import CascadeModel, fit_near
 from rcjax.logs import Log
 from rcjax.plan import Plan, make_plan, only
 from rcjax.prices import lay_out_problem, log_prices, price_range, solve_at
@@ -71,11 +70,6 @@ class Longer:
     plan: Plan  # of these and all shorter cascades
     rows: np.ndarray  # (lengths, N) numbers of the plan's paths of each length, again and again
 
-    def named(self, models: tuple[str, ...]) -> list[tuple[tuple[str, ...], ...]]:
-        """The cascades of each length by their models' names."""
-        members = np.asarray(self.plan.members)
-        return [cascade_names(members[np.unique(row)], models) for row in self.rows]
-
 
 def longer_cascades(k: int, max_length: int | None) -> Longer:
     """All cascades of 3 to `max_length` of k models; by default as long as there are not more than 1,000."""
@@ -128,14 +122,11 @@ def _tuned_without(out, log, model, longer, lam, refusal):
     """(wrong, charge), each (S, G, m), of policies of all lengths on the m queries `out` (n,), tuned without them."""
     train = np.asarray(log.answered) & ~out[:, None]
     rows = log.logprob, log.correct, train
-    calibrators, marginals, copulas = fit_arrays(
-        *rows, model.calibrators.transform, model.copulas, near=model.marginals
-    )
-    fitted = dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=log.cost)
-    short = tune_by_labels(calibrators, *rows, log.cost, lam, refusal)
+    fitted = fit_near(model, *rows, log.cost)
+    short = tune_by_labels(fitted.calibrators, *rows, log.cost, lam, refusal)
     policies = [tuple(each[row] for each in short) for row in range(len(short[0]))]
     policies += _longest(fitted, longer, lam, refusal)
-    data = calibrators, log.logprob, log.correct, log.answered, log.cost
+    data = fitted.calibrators, log.logprob, log.correct, log.answered, log.cost
     figures = [[np.asarray(each, float)[:, out] for each in outcomes_on_log(*data, *policy)] for policy in policies]
     wrong, charge, *refused = (np.stack(each) for each in zip(*figures, strict=True))
     if refusal is not None:

@@ -190,23 +190,24 @@ def fit(
 ) -> CascadeModel:
     """Fit the Markov-copula model to a log: calibrators, marginals, copulas of all pairs, costs.
 
-       Calibrators and marginals learn from all of a model's answers, the copula of a pair from the queries that both
-       answered. `copula` is a family's name or class, fitted by `method`: "tau" inverts Kendall's τ-b (the paper's),
-       "likelihood" is exact for the point masses, which bias τ. With "auto", or several families, each pair takes the
-       one that is best by `criterion`, "aic" or "cv" (see `selection.select_copulas`), fitted by likelihood;
-       `CascadeModel.copula_table` tells how the others did. `transform` is that of the raw confidence ("auto": by the
-       log's task). Arrays have jax's default float type.
+    Calibrators and marginals learn from all of a model's answers, the copula of a pair from the queries that both
+    answered. `copula` is a family's name or class, fitted by `method`: "tau" inverts Kendall's τ-b (the paper's),
+    "likelihood" is exact for the point masses, which bias τ. With "auto", or several families, each pair takes the
+    one that is best by `criterion`, "aic" or "cv" (see `selection.select_copulas`), fitted by likelihood;
+    `CascadeModel.copula_table` tells how the others did. `transform` is that of the raw confidence ("auto": by the
+    log's task). Arrays have jax's default float type.
 
-       `devices`, such as `jax.devices()`, share the work, for logs of many queries: each holds a part of them, and what
-       they exchange for calibrators and marginals is sums; Kendall's τ is computed for some of the pairs on each. The
-       fitted model is that of one device, but for rounding. Likelihoods are computed on the first device.
-    Raises LogError where a model has no answers, or a pair has
-       no query in common; ValueError for a family, method or criterion that does not exist.
+    `devices`, such as `jax.devices()`, share the work, for logs of many queries: each holds a part of them, and what
+    they exchange for calibrators and marginals is sums; Kendall's τ is computed for some of the pairs on each. The
+    fitted model is that of one device, but for rounding. Likelihoods are computed on the first device.
 
-       >>> import rcjax
-       >>> model = rcjax.fit(rcjax.sample_log(300, seed=0))
-       >>> model.models[0], model.copulas.theta.shape
-       ('llama3.2-1b', (10,))
+    Raises LogError where a model has no answers, or a pair has no query in common; ValueError for a family, method or
+    criterion that does not exist.
+
+    >>> import rcjax
+    >>> model = rcjax.fit(rcjax.sample_log(300, seed=0))
+    >>> model.models[0], model.copulas.theta.shape
+    ('llama3.2-1b', (10,))
     """
     _check_overlap(log)
     if method not in ("tau", "likelihood"):
@@ -262,6 +263,15 @@ def fit_arrays(
     if isinstance(family, Copula) or method == "tau":
         return calibrators, marginals, _from_taus(family, taus)
     return calibrators, marginals, _likeliest(marginals, confidence, answered, taus, family=family)
+
+
+def fit_near(
+    model: CascadeModel, logprob: ArrayLike, correct: ArrayLike, answered: ArrayLike, cost: jax.Array
+) -> CascadeModel:
+    """The model fitted to other arrays (n, k) much like its own, and costs (k,): `fit_arrays` near it."""
+    how = model.calibrators.transform, model.copulas
+    calibrators, marginals, copulas = fit_arrays(logprob, correct, answered, *how, near=model.marginals)
+    return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=cost)
 
 
 @partial(compiled, static_argnames="family")

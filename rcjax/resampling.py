@@ -7,7 +7,6 @@ the figures on the log are from those in service: by the luck of the sample, and
 rest on the model being right.
 """
 
-import dataclasses
 from functools import partial
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -23,14 +22,14 @@ from rcjax._numerics import divide
 from rcjax._points import intervals
 from rcjax._replay import replay
 from rcjax._threads import side_by_side
-from rcjax._trees import part
+from rcjax._trees import part, stack
 from rcjax._walk import mistaken, walk
 from rcjax.bands import Bands, check_level, frequencies
 from rcjax.calibration import Calibrator, calibrate_all
 from rcjax.crossvalidation import longer_cascades
 from rcjax.empirical import tune_by_labels
 from rcjax.frontier import Frontier
-from rcjax.joint import fit_arrays
+from rcjax.joint import fit_near
 from rcjax.logs import Log, LogError
 from rcjax.margins import calibrate_log
 from rcjax.plan import Plan, only, plan_cascades
@@ -158,9 +157,8 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
         if selected and not longer.any():
             calibrators, _ = calibrate_log(*rows, transform=model.calibrators.transform)
         else:
-            how = model.calibrators.transform, model.copulas
-            calibrators, marginals, copulas = fit_arrays(*rows, *how, near=model.marginals)
-            fitted = dataclasses.replace(model, marginals=marginals, copulas=copulas, cost=cost)
+            fitted = fit_near(model, *rows, cost)
+            calibrators = fitted.calibrators
             found = solve_at(lay_out_problem(fitted, plan, frontier.chain, refusal), lam)
         if not selected:
             return calibrators, found
@@ -173,7 +171,7 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
     calibrators, found = zip(*side_by_side(again, draws, n=log.n_queries), strict=True)
     each = [_as_policies(points) for points in found]
     stacked: Any = (np.stack(field) for field in zip(*each, strict=True))
-    return _Policies(jax.tree.map(lambda *leaves: np.stack(leaves), *calibrators), *stacked)
+    return _Policies(stack(calibrators), *stacked)
 
 
 def _plan_again(frontier: Frontier, chains: np.ndarray) -> Plan | None:

@@ -10,6 +10,7 @@ import pytest
 from selection_references import best_by_labels, follow, make_log
 
 import rcjax
+from rcjax._points import cascade_names
 from rcjax._walk import outcomes
 from rcjax.crossvalidation import (
     PRICES,
@@ -80,9 +81,9 @@ def test_longer_cascades_are_all_of_three_models_and_more(k, max_length):
     longer = longer_cascades(k, max_length)
     assert longer.lengths == tuple(range(3, (max_length or k) + 1))
     names = tuple("abcde"[:k])
-    named = longer.named(names)
-    assert len(named) == len(longer.lengths)
-    for length, cascades in zip(longer.lengths, named, strict=True):
+    members = np.asarray(longer.plan.members)
+    for length, rows in zip(longer.lengths, longer.rows, strict=True):
+        cascades = cascade_names(members[np.unique(rows)], names)
         assert sorted(cascades) == list(itertools.combinations(names, length))
     # The plan is that of a search through all cascades, whose programmes are compiled for many others.
     every = [

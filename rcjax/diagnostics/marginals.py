@@ -15,7 +15,7 @@ import numpy as np
 
 from rcjax._compile import compiled
 from rcjax._threads import side_by_side
-from rcjax._trees import part
+from rcjax._trees import part, stack
 from rcjax.diagnostics.bootstrap import p_value, replicate
 from rcjax.marginals import Marginal, cramer_von_mises, refit_marginal
 from rcjax.margins import marginals_of_log
@@ -60,8 +60,7 @@ def marginal_test(
         place, generator = one
         return _test(part(data, place), generator.spawn(2), trained_on, replicates)
 
-    found = side_by_side(test, models, n=confidence.shape[-1])
-    return jax.tree.map(lambda *each: np.stack(each), *found)
+    return stack(side_by_side(test, models, n=confidence.shape[-1]))
 
 
 def _test(data, generators, trained_on, replicates):

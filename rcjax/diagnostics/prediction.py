@@ -19,7 +19,7 @@ from rcjax._trees import part
 from rcjax.cascade import ALWAYS_ANSWER, evaluate
 from rcjax.copulas import OneOf
 from rcjax.frontier import Frontier, solve_problem
-from rcjax.joint import CascadeModel, details_of, fit_arrays, pairs, refit
+from rcjax.joint import CascadeModel, details_of, fit_near, pairs, refit
 from rcjax.logs import Log
 from rcjax.marginals import Marginal
 from rcjax.plan import only, plan_cascades
@@ -49,10 +49,8 @@ def _fitted_near(model, log):
     """`refit`, with mixtures that are sought around those of the model, where its copulas come from Kendall's τ."""
     if isinstance(model.copulas, OneOf) or model.options.get("method", "tau") != "tau":
         return refit(model, log)
-    data = log.logprob, log.correct, log.answered, model.calibrators.transform, model.copulas
-    calibrators, marginals, copulas = fit_arrays(*data, near=model.marginals)
-    details = details_of(log, fit=model.options)
-    return CascadeModel(calibrators, marginals, copulas, log.cost, model.models, details)
+    fitted = fit_near(model, log.logprob, log.correct, log.answered, log.cost)
+    return dataclasses.replace(fitted, details=details_of(log, fit=model.options))
 
 
 def is_training_log(model: CascadeModel, log: Log) -> bool:

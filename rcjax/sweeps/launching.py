@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from rcjax._trees import stack
 from rcjax.joint import as_family
 from rcjax.plan import make_plan
 from rcjax.prices import price_range
@@ -79,7 +80,7 @@ def _stacked(items: list, room: int, multiple: int) -> Any:
     """As one batched pytree, of a multiple of so many: what fills it up repeats the last."""
     size = -(-room // multiple) * multiple
     filled = items + [items[-1]] * (size - len(items))
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *filled)
+    return stack(filled)
 
 
 def _data(batch: Batch, library: Library, settings: Settings) -> tuple[Data, list[np.ndarray]]:
