@@ -1,0 +1,30 @@
+"""The commands, with every file that each of them reads or writes."""
+
+from bad_inputs import Command, Slot
+
+_LOG = Slot("", "log")
+_PRICES = Slot("--prices", "prices")
+_LABELS = Slot("--labels", "labels")
+_JUDGING = (_PRICES, _LABELS)
+
+COMMANDS = (
+    Command(
+        "tune",
+        (
+            _LOG,
+            *_JUDGING,
+            Slot("--held-out", "log", "--confidence 90%"),
+            Slot("--out", "output"),
+            Slot("--frontier", "output"),
+            Slot("--plot", "output"),
+        ),
+        "--task choice --max-error 45% --no-bands",
+    ),
+    Command("evaluate", (Slot("", "policy"), _LOG, *_JUDGING)),
+    Command("evaluate", (Slot("", "frontier"), _LOG, *_JUDGING)),
+    Command("diagnose", (_LOG, Slot("--test", "log"), *_JUDGING), "--task choice --replicates 20"),
+    Command("report", (_LOG, Slot("--test", "log"), *_JUDGING, Slot("--out", "output")), "--task choice"),
+    Command("check", (Slot("", "policy"), _LOG, *_JUDGING, Slot("--tuned-on", "log")), status=2),
+    Command("retune", (Slot("", "policy"), _LOG, *_JUDGING, Slot("--out", "output"))),
+    Command("sweep", (Slot("", "sweep"),)),
+)
