@@ -1,54 +1,16 @@
-"""Points of a frontier in their three forms: arrays, rules of a policy, JSON values.
-
-L points over k models, as arrays: for each model the upper ends of its intervals of calibrated confidence, `bounds`
-(L, k, R), and what it does there, `actions` (L, k, R): its own position to answer, a later model's to ask that one,
-ABSTAIN to give no answer at all.
-"""
+"""Points of a frontier in their three forms: arrays, rules of a policy, JSON values; and the hull of points."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rcjax.cascade import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE
+from rcjax._frontier_points import Points
+from rcjax._outcomes import Outcomes
+from rcjax._policies import ABSTAIN, NEVER_ANSWER, NEVER_REFUSE, Policies
 from rcjax.policy import Rule
 
-#: The action of a model that gives no answer: no position of a model.
-ABSTAIN = -1
 _FIGURES = {"lam": float, "cost": float, "error": float, "status": int}
-
-
-def intervals(thresholds: Any, members: Any, xp: Any = np, refusals: Any = None) -> tuple[Any, Any]:
-    """(bounds, actions) of thresholds (L, k): ask the next member up to the threshold, answer above it.
-
-    With `refusals` (L, k), none above its threshold, abstain up to there. `xp` is numpy, or jax.numpy for use inside
-    a jitted function.
-
-    >>> bounds, actions = intervals(np.array([[0.7, 1.0, 0.0]]), np.array([[True, False, True]]))
-    >>> bounds[0].tolist(), actions[0].tolist()
-    ([[0.7, 1.0], [1.0, 1.0], [0.0, 1.0]], [[2, 0], [2, 1], [2, 2]])
-    """
-    everyone = np.arange(members.shape[1])
-    later = members[:, None, :] & (everyone > everyone[:, None])
-    following = xp.where(later.any(-1), later.argmax(-1), everyone)
-    bounds = xp.stack([thresholds, xp.ones_like(thresholds)], axis=-1)
-    actions = xp.stack([following, xp.broadcast_to(everyone, following.shape)], axis=-1)
-    if refusals is not None:
-        bounds = xp.concatenate([refusals[..., None], bounds], axis=-1)
-        actions = xp.concatenate([xp.full_like(actions[..., :1], ABSTAIN), actions], axis=-1)
-    return bounds, actions
-
-
-def asked_at_all(thresholds: Any, members: Any, refusals: Any = None) -> Any:
-    """(…, k) the members of cascades but for those that come after one that never defers; numpy's arrays or jax's.
-
-    That always answers, or refuses (…, k) what it does not answer.
-
-    >>> asked_at_all(np.array([0.7, 0.0, 0.4]), np.array([True, True, True])).tolist()
-    [True, True, False]
-    """
-    stops = members & (thresholds <= (ALWAYS_ANSWER if refusals is None else refusals))
-    return members & (stops @ np.tri(stops.shape[-1], k=-1).T == 0)
 
 
 def cascade_names(members: Any, models: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
@@ -138,15 +100,13 @@ def _rule(names, j, end, action):
 def points_to_json(names: tuple[str, ...], arrays: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The points as JSON values, from the arrays of a frontier over the named models; `points_from_json` undoes it.
 
-    >>> members, thresholds = np.array([[True, True]]), np.array([[0.7, 0.0]])
-    >>> bounds, actions = intervals(thresholds, members)
-    >>> arrays = {"lam": [9.0], "cost": [0.1], "error": [0.2], "status": [0], "members": members}
-    >>> arrays |= {"thresholds": thresholds, "bounds": bounds, "actions": actions}
+    >>> policies = Policies.of_cascades(np.array([[0.7, 0.0]]), np.array([[True, True]]))
+    >>> arrays = {"lam": [9.0], "cost": [0.1], "error": [0.2], "status": [0]} | vars(policies)
     >>> points = points_to_json(("small", "large"), arrays)
     >>> points
     [{'lam': 9.0, 'cost': 0.1, 'error': 0.2, 'status': 0, 'models': ['small', 'large'],
       'thresholds': {'small': 0.7, 'large': 0.0}}]
-    >>> bool((points_from_json(("small", "large"), points)["bounds"] == bounds).all())
+    >>> bool((points_from_json(("small", "large"), points).policies.bounds == policies.bounds).all())
     True
     """
     return [_point_to_json(names, arrays, index) for index in range(len(arrays["lam"]))]
@@ -173,7 +133,7 @@ def _rule_to_json(rule):
     return {"up_to": rule.up_to, "action": rule.action, **asked}
 
 
-def points_from_json(names: tuple[str, ...], points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def points_from_json(names: tuple[str, ...], points: Sequence[Mapping[str, Any]]) -> Points:
     """The arrays of a frontier over the named models, from its points as JSON values: the inverse of `points_to_json`.
 
     Either all points have thresholds or all have rules. Raises ValueError, KeyError or TypeError for anything else.
@@ -181,17 +141,17 @@ def points_from_json(names: tuple[str, ...], points: Sequence[Mapping[str, Any]]
     if not points:
         raise ValueError("it has no points")
     members = np.array([[name in point["models"] for name in names] for point in points])
-    thresholds = refusals = None
     if "rules" in points[0]:
         bounds, actions = _intervals_from_json(names, points)
+        policies = Policies(members.argmax(1), bounds, actions, members)
     else:
         thresholds = _by_model(names, points, "thresholds", NEVER_ANSWER)
         refusals = _by_model(names, points, "refusals", NEVER_REFUSE) if "refusals" in points[0] else None
-        bounds, actions = intervals(thresholds, members, refusals=refusals)
-    rest = {"thresholds": thresholds, "refusals": refusals, "members": members, "first": members.argmax(1)}
-    known = [*_FIGURES, "abstention"] if "abstention" in points[0] else _FIGURES
-    figures = {name: np.array([point[name] for point in points]) for name in known}
-    return {**figures, **rest, "bounds": bounds, "actions": actions}
+        policies = Policies.of_cascades(thresholds, members, refusals)
+    figures = {name: np.array([point[name] for point in points]) for name in _FIGURES}
+    refused = np.array([point.get("abstention", 0.0) for point in points])
+    expected = Outcomes(figures["error"], figures["cost"], refused)
+    return Points(figures["lam"], figures["status"], expected, policies)
 
 
 def _by_model(names, points, kind, otherwise):

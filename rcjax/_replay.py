@@ -18,8 +18,8 @@ from jax import lax
 
 from rcjax._compile import compiled
 from rcjax._numerics import divide
-from rcjax._points import ABSTAIN
-from rcjax._walk import mistaken, walk
+from rcjax._policies import ABSTAIN, Policies
+from rcjax._walk import walk
 from rcjax.calibration import Calibrator, Transform
 from rcjax.logs import Log, LogError
 from rcjax.mixture import Mixture
@@ -102,18 +102,17 @@ def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
     single = isinstance(policy_or_frontier, Policy)
     packed = (_pack_policy if single else _pack_frontier)(policy_or_frontier, log.logprob.dtype)
     models = tuple(policy_or_frontier.models)
-    data = _columns(log, models, _asked(packed))
+    data = _columns(log, models, packed.asked)
     n = data[0].shape[1]
-    tables = packed.first, packed.bounds, packed.actions
     if single:
-        tables = tuple(table[0] for table in tables)
-        figures = _replay_one(packed.calibrators, *tables, *data, transforms=packed.transforms)
+        figures = _replay_one(packed.calibrators, packed.policies.take(0), *data, transforms=packed.transforms)
     else:
         # Frontiers have any number of points; rounded up, few programmes serve them all.
-        points = len(packed.first)
-        tables = (np.pad(each, ((0, -points % _ROUND), *[(0, 0)] * (each.ndim - 1)), "edge") for each in tables)
+        points = len(packed.policies.first)
+        filled = np.minimum(np.arange(points + -points % _ROUND), points - 1)
         batch = max(1, min(_ROUND, _BATCH_ELEMENTS // n))
-        figures = _replay_all(packed.calibrators, *tables, *data, transforms=packed.transforms, batch=batch)
+        policies = packed.policies.take(filled)
+        figures = _replay_all(packed.calibrators, policies, *data, transforms=packed.transforms, batch=batch)
         figures = jax.device_put(tuple(np.asarray(figure)[:points] for figure in figures))
     return Replay(*figures, n=n, models=models)
 
@@ -141,12 +140,11 @@ def walk_log(policy: Policy | Mixture, log: Log) -> Walked:
     n = data[0].shape[1]
     wrong, refused, asked = np.zeros(n), np.zeros(n), np.zeros(data[0].shape)
     for weight, own, packed in parts:
-        tables = (table[0] for table in (packed.first, packed.bounds, packed.actions))
         columns = (column[own] for column in data[:2])
-        found = _fates(packed.calibrators, *tables, *columns, transforms=packed.transforms)
-        wrong += weight * np.asarray(found[0])
-        refused += weight * np.asarray(found[1])
-        asked[own] += weight * np.asarray(found[2])
+        fates = _fates(packed.calibrators, packed.policies.take(0), *columns, transforms=packed.transforms)
+        wrong += weight * np.asarray(fates[0])
+        refused += weight * np.asarray(fates[1])
+        asked[own] += weight * np.asarray(fates[2])
     return Walked(wrong, refused, asked, data[2].astype(float))
 
 
@@ -157,7 +155,7 @@ def _in_parts(policy, log):
     rows = [np.array([policy.models.index(name) for name in each.models]) for each in mixed[0]]
     asked = np.zeros(len(policy.models), bool)
     for own, each in zip(rows, packed, strict=True):
-        asked[own] |= _asked(each)
+        asked[own] |= each.asked
     return list(zip(mixed[1], rows, packed, strict=True)), _columns(log, policy.models, asked)
 
 
@@ -206,30 +204,27 @@ def _replay_mixture(mixture, log):
     parts, data = _in_parts(mixture, log)
     total = [jnp.zeros(shape, log.logprob.dtype) for shape in (data[0].shape[1],) * 4 + (data[0].shape,)]
     for weight, own, each in parts:
-        tables = (table[0] for table in (each.first, each.bounds, each.actions))
-        *figures, answers = _walk_one(
-            each.calibrators, *tables, *(column[own] for column in data), transforms=each.transforms
-        )
+        columns = (column[own] for column in data)
+        *figures, answers = _walk_one(each.calibrators, each.policies.take(0), *columns, transforms=each.transforms)
         figures.append(jnp.zeros_like(total[-1]).at[own].set(answers))
         total = [sum_ + weight * figure for sum_, figure in zip(total, figures, strict=True)]
     return Replay(*_figures(*total), n=data[0].shape[1], models=mixture.models)
 
 
-def _answer(phi, first, bounds, actions, correct, query_cost):
+def _answer(phi, policy, correct, query_cost):
     """The figures of one policy on calibrated confidences (k, n), in the order of the fields of `Replay`."""
-    return _figures(*_outcomes(phi, first, bounds, actions, correct, query_cost))
+    return _figures(*_outcomes(phi, policy, correct, query_cost))
 
 
-def _outcomes(phi, first, bounds, actions, correct, query_cost):
+def _outcomes(phi, policy, correct, query_cost):
     """Of each query (n,): was it answered wrongly, was it refused, what is it charged and what was spent; (k, n): who
     answered it.
     """
-    answers, asked = walk(phi, first, bounds, actions)
-    wrong, refused = mistaken(answers, correct), ~answers.any(axis=0)
+    where = walk(phi, policy)
     charged, spent = (
-        jnp.where(asked, money, 0).sum(axis=0) for money in (query_cost.mean(axis=1)[:, None], query_cost)
+        jnp.where(where.asked, money, 0).sum(axis=0) for money in (query_cost.mean(axis=1)[:, None], query_cost)
     )
-    return wrong.astype(phi.dtype), refused.astype(phi.dtype), charged, spent, answers
+    return where.wrong(correct).astype(phi.dtype), where.refused.astype(phi.dtype), charged, spent, where.answers
 
 
 def _figures(wrong, refused, charged, spent, answers):
@@ -266,51 +261,52 @@ def _calibrate(transform, coefficients, smallest, largest, logprob):
 
 
 @partial(compiled, static_argnames="transforms")
-def _replay_one(calibrators, first, bounds, actions, logprob, correct, query_cost, *, transforms):
+def _replay_one(calibrators, policy, logprob, correct, query_cost, *, transforms):
     phi = _calibrated(transforms, calibrators, logprob)
-    return _answer(phi, first, bounds, actions, correct, query_cost)
+    return _answer(phi, policy, correct, query_cost)
 
 
 @partial(compiled, static_argnames="transforms")
-def _walk_one(calibrators, first, bounds, actions, logprob, correct, query_cost, *, transforms):
+def _walk_one(calibrators, policy, logprob, correct, query_cost, *, transforms):
     phi = _calibrated(transforms, calibrators, logprob)
-    return _outcomes(phi, first, bounds, actions, correct, query_cost)
+    return _outcomes(phi, policy, correct, query_cost)
 
 
 @partial(compiled, static_argnames="transforms")
-def _fates(calibrators, first, bounds, actions, logprob, correct, *, transforms):
-    answers, asked = walk(_calibrated(transforms, calibrators, logprob), first, bounds, actions)
-    return mistaken(answers, correct), ~answers.any(0), asked
+def _fates(calibrators, policy, logprob, correct, *, transforms):
+    where = walk(_calibrated(transforms, calibrators, logprob), policy)
+    return where.wrong(correct), where.refused, where.asked
 
 
 @partial(compiled, static_argnames=("transforms", "batch"))
-def _replay_all(calibrators, first, bounds, actions, logprob, correct, query_cost, *, transforms, batch):
+def _replay_all(calibrators, policies, logprob, correct, query_cost, *, transforms, batch):
     phi = _calibrated(transforms, calibrators, logprob)
-
-    def walk(policy):
-        start, ends, tables = policy
-        return _answer(phi, start, ends, tables, correct, query_cost)
-
-    return lax.map(walk, (first, bounds, actions), batch_size=batch)
+    return lax.map(lambda policy: _answer(phi, policy, correct, query_cost), policies, batch_size=batch)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Packed:
-    """L policies for k models as arrays, in the interval form of `Frontier`."""
+class _Packed(NamedTuple):
+    """L policies for k models as arrays, with how raw confidences are calibrated."""
 
     transforms: tuple[Transform, ...]
     calibrators: tuple[np.ndarray, np.ndarray, np.ndarray]  # (k, 2) coefficients, (k,) smallest, largest
-    first: np.ndarray  # (L,)
-    bounds: np.ndarray  # (L, k, R)
-    actions: np.ndarray  # (L, k, R)
+    policies: Policies  # (L,)
+
+    @property
+    def asked(self) -> np.ndarray:
+        """(k,) bool: the models that some query could reach, under some λ."""
+        return self.policies.members.any(axis=0)
+
+
+def _packed(transforms, calibrators, first, bounds, actions):
+    first, actions = (np.asarray(places, np.int32) for places in (first, actions))
+    return _Packed(transforms, calibrators, Policies(first, bounds, actions, _reached(first, bounds, actions)))
 
 
 def _pack_frontier(frontier, dtype):
-    fitted = frontier.model.calibrators
+    fitted, own = frontier.model.calibrators, frontier.policies
     line, low, high = (np.asarray(x, dtype) for x in (fitted.coefficients, fitted.smallest, fitted.largest))
-    first, actions = (np.asarray(each, np.int32) for each in (frontier.first, frontier.actions))
-    bounds = np.asarray(frontier.bounds, dtype)
-    return _Packed((fitted.transform,) * len(line), (line, low, high), first, bounds, actions)
+    transforms = (fitted.transform,) * len(line)
+    return _packed(transforms, (line, low, high), own.first, np.asarray(own.bounds, dtype), own.actions)
 
 
 def _pack_policy(policy, dtype):
@@ -323,16 +319,11 @@ def _pack_policy(policy, dtype):
         rules += rules[-1:] * (longest - len(rules))
         bounds.append([rule.up_to for rule in rules])
         actions.append([_action(rule, j, index) for rule in rules])
-    each = [policy.calibrations[name] for name in policy.models]
-    line = np.asarray([(one.intercept, one.slope) for one in each], dtype)
-    low, high = (np.asarray([getattr(one, end) for one in each], dtype) for end in ("smallest", "largest"))
-    return _Packed(
-        transforms=tuple(one.transform for one in each),
-        calibrators=(line, low, high),
-        first=np.asarray([index[policy.first]], np.int32),
-        bounds=np.asarray([bounds], dtype),
-        actions=np.asarray([actions], np.int32),
-    )
+    own = [policy.calibrations[name] for name in policy.models]
+    line = np.asarray([(one.intercept, one.slope) for one in own], dtype)
+    low, high = (np.asarray([getattr(one, end) for one in own], dtype) for end in ("smallest", "largest"))
+    transforms = tuple(one.transform for one in own)
+    return _packed(transforms, (line, low, high), [index[policy.first]], np.asarray([bounds], dtype), [actions])
 
 
 def _action(rule, j, index):
@@ -341,9 +332,8 @@ def _action(rule, j, index):
     return j if rule.model is None else index[rule.model]
 
 
-def _asked(packed):
-    """(k,) bool: the models that some query could reach, under some λ."""
-    first, bounds, actions = packed.first, packed.bounds, packed.actions
+def _reached(first, bounds, actions):
+    """(L, k) bool: the models that some query could reach."""
     lambdas, k, _ = bounds.shape
     reached = np.zeros((lambdas, k), bool)
     reached[np.arange(lambdas), first] = True
@@ -352,7 +342,7 @@ def _asked(packed):
     for j in range(k):
         rows, intervals = np.nonzero(live[:, j] & reached[:, j, None] & (actions[:, j] != ABSTAIN))
         reached[rows, actions[rows, j, intervals]] = True
-    return reached.any(axis=0)
+    return reached
 
 
 def _columns(log, models, asked):

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._points import ABSTAIN
+from rcjax._outcomes import Outcomes
+from rcjax._policies import ABSTAIN
 from rcjax._trees import part
 from rcjax.cascade import Tables, arrivals, tally
 from rcjax.joint import pairs
@@ -89,8 +90,8 @@ def interval_weights(grid: Grid, upper: jax.Array) -> jax.Array:
 
 def evaluate_intervals(
     tables: Tables, first: jax.Array, upper: jax.Array, action: jax.Array, refusing: bool = False
-) -> tuple[jax.Array, ...]:
-    """(error, cost) of one adaptive policy: first (), upper ends (k, R) in u, actions (k, R); with abstention too."""
+) -> Outcomes:
+    """What is expected of a query by one adaptive policy: first (), upper ends (k, R) in u, actions (k, R)."""
     k = tables.cost.shape[0]
     weights = jax.vmap(interval_weights)(tables.grid, upper)
     to = jax.vmap(lambda action, weights, model: ((action == model)[:, None] * weights).sum(0))

@@ -23,6 +23,8 @@ import numpy as np
 from jax import lax
 
 from rcjax._numerics import divide
+from rcjax._outcomes import ErrorAndCost, ErrorCostAbstention, Outcomes
+from rcjax._policies import ALWAYS_ANSWER, NEVER_ANSWER
 from rcjax._trees import part
 from rcjax.copulas import Copula
 from rcjax.joint import CascadeModel, pairs, positions
@@ -31,10 +33,6 @@ from rcjax.quadrature import Grid, build_grid
 
 Chain = Literal["exact", "paper"]
 
-#: Thresholds of a model that answers everything, and of one that answers nothing.
-ALWAYS_ANSWER, NEVER_ANSWER = 0.0, 1.0
-#: Refusal threshold of a model that refuses nothing.
-NEVER_REFUSE = 0.0
 _ULPS, _SETTLING_STEPS = 16, 5
 
 
@@ -101,19 +99,15 @@ def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array, law: jax.Arr
     return lax.scan(pass_on, start, (tables.left, tables.right, deferred, law))[0]
 
 
-def tally(
-    tables: Tables, density: jax.Array, answered: jax.Array, refused: jax.Array | None = None
-) -> tuple[jax.Array, ...]:
-    """(error, cost) from the densities a_j (k, G) and the part of each node's weight (k, G) that is answered.
+def tally(tables: Tables, density: jax.Array, answered: jax.Array, refused: jax.Array | None = None) -> Outcomes:
+    """What is expected of a query, from the densities a_j (k, G) and the part of each node's weight that is answered.
 
-    With the part that is refused, where models may, (error, cost, abstention): an error is a wrong answer given.
+    answered (k, G); refused (k, G) is the part that is refused, None where no model may refuse.
     """
     correct = (answered * tables.grid.quantile * density).sum()
     cost = tables.cost @ (tables.grid.weight * density).sum(-1)
-    if refused is None:
-        return 1 - correct, cost
-    abstention = (refused * density).sum()
-    return 1 - correct - abstention, cost, abstention
+    unanswered = jnp.zeros_like(correct) if refused is None else (refused * density).sum()
+    return Outcomes(1 - correct - unanswered, cost, unanswered)
 
 
 def evaluate(
@@ -125,15 +119,15 @@ def evaluate(
     chain: Chain = "exact",
     above: jax.Array | None = None,
     refused: jax.Array | None = None,
-) -> tuple[jax.Array, ...]:
-    """(error, cost) of one cascade with cuts u (k,) in u-space: model i answers above u_i, the rest go to its link.
+) -> Outcomes:
+    """What is expected of a query by a cascade with cuts u (k,): model i answers above u_i, the rest go to its link.
 
     links (P,) is true for the pairs (i, j) of which i defers to j, first () is the model asked first; the last model of
     the cascade has u = 0. Under the paper's factorisation (eq. 5, proposition 2) the law of Φ_j is taken to depend on
     Φ_i ≤ φ_i alone, whoever was asked before: a_j(v) = P(i is reached and defers) · ∂ᵥC_ij(u_i, v)/u_i.
     Where `above` (k,) gives E[Φ_j; Φ_j > φ_j] in closed form, it stands in for the quadrature of Q over the
     panel that the threshold cuts. With `refused` (k,), at most u: model i gives no answer up to refused_i, and the
-    last model has these two equal; then (error, cost, abstention). Scalar in u: `vmap` it over lambdas.
+    last model has these two equal. Scalar in u: `vmap` it over lambdas.
     """
     below = jax.vmap(Grid.below)(tables.grid, u)
     below_refused = None if refused is None else jax.vmap(Grid.below)(tables.grid, refused)
@@ -144,11 +138,12 @@ def evaluate(
         law = tables.kernel
     density = arrivals(tables, first, links[:, None] * passed[tables.left], law)
     answered = tables.grid.weight - below
-    error, *others = tally(tables, density, answered, below_refused)
-    if above is not None:
-        missing = above - (answered * tables.grid.quantile).sum(-1)
-        error = error - missing @ jax.vmap(lambda grid, cut, values: grid.at(cut) @ values)(tables.grid, u, density)
-    return error, *others
+    expected = tally(tables, density, answered, below_refused)
+    if above is None:
+        return expected
+    missing = above - (answered * tables.grid.quantile).sum(-1)
+    right = missing @ jax.vmap(lambda grid, cut, values: grid.at(cut) @ values)(tables.grid, u, density)
+    return expected._replace(wrong=expected.wrong - right)
 
 
 def error_and_cost(
@@ -158,7 +153,7 @@ def error_and_cost(
     *,
     chain: Chain = "exact",
     refusals: jax.Array | None = None,
-) -> tuple[jax.Array, ...]:
+) -> ErrorAndCost | ErrorCostAbstention:
     """(error probability, expected cost per query) that the model predicts for a cascade at given thresholds.
 
     thresholds (…, m) in calibrated confidence: one for each of the m models of the cascade (the last one's is
@@ -204,7 +199,8 @@ def error_and_cost(
     if refusals is not None:
         refusals = _refusals(refusals, members, k, model.cost.dtype)
         cuts, refusals = jnp.broadcast_arrays(jnp.maximum(cuts, refusals), refusals)
-    return _error_and_cost(model.marginals, model.copulas, model.cost, cuts, refusals, members, chain)
+    expected = _error_and_cost(model.marginals, model.copulas, model.cost, cuts, refusals, members, chain)
+    return expected.figures(refusing=refusals is not None)
 
 
 def _refusals(refusals, members, k, dtype):
@@ -234,7 +230,7 @@ def _error_and_cost(marginals, copulas, cost, cuts, refusals, members, chain):
         return evaluate(tables, u, links, first, chain=chain, above=above, refused=refused)
 
     flat = jax.tree.map(lambda each: each.reshape(-1, m), (cuts, refusals))
-    return tuple(figure.reshape(cuts.shape[:-1]) for figure in jax.vmap(single)(*flat))
+    return jax.tree.map(lambda figure: figure.reshape(cuts.shape[:-1]), jax.vmap(single)(*flat))
 
 
 def settle_threshold(

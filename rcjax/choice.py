@@ -15,16 +15,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._points import asked_at_all, intervals, lower_hull, pareto
+from rcjax._frontier_points import Points
+from rcjax._outcomes import Outcomes
+from rcjax._points import lower_hull, pareto
+from rcjax._policies import NEVER_ANSWER, NEVER_REFUSE, Policies, asked_at_all
+from rcjax._trees import part
 from rcjax._walk import outcomes_on_log
-from rcjax.cascade import NEVER_ANSWER, NEVER_REFUSE
 from rcjax.crossvalidation import Comparison, Longer, cross_validate, longer_cascades
 from rcjax.empirical import as_cascades, judge_log, merged
-from rcjax.frontier import Frontier, make_frontier, solve_problem
+from rcjax.frontier import Frontier, make_frontier
 from rcjax.joint import CascadeModel, fit
 from rcjax.logs import Log, LogError
 from rcjax.plan import only
-from rcjax.prices import check_prices, lay_out_problem, log_prices
+from rcjax.prices import check_prices, lay_out_problem, log_prices, select, solve_at
 from rcjax.programme import CONVERGED, INTERPOLATED, Refusal
 from rcjax.solution import check_abstain_price, refusal_at
 
@@ -71,18 +74,16 @@ def _compared(seen: Comparison, row: int, price: int, sign: int = 1) -> str:
     return f"{'does' if gain > 2 * spread else 'seems to do'} better (by {figures}) than"
 
 
-class _Points(NamedTuple):
-    """Policies to choose from, C of them, as numpy's arrays."""
+class _Trial(NamedTuple):
+    """Policies to choose from, C of them, in numpy's arrays."""
 
-    error: np.ndarray  # (C,) a refusal at its price
+    penalty: np.ndarray  # (C,) errors, and refusals at their price
     cost: np.ndarray  # (C,)
     abstention: np.ndarray  # (C,)
-    thresholds: np.ndarray  # (C, k)
-    members: np.ndarray  # (C, k)
-    refusals: np.ndarray  # (C, k)
+    policies: Policies  # (C,)
 
-    def take(self, places: np.ndarray) -> "_Points":
-        return _Points(*(each[places] for each in self))
+    def take(self, places: np.ndarray) -> "_Trial":
+        return part(self, places)
 
 
 def select_frontier(
@@ -141,10 +142,10 @@ def select_frontier(
     else:
         points, lam, status = _best(pairs, chains, at, prices)
     luck = np.interp(log_prices(lam), log_prices(seen.lam), _luck(seen, searched))
-    corrected = points.error + luck
+    corrected = points.penalty + luck
     if prices is None:
-        corrected = _in_order(corrected, points.error)
-    points = points._replace(error=np.minimum(corrected, 1.0))
+        corrected = _in_order(corrected, points.penalty)
+    points = points._replace(penalty=np.minimum(corrected, 1.0))
     return Selection(_assemble(model, points, lam, status, refusing), seen)
 
 
@@ -156,27 +157,28 @@ def _sample(log: Log, seed: int) -> Log:
     return log.take(np.sort(chosen))
 
 
-def _judge(log: Log, model: CascadeModel, lam: np.ndarray, refusal: Refusal | None) -> _Points:
+def _judge(log: Log, model: CascadeModel, lam: np.ndarray, refusal: Refusal | None) -> _Trial:
     """Every single model and pair; where models may refuse, with the refusals that are best at some of the λ."""
     prices = None if refusal is None else jnp.asarray(lam, log.cost.dtype)
-    found = judge_log(model.calibrators, log.logprob, log.correct, log.answered, log.cost, prices, refusal)
-    found = jax.tree.map(np.asarray, found if refusal is None else merged(found))
-    error, cost = found.error, found.cost
-    thresholds, members, *refusals = as_cascades(found, np.arange(len(error)), len(model.models), np)
-    points = _Points(
-        error=error,
-        cost=cost,
-        abstention=np.zeros_like(error) if found.abstention is None else found.abstention,
-        thresholds=thresholds,
-        members=members,
-        refusals=refusals[0] if refusals else np.full_like(thresholds, NEVER_REFUSE),
-    )
-    return points.take(np.flatnonzero(np.isfinite(points.error)))
+    trial = judge_log(model.calibrators, log.logprob, log.correct, log.answered, log.cost, prices, refusal)
+    trial = jax.tree.map(np.asarray, trial if refusal is None else merged(trial))
+    error = trial.error
+    policies = as_cascades(trial, np.arange(len(error)), len(model.models), np)
+    abstention = np.zeros_like(error) if trial.abstention is None else trial.abstention
+    return _Trial(error, trial.cost, abstention, _refusing(policies)).take(np.flatnonzero(np.isfinite(error)))
+
+
+def _refusing(policies: Policies) -> Policies:
+    """Cascades as such that may refuse, if only nothing: so all are of one kind."""
+    if policies.refusals is not None:
+        return policies
+    never = np.full_like(policies.thresholds, NEVER_REFUSE)
+    return Policies.of_cascades(policies.thresholds, policies.members, never)
 
 
 def _chains(
     log: Log, model: CascadeModel, longer: Longer, seen: Comparison, lam: np.ndarray, refusing: dict[str, Any]
-) -> tuple[_Points, np.ndarray]:
+) -> tuple[_Trial, np.ndarray]:
     """The longer cascades that earn their place, and the places (C,) among the λ (L,) of those where they do.
 
     With the error and cost that they have on the log; `refusing` is what `solve_frontier` takes of refusals.
@@ -187,46 +189,38 @@ def _chains(
     thresholds, members = np.full((len(lam), k), NEVER_ANSWER), np.zeros((len(lam), k), bool)
     refusals = np.full((len(lam), k), NEVER_REFUSE)
     if not at.size:
-        return _Points(nothing, nothing, nothing, thresholds, members, refusals).take(at), at
+        return _Trial(nothing, nothing, nothing, Policies.of_cascades(thresholds, members, refusals)).take(at), at
     price = refusing["abstain_price"]
     refusal = refusal_at(price, refusing["abstain_early"], model.cost.dtype)
     problem = lay_out_problem(model, longer.plan, "exact", refusal)
     for size, paths in zip(longer.lengths, longer.rows, strict=True):
         rows = length == size
         if rows.any():
-            found = solve_problem(model, problem._replace(plan=only(longer.plan, paths)), lam, price)
-            thresholds[rows], members[rows] = np.asarray(found.thresholds)[rows], np.asarray(found.members)[rows]
-            if found.refusals is not None:
-                refusals[rows] = np.asarray(found.refusals)[rows]
+            chains = select(solve_at(problem._replace(plan=only(longer.plan, paths)), lam), refusal).policies
+            thresholds[rows], members[rows] = chains.thresholds[rows], chains.members[rows]
+            if chains.refusals is not None:
+                refusals[rows] = chains.refusals[rows]
     # Nobody asks the models after one that always answers.
     members = asked_at_all(thresholds, members, refusals)
-    figures = zip(*_means(log, model, thresholds, members, None if price is None else refusals), strict=True)
-    wrong, charge, *refused = map(np.concatenate, figures)
-    unanswered = refused[0] if refused else nothing
-    points = _Points(wrong + (price or 0.0) * unanswered, charge, unanswered, thresholds, members, refusals)
-    return points.take(at), at
+    policies = Policies.of_cascades(thresholds, members, None if price is None else refusals)
+    expected = Outcomes(*map(np.concatenate, zip(*_means(log, model, policies), strict=True)))
+    return _Trial(expected.penalty(price), expected.cost, expected.refused, _refusing(policies)).take(at), at
 
 
-def _means(log: Log, model: CascadeModel, thresholds: Any, members: Any, refusals: Any) -> Iterator[list[np.ndarray]]:
-    """(error, cost) of cascades (L, k) on the queries that all models answered, some cascades at a time.
-
-    And the share that is refused, where there are refusals.
-    """
+def _means(log: Log, model: CascadeModel, policies: Policies) -> Iterator[Outcomes]:
+    """What becomes of the queries that all models answered, on average, under cascades (L,), some at a time."""
     data = model.calibrators, log.logprob, log.correct, log.answered, log.cost
     complete, size = log.complete, max(1, _HELD // log.n_queries)
-    for start in range(0, len(members), size):
-        some = slice(start, start + size)
-        levels = (
-            None if each is None else jnp.asarray(each[some], model.cost.dtype) for each in (thresholds, refusals)
-        )
-        figures = outcomes_on_log(*data, next(levels), members[some], next(levels))
-        yield [np.asarray(each, float)[:, complete].mean(1) for each in figures]
+    policies = jax.tree.map(lambda leaf: leaf.astype(model.cost.dtype) if leaf.dtype.kind == "f" else leaf, policies)
+    for start in range(0, len(policies.first), size):
+        figures = outcomes_on_log(*data, policies.take(slice(start, start + size)))
+        yield Outcomes(*(np.asarray(figure, float)[:, complete].mean(1) for figure in figures))
 
 
-def _luck(seen: Comparison, pairs: _Points) -> np.ndarray:
+def _luck(seen: Comparison, pairs: _Trial) -> np.ndarray:
     """(G,) by how much the loss of the best pair on the queries of its choice is too low, smoothed over the prices."""
     row = min(1, len(seen.lengths) - 1)
-    least = np.array([(pairs.error + lam * pairs.cost).min() for lam in seen.lam])
+    least = np.array([(pairs.penalty + lam * pairs.cost).min() for lam in seen.lam])
     luck = seen.error[row] + seen.lam * seen.cost[row] - least
     padded = np.pad(luck, _WINDOW // 2, "edge")
     return np.maximum(np.convolve(padded, np.full(_WINDOW, 1 / _WINDOW), "valid"), 0.0)
@@ -243,15 +237,15 @@ def _in_order(corrected: np.ndarray, error: np.ndarray) -> np.ndarray:
     return 0.99 * level + 0.01 * (error + (level - error).mean())
 
 
-def _undominated(pairs: _Points, chains: _Points, n: int) -> tuple[_Points, np.ndarray, np.ndarray]:
+def _undominated(pairs: _Trial, chains: _Trial, n: int) -> tuple[_Trial, np.ndarray, np.ndarray]:
     """The policies near the convex hull that no other beats in both error and cost, dearest first; λ and status."""
-    points = _Points(*(np.concatenate(both) for both in zip(pairs, chains, strict=True)))
-    hull = lower_hull(points.cost, points.error)
-    line = np.interp(points.cost, points.cost[hull], points.error[hull], left=-np.inf, right=-np.inf)
+    points: _Trial = jax.tree.map(lambda *both: np.concatenate(both), pairs, chains)
+    hull = lower_hull(points.cost, points.penalty)
+    line = np.interp(points.cost, points.cost[hull], points.penalty[hull], left=-np.inf, right=-np.inf)
     slack = SLACK * np.sqrt(np.maximum(line * (1 - line), 0) / n)
-    near = np.flatnonzero(points.error <= line + slack)
-    kept = _thinned(near[pareto(points.cost[near], points.error[near])], hull)[::-1]
-    slopes = -np.diff(points.error[hull]) / np.diff(points.cost[hull])
+    near = np.flatnonzero(points.penalty <= line + slack)
+    kept = _thinned(near[pareto(points.cost[near], points.penalty[near])], hull)[::-1]
+    slopes = -np.diff(points.penalty[hull]) / np.diff(points.cost[hull])
     lam, corner = _prices(points.cost[kept], points.cost[hull], slopes)
     return points.take(kept), lam, np.where(corner, CONVERGED, INTERPOLATED)
 
@@ -278,26 +272,21 @@ def _prices(cost: np.ndarray, corners: np.ndarray, slopes: np.ndarray) -> tuple[
     return np.where(corner, amid, around[place]), corner
 
 
-def _best(pairs: _Points, chains: _Points, at: np.ndarray, lam: np.ndarray) -> tuple[_Points, np.ndarray, np.ndarray]:
+def _best(pairs: _Trial, chains: _Trial, at: np.ndarray, lam: np.ndarray) -> tuple[_Trial, np.ndarray, np.ndarray]:
     """The best pair for each λ, or the chain that earned its place there; λ and status."""
-    best = pairs.take(np.argmin(pairs.error + lam[:, None] * pairs.cost, axis=1))
-    for mine, theirs in zip(best, chains, strict=True):
+    best = pairs.take(np.argmin(pairs.penalty + lam[:, None] * pairs.cost, axis=1))
+    for mine, theirs in zip(jax.tree.leaves(best), jax.tree.leaves(chains), strict=True):
         mine[at] = theirs
     return best, lam, np.full(len(lam), CONVERGED)
 
 
 def _assemble(
-    model: CascadeModel, points: _Points, lam: np.ndarray, status: np.ndarray, refusing: dict[str, Any]
+    model: CascadeModel, trial: _Trial, lam: np.ndarray, status: np.ndarray, refusing: dict[str, Any]
 ) -> Frontier:
-    dtype = model.cost.dtype
-    price = refusing["abstain_price"]
-    thresholds = np.where(points.members, points.thresholds, NEVER_ANSWER).astype(dtype)
-    refusals = None if price is None else points.refusals.astype(dtype)
-    bounds, actions = intervals(thresholds, points.members, refusals=refusals)
-    wrong = np.maximum(points.error - (price or 0.0) * points.abstention, 0.0)
-    lam, error, cost, abstention = (np.asarray(each, dtype) for each in (lam, wrong, points.cost, points.abstention))
-    return make_frontier(
-        model, search="selected", lam=lam, error=error, cost=cost, thresholds=thresholds, members=points.members,
-        status=status, first=points.members.argmax(1), bounds=bounds, actions=actions, refusals=refusals,
-        abstention=None if price is None else abstention, **refusing,
-    )  # fmt: skip
+    dtype, price, own = model.cost.dtype, refusing["abstain_price"], trial.policies
+    thresholds = np.where(own.members, own.thresholds, NEVER_ANSWER).astype(dtype)
+    refusals = None if price is None else own.refusals.astype(dtype)
+    policies = Policies.of_cascades(thresholds, own.members, refusals)
+    wrong = np.maximum(trial.penalty - (price or 0.0) * trial.abstention, 0.0)
+    lam, *figures = (np.asarray(figure, dtype) for figure in (lam, wrong, trial.cost, trial.abstention))
+    return make_frontier(model, Points(lam, status, Outcomes(*figures), policies), search="selected", **refusing)

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from rcjax._outcomes import Outcomes
+from rcjax._policies import Policies
 from rcjax._threads import side_by_side
 from rcjax._walk import outcomes_on_log
 from rcjax.empirical import tune_by_labels
@@ -123,22 +125,19 @@ def _tuned_without(out, log, model, longer, lam, refusal):
     train = np.asarray(log.answered) & ~out[:, None]
     rows = log.logprob, log.correct, train
     fitted = fit_near(model, *rows, log.cost)
-    short = tune_by_labels(fitted.calibrators, *rows, log.cost, lam, refusal)
-    policies = [tuple(each[row] for each in short) for row in range(len(short[0]))]
-    policies += _longest(fitted, longer, lam, refusal)
+    policies = [
+        *tune_by_labels(fitted.calibrators, *rows, log.cost, lam, refusal),
+        *_longest(fitted, longer, lam, refusal),
+    ]
     data = fitted.calibrators, log.logprob, log.correct, log.answered, log.cost
-    figures = [[np.asarray(each, float)[:, out] for each in outcomes_on_log(*data, *policy)] for policy in policies]
-    wrong, charge, *refused = (np.stack(each) for each in zip(*figures, strict=True))
-    if refusal is not None:
-        wrong += (1 - float(refusal.worth)) * refused[0]
-    return wrong, charge
+    price = None if refusal is None else 1 - float(refusal.worth)
+    fates = [Outcomes(*(np.asarray(x, float)[:, out] for x in outcomes_on_log(*data, own))) for own in policies]
+    return np.stack([fate.penalty(price) for fate in fates]), np.stack([fate.cost for fate in fates])
 
 
-def _longest(model, longer, lam, refusal):
-    """(thresholds, members), each (G, k), of the best longer cascades of each length; with refusals where there are."""
-    names = "thresholds", "members", *(() if refusal is None else ("refusals",))
+def _longest(model: CascadeModel, longer: Longer, lam: np.ndarray, refusal: Refusal | None) -> list[Policies]:
+    """(G,) the best longer cascades of each length."""
     if not longer.lengths:
         return []
     problem = lay_out_problem(model, longer.plan, "exact", refusal)
-    each = [solve_at(problem._replace(plan=only(longer.plan, rows)), lam) for rows in longer.rows]
-    return [tuple(found[name] for name in names) for found in each]
+    return [solve_at(problem._replace(plan=only(longer.plan, rows)), lam).policies for rows in longer.rows]

@@ -26,9 +26,9 @@ from numpy.typing import ArrayLike
 
 from rcjax._compile import compiled
 from rcjax._numerics import divide
+from rcjax._policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Policies
 from rcjax._trees import each, part
 from rcjax.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
-from rcjax.cascade import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE
 from rcjax.joint import pairs
 from rcjax.programme import Refusal
 from rcjax.refusing import best_cuts, earnings, refuse_alone, spread_cuts, sum_up
@@ -206,39 +206,38 @@ def best_candidates(found: Candidates, lam: Any) -> Any:
     return (found.error + lam[:, None] * found.cost).argmin(-1)
 
 
-def as_cascades(found: Candidates, places: Any, k: int, xp: Any = jnp) -> tuple[Any, ...]:
-    """(thresholds (L, k), members (L, k)) of the candidates at some places, as a `Frontier` holds them.
+def as_cascades(trial: Candidates, places: Any, k: int, xp: Any = jnp) -> Policies:
+    """(L,) the candidates at some places (L,), as policies over k models.
 
-    And refusals (L, k), where models may refuse. `xp` is jax.numpy, or numpy outside of a jitted function.
+    `xp` is jax.numpy, or numpy outside of a jitted function.
     """
-    chosen = part(found, places)
+    chosen = part(trial, places)
     everyone = np.arange(k)
     is_first, is_second = (place[:, None] == everyone for place in (chosen.first, chosen.second))
     alone = xp.where(is_second, ALWAYS_ANSWER, NEVER_ANSWER).astype(chosen.threshold.dtype)
     thresholds, members = xp.where(is_first, chosen.threshold[:, None], alone), is_first | is_second
     if chosen.refused is None:
-        return thresholds, members
+        return Policies.of_cascades(thresholds, members, xp=xp)
     second = xp.where(is_second, chosen.refused[:, 1:], NEVER_REFUSE)
     refusals = xp.where(is_first, chosen.refused[:, :1], second)
-    return xp.maximum(thresholds, refusals), members, refusals
+    return Policies.of_cascades(xp.maximum(thresholds, refusals), members, refusals, xp)
 
 
-def best_by_labels(found: Candidates, lam: np.ndarray, k: int) -> tuple[np.ndarray, ...]:
-    """(thresholds, members), each (2, L, k), of the best single models and the best pairs (1, L, k for one model).
+def best_by_labels(trial: Candidates, lam: np.ndarray, k: int) -> tuple[Policies, ...]:
+    """(L,) the best single models, and the best pairs, for each λ; of one model, the former alone.
 
-    And refusals (2, L, k), where models may refuse. Of and by numpy's arrays.
+    Of and by numpy's arrays.
     """
-    alone = dataclasses.replace(found, error=np.where(np.arange(found.error.shape[-1]) < k, found.error, np.inf))
+    alone = dataclasses.replace(trial, error=np.where(np.arange(trial.error.shape[-1]) < k, trial.error, np.inf))
 
-    def best(each):
-        places = best_candidates(each, lam)
-        if each.refused is not None:  # each λ has candidates of its own
-            rows = np.arange(lam.shape[0]) * found.error.shape[-1]
-            each, places = merged(each), rows + places
-        return as_cascades(each, places, k, np)
+    def best(candidates):
+        places = best_candidates(candidates, lam)
+        if candidates.refused is not None:  # each λ has candidates of its own
+            rows = np.arange(lam.shape[0]) * trial.error.shape[-1]
+            candidates, places = merged(candidates), rows + places
+        return as_cascades(candidates, places, k, np)
 
-    both = [best(each) for each in (alone, found)[: min(2, k)]]
-    return tuple(np.stack(each) for each in zip(*both, strict=True))
+    return tuple(best(candidates) for candidates in (alone, trial)[: min(2, k)])
 
 
 #: Compiled for one log at a time, so that folds, replicates and deals share it.
@@ -253,9 +252,9 @@ def tune_by_labels(
     cost: jax.Array,
     lam: np.ndarray,
     refusal: Refusal | None = None,
-) -> tuple[np.ndarray, ...]:
+) -> tuple[Policies, ...]:
     """`best_by_labels` of a log (n, k) for the λ (L,)."""
     lam = np.asarray(lam, cost.dtype)
     prices = None if refusal is None else lam  # else the programme would be one for each number of λ
-    found = judge_log(calibrators, logprob, correct, present, cost, prices, refusal)
-    return best_by_labels(jax.tree.map(np.asarray, found), lam, len(cost))
+    trial = judge_log(calibrators, logprob, correct, present, cost, prices, refusal)
+    return best_by_labels(jax.tree.map(np.asarray, trial), lam, len(cost))

@@ -10,7 +10,7 @@ draw's marginal: a grid's cells are thin enough to take g at their nodes.
 
 import dataclasses
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +19,16 @@ from jax import lax
 from jax.scipy import special
 
 from rcjax._compile import compiled
+from rcjax._frontier_points import Points
 from rcjax._numerics import divide, open_unit
-from rcjax._points import intervals
+from rcjax._outcomes import ErrorAndCost, ErrorCostAbstention, Outcomes
+from rcjax._policies import Policies
 from rcjax._trees import part
 from rcjax.bands import Bands, check_level, frequencies
 from rcjax.calibration import Calibrator
 from rcjax.cascade import build_tables, evaluate
-from rcjax.frontier import Frontier, solve_frontier
-from rcjax.joint import pairs
+from rcjax.frontier import Frontier, make_frontier, solve_frontier
+from rcjax.joint import CascadeModel, pairs
 from rcjax.marginals import Marginal
 from rcjax.plan import Search, pair_places, plan_cascades
 from rcjax.posterior import Posterior
@@ -95,25 +97,22 @@ def solve_expected(
     price = plug_in.abstain_price
     refusal = refusal_at(price, abstain_early, plug_in.error.dtype)
     proposed = _propose(laws, drawn.calibrators, reference.calibrators, plug_in.lam, plan, places, refusal)
-    own = {name: np.asarray(getattr(plug_in, name)) for name in proposed}
-    policies = {name: np.concatenate([own[name], _flat(proposed[name])]) for name in own}
-    error, cost, *refused = (figure.mean(0) for figure in _figures(drawn, reference, policies))
-    penalty = error + price * refused[0] if refused else error
+    own = _cascades(plug_in, refusing=refusal is not None)
+    policies: Policies = jax.tree.map(lambda one, all: np.concatenate([one, _flat(all)]), own, proposed.policies)
+    statuses = np.concatenate([np.asarray(plug_in.status), _flat(proposed.status)])
+    expected = Outcomes(*(figure.mean(0) for figure in _figures(drawn, reference, policies)))
     # An optimum at one λ is a candidate at every other.
-    best = np.argmin(penalty + np.asarray(plug_in.lam, float)[:, None] * cost, axis=1)
-    found = {name: values[best] for name, values in policies.items()}
-    refusals = found.get("refusals")
-    if refusals is None and plug_in.refusals is not None:  # a refusal is too dear to be used
-        refusals = np.asarray(plug_in.refusals)
-    bounds, actions = intervals(found["thresholds"], found["members"], refusals=refusals)
-    names = ("error", "cost", "abstention")
-    figures = {name: each[best] for name, each in zip(names, (error, cost, *refused), strict=False)}
-    found |= {name: each.astype(plug_in.error.dtype) for name, each in figures.items()}
-    found |= {"first": found["members"].argmax(1), "bounds": bounds, "actions": actions}
-    return dataclasses.replace(plug_in, **jax.device_put(found), search="expected")
+    lam = np.asarray(plug_in.lam)
+    best = np.argmin(expected.penalty(price) + lam.astype(float)[:, None] * expected.cost, axis=1)
+    chosen = Outcomes(*(figure[best].astype(lam.dtype) for figure in expected))
+    points = Points(lam, statuses[best], chosen, policies.take(best))
+    how: dict[str, Any] = {"abstain_price": price, "abstain_early": abstain_early}
+    return make_frontier(reference, points, search="expected", chain=plug_in.chain, **how)
 
 
-def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | None = None) -> tuple[jax.Array, ...]:
+def posterior_figures(
+    posterior: Posterior, frontier: Frontier, *, draws: int | None = None
+) -> ErrorAndCost | ErrorCostAbstention:
     """(error, cost), each (D, L): what each of D draws predicts for the L policies of a frontier, to draw bands from.
 
     Of a frontier whose models may refuse to answer, (error, cost, abstention).
@@ -137,9 +136,9 @@ def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | 
     same = ours.models == theirs.models and ours.calibrators.transform == theirs.calibrators.transform
     if not same or not np.array_equal(ours.calibrators.coefficients, theirs.calibrators.coefficients):
         raise ValueError("the frontier's thresholds are on another scale: solve it from posterior.reference")
-    names = "thresholds", "members", *(() if frontier.refusals is None else ("refusals",))
-    policies = {name: np.asarray(getattr(frontier, name)) for name in names}
-    return tuple(jnp.asarray(figure) for figure in _figures(_thin(posterior.model, draws), ours, policies))
+    refusing = frontier.refusals is not None
+    figures = _figures(_thin(posterior.model, draws), ours, _cascades(frontier, refusing))
+    return Outcomes(*map(jnp.asarray, figures)).figures(refusing)
 
 
 def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0.9, draws: int | None = 200) -> Bands:
@@ -188,6 +187,12 @@ def _thin(model, draws):
     return part(dataclasses.replace(model, models=(), details="{}"), np.arange(kept) * count // kept)
 
 
+def _cascades(frontier: Frontier, refusing: bool) -> Policies:
+    """The policies of a frontier on the host, with their refusals or without."""
+    own = frontier.policies.on_host()
+    return own if refusing or own.refusals is None else Policies.of_cascades(own.thresholds, own.members)
+
+
 def _flat(values):
     """(S L, …) of (S, L, …), as numpy's."""
     values = np.asarray(values)
@@ -203,49 +208,52 @@ def _with_quantile(tables, quantile):
     return dataclasses.replace(tables, grid=dataclasses.replace(tables.grid, quantile=quantile))
 
 
+class _Proposed(NamedTuple):
+    policies: Policies  # (S, L)
+    status: jax.Array  # (S, L)
+
+
 @partial(compiled, runs="long")
 def _propose(laws, calibrators, reference, lam, plan, places, refusal):
-    """Thresholds (S, L, k), members (S, L, k) and status (S, L) of the best policies under each of S laws of φ̂.
+    """(S, L) the best policies under each of S laws of φ̂, with their status.
 
-    And refusals (S, L, k), where models may refuse. g is averaged over the calibrators (D, k) of all draws.
+    g is averaged over the calibrators (D, k) of all draws.
     """
 
     def single(law):
         tables = lay_out(law.marginals, law.copulas, law.cost, plan.left, plan.right, places)
         mean = jax.vmap(_quantile, (0, None, None))(calibrators, reference, tables.grid.quantile).mean(0)
-        path, cut, status = optimise(_with_quantile(tables, mean), lam, plan, "exact", refusal)
-        points, _ = thresholds_at(law.marginals, tables, path, Cut.at(cut.u, cut.refused), plan)
-        kept = {name: points[name] for name in ("thresholds", "members", "refusals") if name in points}
-        return kept | {"status": status}
+        _, path, cut, status = optimise(_with_quantile(tables, mean), lam, plan, "exact", refusal)
+        settled = thresholds_at(law.marginals, tables, path, Cut.at(cut.u, cut.refused), plan)
+        return _Proposed(settled.policies, status)
 
     return lax.map(single, laws)
 
 
-def _figures(drawn, reference, policies):
-    """(error, cost), each (D, N), of policies as numpy's arrays, with N-axes padded to whole batches.
-
-    And abstention (D, N), where they have refusals.
-    """
-    thresholds, members, refusals = policies["thresholds"], policies["members"], policies.get("refusals")
-    count, k = thresholds.shape
+def _figures(drawn: CascadeModel, reference: CascadeModel, policies: Policies) -> Outcomes:
+    """(D, N) what each draw expects of N policies on the host, padded to whole batches."""
+    members = policies.members
+    count, k = members.shape
     size = min(count, _BATCH)
-    following = intervals(thresholds, members)[1][..., 0]
+    following = policies.actions[..., -2]  # what a model does below its threshold
     links = np.zeros((count, k * (k - 1) // 2), bool)
     for place, (i, j) in enumerate(pairs(k)):
         links[:, place] = members[:, i] & (following[:, i] == j)
-    batches = [
-        np.pad(each, [(0, -count % size)] + [(0, 0)] * (each.ndim - 1), "edge").reshape(-1, size, *each.shape[1:])
-        for each in (thresholds, links, members.argmax(1), *(() if refusals is None else (refusals,)))
-    ]
-    figures = _evaluate(drawn, reference.calibrators, *batches)
-    if not all(np.isfinite(figure).all() for figure in jax.device_get(figures)):
+    batches = jax.tree.map(
+        lambda rows: np.pad(rows, [(0, -count % size)] + [(0, 0)] * (rows.ndim - 1), "edge").reshape(
+            -1, size, *rows.shape[1:]
+        ),
+        (policies.thresholds, links, policies.first, policies.refusals),
+    )
+    figures = jax.device_get(_evaluate(drawn, reference.calibrators, *batches))
+    if not all(np.isfinite(figure).all() for figure in figures):
         raise FloatingPointError("some draws of the posterior predict no finite error or cost")
-    return tuple(np.asarray(figure, float).reshape(figure.shape[0], -1)[:, :count] for figure in figures)
+    return Outcomes(*(np.asarray(figure, float).reshape(figure.shape[0], -1)[:, :count] for figure in figures))
 
 
 @partial(compiled, runs="long")
 def _evaluate(drawn, reference, thresholds, links, first, refusals=None):
-    """(error, cost), each (D, B, N), of B batches of N policies under each of D draws; abstention with refusals."""
+    """(D, B, N) what each of D draws expects of B batches of N policies."""
     left, right = np.array(pairs(thresholds.shape[-1]), int).reshape(-1, 2).T
 
     def under(draw):

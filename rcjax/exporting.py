@@ -20,7 +20,9 @@ import numpy as np
 from jax import export as jax_export
 
 from rcjax._files import write_atomically
-from rcjax._points import intervals
+from rcjax._frontier_points import Points
+from rcjax._outcomes import Outcomes
+from rcjax._policies import Policies
 from rcjax.frontier import Frontier, make_frontier
 from rcjax.joint import CascadeModel, as_family
 from rcjax.margins import pairs
@@ -58,16 +60,29 @@ class Solver:
         if len(prices) != len(self.lam):
             raise ValueError(f"{len(prices)} λ were given, and the solver is for {len(self.lam)}: export another")
         leaves = jax.tree.leaves((model.marginals, model.copulas, model.cost))
-        found = _call(self._exported)(*leaves, jnp.asarray(prices, model.cost.dtype))
-        solved = select({name: np.asarray(value) for name, value in found.items()}, None)
-        kept = {name: solved[name] for name in ("lam", "error", "cost", "status", "members", "first")}
-        thresholds = solved.get("thresholds")
-        if thresholds is None:
-            bounds, actions = solved["bounds"], solved["actions"]
-        else:
-            bounds, actions = intervals(thresholds, solved["members"])
-        arrays: dict[str, Any] = {**kept, "thresholds": thresholds, "bounds": bounds, "actions": actions}
-        return make_frontier(model, search=self.search, **arrays)
+        solved = _call(self._exported)(*leaves, jnp.asarray(prices, model.cost.dtype))
+        arrays = {name: np.asarray(value) for name, value in solved.items()}
+        return make_frontier(model, select(_points(arrays), None), search=self.search)
+
+
+def _points(arrays: dict[str, np.ndarray]) -> Points:
+    """Of what the program gives by name: jax can export dictionaries of arrays."""
+    members = arrays["members"]
+    if "thresholds" in arrays:
+        policies = Policies.of_cascades(arrays["thresholds"], members)
+    else:
+        policies = Policies(arrays["first"], arrays["bounds"], arrays["actions"], members)
+    expected = Outcomes(arrays["error"], arrays["cost"], np.zeros_like(arrays["error"]))
+    return Points(arrays["lam"], arrays["status"], expected, policies)
+
+
+def _arrays(points: Points) -> dict[str, jax.Array]:
+    """What `_points` takes."""
+    own = points.policies
+    cascades = own.thresholds is not None
+    names = ("thresholds", "members") if cascades else ("first", "bounds", "actions", "members")
+    figures = {"lam": points.lam, "status": points.status, "error": points.expected.wrong, "cost": points.expected.cost}
+    return figures | {name: getattr(own, name) for name in names}
 
 
 def _call(exported):
@@ -104,10 +119,9 @@ def export_solver(
         if plan is None:
             left, right = np.array(pairs(k), int).reshape(-1, 2).T
             tables = lay_out(marginals, copulas, cost, left, right, np.arange(len(left)))
-            return adaptive_points(marginals, tables, lam)
+            return _arrays(adaptive_points(marginals, tables, lam))
         tables = lay_out(marginals, copulas, cost, plan.left, plan.right, pair_places(plan, k))
-        path, cut, status = optimise(tables, lam, plan, "exact")
-        return {"lam": lam, "status": status, **points_at(marginals, tables, path, cut, plan, "exact")}
+        return _arrays(points_at(marginals, tables, optimise(tables, lam, plan, "exact"), plan, "exact"))
 
     shapes = [jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype) for leaf in leaves]
     wanted = jax.ShapeDtypeStruct(prices.shape, model.cost.dtype)

@@ -11,12 +11,14 @@ import jax
 import numpy as np
 
 from rcjax._files import write_atomically
+from rcjax._frontier_points import Points
 from rcjax._json import plain
-from rcjax._points import cascade_names, intervals, lower_hull, meet, points_from_json, points_to_json, rules
+from rcjax._points import cascade_names, lower_hull, meet, points_from_json, points_to_json, rules
+from rcjax._policies import NEVER_REFUSE, Policies
 from rcjax._provenance import describe_tuning
 from rcjax._trees import part
 from rcjax.bands import Bands, bands_from_json, bands_to_json
-from rcjax.cascade import NEVER_REFUSE, Chain
+from rcjax.cascade import Chain
 from rcjax.joint import CascadeModel, model_from_json
 from rcjax.mixture import Mixture
 from rcjax.plan import Search, plan_cascades
@@ -37,12 +39,9 @@ class InfeasibleError(ValueError):
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=(
-        "lam", "error", "cost", "thresholds", "members", "status", "first", "bounds", "actions", "model",
-        "bands", "abstain_price", "abstention", "refusals",
-    ),
+    data_fields=("lam", "error", "cost", "status", "policies", "model", "bands", "abstain_price", "abstention"),
     meta_fields=("search", "chain", "abstain_early"),
-)  # fmt: skip
+)
 @dataclasses.dataclass(frozen=True)
 class Frontier:
     """The policies that minimise error + λ·cost, one for each λ, in order of increasing λ; L lambdas, k models.
@@ -52,24 +51,60 @@ class Frontier:
     minimised is error + abstain_price·abstention + λ·cost, and an error is a wrong answer that was given.
     """
 
-    lam: jax.Array  # (L,) error probability per unit of money; 1/λ is what one error costs
-    error: jax.Array  # (L,)
-    cost: jax.Array  # (L,)
-    thresholds: jax.Array | None  # (L, k) calibrated confidence; 0 always answers, 1 never; None when adaptive
-    members: jax.Array  # (L, k) bool, the models of the cascade
-    status: jax.Array  # (L,) key of STATUS_MESSAGES
-    first: jax.Array  # (L,) position of the model asked first
-    bounds: jax.Array  # (L, k, R) upper ends of intervals of calibrated confidence, the last is 1
-    actions: jax.Array  # (L, k, R) there: j itself answers, l > j asks model l
+    lam: jax.Array
+    """(L,) error probability per unit of money; 1/λ is what one error costs."""
+    error: jax.Array
+    """(L,) probability of a wrong answer."""
+    cost: jax.Array
+    """(L,) money per query."""
+    status: jax.Array
+    """(L,) key of STATUS_MESSAGES."""
+    policies: Policies
+    """(L,) the policies as arrays."""
     model: CascadeModel
-    bands: Bands | None = None  # how sure we are of each point, where `bootstrap` has told
-    search: Search | Literal["selected", "expected"] = "all"  # what was searched: see `solve_frontier`; or how, by
-    # `select_frontier` or `solve_expected`
-    chain: Chain = "exact"  # the factorisation under which it was solved
-    abstain_price: float | None = None  # what a refusal costs, in errors; None: models may not refuse
-    abstention: jax.Array | None = None  # (L,) share of the queries that get no answer; None: models may not refuse
-    refusals: jax.Array | None = None  # (L, k) calibrated confidence up to which model j refuses, at most `thresholds`
-    abstain_early: bool = True  # whether any model of a cascade may refuse, or the last one only
+    """The fitted model, on the scale of whose confidences the thresholds are."""
+    bands: Bands | None = None
+    """How sure we are of each point, where `bootstrap` has told."""
+    search: Search | Literal["selected", "expected"] = "all"
+    """What was searched: see `solve_frontier`; or how, by `select_frontier` or `solve_expected`."""
+    chain: Chain = "exact"
+    """The factorisation under which it was solved."""
+    abstain_price: float | None = None
+    """What a refusal costs, in errors; None: models may not refuse."""
+    abstention: jax.Array | None = None
+    """(L,) share of the queries that get no answer; None: models may not refuse."""
+    abstain_early: bool = True
+    """Whether any model of a cascade may refuse, or the last one only."""
+
+    @property
+    def thresholds(self) -> jax.Array | None:
+        """(L, k) calibrated confidence above which each model answers; 0 always, 1 never; None when adaptive."""
+        return self.policies.thresholds
+
+    @property
+    def members(self) -> jax.Array:
+        """(L, k) bool, the models of the cascade."""
+        return self.policies.members
+
+    @property
+    def refusals(self) -> jax.Array | None:
+        """(L, k) calibrated confidence up to which each model refuses, at most its threshold."""
+        return self.policies.refusals
+
+    @property
+    def first(self) -> jax.Array:
+        """(L,) position of the model asked first."""
+        return self.policies.first
+
+    @property
+    def bounds(self) -> jax.Array:
+        """(L, k, R) upper ends of intervals of calibrated confidence, the last is 1."""
+        return self.policies.bounds
+
+    @property
+    def actions(self) -> jax.Array:
+        """(L, k, R) there: j itself answers, l > j asks model l, −1 refuses."""
+        return self.policies.actions
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -220,11 +255,11 @@ class Frontier:
             "model": self.model.to_json(),
         }
 
-    def _host(self):
-        """The points as numpy's arrays, copied from the device once."""
-        others = ("model", "bands", "search", "chain", "abstain_price", "abstain_early")
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in others}
-        return jax.tree.map(np.asarray, fields)
+    def _host(self) -> dict[str, Any]:
+        """The points as numpy's arrays by name, copied from the device once."""
+        figures = {name: getattr(self, name) for name in ("lam", "error", "cost", "status", "abstention")}
+        policies = {field.name: getattr(self.policies, field.name) for field in dataclasses.fields(self.policies)}
+        return jax.tree.map(np.asarray, figures | policies)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the frontier as JSON; never leaves a half-written file."""
@@ -250,15 +285,15 @@ def _from_json(data):
         raise ValueError(f"its format is not {_FORMAT!r}, schema version {_WITHOUT_ABSTENTION} or {_SCHEMA}")
     model = model_from_json(data["model"])
     search, points = data.get("search", "all"), data["frontier"]
-    return make_frontier(
+    frontier = make_frontier(
         model,
-        **points_from_json(model.models, points),
+        points_from_json(model.models, points),
         search=search if isinstance(search, str) else tuple(tuple(names) for names in search),
         chain=data.get("chain", "exact"),
         abstain_price=data.get("abstain_price"),
         abstain_early=data.get("abstain_early", True),
-        bands=bands_from_json(model.models, points, data["bands"]) if "bands" in data else None,
     )
+    return frontier.with_bands(bands_from_json(model.models, points, data["bands"])) if "bands" in data else frontier
 
 
 def solve_frontier(
@@ -320,7 +355,7 @@ def solve_problem(
 ) -> Frontier:
     """The frontier of a problem that has been laid out for the model; it does not know what was searched."""
     points = solve_on_grid(problem) if lam is None else select(solve_at(problem, lam), problem.refusal)
-    return _assemble(model, points, abstain_price)
+    return make_frontier(model, points, abstain_price=abstain_price)
 
 
 def _named(cascades, max_length, plan, names):
@@ -330,33 +365,22 @@ def _named(cascades, max_length, plan, names):
     return cascade_names(np.unique(np.asarray(plan.members[:-1]), axis=0), names)
 
 
-def _assemble(model, solved, abstain_price):
-    thresholds, refusals = solved.get("thresholds"), solved.get("refusals")
-    if thresholds is None:
-        bounds, actions = solved["bounds"], solved["actions"]
-    else:
-        bounds, actions = intervals(thresholds, solved["members"], refusals=refusals)
-    abstention = solved.get("abstention")
-    if abstain_price is not None and abstention is None:  # too dear to be used
-        abstention = np.zeros_like(solved["error"])
-        refusals = None if thresholds is None else np.full_like(thresholds, NEVER_REFUSE)
-    kept = ("lam", "error", "cost", "status", "members", "first")
-    fields = {name: solved[name] for name in kept}
-    fields |= {"abstention": abstention, "refusals": refusals, "thresholds": thresholds}
-    return make_frontier(model, abstain_price=abstain_price, **fields, bounds=bounds, actions=actions)
-
-
 def make_frontier(
     model: CascadeModel,
+    points: Points,
+    *,
     search: Any = "all",
     chain: Chain = "exact",
-    bands: Bands | None = None,
     abstain_price: float | None = None,
     abstain_early: bool = True,
-    **arrays: Any,
 ) -> Frontier:
-    """A frontier from its fields, those that are arrays as numpy's."""
+    """A frontier of points in numpy's arrays. With an `abstain_price`, cascades that refuse nothing say so."""
+    own = points.policies
+    if abstain_price is not None and own.refusals is None and own.thresholds is not None:  # it was too dear to be used
+        own = dataclasses.replace(own, refusals=np.full_like(own.thresholds, NEVER_REFUSE))
     # Not jnp.asarray, which compiles a programme for each shape.
-    fields: dict[str, Any] = jax.device_put(arrays)
-    fields |= {"abstain_price": abstain_price, "abstain_early": abstain_early}
-    return Frontier(model=model, search=search, chain=chain, bands=bands, **fields)
+    lam, status, expected, policies = jax.device_put((points.lam, points.status, points.expected, own))
+    how: dict[str, Any] = {"search": search, "chain": chain}
+    how |= {"abstain_price": abstain_price, "abstain_early": abstain_early}
+    abstention = None if abstain_price is None else expected.refused
+    return Frontier(lam, expected.wrong, expected.cost, status, policies, model=model, abstention=abstention, **how)

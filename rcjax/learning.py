@@ -241,9 +241,9 @@ def tune_and_answer(
         present = np.broadcast_to((np.arange(len(other)) < size)[:, None], (len(other), logprob.shape[1]))
         rows = logprob[other], correct[other], present
         calibrators, _ = calibrate_log(*rows, transform=transform)
-        policies = (each[-1] for each in tune_by_labels(calibrators, *rows, cost, lam))
-        figures = outcomes_on_log(calibrators, logprob[test], correct[test], everyone, cost, *policies)
-        return [np.asarray(each, float).mean(-1) for each in figures]
+        policies = tune_by_labels(calibrators, *rows, cost, lam)[-1]
+        fates = outcomes_on_log(calibrators, logprob[test], correct[test], everyone, cost, policies)
+        return [np.asarray(figure, float).mean(-1) for figure in (fates.wrong, fates.cost)]
 
     deals = list(zip(tests, others, strict=True))
     found = side_by_side(lambda deal: [tuned(deal[0], deal[1], size) for size in sizes], deals, n=others.shape[1])

@@ -28,8 +28,7 @@ def best_cascades_paper(tables: Tables, lam: jax.Array, plan: Plan) -> tuple[jax
 
     def improve(u, lam, links, first, defers):
         def loss(u):
-            error, cost = evaluate(tables, u, links, first, chain="paper")
-            return error + lam * cost
+            return evaluate(tables, u, links, first, chain="paper").loss(lam)
 
         return _newton(loss, u, low, high, defers)
 

@@ -4,23 +4,28 @@
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from rcjax._compile import compiled
+from rcjax._frontier_points import Points
+from rcjax._outcomes import Outcomes
 from rcjax._points import lower_hull
+from rcjax._trees import part
 from rcjax.cascade import Chain, Tables
 from rcjax.joint import CascadeModel, pairs
 from rcjax.marginals import Marginal
 from rcjax.plan import Plan, pair_places
 from rcjax.programme import INTERPOLATED, Cut, Refusal
-from rcjax.solution import adaptive_points, lay_out, optimise, points_at
+from rcjax.solution import Optima, Solutions, adaptive_points, lay_out, optimise, points_at
 
 #: Points of each pass of the automatic grid, and the closest ratio of neighbouring λ.
 _GRID, _CLOSEST = 64, 1.0005
 _MEMORY = 2**29  # bytes that a batch of λ may take
+AnyPoints = TypeVar("AnyPoints", bound=Points)
 
 
 class Problem(NamedTuple):
@@ -50,8 +55,8 @@ _evaluate = compiled(points_at, "chain")
 _solve_adaptive = compiled(adaptive_points)
 
 
-def solve_at(problem: Problem, lam: Any) -> dict[str, np.ndarray]:
-    """The solutions at the given λ, as a dictionary of numpy's arrays with leading axis L.
+def solve_at(problem: Problem, lam: Any) -> Solutions:
+    """The solutions at the given λ (L,), on the host.
 
     In batches of equal size, none larger than memory allows; the last one repeats its last λ. Few λ are filled up to
     the size of a grid, so that they all share one programme.
@@ -64,14 +69,13 @@ def solve_at(problem: Problem, lam: Any) -> dict[str, np.ndarray]:
 
     def solve(lam):
         if plan is None:
-            return _host(_solve_adaptive(marginals, tables, lam, refusal))
-        path, cut, status = _optimise(tables, lam, plan, chain, refusal)
-        points = _evaluate(marginals, tables, path, cut, plan, chain)
-        return _host({"lam": lam, "path": path, "status": status, **points})
+            return jax.device_get(_solve_adaptive(marginals, tables, lam, refusal))
+        optima = _optimise(tables, lam, plan, chain, refusal)
+        return jax.device_get(_evaluate(marginals, tables, optima, plan, chain))
 
     filled = np.pad(lam, (0, batches * size - len(lam)), "edge").reshape(batches, size)
     solved = [solve(batch) for batch in filled]
-    return {name: np.concatenate([each[name] for each in solved])[: len(lam)] for name in solved[0]}
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(lam)], *solved)
 
 
 def _bytes_per_lambda(problem):
@@ -83,7 +87,7 @@ def _bytes_per_lambda(problem):
     return 3 * rows * nodes * problem.tables.cost.dtype.itemsize
 
 
-def solve_on_grid(problem: Problem) -> dict[str, np.ndarray]:
+def solve_on_grid(problem: Problem) -> Solutions:
     """A geometric grid that covers every trade-off, infill in λ, then in thresholds where no λ leads.
 
     All passes have one shape, so one compilation.
@@ -91,7 +95,7 @@ def solve_on_grid(problem: Problem) -> dict[str, np.ndarray]:
     cost = np.asarray(problem.tables.cost, float)
     lam = price_range(cost if problem.plan is None else cost[problem.plan.members[-1]], _GRID)
     solved = solve_at(problem, lam)
-    more = solve_at(problem, _between(solved["lam"], _gaps(solved, _CLOSEST)))
+    more = solve_at(problem, _between(solved.lam, _gaps(solved, _CLOSEST)))
     solved = select(_merge(solved, more), problem.refusal)
     return solved if problem.plan is None else _merge(solved, _interpolate(problem, solved))
 
@@ -129,31 +133,26 @@ def _interpolate(problem, solved):
     def between(ranks):
         return jnp.asarray(ranks[left] * (1 - share)[:, None] + ranks[left + 1] * share[:, None])
 
-    cut = Cut.at(between(solved["u"]), between(solved["refused"]) if "refused" in solved else None)
-    lam = solved["lam"][left] ** (1 - share) * solved["lam"][left + 1] ** share
-    marginals, tables, plan, chain, _ = problem
-    points = _evaluate(marginals, tables, solved["path"][left], cut, plan, chain)
-    status = np.full(len(lam), INTERPOLATED)
-    return _host({**points, "lam": lam, "path": solved["path"][left], "status": status})
+    cut = Cut.at(between(solved.ranks), None if solved.refused is None else between(solved.refused))
+    lam = solved.lam[left] ** (1 - share) * solved.lam[left + 1] ** share
+    status = np.full(len(lam), INTERPOLATED, solved.status.dtype)
+    optima = Optima(lam.astype(solved.lam.dtype), solved.path[left], cut, status)
+    return jax.device_get(_evaluate(problem.marginals, problem.tables, optima, problem.plan, problem.chain))
 
 
-def _host(solved):
-    return {name: np.asarray(value) for name, value in solved.items()}
-
-
-def _merge(solved, extra):
+def _merge(solved: Solutions, extra: Solutions) -> Solutions:
     """Both sets of points in order of λ, and of falling cost where λ is equal."""
-    joined = {name: np.concatenate([solved[name], extra[name].astype(solved[name].dtype)]) for name in solved}
-    order = np.lexsort((-joined["cost"], joined["lam"]))
-    return {name: value[order] for name, value in joined.items()}
+    joined = jax.tree.map(lambda *leaves: np.concatenate(leaves), solved, extra)
+    return part(joined, np.lexsort((-joined.expected.cost, joined.lam)))
 
 
-def _gaps(solved, closest, other_cascades=1.0):
+def _gaps(solved: Solutions, closest: float, other_cascades: float = 1.0) -> np.ndarray:
     """Between neighbours in λ, the largest move of a threshold, in probability mass; 0 where λ are too close."""
-    same = (solved["members"][1:] == solved["members"][:-1]).all(1)
-    ranks = np.concatenate([solved[name] for name in ("u", "refused") if name in solved], axis=1)
+    members = solved.policies.members
+    same = (members[1:] == members[:-1]).all(1)
+    ranks = solved.ranks if solved.refused is None else np.concatenate([solved.ranks, solved.refused], axis=1)
     gap = np.where(same, np.abs(np.diff(ranks, axis=0)).max(1), other_cascades)
-    return np.where(solved["lam"][1:] <= solved["lam"][:-1] * closest, 0.0, gap)
+    return np.where(solved.lam[1:] <= solved.lam[:-1] * closest, 0.0, gap)
 
 
 def _share_out(gaps):
@@ -169,11 +168,11 @@ def _between(lam, gaps):
     return np.concatenate([np.geomspace(low, high, n + 2)[1:-1] for low, high, n in steps])
 
 
-def select(solved: dict[str, np.ndarray], refusal: Refusal | None) -> dict[str, np.ndarray]:
+def select(solved: AnyPoints, refusal: Refusal | None) -> AnyPoints:
     """For each λ the best of all solutions, so that cost cannot rise with λ, nor a failed λ spoil its neighbours."""
-    lam, error, cost = (solved[name].astype(float) for name in ("lam", "error", "cost"))
-    if refusal is not None:
-        error += (1 - float(refusal.worth)) * solved["abstention"].astype(float)
+    expected = Outcomes(*(figure.astype(float) for figure in solved.expected))
+    lam, cost = solved.lam.astype(float), expected.cost
+    error = expected.penalty(None if refusal is None else 1 - float(refusal.worth))
     hull = lower_hull(cost, error)
     if not hull.size:
         return solved
@@ -182,5 +181,6 @@ def select(solved: dict[str, np.ndarray], refusal: Refusal | None) -> dict[str, 
     best = hull[len(ties) - np.searchsorted(ties[::-1], lam, side="right")]
     # Ties, which are many where a cascade's end is reached, go to the point that was solved for this λ.
     own, least = error + lam * cost, error[best] + lam * cost[best]
-    best = np.where(own <= least + 4 * np.finfo(solved["error"].dtype).eps * np.abs(least), np.arange(len(lam)), best)
-    return {name: value if name == "lam" else value[best] for name, value in solved.items()}
+    slack = 4 * np.finfo(solved.expected.wrong.dtype).eps * np.abs(least)
+    best = np.where(own <= least + slack, np.arange(len(lam)), best)
+    return dataclasses.replace(part(solved, best), lam=solved.lam)

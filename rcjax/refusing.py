@@ -5,9 +5,9 @@ earns of each query
 
     R where Φ_i ≤ ρ_i        y_i where Φ_i > φ        else y_j where Φ_j > ρ_j, and R where not, less λ·cost_j
 
-with y the probability that an answer is right and R = 1 − (what a refusal costs, in errors). With ρ_j fixed that is a
-Here y is the probability that an answer is right, R = 1 − (what a refusal costs, in errors). With ρ_j fixed that is a
-the best ρ_i so far, finds the best of all pairs of cuts.
+Here y is the probability that an answer is right, and R = 1 − (what a refusal costs, in errors). With ρ_j fixed that is
+a sum over the queries below ρ_i, between the two cuts, and above φ. One pass over the cuts by rising confidence, which
+keeps the best ρ_i so far, finds the best of all pairs of cuts.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from rcjax._numerics import divide
-from rcjax.cascade import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE
+from rcjax._policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE
 from rcjax.programme import Refusal
 
 #: Cuts tried for each model that is asked first, and for each second one, at most.

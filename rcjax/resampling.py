@@ -19,11 +19,12 @@ from jax.scipy import special
 
 from rcjax._compile import compiled
 from rcjax._numerics import divide
-from rcjax._points import intervals
+from rcjax._outcomes import Outcomes
+from rcjax._policies import Policies
 from rcjax._replay import replay
 from rcjax._threads import side_by_side
 from rcjax._trees import part, stack
-from rcjax._walk import mistaken, walk
+from rcjax._walk import walk
 from rcjax.bands import Bands, check_level, frequencies
 from rcjax.calibration import Calibrator, calibrate_all
 from rcjax.crossvalidation import longer_cascades
@@ -41,7 +42,6 @@ _BLOCK = 2**14  # queries that are drawn again at a time where policies stay as 
 _PRICES = 48  # λ at which replicates are solved; between them, what they show is interpolated
 _MOST_QUERIES = 5_000  # up to here everything is fitted again by default
 _INSIDE = 0.632  # share of the queries that a draw holds
-_CASCADE = ("thresholds", "members", "refusals")
 _LEAST_REPLICATES = 10  # that must have a threshold for its interval to be given
 
 
@@ -86,34 +86,28 @@ def bootstrap(
     places = _spread(np.asarray(frontier.lam))
     fixed = _as_they_are(frontier, places, replicates)
     if not refit:
-        kept = _recount(part(fixed, 0), log, replicates, seed)
-        return _bands(frontier, log, places, fixed, _Seen(*(np.stack([each, each]) for each in kept)), level)
+        own = _recount(part(fixed, 0), log, replicates, seed)
+        return _bands(frontier, log, places, fixed, Outcomes(*(np.stack([figure, figure]) for figure in own)), level)
     draws = np.random.default_rng(seed).integers(0, log.n_queries, (replicates, log.n_queries))
     weights = np.stack([np.bincount(draw, minlength=log.n_queries) for draw in draws]) * log.complete
-    policies = tune_again(frontier, log, draws, places)
+    tuned = tune_again(frontier, log, draws, places)
     # One after the other, as both are of one shape: one programme.
-    weights, policies = weights.astype(log.cost.dtype), jax.tree.map(np.asarray, policies)
-    kept, tuned = (_judge(*_data(log), weights, each) for each in (fixed, policies))
-    seen = _Seen(*(np.stack(each) for each in zip(kept, tuned, strict=True)))
-    return _bands(frontier, log, places, policies, seen, level)
+    weights, tuned = weights.astype(log.cost.dtype), jax.tree.map(np.asarray, tuned)
+    both = [_judge(*_data(log), weights, _comparable(policies)) for policies in (fixed, tuned)]
+    return _bands(frontier, log, places, tuned, jax.tree.map(lambda *figures: np.stack(figures), *both), level)
 
 
-class _Seen(NamedTuple):
-    """Figures (2, B, G, 3) of the frontier's policies and of each replicate's: on the log, in the bag, out of it."""
-
-    error: np.ndarray
-    cost: np.ndarray
-    abstention: np.ndarray
-
-
-class _Policies(NamedTuple):
-    """What each replicate would do, as `Frontier` has it; B replicates, G prices."""
+class _Tuned(NamedTuple):
+    """What each replicate would do; B replicates, G prices."""
 
     calibrators: Calibrator  # leading axes (B, k)
-    first: jax.Array  # (B, G)
-    bounds: jax.Array  # (B, G, k, R)
-    actions: jax.Array  # (B, G, k, R)
-    members: jax.Array  # (B, G, k)
+    policies: Policies  # (B, G)
+
+
+def _comparable(tuned: _Tuned) -> _Tuned:
+    """Without what walking does not need: so the policies kept and those tuned again are of one shape."""
+    own = tuned.policies
+    return tuned._replace(policies=Policies(own.first, own.bounds, own.actions, own.members))
 
 
 def _data(log):
@@ -129,16 +123,13 @@ def _spread(lam):
     return places[np.linspace(0, len(places) - 1, size).round().astype(int)]
 
 
-def _as_they_are(frontier, places, replicates):
-    fields = (
-        np.asarray(each)[places] for each in (frontier.first, frontier.bounds, frontier.actions, frontier.members)
-    )
-    fixed = (frontier.model.calibrators, *fields)
+def _as_they_are(frontier: Frontier, places: np.ndarray, replicates: int) -> _Tuned:
     # By numpy, as all that follows up to `_judge`: jax compiles a programme for each shape of each step.
-    return _Policies(*jax.tree.map(lambda leaf: np.broadcast_to(leaf, (replicates, *np.shape(leaf))), fixed))
+    fixed = _Tuned(frontier.model.calibrators, frontier.policies.on_host().take(places))
+    return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (replicates, *np.shape(leaf))), fixed)
 
 
-def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarray) -> _Policies:
+def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarray) -> _Tuned:
     """The policies at the λ of these places (G,) of a frontier, tuned again on each draw (B, n) of a log's queries.
 
     By all that led to the frontier: see `Frontier.search`.
@@ -159,19 +150,24 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
         else:
             fitted = fit_near(model, *rows, cost)
             calibrators = fitted.calibrators
-            found = solve_at(lay_out_problem(fitted, plan, frontier.chain, refusal), lam)
+            by_model = solve_at(lay_out_problem(fitted, plan, frontier.chain, refusal), lam).policies
         if not selected:
-            return calibrators, found
-        short = tune_by_labels(calibrators, *rows, cost, lam, refusal)
-        pairs = dict(zip(_CASCADE, (each[-1] for each in short), strict=False))
-        if longer.any():
-            pairs = {name: np.where(longer[:, None], found[name], pair) for name, pair in pairs.items()}
-        return calibrators, pairs
+            return calibrators, by_model
+        pairs = tune_by_labels(calibrators, *rows, cost, lam, refusal)[-1]
+        return calibrators, _replaced(pairs, by_model, longer) if longer.any() else pairs
 
-    calibrators, found = zip(*side_by_side(again, draws, n=log.n_queries), strict=True)
-    each = [_as_policies(points) for points in found]
-    stacked: Any = (np.stack(field) for field in zip(*each, strict=True))
-    return _Policies(stack(calibrators), *stacked)
+    calibrators, policies = zip(*side_by_side(again, draws, n=log.n_queries), strict=True)
+    return _Tuned(stack(calibrators), stack(policies))
+
+
+def _replaced(policies: Policies, others: Policies, where: np.ndarray) -> Policies:
+    """Cascades (G,), at some places (G,) bool those of others."""
+    pairs = (policies.thresholds, others.thresholds), (policies.members, others.members)
+    thresholds, members = (np.where(where[:, None], other, own) for own, other in pairs)
+    refusals = None
+    if policies.refusals is not None and others.refusals is not None:
+        refusals = np.where(where[:, None], others.refusals, policies.refusals)
+    return Policies.of_cascades(thresholds, members, refusals)
 
 
 def _plan_again(frontier: Frontier, chains: np.ndarray) -> Plan | None:
@@ -187,41 +183,32 @@ def _plan_again(frontier: Frontier, chains: np.ndarray) -> Plan | None:
     return only(longer.plan, np.resize(np.concatenate(chosen), longer.rows.shape[1]))
 
 
-def _as_policies(points: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
-    """(first, bounds, actions, members) of solutions, as `_Policies` has them."""
-    if "thresholds" not in points:
-        return tuple(points[name] for name in ("first", "bounds", "actions", "members"))
-    members = points["members"]
-    bounds, actions = intervals(points["thresholds"], members, refusals=points.get("refusals"))
-    return members.argmax(-1), bounds, actions, members
-
-
 @partial(compiled, runs="long")
-def _judge(logprob, correct, answered, query_cost, weights, policies):
-    """(error, cost, abstention) of each replicate's policies, (B, G, 3): on the log, in the bag, out of it; or NaN.
+def _judge(logprob, correct, answered, query_cost, weights, tuned):
+    """(B, G, 3) what becomes of queries under each replicate's policies: on the log, in the bag, out of it; or NaN.
 
     weights (B, n): how often a query is in the bag, 0 for those that some model has not answered.
     """
     whole = answered.all(1).astype(query_cost.dtype)
 
     def judge(one):
-        weight, policy = one
-        confidence = calibrate_all(policy.calibrators, logprob, answered).T
+        weight, own = one
+        confidence = calibrate_all(own.calibrators, logprob, answered).T
         shares = jnp.stack([whole, weight, whole * (weight == 0)])
         shares = divide(shares, shares.sum(1, keepdims=True), jnp.nan)  # of no queries, nothing is known
 
-        def answer(first, bounds, actions):
-            answers, asked = walk(confidence, first, bounds, actions)
-            wrong, refused = mistaken(answers, correct.T), ~answers.any(0)
-            costs = (shares @ asked.T.astype(shares.dtype)) * (shares @ query_cost)
-            return shares @ wrong.astype(shares.dtype), costs.sum(1), shares @ refused.astype(shares.dtype)
+        def answer(policy):
+            where = walk(confidence, policy)
+            wrong, refused = (shares @ fate.astype(shares.dtype) for fate in (where.wrong(correct.T), where.refused))
+            costs = (shares @ where.asked.T.astype(shares.dtype)) * (shares @ query_cost)
+            return Outcomes(wrong, costs.sum(1), refused)
 
-        return jax.vmap(answer)(policy.first, policy.bounds, policy.actions)
+        return jax.vmap(answer)(own.policies)
 
-    return lax.map(judge, (weights, policies))
+    return lax.map(judge, (weights, tuned))
 
 
-def _recount(policies: _Policies, log: Log, replicates: int, seed: int) -> tuple[np.ndarray, ...]:
+def _recount(tuned: _Tuned, log: Log, replicates: int, seed: int) -> Outcomes:
     """`_judge` of policies that no replicate changes, a block of queries at a time: one walk serves all replicates.
 
     So many of a replicate's draws fall in each block as a multinomial variate says, and there as chance will have it:
@@ -238,65 +225,66 @@ def _recount(policies: _Policies, log: Log, replicates: int, seed: int) -> tuple
     for start, size, count in zip(starts, sizes, drawn.T, strict=True):
         rows = [np.pad(each[start : start + size], ((0, width - size), (0, 0))) for each in data]
         weights = np.stack([np.bincount(rng.integers(0, size, each), minlength=width) for each in count])
-        found = [np.asarray(each, float) for each in _count(*rows, weights.astype(np.float32), policies)]
+        found = [np.asarray(each, float) for each in _count(*rows, weights.astype(np.float32), tuned)]
         sums = found if sums is None else [old + new for old, new in zip(sums, found, strict=True)]
     queries, counts, money = sums or []
     with np.errstate(invalid="ignore", divide="ignore"):  # of no queries, nothing is known
         shares, money = counts / queries[:, None], money / queries[:, None]
     shares = shares.reshape(len(shares), -1, 2 + k)
     figures = shares[..., 0], (shares[..., 2:] * money[:, None]).sum(-1), shares[..., 1]
-    return tuple(
-        np.stack([np.broadcast_to(each[0], (replicates, *each.shape[1:])), *np.split(each[1:], 2)], axis=-1)
-        for each in figures
+    return Outcomes(
+        *(
+            np.stack([np.broadcast_to(figure[0], (replicates, *figure.shape[1:])), *np.split(figure[1:], 2)], axis=-1)
+            for figure in figures
+        )
     )
 
 
 @compiled
-def _count(logprob, correct, answered, query_cost, weights, policies):
+def _count(logprob, correct, answered, query_cost, weights, tuned):
     """Sums over queries (n,): how many, (1 + 2B,), of which (1 + 2B, G·(2 + k)) went wrong, were refused, asked each
     model, and (1 + 2B, k) what those cost: of the log, in each bag of weights (B, n), out of each.
     """
-    confidence = calibrate_all(policies.calibrators, logprob, answered).T
+    confidence = calibrate_all(tuned.calibrators, logprob, answered).T
     whole = answered.all(1)
     bags = jnp.concatenate([whole[None], weights * whole, whole & (weights == 0)])
 
-    def answer(first, bounds, actions):
-        answers, asked = walk(confidence, first, bounds, actions)
-        return jnp.concatenate([mistaken(answers, correct.T)[None], ~answers.any(0)[None], asked])
+    def answer(policy):
+        where = walk(confidence, policy)
+        return jnp.concatenate([where.wrong(correct.T)[None], where.refused[None], where.asked])
 
-    fates = jax.vmap(answer)(policies.first, policies.bounds, policies.actions)
+    fates = jax.vmap(answer)(tuned.policies)
     # Whole numbers, which single precision holds exactly up to 2²⁴.
     counts = jnp.matmul(bags, fates.reshape(-1, len(whole)).T.astype(bags.dtype), precision="highest")
     return bags.sum(1), counts, jnp.matmul(bags.astype(query_cost.dtype), query_cost, precision="highest")
 
 
-def _bands(frontier: Frontier, log: Log, places: np.ndarray, policies: _Policies, seen: _Seen, level: float) -> Bands:
+def _bands(frontier: Frontier, log: Log, places: np.ndarray, tuned: _Tuned, outcomes: Outcomes, level: float) -> Bands:
+    """The bands, from the outcomes (2, B, G, 3) of the frontier's policies and of each replicate's."""
     seen_here = replay(frontier, log)
     lam = np.asarray(frontier.lam, float)
     known, at = log_prices(lam[places]), log_prices(lam)
     ends = []
-    for figure, own in zip(seen, (seen_here.error, seen_here.cost, seen_here.abstention), strict=True):
+    for figure, own in zip(outcomes, (seen_here.error, seen_here.cost, seen_here.abstention), strict=True):
         spread = np.stack([np.interp(at, known, each) for each in _deviations(*figure)])
         ends.append(np.asarray(own, float)[:, None] + _quantiles(spread, seen_here.n, level))
     error, cost, abstention = ends
     # Not one error (or right answer) among n says no more than this, also where no replicate can have one.
     least = 1 - ((1 - level) / 2) ** (1 / seen_here.n)
     error = np.stack([np.minimum(error[:, 0], 1 - least), np.maximum(error[:, 1], least)], axis=-1)
-    loss = seen.error[1] + lam[places][:, None] * seen.cost[1]
     refusing = frontier.abstain_price is not None
-    if refusing:
-        loss = loss + frontier.abstain_price * seen.abstention[1]
+    loss = part(outcomes, 1).loss(lam[places][:, None], frontier.abstain_price)
     nearest = np.abs(known - at[:, None]).argmin(1)
-    cascades, frequency = frequencies(np.asarray(policies.members), frontier.models)
+    cascades, frequency = frequencies(np.asarray(tuned.policies.members), frontier.models)
     figures: dict[str, Any] = {
         "error": np.clip(error, 0.0, 1.0),
         "cost": np.maximum(cost, 0.0),
         "abstention": np.clip(abstention, 0.0, 1.0) if refusing else None,
-        "thresholds": _threshold_intervals(frontier, policies, level)[nearest],
+        "thresholds": _threshold_intervals(frontier, tuned, level)[nearest],
         "optimism": np.interp(at, known, _mean(loss[..., 2] - loss[..., 1])),
         "frequency": frequency[nearest],
     }
-    return Bands(**jax.device_put(figures), cascades=cascades, level=level, replicates=len(policies.first))
+    return Bands(**jax.device_put(figures), cascades=cascades, level=level, replicates=len(tuned.policies.first))
 
 
 def _deviations(kept: np.ndarray, tuned: np.ndarray) -> np.ndarray:
@@ -335,13 +323,14 @@ def _mean(values):
     return np.where(known, values, 0.0).sum(0) / np.maximum(known.sum(0), 1)
 
 
-def _threshold_intervals(frontier: Frontier, policies: _Policies, level: float) -> np.ndarray:
+def _threshold_intervals(frontier: Frontier, tuned: _Tuned, level: float) -> np.ndarray:
     """(G, k, 2) on the confidence scale of the frontier's model; NaN for a model that hardly any replicate defers."""
+    policies = tuned.policies
     if frontier.thresholds is None:
         return np.full((*policies.members.shape[1:], 2), np.nan)
     scale = frontier.model.calibrators.coefficients
     cuts = np.asarray(policies.bounds)[..., -2]
-    thresholds = np.asarray(_on_scale(cuts, policies.calibrators.coefficients, scale), float)
+    thresholds = np.asarray(_on_scale(cuts, tuned.calibrators.coefficients, scale), float)
     last = len(frontier.models) - 1 - np.asarray(policies.members)[..., ::-1].argmax(-1)
     defers = np.asarray(policies.members) & (np.arange(len(frontier.models)) != last[..., None])
     values = np.where(defers & np.isfinite(thresholds), thresholds, np.nan)

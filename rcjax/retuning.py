@@ -8,9 +8,11 @@ import numpy as np
 from jax import lax
 
 from rcjax._compile import compiled
-from rcjax._points import intervals
+from rcjax._frontier_points import Points
+from rcjax._outcomes import Outcomes
+from rcjax._policies import Policies
 from rcjax._replay import walk_log
-from rcjax._walk import mistaken, walk
+from rcjax._walk import walk
 from rcjax.calibration import calibrate_all
 from rcjax.cascade import Chain
 from rcjax.choice import Selection, select_frontier
@@ -273,28 +275,21 @@ def _mean_and_se(values: np.ndarray) -> tuple[float, float]:
 def _one_point(policy: Policy | Mixture, model: CascadeModel, tuning: Tuning, lam: float) -> Frontier:
     """A frontier with the policy's models, the most of a mixture's, at its λ: what there is to tune again."""
     policies = policy.policies if isinstance(policy, Mixture) else (policy,)
-    members = np.isin(model.models, max((each.models for each in policies), key=len))[None]
-    thresholds = np.zeros(members.shape)
-    bounds, actions = intervals(thresholds, members)
-    figures: dict[str, Any] = {
-        name: np.array([value], model.cost.dtype) for name, value in (("lam", lam), ("error", 0), ("cost", 0))
-    }
+    members = np.isin(model.models, max((part.models for part in policies), key=len))[None]
+    nothing = np.zeros(1, model.cost.dtype)
+    own = Policies.of_cascades(np.zeros(members.shape), members)
+    point = Points(nothing + lam, np.zeros(1, int), Outcomes(nothing, nothing, nothing), own)
     # Least expected loss is the best cascade under a model, too, if a shade more careful.
     search = "all" if tuning.search == "expected" else tuning.search
-    return make_frontier(
-        model, search, tuning.chain, **figures, thresholds=thresholds, members=members,
-        status=np.zeros(1, int), first=members.argmax(1), bounds=bounds, actions=actions,
-        abstain_price=tuning.abstain_price,
-    )  # fmt: skip
+    return make_frontier(model, point, search=search, chain=tuning.chain, abstain_price=tuning.abstain_price)
 
 
 @compiled
-def _answer(logprob, correct, answered, policies):
+def _answer(logprob, correct, answered, tuned):
     """(wrong (F, n), refused (F, n), asked (F, k, n)): what each of F policies makes of every query."""
 
-    def one(policy):
-        confidence = calibrate_all(policy.calibrators, logprob, answered).T
-        answers, asked = walk(confidence, policy.first[0], policy.bounds[0], policy.actions[0])
-        return mistaken(answers, correct.T), ~answers.any(0), asked
+    def one(own):
+        where = walk(calibrate_all(own.calibrators, logprob, answered).T, own.policies.take(0))
+        return where.wrong(correct.T), where.refused, where.asked
 
-    return lax.map(one, policies)
+    return lax.map(one, tuned)

@@ -5,33 +5,24 @@ To be jitted by those who call them, and vmapped over fitted models: bootstrap r
 
 import dataclasses
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._points import asked_at_all
+from rcjax._frontier_points import Points
+from rcjax._policies import NEVER_ANSWER, Policies, asked_at_all
 from rcjax._trees import part
 from rcjax.adaptive import adaptive_policies, evaluate_intervals
-from rcjax.cascade import (
-    NEVER_ANSWER,
-    Chain,
-    Tables,
-    build_tables,
-    evaluate,
-    settle_threshold,
-)
+from rcjax.cascade import Chain, Tables, build_tables, evaluate, settle_threshold
 from rcjax.copulas import Copula
 from rcjax.marginals import Marginal
 from rcjax.paper import best_cascades_paper
 from rcjax.plan import Plan
 from rcjax.programme import AT_BOUND, CONVERGED, NOT_CONVERGED, Cut, Refusal, best_cascades, gain_tolerance
 from rcjax.quadrature import Grid
-
-#: What is evaluated of a policy, in this order; the last where models may refuse to answer.
-FIGURES = ("error", "cost", "abstention")
 
 
 def check_abstain_price(price: Any) -> float | None:
@@ -53,10 +44,36 @@ def lay_out(marginals: Marginal, copulas: Copula, cost: jax.Array, left: Any, ri
     return build_tables(marginals, part(copulas, places), cost, left, right)
 
 
-def optimise(
-    tables: Tables, lam: jax.Array, plan: Plan, chain: Chain, refusal: Refusal | None = None
-) -> tuple[jax.Array, Cut, jax.Array]:
-    """The number of the best path (L,), its cuts (L, k) and the status (L,) for all λ (L,)."""
+class Optima(NamedTuple):
+    """The best cascade for each of L λ, as cuts in u-space."""
+
+    lam: Any  # (L,)
+    path: Any  # (L,) its number in the plan
+    cut: Cut  # (L, k)
+    status: Any  # (L,) a `Status`
+
+
+class Settled(NamedTuple):
+    """L cascades with their thresholds, and where these lie on the u-scale."""
+
+    policies: Policies
+    ranks: jax.Array  # (L, k) F(φ) of the thresholds
+    refused: jax.Array | None  # (L, k) and of the refusals, where models may refuse
+    above: jax.Array  # (L, k) E[Φ; Φ > φ] above the thresholds
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Solutions(Points):
+    """Points as a solver finds them."""
+
+    ranks: Any  # (L, …) of the thresholds on the u-scale: how far neighbours are apart
+    refused: Any = None  # (L, k) of the refusals
+    path: Any = None  # (L,) number of the cascade in the plan; None for adaptive policies
+
+
+def optimise(tables: Tables, lam: jax.Array, plan: Plan, chain: Chain, refusal: Refusal | None = None) -> Optima:
+    """The best path for each λ (L,), and its cuts."""
     if chain == "exact":
         path, cut, gain = best_cascades(tables, lam, plan, refusal)
     else:
@@ -64,31 +81,25 @@ def optimise(
     low, high = tables.grid.panels[:, 0], tables.grid.panels[:, -1]
     at_bound = (plan.defers[path] & ((cut.u <= low) | (cut.u >= high))).any(-1)
     unfinished = gain > gain_tolerance(lam.dtype)
-    return path, cut, jnp.where(unfinished, NOT_CONVERGED, jnp.where(at_bound, AT_BOUND, CONVERGED))
+    return Optima(lam, path, cut, jnp.where(unfinished, NOT_CONVERGED, jnp.where(at_bound, AT_BOUND, CONVERGED)))
 
 
-def thresholds_at(
-    marginals: Marginal, tables: Tables, path: jax.Array, cut: Cut, plan: Plan
-) -> tuple[dict[str, jax.Array], jax.Array]:
-    """Thresholds (L, k) at the cuts (L, k) of the given paths (L,), and E[Φ; Φ > φ] (L, k) above them.
-
-    Where models may refuse, `refusals` (L, k) too: the confidence up to which each does, and with `refused` its rank.
-    """
+def thresholds_at(marginals: Marginal, tables: Tables, path: jax.Array, cut: Cut, plan: Plan) -> Settled:
+    """The cascades of the given paths (L,) with thresholds at the cuts (L, k)."""
     members = plan.members[path]
     # The last model of a path answers everything that it does not refuse, and a model that is not on it nothing.
     cutting = plan.defers[path] if cut.refused is None else members
     u = jnp.where(cutting, cut.u, jnp.where(members, 0.0, 1.0))
     thresholds, ranks, above = settle(marginals, tables.grid, dataclasses.replace(cut, u=u))
-    found, refusals = {"u": ranks, "first": plan.first[path]}, None
+    refusals = refused = None
     if cut.refused is not None:
         # A model that is not on the path refuses nothing.
         refused = jnp.where(members, cut.refused, 0.0)
         refusals, refused = _settle_refusals(marginals, tables.grid, u, refused, thresholds, ranks)
-        found |= {"refusals": refusals, "refused": refused}
     # Nobody asks the models after one that never defers: the cascade ends there, where it may.
     members = jnp.where(plan.prefixes, asked_at_all(thresholds, members, refusals), members)
     thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
-    return {**found, "thresholds": thresholds, "members": members}, above
+    return Settled(Policies.of_cascades(thresholds, members, refusals, jnp), ranks, refused, above)
 
 
 def _settle_refusals(marginals, grid, u, refused, thresholds, ranks):
@@ -98,17 +109,16 @@ def _settle_refusals(marginals, grid, u, refused, thresholds, ranks):
     return tuple(jnp.where(together, most, jnp.minimum(own, most)) for own, most in ends)
 
 
-def points_at(
-    marginals: Marginal, tables: Tables, path: jax.Array, cut: Cut, plan: Plan, chain: Chain
-) -> dict[str, jax.Array]:
-    """`thresholds_at`, with their exact error and cost (L,), and `abstention` (L,) where models may refuse."""
-    points, above = thresholds_at(marginals, tables, path, cut, plan)
+def points_at(marginals: Marginal, tables: Tables, optima: Optima, plan: Plan, chain: Chain) -> Solutions:
+    """The optima with their thresholds, and what is exactly to be expected of them."""
+    lam, path, cut, status = optima
+    settled = thresholds_at(marginals, tables, path, cut, plan)
 
     def single(u, above, links, first, refused):
         return evaluate(tables, u, links, first, chain=chain, above=above, refused=refused)
 
-    figures = jax.vmap(single)(points["u"], above, plan.links[path], points["first"], points.get("refused"))
-    return points | dict(zip(FIGURES, figures, strict=False))
+    rows = settled.ranks, settled.above, plan.links[path], plan.first[path], settled.refused
+    return Solutions(lam, status, jax.vmap(single)(*rows), settled.policies, settled.ranks, settled.refused, path)
 
 
 def settle(marginals: Marginal, grid: Grid, cut: Cut) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -117,14 +127,12 @@ def settle(marginals: Marginal, grid: Grid, cut: Cut) -> tuple[jax.Array, jax.Ar
     return each(marginals, grid, cut.u, cut.worth, cut.slope)
 
 
-def adaptive_points(
-    marginals: Marginal, tables: Tables, lam: jax.Array, refusal: Refusal | None = None
-) -> dict[str, jax.Array]:
-    """The best adaptive policies for all λ (L,), with their exact error and cost (L,), and abstention (L,)."""
+def adaptive_points(marginals: Marginal, tables: Tables, lam: jax.Array, refusal: Refusal | None = None) -> Solutions:
+    """The best adaptive policies for all λ (L,), and what is exactly to be expected of them."""
     k = tables.cost.shape[0]
     first, upper, action = adaptive_policies(tables, lam, refusal)
     evaluated = partial(evaluate_intervals, tables, refusing=refusal is not None)
-    figures = dict(zip(FIGURES, jax.vmap(evaluated)(first, upper, action), strict=False))
+    expected = jax.vmap(evaluated)(first, upper, action)
     bounds, *_ = settle(marginals, tables.grid, Cut.at(upper))
     bounds = jnp.where(upper >= 1, 1.0, bounds).at[..., -1].set(1.0)
     used = jnp.diff(upper, axis=-1, prepend=jnp.zeros_like(upper[..., :1])) > 0
@@ -134,5 +142,5 @@ def adaptive_points(
         return asked.at[:, j].max(asked[:, i] & (used[:, i] & (action[:, i] == j)).any(-1)), None
 
     asked, _ = lax.scan(ask, first[:, None] == np.arange(k), (tables.left, tables.right))
-    found = {"lam": lam, **figures, "members": asked, "first": first, "bounds": bounds}
-    return {**found, "actions": action, "u": upper.reshape(*lam.shape, -1), "status": jnp.zeros_like(first)}
+    policies = Policies(first, bounds, action, asked)
+    return Solutions(lam, jnp.zeros_like(first), expected, policies, upper.reshape(*lam.shape, -1))

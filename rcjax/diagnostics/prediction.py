@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._compile import compiled
+from rcjax._policies import ALWAYS_ANSWER
 from rcjax._replay import replay
 from rcjax._trees import part
-from rcjax.cascade import ALWAYS_ANSWER, evaluate
+from rcjax.cascade import evaluate
 from rcjax.copulas import OneOf
 from rcjax.frontier import Frontier, solve_problem
 from rcjax.joint import CascadeModel, details_of, fit_near, pairs, refit
@@ -167,8 +168,8 @@ def _by_chain(marginals, copulas, tables, thresholds):
 
             return jax.vmap(priced)(jnp.stack([tables.cost, last]))
 
-        error, cost = jax.vmap(single)(thresholds)
-        return {"error": error[:, 0], "cost": cost[:, 0], "deferred": cost[:, 1]}
+        expected = jax.vmap(single)(thresholds)
+        return {"error": expected.wrong[:, 0], "cost": expected.cost[:, 0], "deferred": expected.cost[:, 1]}
 
     return {chain: under(chain) for chain in ("exact", "paper")}
 

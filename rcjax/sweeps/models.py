@@ -11,6 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
+from rcjax._frontier_points import Points
+from rcjax._outcomes import Outcomes
+from rcjax._policies import Policies
 from rcjax.calibration import Calibrator
 from rcjax.frontier import Frontier, make_frontier
 from rcjax.joint import CascadeModel, arrays_from_json, arrays_to_json, as_family
@@ -51,12 +54,11 @@ def model_of(log: Mapping[str, Any], fit: str, copula: str) -> CascadeModel:
 def frontier_of(model: CascadeModel, points: pl.DataFrame, search: Search) -> Frontier:
     """The frontier of the points of one sample, copula and search, of those that were solved."""
     points = points.filter(pl.col("status") < NO_DATA).sort("lam")
-    arrays: dict[str, Any] = {name: points[name].to_numpy() for name in ("lam", "error", "cost", "status", "first")}
-    members = [[name in cascade.split(" > ") for name in model.models] for cascade in points["cascade"]]
-    arrays["members"] = np.array(members)
-    arrays |= {name: np.array(points[name].to_list()) for name in ("bounds", "actions")}
+    lam, error, cost, status, first = (points[name].to_numpy() for name in ("lam", "error", "cost", "status", "first"))
+    members = np.array([[name in cascade.split(" > ") for name in model.models] for cascade in points["cascade"]])
+    bounds, actions = (np.array(points[name].to_list()) for name in ("bounds", "actions"))
     thresholds = None if search == "adaptive" else np.array(points["thresholds"].to_list())
-    solved = select(arrays if thresholds is None else arrays | {"thresholds": thresholds}, None)
+    policies = Policies(first, bounds, actions, members, thresholds)
+    solved = select(Points(lam, status, Outcomes(error, cost, np.zeros_like(error)), policies), None)
     named = {"labels": "selected"}.get(search, search) if isinstance(search, str) else search
-    fields: dict[str, Any] = {"thresholds": None, **solved}
-    return make_frontier(model, search=named, **fields)
+    return make_frontier(model, solved, search=named)

@@ -17,10 +17,12 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from rcjax._compile import compiled
+from rcjax._frontier_points import Points as FrontierPoints
 from rcjax._numerics import divide
-from rcjax._points import intervals
+from rcjax._outcomes import Outcomes
+from rcjax._policies import Policies
 from rcjax._trees import part
-from rcjax._walk import mistaken, walk
+from rcjax._walk import walk
 from rcjax.calibration import Calibrator, Transform, calibrate_all
 from rcjax.cascade import Tables, transition
 from rcjax.copulas import Copula
@@ -39,7 +41,6 @@ STATUS_MESSAGES = STATUS_MESSAGES | {
     NOT_FINITE: "failed: error or cost came out as no finite number",
 }
 _AXIS = "problems"
-_TOLD = ("error", "cost", "members", "thresholds", "first", "bounds", "actions")
 Points = dict[str, jax.Array]
 
 
@@ -114,9 +115,9 @@ def solve_problem(
 
     def under(family):
         tables = _tables(fit, families, family, panels)
-        return tuple(_solve(fit, tables, lam, plan) for plan in plans)
+        return tuple(_told(_solve(fit, tables, lam, plan), fit) for plan in plans)
 
-    return tuple(_told(points, fit) for points in lax.map(under, np.arange(len(families))))
+    return tuple(lax.map(under, np.arange(len(families))))
 
 
 def judge_problem(data: Data, problem: tuple[Fit, Draws, tuple[Points, ...]], *, labels: bool) -> tuple[Points, ...]:
@@ -150,10 +151,7 @@ def _solve(fit, tables, lam, plan):
     k = fit.cost.shape[0]
     places = _places(plan.left, plan.right, k)
     used = dataclasses.replace(tables, left=plan.left, right=plan.right, kernel=tables.kernel[places])
-    path, cut, status = optimise(used, lam, plan, "exact")
-    points = points_at(fit.marginals, used, path, cut, plan, "exact")
-    bounds, actions = intervals(points["thresholds"], points["members"], jnp)
-    return points | {"status": status, "bounds": bounds, "actions": actions}
+    return points_at(fit.marginals, used, optimise(used, lam, plan, "exact"), plan, "exact")
 
 
 def _places(left, right, k):
@@ -167,20 +165,21 @@ def _by_labels(fit, data, draws):
     logprob, correct, answered = (
         each[draws.sample, draws.rows] for each in (data.logprob, data.correct, data.answered)
     )
-    found = judge(fit.calibrators, logprob, correct, answered, fit.cost)
-    best = best_candidates(found, lam)
-    thresholds, members = as_cascades(found, best, k)
-    bounds, actions = intervals(thresholds, members, jnp)
-    points = {"thresholds": thresholds, "members": members, "first": members.argmax(-1)}
-    figures = {"error": found.error[best], "cost": found.cost[best], "status": jnp.zeros_like(best)}
-    return points | figures | {"bounds": bounds, "actions": actions}
+    trial = judge(fit.calibrators, logprob, correct, answered, fit.cost)
+    best = best_candidates(trial, lam)
+    expected = Outcomes(trial.error[best], trial.cost[best], jnp.zeros_like(lam))
+    return FrontierPoints(lam, jnp.zeros_like(best), expected, as_cascades(trial, best, k))
 
 
-def _told(points, fit):
+def _told(points: FrontierPoints, fit: Fit) -> Points:
     """The points as results have them, each with a status that says whether it can be trusted."""
-    finite = jnp.isfinite(points["error"]) & jnp.isfinite(points["cost"])
-    status = jnp.where(fit.complete, jnp.where(finite, points["status"], NOT_FINITE), NO_DATA)
-    return {name: points[name] for name in _TOLD if name in points} | {"status": status}
+    error, cost, _ = points.expected
+    own = points.policies
+    finite = jnp.isfinite(error) & jnp.isfinite(cost)
+    status = jnp.where(fit.complete, jnp.where(finite, points.status, NOT_FINITE), NO_DATA)
+    arrays = {"error": error, "cost": cost, "status": status}
+    arrays |= {"members": own.members, "first": own.first, "bounds": own.bounds, "actions": own.actions}
+    return arrays if own.thresholds is None else arrays | {"thresholds": own.thresholds}
 
 
 def _judged(data, fit, draws, points):
@@ -192,12 +191,13 @@ def _judged(data, fit, draws, points):
     confidence = calibrate_all(fit.calibrators, logprob, answered).T
     share = divide(weight, weight.sum(), jnp.nan)
 
-    def figures(first, bounds, actions):
-        answers, asked = walk(confidence, first, bounds, actions)
-        charged = (asked.astype(spent.dtype) @ share) @ (share @ spent)
-        return share @ mistaken(answers, correct.T).astype(spent.dtype), charged
+    def figures(policy):
+        where = walk(confidence, policy)
+        charged = (where.asked.astype(spent.dtype) @ share) @ (share @ spent)
+        return share @ where.wrong(correct.T).astype(spent.dtype), charged
 
-    error, cost = jax.vmap(jax.vmap(figures))(points["first"], points["bounds"], points["actions"])
+    policies = Policies(*(points[name] for name in ("first", "bounds", "actions", "members")))
+    error, cost = jax.vmap(jax.vmap(figures))(policies)
     return {"held_out_error": error, "held_out_cost": cost, "held_out": weight.sum()}
 
 
