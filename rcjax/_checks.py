@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import os
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
@@ -19,6 +20,7 @@ T = TypeVar("T")
 Check = Callable[[Any, str], T]  # takes a value and its place in the file, returns the value as it is stored
 
 _HUGE = 1e100  # no sum of money or coefficient comes near it, and products of two or three still are finite
+_TINY = 1 / _HUGE
 _DEEPEST = 50  # levels of nesting in free JSON values, well inside Python's recursion limit
 _short = reprlib.Repr()  # keeps messages to a line
 _short.maxstring = _short.maxother = 80
@@ -33,10 +35,25 @@ def require(condition: bool, where: str, what: str, value: object) -> None:
 
 def number(value: Any, where: str, low: float = -_HUGE, high: float = _HUGE) -> float:
     """A number from `low` to `high`, as float; no boolean, no NaN."""
+    if type(value) is float and low <= value <= high:  # nearly all there are, in files of any size
+        return value
     require(issubclass(type(value), Real) and type(value) is not bool, where, "must be a number", value)
     exact = value if isinstance(value, int) else float(value)  # 10**400 has no float, 1e100 no float32
     require(low <= exact <= high, where, f"must be between {low:g} and {high:g}", value)  # NaN is not
     return float(value)
+
+
+def whole(value: Any, where: str, low: int = 0, high: int = 10**15) -> int:
+    """A whole number from `low` to `high`; no boolean."""
+    require(issubclass(type(value), Integral) and type(value) is not bool, where, "must be a whole number", value)
+    require(low <= value <= high, where, f"must be between {low:g} and {high:g}", value)
+    return int(value)
+
+
+def flag(value: Any, where: str) -> bool:
+    """True or false."""
+    require(isinstance(value, bool), where, "must be true or false", value)
+    return value
 
 
 def name(value: Any, where: str) -> str:
@@ -45,10 +62,12 @@ def name(value: Any, where: str) -> str:
     return value
 
 
-def choice(value: Any, known: tuple[str, ...], where: str) -> None:
+def choice(value: Any, known: tuple[str, ...], where: str) -> str:
     """One of the known words; others may be from a newer rcjax."""
-    what = f"this rcjax knows {', '.join(known)} only (upgrade it for more)"
-    require(name(value, where) in known, where, what, value)
+    if type(value) is not str or value not in known:
+        what = f"this rcjax knows {', '.join(known)} only (upgrade it for more)"
+        require(name(value, where) in known, where, what, value)
+    return value
 
 
 def sequence(value: Any, where: str, check: Check[T]) -> tuple[T, ...]:
@@ -57,14 +76,61 @@ def sequence(value: Any, where: str, check: Check[T]) -> tuple[T, ...]:
     return tuple(check(each, f"{where}[{i}]") for i, each in enumerate(value))
 
 
+def of_length(value: Any, where: str, n: int, check: Check[T]) -> tuple[T, ...]:
+    """A list of n entries, each of them checked."""
+    fits = isinstance(value, (list, tuple)) and len(value) == n
+    require(fits, where, f"must be a list of {n}", value)
+    return tuple(check(each, f"{where}[{i}]") for i, each in enumerate(value))
+
+
+def names(value: Any, where: str) -> tuple[str, ...]:
+    """A list of different names, not empty."""
+    listed = sequence(value, where, name)
+    require(len(set(listed)) == len(listed), where, "must not repeat a model", listed)
+    return listed
+
+
+def names_among(value: Any, where: str, known: Sequence[str]) -> tuple[str, ...]:
+    """A list of different ones of the known names, not empty, in their order."""
+    listed = names(value, where)
+    right = [each for each in known if each in listed]
+    require(right == list(listed), where, f"must name some of {', '.join(known)}, in this order", listed)
+    return listed
+
+
+def optional(value: Any, where: str, check: Check[T]) -> T | None:
+    """None, or what the check makes of the value."""
+    return None if value is None else check(value, where)
+
+
 def items(value: Any, where: str, check: Check[T]) -> Mapping[str, T]:
     """An object, each of its entries checked."""
     require(isinstance(value, Mapping), where, "must be an object", value)
     return MappingProxyType({name(k, where): check(each, f"{where}[{k!r}]") for k, each in value.items()})
 
 
+def by_name(value: Any, where: str, known: Sequence[str], check: Check[T]) -> Mapping[str, T]:
+    """An object whose keys are the known names, in their order, each of its entries checked."""
+    entries = items(value, where, check)
+    require(set(entries) == set(known), where, f"must have as keys {tuple(known)}", list(entries))
+    return MappingProxyType({each: entries[each] for each in known})
+
+
 amount = partial(number, low=0.0)
 amounts = partial(items, check=amount)
+
+
+share = partial(number, low=0.0, high=1.0)
+
+
+def positive(value: Any, where: str) -> float:
+    """A number above 0 that has an inverse."""
+    return number(value, where, _TINY)
+
+
+def as_it_is(value: Any, where: str) -> Any:
+    """The value, whatever it is."""
+    return value
 
 
 def frozen(value: Any, where: str, depth: int = 0) -> Any:
@@ -93,6 +159,15 @@ def header(data: Any, kind: str, newest: int) -> None:
         raise ValueError(f"schema_version: this file has schema version {_short.repr(version)}, {known}")
 
 
+@contextmanager
+def inside(where: str) -> Iterator[None]:
+    """Errors inside tell their place from there on: put the place of the whole before it."""
+    try:
+        yield
+    except ValueError as problem:
+        raise ValueError(f"{where}.{problem}") from None
+
+
 def load(path: str | os.PathLike[str], build: Callable[[Any], T]) -> T:
     """What `build` makes of the JSON value in a file; its errors name the file."""
     content = Path(path).read_bytes()
@@ -111,9 +186,9 @@ def parsed(content: bytes) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    unique = {}
-    for key, value in pairs:
-        if key in unique:
-            raise ValueError(f"the key {key!r} is there twice in one object")
-        unique[key] = value
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for place, key in enumerate(keys) if key in keys[:place])
+        raise ValueError(f"the key {_short.repr(twice)} is there twice in one object")
     return unique

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-import json
 import os
+import reprlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from rcjax._checks import load
 
 if TYPE_CHECKING:
     from rcjax.diagnostics import Diagnosis
@@ -154,19 +156,24 @@ def read_pair(log: Path, test: Path | None, others: str, models: Any, **options:
 
 
 def load_tuned(path: Path) -> Policy | Mixture | Frontier:
-    """Load what `rcjax tune` wrote, told by its "format"."""
-    import rcjax
+    """Load what `rcjax tune` wrote, told by its "format"; ValueError names the file and the place of what is wrong."""
+    return load(path, _tuned_from_json)
 
-    try:
-        kind = json.loads(path.read_bytes()).get("format")
-    except (ValueError, AttributeError):
-        kind = "rcjax-policy"  # not JSON, or no object: its reader says where it is broken
+
+def _tuned_from_json(data: Any) -> Policy | Mixture | Frontier:
+    from rcjax.frontier import frontier_from_json
+    from rcjax.policy import policy_from_json
+    from rcjax.retuning import recorded_tuning
+
+    kind = data.get("format") if isinstance(data, dict) else "rcjax-policy"  # whose reader says that it is no object
     if kind == "rcjax-frontier":
-        return rcjax.load_frontier(path)
-    if kind in ("rcjax-policy", "rcjax-mixture"):
-        return rcjax.load_policy(path)
-    what = "a policy or a frontier that rcjax tune wrote with --out or --frontier"
-    raise ValueError(f"{path}: its format is {kind!r}: give {what}")
+        return frontier_from_json(data)
+    if kind not in ("rcjax-policy", "rcjax-mixture"):
+        what = "a policy or a frontier that rcjax tune wrote with --out or --frontier"
+        raise ValueError(f"its format is {reprlib.repr(kind)}: give {what}")
+    policy = policy_from_json(data)
+    recorded_tuning(policy)  # every command reads it: here what is wrong with it is told with the file's name
+    return policy
 
 
 def read_for(subject: Policy | Mixture | Frontier, path: Path, prices: Path | None, labels: Path | None = None) -> Log:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from rcjax._json import plain
+from rcjax._record import recorded_count
 from rcjax._reference import read_reference
 from rcjax._replay import Walked, walk_log
 from rcjax.diagnostics.verdicts import Check, Verdict
@@ -134,7 +135,7 @@ def check_policy(
     shuffled = cache(partial(shuffled_labels, permutations=permutations, seed=seed))  # most models share the sizes
     rows = [_compare_model(policy, name, old, new, shuffled) for name in policy.models]
     before, now = walk_log(policy, old), walk_log(policy, new)
-    trained_on = int(policy.provenance.get("complete_queries", len(before.wrong)))
+    trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
     error = _against_promise(policy, "error", _errors(before), _errors(now), trained_on)
     cost = _against_promise(policy, "cost", _costs(before), _costs(now), trained_on)
     gain = held_out_gain(policy, log, everyone, seed) if retuning else None

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib import resources
 from typing import Any, Literal
 
 import jax
@@ -16,9 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rcjax._checks import inside, load
+from rcjax._checks import name as require_name
 from rcjax._compile import compiled
 from rcjax._files import write_atomically
 from rcjax._json import plain
+from rcjax._model_file import FORMAT, SCHEMA, check_members, check_model, check_parameters
 from rcjax._numerics import open_unit
 from rcjax._reference import describe_reference
 from rcjax._trees import part
@@ -31,8 +35,6 @@ from rcjax.margins import calibrate_log, fit_on_devices, marginals_of_log, pairs
 from rcjax.selection import FAMILIES, Criterion, pair_ranks, select_copulas
 
 Method = Literal["tau", "likelihood"]
-
-_FORMAT, _SCHEMA = "rcjax-model", 1
 
 
 def positions(models: tuple[str, ...], names: Sequence[str]) -> tuple[int, ...]:
@@ -104,12 +106,21 @@ class CascadeModel:
         """Write the model as JSON (numbers round-trip exactly); never leaves a half-written file."""
         write_atomically(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
 
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """Return the JSON Schema (draft 2020-12) of the file of a model, for readers and writers in other languages.
+
+        It is `rcjax/model.schema.json`. It accepts every model that `load_model` reads, but cannot say how long lists
+        are, nor what a family of copulas has as parameters, and where these may lie; `load_model` checks it all.
+        """
+        return json.loads(resources.files("rcjax").joinpath("model.schema.json").read_text("utf-8"))
+
     def to_json(self) -> dict[str, Any]:
         """The model as JSON values; the inverse of `model_from_json`."""
         parts = {name: arrays_to_json(getattr(self, name)) for name in ("calibrators", "marginals")}
         return {
-            "format": _FORMAT,
-            "schema_version": _SCHEMA,
+            "format": FORMAT,
+            "schema_version": SCHEMA,
             "models": list(self.models),
             "transform": self.calibrators.transform,
             **parts,
@@ -126,38 +137,50 @@ def _copulas_to_json(copulas):
     return {"copula": type(copulas).__name__, "copulas": arrays_to_json(copulas)}
 
 
-def _copulas_from_json(data):
-    content = data["copulas"]
-    if data["copula"] == "OneOf":
-        members = tuple(_copulas_from_json(member) for member in content["members"])
-        return OneOf(jnp.asarray(content["index"], int), members)
-    return as_family(data["copula"])(**arrays_from_json(content))
-
-
 def arrays_to_json(part: Any) -> dict[str, Any]:
     """Field → nested lists; infinities (a standard error that does not exist) become null."""
     data = {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.name != "transform"}
     return {name: plain(value) for name, value in data.items()}
 
 
-def model_from_json(data: dict[str, Any]) -> CascadeModel:
-    """A `CascadeModel` from what `CascadeModel.to_json` gave; ValueError says what is wrong with it."""
-    if not isinstance(data, dict) or data.get("format") != _FORMAT:
-        raise ValueError(f'this is not a model of rcjax: its "format" is not {_FORMAT!r}')
-    if data.get("schema_version") != _SCHEMA:
-        raise ValueError(f"schema_version is {data.get('schema_version')!r}; this rcjax reads {_SCHEMA}: upgrade rcjax")
+def model_from_json(data: Any) -> CascadeModel:
+    """A model from the object of `CascadeModel.to_json`; unknown keys are ignored, problems a ValueError."""
+    models = check_model(data)
+    return CascadeModel(
+        calibrators=Calibrator(**_known(Calibrator, data["calibrators"]), transform=data["transform"]),
+        marginals=Marginal(**_known(Marginal, data["marginals"])),
+        copulas=_copulas_from_json(data, len(pairs(len(models)))),
+        cost=jnp.asarray(data["cost"], jnp.result_type(float)),
+        models=models,
+        details=json.dumps(data.get("details", {})),
+    )
+
+
+def _known(kind: Any, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Field → array, of the fields that a class has."""
+    return arrays_from_json({f.name: data[f.name] for f in dataclasses.fields(kind) if f.name != "transform"})
+
+
+def _copulas_from_json(data: Mapping[str, Any], size: int) -> Copula:
+    """The copulas of so many pairs; ValueError names the place of what is wrong with them."""
+    name = require_name(data.get("copula"), "copula")
+    if name != "OneOf":
+        return _family_from_json(name, data.get("copulas"), size, "copulas")
+    members = check_members(data.get("copulas"), size)
+    return OneOf(
+        jnp.asarray(data["copulas"]["index"], int),
+        tuple(_family_from_json(*each, size, f"copulas.members[{i}].copulas") for i, each in enumerate(members)),
+    )
+
+
+def _family_from_json(name: str, parameters: Any, size: int, where: str) -> Copula:
     try:
-        calibrators = Calibrator(**arrays_from_json(data["calibrators"]), transform=data["transform"])
-        return CascadeModel(
-            calibrators=calibrators,
-            marginals=Marginal(**arrays_from_json(data["marginals"])),
-            copulas=_copulas_from_json(data),
-            cost=jnp.asarray(data["cost"], jnp.result_type(float)),
-            models=tuple(data["models"]),
-            details=json.dumps(data.get("details", {})),
-        )
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"this model of rcjax is damaged: {error}") from None
+        family = as_family(name)
+    except ValueError as problem:
+        raise ValueError(f"{where.removesuffix('s')}: {problem}") from None
+    columns = check_parameters(parameters, where, tuple(f.name for f in dataclasses.fields(family)), size)  # type: ignore
+    with inside(where):
+        return family(**arrays_from_json(columns))
 
 
 def arrays_from_json(part: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,12 +194,11 @@ def arrays_from_json(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_model(path: str | os.PathLike[str]) -> CascadeModel:
-    """Read a model that `CascadeModel.save` wrote; ValueError names the file and what is wrong with it."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return model_from_json(json.load(file))
-    except ValueError as error:
-        raise ValueError(f"{os.fspath(path)}: {error}") from None
+    """Read a model that `CascadeModel.save` wrote.
+
+    Raises ValueError (file, place, problem) where it is not valid, OSError where it cannot be read.
+    """
+    return load(path, model_from_json)
 
 
 def fit(

@@ -22,7 +22,7 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import Any
 
-from rcjax._checks import amount, header, load, require, sequence
+from rcjax._checks import amount, header, inside, load, require, sequence
 from rcjax._files import write_atomically
 from rcjax._lots import draw_lot
 from rcjax.policy import Calibration, Policy
@@ -192,10 +192,8 @@ def _penalty(expected: Mapping[str, float | None]) -> float | None:
 def _policy(value: Any, where: str) -> Policy:
     if isinstance(value, Policy):
         return value
-    try:
+    with inside(where):
         return Policy.from_json(value)
-    except ValueError as problem:
-        raise ValueError(f"{where}.{problem}") from None
 
 
 def _merged(mappings: Any) -> dict[str, Any]:

@@ -18,14 +18,12 @@ import os
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from functools import partial
+from functools import cache, partial
 from importlib import resources
 from itertools import pairwise
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from rcjax import _checks as check
-from rcjax._checks import Check
 from rcjax._files import write_atomically
 
 if TYPE_CHECKING:
@@ -48,6 +46,7 @@ Transform = Literal["choice", "generation", "none"]
 Action = Literal["answer", "ask", "abstain"]
 T = TypeVar("T")
 
+TRANSFORMS, _ACTIONS = get_args(Transform), get_args(Action)
 _FORMAT, _SCHEMA_VERSION = "rcjax-policy", 2
 _WITHOUT_ABSTENTION = 1  # the schema version of a policy that always answers, which older versions of rcjax read
 _LOG_2 = math.log(2.0)
@@ -80,7 +79,7 @@ class Calibration:
     largest: float
 
     def __post_init__(self) -> None:
-        check.choice(self.transform, get_args(Transform), "transform")
+        check.choice(self.transform, TRANSFORMS, "transform")
         for name in ("intercept", "slope", "smallest", "largest"):
             object.__setattr__(self, name, check.number(getattr(self, name), name))
         check.require(self.smallest <= self.largest, "smallest", "must be at most `largest`", self.smallest)
@@ -115,11 +114,11 @@ class Rule:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "up_to", check.number(self.up_to, "up_to", 0.0, 1.0))
-        check.choice(self.action, get_args(Action), "action")
-        fits = self.action == "ask" or self.model is None
-        check.require(fits, "model", "is for the action 'ask' only", self.model)
+        check.choice(self.action, _ACTIONS, "action")
         if self.action == "ask":
             check.name(self.model, "model")
+        elif self.model is not None:
+            check.require(False, "model", "is for the action 'ask' only", self.model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,13 +190,11 @@ class Policy:
 
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)  # the class is frozen
-        put("models", check.sequence(self.models, "models", check.name))
-        check.require(len(set(self.models)) == len(self.models), "models", "must not repeat a model", self.models)
-        put("calibrations", _per_model(self, "calibrations", partial(_build, Calibration)))
-        put("rules", _per_model(self, "rules", _table))
-        for i, model in enumerate(self.models):
-            _check_targets(self.rules[model], f"rules[{model!r}]", later=self.models[i + 1 :])
-        put("cost", _per_model(self, "cost", check.amount))
+        put("models", check.names(self.models, "models"))
+        per_model = partial(check.by_name, known=self.models)
+        put("calibrations", per_model(self.calibrations, "calibrations", check=partial(_build, Calibration)))
+        put("rules", check_rules(self.rules, "rules", self.models))
+        put("cost", per_model(self.cost, "cost", check=check.amount))
         put("prices", None if self.prices is None else check.items(self.prices, "prices", check.amounts))
         put("expected", check.items(self.expected, "expected", lambda x, at: x if x is None else check.number(x, at)))
         put("provenance", check.items(self.provenance, "provenance", check.frozen))
@@ -292,13 +289,15 @@ def load_policy(path: str | os.PathLike[str]) -> Policy | Mixture:
 
     The "format" in the file says which of them it is.
     """
+    return check.load(path, policy_from_json)
+
+
+def policy_from_json(data: Any) -> Policy | Mixture:
+    """A policy, or a mixture, from the object of its `to_json`, as its "format" says; problems a ValueError."""
     from rcjax.mixture import Mixture  # which is built upon this module
 
-    def build(data: Any) -> Policy | Mixture:
-        mixed = isinstance(data, Mapping) and data.get("format") == "rcjax-mixture"
-        return Mixture.from_json(data) if mixed else Policy.from_json(data)
-
-    return check.load(path, build)
+    mixed = isinstance(data, Mapping) and data.get("format") == "rcjax-mixture"
+    return Mixture.from_json(data) if mixed else Policy.from_json(data)
 
 
 def _transformed(transform: Transform, logprob: float) -> float:
@@ -318,10 +317,12 @@ def _logistic(x: float) -> float:
     return odds / (1.0 + odds)
 
 
-def _per_model(policy: Policy, name: str, convert: Check[T]) -> Mapping[str, T]:
-    items = check.items(getattr(policy, name), name, convert)
-    check.require(set(items) == set(policy.models), name, f"must have as keys {policy.models}", list(items))
-    return MappingProxyType({model: items[model] for model in policy.models})
+def check_rules(value: Any, where: str, models: tuple[str, ...]) -> Mapping[str, tuple[Rule, ...]]:
+    """The rules of each model of a cascade, from an object of theirs; asks must go to a later model."""
+    rules = check.by_name(value, where, models, _table)
+    for i, model in enumerate(models):
+        _check_targets(rules[model], f"{where}[{model!r}]", later=models[i + 1 :])
+    return rules
 
 
 def _table(value: Any, where: str) -> tuple[Rule, ...]:
@@ -333,9 +334,11 @@ def _table(value: Any, where: str) -> tuple[Rule, ...]:
 
 
 def _check_targets(table: tuple[Rule, ...], where: str, later: tuple[str, ...]) -> None:
+    right = {None, *later}
     what = f"must be a later model, one of {later}" if later else "must not be: the last model has to answer"
     for i, rule in enumerate(table):
-        check.require(rule.model in (None, *later), f"{where}[{i}].model", what, rule.model)
+        if rule.model not in right:
+            check.require(False, f"{where}[{i}].model", what, rule.model)
 
 
 def _thawed(value: Any) -> Any:
@@ -352,6 +355,12 @@ def _build(kind: type[T], value: Any, where: str) -> T:
         return value
     check.require(isinstance(value, Mapping), where, "must be an object", value)
     try:
-        return kind(**{each.name: value.get(each.name) for each in fields(kind) if each.init})  # type: ignore
+        return kind(**{name: value.get(name) for name in _names(kind)})
     except ValueError as problem:
         raise ValueError(f"{where}.{problem}" if where else str(problem)) from None
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    """The arguments of a class: its fields."""
+    return tuple(each.name for each in fields(kind) if each.init)

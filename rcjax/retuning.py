@@ -11,6 +11,7 @@ from rcjax._compile import compiled
 from rcjax._frontier_points import Points
 from rcjax._outcomes import Outcomes
 from rcjax._policies import Policies
+from rcjax._record import tuning_record
 from rcjax._replay import walk_log
 from rcjax._walk import walk
 from rcjax.calibration import calibrate_all
@@ -65,22 +66,23 @@ class Tuning:
 
 
 def recorded_tuning(policy: Policy | Mixture) -> Tuning:
-    """How a policy or mixture was tuned; for one made by hand, among its own models as `rcjax tune` does by default."""
-    told = policy.provenance.get("tuning", {})
-    search = told.get("search", "selected")
+    """How a policy or mixture was tuned; for one made by hand, among its own models as `rcjax tune` does by default.
+
+    ValueError names the place of what is not as rcjax writes it.
+    """
+    told = tuning_record(policy)
     lam = policy.expected.get("lam")
-    guarantee = policy.provenance.get("guarantee", {})
     return Tuning(
-        target=dict(told.get("target", {})) or ({} if lam is None else {"lam": lam}),
-        models=tuple(told.get("models", policy.models)),
-        search=search if isinstance(search, str) else tuple(tuple(path) for path in search),
+        target=told.get("target") or ({} if lam is None else {"lam": lam}),
+        models=told.get("models", tuple(policy.models)),
+        search=told.get("search", "selected"),
         chain=told.get("chain", "exact"),
-        fit={name: list(value) if isinstance(value, tuple) else value for name, value in told.get("fit", {}).items()},
+        fit=told.get("fit", {}),
         transform=next(iter(policy.calibrations.values())).transform,
-        bands=bool(told.get("bands", True)),
+        bands=told.get("bands", True),
         abstain_price=told.get("abstain_price"),
         prices=told.get("prices") or policy.prices,
-        confidence=guarantee.get("confidence"),
+        confidence=told["confidence"],
     )
 
 

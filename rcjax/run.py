@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from rcjax._endpoint import AsyncCompletions, CallError, Usage, openai, request
 from rcjax._lots import draw_lot
+from rcjax._record import recorded_prices
 from rcjax.calls import Call, CallLog
 from rcjax.mixture import Mixture
 from rcjax.policy import Answer, Defer, Policy
@@ -142,7 +143,8 @@ class Cascade:
         for name, each in clients.items():
             if not isinstance(each, openai.AsyncOpenAI):
                 raise ValueError(f"client of {name}: give an openai.AsyncOpenAI, not a {type(each).__name__}")
-        known = _known_prices(policy) | dict(prices or {})
+        # Of all models that the policy was chosen from, then its own, then those that are to hold instead.
+        known: dict[str, Any] = {**recorded_prices(policy), **(policy.prices or {}), **(prices or {})}
         self._endpoints = {
             name: _Endpoint(
                 clients[name].with_options(timeout=timeout, max_retries=retries),
@@ -392,14 +394,6 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
     if options.get("stream"):
         raise ValueError("options: an answer is judged as a whole: stream cannot be used")
     return options
-
-
-def _known_prices(policy: Policy | Mixture) -> dict[str, Any]:
-    """By model: the prices of the policy, and of all models that it was chosen from."""
-    found: dict[str, Any] = {}
-    for each in policy.policies if isinstance(policy, Mixture) else (policy,):
-        found |= each.provenance.get("tuning", {}).get("prices") or {}
-    return found | dict(policy.prices or {})
 
 
 def _price(given: Any, model: str) -> tuple[Decimal, Decimal] | None:
