@@ -6,11 +6,10 @@ Of what a server says about an error only its code gets into words: its messages
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from rcjax.signals import Reply, Token
 
@@ -23,6 +22,8 @@ except ImportError:
 __all__ = ["AsyncCompletions", "CallError", "Usage", "openai", "request"]
 
 _RETRIES = "x-stainless-retry-count"  # the client's own header, which counts from 0
+_MOST_TOKENS = 10**9  # of one reply: whatever says more does not count tokens
+_ROUNDING = 0.01  # a log-probability above 0 by more is none: some servers put probabilities in its place
 
 
 class CallError(Exception):
@@ -44,10 +45,14 @@ class Usage:
         self.replies += 1
         told = found if isinstance(found, Mapping) else {}
         given, written = told.get("prompt_tokens"), told.get("completion_tokens")
-        if isinstance(given, int) and isinstance(written, int) and given >= 0 and written >= 0:
+        if _is_count(given) and _is_count(written):
             self.counted += 1
             self.input_tokens += given
             self.output_tokens += written
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value <= _MOST_TOKENS
 
 
 async def request(
@@ -86,7 +91,8 @@ def _in_words(error: openai.APIError) -> str:
 def _code(body: Any) -> str:
     """The code of an error, where it is one: a word of lower case, not a text."""
     words = [body.get(key) for key in ("code", "type")] if isinstance(body, Mapping) else []
-    found = [str(word) for word in words if re.fullmatch(r"[a-z][a-z_]{1,59}|[1-5]\d\d", str(word))]
+    told = [str(word) for word in words if isinstance(word, str | int)]
+    found = [word for word in told if re.fullmatch(r"[a-z][a-z_]{1,59}|[1-5]\d\d", word, re.ASCII)]
     return f" ({found[0]})" if found else ""
 
 
@@ -105,8 +111,8 @@ def _reply(content: bytes, usage: Usage) -> Reply:
     first = choices[0]
     texts = tuple(_text(choice) for choice in choices)
     if not any(texts):
-        reason = str(first.get("finish_reason") if isinstance(first, Mapping) else None)
-        known = reason if re.fullmatch(r"[a-z_]{1,30}", reason) else "unknown"
+        reason = first.get("finish_reason") if isinstance(first, Mapping) else None
+        known = reason if isinstance(reason, str) and re.fullmatch(r"[a-z_]{1,30}", reason) else "unknown"
         raise CallError(f"an answer without text (finish_reason {known})")
     return Reply(texts, _tokens(first))
 
@@ -115,7 +121,8 @@ def _text(choice: Any) -> str:
     message = choice.get("message") if isinstance(choice, Mapping) else None
     content = message.get("content") if isinstance(message, Mapping) else None
     if isinstance(content, list):  # in parts, as some servers have it
-        content = "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
+        parts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        content = "".join(part for part in parts if isinstance(part, str))
     return content if isinstance(content, str) else ""
 
 
@@ -130,7 +137,7 @@ def _tokens(choice: Any) -> tuple[Token, ...] | None:
             )
             for each in choice["logprobs"]["content"]
         )
-    except (TypeError, KeyError, ValueError, AttributeError):
+    except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
         return None
 
 
@@ -141,6 +148,6 @@ def _string(value: Any) -> str:
 
 
 def _logprob(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value <= _ROUNDING:  # NaN is not
         raise TypeError
     return min(0.0, float(value))

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -61,7 +62,7 @@ def sound_calls(path: Path) -> tuple[bytes | Path, int]:
     again. What does not begin as a line of a call log does is kept, for others to find fault with.
     """
     with open(path, "rb") as file:
-        if file.read(len(CALL)) != CALL:
+        if not _begins_with_calls(file):
             return path, 0
         file.seek(0)
         cut = {number for number, line in enumerate(file) if _is_cut(line.strip())}
@@ -71,9 +72,19 @@ def sound_calls(path: Path) -> tuple[bytes | Path, int]:
         return b"".join(line for number, line in enumerate(file) if number not in cut and line.strip()), len(cut)
 
 
+def _begins_with_calls(file: BinaryIO) -> bool:
+    """Whether the first line begins as a call does, but for what was cut off before it got that far."""
+    line = file.readline(len(CALL) + 1)
+    while line and len(line.strip()) < len(CALL) and CALL.startswith(line.strip()):
+        line = file.readline(len(CALL) + 1)
+    return line.startswith(CALL)
+
+
 def _is_cut(line: bytes) -> bool:
-    # A line that ends so is whole, as a quote within a text has a backslash before it: parsing most would take long.
-    if not line or line[: len(CALL)] != CALL[: len(line)] or (line[-2:] == b'"}' and line[-3:] != b'\\"}'):
+    # A line that ends so is whole, as a quote within a text has a backslash before it, unless the quote is the one that
+    # the text begins with: parsing most would take long.
+    ends = line[-2:] == b'"}' and line[-3:] != b'\\"}' and line[-4:] != b': "}'
+    if not line or line[: len(CALL)] != CALL[: len(line)] or ends:
         return False
     try:
         json.loads(line)

@@ -26,6 +26,15 @@ class Money:
         return f"${self.show(amount)} per {self.name} queries"
 
 
+def visible(text: str) -> str:
+    """A text as one line that is safe to print: control characters, and those that turn its direction, as escapes.
+
+    >>> print(visible("small\\x1b[2J\\nlarge \\u202e größe"))
+    small\\x1b[2J\\nlarge \\u202e größe
+    """
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
 def choose_unit(amounts: Sequence[float]) -> Money:
     """Return the unit that suits sums of money per query of this size."""
     return Money(1e6, "million") if max(amounts, default=0.0) < 0.1 else Money(1e3, "thousand")

@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
+
+from rcjax._checks import instance
 
 __all__ = ["Call", "CallLog"]
 
@@ -60,11 +63,13 @@ class Call:
 class CallLog:
     """A file of JSON Lines to which each call is appended at once, by one write: a kill loses calls in flight only.
 
-    Threads, and processes of one machine, may write to one file. A line that a killed process left unfinished stays
-    as it is, and readers skip it. Neither keys nor headers get into the log; the answers do unless `answers=False`,
-    and what was asked only with `prompts=True`, as JSON in a text.
+    Threads, and processes of one machine, may write to one file. A line that a kill or a full disk left unfinished
+    stays as it is: the next call goes on a line of its own, and readers skip what is unfinished. Neither keys nor
+    headers get into the log; the answers do unless `answers=False`, and what was asked only with `prompts=True`, as
+    JSON in a text.
 
-    Raises OSError where the file cannot be opened, and from `write` where it cannot be written.
+    Raises OSError where the file cannot be opened, and from `write` where it cannot be written; TypeError for
+    arguments of another kind, and ValueError from `write` for a number that JSON cannot hold: neither writes anything.
 
     Example:
         >>> import tempfile
@@ -77,22 +82,24 @@ class CallLog:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, answers: bool = True, prompts: bool = False) -> None:
+        instance(path, (str, os.PathLike), "path")
+        instance(answers, bool, "answers")
+        instance(prompts, bool, "prompts")
         self.path = os.fspath(path)
         self.answers = answers
         self.prompts = prompts
         self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
-        size = os.lseek(self._file, 0, os.SEEK_END)
-        if size and os.lseek(self._file, size - 1, os.SEEK_SET) >= 0 and os.read(self._file, 1) != b"\n":
-            self._append(b"\n")  # after the line that a killed process left unfinished
+        self._turn = threading.Lock()  # threads share the place in the file that is read at
 
     def write(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> None:
         """Append a call, and what was asked if the log is to hold that."""
-        infinite = call.logprob is not None and math.isinf(call.logprob)
+        instance(call, Call, "call")
+        impossible = call.logprob == -math.inf
         row = {
             "call_log": _VERSION,
             "query": call.query,
             "model": call.model,
-            "logprob": "-inf" if infinite else call.logprob,  # which JSON has no number for
+            "logprob": "-inf" if impossible else call.logprob,  # which JSON has no number for
             "answer": call.answer if self.answers else None,
             "cost": call.cost,
             "input_tokens": call.input_tokens,
@@ -111,9 +118,19 @@ class CallLog:
         self._append(json.dumps(row, allow_nan=False).encode() + b"\n")
 
     def _append(self, line: bytes) -> None:
-        written = os.write(self._file, line)
+        with self._turn:
+            line = b"\n" + line if self._is_cut_off() else line
+            written = os.write(self._file, line)
         if written != len(line):
             raise OSError(f"cannot write to {self.path}: only {written} of {len(line)} bytes: is the disk full?")
+
+    def _is_cut_off(self) -> bool:
+        """Whether the file ends within a line, as a kill or a full disk leaves it, of this process or another."""
+        size = os.lseek(self._file, 0, os.SEEK_END)
+        if not size:
+            return False
+        os.lseek(self._file, size - 1, os.SEEK_SET)
+        return os.read(self._file, 1) not in (b"\n", b"")
 
     def close(self) -> None:
         """Close the file; closing twice is fine."""

@@ -9,7 +9,6 @@ Needs `pip install 'rcjax[run]'`; neither JAX nor numpy is imported.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import math
 import time
 import uuid
@@ -17,13 +16,15 @@ import warnings
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Any, Literal
 
-from rcjax._endpoint import AsyncCompletions, CallError, Usage, openai, request
+from rcjax._checks import instance, number, whole
+from rcjax._endpoint import CallError, Usage, openai, request
+from rcjax._endpoints import Asking, Endpoint, known_endpoints
 from rcjax._lots import draw_lot
-from rcjax._record import recorded_prices
+from rcjax._questions import Messages, check_question, one_by_one
+from rcjax._wording import visible
 from rcjax.calls import Call, CallLog
 from rcjax.mixture import Mixture
 from rcjax.policy import Answer, Defer, Policy
@@ -31,7 +32,6 @@ from rcjax.signals import Signal, SignalError
 
 __all__ = ["Cascade", "CascadeError", "CascadeWarning", "Result"]
 
-Messages = str | Sequence[Mapping[str, Any]]
 Status = Literal["answered", "best so far", "abstained", "failed"]
 
 
@@ -74,7 +74,7 @@ class Result:
         failed = [call for call in self.calls if call.error]
         listed = "; ".join(f"{call.model}: {call.error} (attempts: {call.attempts})" for call in failed)
         what = "no model answered" if self.status == "failed" else "some models failed"
-        return f"query {self.query}: {what}: {listed}" if failed else ""
+        return visible(f"query {self.query}: {what}: {listed}") if failed else ""
 
 
 class Cascade:
@@ -127,38 +127,17 @@ class Cascade:
         shadow: float = 0.0,
         shadow_models: Sequence[str] = (),
     ) -> None:
+        instance(policy, (Policy, Mixture), "policy")
+        instance(log, (CallLog, NoneType), "log")
         self.policy = policy
         self.models = policy.models
-        if isinstance(shadow_models, str) or (shadow_models and not shadow):
-            raise ValueError("shadow_models are names of models, a list of them, which need shadow above 0")
-        self._everyone = tuple(dict.fromkeys([*self.models, *shadow_models]))
-        if not (concurrency >= 1 and timeout > 0 and retries >= 0 and 0 <= shadow <= 1):
-            raise ValueError("concurrency must be at least 1, timeout above 0, retries at least 0, shadow in [0, 1]")
-        for name, given in (("served", served), ("model_options", model_options)):
-            unknown = {*(given or {})} - {*self._everyone}
-            if unknown:
-                what = "the policy has" if self._everyone == self.models else "there are"
-                raise ValueError(f"{name} names {', '.join(sorted(unknown))}; {what} {', '.join(self._everyone)}")
-        clients, signals = self._for_each(client, "client"), self._for_each(signal, "signal")
-        for name, each in clients.items():
-            if not isinstance(each, openai.AsyncOpenAI):
-                raise ValueError(f"client of {name}: give an openai.AsyncOpenAI, not a {type(each).__name__}")
-        # Of all models that the policy was chosen from, then its own, then those that are to hold instead.
-        known: dict[str, Any] = {**recorded_prices(policy), **(policy.prices or {}), **(prices or {})}
-        self._endpoints = {
-            name: _Endpoint(
-                clients[name].with_options(timeout=timeout, max_retries=retries),
-                (served or {}).get(name, name),
-                signals[name],
-                _checked({**(options or {}), **signals[name].options, **(model_options or {}).get(name, {})}),
-                _price(known.get(name), name),
-                policy.cost.get(name),
-            )
-            for name in self._everyone
-        }
-        unpriced = [name for name, each in self._endpoints.items() if each.price is None and each.mean is None]
-        if unpriced:
-            raise ValueError(f"prices: none known for the shadow models {', '.join(unpriced)}: give theirs")
+        self._everyone = _everyone(policy, shadow_models, shadow)
+        whole(concurrency, "concurrency", 1)
+        whole(retries, "retries", 0)
+        if not number(timeout, "timeout", 0.0, math.inf):
+            raise ValueError("timeout must be above 0 seconds")
+        asking = Asking(client, signal, served, options, model_options, prices, timeout, retries)
+        self._endpoints = known_endpoints(policy, self._everyone, asking)
         self._log = log
         self._shadow = shadow
         self._concurrency = concurrency
@@ -166,19 +145,13 @@ class Cascade:
         self._background: set[asyncio.Task[Any]] = set()
         self._warned: set[str] = set()
 
-    def _for_each(self, given: Any, what: str) -> dict[str, Any]:
-        if not isinstance(given, Mapping):
-            return dict.fromkeys(self._everyone, given)
-        missing = [name for name in self._everyone if name not in given]
-        if missing:
-            raise ValueError(f"{what}: none given for {', '.join(missing)}")
-        return {name: given[name] for name in self._everyone}
-
     async def ask(self, messages: Messages, query: int | str | None = None) -> Result:
         """Answer one query: `messages` as in the API, or a text of the user's; `query` is its id in log and lots.
 
-        Without an id the query gets a random one. Raises CascadeError where no model answers.
+        Without an id the query gets a random one. Raises CascadeError where no model answers; TypeError or ValueError
+        for messages or an id that can be none.
         """
+        check_question(query, messages)
         result, rest = await self._answer(messages, query)
         if rest is not None:
             task = asyncio.create_task(rest)
@@ -194,9 +167,10 @@ class Cascade:
         """Answer pairs of an id and messages, many at a time; the results are in the order of the questions.
 
         A query that no model answers has the status "failed", and ends nothing. Shadow calls are finished too.
+        Raises TypeError or ValueError for what is no such pair: of a list before any model is asked.
         """
-        found = [pair async for pair in self._stream(questions)]
-        return [result for _, result in sorted(found, key=lambda pair: pair[0])]
+        pairs = [pair async for pair in self._stream(questions)]
+        return [result for _, result in sorted(pairs, key=lambda pair: pair[0])]
 
     async def stream(
         self, questions: Iterable[tuple[int | str, Messages]] | AsyncIterable[tuple[int | str, Messages]]
@@ -228,7 +202,7 @@ class Cascade:
         pending: set[asyncio.Task[tuple[int, Result]]] = set()
         place = 0
         try:
-            async for query, messages in _each(questions):
+            async for query, messages in one_by_one(questions):
                 pending.add(asyncio.create_task(one(place, query, messages)))
                 place += 1
                 if len(pending) >= self._concurrency:
@@ -286,10 +260,10 @@ class Cascade:
         try:
             reply = await self._request(endpoint, messages, endpoint.options, usage)
             text = reply.text or next(filter(None, reply.texts))
-            second = endpoint.signal.follow_up(messages, reply)
+            second = endpoint.follow_up(messages, reply)
             if second is not None:
-                second = await self._request(endpoint, second[0], {**second[1], **endpoint.routing}, usage)
-            reading = endpoint.signal.read(reply, second)
+                second = await self._request(endpoint, *second, usage)
+            reading = endpoint.read(reply, second)
             text, answer, logprob = reading.text or text, reading.answer, reading.logprob
         except CallError as problem:
             error = str(problem) if text is None else f"the second question: {problem}"
@@ -319,7 +293,7 @@ class Cascade:
         return call
 
     async def _request(
-        self, endpoint: _Endpoint, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], usage: Usage
+        self, endpoint: Endpoint, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], usage: Usage
     ) -> Any:
         async with self._slots:
             return await request(endpoint.client, endpoint.served, messages, options, usage)
@@ -329,43 +303,14 @@ class Cascade:
             return
         try:
             self._log.write(call, messages)
-        except OSError as problem:  # the answer is paid for: give it all the same
-            reason = problem.strerror or str(problem)
+        except Exception as problem:  # the answer is paid for: give it all the same
+            reason = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
             self._warn_once("", f"calls are not logged: {self._log.path}: {reason}")
 
     def _warn_once(self, about: str, message: str) -> None:
         if about not in self._warned:
             self._warned.add(about)
-            warnings.warn(message, CascadeWarning, stacklevel=2)
-
-
-@dataclass(frozen=True, slots=True)
-class _Endpoint:
-    """Where and how one model is asked, and what it costs."""
-
-    client: openai.AsyncOpenAI
-    served: str
-    signal: Signal
-    options: Mapping[str, Any]
-    price: tuple[Decimal, Decimal] | None  # input, output, per million tokens
-    mean: float | None  # cost of a call, where tokens or prices are not known; None of a model not in the policy
-
-    @property
-    def routing(self) -> dict[str, Any]:
-        """Options that a second question shares with the first."""
-        return {name: value for name, value in self.options.items() if name.startswith("extra_")}
-
-    def account(self, usage: Usage) -> dict[str, Any]:
-        """The tokens and the cost of a call, as its fields; a cost of None where there is not even a mean."""
-        told = usage.counted == usage.replies > 0
-        tokens = (usage.input_tokens, usage.output_tokens) if told else (None, None)
-        cost: float | None = 0.0
-        estimated = False
-        if told and self.price is not None:
-            cost = float((usage.input_tokens * self.price[0] + usage.output_tokens * self.price[1]) / 1_000_000)
-        elif usage.replies:
-            cost, estimated = self.mean, True
-        return {"input_tokens": tokens[0], "output_tokens": tokens[1], "cost": cost, "estimated": estimated}
+            warnings.warn(visible(message), CascadeWarning, stacklevel=2)
 
 
 def _result(query: str, status: Status, kept: Call | None, calls: Sequence[Call]) -> Result:
@@ -386,32 +331,15 @@ def _sureness(call: Call) -> float:
     return -1.0 if call.confidence is None else call.confidence
 
 
-def _checked(options: dict[str, Any]) -> dict[str, Any]:
-    known = inspect.signature(AsyncCompletions.create).parameters
-    unknown = [name for name in options if name not in known]
-    if unknown:
-        raise ValueError(f"options: the client knows no {', '.join(unknown)}: give what a server adds in extra_body")
-    if options.get("stream"):
-        raise ValueError("options: an answer is judged as a whole: stream cannot be used")
-    return options
-
-
-def _price(given: Any, model: str) -> tuple[Decimal, Decimal] | None:
-    if given is None:
-        return None
-    try:
-        pair = Decimal(str(given["input"])), Decimal(str(given["output"]))
-        if not all(each.is_finite() and each >= 0 for each in pair):
-            raise ValueError
-    except (KeyError, TypeError, ValueError, ArithmeticError):
-        raise ValueError(f"prices of {model}: give input and output per million tokens, 0 or more") from None
-    return pair
-
-
-async def _each(questions: Any) -> AsyncIterator[Any]:
-    if isinstance(questions, AsyncIterable):
-        async for question in questions:
-            yield question
-    else:
-        for question in questions:
-            yield question
+def _everyone(policy: Policy | Mixture, shadow_models: Sequence[str], shadow: float) -> tuple[str, ...]:
+    """The models of the policy, then those that shadow queries are asked of besides."""
+    number(shadow, "shadow", 0.0, 1.0)
+    if (
+        isinstance(shadow_models, str | bytes)
+        or not isinstance(shadow_models, Sequence)
+        or (shadow_models and not shadow)
+    ):
+        raise ValueError("shadow_models are names of models, a list of them, which need shadow above 0")
+    for name in shadow_models:
+        instance(name, str, "each of shadow_models")
+    return tuple(dict.fromkeys([*policy.models, *shadow_models]))

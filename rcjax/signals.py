@@ -19,7 +19,10 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, Protocol
+
+from rcjax._checks import what_it_is
 
 __all__ = [
     "Choice",
@@ -49,6 +52,7 @@ STATED = (
     "for example: 70%"
 )
 _WRAPPING = "▁Ġ \t\r\nĊ()[]{}<>*_`\"'.,:;“”‘’"  # what tokenizers and formats put around a letter
+_ROUNDING = 1e-6  # how far above 0 sums and means of log-probabilities may come out
 _NO_LOGPROBS = (
     "the reply has no log-probabilities: use a model and an endpoint that return them, or a signal that does without, "
     "rcjax.signals.Votes or rcjax.signals.Stated"
@@ -85,12 +89,26 @@ class Reply:
 class Reading:
     """What a signal reads from a reply: the answer, to be compared with others, and its raw log-probability.
 
-    `text` is the reply to keep, where that is not the first sample.
+    `text` is the reply to keep, where that is not the first sample. A log-probability that rounding has put above 0
+    becomes 0. Raises SignalError for what no policy can use: NaN, what is above 0, an answer that is no text.
+
+    >>> Reading("B", 1e-9)
+    Reading(answer='B', logprob=0.0, text=None)
     """
 
     answer: str
     logprob: float
     text: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.answer, str) or not isinstance(self.text, str | None):
+            raise SignalError("what the signal reads must have texts as its answer and its text")
+        if isinstance(self.logprob, bool) or not isinstance(self.logprob, Real):
+            raise SignalError(f"what the signal reads has as its logprob {what_it_is(self.logprob)}: give a number")
+        logprob = float(self.logprob)
+        if not logprob <= _ROUNDING:  # NaN is not
+            raise SignalError(f"the signal reads the log-probability {logprob:g}: it must be at most 0")
+        object.__setattr__(self, "logprob", min(0.0, logprob))
 
 
 class Signal(Protocol):
@@ -165,7 +183,10 @@ def mean_logprob(tokens: Sequence[Token] | None) -> float:
     """
     if not tokens:
         raise SignalError(_NO_LOGPROBS)
-    return min(0.0, math.fsum(token.logprob for token in tokens) / len(tokens))
+    try:
+        return min(0.0, math.fsum(token.logprob for token in tokens) / len(tokens))
+    except OverflowError:  # a probability that is 0 as a float
+        return -math.inf
 
 
 def vote_share(answers: Iterable[str | None], normalise: Callable[[str], str] | None = None) -> tuple[str, float]:

@@ -104,6 +104,55 @@ def test_a_full_disk_is_an_error(path, monkeypatch):
             log.write(CALL)
 
 
+def test_a_call_after_a_full_disk_is_on_a_line_of_its_own(path, monkeypatch):
+    with CallLog(path) as log:
+        log.write(call(0, "small"))
+        really = os.write
+        monkeypatch.setattr(os, "write", lambda file, line: really(file, line[:30]))
+        with pytest.raises(OSError, match="only 30 of"):
+            log.write(call(1, "small"))
+        monkeypatch.setattr(os, "write", really)
+        log.write(call(2, "small"))
+    first, cut, last = path.read_bytes().splitlines()
+    assert [json.loads(line)["query"] for line in (first, last)] == ["0", "2"]
+    assert len(cut) == 30
+
+
+def test_a_call_after_the_kill_of_another_process_is_on_a_line_of_its_own(path):
+    with CallLog(path) as log, CallLog(path) as killed:
+        log.write(call(0, "small"))
+        os.write(killed._file, b'{"call_log": 1, "que')
+        log.write(call(1, "small"))
+        log.write(call(2, "small"))
+    lines = path.read_bytes().splitlines()
+    assert [json.loads(line)["query"] for line in (lines[0], *lines[2:])] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"path": None}, "path must be a text or a PathLike, not None"),
+        ({"path": b"calls.jsonl"}, "path must be a text or a PathLike, not a bytes"),
+        ({"answers": "no"}, "answers must be a bool, not a text"),
+        ({"prompts": 1}, "prompts must be a bool, not an int"),
+    ],
+)
+def test_arguments_of_another_kind(tmp_path, arguments, says):
+    with pytest.raises(TypeError, match=says):
+        CallLog(**{"path": tmp_path / "calls.jsonl", **arguments})
+    assert not [*tmp_path.iterdir()]
+
+
+def test_what_is_no_call_is_not_written(path):
+    with CallLog(path) as log:
+        for bad, error in ((None, TypeError), ({"query": 1}, TypeError), (call(1, "a", cost=math.nan), ValueError)):
+            with pytest.raises(error):
+                log.write(bad)
+        with pytest.raises(ValueError, match="Out of range"):
+            log.write(call(1, "a", logprob=math.inf))
+    assert path.read_bytes() == b""
+
+
 def test_a_missing_folder_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         CallLog(tmp_path / "absent" / "calls.jsonl")
@@ -240,6 +289,36 @@ def test_a_log_cut_anywhere_loses_one_line_at_most(tmp_path_factory, data):
     if data.draw(st.booleans()):  # and it goes on
         write(path, *both(3))
         assert read(path, answers(*"BCBB"))[0].n_queries == log.n_queries + 1
+
+
+def test_a_log_cut_at_any_byte_is_read_and_continued(path):
+    """Of the first line too, and of texts that look like the end of a line."""
+    write(path, call(0, "small", answer="}"), *both(1)[1:])
+    whole = path.read_bytes()
+    starts = (0, whole.index(b"\n") + 1)
+    cuts = {start + j for start in starts for j in (1, 2, 7, 12, 13, 14, 60, 150, 250)} | {whole.index(b'"}"') + 2}
+    for cut in sorted(cuts):
+        path.write_bytes(whole[:cut])
+        write(path, *both(2), *both(3))
+        log, left_out = read(
+            path, pl.DataFrame({"query": [0, 1, 2, 3], "answer": ["B"] * 4}), models=["small", "large"]
+        )
+        assert {2, 3} <= {*log.queries}
+        lines = path.read_bytes().splitlines()
+        cut_off = sum(not line.endswith(b"}") or line.endswith(b': "}') for line in lines)
+        assert ["1 cut off" in message for message in left_out] == [True] * cut_off
+
+
+def test_clocks_that_jump_do_not_reorder_a_log(path):
+    times = ("2026-01-02", "1970-01-01", "2150-01-01", "")
+    write(
+        path,
+        *(each for i, at in enumerate(times) for each in both(i, time=at)),
+        call(0, "small", logprob=-2.0, time="1960"),
+    )
+    log, _ = read(path, answers(*"BBBB"))
+    assert log.queries == (0, 1, 2, 3)
+    assert float(log.logprob[0, 0]) == pytest.approx(-0.1)  # of repeated answers the first in the file
 
 
 def test_other_damage_is_an_error(path):
