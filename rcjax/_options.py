@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+_KINDS = ("all", "full", "adaptive")
+
 LogFile = Annotated[
     Path,
     typer.Argument(
@@ -79,6 +81,24 @@ def names(text: str) -> Any:
     if not all(found) or len(found) > len({*found}):
         raise typer.BadParameter(f"{text!r}: give names of models, each once, with commas between them")
     return found
+
+
+def as_search(cascade: tuple[str, ...]) -> Any:
+    """What `--cascade` names, as `solve_frontier` takes it: a word, or a list of one cascade.
+
+    >>> as_search(("full",)), as_search(("small", "large"))
+    ('full', [('small', 'large')])
+    """
+    return cascade[0] if len(cascade) == 1 and cascade[0] in _KINDS else [cascade]
+
+
+def models_to_read(models: tuple[str, ...] | None, cascade: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The models that `--models` names, or those of one `--cascade`, asked in the order given, whatever they cost.
+
+    >>> models_to_read(None, ("large", "small")), models_to_read(None, ("full",))
+    (('large', 'small'), None)
+    """
+    return models or (None if cascade is None or cascade[0] in _KINDS else cascade)
 
 
 def family(text: str) -> str:

@@ -31,7 +31,8 @@ def show_diagnosis(found: Mapping[str, Any], *, every: bool = False, plots: Path
     for verdict, name in dict.fromkeys((check["verdict"], check["name"]) for check in todo):
         group = [check for check in todo if (check["verdict"], check["name"]) == (verdict, name)]
         others = [f"{check['subject']} ({check_figure(check['figure'], check['unit'])})" for check in group[1:]]
-        hang(screen, f"{verdict:<9}", "; likewise ".join([group[0]["advice"], ", ".join(others)][: 1 + bool(others)]))
+        said = "; likewise ".join([group[0]["advice"], ", ".join(others)][: 1 + bool(others)])
+        hang(screen, f"{verdict:<9}", f"{said} (affects {group[0]['affects']})")
     remarks = list(found["remarks"])
     if found["tested"] < found["n"]:
         remarks.append(f"p-values of marginals and copulas are from {found['tested']:,} of the queries, at random")

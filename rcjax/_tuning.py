@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rcjax._options import as_search, models_to_read
 from rcjax._replay import replay
 from rcjax._shell import read_file
 from rcjax._terminal import busy, print_json, show_copulas, show_policy, show_tuning, too_dear
@@ -19,7 +20,6 @@ from rcjax.policy import Policy
 from rcjax.retuning import find_frontier
 from rcjax.two_samples import calibration_error
 
-_KINDS = ("all", "full", "adaptive")
 _BILL = 0.01  # from which difference on the bill is worth a word
 _HELD_OUT = 0.5  # of the queries of a log, where a guarantee is wanted and no other log given
 
@@ -54,8 +54,7 @@ def tune(
     """Read the log, find the frontier and the policy, write and show them; InfeasibleError once all is shown."""
     others = "the others are used where they can be"
     with busy("reading the log"):
-        # The models of one cascade are asked in the order given, whatever they cost.
-        chosen = models or (None if cascade is None or cascade[0] in _KINDS else cascade)
+        chosen = models_to_read(models, cascade)
         log = read_file(read_log, path, others, prices=prices, labels=labels, models=chosen, task=task)
         fresh = None
         if wanted.held_out:
@@ -91,8 +90,7 @@ def tune(
 def _search(
     log: Log, model: CascadeModel, cascade: tuple[str, ...] | None, wanted: Wanted
 ) -> tuple[Frontier, Selection | None]:
-    words = cascade or ("all",)
-    named: Any = words[0] if len(words) == 1 and words[0] in _KINDS else [words]
+    named = as_search(cascade or ("all",))
     search = "expected" if wanted.posterior else "selected" if cascade is None else named
     options: dict[str, Any] = {"abstain_price": wanted.abstain_price, "bands": wanted.bands}
     return find_frontier(log, model, search, expected=named, **options)

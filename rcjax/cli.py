@@ -30,8 +30,10 @@ from rcjax._options import (
     LogFile,
     MaxError,
     Prices,
+    as_search,
     family,
     fraction,
+    models_to_read,
     money,
     names,
     one_target,
@@ -287,6 +289,14 @@ def diagnose(
     task: TaskOption = Task.generation,
     models: Models = None,
     copula: CopulaFamily = None,
+    cascade: Annotated[
+        Any,
+        typer.Option(
+            parser=names,
+            metavar="all|full|adaptive|A,B,…",
+            help="Judge what `rcjax tune` promises with this `--cascade`. [default: what it promises without]",
+        ),
+    ] = None,
     replicates: Annotated[
         int, typer.Option(min=20, max=100_000, help="Bootstrap replicates behind each p-value.")
     ] = 1000,
@@ -296,10 +306,11 @@ def diagnose(
     every: Annotated[bool, typer.Option("--all", help="Show every check, not only those to act on.")] = False,
     json_: AsJson = False,
 ) -> None:
-    """Is the model right on a log? Where it fits, where it does not, and what to do about it.
+    """Does the promise of a tuning hold, and is the model right on a log? What to do where they do not.
 
-    Fits the model to LOG and checks calibration, marginals, copulas, the Markov property, and its predictions
-    against queries that it has not seen. Each check is fine, doubtful or bad, and says what to do.
+    Tunes on LOG and holds the error and cost promised against queries that the tuning has not seen; fits the model
+    and checks calibration, marginals, copulas, the Markov property, and its own predictions. Each check is fine,
+    doubtful or bad, says what to do, and which policies it affects.
     """
     with reported():
         from rcjax._terminal import busy, print_json
@@ -312,12 +323,14 @@ def diagnose(
 
         others = "only queries that every model answered are judged"
         with busy("reading"):
-            training, fresh = read_pair(log, test, others, models, prices=prices, labels=labels, task=task.value)
+            chosen = models_to_read(models, cascade)
+            training, fresh = read_pair(log, test, others, chosen, prices=prices, labels=labels, task=task.value)
         judged = fresh or training
         with busy("fitting the model"):
             model = rcjax.fit(training, copula=copula or "gumbel")
         with busy(f"testing, with {replicates:,} bootstrap replicates"):
-            found = rcjax.diagnose(model, judged, training=training, replicates=replicates)
+            search = "selected" if cascade is None else as_search(cascade)
+            found = rcjax.diagnose(model, judged, training=training, replicates=replicates, search=search)
         if plots:
             with busy("drawing"):
                 written = save_plots(found, model, judged, plots)

@@ -10,6 +10,7 @@ import itertools
 import math
 from typing import Any
 
+import jax
 import numpy as np
 
 from rcjax._outcomes import Outcomes
@@ -90,18 +91,49 @@ def longer_cascades(k: int, max_length: int | None) -> Longer:
     return Longer(tuple(lengths), plan, np.array(rows, int).reshape(-1, size))
 
 
+def deal_folds(complete: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """(n,) the fold of each query, at random: the folds are of one size, and hold as many complete queries each.
+
+    complete (n,) bool: the queries that every model answered. Dealt without regard to it, a fold of a log with gaps
+    may hold none that cascades could be judged on.
+
+    >>> complete = np.arange(12) < 4
+    >>> fold = deal_folds(complete, 4, seed=0)
+    >>> np.bincount(fold[complete]).tolist(), np.bincount(fold).tolist()
+    ([1, 1, 1, 1], [3, 3, 3, 3])
+    """
+    shuffled = np.random.default_rng(seed).permutation(len(complete))
+    dealt = np.lexsort((shuffled, ~np.asarray(complete)))  # the complete ones first
+    fold = np.empty(len(complete), int)
+    fold[dealt] = np.arange(len(complete)) % folds
+    return fold
+
+
+def without(log: Log, rows: np.ndarray) -> Log:
+    """The log as if nobody had answered some of its queries, rows (n,) bool.
+
+    Its arrays keep their shapes, so that nothing is compiled anew.
+    """
+    logprob, correct, answered, query_cost = (
+        np.asarray(each) for each in (log.logprob, log.correct, log.answered, log.query_cost)
+    )
+    kept = answered & ~rows[:, None]
+    columns = {"logprob": np.where(kept, logprob, np.nan), "correct": correct & kept, "answered": kept}
+    return dataclasses.replace(log, **jax.device_put(columns | {"query_cost": np.where(kept, query_cost, 0.0)}))
+
+
 def cross_validate(
     log: Log, model: CascadeModel, longer: Longer, folds: int, seed: int, refusal: Refusal | None = None
 ) -> Comparison:
     """Compare the lengths on a log, whose models are those of `model`, on a grid of prices.
 
-    The queries are dealt into `folds` at random. Each fold in turn is left out of the fit (calibrators, marginals,
-    copulas) and of the choice of policies, and then answered. Queries that lack an answer help to fit, but are not
-    compared on. With a `refusal`, models may refuse to answer.
+    The queries are dealt into `folds` at random (`deal_folds`). Each fold in turn is left out of the fit (calibrators,
+    marginals, copulas) and of the choice of policies, and then answered. Queries that lack an answer help to fit, but
+    are not compared on. With a `refusal`, models may refuse to answer.
     """
     k = len(model.models)
     lam = price_range(np.asarray(log.cost, float), PRICES)
-    fold = np.random.default_rng(seed).permutation(log.n_queries) % folds
+    fold = deal_folds(log.complete, folds, seed)
     left_out = [fold == number for number in range(folds)]
     found = side_by_side(lambda out: _tuned_without(out, log, model, longer, lam, refusal), left_out, n=log.n_queries)
     # From the order of the folds back to that of the log.

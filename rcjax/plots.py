@@ -174,17 +174,17 @@ def plot_accuracy_above(
 def plot_error_cost(
     ax: "Axes", frontier: Mapping[str, Any], single: Mapping[str, tuple[float, float]] | None = None
 ) -> None:
-    """The error–cost frontier predicted (line) and seen on held-out queries (points), with the 95 % band between.
+    """The error–cost frontier promised (line) and seen on held-out queries (points), with the 95 % band between.
 
-    `frontier` is `Diagnosis.frontier`; `single` gives (cost, error) seen of each model on its own. The band is for
-    the difference of the two, drawn about the prediction: points outside it are not chance. Costs per million queries,
-    or per thousand where they are large.
+    `frontier` is `Diagnosis.promise` or `Diagnosis.frontier`; `single` gives (cost, error) seen of each model on its
+    own. The band is for the difference of the two, drawn about the promise: points outside it are not chance. Costs
+    per million queries, or per thousand where they are large.
     """
     order, money = np.argsort(frontier["predicted_cost"]), _unit(frontier["predicted_cost"], single)
     cost, error = (money.scale * frontier["predicted_cost"][order], frontier["predicted_error"][order])
     band = frontier["error_band"][order]
     ax.fill_between(cost, error - band, error + band, color=BLUE, alpha=0.15, linewidth=0, label="95 % band")
-    ax.plot(cost, error, color=BLUE, linewidth=1.6, label="predicted")
+    ax.plot(cost, error, color=BLUE, linewidth=1.6, label="promised")
     seen = np.argsort(frontier["cost"])
     style = {"color": ORANGE, "marker": "o", "markersize": 4, "linestyle": ":", "linewidth": 1}
     ax.plot(money.scale * frontier["cost"][seen], frontier["error"][seen], label="seen, held out", **style)
@@ -332,7 +332,7 @@ def diagnosis_figures(found: Diagnosis, model: CascadeModel, log: Log) -> dict[s
     figures["accuracy_above"] = figure
     figure, ax = _single()
     wrong, cost = 1 - found.correct.mean(0), np.asarray(log.query_cost).mean(0)
-    plot_error_cost(ax, found.frontier, {name: (cost[j], wrong[j]) for j, name in enumerate(names)})
+    plot_error_cost(ax, found.promise or found.frontier, {name: (cost[j], wrong[j]) for j, name in enumerate(names)})
     figures["frontier"] = figure
     if len(names) > 1:
         figures["correlations"] = correlation_figure(found.correlations, names)

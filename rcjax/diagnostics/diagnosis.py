@@ -1,4 +1,4 @@
-"""Is the model right on this log? Every check, its figures, and what to do about them."""
+"""Does the promise hold on this log, and is the model right on it? Every check, its figures, and what to do."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -32,10 +32,14 @@ from rcjax.diagnostics.prediction import (
     is_training_log,
     predict,
 )
+from rcjax.diagnostics.promise import try_promise
+from rcjax.diagnostics.scope import affects
 from rcjax.diagnostics.verdicts import Check
+from rcjax.frontier import Frontier
 from rcjax.joint import CascadeModel, pairs
 from rcjax.logs import Log, LogError
 from rcjax.margins import taus_of_log
+from rcjax.retuning import find_frontier
 from rcjax.two_samples import calibration_error
 
 #: Queries that the bootstraps of marginals and copulas use; their time grows with the square.
@@ -81,27 +85,38 @@ class Diagnosis:
     chain: dict[str, Any]
     """The full cascade predicted by either chain, and seen; see `diagnostics.prediction.compare_chain`."""
     frontier: dict[str, Any]
-    """The frontier predicted and seen; see `diagnostics.prediction.compare_frontier`."""
+    """The frontier of all cascades by the model, and seen; see `diagnostics.prediction.compare_frontier`."""
+    promise: dict[str, Any] | None = None
+    """The frontier that was tuned as its search promises it, and seen, with that `search`; see
+    `diagnostics.promise.try_promise`. None where it was not judged."""
 
     @property
     def checks(self) -> tuple[Check, ...]:
         """Every check, judged."""
         on_calibration = tuple(verdicts.judge_calibration(self.calibration))
         harder = any(check.name == "accuracy" and check.verdict != "fine" for check in on_calibration)
-        return (
+        checks = (
             *verdicts.judge_size(self.n),
             *on_calibration,
             *verdicts.judge_marginals(self.marginals),
             *verdicts.judge_copulas(self.copulas),
             *verdicts.judge_markov(self.markov),
             *verdicts.judge_chain(self.chain, self.models),
-            *verdicts.judge_prediction(self.frontier, harder),
+            *(() if self.promise is None else verdicts.judge_promise(self.promise, self.n, harder)),
+            *verdicts.judge_bill(self.promise or self.frontier),
+            *verdicts.judge_model(self.frontier, harder),
         )
+        return tuple(dataclasses.replace(check, affects=affects(check, self.by_model)) for check in checks)
+
+    @property
+    def by_model(self) -> bool:
+        """Whether the search that is judged rests on the model alone."""
+        return self.promise is not None and self.promise["search"] != "selected"
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """What is worth knowing though nothing is wrong."""
-        return tuple(verdicts.remarks(self.models, self.chain))
+        return (*verdicts.remarks(self.models, self.chain), *verdicts.remarks_on_promise(self.promise, self.held_out))
 
     @property
     def verdict(self) -> verdicts.Verdict:
@@ -118,13 +133,26 @@ class Diagnosis:
 
 
 def diagnose(
-    model: CascadeModel, log: Log, *, training: Log | None = None, replicates: int = 1000, seed: int = 0
+    model: CascadeModel,
+    log: Log,
+    *,
+    training: Log | None = None,
+    replicates: int = 1000,
+    seed: int = 0,
+    search: Any = "selected",
+    frontier: Frontier | None = None,
 ) -> Diagnosis:
-    """Is the model right on this log? Calibration, marginals, copulas, the Markov property, and its predictions.
+    """Does the promise hold, and is the model right on this log? Calibration, marginals, copulas, the Markov property.
 
     On a log that the model was not fitted to, held-out figures are plain; on its own training log they come from
     five folds, each judged by a model fitted to the others. `training` adds the figures of the log fitted to.
     Queries that lack a model are left out; the bootstraps, of `replicates` replicates each, use at most 500 queries.
+
+    The promise is the error and cost of the policies that were tuned (`diagnostics.promise`): of a `frontier` that is
+    at hand, or else of that which `search` finds on the log fitted to: "selected" as `select_frontier` does by default,
+    "expected" for policies of least expected loss, or what `solve_frontier` takes as `cascades`; None to leave it out.
+    It is left out, too, for a log of other queries where neither `frontier` nor `training` is given.
+
     Raises LogError where the log lacks a model, or fewer than 20 queries were answered by all of them.
 
     >>> import rcjax
@@ -146,15 +174,16 @@ def diagnose(
     unseen, correct = held_out_confidence(held)
     seen_in_training = 0 if trained else min(trained_on, MOST_QUERIES)
     # At once, as they have nothing to do with each other, and compile for longer than they run: the longest first.
-    copulas, marginals, predictions, dependence, calibration = at_once(
+    copulas, marginals, promise, predictions, dependence, calibration = at_once(
         lambda: _copulas(model, sample, keys[2], replicates),
         lambda: _marginals(model, sample, seen_in_training, keys[1], replicates),
+        lambda: _promise(model, whole, held, training, trained_on, seed, search, frontier),
         lambda: predict(held),
         lambda: _dependence(model.models, confidence, log, keys[3], replicates),
         lambda: _calibration(model, log, unseen, correct, training, trained_on, keys[0], replicates),
     )
     correlations, logistic, markov = dependence
-    chain, frontier = compare_chain(predictions), compare_frontier(predictions, trained_on)
+    chain, by_model = compare_chain(predictions), compare_frontier([(p.every, p.log) for p in predictions], trained_on)
     return Diagnosis(
         models=model.models,
         source=log.source,
@@ -170,8 +199,17 @@ def diagnose(
         logistic=logistic,
         markov=markov,
         chain=chain,
-        frontier=frontier,
+        frontier=by_model,
+        promise=promise,
     )
+
+
+def _promise(model, log, held, training, trained_on, seed, search, frontier):
+    if frontier is None:
+        if search is None or training is None:
+            return None
+        frontier = find_frontier(training.select(model.models), model, search, bands=False)[0]
+    return try_promise(frontier, log, held, trained_on, seed)
 
 
 def _keys(seed, count):

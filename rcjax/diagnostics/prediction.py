@@ -19,6 +19,7 @@ from rcjax._replay import replay
 from rcjax._trees import part
 from rcjax.cascade import evaluate
 from rcjax.copulas import OneOf
+from rcjax.crossvalidation import deal_folds, without
 from rcjax.frontier import Frontier, solve_problem
 from rcjax.joint import CascadeModel, details_of, fit_near, pairs, refit
 from rcjax.logs import Log
@@ -42,8 +43,8 @@ def held_out(model: CascadeModel, log: Log, *, folds: bool, seed: int = 0) -> li
     """
     if not folds:
         return [(model, log)]
-    fold = np.random.default_rng(seed).permutation(log.n_queries) % FOLDS
-    return [(_fitted_near(model, _without(log, fold == part)), log.take(fold == part)) for part in range(FOLDS)]
+    fold = deal_folds(log.complete, FOLDS, seed)
+    return [(_fitted_near(model, without(log, fold == part)), log.take(fold == part)) for part in range(FOLDS)]
 
 
 def _fitted_near(model, log):
@@ -57,16 +58,6 @@ def _fitted_near(model, log):
 def is_training_log(model: CascadeModel, log: Log) -> bool:
     """Whether the model was fitted to this log, by the hash of its content."""
     return model.provenance.get("digest") == log.digest
-
-
-def _without(log, rows):
-    """The log as if nobody had answered some of its queries: the same shapes, so that nothing is compiled anew."""
-    logprob, correct, answered, query_cost = (
-        np.asarray(each) for each in (log.logprob, log.correct, log.answered, log.query_cost)
-    )
-    kept = answered & ~rows[:, None]
-    columns = {"logprob": np.where(kept, logprob, np.nan), "correct": correct & kept, "answered": kept}
-    return dataclasses.replace(log, **jax.device_put(columns | {"query_cost": np.where(kept, query_cost, 0.0)}))
 
 
 def held_out_confidence(held: Sequence[HeldOut]) -> tuple[np.ndarray, np.ndarray]:
@@ -91,7 +82,7 @@ def predict(held: Sequence[HeldOut]) -> list[Prediction]:
 
 
 def _predict(model, log):
-    lam, plan = check_prices(_lambdas(model)), plan_cascades(model, "all")
+    lam, plan = check_prices(lambdas(model)), plan_cascades(model, "all")
     assert plan is not None  # which only adaptive policies are without
     problem = lay_out_problem(model, plan, "exact", None)
     everyone = int(np.asarray(plan.members).all(1).argmax())
@@ -101,26 +92,27 @@ def _predict(model, log):
     return Prediction(log, solve_problem(model, problem, lam), full, figures)
 
 
-def compare_frontier(predictions: Sequence[Prediction], trained_on: int) -> dict[str, Any]:
-    """The frontier of all cascades, predicted and replayed, at sixteen λ.
+def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int) -> dict[str, Any]:
+    """Frontiers of one length, as predicted and as replayed, each on the log beside it: means over the pairs.
 
     Arrays (L,): `lam`, `predicted_error`, `predicted_cost`, `error`, `cost`, `spent` (as billed), and the half-widths
     of 95 % bands, `error_band` and `cost_band`, on the difference of predicted and seen. They count the sampling of
     the queries judged, and of the `trained_on` queries that the prediction was learnt from, taken to be as variable;
-    not the search for the best policy, whose optimism is part of what is to be seen.
+    not the search for the best policy, whose optimism is part of what is to be seen. A refusal counts as an error at
+    its price.
     """
-
-    def one(frontier, log):
-        seen = replay(frontier, log)
-        names = ("error", "cost", "spent", "error_se", "cost_se")
-        predicted = {"predicted_error": frontier.error, "predicted_cost": frontier.cost}
-        return {"lam": frontier.lam, **predicted} | {name: getattr(seen, name) for name in names}
-
-    pooled = _pool([one(each.every, each.log) for each in predictions])
-    n = sum(int(each.log.complete.sum()) for each in predictions)
+    pooled = _pool([_seen_and_predicted(frontier, log) for frontier, log in judged])
+    n = sum(int(log.complete.sum()) for _, log in judged)
     widen = 1.96 * np.sqrt(1 + n / trained_on)
     bands = {f"{name}_band": widen * pooled.pop(f"{name}_se") for name in ("error", "cost")}
     return pooled | bands
+
+
+def _seen_and_predicted(frontier: Frontier, log: Log) -> dict[str, Any]:
+    seen, price = replay(frontier, log), frontier.abstain_price or 0.0
+    figures = {name: getattr(seen, name) for name in ("cost", "spent", "error_se", "cost_se")}
+    predicted = {"predicted_error": frontier.penalty, "predicted_cost": frontier.cost}
+    return {"lam": frontier.lam, **predicted, "error": seen.error + price * seen.abstention, **figures}
 
 
 def compare_chain(predictions: Sequence[Prediction]) -> dict[str, Any]:
@@ -174,7 +166,8 @@ def _by_chain(marginals, copulas, tables, thresholds):
     return {chain: under(chain) for chain in ("exact", "paper")}
 
 
-def _lambdas(model):
+def lambdas(model: CascadeModel) -> np.ndarray:
+    """The sixteen λ (16,) at which predictions are compared, for the costs of a model."""
     return SCALED_LAMBDAS / (float(np.asarray(model.cost).max()) or 1.0)
 
 

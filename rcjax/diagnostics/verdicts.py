@@ -42,6 +42,8 @@ class Check:
     """fine, doubtful or bad."""
     advice: str
     """What it means and what to do, in a sentence; empty where all is fine."""
+    affects: str = ""
+    """Which policies it says something of, in words; `diagnostics.scope.concerns` tells of one."""
 
 
 #: Every threshold of every check: the table in the README is made of these.
@@ -58,6 +60,8 @@ LIMITS: Mapping[str, Limits] = {
     "predicted error": Limits(0.01, 0.03),
     "predicted cost": Limits(0.05, 0.15),
     "billed cost": Limits(0.05, 0.15),
+    "error by the model": Limits(0.01, 0.03),
+    "cost by the model": Limits(0.05, 0.15),
 }
 
 
@@ -242,37 +246,92 @@ def judge_chain(chain: Mapping[str, Any], models: Sequence[str]) -> Iterator[Che
     yield _check("deferred by all", "", float(np.abs(gap).mean()), advice, by_chance=not outside.any())
 
 
-def judge_prediction(frontier: Mapping[str, Any], harder: bool = False) -> Iterator[Check]:
-    """Do error and cost come out as predicted, and is the bill what the mean costs say? `harder`: accuracies differ."""
+def judge_promise(promise: Mapping[str, Any], n: int, harder: bool = False) -> Iterator[Check]:
+    """Do policies err and cost as was promised when they were tuned? On n queries; `harder`: accuracies differ."""
     for name in ("error", "cost"):
-        seen, predicted = frontier[name], frontier[f"predicted_{name}"]
-        gap = seen - predicted
-        outside = np.abs(gap) > frontier[f"{name}_band"]
-        relative = name == "cost"
-        # Costs may all be 0: there is nothing to be wrong about then.
-        scale = (float(predicted.mean()) or 1.0) if relative else 1.0
-        figure = float(np.abs(gap).mean()) / scale
+        gap = _gap(promise, name)
 
-        def advice(_, name=name, gap=gap, figure=figure):
-            way = "higher" if gap.mean() > 0 else "lower"
-            amount = f"{_percent(figure)} {way}" if name == "cost" else f"{100 * figure:.1f} points {way}"
-            why = "as the models are not as often right here as on the log fitted to" if harder else "mean over λ"
+        def advice(_, name=name, gap=gap):
+            what = (
+                f"on queries not seen, policies tuned in this way have {_beside(name, gap)} than promised, mean over λ"
+            )
+            if gap.by_chance:
+                return (
+                    f"{what}: chance alone can make that with {n:,} queries; label more before you rely on the promise"
+                )
+            why = ": the models are not as often right here as on the log tuned on" if harder else ""
             return (
-                f"on queries not seen, the {name} along the frontier is {amount} than predicted, {why}: go by what "
-                "rcjax evaluate shows, and label more queries"
+                f"{what}{why}: go by what rcjax evaluate shows on fresh queries, and tune on queries like those to come"
             )
 
-        yield _check(f"predicted {name}", "", figure, advice, by_chance=bool(outside.mean() <= 0.25))
+        yield _check(f"predicted {name}", "", gap.figure, advice, by_chance=gap.by_chance)
+
+
+def judge_model(frontier: Mapping[str, Any], harder: bool = False) -> Iterator[Check]:
+    """Do error and cost come out as the fitted model predicts them, along its own frontier of all cascades?"""
+    for name in ("error", "cost"):
+        gap = _gap(frontier, name)
+
+        def advice(_, name=name, gap=gap):
+            why = "as the models are not as often right here as on the log fitted to" if harder else "mean over λ"
+            return (
+                f"on queries not seen, cascades have {_beside(name, gap)} than the fitted model predicts, {why}: "
+                "tune as by default, by the labels, and not with --cascade or --posterior, which promise what it predicts"
+            )
+
+        yield _check(f"{name} by the model", "", gap.figure, advice, by_chance=gap.by_chance)
+
+
+class _Gap(NamedTuple):
+    """What was seen less what was predicted, over sixteen λ."""
+
+    figure: float  # the mean size of it; of costs, as a share of the cost predicted
+    way: str  # "higher" or "lower", for most of it
+    by_chance: bool
+
+
+def _gap(frontier, name):
+    predicted = frontier[f"predicted_{name}"]
+    gap = frontier[name] - predicted
+    outside = np.abs(gap) > frontier[f"{name}_band"]
+    # Costs may all be 0: there is nothing to be wrong about then.
+    scale = (float(predicted.mean()) or 1.0) if name == "cost" else 1.0
+    figure = float(np.abs(gap).mean()) / scale
+    return _Gap(figure, "higher" if gap.mean() > 0 else "lower", bool(outside.mean() <= 0.25))
+
+
+def _beside(name, gap):
+    """A gap in words: "an error 1.2 points higher"."""
+    return (
+        f"a cost {_percent(gap.figure)} {gap.way}"
+        if name == "cost"
+        else f"an error {100 * gap.figure:.1f} points {gap.way}"
+    )
+
+
+def judge_bill(frontier: Mapping[str, Any]) -> Iterator[Check]:
+    """Is the bill what the mean costs say?"""
     paid = frontier["cost"] > 0
     extra = float(np.max(frontier["spent"][paid] / frontier["cost"][paid], initial=1.0)) - 1
 
-    def advice_on_bill(_):
+    def advice(_):
         return (
             f"queries that are deferred cost more than others: expect a bill up to {_percent(extra, 0)} above the "
             "predicted cost, and leave room for it in --budget"
         )
 
-    yield _check("billed cost", "", extra, advice_on_bill)
+    yield _check("billed cost", "", extra, advice)
+
+
+def remarks_on_promise(promise: Mapping[str, Any] | None, held_out: bool) -> Iterator[str]:
+    """What the check of the promise leaves open."""
+    if promise is None:
+        yield "the promise of the policies was not judged, which takes the log that they were tuned on (training=)"
+    elif not held_out:
+        yield (
+            "folds of one log are as hard as the rest of it: that queries to come are harder, only fresh ones can show "
+            "(--test)"
+        )
 
 
 def remarks(models: Sequence[str], chain: Mapping[str, Any]) -> Iterator[str]:

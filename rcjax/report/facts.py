@@ -2,9 +2,8 @@
 
 import dataclasses
 import os
-import re
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -17,6 +16,9 @@ from rcjax._threads import as_here
 from rcjax._wording import Money, choose_unit, percent
 from rcjax.choice import Selection, select_frontier
 from rcjax.diagnostics import Check, Diagnosis, diagnose
+from rcjax.diagnostics.prediction import held_out, is_training_log
+from rcjax.diagnostics.promise import try_promise
+from rcjax.diagnostics.scope import concerns
 from rcjax.frontier import Frontier
 from rcjax.joint import CascadeModel, fit
 from rcjax.learning import LearningCurve, learning_curve
@@ -81,12 +83,10 @@ class Report:
         return len(np.asarray(self.frontier.lam)) // 2 if best is None else best
 
     def concerns(self, check: Check, point: int) -> bool:
-        """Whether a check says something of the policy at a point, and not only of models that it does not ask."""
-        members = np.asarray(self.frontier.members)[point]
-        asked = {name for name, member in zip(self.frontier.models, members, strict=True) if member}
-        if check.name == "deferred by all":
-            return len(asked) == len(self.frontier.models)
-        return not check.subject or asked.issuperset(re.split(" [&|] ", check.subject))
+        """Whether a check says something of the policy at a point, and not only of others."""
+        members, models = np.asarray(self.frontier.members)[point], self.frontier.models
+        asked = [name for name, member in zip(models, members, strict=True) if member]
+        return concerns(check, asked, models, self.diagnosis.by_model)
 
     @property
     def against(self) -> Against:
@@ -187,20 +187,22 @@ def make_report(
     if len(target) > 1:
         raise ValueError(f"give one target, not {' and '.join(target)}")
     judged = log if test is None else test.select(log.models)
-    # Side by side, as all three spend most of their first run in XLA's compiler.
-    with ThreadPoolExecutor(2) as beside:
+    # Side by side, as all of these spend most of their first run in XLA's compiler.
+    with ThreadPoolExecutor(4) as beside:
         learning = beside.submit(as_here(_learning), log, seed)
         model = fit(log, copula=copula)
-        options = {"training": log, "replicates": replicates, "seed": seed}
-        checked = beside.submit(as_here(_check), model, judged, draw, **options)
+        options: dict[str, Any] = {"training": log, "replicates": replicates, "seed": seed, "search": None}
+        checked = beside.submit(as_here(diagnose), model, judged, **options)
         selection = select_frontier(log, model=model, seed=seed)
         if target:
             selection.frontier.choose(**target)  # refuses what cannot be met
+        promise = beside.submit(as_here(_promise), selection.frontier, judged, log, seed)
+        whole = beside.submit(as_here(_diagnosis), checked, promise, model, judged, draw)
         bands = bootstrap(selection.frontier, log, replicates=replicates, seed=seed)
         frontier = selection.frontier.with_bands(bands)
         seen = None if test is None else replay(frontier, judged)
         shares = (seen or replay(frontier, log)).share
-        diagnosis, drawn = checked.result()
+        diagnosis, drawn = whole.result()
     return Report(
         log=log,
         model=model,
@@ -228,9 +230,18 @@ def compare(frontier: Frontier, j: int, error: float) -> Against:
     return Against(frontier.models[j], error, cost, at_cost, at_error)
 
 
-def _check(model: CascadeModel, log: Log, draw: bool, **options: Any) -> tuple[Diagnosis, list[dict[str, Any]] | None]:
-    """The diagnosis, and its figures if wanted."""
-    found = diagnose(model, log, **options)
+def _promise(frontier: Frontier, log: Log, training: Log, seed: int) -> dict[str, Any]:
+    """The promise of a frontier, tried on a log of other queries, or in folds of the log that it was tuned on."""
+    model = frontier.model
+    held = held_out(model, log, folds=is_training_log(model, log), seed=seed)
+    return try_promise(frontier, log, held, training.n_queries, seed)
+
+
+def _diagnosis(
+    checked: Future[Diagnosis], promise: Future[dict[str, Any]], model: CascadeModel, log: Log, draw: bool
+) -> tuple[Diagnosis, list[dict[str, Any]] | None]:
+    """The diagnosis with the promise, and its figures if wanted."""
+    found = dataclasses.replace(checked.result(), promise=promise.result())
     if not draw:
         return found, None
     from rcjax.report.page import draw_checks

@@ -44,6 +44,7 @@ function show() {
   const point = points[place()];
   for (const id of ["error", "errors", "cost", "costs", "verdict", "budget"]) byId(id).textContent = point[id];
   byId("aside").textContent = point.aside;
+  byId("tried").textContent = point.tried;
   byId("trusted").textContent = point.trust;
   byId("trusted").className = `badge ${point.trust}`;
   document.querySelectorAll("#problems tr[data-check]").forEach((line, at) =>

@@ -36,7 +36,8 @@ _CAPTIONS = {
     "copulas": "How the confidences of neighbouring models go together: above in the log, below in the fitted model. "
     "They should look alike.",
     "correlations": "Rank correlations of the confidences.",
-    "frontier": "Error and cost predicted by the fitted model, and seen on queries that it was not fitted to.",
+    "frontier": "Error and cost of the policies as promised when they were tuned, and as seen on queries that the "
+    "tuning left out.",
 }
 
 
@@ -75,6 +76,7 @@ def context(report: Report) -> dict[str, Any]:
         "checks": [_check(each) for each in checks],
         "remarks": report.diagnosis.remarks,
         "judged": _judged(report),
+        "tried": _tried(report),
         "figures": report.drawn or draw_checks(report.diagnosis, report.model, report.judged),
         "learning": _learning(report),
         "provenance": report.model.provenance,
@@ -154,9 +156,53 @@ def _trust(report: Report, index: int) -> dict[str, Any]:
     problems = [check for check in _sorted(report.diagnosis.checks) if check.verdict != "fine"]
     concerned = [place for place, check in enumerate(problems) if report.concerns(check, index)]
     others = len(problems) - len(concerned)
-    aside = f"{others} of these checks {'is' if others == 1 else 'are'} of models that it does not ask, in grey."
     trust = problems[concerned[0]].verdict if concerned else "fine"
-    return {"trust": trust, "concerned": concerned, "aside": aside if others else ""}
+    return {
+        "trust": trust,
+        "concerned": concerned,
+        "aside": _affected(len(concerned), others),
+        "tried": _tried_itself(report, index),
+    }
+
+
+def _affected(concerned: int, others: int) -> str:
+    """Whether the policy chosen is affected, by so many of the checks that are not fine."""
+    if not concerned + others:
+        return ""
+    if not others:
+        return f"All {concerned} affect this policy." if concerned > 1 else "It affects this policy."
+    grey = f"the {others} in grey {'is' if others == 1 else 'are'} of what it does not use"
+    if not concerned:
+        return f"This policy is not affected: {grey}."
+    return f"This policy is affected by {concerned} of these {concerned + others} checks; {grey}."
+
+
+def _tried_itself(report: Report, index: int) -> str:
+    """What the policy at a point did on fresh queries, where there are any."""
+    seen = report.seen
+    if seen is None:
+        return ""
+    wrong, cost = percent(float(seen.error[index])), report.money.show(float(seen.cost[index]))
+    return f"This one was wrong on {wrong} of them, at ${cost} per {report.money.name}."
+
+
+def _tried(report: Report) -> str:
+    """How the promise of all policies fared on queries that the tuning did not see."""
+    found = report.diagnosis
+    if found.promise is None:
+        return ""
+    error = float(np.mean(found.promise["error"] - found.promise["predicted_error"]))
+    predicted = float(np.mean(found.promise["predicted_cost"]))
+    cost = float(np.mean(found.promise["cost"])) / predicted - 1 if predicted > 0 else 0.0
+    came = f"{100 * abs(error):.1f} points {'above' if error > 0 else 'below'} what was promised"
+    came += f", the cost {percent(abs(cost))} {'above' if cost > 0 else 'below'}"
+    if found.held_out:
+        return f"On {found.n:,} fresh queries the error of the curve’s policies came out {came}, mean over the curve."
+    return (
+        f"The promise was tried: the error of policies tuned in the same way on four fifths of the log was, on the fifth "
+        f"left out, {came}, mean over the curve. That queries to come are harder than the log, no such trial can "
+        "show; only fresh ones can (rcjax report --test)."
+    )
 
 
 def _raw(report: Report) -> np.ndarray:

@@ -1,0 +1,82 @@
+"""Does the promise hold: the error and cost that a search says its policies will have, against queries left out.
+
+A policy comes with figures (`Frontier.error`, `Frontier.cost`), and how they were arrived at depends on the search:
+those of the default search are estimates by the labels, corrected for luck; those of a search by the model are the
+model's predictions. Here a search is held to its own figures. Fresh queries are answered by the frontier itself. In the
+log that it was tuned on, each of five folds is left out in turn, the whole search is done again on the other four, with
+its correction for luck, and the fold is answered by the policies that come of it.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from rcjax.choice import select_frontier
+from rcjax.crossvalidation import deal_folds, without
+from rcjax.diagnostics.prediction import FOLDS, HeldOut, compare_frontier, lambdas
+from rcjax.frontier import Frontier, solve_frontier
+from rcjax.joint import CascadeModel
+from rcjax.logs import Log
+from rcjax.retuning import find_frontier
+
+_POINTS = ("lam", "error", "cost", "thresholds", "members", "status", "first", "bounds", "actions")
+_WITH_REFUSALS = ("abstention", "refusals")
+
+
+def try_promise(
+    frontier: Frontier, log: Log, held: Sequence[HeldOut], trained_on: int, seed: int = 0
+) -> dict[str, Any]:
+    """The figures of a frontier against queries that its tuning did not see, at sixteen λ.
+
+    `log`: the one that `held` was made of, by `held_out` with the same `seed`. A single held-out log is answered by the
+    frontier as it is; folds by what the same search finds without each (`search_again`). As `compare_frontier`, with
+    `search`, that of the frontier. `trained_on` queries, the frontier was tuned on.
+    """
+    lam = lambdas(frontier.model)
+    if len(held) == 1:
+        ((_, fresh),) = held
+        judged = [(at_prices(frontier, lam), fresh)]
+    else:
+        fold = deal_folds(log.complete, FOLDS, seed)
+        judged = [
+            (search_again(frontier, fitted, without(log, fold == number), lam, seed), part)
+            for number, (fitted, part) in enumerate(held)
+        ]
+    return {"search": frontier.search, **compare_frontier(judged, trained_on)}
+
+
+def search_again(frontier: Frontier, model: CascadeModel, log: Log, lam: np.ndarray, seed: int = 0) -> Frontier:
+    """What the search behind a frontier finds for the λ (L,) on another log, which `model` was fitted to.
+
+    Of chains, the default search compares those that are no longer than the frontier's.
+    """
+    refusing: dict[str, Any] = {"abstain_price": frontier.abstain_price, "abstain_early": frontier.abstain_early}
+    if frontier.search == "selected":
+        longest = max(2, int(np.asarray(frontier.members).sum(1).max()))
+        # Folds of their own: those dealt by the same seed would be the ones that are left out already.
+        found = select_frontier(log, model=model, lam=lam, max_length=longest, seed=seed + 1, **refusing)
+        return found.frontier
+    if frontier.search == "expected":
+        price = frontier.abstain_price
+        return at_prices(find_frontier(log, model, "expected", abstain_price=price, bands=False)[0], lam)
+    search: Any = frontier.search
+    return solve_frontier(model, lam=lam, cascades=search, chain=frontier.chain, **refusing)
+
+
+def at_prices(frontier: Frontier, lam: np.ndarray) -> Frontier:
+    """The points of a frontier that are best by its own figures for the λ (L,), without intervals.
+
+    >>> import rcjax
+    >>> frontier = rcjax.solve_frontier(rcjax.demo_model(), lam=[1.0, 10.0, 100.0])
+    >>> at_prices(frontier, np.array([10.0, 100.0])).cost.tolist() == frontier.cost[1:].tolist()
+    True
+    """
+    error, cost = (np.asarray(values, float) for values in (frontier.penalty, frontier.cost))
+    best = (error + np.asarray(lam)[:, None] * cost).argmin(1)
+    names = [name for name in (*_POINTS, *_WITH_REFUSALS) if getattr(frontier, name) is not None]
+    points = {name: np.asarray(getattr(frontier, name))[best] for name in names}
+    points["lam"] = np.asarray(lam, points["lam"].dtype)
+    return dataclasses.replace(frontier, bands=None, **jax.device_put(points))
