@@ -106,7 +106,7 @@ def _bar() -> Iterator[Callable[[int, int], None] | None]:
 def _facts(done: Sweep, seconds: float) -> dict[str, Any]:
     import polars as pl
 
-    from rcjax.sweeps.solving import STATUS_MESSAGES
+    from rcjax._point_status import PointStatus
 
     logs = done.logs
     counts = done.points.group_by("status").len().sort("status").collect()
@@ -116,7 +116,7 @@ def _facts(done: Sweep, seconds: float) -> dict[str, Any]:
         "logs": logs.height - unused.height,
         "left_out": [{"log": row["log"], "problem": row["problem"]} for row in unused.to_dicts()],
         "points": int(counts["len"].sum()),
-        "status": {STATUS_MESSAGES[row["status"]]: row["len"] for row in counts.to_dicts()},
+        "status": {PointStatus(row["status"]).message: row["len"] for row in counts.to_dicts()},
         "seconds": round(seconds, 3),
     }
 

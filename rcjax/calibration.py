@@ -16,11 +16,20 @@ from jax import lax
 from jax.scipy import special
 
 from rcjax._numerics import divide, extremes, log1mexp, total
+from rcjax._statuses import Status
 
 Transform = Literal["choice", "generation", "none"]
 
-#: The fit is the maximum-likelihood one, the data are separable, or the regressor or the answers do not vary.
-CONVERGED, SEPARABLE, CONSTANT, NOT_CONVERGED = 0, 1, 2, 3
+
+class CalibrationStatus(Status):
+    """What became of the fit of a calibrator."""
+
+    CONVERGED = 0, "converged"
+    SEPARABLE = 1, "a threshold tells right from wrong without error: only Firth's penalty keeps the slope finite"
+    CONSTANT = 2, "confidence or correctness does not vary: one calibrated confidence for all"
+    NOT_CONVERGED = 3, "the iterations ran out"
+
+
 _LOG_2 = 0.6931471805599453
 _NEWTON_STEPS = 40
 _LEAST_STEP = 1 / 32  # of a Newton step, below which it is not taken at all
@@ -79,7 +88,7 @@ class Calibrator:
     largest: jax.Array  # () the largest
     standard_errors: jax.Array  # (2,) from the observed information; inf where there is none
     p_values: jax.Array  # (2,) two-sided Wald tests of a coefficient against 0
-    status: jax.Array  # () CONVERGED, SEPARABLE, CONSTANT or NOT_CONVERGED
+    status: jax.Array  # () a `CalibrationStatus`
     transform: Transform
 
     def __call__(self, logprob: jax.Array) -> jax.Array:
@@ -136,14 +145,15 @@ def fit_calibrator(
     flat_errors = jnp.stack([1 / jnp.sqrt(count * rate * (1 - rate)), jnp.full_like(rate, jnp.inf)])
     coefficients = jnp.where(constant, flat, coefficients)
     errors = jnp.where(constant, flat_errors, errors)
-    status = jnp.where(converged, jnp.where(separable, SEPARABLE, CONVERGED), NOT_CONVERGED)
+    fitted = jnp.where(separable, CalibrationStatus.SEPARABLE, CalibrationStatus.CONVERGED)
+    status = jnp.where(converged, fitted, CalibrationStatus.NOT_CONVERGED)
     return Calibrator(
         coefficients=coefficients,
         smallest=smallest,
         largest=largest,
         standard_errors=errors,
         p_values=lax.erfc(jnp.abs(coefficients) / errors / np.sqrt(2)),
-        status=jnp.where(constant, CONSTANT, status),
+        status=jnp.where(constant, CalibrationStatus.CONSTANT, status),
         transform=transform,
     )
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from rcjax._frontier_points import Points
 from rcjax._outcomes import Outcomes
+from rcjax._point_status import PointStatus
 from rcjax._points import lower_hull, pareto
 from rcjax._policies import NEVER_ANSWER, NEVER_REFUSE, Policies, asked_at_all
 from rcjax._trees import part
@@ -28,7 +29,7 @@ from rcjax.joint import CascadeModel, fit
 from rcjax.logs import Log, LogError
 from rcjax.plan import only
 from rcjax.prices import check_prices, lay_out_problem, log_prices, select, solve_at
-from rcjax.programme import CONVERGED, INTERPOLATED, Refusal
+from rcjax.programme import Refusal
 from rcjax.solution import check_abstain_price, refusal_at
 
 #: How far above the frontier a policy may be, in standard errors of its error.
@@ -247,7 +248,7 @@ def _undominated(pairs: _Trial, chains: _Trial, n: int) -> tuple[_Trial, np.ndar
     kept = _thinned(near[pareto(points.cost[near], points.penalty[near])], hull)[::-1]
     slopes = -np.diff(points.penalty[hull]) / np.diff(points.cost[hull])
     lam, corner = _prices(points.cost[kept], points.cost[hull], slopes)
-    return points.take(kept), lam, np.where(corner, CONVERGED, INTERPOLATED)
+    return points.take(kept), lam, np.where(corner, PointStatus.CONVERGED, PointStatus.INTERPOLATED)
 
 
 def _thinned(places: np.ndarray, corners: np.ndarray) -> np.ndarray:
@@ -277,7 +278,7 @@ def _best(pairs: _Trial, chains: _Trial, at: np.ndarray, lam: np.ndarray) -> tup
     best = pairs.take(np.argmin(pairs.penalty + lam[:, None] * pairs.cost, axis=1))
     for mine, theirs in zip(jax.tree.leaves(best), jax.tree.leaves(chains), strict=True):
         mine[at] = theirs
-    return best, lam, np.full(len(lam), CONVERGED)
+    return best, lam, np.full(len(lam), PointStatus.CONVERGED)
 
 
 def _assemble(

@@ -15,18 +15,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from rcjax._statuses import Status
 from rcjax._trees import part
 from rcjax.copulas import Copula
 from rcjax.likelihood import Ranks, likelihood_of
 
-#: The fit is a maximum, lies at an end of the parameter's support, ran out of steps, or has no finite likelihood.
-CONVERGED, AT_BOUND, NOT_CONVERGED, FAILED = 0, 1, 2, 3
-STATUS_MESSAGES = {
-    CONVERGED: "converged",
-    AT_BOUND: "at an end of the parameter's support: the standard error does not hold there",
-    NOT_CONVERGED: "not converged: the likelihood is flat, or the pair has too few observations",
-    FAILED: "no finite likelihood: the family cannot describe this pair",
-}
+
+class FitStatus(Status):
+    """What became of the fit of a copula to a pair."""
+
+    CONVERGED = 0, "converged"
+    AT_BOUND = 1, "at an end of the parameter's support: the standard error does not hold there"
+    NOT_CONVERGED = 2, "not converged: the likelihood is flat, or the pair has too few observations"
+    FAILED = 3, "no finite likelihood: the family cannot describe this pair"
+
+
 _STEPS, _LONGEST = 16, 3.0
 _FAR = 12.0  # |z| of a parameter as good as at the end of its support
 _AT_END = 7.0
@@ -40,7 +43,7 @@ class CopulaFit:
     copula: Copula
     standard_errors: dict[str, jax.Array]  # of each parameter, from the Hessian; inf where there is none
     log_likelihood: jax.Array  # () of the weighted observations, less that of their margins
-    status: jax.Array  # () CONVERGED, AT_BOUND, NOT_CONVERGED or FAILED
+    status: jax.Array  # () a `FitStatus`
 
 
 def count_parameters(family: type[Copula]) -> int:
@@ -81,7 +84,7 @@ def fit_copula(
     columns = dict(zip(family.grids, jnp.asarray(grid, first.u.dtype).T, strict=True))
     found = jax.vmap(climb)(columns) if columns else climb({})
     if columns:
-        best = jnp.argmax(jnp.where(found.status == FAILED, -jnp.inf, found.log_likelihood))
+        best = jnp.argmax(jnp.where(found.status == FitStatus.FAILED, -jnp.inf, found.log_likelihood))
         found = part(found, best)
     errors = {name: error / jnp.sqrt(total) for name, error in found.standard_errors.items()}
     return dataclasses.replace(found, standard_errors=errors, log_likelihood=found.log_likelihood * total)
@@ -111,7 +114,7 @@ def _climb(family, objective, start):
     supports = [family.supports[name] for name in names]
     if not names:
         mean = objective(start)
-        status = jnp.where(jnp.isfinite(mean), CONVERGED, FAILED)
+        status = jnp.where(jnp.isfinite(mean), FitStatus.CONVERGED, FitStatus.FAILED)
         return CopulaFit(start, {name: jnp.full_like(mean, jnp.inf) for name in family.grids}, mean, status)
 
     def member(z):
@@ -148,8 +151,9 @@ def _climb(family, objective, start):
     *_, best = lax.while_loop(lambda state: (state[0] < _STEPS) & climbable(state[-1]), step, state)
     z, mean, _, hessian = best
     bounded = jnp.any((z <= -_AT_END) & np.isfinite(supports).any(-1) | (z >= jnp.minimum(farthest - 1e-3, _AT_END)))
-    status = jnp.where(bounded, AT_BOUND, jnp.where(climbable(best), NOT_CONVERGED, CONVERGED))
-    status = jnp.where(jnp.isfinite(mean), status, FAILED)
+    settled = jnp.where(climbable(best), FitStatus.NOT_CONVERGED, FitStatus.CONVERGED)
+    status = jnp.where(bounded, FitStatus.AT_BOUND, settled)
+    status = jnp.where(jnp.isfinite(mean), status, FitStatus.FAILED)
     errors = dict(zip(names, _standard_errors(z, hessian, supports), strict=True))
     return CopulaFit(member(z), errors | {name: jnp.full_like(mean, jnp.inf) for name in family.grids}, mean, status)
 

@@ -24,10 +24,9 @@ from rcjax.mixture import Mixture
 from rcjax.plan import Search, plan_cascades
 from rcjax.policy import Calibration, Policy
 from rcjax.prices import Problem, check_prices, lay_out_problem, select, solve_at, solve_on_grid
-from rcjax.programme import STATUS_MESSAGES
 from rcjax.solution import check_abstain_price, refusal_at
 
-__all__ = ["STATUS_MESSAGES", "Frontier", "InfeasibleError", "load_frontier", "solve_frontier"]
+__all__ = ["Frontier", "InfeasibleError", "load_frontier", "solve_frontier"]
 
 _FORMAT, _SCHEMA = "rcjax-frontier", 2
 _WITHOUT_ABSTENTION = 1  # the schema version of a frontier none of whose models may refuse, which older versions read
@@ -58,7 +57,7 @@ class Frontier:
     cost: jax.Array
     """(L,) money per query."""
     status: jax.Array
-    """(L,) key of STATUS_MESSAGES."""
+    """(L,) a `PointStatus`."""
     policies: Policies
     """(L,) the policies as arrays."""
     model: CascadeModel

@@ -13,13 +13,14 @@ import numpy as np
 from rcjax._compile import compiled
 from rcjax._frontier_points import Points
 from rcjax._outcomes import Outcomes
+from rcjax._point_status import PointStatus
 from rcjax._points import lower_hull
 from rcjax._trees import part
 from rcjax.cascade import Chain, Tables
 from rcjax.joint import CascadeModel, pairs
 from rcjax.marginals import Marginal
 from rcjax.plan import Plan, pair_places
-from rcjax.programme import INTERPOLATED, Cut, Refusal
+from rcjax.programme import Cut, Refusal
 from rcjax.solution import Optima, Solutions, adaptive_points, lay_out, optimise, points_at
 
 #: Points of each pass of the automatic grid, and the closest ratio of neighbouring λ.
@@ -135,7 +136,7 @@ def _interpolate(problem, solved):
 
     cut = Cut.at(between(solved.ranks), None if solved.refused is None else between(solved.refused))
     lam = solved.lam[left] ** (1 - share) * solved.lam[left + 1] ** share
-    status = np.full(len(lam), INTERPOLATED, solved.status.dtype)
+    status = np.full(len(lam), PointStatus.INTERPOLATED, solved.status.dtype)
     optima = Optima(lam.astype(solved.lam.dtype), solved.path[left], cut, status)
     return jax.device_get(_evaluate(problem.marginals, problem.tables, optima, problem.plan, problem.chain))
 

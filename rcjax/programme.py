@@ -27,14 +27,6 @@ from rcjax.cascade import Tables, arrivals
 from rcjax.plan import Plan
 from rcjax.quadrature import Grid
 
-#: What became of each λ.
-CONVERGED, AT_BOUND, NOT_CONVERGED, INTERPOLATED = 0, 1, 2, 3
-STATUS_MESSAGES = {
-    CONVERGED: "converged",
-    AT_BOUND: "converged, with a threshold at the end of a model's range (it always or never answers)",
-    NOT_CONVERGED: "the iterations ran out while the loss was still falling: the thresholds may be slightly off",
-    INTERPOLATED: "thresholds between those of two neighbouring optima: a point that no λ leads to",
-}
 _ROUNDS = 8
 _FIRST_CUTS = (1.0, 0.2)
 

@@ -25,7 +25,7 @@ from rcjax.copulas import (
     SurvivalGumbel,
     SurvivalJoe,
 )
-from rcjax.estimation import FAILED, STATUS_MESSAGES, CopulaFit, count_parameters, fit_families
+from rcjax.estimation import CopulaFit, FitStatus, count_parameters, fit_families
 from rcjax.likelihood import Ranks, log_likelihood, ranks
 from rcjax.marginals import Marginal
 
@@ -122,7 +122,7 @@ def _rows(families, fits, taus, scores, place, criterion) -> Iterator[dict[str, 
 def _row(family: type[Copula], fit: CopulaFit, tau: float, score: float, place: int) -> dict[str, Any]:
     copula = part(fit.copula, place)
     status = int(fit.status[place])
-    failed = status == FAILED
+    failed = status == FitStatus.FAILED
     value = None if failed else float(fit.log_likelihood[place])
     names = (*family.free, *family.grids)
     return {
@@ -134,7 +134,7 @@ def _row(family: type[Copula], fit: CopulaFit, tau: float, score: float, place: 
         "log_likelihood": value,
         "aic": None if value is None else 2 * count_parameters(family) - 2 * value,
         "cv_score": None if failed else plain(score),
-        "status": STATUS_MESSAGES[status],
+        "status": FitStatus(int(status)).message,
     }
 
 

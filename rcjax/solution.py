@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 
 from rcjax._frontier_points import Points
+from rcjax._point_status import PointStatus
 from rcjax._policies import NEVER_ANSWER, Policies, asked_at_all
 from rcjax._trees import part
 from rcjax.adaptive import adaptive_policies, evaluate_intervals
@@ -21,7 +22,7 @@ from rcjax.copulas import Copula
 from rcjax.marginals import Marginal
 from rcjax.paper import best_cascades_paper
 from rcjax.plan import Plan
-from rcjax.programme import AT_BOUND, CONVERGED, NOT_CONVERGED, Cut, Refusal, best_cascades, gain_tolerance
+from rcjax.programme import Cut, Refusal, best_cascades, gain_tolerance
 from rcjax.quadrature import Grid
 
 
@@ -81,7 +82,8 @@ def optimise(tables: Tables, lam: jax.Array, plan: Plan, chain: Chain, refusal: 
     low, high = tables.grid.panels[:, 0], tables.grid.panels[:, -1]
     at_bound = (plan.defers[path] & ((cut.u <= low) | (cut.u >= high))).any(-1)
     unfinished = gain > gain_tolerance(lam.dtype)
-    return Optima(lam, path, cut, jnp.where(unfinished, NOT_CONVERGED, jnp.where(at_bound, AT_BOUND, CONVERGED)))
+    settled = jnp.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)
+    return Optima(lam, path, cut, jnp.where(unfinished, PointStatus.NOT_CONVERGED, settled))
 
 
 def thresholds_at(marginals: Marginal, tables: Tables, path: jax.Array, cut: Cut, plan: Plan) -> Settled:

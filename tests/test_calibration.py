@@ -88,7 +88,7 @@ def test_fit_is_that_of_statsmodels():
     logprob, correct = (np.stack(part) for part in zip(*(sample(n, seed) for seed in seeds), strict=True))
     answered = np.random.default_rng(9).uniform(size=logprob.shape) < 0.9
     fitted = fit_batch(np.where(answered, logprob, np.nan), correct, answered, "choice")
-    assert fitted.status.tolist() == [calibration.CONVERGED] * 6
+    assert fitted.status.tolist() == [calibration.CalibrationStatus.CONVERGED] * 6
     for j in seeds:
         feature = np.asarray(transform_confidence(logprob[j], "choice"))[answered[j]]
         theirs = sm.Logit(correct[j][answered[j]], sm.add_constant(feature)).fit(disp=0, tol=1e-12)
@@ -117,7 +117,7 @@ def test_separable_data_get_firths_estimate():
     feature = np.array([[0.1, 0.4, 0.7, 1.0, 1.5, 2.2], [0.1, 0.4, 0.7, 1.0, 1.5, 2.2], [0.2, 0.5, 0.5, 0.5, 0.9, 1.4]])
     correct = np.array([[0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0], [0, 0, 1, 0, 1, 1]], bool)  # the last: a tie
     fitted = fit_batch(invert_transform(feature, "choice"), correct, np.ones((3, 6), bool), "choice")
-    assert fitted.status.tolist() == [calibration.SEPARABLE] * 3
+    assert fitted.status.tolist() == [calibration.CalibrationStatus.SEPARABLE] * 3
     for j in range(3):
         np.testing.assert_allclose(fitted.coefficients[j], firth(feature[j], correct[j]), atol=1e-5)
     assert np.all(np.isfinite(fitted.standard_errors))
@@ -133,7 +133,7 @@ def test_constant_data_get_a_constant():
     answered[4, 2:] = False  # n = 2
     logprob[4, :2] = -0.25
     fitted = fit_batch(logprob, correct, answered, "choice")
-    assert fitted.status.tolist() == [calibration.CONSTANT] * 5
+    assert fitted.status.tolist() == [calibration.CalibrationStatus.CONSTANT] * 5
     assert np.all(fitted.coefficients[:, 1] == 0)
     right, count = (correct & answered).sum(1), answered.sum(1)
     expected = (right + 0.5) / (count + 1)
@@ -145,7 +145,7 @@ def test_constant_data_get_a_constant():
 
 def test_two_answers_one_right():
     fitted = fit_batch(np.array([[-1.0, -0.1]]), np.array([[False, True]]), np.ones((1, 2), bool), "generation")
-    assert fitted.status.tolist() == [calibration.SEPARABLE]
+    assert fitted.status.tolist() == [calibration.CalibrationStatus.SEPARABLE]
     assert np.all(np.isfinite(fitted.coefficients))
     assert float(fitted.coefficients[0, 1]) > 0
 
@@ -176,7 +176,7 @@ def test_fit_in_float32(float32):
     assert fitted.coefficients.dtype == jnp.float32
     np.testing.assert_allclose(fitted.coefficients[0], theirs.params, atol=1e-3)
     np.testing.assert_allclose(fitted.standard_errors[0], theirs.bse, rtol=1e-3)
-    assert fitted.status.tolist() == [calibration.CONVERGED]
+    assert fitted.status.tolist() == [calibration.CalibrationStatus.CONVERGED]
 
 
 def test_a_second_fit_traces_nothing():

@@ -13,6 +13,7 @@ from selection_references import feature, judge, logistic, make_log
 
 import rcjax
 from rcjax import choice
+from rcjax._point_status import PointStatus
 from rcjax._points import lower_hull
 from rcjax._walk import outcomes
 from rcjax.choice import SLACK, Selection, select_frontier
@@ -21,7 +22,6 @@ from rcjax.frontier import solve_frontier
 from rcjax.joint import pairs
 from rcjax.logs import LogError
 from rcjax.prices import price_range
-from rcjax.programme import CONVERGED, INTERPOLATED
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -97,7 +97,7 @@ def test_the_frontier_is_in_order_and_nothing_on_it_is_beaten(found):
     assert (np.diff(lam) >= 0).all()
     assert (np.diff(cost) < 0).all()
     assert (np.diff(error) > 0).all()
-    assert set(np.asarray(frontier.status).tolist()) <= {CONVERGED, INTERPOLATED}
+    assert set(np.asarray(frontier.status).tolist()) <= {PointStatus.CONVERGED, PointStatus.INTERPOLATED}
     assert (np.asarray(frontier.members).sum(1) <= 2).any()
     np.testing.assert_array_equal(frontier.first, np.asarray(frontier.members).argmax(1))
     assert found.comparison.lengths.tolist() == [1, 2, 3]
@@ -121,7 +121,7 @@ def test_for_a_lambda_it_is_the_pair_with_the_least_loss(log, model, compared):
     frontier = select_frontier(log, model=model, lam=lam[::-1]).frontier
     every = np.array(reference(log))
     np.testing.assert_allclose(frontier.lam, lam, rtol=1e-15)
-    assert (np.asarray(frontier.status) == CONVERGED).all()
+    assert (np.asarray(frontier.status) == PointStatus.CONVERGED).all()
     best = every[(every[:, 3] + lam[:, None] * every[:, 4]).argmin(1)]
     np.testing.assert_allclose(np.array(as_rows(frontier)), best, rtol=1e-6, atol=1e-9)
     assert len(np.unique(best, axis=0)) > 3
@@ -369,7 +369,7 @@ def test_kept_are_the_policies_near_the_hull_that_none_beats(seed, count, levels
     # At the λ of a corner nothing beats it, and only corners have converged.
     for row in range(len(lam)):
         corner = (float(error[row]), float(cost[row])) in corners
-        assert (int(status[row]) == CONVERGED) == corner
+        assert (int(status[row]) == PointStatus.CONVERGED) == corner
         if corner:
             own = error[row] + lam[row] * cost[row]
             assert own <= (everything.error + lam[row] * everything.cost).min() + 1e-12

@@ -11,7 +11,7 @@ from selection_references import COSTS, best_by_labels, feature, judge, logistic
 import rcjax
 from rcjax import empirical
 from rcjax._walk import outcomes
-from rcjax.calibration import CONSTANT, Calibrator, calibrate_all, fit_calibrator
+from rcjax.calibration import CalibrationStatus, Calibrator, calibrate_all, fit_calibrator
 from rcjax.cascade import ALWAYS_ANSWER, NEVER_ANSWER
 from rcjax.empirical import Candidates, as_cascades, best_candidates, candidates, cross_calibrate, tune_by_labels
 from rcjax.joint import pairs
@@ -222,7 +222,7 @@ def test_all_confidences_are_those_of_each_calibrator():
     log = make_log(120, K, seed=3, missing=0.3)
     columns = [[each[:, j] for each in (log.logprob, log.correct, log.answered)] for j in range(K)]
     fitted = [fit_one(*each, "choice") for each in columns]
-    assert CONSTANT not in [int(each.status) for each in fitted]
+    assert CalibrationStatus.CONSTANT not in [int(each.status) for each in fitted]
     together: Calibrator = jax.tree.map(lambda *leaves: jnp.stack(leaves), *fitted)
     confidence = np.asarray(jax.jit(calibrate_all)(together, log.logprob, log.answered))
     assert np.isfinite(confidence).all()

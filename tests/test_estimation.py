@@ -11,10 +11,7 @@ import scipy.optimize
 from rcjax import Clayton, Copula, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, param
 from rcjax._ranks import kendall_tau
 from rcjax.estimation import (
-    AT_BOUND,
-    CONVERGED,
-    FAILED,
-    STATUS_MESSAGES,
+    FitStatus,
     constrain,
     count_parameters,
     fit_copula,
@@ -76,7 +73,7 @@ def test_the_fit_is_scipys_maximum(family):
     # The likelihood is flat at its top: a difference of 1e-5 there is 1e-10 of it.
     assert abs(best - theirs.x) < 1e-4
     np.testing.assert_allclose(found.log_likelihood, -theirs.fun, rtol=1e-8)
-    assert int(found.status) == CONVERGED
+    assert int(found.status) == FitStatus.CONVERGED
     step = 1e-3
     curvature = (loss(best + step) - 2 * loss(best) + loss(best - step)) / step**2
     np.testing.assert_allclose(found.standard_errors[name], 1 / np.sqrt(curvature), rtol=1e-3)
@@ -97,7 +94,7 @@ def test_degrees_of_freedom_are_profiled():
 def test_two_parameters_at_once():
     u, v = BB1(0.8, 1.6).sample(jax.random.key(3), (N,))
     found = jax.jit(lambda: fit_copula(BB1, *smooth(u, v), jnp.ones(N)))()
-    assert int(found.status) == CONVERGED
+    assert int(found.status) == FitStatus.CONVERGED
 
     def loss(parameters):
         return -log_likelihood(BB1(*parameters), *smooth(u, v)).sum()
@@ -130,11 +127,11 @@ def test_ties_bias_tau_and_not_the_likelihood():
 def test_opposite_dependence_ends_at_the_bound():
     u, v = Frank(-6.0).sample(jax.random.key(4), (N,))
     found = jax.jit(lambda: fit_copula(Gumbel, *smooth(u, v), jnp.ones(N)))()
-    assert int(found.status) == AT_BOUND
+    assert int(found.status) == FitStatus.AT_BOUND
     assert float(found.copula.theta) - 1 < 1e-2
     assert float(found.log_likelihood) < 0.5  # independence, or all but
     turned = jax.jit(lambda: fit_copula(NegativeGumbel, *smooth(u, v), jnp.ones(N), -0.3))()
-    assert int(turned.status) == CONVERGED
+    assert int(turned.status) == FitStatus.CONVERGED
     assert float(turned.copula.theta) > 1.5
 
 
@@ -142,7 +139,7 @@ def test_the_same_confidence_twice_ends_at_a_bound_without_nan():
     u = jnp.linspace(0.01, 0.99, 50)
     for family in (Gumbel, Clayton, Frank, Joe, Gaussian):
         found = jax.jit(lambda family=family: fit_copula(family, *smooth(u, u), jnp.ones(50)))()
-        assert int(found.status) != FAILED, STATUS_MESSAGES[FAILED]
+        assert int(found.status) != FitStatus.FAILED, FitStatus.FAILED.message
         assert float(found.copula.tau()) > 0.9
         assert np.isfinite(found.log_likelihood)
 
@@ -152,7 +149,7 @@ def test_the_start_does_not_matter(start):
     u, v = Frank(4.0).sample(jax.random.key(5), (N,))
     for family, expected in ((Frank, 4.0), (Gaussian, 0.6)):
         found = jax.jit(lambda tau, family=family: fit_copula(family, *smooth(u, v), jnp.ones(N), tau))(start)
-        assert int(found.status) == CONVERGED
+        assert int(found.status) == FitStatus.CONVERGED
         assert abs(float(jax.tree.leaves(found.copula)[0]) - expected) < 0.5
 
 
@@ -196,7 +193,7 @@ def test_float32(float32):
     for family in (Gumbel, Frank, Gaussian):
         found = single(family)(u, v, jnp.ones(N))
         assert found.log_likelihood.dtype == jnp.float32
-        assert int(found.status) == CONVERGED
+        assert int(found.status) == FitStatus.CONVERGED
     assert abs(float(single(Gumbel)(u, v, jnp.ones(N)).copula.theta) - 2) < 0.3
 
 

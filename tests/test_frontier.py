@@ -13,11 +13,11 @@ from scipy.optimize import minimize
 
 import rcjax
 from rcjax import Gumbel, Marginal, error_and_cost, solve_frontier
+from rcjax._point_status import PointStatus
 from rcjax._replay import area_under_curve
 from rcjax.cascade import build_tables, evaluate
-from rcjax.frontier import STATUS_MESSAGES, InfeasibleError
+from rcjax.frontier import InfeasibleError
 from rcjax.joint import pairs
-from rcjax.programme import AT_BOUND, CONVERGED
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -164,7 +164,7 @@ def test_cost_falls_and_error_rises_with_lambda(demo, demo_lam, cascades):
     assert (np.diff(frontier.lam) > 0).all()
     assert (np.diff(frontier.cost) <= 1e-12 * float(frontier.cost.max())).all()
     assert (np.diff(frontier.error) >= -1e-12).all()
-    assert {int(s) for s in frontier.status} <= set(STATUS_MESSAGES)
+    assert {int(s) for s in frontier.status} <= set(PointStatus)
 
 
 def test_lambdas_are_sorted_and_distinct(demo, demo_lam):
@@ -213,7 +213,9 @@ def test_gradient_vanishes_at_interior_thresholds(triples):
             marginal = take(model.marginals, j)
             u, density = np.asarray(marginal.cdf(cuts[:, j])), np.asarray(marginal.density(cuts[:, j]))
             inside = (u > marginal.mass_lowest + 1e-3) & (u < 1 - marginal.mass_highest - 1e-3)
-            inside &= np.asarray((frontier.status == CONVERGED) | (frontier.status == AT_BOUND)) & (density > 0)
+            inside &= np.asarray(
+                (frontier.status == PointStatus.CONVERGED) | (frontier.status == PointStatus.AT_BOUND)
+            ) & (density > 0)
             checked += inside.sum()
             assert (np.abs(gradient[inside, j] / density[inside]) < 1e-3).all()
     assert checked >= 10

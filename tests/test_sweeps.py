@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import rcjax
-from rcjax.sweeps.solving import NO_DATA, NOT_FINITE, STATUS_MESSAGES
+from rcjax._point_status import PointStatus
 
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
 SIZES = {"small": 50, "smaller": 40, "other": 80}  # two shapes
@@ -176,16 +176,17 @@ def test_a_draw_without_any_answer_of_a_model_fails_alone(logs, tmp_path):
     sparse = log._with(*matrices)
     swept = rcjax.sweep({"sparse": sparse}, tmp_path, lam=3, replicates=11)
     found = swept.points.collect()
-    failed = found.filter(pl.col("status") == NO_DATA)
+    failed = found.filter(pl.col("status") == PointStatus.NO_DATA)
     assert 0 < failed["replicate"].n_unique() < 8
     assert (
         failed.select("error", "cost", "cascade", "thresholds", "held_out_error").null_count().row(0)
         == (failed.height,) * 5
     )
-    fine = found.filter(pl.col("status") < NO_DATA)
+    fine = found.filter(pl.col("status") < PointStatus.NO_DATA)
     assert fine["replicate"].min() == 0
     assert fine.select("error", "cost", "cascade").null_count().row(0) == (0,) * 3
-    assert set(STATUS_MESSAGES) == {0, 1, 2, 3, NO_DATA, NOT_FINITE}
+    assert {int(status) for status in PointStatus} == {0, 1, 2, 3, PointStatus.NO_DATA, PointStatus.NOT_FINITE}
+    assert all(status.message for status in PointStatus)
 
 
 def test_a_folder_that_is_no_sweep(tmp_path):

@@ -13,6 +13,7 @@ import polars as pl
 
 from rcjax._frontier_points import Points
 from rcjax._outcomes import Outcomes
+from rcjax._point_status import PointStatus
 from rcjax._policies import Policies
 from rcjax.calibration import Calibrator
 from rcjax.frontier import Frontier, make_frontier
@@ -20,7 +21,7 @@ from rcjax.joint import CascadeModel, arrays_from_json, arrays_to_json, as_famil
 from rcjax.marginals import Marginal
 from rcjax.prices import select
 from rcjax.sweeps.problems import Batch, Search
-from rcjax.sweeps.solving import NO_DATA, Fit
+from rcjax.sweeps.solving import Fit
 from rcjax.sweeps.tables import FITS
 
 
@@ -53,7 +54,7 @@ def model_of(log: Mapping[str, Any], fit: str, copula: str) -> CascadeModel:
 
 def frontier_of(model: CascadeModel, points: pl.DataFrame, search: Search) -> Frontier:
     """The frontier of the points of one sample, copula and search, of those that were solved."""
-    points = points.filter(pl.col("status") < NO_DATA).sort("lam")
+    points = points.filter(pl.col("status") < PointStatus.NO_DATA).sort("lam")
     lam, error, cost, status, first = (points[name].to_numpy() for name in ("lam", "error", "cost", "status", "first"))
     members = np.array([[name in cascade.split(" > ") for name in model.models] for cascade in points["cascade"]])
     bounds, actions = (np.array(points[name].to_list()) for name in ("bounds", "actions"))

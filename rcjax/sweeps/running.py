@@ -43,7 +43,7 @@ class Sweep:
         """A row per log, seed, replicate, search, copula and λ, as a polars `LazyFrame` over the parts.
 
         `log`, `seed`, `replicate` (0: the sample itself), `cascades` (the search), `copula` (null for "labels"), `lam`;
-        `error` and `cost` per query, as expected; `status`, a key of `rcjax.sweeps.solving.STATUS_MESSAGES`;
+        `error` and `cost` per query, as expected; `status`, a `PointStatus`;
         `cascade`, the names of its models; `thresholds` in calibrated confidence, in the log's order of models (null
         for adaptive policies); `first`, `bounds` and `actions`, the policy as `Frontier` has it; `held_out_error` and
         `held_out_cost` on the `held_out` queries that the problem was not tuned on, as far as all models answered

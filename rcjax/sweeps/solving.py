@@ -20,6 +20,7 @@ from rcjax._compile import compiled
 from rcjax._frontier_points import Points as FrontierPoints
 from rcjax._numerics import divide
 from rcjax._outcomes import Outcomes
+from rcjax._point_status import PointStatus
 from rcjax._policies import Policies
 from rcjax._trees import part
 from rcjax._walk import walk
@@ -30,16 +31,9 @@ from rcjax.empirical import as_cascades, best_candidates, judge
 from rcjax.marginals import Marginal
 from rcjax.margins import fit_margins, pair_taus, pairs
 from rcjax.plan import Plan
-from rcjax.programme import STATUS_MESSAGES
 from rcjax.quadrature import build_grid
 from rcjax.solution import adaptive_points, optimise, points_at
 
-#: What became of a point, beside what `solve_frontier` says.
-NO_DATA, NOT_FINITE = 4, 5
-STATUS_MESSAGES = STATUS_MESSAGES | {
-    NO_DATA: "not solved: in this draw a model has no answer, or two models share no query",
-    NOT_FINITE: "failed: error or cost came out as no finite number",
-}
 _AXIS = "problems"
 Points = dict[str, jax.Array]
 
@@ -176,7 +170,7 @@ def _told(points: FrontierPoints, fit: Fit) -> Points:
     error, cost, _ = points.expected
     own = points.policies
     finite = jnp.isfinite(error) & jnp.isfinite(cost)
-    status = jnp.where(fit.complete, jnp.where(finite, points.status, NOT_FINITE), NO_DATA)
+    status = jnp.where(fit.complete, jnp.where(finite, points.status, PointStatus.NOT_FINITE), PointStatus.NO_DATA)
     arrays = {"error": error, "cost": cost, "status": status}
     arrays |= {"members": own.members, "first": own.first, "bounds": own.bounds, "actions": own.actions}
     return arrays if own.thresholds is None else arrays | {"thresholds": own.thresholds}

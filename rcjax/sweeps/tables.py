@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from rcjax._point_status import PointStatus
 from rcjax._points import cascade_names
 from rcjax.sweeps.library import Entry
 from rcjax.sweeps.problems import Batch, Settings
-from rcjax.sweeps.solving import NO_DATA
 
 #: Columns of the results, whichever searches there are; what they mean is told by `Sweep.points`.
 POINTS = {
@@ -111,7 +111,7 @@ def _frame(columns):
         return pl.Series(name, [None] * height if values is None else values, dtype=kind)
 
     table = pl.DataFrame([series(name, kind) for name, kind in POINTS.items()])
-    solved = pl.col("status") < NO_DATA
+    solved = pl.col("status") < PointStatus.NO_DATA
     known = [pl.when(solved).then(pl.col(name)).alias(name) for name in _FAILED]
     return table.with_columns(known).with_columns(pl.col("held_out_error", "held_out_cost").fill_nan(None))
 
