@@ -213,7 +213,8 @@ class Frontier:
         a file to another it cannot say, such as that the points name models of the model.
         """
         schema = json.loads(resources.files("rcjax").joinpath("frontier.schema.json").read_text("utf-8"))
-        return schema | {"$defs": {"model": CascadeModel.json_schema(), "policy": Policy.json_schema()}}
+        others = {"model": CascadeModel.json_schema(), "policy": Policy.json_schema()}
+        return schema | {"$defs": schema["$defs"] | others}
 
     def to_json(self) -> dict[str, Any]:
         """JSON values: `frontier` is a list of points, `model` what they were solved from."""
