@@ -70,17 +70,23 @@ def choice(value: Any, known: tuple[str, ...], where: str) -> str:
     return value
 
 
+def entries(value: Any, where: str, check: Check[T], what: str = "must be a list") -> tuple[T, ...]:
+    """A list, perhaps empty, each of its entries checked."""
+    require(isinstance(value, (list, tuple)), where, what, value)
+    return tuple(check(each, f"{where}[{i}]") for i, each in enumerate(value))
+
+
 def sequence(value: Any, where: str, check: Check[T]) -> tuple[T, ...]:
     """A list that is not empty, each of its entries checked."""
-    require(isinstance(value, (list, tuple)) and len(value) > 0, where, "must be a list, not empty", value)
-    return tuple(check(each, f"{where}[{i}]") for i, each in enumerate(value))
+    what = "must be a list, not empty"
+    require(value not in ([], ()), where, what, value)
+    return entries(value, where, check, what)
 
 
 def of_length(value: Any, where: str, n: int, check: Check[T]) -> tuple[T, ...]:
     """A list of n entries, each of them checked."""
-    fits = isinstance(value, (list, tuple)) and len(value) == n
-    require(fits, where, f"must be a list of {n}", value)
-    return tuple(check(each, f"{where}[{i}]") for i, each in enumerate(value))
+    require(isinstance(value, (list, tuple)) and len(value) == n, where, f"must be a list of {n}", value)
+    return entries(value, where, check)
 
 
 def names(value: Any, where: str) -> tuple[str, ...]:

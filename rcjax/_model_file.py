@@ -75,9 +75,7 @@ def check_details(value: Any, where: str) -> None:
 def check_members(value: Any, pairs: int) -> tuple[tuple[str, Any], ...]:
     """The names and parameters of the families of a model with several; `value` tells which pair has which."""
     copulas = check.items(value, "copulas", check.as_it_is)
-    listed = copulas.get("members")
-    require(isinstance(listed, list), "copulas.members", "must be a list", listed)
-    members = of_length(listed, "copulas.members", len(listed), partial(check.items, check=check.as_it_is))
+    members = check.entries(copulas.get("members"), "copulas.members", partial(check.items, check=check.as_it_is))
     of_length(copulas.get("index"), "copulas.index", pairs, partial(check.whole, high=len(members) - 1))
     return tuple(
         (check.name(each.get("copula"), f"copulas.members[{i}].copula"), each.get("copulas"))

@@ -1,15 +1,19 @@
 """Points of a frontier in their three forms: arrays, rules of a policy, JSON values; and the hull of points."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from rcjax import _checks as check
 from rcjax._frontier_points import Points
 from rcjax._outcomes import Outcomes
+from rcjax._point_status import PointStatus
 from rcjax._policies import ABSTAIN, NEVER_ANSWER, NEVER_REFUSE, Policies
-from rcjax.policy import Rule
+from rcjax.policy import Rule, check_rules
 
+_LOOSE = 1e-4
 _FIGURES = {"lam": float, "cost": float, "error": float, "status": int}
 
 
@@ -133,25 +137,62 @@ def _rule_to_json(rule):
     return {"up_to": rule.up_to, "action": rule.action, **asked}
 
 
-def points_from_json(names: tuple[str, ...], points: Sequence[Mapping[str, Any]]) -> Points:
+def points_from_json(names: tuple[str, ...], points: Any) -> Points:
     """The arrays of a frontier over the named models, from its points as JSON values: the inverse of `points_to_json`.
 
-    Either all points have thresholds or all have rules. Raises ValueError, KeyError or TypeError for anything else.
+    Either all points have thresholds or all have rules. ValueError names the place of what cannot be right.
     """
-    if not points:
-        raise ValueError("it has no points")
-    members = np.array([[name in point["models"] for name in names] for point in points])
-    if "rules" in points[0]:
-        bounds, actions = _intervals_from_json(names, points)
+    checked = check.sequence(points, "frontier", partial(_point, names=names))
+    for name in ("rules", "refusals", "abstention"):
+        for row, point in enumerate(checked):
+            alike = (name in point) == (name in checked[0])
+            check.require(alike, f"frontier[{row}].{name}", "must be there in all points or in none", point.get(name))
+    members = np.array([[name in point["models"] for name in names] for point in checked])
+    if "rules" in checked[0]:
+        bounds, actions = _intervals_from_json(names, checked)
         policies = Policies(members.argmax(1), bounds, actions, members)
     else:
-        thresholds = _by_model(names, points, "thresholds", NEVER_ANSWER)
-        refusals = _by_model(names, points, "refusals", NEVER_REFUSE) if "refusals" in points[0] else None
+        thresholds = _by_model(names, checked, "thresholds", NEVER_ANSWER)
+        refusals = _by_model(names, checked, "refusals", NEVER_REFUSE) if "refusals" in checked[0] else None
         policies = Policies.of_cascades(thresholds, members, refusals)
-    figures = {name: np.array([point[name] for point in points]) for name in _FIGURES}
-    refused = np.array([point.get("abstention", 0.0) for point in points])
+    figures = {name: np.array([point[name] for point in checked]) for name in _FIGURES}
+    refused = np.array([point.get("abstention", 0.0) for point in checked])
     expected = Outcomes(figures["error"], figures["cost"], refused)
     return Points(figures["lam"], figures["status"], expected, policies)
+
+
+def _point(value: Any, where: str, names: tuple[str, ...]) -> dict[str, Any]:
+    """A point of a frontier as JSON values, checked, with `Rule`s in place of theirs."""
+    data = check.items(value, where, check.as_it_is)
+    models = check.names_among(data.get("models"), f"{where}.models", names)
+    checks: dict[str, Any] = {"lam": _price, "cost": check.amount, "error": _expected, "status": _status}
+    if "abstention" in data:
+        checks["abstention"] = _expected
+    if "rules" in data:
+        checks["rules"] = partial(check_rules, models=models)
+    else:
+        by_model = partial(check.by_name, known=models, check=check.share)
+        checks |= {"thresholds": by_model, **({"refusals": by_model} if "refusals" in data else {})}
+    point: dict[str, Any] = {"models": models}
+    point |= {name: each(data.get(name), f"{where}.{name}") for name, each in checks.items()}
+    for name, refused in point.get("refusals", {}).items():
+        at = f"{where}.refusals[{name!r}]"
+        check.require(refused <= point["thresholds"][name], at, "must be at most the threshold", refused)
+    return point
+
+
+def _price(value: Any, where: str) -> float:
+    """λ: 0, or a number that has an inverse."""
+    return 0.0 if type(value) in (int, float) and value == 0 else check.positive(value, where)
+
+
+def _expected(value: Any, where: str) -> float:
+    """A share of the queries, which sums over nodes may put outside [0, 1] by a little."""
+    return check.number(value, where, -_LOOSE, 1 + _LOOSE)
+
+
+def _status(value: Any, where: str) -> int:
+    return check.whole(value, where, high=max(PointStatus))
 
 
 def _by_model(names, points, kind, otherwise):
@@ -170,12 +211,12 @@ def _intervals_from_json(names, points):
     for row, point in enumerate(points):
         for name, each in point["rules"].items():
             j = names.index(name)
-            bounds[row, j, : len(each)] = [rule["up_to"] for rule in each]
+            bounds[row, j, : len(each)] = [rule.up_to for rule in each]
             actions[row, j, : len(each)] = [_action_from_json(names, j, rule) for rule in each]
     return bounds, actions
 
 
 def _action_from_json(names, j, rule):
-    if rule["action"] == "abstain":
+    if rule.action == "abstain":
         return ABSTAIN
-    return j if rule["action"] == "answer" else names.index(rule["model"])
+    return j if rule.action == "answer" else names.index(rule.model)

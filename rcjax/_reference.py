@@ -7,15 +7,17 @@ their mean. In base64, as JSON knows neither infinities nor compact numbers. No 
 """
 
 import base64
-from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 import jax
 import numpy as np
 
+from rcjax import _checks as check
 from rcjax.logs import Log
 
 MOST_QUERIES = 400
+_PLACE = "provenance.reference"
 _MOST_ANSWERS = 1_800  # about 8 bytes of a policy file each
 
 
@@ -51,14 +53,13 @@ def describe_reference(log: Log) -> dict[str, Any]:
 def read_reference(data: Any, task: Literal["generation", "choice"], source: str = "the policy") -> Log:
     """The queries that `describe_reference` kept, as a log; ValueError where they are damaged."""
     try:
-        size = int(data["queries"])
-        models = tuple(data["models"])
-        columns = [_column(data["models"][name], size) for name in models]
-        if not columns:
-            raise ValueError("there are none")
-    except (KeyError, TypeError, ValueError, OverflowError) as problem:
-        raise ValueError(f"the queries that it was tuned on, provenance.reference, are damaged: {problem}") from None
-    logprob, correct, money = (np.stack(each, axis=1) for each in zip(*columns, strict=True))
+        held = check.items(data, _PLACE, check.as_it_is)
+        size = check.whole(held.get("queries"), f"{_PLACE}.queries", 1)
+        columns = check.items(held.get("models"), f"{_PLACE}.models", partial(_column, size=size))
+        check.require(len(columns) > 0, f"{_PLACE}.models", "must not be empty", {})
+    except ValueError as problem:
+        raise ValueError(f"{source}: the queries that it was tuned on are damaged: {problem}") from None
+    logprob, correct, money = (np.stack(each, axis=1) for each in zip(*columns.values(), strict=True))
     answered = ~np.isnan(logprob)
     fields: dict[str, Any] = jax.device_put(
         {
@@ -69,17 +70,29 @@ def read_reference(data: Any, task: Literal["generation", "choice"], source: str
             "cost": money.sum(0) / np.maximum(answered.sum(0), 1),
         }
     )
-    return Log(models=models, queries=tuple(range(size)), task=task, source=source, **fields)
+    return Log(models=tuple(columns), queries=tuple(range(size)), task=task, source=source, **fields)
 
 
-def _column(data: Mapping[str, Any], size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    logprob = np.frombuffer(base64.b64decode(data["logprob"], validate=True), "<f4")
-    bits = np.frombuffer(base64.b64decode(data["correct"], validate=True), np.uint8)
-    relative = np.frombuffer(base64.b64decode(data["cost"], validate=True), "<f2")
-    correct = np.unpackbits(bits)[:size].astype(bool)
-    if not len(logprob) == len(correct) == len(relative) == size or (logprob > 0).any() or (relative < 0).any():
-        raise ValueError(f"they are not the answers to {size} queries")
-    return logprob, correct, relative.astype(float) * float(data["mean_cost"])
+def _column(value: Any, where: str, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(logprob, right or wrong, cost), each (size,), of a model's answers."""
+    data = check.items(value, where, check.as_it_is)
+    logprob = _unpacked(data.get("logprob"), f"{where}.logprob", "<f4", size)
+    bits = _unpacked(data.get("correct"), f"{where}.correct", "u1", -(-size // 8))
+    relative = _unpacked(data.get("cost"), f"{where}.cost", "<f2", size)
+    unit = check.amount(data.get("mean_cost"), f"{where}.mean_cost")
+    check.require(not (logprob > 0).any(), f"{where}.logprob", "must hold nothing above 0", data["logprob"])
+    check.require(bool((relative >= 0).all()), f"{where}.cost", "must hold nothing below 0", data["cost"])
+    return logprob, np.unpackbits(bits)[:size].astype(bool), relative.astype(float) * unit
+
+
+def _unpacked(value: Any, where: str, kind: str, size: int) -> np.ndarray:
+    """So many numbers of a kind, from base64."""
+    try:
+        numbers = np.frombuffer(base64.b64decode(check.name(value, where), validate=True), kind)
+    except ValueError:
+        numbers = np.zeros(0)
+    check.require(len(numbers) == size, where, f"must be {size} numbers in base64", value)
+    return numbers
 
 
 def _packed(content: bytes) -> str:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax import _checks as check
 from rcjax._points import cascade_names
 
 _LEAST_SHARE = 0.02  # of the replicates that must choose a cascade for it to be listed in JSON
@@ -61,33 +62,64 @@ def bands_to_json(bands: Bands, names: Sequence[str], index: int) -> dict[str, A
             name: ends.tolist() for name, ends in zip(names, thresholds, strict=True) if np.isfinite(ends).all()
         },
         "optimism": float(bands.optimism[index]),
-        "chosen_by_replicates": sorted(kept, key=lambda each: -each["share"]),
+        "chosen_by_replicates": sorted(kept, key=lambda each: (-each["share"], each["models"])),
     }
 
 
-def bands_from_json(names: Sequence[str], points: Sequence[Mapping[str, Any]], head: Mapping[str, Any]) -> Bands:
+def bands_from_json(names: Sequence[str], points: Sequence[Mapping[str, Any]], head: Any) -> Bands:
     """The inverse of `bands_to_json` for all points, but for cascades that few replicates choose.
 
-    `head` holds `level` and `replicates`. Raises KeyError, TypeError or ValueError for anything else.
+    `head` holds `level` and `replicates`. ValueError names the place of what cannot be right.
     """
-    chosen = [{tuple(each["models"]): each["share"] for each in point["chosen_by_replicates"]} for point in points]
-    cascades = tuple(dict.fromkeys(models for point in chosen for models in point))
-    nothing = [np.nan, np.nan]
-    thresholds = [[point["threshold_intervals"].get(name, nothing) for name in names] for point in points]
+    level, replicates = _head(head)
+    refusing = "abstention_interval" in points[0]
+    read = [_intervals(point, f"frontier[{row}]", names, refusing) for row, point in enumerate(points)]
+    cascades = tuple(dict.fromkeys(models for point in read for models in point["chosen"]))
+    nothing = (np.nan, np.nan)
     return Bands(
-        error=jnp.asarray([point["error_interval"] for point in points]),
-        cost=jnp.asarray([point["cost_interval"] for point in points]),
-        thresholds=jnp.asarray(thresholds),
-        optimism=jnp.asarray([point["optimism"] for point in points]),
-        frequency=jnp.asarray([[point.get(models, 0.0) for models in cascades] for point in chosen]),
+        error=jnp.asarray([point["error_interval"] for point in read]),
+        cost=jnp.asarray([point["cost_interval"] for point in read]),
+        thresholds=jnp.asarray([[point["threshold_intervals"].get(name, nothing) for name in names] for point in read]),
+        optimism=jnp.asarray([point["optimism"] for point in read]),
+        frequency=jnp.asarray([[point["chosen"].get(models, 0.0) for models in cascades] for point in read]),
         cascades=cascades,
-        level=float(head["level"]),
-        replicates=int(head["replicates"]),
-        abstention=_abstention(points),
+        level=level,
+        replicates=replicates,
+        abstention=jnp.asarray([point["abstention_interval"] for point in read]) if refusing else None,
     )
 
 
-def _abstention(points):
-    if "abstention_interval" not in points[0]:
-        return None
-    return jnp.asarray([point["abstention_interval"] for point in points])
+def _head(value: Any) -> tuple[float, int]:
+    """The level of the intervals, and how many replicates they rest on."""
+    head = check.items(value, "bands", check.as_it_is)
+    level = check.share(head.get("level"), "bands.level")
+    check.require(0 < level < 1, "bands.level", "must lie between 0 and 1", level)
+    return level, check.whole(head.get("replicates"), "bands.replicates", 1)
+
+
+def _intervals(point: Mapping[str, Any], where: str, names: Sequence[str], refusing: bool) -> dict[str, Any]:
+    """The intervals of a point, checked; `chosen` is the share of each cascade."""
+    checks: dict[str, Any] = {"error_interval": _interval, "cost_interval": _interval, "optimism": check.number}
+    if refusing:
+        checks["abstention_interval"] = _interval
+    checks["threshold_intervals"] = partial(check.items, check=_interval)
+    found = {name: each(point.get(name), f"{where}.{name}") for name, each in checks.items()}
+    at = f"{where}.threshold_intervals"
+    unknown = [name for name in found["threshold_intervals"] if name not in names]
+    check.require(not unknown, at, f"must have as keys some of {', '.join(names)}", unknown)
+    name = "chosen_by_replicates"
+    chosen = check.entries(point.get(name), f"{where}.{name}", partial(_chosen, names=names))
+    return found | {"chosen": dict(chosen)}
+
+
+def _interval(value: Any, where: str) -> tuple[float, ...]:
+    ends = check.of_length(value, where, 2, check.number)
+    check.require(ends[0] <= ends[1], where, "must have its lower end first", ends)
+    return ends
+
+
+def _chosen(value: Any, where: str, names: Sequence[str]) -> tuple[tuple[str, ...], float]:
+    """A cascade, and the share of the replicates that choose it."""
+    data = check.items(value, where, check.as_it_is)
+    models = check.names_among(data.get("models"), f"{where}.models", names)
+    return models, check.share(data.get("share"), f"{where}.share")

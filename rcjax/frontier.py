@@ -5,17 +5,20 @@ import json
 import os
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal
+from importlib import resources
+from typing import Any, Literal, cast
 
 import jax
 import numpy as np
 
+from rcjax import _checks as check
 from rcjax._files import write_atomically
 from rcjax._frontier_points import Points
 from rcjax._json import plain
 from rcjax._points import cascade_names, lower_hull, meet, points_from_json, points_to_json, rules
 from rcjax._policies import NEVER_REFUSE, Policies
 from rcjax._provenance import describe_tuning
+from rcjax._record import CHAINS, search_record
 from rcjax._trees import part
 from rcjax.bands import Bands, bands_from_json, bands_to_json
 from rcjax.cascade import Chain
@@ -235,6 +238,18 @@ class Frontier:
         ends = {"error_low": error_low, "error_high": error_high, "cost_low": cost_low, "cost_high": cost_high}
         return ends | {"level": self.bands.level}
 
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """Return the JSON Schema (draft 2020-12) of the file of a frontier, that of its model included.
+
+        It is `rcjax/frontier.schema.json` with `CascadeModel.json_schema()` and `Policy.json_schema()`, whose rules
+        points may have, in its `$defs`. It accepts every frontier that `load_frontier` reads. What relates one part of
+        a file to another it cannot say, such as that the points name models of the model.
+        """
+        schema = json.loads(resources.files("rcjax").joinpath("frontier.schema.json").read_text("utf-8"))
+        others = {"model": CascadeModel.json_schema(), "policy": Policy.json_schema()}
+        return schema | {"$defs": schema["$defs"] | others}
+
     def to_json(self) -> dict[str, Any]:
         """JSON values: `frontier` is a list of points, `model` what they were solved from."""
         points = points_to_json(self.models, self._host())
@@ -271,28 +286,31 @@ def _calibration(calibrator):
 
 
 def load_frontier(path: str | os.PathLike[str]) -> Frontier:
-    """Read a frontier that `Frontier.save` wrote; ValueError names the file and what is wrong with it."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return _from_json(json.load(file))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{os.fspath(path)}: not a usable frontier of rcjax: {error}") from None
+    """Read a frontier that `Frontier.save` wrote.
+
+    Raises ValueError (file, place, problem) where it is not valid, OSError where it cannot be read.
+    """
+    return check.load(path, frontier_from_json)
 
 
-def _from_json(data):
-    if data.get("format") != _FORMAT or data.get("schema_version") not in (_WITHOUT_ABSTENTION, _SCHEMA):
-        raise ValueError(f"its format is not {_FORMAT!r}, schema version {_WITHOUT_ABSTENTION} or {_SCHEMA}")
-    model = model_from_json(data["model"])
-    search, points = data.get("search", "all"), data["frontier"]
+def frontier_from_json(data: Any) -> Frontier:
+    """A frontier from the object of `Frontier.to_json`; unknown keys are ignored, problems a ValueError."""
+    check.header(data, _FORMAT, _SCHEMA)
+    with check.inside("model"):
+        model = model_from_json(data.get("model"))
+    names = list(model.models)
+    check.require(data.get("models", names) == names, "models", f"must be the model's, {names}", data.get("models"))
     frontier = make_frontier(
         model,
-        points_from_json(model.models, points),
-        search=search if isinstance(search, str) else tuple(tuple(names) for names in search),
-        chain=data.get("chain", "exact"),
-        abstain_price=data.get("abstain_price"),
-        abstain_early=data.get("abstain_early", True),
+        points_from_json(model.models, data.get("frontier")),
+        search=search_record(data.get("search", "all"), "search", model.models),
+        chain=cast(Chain, check.choice(data.get("chain", "exact"), CHAINS, "chain")),
+        abstain_price=check.optional(data.get("abstain_price"), "abstain_price", check.amount),
+        abstain_early=check.flag(data.get("abstain_early", True), "abstain_early"),
     )
-    return frontier.with_bands(bands_from_json(model.models, points, data["bands"])) if "bands" in data else frontier
+    if "bands" not in data:
+        return frontier
+    return frontier.with_bands(bands_from_json(model.models, data["frontier"], data["bands"]))
 
 
 def solve_frontier(

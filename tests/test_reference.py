@@ -90,7 +90,7 @@ def test_of_a_large_log_some_whole_queries_are_kept_always_the_same(k, size):
 def test_damage_is_told(damage):
     data = describe_reference(make_log())
     damage(data)
-    with pytest.raises(ValueError, match=r"provenance\.reference, are damaged"):
+    with pytest.raises(ValueError, match=r"tuned on are damaged: provenance\.reference"):
         read_reference(data, "choice")
 
 

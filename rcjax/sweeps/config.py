@@ -9,10 +9,14 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from rcjax._checks import frozen
 from rcjax._rows import near
+from rcjax.logs import read_prices
+from rcjax.sweeps.problems import check_settings
 from rcjax.sweeps.running import sweep
 
 _NOT_IN_FILES = {"devices", "progress"}
+TASKS = ("generation", "choice")
 
 
 def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -24,27 +28,43 @@ def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     path = Path(path)
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        settings = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ValueError(f"{path}: there is no such file: give the TOML file of a sweep") from None
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise ValueError(f"{path}: cannot be read: {error}: correct the file") from None
-    known = [name for name in inspect.signature(sweep).parameters if name not in _NOT_IN_FILES]
-    for key in found:
+    try:
+        _check(settings)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    folder = path.parent
+    settings["logs"] = _logs(settings.get("logs"), folder, path)
+    settings["out"] = str(folder / settings.get("out", path.stem))
+    if isinstance(settings.get("prices"), str):
+        settings["prices"] = str(folder / settings["prices"])
+    return settings
+
+
+def _check(settings: dict[str, Any]) -> None:
+    """ValueError unless every setting but the logs is one, and makes sense."""
+    everything = inspect.signature(sweep).parameters
+    known = [name for name in everything if name not in _NOT_IN_FILES]
+    for key, value in settings.items():
         if key not in known:
-            raise ValueError(f"{path}: {key} is no setting of a sweep{near(key, known)}: there are {', '.join(known)}")
-    for key, kinds, wanted in (
+            raise ValueError(f"{key} is no setting of a sweep{near(key, known)}: there are {', '.join(known)}")
+        frozen(value, key)
+    for key, kinds, what in (
         ("out", str, "a folder"),
         ("prices", str | dict, "a file, or a table of prices by model"),
     ):
-        if not isinstance(found.get(key, ""), kinds):
-            raise ValueError(f"{path}: {key} is {found[key]!r}: give {wanted}")
-    folder = path.parent
-    found["logs"] = _logs(found.get("logs"), folder, path)
-    found["out"] = str(folder / found.get("out", path.stem))
-    if isinstance(found.get("prices"), str):
-        found["prices"] = str(folder / found["prices"])
-    return found
+        if not isinstance(settings.get(key, ""), kinds):
+            raise ValueError(f"{key} is {settings[key]!r}: give {what}")
+    if isinstance(settings.get("prices"), dict):
+        read_prices(settings["prices"])
+    if settings.get("task", TASKS[0]) not in TASKS:
+        raise ValueError(f"task is {settings['task']!r}: give {' or '.join(TASKS)}")
+    swept = inspect.signature(check_settings).parameters
+    check_settings(**{name: settings.get(name, everything[name].default) for name in swept})
 
 
 def _logs(value: Any, folder: Path, path: Path) -> Any:
