@@ -12,10 +12,8 @@ import json
 import math
 import os
 import re
-import tomllib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import jax
@@ -23,16 +21,19 @@ import numpy as np
 
 from rcjax._labels import Labeller, UsableCalls, read_labels
 from rcjax._matrices import Matrices
+from rcjax._price_files import read_prices
 from rcjax._rows import (
     TOKENS,
     LogError,
     MissingPricesError,
     Rows,
+    brief,
+    listed,
     near,
     numbers,
     read_rows,
-    require_file,
     require_models,
+    require_money,
 )
 
 __all__ = [
@@ -108,8 +109,11 @@ class Log:
         does) or is a boolean mask of shape (n,).
         Raises `LogError` for positions outside the log, a mask of another length, or no query at all.
         """
+        chosen = queries if isinstance(queries, slice) else np.ravel(queries)
+        if not isinstance(chosen, slice) and not chosen.size:
+            chosen = slice(0)  # an empty list has no dtype that would fit
         try:
-            rows = np.arange(self.n_queries)[queries if isinstance(queries, slice) else np.ravel(queries)]
+            rows = np.arange(self.n_queries)[chosen]
         except IndexError as error:
             raise LogError(f"{self.source}: not positions or a mask of its queries: {error}") from None
         if not rows.size:
@@ -176,17 +180,19 @@ def read_log(
 ) -> Log:
     """Read and check a log with one row per query and model.
 
-    `source` is the path of a `.csv`, `.parquet`, `.jsonl` or `.ndjson` file, or a dataframe (pandas, polars,
+    `source` is the path of a `.csv`, `.tsv`, `.parquet`, `.jsonl` or `.ndjson` file, or a dataframe (pandas, polars,
     pyarrow or any other that narwhals knows).  Its columns are `query` (integers or strings), `model`,
     `correct`, one of `logprob` (at most 0, may be -inf) and `confidence` (0 to 1), and either `cost` (money
-    for this call) or `input_tokens` and `output_tokens` with `prices`, which go before `cost`.  Others are
-    ignored.  Files, and lazy frames of polars, are read a batch of rows at a time: memory is that of the log, not of
-    its text.  `prices` is anything `read_prices` takes.  `models` chooses and orders the models; without it all are
-    kept and sorted by mean cost, ties by first appearance.
+    for this call, 0 or from 1e-18 to 1e18) or `input_tokens` and `output_tokens` with `prices`, which go before
+    `cost`.  Others are ignored.  Names of columns may be in capitals, and have spaces for underscores.  The
+    separator of a text file (`,` `;` tab or `|`) and its encoding (UTF-8, or UTF-16 or UTF-32 with a byte order mark)
+    are told by its beginning.  Files, and lazy frames of polars, are read a batch of rows at a time: memory is that
+    of the log, not of its text, unless the text is not UTF-8.  `prices` is anything `read_prices` takes.  `models`
+    chooses and orders the models; without it all are kept and sorted by mean cost, ties by first appearance.
 
     `labels`, a file or dataframe, tells right from wrong in place of the column `correct`: by `query`, `model` and
     `correct`, or by `query` and `answer`, a right answer, with which the log's own column `answer` is compared but
-    for case and white space.  Rows without a label are left out.
+    for case and white space.  Rows without a label are left out.  Labels that are the log's own answers are refused.
 
     The file of a `CallLog` is read as it is: calls that failed or were cut off, repeated answers, and queries that
     did not go to all models (`shadow`) are left out.  To learn from the latter would be to take hard queries for
@@ -223,7 +229,7 @@ def read_answers(
 
 def _read(source: Any, prices: Any, models: Iterable[str] | None, task: Any, labels: Any, fewest: int) -> Log:
     if task not in ("generation", "choice"):
-        raise LogError(f"task {task!r} is unknown: choose generation or choice")
+        raise LogError(f"task {brief(task)!r} is unknown: choose generation or choice")
     rates = None if prices is None else read_prices(prices)
     wanted = None if models is None else (models,) if isinstance(models, str) else tuple(models)
     held, found, name = _scattered(source, rates, wanted, labels)
@@ -272,7 +278,7 @@ def _scattered(
 
 def _judged_rows(source: Any, priced: bool, labels: Any) -> Iterator[Rows]:
     """The rows to use, some at a time, each with its column correct; at the end a warning counts the others."""
-    known = None if labels is None else read_labels(labels)
+    known = None if labels is None else read_labels(labels, source)
     judged = {None: "correct", "correct": None, "answer": "answer"}[known and known.by]
     labeller = known and Labeller(known)
     calls = UsableCalls()
@@ -321,48 +327,6 @@ def _ids(texts: Iterable[str]) -> tuple[int | str, ...]:
     return tuple(map(int, texts)) if all(map(whole, texts)) else tuple(texts)
 
 
-def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    """Read prices: (input, output) by model, in money per million tokens.
-
-    `source` is the path of a TOML or JSON file, or a mapping, of the form
-    `{model: {"input": price, "output": price}}`; a pair may stand for the inner mapping.
-    Raises `LogError` for a file that cannot be read and for prices that are not finite numbers of at least 0.
-
-    >>> read_prices({"small": {"input": 0.1, "output": 0.4}})
-    {'small': (0.1, 0.4)}
-    """
-    if isinstance(source, Mapping):
-        name, content = "prices", source
-    else:
-        path = Path(source)
-        name = path.name
-        require_file(path, (".toml", ".json"))
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-            content = tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
-        except (ValueError, OSError) as error:  # the parsers' own errors say in which line
-            raise LogError(f"{name}: cannot be read: {error}: correct the file") from None
-    if not isinstance(content, Mapping) or not content:
-        raise LogError(f"{name}: no prices: give a table of input and output prices for each model")
-    return {str(model): _price(entry, f"{name}, model {model}") for model, entry in content.items()}
-
-
-def _price(entry: Any, where: str) -> tuple[float, float]:
-    if isinstance(entry, Mapping):
-        for key in ("input", "output"):
-            if key not in entry:  # TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3
-                advice = "give input and output, and in TOML put a model's name with a dot in quotes"
-                raise LogError(f"{where}: no {key} price{near(key, entry)}: {advice}")
-        entry = (entry["input"], entry["output"])
-    if not isinstance(entry, Sequence) or isinstance(entry, str) or len(entry) != 2:
-        raise LogError(f"{where}: {entry!r} is no price: give an input and an output price")
-    for key, price in zip(("input", "output"), entry, strict=True):
-        number = isinstance(price, int | float | np.number) and not isinstance(price, bool)
-        if not number or not 0 <= price < math.inf:
-            raise LogError(f"{where}: {key} price {price!r}: give money per million tokens, 0 or more")
-    return float(entry[0]), float(entry[1])
-
-
 def _logprob(rows: Rows) -> np.ndarray:
     with np.errstate(divide="ignore"):  # a confidence of 0 is -inf, as meant
         given = "logprob" in rows.frame.columns
@@ -372,14 +336,19 @@ def _logprob(rows: Rows) -> np.ndarray:
 def _cost(rows: Rows, names: Sequence[str], by_model: np.ndarray, rates: Mapping | None) -> np.ndarray:
     """Return the money that each row cost."""
     if rates is None:
-        return numbers(rows, "cost")
+        cost = numbers(rows, "cost")
+        require_money(rows, cost, "cost")
+        return cost
     for name in names:
         if name not in rates:
-            meant = f"{near(name, {*rates} - {*names})}; the prices know {', '.join(rates)}"
-            raise LogError(f"{rows.name}, model {name}: no price{meant}: add one, or leave it out of the models")
+            meant = f"{near(name, {*rates} - {*names})}; the prices know {listed(rates)}"
+            raise LogError(f"{rows.name}, model {brief(name)}: no price{meant}: add one, or leave it out of the models")
     tokens = np.stack([numbers(rows, column) for column in TOKENS], axis=1)
     per_million = np.array([rates[name] for name in names])[by_model]
-    return (tokens * per_million).sum(axis=1) / 1e6
+    with np.errstate(over="ignore"):  # what overflows is refused
+        cost = (tokens * per_million).sum(axis=1) / 1e6
+    require_money(rows, cost, TOKENS[0])
+    return cost
 
 
 def _mean_cost(cost: np.ndarray, answered: np.ndarray) -> np.ndarray:
@@ -403,7 +372,7 @@ def _chosen(models: Iterable[str], known: Sequence[str], where: str) -> tuple[st
     names = (models,) if isinstance(models, str) else tuple(models)
     for name in names:
         if name not in known:
-            raise LogError(f"{where}: no model {name!r}{near(name, known)}: it has {', '.join(known)}")
+            raise LogError(f"{where}: no model {brief(name)!r}{near(name, known)}: it has {listed(known)}")
     if not names or len(names) > len({*names}):
-        raise LogError(f"{where}: models {', '.join(names)!r}: name at least one, and each once")
+        raise LogError(f"{where}: models {listed(names)!r}: name at least one, and each once")
     return names

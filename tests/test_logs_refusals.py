@@ -125,13 +125,14 @@ def test_files_that_cannot_be_read(tmp_path):
     assert "missing.csv is missing" in refusal(tmp_path / "missing.csv")
     assert "is a directory" in refusal(tmp_path)
     assert "is empty" in refusal(write(tmp_path))
-    assert "'.txt' cannot be read: give .csv, .parquet, .jsonl, .ndjson" in refusal(write(tmp_path, "x", name="a.txt"))
+    message = refusal(write(tmp_path, "x", name="a.txt"))
+    assert "'.txt' cannot be read: give .csv, .tsv, .parquet, .jsonl, .ndjson" in message
     assert "log.csv: no rows" in refusal(write(tmp_path, HEADER))
     assert "no rows" in refusal(costed().clear())
     assert refusal(write(tmp_path, "x", name="a.parquet")).startswith("a.parquet: cannot be read: ")
     latin = tmp_path / "latin.csv"
     latin.write_bytes(f"{HEADER}\n7,gr\xf6\xdfe,-1,1,1\n".encode("latin-1"))
-    assert refusal(latin) == "latin.csv: not UTF-8 text: save the file as UTF-8"
+    assert refusal(latin) == "latin.csv, line 2: not UTF-8 text: save the file as UTF-8"
     assert refusal([1, 2]).startswith("builtins.list: cannot be read")
     with pytest.raises(LogError, match="choose generation or choice"):
         read_log(costed(), task="essay")  # type: ignore[arg-type]
