@@ -232,8 +232,8 @@ def _read(source: Any, prices: Any, models: Iterable[str] | None, task: Any, lab
         raise LogError(f"task {brief(task)!r} is unknown: choose generation or choice")
     rates = None if prices is None else read_prices(prices)
     wanted = None if models is None else (models,) if isinstance(models, str) else tuple(models)
-    held, found, name = _scattered(source, rates, wanted, labels)
-    names = _names(held, found, wanted, name, fewest)
+    held, every, name = _scattered(source, rates, wanted, labels)
+    names = _names(held, every, wanted, name, fewest)
     columns = [held.models[model] for model in names]
     answered = held.take("row") >= 0
     _require_answers(answered[:, columns], names, name)
@@ -256,11 +256,11 @@ def _scattered(
     source: Any, rates: Mapping | None, wanted: tuple[str, ...] | None, labels: Any
 ) -> tuple[Matrices, list[str], str]:
     """(matrices of all rows to use, all models' names by first appearance, the source's name for messages)."""
-    held, found, name = Matrices(logprob=math.nan, correct=False, cost=0.0), {}, ""
-    for rows in _judged_rows(source, rates is not None, labels):
+    held, name = Matrices(logprob=math.nan, correct=False, cost=0.0), ""
+    every: dict[str, None] = {}
+    for rows in _judged_rows(source, rates is not None, labels, every):
         name = rows.name
         require_models(rows)
-        found |= dict.fromkeys(rows.frame["model"].unique(maintain_order=True))
         if wanted is not None:
             rows = rows.keep(rows.frame["model"].is_in(list(wanted)))
         if not rows.frame.height:
@@ -273,39 +273,51 @@ def _scattered(
             rows.refuse(again, "query", f"was answered already in {first}: keep one row per query and model")
         logprob, correct = _logprob(rows), numbers(rows, "correct") == 1
         held.put(place, logprob=logprob, correct=correct, cost=_cost(rows, list(held.models), place[1], rates))
-    return held, list(found), name
+    return held, list(every), name
 
 
-def _judged_rows(source: Any, priced: bool, labels: Any) -> Iterator[Rows]:
-    """The rows to use, some at a time, each with its column correct; at the end a warning counts the others."""
+def _judged_rows(source: Any, priced: bool, labels: Any, every: dict[str, None]) -> Iterator[Rows]:
+    """The rows to use, some at a time, each with its column correct; at the end a warning counts the others.
+
+    `every` gets the names of all models of the source by first appearance, those with no row to use too.
+    """
     known = None if labels is None else read_labels(labels, source)
     judged = {None: "correct", "correct": None, "answer": "answer"}[known and known.by]
     labeller = known and Labeller(known)
     calls = UsableCalls()
     batches, cut = read_rows(source, priced, judged)
     read, name = cut, ""
+    usable: set[str] = set()
     for rows in batches:
         read, name = read + rows.frame.height, rows.name
+        every |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
         rows = calls.keep(rows)
         rows = labeller.keep(rows) if labeller else rows
         if rows.frame.height:
+            usable |= {*rows.frame["model"].drop_nulls().unique()}
             yield rows
     calls.finish(name)
-    found = {"cut off": cut, **calls.left_out}
+    left_out = {"cut off": cut, **calls.left_out}
     if labeller:
         labeller.finish(name)
-        found["without a label"] = labeller.left_out
-    if any(found.values()):
-        listed = "; ".join(f"{count:,} {why}" for why, count in found.items() if count)
-        message = f"{name}: {sum(found.values()):,} of {read:,} rows are left out: {listed}"
+        left_out["without a label"] = labeller.left_out
+    if any(left_out.values()):
+        reasons = "; ".join(f"{count:,} {why}" for why, count in left_out.items() if count)
+        lost = [model for model in every if model not in usable]
+        whole = f"; that is all of {listed(lost)}" if lost else ""
+        message = f"{name}: {sum(left_out.values()):,} of {read:,} rows are left out: {reasons}{whole}"
         warnings.warn(message, LeftOutWarning, stacklevel=5)
 
 
 def _names(
-    held: Matrices, found: list[str], wanted: tuple[str, ...] | None, where: str, fewest: int
+    held: Matrices, every: list[str], wanted: tuple[str, ...] | None, where: str, fewest: int
 ) -> tuple[str, ...]:
     """The models, by first appearance or as wanted."""
-    names = tuple(held.models) if wanted is None else _chosen(wanted, found, where)
+    names = tuple(held.models) if wanted is None else _chosen(wanted, every, where)
+    unused = [name for name in (every if wanted is None else names) if name not in held.models]
+    if unused and (wanted is not None or not held.models):
+        why = "its calls failed, did not go to all models or have no label"
+        raise LogError(f"{where}, model {brief(unused[0])}: no row can be used: {why}")
     if len(names) < fewest:
         raise LogError(f"{where}: only one model, {', '.join(names)}: a cascade needs at least two")
     return names
