@@ -14,18 +14,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rcjax._text import csv_line, find_damage, sound_calls
+from rcjax._dialects import SEPARATED, known_names, open_text, plain_name
+from rcjax._text import TextFile, csv_line, find_damage, sound_calls
 
 if TYPE_CHECKING:  # polars and narwhals are imported where a log is read: holding one does not need them
     import polars as pl
 
 __all__ = [
     "ADVICE",
+    "MOST",
     "TOKENS",
     "LogError",
     "MissingPricesError",
     "Rows",
     "Table",
+    "brief",
+    "listed",
     "load",
     "near",
     "numbers",
@@ -33,6 +37,7 @@ __all__ = [
     "require_columns",
     "require_file",
     "require_models",
+    "require_money",
     "truth",
 ]
 
@@ -59,7 +64,18 @@ _OTHER_NAMES = {
     "output_tokens": ("completion_tokens", "tokens_out", "n_output_tokens", "generated_tokens"),
 }
 CALL_COLUMNS = ["call_log", "shadow", "error"]  # what a call log tells besides
+#: All names of columns that mean something here, with polars' names for their second columns.
+_NAMES = {
+    name + again
+    for name in (*ADVICE, *CALL_COLUMNS, "answer", *(other for others in _OTHER_NAMES.values() for other in others))
+    for again in ("", "_duplicated_0")
+}
+#: What a query costs lies between these, or is 0: ratios of such sums, and what follows from them, then are finite
+#: in float32 too, squares in float64, and every policy can be written (`_checks` allows 1e100).
+LEAST, MOST = 1e-18, 1e18
 LIMITS = {"correct": (0, 1), "logprob": (-math.inf, 0), "confidence": (0, 1)}
+_DECIMALS = "write decimals with a point, and nothing between thousands"
+_ENOUGH, _LONG = 20, 60  # names in a list, and characters of a text, that a message repeats
 
 
 class LogError(ValueError):
@@ -81,54 +97,68 @@ def require_file(path: Path, kinds: Sequence[str]) -> None:
 
 
 def _open(source: Any, columns: Iterable[str] | None = None) -> Any:
-    """Open a path, the content of a JSON Lines file or a dataframe as a narwhals frame; of text files, columns as text.
+    """Open a Parquet file, a text file or a dataframe as a narwhals frame; of text files, columns as text.
 
     All columns of JSON Lines, to be found by reading the file, where none are named.
     """
     import narwhals as nw
     import polars as pl
 
-    if isinstance(source, Path) and source.suffix.lower() == ".parquet":
+    if isinstance(source, Path):
         return nw.from_native(pl.scan_parquet(source, glob=False))
     # Text files are read as text: inferred types would refuse a value without telling which row it is in,
     # and a column of JSON may mix numbers with "-inf", which JSON cannot spell as a number.
-    if isinstance(source, Path) and source.suffix.lower() == ".csv":
-        return nw.from_native(pl.scan_csv(source, infer_schema=False, glob=False))
-    if isinstance(source, Path | bytes):
-        lines = source if isinstance(source, Path) else io.BytesIO(source)
+    if not isinstance(source, TextFile):
+        return nw.from_native(source)
+    content = io.BytesIO(source.content) if isinstance(source.content, bytes) else source.content
+    if source.separator is None:
         text = None if columns is None else dict.fromkeys(columns, pl.String)
-        return nw.from_native(pl.scan_ndjson(lines, infer_schema_length=None, schema=text))
-    return nw.from_native(source)
+        return nw.from_native(pl.scan_ndjson(content, infer_schema_length=None, schema=text))
+    return nw.from_native(pl.scan_csv(content, infer_schema=False, glob=False, separator=source.separator))
 
 
 class Table(NamedTuple):
     """A table that is read as it is gone through: larger than memory, perhaps."""
 
     name: str
-    source: Any
+    source: Any  # a dataframe, the path of a Parquet file, or a `TextFile`
     frames: Iterator[pl.DataFrame]  # at most `BATCH` rows each, in order
     cut: int  # lines of a call log that are cut off
 
 
 def load(source: Any, choose: Callable[[str, list[str]], list[str]]) -> Table:
-    """The columns of any source that `choose` takes from those found.
+    """The columns of any source that `choose` takes from those that there are, under the names that are ours.
 
     Text is stripped, and empty text missing. Errors of the readers become a `LogError`.
     """
+    import narwhals as nw
+
     name, cut = f"{type(source).__module__.partition('.')[0]}.{type(source).__name__}", 0
     if isinstance(source, str | os.PathLike):
         source = Path(source)
         name = source.name
-        require_file(source, (".csv", ".parquet", ".jsonl", ".ndjson"))
+        require_file(source, (*SEPARATED, ".parquet", ".jsonl", ".ndjson"))
+        source = source if source.suffix.lower() == ".parquet" else _text(name, source)
     with _readable(name, source):
-        content = source
-        if isinstance(source, Path) and source.suffix.lower() in (".jsonl", ".ndjson"):
-            content, cut = sound_calls(source)
-            if content == b"":
+        sound = source
+        if isinstance(source, TextFile) and source.separator is None:
+            sound, cut = sound_calls(source)
+            if sound.content == b"":
                 raise LogError(f"{name}: no rows: its {cut} lines are cut off")
-        needed = choose(name, [str(column) for column in _open(content).collect_schema().names()])
-        frame = _open(content, needed).select(*needed)
+        columns = [str(column) for column in _open(sound).collect_schema().names()]
+        ours = known_names(columns, _NAMES)
+        needed = choose(name, ours)
+        theirs = [columns[ours.index(column)] for column in needed]
+        renamed = [nw.col(column).alias(own) for column, own in zip(theirs, needed, strict=True)]
+        frame = _open(sound, theirs).select(*renamed)
     return Table(name, source, _frames(name, source, frame), cut)
+
+
+def _text(name: str, path: Path) -> TextFile:
+    try:
+        return open_text(path, _NAMES)
+    except (ValueError, OSError) as error:
+        raise LogError(f"{name}: {error}") from None
 
 
 @contextmanager
@@ -142,7 +172,7 @@ def _readable(name: str, source: Any) -> Iterator[None]:
     except LogError:
         raise
     except (pl.exceptions.PolarsError, nw.exceptions.NarwhalsError, OSError, TypeError, ValueError) as error:
-        why = find_damage(source) if isinstance(source, Path) else None
+        why = find_damage(source) if isinstance(source, TextFile) else None
         first = str(error).partition("\n")[0].rstrip(".")
         raise LogError(f"{name}{why or f': cannot be read: {first}: give a sound log'}") from None
 
@@ -191,7 +221,7 @@ class Rows:
 
     def place(self, position: int) -> str:
         """Put the place of a row in the source into words, as an editor or a dataframe's user would look for it."""
-        if isinstance(self.source, Path) and self.source.suffix.lower() == ".csv":
+        if isinstance(self.source, TextFile) and self.source.separator is not None:
             return f"line {csv_line(self.source, position + 1)}"
         return f"row {position + 1}"
 
@@ -200,8 +230,8 @@ class Rows:
         if bad.any():
             i = int(np.argmax(np.asarray(bad)))
             model, value = self.frame["model"][i], self.frame[column][i]
-            of_model = f", model {model}" if model and column != "model" else ""
-            shown = "" if value is None else " ".join(str(value).split())[:60] + " "
+            of_model = f", model {brief(model)}" if model and column != "model" else ""
+            shown = "" if value is None else brief(value) + " "
             raise LogError(f"{self.name}, {self.place(int(self.position[i]))}{of_model}: {column} {shown}{why}")
 
 
@@ -229,22 +259,22 @@ def require_columns(name: str, needed: Sequence[str], found: Sequence[str]) -> N
     missing = [column for column in needed if column not in found]
     if missing:
         either = {"logprob": "logprob (or confidence)", "cost": "cost (or input_tokens and output_tokens)"}
-        listed = ", ".join(either.get(column, column) for column in missing)
+        lacking = ", ".join(either.get(column, column) for column in missing)
         pairs = _renamings(missing, [column for column in found if column not in ADVICE])
         meant = f" (did you mean {', '.join(pairs)}?)" if pairs else ""
-        raise LogError(f"{name}: rename or add missing columns {listed}{meant}; found: {', '.join(found)}")
+        raise LogError(f"{name}: rename or add missing columns {lacking}{meant}; found: {listed(found)}")
 
 
 def _renamings(missing: Sequence[str], found: Sequence[str]) -> list[str]:
     """Which columns may have been meant for those missing, by what others call them or by their spelling, each once."""
     free, pairs = list(found), []
     for column in missing:
-        known = [name for name in free if name.lower() in _OTHER_NAMES.get(column, ())]
+        known = [name for name in free if plain_name(name) in _OTHER_NAMES.get(column, ())]
         close = known or difflib.get_close_matches(column, free, n=1, cutoff=0.55)
         if close:
             free.remove(close[0])
             as_named = "confidence" if column == "logprob" and known else column
-            pairs.append(f"{close[0]!r} for {as_named!r}")
+            pairs.append(f"{brief(close[0])!r} for {as_named!r}")
     return pairs
 
 
@@ -296,18 +326,51 @@ def require_models(rows: Rows) -> None:
 
 def numbers(rows: Rows, column: str) -> np.ndarray:
     """A column as float64 within the limits of its meaning."""
-    given = rows.frame[column]
+    given = _with_points(rows, column)
     low, high = LIMITS.get(column, (0, 1e300))
     values, advice = given.cast(float, strict=False), ADVICE[column]
     rows.refuse(given.is_null() | values.is_nan().fill_null(False), column, f"is missing: {advice}")
     unclear = (values % 1 != 0).fill_null(True) if column == "correct" else values.is_null()
-    rows.refuse(unclear, column, f"is not clear: {advice}")
+    if unclear.any():
+        comma = "," in str(given.filter(unclear)[0])
+        rows.refuse(unclear, column, f"is not clear: {_DECIMALS if comma else advice}")
     rows.refuse(values > high, column, f"> {high:g}: {advice}")
     rows.refuse(values < low, column, f"< {low:g}: {advice}")
     return values.to_numpy()
 
 
+def _with_points(rows: Rows, column: str) -> pl.Series:
+    """A column, where semicolons separate the columns with a point for the decimal comma; counts have none."""
+    import polars as pl
+
+    values, source = rows.frame[column], rows.source
+    if column in TOKENS or values.dtype != pl.String or not isinstance(source, TextFile) or source.separator != ";":
+        return values
+    return values.str.replace(r"^([+-]?[0-9]*),([0-9]+([eE][+-]?[0-9]+)?)$", "$1.$2")
+
+
+def require_money(rows: Rows, money: np.ndarray, column: str) -> None:
+    """Refuse sums of money, which a column holds or leads to, that are too large or too small to reckon with."""
+    leads = "" if column == "cost" else "leads to a cost "
+    advice = f"costs are 0, or from {LEAST:g} to {MOST:g} per query: count in another unit of money"
+    rows.refuse(money > MOST, column, f"{leads}> {MOST:g}: {advice}")
+    rows.refuse((money > 0) & (money < LEAST), column, f"{leads}< {LEAST:g}: {advice}")
+
+
+def brief(text: Any) -> str:
+    """A text in one line, cut where it is long."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= _LONG else f"{line[: _LONG - 1]}…"
+
+
+def listed(names: Iterable[Any]) -> str:
+    """Names with commas between them; of many, the first ones and how many more there are."""
+    every = [brief(name) for name in names]
+    more = len(every) - _ENOUGH
+    return ", ".join(every[:_ENOUGH]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def near(word: str, known: Iterable[str]) -> str:
     """A question in brackets whether a known word was meant, where there is one like it."""
-    close = difflib.get_close_matches(str(word), [str(name) for name in known], n=1, cutoff=0.55)
-    return f" (did you mean {close[0]!r} for {word!r}?)" if close else ""
+    close = difflib.get_close_matches(str(word)[:_LONG], [str(name) for name in known], n=1, cutoff=0.55)
+    return f" (did you mean {brief(close[0])!r} for {brief(word)!r}?)" if close else ""

@@ -1,5 +1,7 @@
 """The lines of a text file, which polars does not tell: where each record starts, and which line is broken or cut."""
 
+import dataclasses
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,66 +12,83 @@ import numpy as np
 #: How each line of a call log begins.
 CALL = b'{"call_log": '
 _BLOCK = 2**22  # bytes of text under a search at a time
+_SIGNS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
 
 
-def find_damage(path: Path) -> str | None:
-    """Say which line of a CSV or JSON Lines file is broken, and how; None where nothing is found, as in Parquet.
+@dataclasses.dataclass(frozen=True)
+class TextFile:
+    """A CSV or JSON Lines file as it is read: UTF-8, lines that end in a newline."""
 
-    The text continues a message that starts with the file's name.
+    content: Path | bytes
+    """Where the text is: the file itself, or what was made of it where it is written in another way."""
+    separator: str | None = ","
+    """What stands between the fields of a CSV file; None for JSON Lines."""
 
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "log.jsonl"
-    >>> path.write_text("[1]")
-    3
-    >>> find_damage(path)
+    def open(self) -> BinaryIO:
+        """The text as a file of bytes."""
+        return io.BytesIO(self.content) if isinstance(self.content, bytes) else open(self.content, "rb")
+
+
+def find_damage(text: TextFile) -> str | None:
+    """Say which line of a CSV or JSON Lines file is broken, and how; None where nothing is found.
+
+    The words continue a message that starts with the file's name.
+
+    >>> find_damage(TextFile(b"[1]", separator=None))
     ', line 1: not a JSON object: write one object per line'
     """
-    kind, line = path.suffix.lower(), 0
-    if kind == ".parquet":
-        return None
+    line = 0
     try:
-        with open(path, encoding="utf-8", newline="\n") as file:
+        with text.open() as file:
             for line, record in enumerate(file, start=1):
-                if kind != ".csv" and not isinstance(json.loads(record.strip() or "{}", parse_constant=int), dict):
+                words = record.decode().strip() or "{}"
+                if text.separator is None and not isinstance(_parsed(words), dict):
                     return f", line {line}: not a JSON object: write one object per line"
     except UnicodeDecodeError:
-        return ": not UTF-8 text: save the file as UTF-8"
+        return f", line {line}: not UTF-8 text: save the file as UTF-8"
     except json.JSONDecodeError as error:
         return f", line {line}: not JSON: {error.msg}: write one object per line"
+    except RecursionError:
+        return f", line {line}: lists or objects nested too deep: write one object per line, its values plain"
     except ValueError:  # of int("-Infinity")
         return f", line {line}: JSON has no infinity and no NaN: write them in quotes"
-    return _ragged(path) if kind == ".csv" else None
+    return None if text.separator is None else _ragged(text)
 
 
-def _ragged(path):
+def _parsed(words):
+    return json.loads(words, parse_int=str, parse_float=str, parse_constant=int)
+
+
+def _ragged(text):
     """The first record of a CSV file with more fields than its header has."""
     header = None
-    for lines, fields in csv_records(path):
+    for lines, fields in csv_records(text):
         if not len(fields):
             continue
         header = int(fields[0]) if header is None else header
         i = int(np.argmax(fields > header))
         if fields[i] > header:
             count = f"{fields[i]} fields, {header} in the header"
-            return f", line {lines[i]}: {count}: put text that holds a comma in quotes"
+            return f", line {lines[i]}: {count}: put text that holds {_SIGNS[text.separator]} in quotes"
     return None
 
 
-def sound_calls(path: Path) -> tuple[bytes | Path, int]:
-    """(the lines of a call log that are whole, how many are not); of any file without such lines (its path, 0).
+def sound_calls(text: TextFile) -> tuple[TextFile, int]:
+    """(the lines of a call log that are whole, how many are not); any text without such lines (as it is, 0).
 
     A line is cut off where the process that wrote it was killed: it is the last one, or was until the log was opened
     again. What does not begin as a line of a call log does is kept, for others to find fault with.
     """
-    with open(path, "rb") as file:
+    with text.open() as file:
         if not _begins_with_calls(file):
-            return path, 0
+            return text, 0
         file.seek(0)
         cut = {number for number, line in enumerate(file) if _is_cut(line.strip())}
         if not cut:
-            return path, 0
+            return text, 0
         file.seek(0)
-        return b"".join(line for number, line in enumerate(file) if number not in cut and line.strip()), len(cut)
+        whole = b"".join(line for number, line in enumerate(file) if number not in cut and line.strip())
+        return dataclasses.replace(text, content=whole), len(cut)
 
 
 def _begins_with_calls(file: BinaryIO) -> bool:
@@ -88,25 +107,28 @@ def _is_cut(line: bytes) -> bool:
         return False
     try:
         json.loads(line)
+    except RecursionError:  # for polars to find fault with
+        return False
     except ValueError:
         return True
     return False
 
 
-def csv_records(path: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def csv_records(text: TextFile) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Of the records of a CSV file, some at a time, the line that each starts in, from 1, and its number of fields.
 
     The header comes first; last, where the file ends in a newline, the empty rest after it.
     """
     start, commas_before, newlines, quotes = 1, 0, 0, 0  # of the record that a block of text breaks off in
-    with open(path, "rb") as file:
+    comma = ord(text.separator or ",")
+    with text.open() as file:
         while block := file.read(_BLOCK):
-            text = np.frombuffer(block, dtype=np.uint8)
-            marks = np.cumsum(text == ord('"'), dtype=np.int32) + quotes % 2
+            codes = np.frombuffer(block, dtype=np.uint8)
+            marks = np.cumsum(codes == ord('"'), dtype=np.int32) + quotes % 2
             unquoted = marks % 2 == 0  # quoted text may hold commas and run over lines
-            newline = text == ord("\n")
+            newline = codes == ord("\n")
             ends = np.flatnonzero(newline & unquoted)
-            commas = np.flatnonzero((text == ord(",")) & unquoted)
+            commas = np.flatnonzero((codes == comma) & unquoted)
             counts = np.bincount(np.searchsorted(ends, commas), minlength=len(ends) + 1)
             counts[0] += commas_before
             starts = np.append(start, newlines + np.cumsum(newline, dtype=np.int32)[ends] + 1)
@@ -115,10 +137,10 @@ def csv_records(path: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     yield np.array([start]), np.array([1 + commas_before])
 
 
-def csv_line(path: Path, record: int) -> int:
+def csv_line(text: TextFile, record: int) -> int:
     """The line, from 1, that a record of a CSV file starts in; the header is record 0. Stray quotes hide records."""
     before = 0
-    for lines, _ in csv_records(path):
+    for lines, _ in csv_records(text):
         if record < before + len(lines):
             return int(lines[record - before])
         before += len(lines)

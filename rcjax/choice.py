@@ -22,7 +22,7 @@ from rcjax._points import lower_hull, pareto
 from rcjax._policies import NEVER_ANSWER, NEVER_REFUSE, Policies, asked_at_all
 from rcjax._trees import part
 from rcjax._walk import outcomes_on_log
-from rcjax.crossvalidation import Comparison, Longer, cross_validate, longer_cascades
+from rcjax.crossvalidation import Comparison, Longer, cross_validate, longer_cascades, require_queries
 from rcjax.empirical import as_cascades, judge_log, merged
 from rcjax.frontier import Frontier, make_frontier
 from rcjax.joint import CascadeModel, fit
@@ -112,16 +112,15 @@ def select_frontier(
     With an `abstain_price`, models may refuse to answer, as in `solve_frontier`: what is minimised, and compared on the
     folds, is error + abstain_price·abstention + λ·cost.
 
-    Raises ValueError where `folds` is not from 2 to the number of queries, or for an empty or negative `lam` or a
-    negative price; LogError where no query has the answers of all models.
+    Raises ValueError for `folds` below 2, for an empty or negative `lam` or a negative price; LogError where there are
+    fewer queries than folds, or no query has the answers of all models.
 
     >>> import rcjax
     >>> found = select_frontier(rcjax.sample_log(300, seed=0))
     >>> found.frontier.models == rcjax.demo_model().models, found.comparison.lengths.tolist()
     (True, [1, 2, 3, 4, 5])
     """
-    if not 2 <= folds <= log.n_queries:
-        raise ValueError(f"folds is {folds}; with {log.n_queries} queries it must be from 2 to {log.n_queries}")
+    require_queries(log, folds)
     prices = None if lam is None else check_prices(lam)
     price = check_abstain_price(abstain_price)
     model = fit(log) if model is None else model

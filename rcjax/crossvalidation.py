@@ -19,7 +19,7 @@ from rcjax._threads import side_by_side
 from rcjax._walk import outcomes_on_log
 from rcjax.empirical import tune_by_labels
 from rcjax.joint import CascadeModel, fit_near
-from rcjax.logs import Log
+from rcjax.logs import Log, LogError
 from rcjax.plan import Plan, make_plan, only
 from rcjax.prices import lay_out_problem, log_prices, price_range, solve_at
 from rcjax.programme import Refusal
@@ -120,6 +120,17 @@ def without(log: Log, rows: np.ndarray) -> Log:
     kept = answered & ~rows[:, None]
     columns = {"logprob": np.where(kept, logprob, np.nan), "correct": correct & kept, "answered": kept}
     return dataclasses.replace(log, **jax.device_put(columns | {"query_cost": np.where(kept, query_cost, 0.0)}))
+
+
+def require_queries(log: Log, folds: int) -> None:
+    """Refuse less than two folds, and a log with fewer queries than folds."""
+    if folds < 2:
+        raise ValueError(f"folds is {folds}: give at least 2")
+    if log.n_queries < folds:
+        needs = (
+            f"to choose cascades on queries left out, in {folds} folds, takes {folds} at the least, and some hundred"
+        )
+        raise LogError(f"{log.source}: too few queries, {log.n_queries}: {needs} to be worth it: log more")
 
 
 def cross_validate(

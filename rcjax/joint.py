@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from rcjax._checks import inside, load
 from rcjax._checks import name as require_name
 from rcjax._compile import compiled
+from rcjax._dialects import spelt_otherwise
 from rcjax._files import write_atomically
 from rcjax._json import plain
 from rcjax._model_file import FORMAT, SCHEMA, check_members, check_model, check_parameters
@@ -375,8 +376,16 @@ def _check_overlap(log):
         if (answered[:, i] & answered[:, j]).sum() < 2:
             raise LogError(
                 f"{log.source}: fewer than two queries were answered by both {log.models[i]} and {log.models[j]}; "
-                "their dependence cannot be estimated: log both on the same queries, or leave one out (models=)"
+                f"their dependence cannot be estimated: {_advice_on_overlap(log, i, j)}"
             )
+
+
+def _advice_on_overlap(log, i, j):
+    one, other = ([log.queries[row] for row in np.flatnonzero(log.answered[:, j])] for j in (i, j))
+    pair = spelt_otherwise(one, other)
+    if pair is not None:
+        return f"queries are written differently, {pair[0]!r} and {pair[1]!r}: name each of them in one way"
+    return "log both on the same queries, or leave one of the two out (models=, on the command line --models)"
 
 
 def details_of(log: Log, **more: Any) -> str:

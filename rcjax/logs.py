@@ -12,10 +12,8 @@ import json
 import math
 import os
 import re
-import tomllib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import jax
@@ -23,16 +21,19 @@ import numpy as np
 
 from rcjax._labels import Labeller, UsableCalls, read_labels
 from rcjax._matrices import Matrices
+from rcjax._price_files import read_prices
 from rcjax._rows import (
     TOKENS,
     LogError,
     MissingPricesError,
     Rows,
+    brief,
+    listed,
     near,
     numbers,
     read_rows,
-    require_file,
     require_models,
+    require_money,
 )
 
 __all__ = [
@@ -108,8 +109,11 @@ class Log:
         does) or is a boolean mask of shape (n,).
         Raises `LogError` for positions outside the log, a mask of another length, or no query at all.
         """
+        chosen = queries if isinstance(queries, slice) else np.ravel(queries)
+        if not isinstance(chosen, slice) and not chosen.size:
+            chosen = slice(0)  # an empty list has no dtype that would fit
         try:
-            rows = np.arange(self.n_queries)[queries if isinstance(queries, slice) else np.ravel(queries)]
+            rows = np.arange(self.n_queries)[chosen]
         except IndexError as error:
             raise LogError(f"{self.source}: not positions or a mask of its queries: {error}") from None
         if not rows.size:
@@ -176,17 +180,19 @@ def read_log(
 ) -> Log:
     """Read and check a log with one row per query and model.
 
-    `source` is the path of a `.csv`, `.parquet`, `.jsonl` or `.ndjson` file, or a dataframe (pandas, polars,
+    `source` is the path of a `.csv`, `.tsv`, `.parquet`, `.jsonl` or `.ndjson` file, or a dataframe (pandas, polars,
     pyarrow or any other that narwhals knows).  Its columns are `query` (integers or strings), `model`,
     `correct`, one of `logprob` (at most 0, may be -inf) and `confidence` (0 to 1), and either `cost` (money
-    for this call) or `input_tokens` and `output_tokens` with `prices`, which go before `cost`.  Others are
-    ignored.  Files, and lazy frames of polars, are read a batch of rows at a time: memory is that of the log, not of
-    its text.  `prices` is anything `read_prices` takes.  `models` chooses and orders the models; without it all are
-    kept and sorted by mean cost, ties by first appearance.
+    for this call, 0 or from 1e-18 to 1e18) or `input_tokens` and `output_tokens` with `prices`, which go before
+    `cost`.  Others are ignored.  Names of columns may be in capitals, and have spaces for underscores.  The
+    separator of a text file (`,` `;` tab or `|`) and its encoding (UTF-8, or UTF-16 or UTF-32 with a byte order mark)
+    are told by its beginning.  Files, and lazy frames of polars, are read a batch of rows at a time: memory is that
+    of the log, not of its text, unless the text is not UTF-8.  `prices` is anything `read_prices` takes.  `models`
+    chooses and orders the models; without it all are kept and sorted by mean cost, ties by first appearance.
 
     `labels`, a file or dataframe, tells right from wrong in place of the column `correct`: by `query`, `model` and
     `correct`, or by `query` and `answer`, a right answer, with which the log's own column `answer` is compared but
-    for case and white space.  Rows without a label are left out.
+    for case and white space.  Rows without a label are left out.  Labels that are the log's own answers are refused.
 
     The file of a `CallLog` is read as it is: calls that failed or were cut off, repeated answers, and queries that
     did not go to all models (`shadow`) are left out.  To learn from the latter would be to take hard queries for
@@ -223,11 +229,11 @@ def read_answers(
 
 def _read(source: Any, prices: Any, models: Iterable[str] | None, task: Any, labels: Any, fewest: int) -> Log:
     if task not in ("generation", "choice"):
-        raise LogError(f"task {task!r} is unknown: choose generation or choice")
+        raise LogError(f"task {brief(task)!r} is unknown: choose generation or choice")
     rates = None if prices is None else read_prices(prices)
     wanted = None if models is None else (models,) if isinstance(models, str) else tuple(models)
-    held, found, name = _scattered(source, rates, wanted, labels)
-    names = _names(held, found, wanted, name, fewest)
+    held, every, name = _scattered(source, rates, wanted, labels)
+    names = _names(held, every, wanted, name, fewest)
     columns = [held.models[model] for model in names]
     answered = held.take("row") >= 0
     _require_answers(answered[:, columns], names, name)
@@ -250,11 +256,11 @@ def _scattered(
     source: Any, rates: Mapping | None, wanted: tuple[str, ...] | None, labels: Any
 ) -> tuple[Matrices, list[str], str]:
     """(matrices of all rows to use, all models' names by first appearance, the source's name for messages)."""
-    held, found, name = Matrices(logprob=math.nan, correct=False, cost=0.0), {}, ""
-    for rows in _judged_rows(source, rates is not None, labels):
+    held, name = Matrices(logprob=math.nan, correct=False, cost=0.0), ""
+    every: dict[str, None] = {}
+    for rows in _judged_rows(source, rates is not None, labels, every):
         name = rows.name
         require_models(rows)
-        found |= dict.fromkeys(rows.frame["model"].unique(maintain_order=True))
         if wanted is not None:
             rows = rows.keep(rows.frame["model"].is_in(list(wanted)))
         if not rows.frame.height:
@@ -267,39 +273,51 @@ def _scattered(
             rows.refuse(again, "query", f"was answered already in {first}: keep one row per query and model")
         logprob, correct = _logprob(rows), numbers(rows, "correct") == 1
         held.put(place, logprob=logprob, correct=correct, cost=_cost(rows, list(held.models), place[1], rates))
-    return held, list(found), name
+    return held, list(every), name
 
 
-def _judged_rows(source: Any, priced: bool, labels: Any) -> Iterator[Rows]:
-    """The rows to use, some at a time, each with its column correct; at the end a warning counts the others."""
-    known = None if labels is None else read_labels(labels)
+def _judged_rows(source: Any, priced: bool, labels: Any, every: dict[str, None]) -> Iterator[Rows]:
+    """The rows to use, some at a time, each with its column correct; at the end a warning counts the others.
+
+    `every` gets the names of all models of the source by first appearance, those with no row to use too.
+    """
+    known = None if labels is None else read_labels(labels, source)
     judged = {None: "correct", "correct": None, "answer": "answer"}[known and known.by]
     labeller = known and Labeller(known)
     calls = UsableCalls()
     batches, cut = read_rows(source, priced, judged)
     read, name = cut, ""
+    usable: set[str] = set()
     for rows in batches:
         read, name = read + rows.frame.height, rows.name
+        every |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
         rows = calls.keep(rows)
         rows = labeller.keep(rows) if labeller else rows
         if rows.frame.height:
+            usable |= {*rows.frame["model"].drop_nulls().unique()}
             yield rows
     calls.finish(name)
-    found = {"cut off": cut, **calls.left_out}
+    left_out = {"cut off": cut, **calls.left_out}
     if labeller:
         labeller.finish(name)
-        found["without a label"] = labeller.left_out
-    if any(found.values()):
-        listed = "; ".join(f"{count:,} {why}" for why, count in found.items() if count)
-        message = f"{name}: {sum(found.values()):,} of {read:,} rows are left out: {listed}"
+        left_out["without a label"] = labeller.left_out
+    if any(left_out.values()):
+        reasons = "; ".join(f"{count:,} {why}" for why, count in left_out.items() if count)
+        lost = [model for model in every if model not in usable]
+        whole = f"; that is all of {listed(lost)}" if lost else ""
+        message = f"{name}: {sum(left_out.values()):,} of {read:,} rows are left out: {reasons}{whole}"
         warnings.warn(message, LeftOutWarning, stacklevel=5)
 
 
 def _names(
-    held: Matrices, found: list[str], wanted: tuple[str, ...] | None, where: str, fewest: int
+    held: Matrices, every: list[str], wanted: tuple[str, ...] | None, where: str, fewest: int
 ) -> tuple[str, ...]:
     """The models, by first appearance or as wanted."""
-    names = tuple(held.models) if wanted is None else _chosen(wanted, found, where)
+    names = tuple(held.models) if wanted is None else _chosen(wanted, every, where)
+    unused = [name for name in (every if wanted is None else names) if name not in held.models]
+    if unused and (wanted is not None or not held.models):
+        why = "its calls failed, did not go to all models or have no label"
+        raise LogError(f"{where}, model {brief(unused[0])}: no row can be used: {why}")
     if len(names) < fewest:
         raise LogError(f"{where}: only one model, {', '.join(names)}: a cascade needs at least two")
     return names
@@ -321,48 +339,6 @@ def _ids(texts: Iterable[str]) -> tuple[int | str, ...]:
     return tuple(map(int, texts)) if all(map(whole, texts)) else tuple(texts)
 
 
-def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    """Read prices: (input, output) by model, in money per million tokens.
-
-    `source` is the path of a TOML or JSON file, or a mapping, of the form
-    `{model: {"input": price, "output": price}}`; a pair may stand for the inner mapping.
-    Raises `LogError` for a file that cannot be read and for prices that are not finite numbers of at least 0.
-
-    >>> read_prices({"small": {"input": 0.1, "output": 0.4}})
-    {'small': (0.1, 0.4)}
-    """
-    if isinstance(source, Mapping):
-        name, content = "prices", source
-    else:
-        path = Path(source)
-        name = path.name
-        require_file(path, (".toml", ".json"))
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-            content = tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
-        except (ValueError, OSError) as error:  # the parsers' own errors say in which line
-            raise LogError(f"{name}: cannot be read: {error}: correct the file") from None
-    if not isinstance(content, Mapping) or not content:
-        raise LogError(f"{name}: no prices: give a table of input and output prices for each model")
-    return {str(model): _price(entry, f"{name}, model {model}") for model, entry in content.items()}
-
-
-def _price(entry: Any, where: str) -> tuple[float, float]:
-    if isinstance(entry, Mapping):
-        for key in ("input", "output"):
-            if key not in entry:  # TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3
-                advice = "give input and output, and in TOML put a model's name with a dot in quotes"
-                raise LogError(f"{where}: no {key} price{near(key, entry)}: {advice}")
-        entry = (entry["input"], entry["output"])
-    if not isinstance(entry, Sequence) or isinstance(entry, str) or len(entry) != 2:
-        raise LogError(f"{where}: {entry!r} is no price: give an input and an output price")
-    for key, price in zip(("input", "output"), entry, strict=True):
-        number = isinstance(price, int | float | np.number) and not isinstance(price, bool)
-        if not number or not 0 <= price < math.inf:
-            raise LogError(f"{where}: {key} price {price!r}: give money per million tokens, 0 or more")
-    return float(entry[0]), float(entry[1])
-
-
 def _logprob(rows: Rows) -> np.ndarray:
     with np.errstate(divide="ignore"):  # a confidence of 0 is -inf, as meant
         given = "logprob" in rows.frame.columns
@@ -372,14 +348,19 @@ def _logprob(rows: Rows) -> np.ndarray:
 def _cost(rows: Rows, names: Sequence[str], by_model: np.ndarray, rates: Mapping | None) -> np.ndarray:
     """Return the money that each row cost."""
     if rates is None:
-        return numbers(rows, "cost")
+        cost = numbers(rows, "cost")
+        require_money(rows, cost, "cost")
+        return cost
     for name in names:
         if name not in rates:
-            meant = f"{near(name, {*rates} - {*names})}; the prices know {', '.join(rates)}"
-            raise LogError(f"{rows.name}, model {name}: no price{meant}: add one, or leave it out of the models")
+            meant = f"{near(name, {*rates} - {*names})}; the prices know {listed(rates)}"
+            raise LogError(f"{rows.name}, model {brief(name)}: no price{meant}: add one, or leave it out of the models")
     tokens = np.stack([numbers(rows, column) for column in TOKENS], axis=1)
     per_million = np.array([rates[name] for name in names])[by_model]
-    return (tokens * per_million).sum(axis=1) / 1e6
+    with np.errstate(over="ignore"):  # what overflows is refused
+        cost = (tokens * per_million).sum(axis=1) / 1e6
+    require_money(rows, cost, TOKENS[0])
+    return cost
 
 
 def _mean_cost(cost: np.ndarray, answered: np.ndarray) -> np.ndarray:
@@ -403,7 +384,7 @@ def _chosen(models: Iterable[str], known: Sequence[str], where: str) -> tuple[st
     names = (models,) if isinstance(models, str) else tuple(models)
     for name in names:
         if name not in known:
-            raise LogError(f"{where}: no model {name!r}{near(name, known)}: it has {', '.join(known)}")
+            raise LogError(f"{where}: no model {brief(name)!r}{near(name, known)}: it has {listed(known)}")
     if not names or len(names) > len({*names}):
-        raise LogError(f"{where}: models {', '.join(names)!r}: name at least one, and each once")
+        raise LogError(f"{where}: models {listed(names)!r}: name at least one, and each once")
     return names

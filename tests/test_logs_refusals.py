@@ -125,13 +125,14 @@ def test_files_that_cannot_be_read(tmp_path):
     assert "missing.csv is missing" in refusal(tmp_path / "missing.csv")
     assert "is a directory" in refusal(tmp_path)
     assert "is empty" in refusal(write(tmp_path))
-    assert "'.txt' cannot be read: give .csv, .parquet, .jsonl, .ndjson" in refusal(write(tmp_path, "x", name="a.txt"))
+    message = refusal(write(tmp_path, "x", name="a.txt"))
+    assert "'.txt' cannot be read: give .csv, .tsv, .parquet, .jsonl, .ndjson" in message
     assert "log.csv: no rows" in refusal(write(tmp_path, HEADER))
     assert "no rows" in refusal(costed().clear())
     assert refusal(write(tmp_path, "x", name="a.parquet")).startswith("a.parquet: cannot be read: ")
     latin = tmp_path / "latin.csv"
     latin.write_bytes(f"{HEADER}\n7,gr\xf6\xdfe,-1,1,1\n".encode("latin-1"))
-    assert refusal(latin) == "latin.csv: not UTF-8 text: save the file as UTF-8"
+    assert refusal(latin) == "latin.csv, line 2: not UTF-8 text: save the file as UTF-8"
     assert refusal([1, 2]).startswith("builtins.list: cannot be read")
     with pytest.raises(LogError, match="choose generation or choice"):
         read_log(costed(), task="essay")  # type: ignore[arg-type]
@@ -150,6 +151,61 @@ def test_broken_json_lines(line, why, tmp_path):
     message = refusal(write(tmp_path, good, line, name="log.jsonl"))
     assert message.startswith("log.jsonl, line 2: ")
     assert why in message
+
+
+def test_lines_are_counted_in_files_of_any_kind(tmp_path):
+    lines = ["note," + HEADER, '"a\nb, ""c""",' + ROWS[0], "x,3,large,0,1,oops"]
+    path = tmp_path / "log.csv"
+    for separator, encoding, end in ((";", "utf-8", "\n"), ("\t", "utf-16", "\r\n"), ("|", "utf-8", "\r")):
+        text = "".join(line.replace(",", separator) + "\n" for line in lines)
+        path.write_bytes(text.replace("\n", end).encode(encoding))
+        assert refusal(path).startswith("log.csv, line 4, model large: cost oops is not clear")
+
+
+def test_decimal_commas_are_told_where_they_are_not_clear(tmp_path):
+    for text in ("1,5", "1,234,567"):
+        path = write(tmp_path, HEADER.replace(",", "\t"), f"1\ta\t-1\t1\t{text}", "2\ta\t-1\t1\t1")
+        assert f"cost {text} is not clear: write decimals with a point" in refusal(path)
+    tokens = HEADER.replace("cost", "input_tokens,output_tokens").replace(",", ";")
+    path = write(tmp_path, tokens, "1;a;-1;1;1,234;1")
+    assert "input_tokens 1,234 is not clear: write decimals" in refusal(path, prices={"a": (1, 1)})
+
+
+def test_columns_that_differ_by_capitals_alone(tmp_path):
+    message = refusal(write(tmp_path, "Query,QUERY,model,logprob,correct,cost", *("1," + row for row in ROWS)))
+    assert message == "log.csv: column query occurs twice: drop one of the two"
+
+
+@pytest.mark.parametrize("cost", [1e200, 1e155, 1e-300, 5e-324])
+def test_costs_that_would_overflow_are_refused_with_their_row(cost):
+    frame = costed().with_columns(cost=pl.Series([1.0, 1e-18, 1e18, 0.0, 1.0, cost]))
+    assert refusal(frame).startswith("polars.DataFrame, row 6, model small: cost ")
+    assert "costs are 0, or from 1e-18 to 1e+18 per query" in refusal(frame)
+
+
+@pytest.mark.parametrize(("tokens", "price"), [(1e290, 1e15), (1e18, 1e18), (1e-12, 1e-11)])
+def test_tokens_that_lead_to_such_costs_are_refused_with_their_row(tokens, price):
+    frame = table().with_columns(input_tokens=pl.Series([1.0, 1.0, 1.0, tokens, 1.0, 1.0]), output_tokens=0.0)
+    message = refusal(frame, prices={"small": (price, 1), "large": (1, 1)})
+    assert message.startswith("polars.DataFrame, row 4, model small: input_tokens ")
+    assert " leads to a cost " in message
+
+
+@pytest.mark.parametrize("depth", [900, 3_000, 100_000])
+def test_json_lines_that_are_nested_too_deep(depth, tmp_path):
+    good = '{"query": 1, "model": "a", "logprob": -1, "correct": 1, "cost": 1}'
+    path = write(tmp_path, good, '{"query": ' + "[" * depth, name="log.jsonl")
+    assert refusal(path).startswith("log.jsonl, line 2: ")
+
+
+def test_what_a_message_repeats_is_cut(tmp_path):
+    assert len(refusal(write(tmp_path, "x" * 100_000, "1"))) < 300
+    assert len(refusal(write(tmp_path, ",".join(f"c{i}" for i in range(5_000)), "1"))) < 400
+    assert len(refusal(write(tmp_path, HEADER, f"1,{'m' * 9_999},2,1,1"))) < 300
+    frame = pl.DataFrame({"query": [1, 2] * 500, "model": [f"m{i // 2}" for i in range(1000)]})
+    frame = frame.with_columns(logprob=-1.0, correct=1, cost=1.0)
+    assert len(refusal(frame, models=["n" * 9_999])) < 400
+    assert len(refusal(table(), prices={"n" * 9_999: (1, 1)})) < 300
 
 
 def test_one_model_or_one_answer_is_too_little():
@@ -180,6 +236,10 @@ def test_one_model_or_one_answer_is_too_little():
         ("[small]\ninput = '1'\noutput = 1", ("model small: input price '1'",)),
         ("[small]\ninput = true\noutput = 1", ("model small: input price True",)),
         ("small = 1", ("p.toml, model small: 1 is no price",)),
+        ("[small]\ninput = 1e200\noutput = 1", ("model small: input price 1e+200", "from 1e-12 to 1e+18")),
+        ("[small]\ninput = 1\noutput = 1e-300", ("model small: output price 1e-300", "from 1e-12 to 1e+18")),
+        (f"[small]\ninput = 1\noutput = 1{'0' * 400}", ("model small: output price of more than 1e+18",)),
+        ("small = " + "[" * 100_000, ("p.toml: cannot be read: lists or tables nested too deep",)),
         ("# nothing", ("p.toml: no prices",)),
     ],
 )
