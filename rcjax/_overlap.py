@@ -37,6 +37,7 @@ from rcjax.mixture import Mixture
 from rcjax.policy import Policy
 
 if TYPE_CHECKING:
+    from rcjax.frontier import Frontier
     from rcjax.joint import CascadeModel
 
 __all__ = ["Overlap", "OverlapWarning", "overlap", "overlap_with_tuned", "require_unseen", "warn_of_overlap"]
@@ -109,15 +110,19 @@ def overlap(log: Log, tuned_on: Log) -> Overlap:
     return _compare(new, old, log.n_queries, tuned_on.n_queries)
 
 
-def overlap_with_tuned(log: Log, tuned: "Policy | Mixture | CascadeModel") -> Overlap:
+def overlap_with_tuned(log: Log, tuned: "Policy | Mixture | Frontier | CascadeModel") -> Overlap:
     """How many queries of a log a policy was tuned on, or a model fitted to, as far as it tells.
 
     By the hash of the whole log in its provenance, and by the queries that it carries; those of an older rcjax carry no
     names. ValueError where what it carries is damaged.
     """
-    provenance = tuned.provenance
-    reference = provenance.get("reference") if isinstance(tuned, Policy | Mixture) else tuned.reference
-    n, size = log.n_queries, int(provenance.get("queries", 0))
+    if isinstance(tuned, Policy | Mixture):
+        provenance, reference = tuned.provenance, tuned.provenance.get("reference")
+    else:
+        model: Any = getattr(tuned, "model", tuned)
+        provenance, reference = model.provenance, model.reference
+    told = provenance.get("queries")
+    n, size = log.n_queries, told if isinstance(told, int) else 0
     if _same_content(log, provenance):
         return Overlap(n, int(np.asarray(log.answered).sum()), n, whole=True, compared=n, tuned=n)
     if reference is None:

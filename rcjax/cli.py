@@ -273,7 +273,7 @@ def evaluate(
             data = read_for(subject, log, prices, labels)
         with busy("replaying"):
             seen = plain_replay(rcjax.replay(subject, data))
-        predicted, shared = expectation(subject), overlap_with_tuned(data, getattr(subject, "model", subject))
+        predicted, shared = expectation(subject), overlap_with_tuned(data, subject)
         same = shared.whole or is_training_log(subject, data, log, prices, labels)
         if json_:
             counts = {"queries_tuned_on": shared.queries, "rows_tuned_on": shared.rows}

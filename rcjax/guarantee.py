@@ -128,7 +128,7 @@ def certify(
     0.95
     """
     targets = _Targets.check(max_error, max_cost, confidence)
-    require_unseen(log, overlap_with_tuned(log, frontier.model))
+    require_unseen(log, overlap_with_tuned(log, frontier))
     if tuned_on is not None:
         require_unseen(log, overlap(log, tuned_on))
     seen = replay(frontier, at_model_costs(frontier, log))
@@ -351,7 +351,8 @@ def _certificate(policy, index, evidence, targets, log, abstain_price):
         **dataclasses.asdict(targets),
         "abstain_price": abstain_price,
     }
-    guarantee = figures | {"source": PurePath(log.source).name, "digest": log.digest}
+    known = log.select([name for name in policy.provenance["tuning"]["models"] if name in log.models])
+    guarantee = figures | {"source": PurePath(log.source).name, "digest": known.digest}
     recorded = dataclasses.replace(policy, provenance={**policy.provenance, "guarantee": guarantee})
     return Certificate(recorded, index, **figures)
 

@@ -47,7 +47,7 @@ CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """What `diagnose` found: plain numbers and NumPy arrays. n queries, k models, L lambdas."""
+    """What `diagnose` found: plain numbers and NumPy arrays. n queries, k models (in the order of `models`), L λ."""
 
     models: tuple[str, ...]
     source: str
