@@ -211,19 +211,20 @@ def _by_name(new: np.ndarray, old: np.ndarray, places: np.ndarray) -> tuple[np.n
     named = places >= 0
     whole = _View.of(*_whole_queries(new, old))
     columns = [_View.of(a, b) for a, b in zip(new.T, old.T, strict=True)]
-    shared = np.zeros(len(new), bool)
+    shared, found = whole.alone & whole.meets(places), False
     for views in ([whole], columns):
         met = np.any([view.alone & view.meets(places) for view in views], axis=0)
         apart = 1 + sum(view.recurring - int((view.alone & view.meets(places)).sum()) for view in views)
         anywhere = apart * named.sum() / (len(new) * len(old))
         nearby = sum(view.meets_nearby(places, view.alone) for view in views) if met.any() else 0.0
         if _accident(int(met.sum()), int(named.sum()), max(anywhere, nearby)) < _LEVEL:
-            shared |= met
+            shared, found = shared | met, True
     common = named & whole.known & ~whole.alone
     could, agreeing = int(common.sum()), common & whole.meets(places)
     did, expected = int(agreeing.sum()), max(float(whole.share[common].sum()), whole.meets_nearby(places, common))
     if did - expected >= _MOST * (could - expected) and _accident(did, could, expected) < _LEVEL:
-        shared |= agreeing
+        shared, found = shared | agreeing, True
+    shared = shared & found
     same = (new == old[places]) & (new != _UNANSWERED)
     return shared, int(same[shared].sum())
 
