@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 
 # No module bears the name of anything exported: importing a submodule sets the attribute of the package.
 _HOMES = {
+    "_overlap": ("OverlapWarning",),
     "_replay": ("Replay", "area_under_curve", "replay"),
     "bands": ("Bands",),
     "calibration": ("expected_calibration_error",),
@@ -59,6 +60,7 @@ _HOMES = {
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 if TYPE_CHECKING:
+    from rcjax._overlap import OverlapWarning
     from rcjax._replay import Replay, area_under_curve, replay
     from rcjax.bands import Bands
     from rcjax.calibration import expected_calibration_error
@@ -126,6 +128,7 @@ __all__ = [
     "LogError",
     "Marginal",
     "Mixture",
+    "OverlapWarning",
     "Policy",
     "PolicyCheck",
     "Posterior",

@@ -3,11 +3,14 @@
 Drawn at random, not thinned to quantiles, so that they are a sample, and whole queries, so that the policy can be
 replayed on them. Per model the raw log-probabilities in single precision, in which a later log is compared too, so that
 what was tied stays tied; whether the answers were right, as bits; and the costs in half precision, as multiples of
-their mean. In base64, as JSON knows neither infinities nor compact numbers. No text and no query's name is kept.
+their mean. In base64, as JSON knows neither infinities nor compact numbers. No text is kept, and of the queries' names
+a hash, by which queries of another log are known to have been tuned on (`rcjax._overlap`).
 """
 
 import base64
+from collections.abc import Sequence
 from functools import partial
+from hashlib import sha256
 from typing import Any, Literal
 
 import jax
@@ -18,7 +21,8 @@ from rcjax.logs import Log
 
 MOST_QUERIES = 400
 _PLACE = "provenance.reference"
-_MOST_ANSWERS = 1_800  # about 8 bytes of a policy file each
+_MOST_ANSWERS = 1_800  # about 8 bytes of a policy file each, and 11 for each query
+_HASHED = 8  # bytes of a name
 
 
 def describe_reference(log: Log) -> dict[str, Any]:
@@ -47,7 +51,14 @@ def describe_reference(log: Log) -> dict[str, Any]:
         }
         for j, name in enumerate(log.models)
     }
-    return {"queries": size, "models": models}
+    names = hash_names([log.queries[row] for row in rows])
+    return {"queries": size, "models": models, "names": _packed(names.tobytes())}
+
+
+def hash_names(queries: Sequence[int | str]) -> np.ndarray:
+    """(n,) the first 64 bits of the SHA-256 of each query's name: by it a query is known again, but not read."""
+    hashes = (sha256(str(name).encode("utf-8", "surrogatepass")).digest()[:_HASHED] for name in queries)
+    return np.frombuffer(b"".join(hashes), "<u8")
 
 
 def read_reference(data: Any, task: Literal["generation", "choice"], source: str = "the policy") -> Log:

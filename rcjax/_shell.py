@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rcjax.policy import Policy
 
 __all__ = [
+    "echoed",
     "is_training_log",
     "load_tuned",
     "read_file",
@@ -127,24 +128,31 @@ def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any)
     import rcjax
     from rcjax.logs import MissingPricesError
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", rcjax.LeftOutWarning)
+    with echoed(rcjax.LeftOutWarning):
         warnings.simplefilter("ignore", rcjax.IncompleteLogWarning)
         try:
             log = read(path, **options)
         except MissingPricesError:
             advice = "give --prices FILE, or add a column cost"
             raise MissingPricesError(f"{path.name}: token counts but no prices: {advice}") from None
-    for each in caught:
-        if issubclass(each.category, rcjax.LeftOutWarning):
-            typer.echo(f"warning: {each.message}", err=True)
-        else:
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
     complete = int(log.complete.sum())
     if complete < log.n_queries:
         counts = f"{complete:,} of {log.n_queries:,} queries have an answer of every model"
         typer.echo(f"warning: {path.name}: {counts}; {others}", err=True)
     return log
+
+
+@contextmanager
+def echoed(category: type[Warning]) -> Iterator[None]:
+    """Show warnings of one kind as lines on standard error, once the work is done."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", category)
+        yield
+    for each in caught:
+        if issubclass(each.category, category):
+            typer.echo(f"warning: {each.message}", err=True)
+        else:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
 def read_pair(log: Path, test: Path | None, others: str, models: Any, **options: Any) -> tuple[Log, Log | None]:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rcjax._options import as_search, models_to_read
+from rcjax._overlap import overlap, require_unseen
 from rcjax._replay import replay
 from rcjax._shell import read_file
 from rcjax._terminal import busy, print_json, show_copulas, show_policy, show_tuning, too_dear
@@ -60,6 +61,7 @@ def tune(
         if wanted.held_out:
             options = {"prices": prices, "labels": labels, "models": log.models, "task": task}
             fresh = read_file(read_log, wanted.held_out, others, **options)
+            require_unseen(fresh, overlap(fresh, log))
         elif wanted.confidence:
             fresh, log = log.split(_HELD_OUT, seed=0)
     with busy("fitting the model"):

@@ -22,7 +22,10 @@ _LEAST_SHARE = 0.02  # of the replicates that must choose a cascade for it to be
 )
 @dataclasses.dataclass(frozen=True)
 class Bands:
-    """How sure we are of each point of a frontier: L points, k models, C cascades; an interval's ends come last."""
+    """How sure we are of each point of a frontier: L points, k models, C cascades; an interval's ends come last.
+
+    The k models are in the order of the frontier's `models`.
+    """
 
     error: jax.Array  # (L, 2) interval for the error probability of the policy in service
     cost: jax.Array  # (L, 2) interval for its expected cost, in money per query

@@ -156,15 +156,16 @@ def error_and_cost(
 ) -> ErrorAndCost | ErrorCostAbstention:
     """(error probability, expected cost per query) that the model predicts for a cascade at given thresholds.
 
-    thresholds (…, m) in calibrated confidence: one for each of the m models of the cascade (the last one's is
-    ignored: it always answers), or for each but the last, or one for each of the k models of `model` (a row of
-    `Frontier.thresholds`). A query is answered by model j where Φ_j > φ_j. `cascade` names the models in the order
-    asked, by default all; `chain="paper"` forgets, as the paper does, all but the last deferral. Leading axes are
-    batched. Pure, jittable, and differentiable in the thresholds and in every array of the model (not in thresholds
-    outside (φ_min, φ_max), where nothing changes). Money as in `model.cost`.
+    thresholds (…, m) in calibrated confidence: one for each of the m models of the cascade, in the order asked (the
+    last one's is ignored: it always answers), or for each but the last, or one for each of the k models of `model`, in
+    the order of `model.models` (a row of `Frontier.thresholds`). A query is answered by model j where Φ_j > φ_j.
+    `cascade` names the models in the order asked, by default all; `chain="paper"` forgets, as the paper does, all but
+    the last deferral. Leading axes are batched. Pure, jittable, and differentiable in the thresholds and in every array
+    of the model (not in thresholds outside (φ_min, φ_max), where nothing changes). Money as in `model.cost`.
 
-    With `refusals` (…, m) or (…, k), up to which a model refuses to answer, the last one included, it is (probability
-    of a wrong answer, cost, probability of no answer); a threshold below its refusal counts as equal to it.
+    With `refusals` (…, m) or (…, k), in the same orders, up to which a model refuses to answer, the last one included,
+    it is (probability of a wrong answer, cost, probability of no answer); a threshold below its refusal counts as equal
+    to it.
 
     Raises ValueError for unknown models, an order that is not the model's, or a wrong number of thresholds or refusals.
 

@@ -39,6 +39,7 @@ from rcjax._options import (
     one_target,
 )
 from rcjax._shell import (
+    echoed,
     is_training_log,
     load_tuned,
     read_for,
@@ -263,21 +264,26 @@ def evaluate(
     ignored; without `--prices`, token counts are priced as when tuning.
     """
     with reported():
-        from rcjax._terminal import busy, expectation, plain_replay, print_json, show_replay
+        from rcjax._terminal import Screen, busy, expectation, hang, plain_replay, print_json, show_replay
 
         start_jax()
         import rcjax
+        from rcjax._overlap import overlap_with_tuned
 
         with busy("reading"):
             subject = load_tuned(policy_or_frontier)
             data = read_for(subject, log, prices, labels)
         with busy("replaying"):
             seen = plain_replay(rcjax.replay(subject, data))
-        predicted, same = expectation(subject), is_training_log(subject, data, log, prices, labels)
+        predicted, shared = expectation(subject), overlap_with_tuned(data, subject)
+        same = shared.whole or is_training_log(subject, data, log, prices, labels)
         if json_:
-            print_json(seen | {"predicted": predicted, "tuned_on_this_log": same})
+            counts = {"queries_tuned_on": shared.queries, "rows_tuned_on": shared.rows}
+            print_json(seen | {"predicted": predicted, "tuned_on_this_log": same} | counts)
         else:
             show_replay(data.describe(), predicted, seen, same)
+            if shared and not same:
+                hang(Screen(), "note", f"{shared.describe()}, where it looks better than it is: evaluate it on others")
 
 
 @app.command(epilog="Example: `rcjax diagnose log.csv --plots figures`")
@@ -328,8 +334,8 @@ def diagnose(
         judged = fresh or training
         with busy("fitting the model"):
             model = rcjax.fit(training, copula=copula or "gumbel")
-        with busy(f"testing, with {replicates:,} bootstrap replicates"):
-            search = "selected" if cascade is None else as_search(cascade)
+        search = "selected" if cascade is None else as_search(cascade)
+        with busy(f"testing, with {replicates:,} bootstrap replicates"), echoed(rcjax.OverlapWarning):
             found = rcjax.diagnose(model, judged, training=training, replicates=replicates, search=search)
         if plots:
             with busy("drawing"):
@@ -381,7 +387,7 @@ def report(
         others = "the others are used where they can be"
         with busy("reading"):
             training, fresh = read_pair(log, test, others, models, prices=prices, labels=labels, task=task.value)
-        with busy("tuning, drawing the log again, and checking"):
+        with busy("tuning, drawing the log again, and checking"), echoed(rcjax.OverlapWarning):
             options = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}
             found = rcjax.make_report(training, draw=True, **options, **target)
         with busy("writing the page"):

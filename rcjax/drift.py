@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from rcjax._json import plain
+from rcjax._overlap import Overlap, overlap, overlap_with_tuned
 from rcjax._record import recorded_count
 from rcjax._reference import read_reference
 from rcjax._replay import Walked, walk_log
@@ -105,7 +106,8 @@ def check_policy(
     p-values are adjusted by Holm's method, so that nothing alarms with a probability of 1 − `alarm`
     where nothing has changed. A model's own tests take all its answers; the others the queries that all answered.
 
-    Policies tuned by an older rcjax, or made by hand, carry no queries: give the log that they were `tuned_on`.
+    Policies tuned by an older rcjax, or made by hand, carry no queries: give the log that they were `tuned_on`. Where
+    some queries of the fresh log were tuned on, a remark counts them.
     By default there are 999 `permutations`, or as many as a low level needs. Raises ValueError where there is neither,
     for a level outside (0, 1) or too few permutations; LogError where the log lacks a model, is the one tuned on, or
     has too few answers.
@@ -127,7 +129,8 @@ def check_policy(
         raise ValueError(
             f"permutations is {permutations}; {enough} at least for an alarm at {alarm:.3g} to be possible"
         )
-    if log.digest == policy.provenance.get("digest"):
+    shared = _overlap(policy, log, tuned_on)
+    if shared.whole:
         raise LogError(f"{log.source}: the policy was tuned on this very log: check it on fresh queries")
     everyone = _reference(policy, tuned_on)
     old = everyone.select(policy.models)
@@ -150,8 +153,14 @@ def check_policy(
         cost=cost,
         retuning=None if gain is None else dataclasses.asdict(gain) | {"share": gain.share, "p_value": gain.p_value},
         checks=tuple(judge_all([*judge_models(rows), *judge_policy(error, cost, gain)], alarm)),
-        remarks=tuple(_remarks(policy, new, gain, retuning)),
+        remarks=tuple(_remarks(policy, new, shared, gain, retuning)),
     )
+
+
+def _overlap(policy: Policy | Mixture, log: Log, tuned_on: Log | None) -> Overlap:
+    """What of a log the policy was tuned on: by all of the log that it was tuned on, or by what the policy carries."""
+    told = overlap_with_tuned(log, policy)
+    return told if tuned_on is None or told.whole else overlap(log, tuned_on)
 
 
 def _reference(policy: Policy | Mixture, tuned_on: Log | None) -> Log:
@@ -270,7 +279,9 @@ def _standard_error(values: np.ndarray, n: int) -> float:
     return float(values.std() / math.sqrt(max(n - 1, 1)))
 
 
-def _remarks(policy: Policy | Mixture, log: Log, gain: Gain | None, retuning: bool) -> Iterator[str]:
+def _remarks(policy: Policy | Mixture, log: Log, shared: Overlap, gain: Gain | None, retuning: bool) -> Iterator[str]:
+    if shared:
+        yield f"{shared.describe()}, which hides what has changed: check it on fresh queries"
     if not log.complete.all():
         missing = log.n_queries - int(log.complete.sum())
         yield (

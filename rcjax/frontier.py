@@ -48,6 +48,8 @@ class InfeasibleError(ValueError):
 class Frontier:
     """The policies that minimise error + λ·cost, one for each λ, in order of increasing λ; L lambdas, k models.
 
+    What there is for each of the k models is in the order of `models`, those of the log that was fitted to.
+
     Error and cost are expected figures per query, cost in the log's money: as the model predicts them, or for
     `search="selected"` as the log lets them expect. Where models may refuse to answer (`abstain_price`), what is
     minimised is error + abstain_price·abstention + λ·cost, and an error is a wrong answer that was given.

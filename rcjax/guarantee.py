@@ -22,10 +22,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._json import plain
+from rcjax._overlap import overlap, overlap_with_tuned, require_unseen
 from rcjax._points import ABSTAIN, pareto
 from rcjax._replay import replay
 from rcjax.frontier import Frontier, InfeasibleError
-from rcjax.logs import Log, LogError
+from rcjax.logs import Log
 from rcjax.policy import Policy
 
 __all__ = ["Certificate", "at_model_costs", "binomial_tail", "bounded_mean_p_value", "certify", "upper_limit"]
@@ -84,6 +85,7 @@ def certify(
     max_error: float | None = None,
     max_cost: float | None = None,
     confidence: float = 0.95,
+    tuned_on: Log | None = None,
 ) -> Certificate:
     """The best policy of a frontier of which a log of held-out queries guarantees the targets.
 
@@ -110,8 +112,11 @@ def certify(
     start: neighbours pass or fail together, so that neither a coarser sequence nor several starts that share the level
     gained anything on real logs (`python -m benchmarks.guarantee`).
 
+    A log that holds queries which the model was fitted to is refused: by those that the model carries, some hundreds,
+    or by all of them where you give the log that it was `tuned_on`.
+
     Raises InfeasibleError where not even the first policy passes, with what can be guaranteed instead; ValueError for
-    no target, or one out of range; LogError for the log that the model was fitted to, and as `replay` does.
+    no target, or one out of range; LogError for a log that is not held out, and as `replay` does.
 
     >>> import rcjax
     >>> train, held_out = rcjax.sample_log(900, seed=0).split(1 / 3, seed=0)
@@ -123,8 +128,9 @@ def certify(
     0.95
     """
     targets = _Targets.check(max_error, max_cost, confidence)
-    if log.digest == frontier.model.provenance.get("digest"):
-        raise LogError(f"{log.source}: the model was fitted to this very log: certify on queries that were held out")
+    require_unseen(log, overlap_with_tuned(log, frontier))
+    if tuned_on is not None:
+        require_unseen(log, overlap(log, tuned_on))
     seen = replay(frontier, at_model_costs(frontier, log))
     order = _sequence(frontier, seen.n, targets)
     evidence = _evidence(
@@ -345,7 +351,8 @@ def _certificate(policy, index, evidence, targets, log, abstain_price):
         **dataclasses.asdict(targets),
         "abstain_price": abstain_price,
     }
-    guarantee = figures | {"source": PurePath(log.source).name, "digest": log.digest}
+    known = log.select([name for name in policy.provenance["tuning"]["models"] if name in log.models])
+    guarantee = figures | {"source": PurePath(log.source).name, "digest": known.digest}
     recorded = dataclasses.replace(policy, provenance={**policy.provenance, "guarantee": guarantee})
     return Certificate(recorded, index, **figures)
 

@@ -55,7 +55,7 @@ def positions(models: tuple[str, ...], names: Sequence[str]) -> tuple[int, ...]:
 class CascadeModel:
     """Everything that was learnt from a log: one frozen pytree, differentiable in every array.
 
-    k models, k(k − 1)/2 pairs in the order of `pairs(k)`.
+    k models in the order of `models`, that of the log fitted to; k(k − 1)/2 pairs in the order of `pairs(k)`.
     """
 
     calibrators: Calibrator  # leading axis k
@@ -65,8 +65,22 @@ class CascadeModel:
     models: tuple[str, ...]
     details: str = "{}"  # JSON: prices, and what was fitted on what (`provenance`)
 
-    def calibrate(self, logprob: jax.Array) -> jax.Array:
-        """(…, k) calibrated confidences of (…, k) raw log-probabilities, in the order of `models`."""
+    def calibrate(self, logprob: ArrayLike | Log) -> jax.Array:
+        """(…, k) calibrated confidences of raw log-probabilities, in the order of this model's `models`.
+
+        Of a log, whose columns are found by their names: (n, k), NaN where a model did not answer. A bare array (…, k)
+        has no names: its last axis must be in the order of `models`, which is that of the log fitted to, and need not
+        be that of another log. Raises LogError, a ValueError, for a log that lacks a model, ValueError for an array
+        of another length.
+
+        >>> import rcjax
+        >>> model, log = rcjax.demo_model(), rcjax.sample_log(3, seed=0)
+        >>> turned = log.select(log.models[::-1])
+        >>> bool((model.calibrate(turned) == model.calibrate(log.logprob)).all())
+        True
+        """
+        if isinstance(logprob, Log):
+            logprob = logprob.select(self.models).logprob
         logprob = jnp.asarray(logprob, dtype=self.cost.dtype)
         if logprob.shape[-1:] != (len(self.models),):
             raise ValueError(f"logprob has shape {logprob.shape}; its last axis must be the {len(self.models)} models")

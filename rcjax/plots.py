@@ -113,7 +113,7 @@ def plot_ranks(ax: "Axes", u: np.ndarray, v: np.ndarray, *, names: Sequence[str]
 def plot_rank_correlations(
     ax: "Axes", tau: np.ndarray, models: Sequence[str], *, title: str = "", rows_named: bool = True
 ) -> None:
-    """Heatmap of Kendall's τ (k, k) between models, with the figures written in; "?" where it is NaN."""
+    """Heatmap of Kendall's τ (k, k) between models, in the order of `models`, with the figures; "?" where it is NaN."""
     tau = np.asarray(tau)
     k = len(tau)
     shown = np.ma.masked_invalid(np.where(np.tri(k, k, -1, dtype=bool), tau, np.nan))[1:, :-1]
@@ -156,8 +156,8 @@ def plot_accuracy_above(
 ) -> None:
     """Accuracy of the most confident answers against the share answered, a line for each model (appendix E).
 
-    confidence, correct (n, k). Shares of fewer than `fewest` queries are not shown. A line that does not rise to the
-    left is a model whose confidence does not tell right from wrong.
+    confidence, correct (n, k), columns in the order of `models`. Shares of fewer than `fewest` queries are not shown. A
+    line that does not rise to the left is a model whose confidence does not tell right from wrong.
     """
     colours = (BLUE, ORANGE, GREEN, PURPLE, BLACK)
     lines = ("-", "--", "-.", ":")
@@ -341,7 +341,9 @@ def diagnosis_figures(found: Diagnosis, model: CascadeModel, log: Log) -> dict[s
 
 
 def correlation_figure(correlations: np.ndarray, models: Sequence[str]) -> Figure:
-    """Three heatmaps of `diagnostics.markov.rank_correlations` (3, k, k): all queries, both right, both wrong."""
+    """Three heatmaps of `diagnostics.markov.rank_correlations` (3, k, k), whose models are those named, in their order:
+    all queries, both right, both wrong.
+    """
     k = len(models)
     figure = Figure(figsize=(4 + 2.0 * (k - 1), 2.2 + 0.5 * (k - 1)), layout="constrained")
     axes = figure.subplots(1, 3)

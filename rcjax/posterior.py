@@ -48,6 +48,8 @@ _DIMS = {
 class Posterior:
     """Draws of a `CascadeModel`'s parameters given a log; D draws from C chains, k models, P pairs. A pytree.
 
+    The k models are in the order of `models`, that of the log.
+
     `model` is a batch of models: each of its arrays has a leading axis of D draws. Confidence is on the scale of the
     `reference` throughout: `model.marginals` and `model.copulas` are the laws of φ̂ = `reference.calibrate(logprob)`,
     and `model.calibrators` say how often an answer of that raw confidence is right. A draw's own calibrated confidence

@@ -1,5 +1,6 @@
 """Sweeps in this process: what `sweep` finds is what `fit`, `solve_frontier` and `replay` do, one by one."""
 
+import datetime
 import json
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import rcjax
 from rcjax._point_status import PointStatus
+from rcjax._provenance import describe_fit
 
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
 SIZES = {"small": 50, "smaller": 40, "other": 80}  # two shapes
@@ -136,6 +138,29 @@ def test_batches_change_nothing_and_nothing_is_compiled_twice(points, logs, sett
         again = rcjax.sweep(logs, tmp_path / "again", **settings)
     assert not [message for message in compiled if "share" in message or "run" in message]
     assert again.points.collect().equals(points)
+
+
+def test_a_sweep_that_went_on_another_day_leaves_the_same_bytes(logs, tmp_path, monkeypatch):
+    some = {"small": logs["small"]}
+    options = {"cascades": "labels", "lam": [10.0, 1000.0], "replicates": 3, "batch": 2}
+    at_once, resumed = (tmp_path / name for name in ("at once", "resumed"))
+    rcjax.sweep(some, at_once, **options)
+    rcjax.sweep(some, resumed, **options)
+    for path in sorted((resumed / "parts").glob("*"))[1:]:  # as if it had been killed in its second batch
+        path.unlink()
+
+    class Later(datetime.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return super().now(tz) + datetime.timedelta(days=1)
+
+    monkeypatch.setattr(datetime, "datetime", Later)
+    assert describe_fit(logs["small"])["date"] > f"{datetime.date.today()}T99"
+    rcjax.sweep(some, resumed, **options)
+    files = sorted(path.relative_to(at_once) for path in at_once.rglob("*") if path.is_file())
+    assert len(files) == 2 + 2 + 1  # sweep.json, logs.parquet, two parts and the fits of the first
+    for path in files:
+        assert (resumed / path).read_bytes() == (at_once / path).read_bytes(), path
 
 
 def test_another_sweep_does_not_go_into_the_folder(swept, logs, settings):

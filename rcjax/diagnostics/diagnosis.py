@@ -11,6 +11,7 @@ import numpy as np
 
 from rcjax._compile import compiled
 from rcjax._json import plain
+from rcjax._overlap import overlap, overlap_with_tuned, warn_of_overlap
 from rcjax._threads import at_once
 from rcjax.copulas import Copula, OneOf
 from rcjax.diagnostics import verdicts
@@ -50,7 +51,7 @@ CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """What `diagnose` found: plain numbers and NumPy arrays. n queries, k models, L lambdas."""
+    """What `diagnose` found: plain numbers and NumPy arrays. n queries, k models (in the order of `models`), L λ."""
 
     models: tuple[str, ...]
     source: str
@@ -146,6 +147,7 @@ def diagnose(
 
     On a log that the model was not fitted to, held-out figures are plain; on its own training log they come from
     five folds, each judged by a model fitted to the others. `training` adds the figures of the log fitted to.
+    Of a log that holds queries which the model was fitted to, an `OverlapWarning` tells how many.
     Queries that lack a model are left out; the bootstraps, of `replicates` replicates each, use at most 500 queries.
 
     The promise is the error and cost of the policies that were tuned (`diagnostics.promise`): of a `frontier` that is
@@ -164,6 +166,8 @@ def diagnose(
     whole = log.select(model.models)
     log = _complete(whole)
     trained = is_training_log(model, whole)
+    if not trained:
+        warn_of_overlap(whole, overlap_with_tuned(whole, model) if training is None else overlap(whole, training))
     held = held_out(model, whole, folds=trained, seed=seed)
     training = training or (whole if trained else None)
     trained_on = int(model.provenance.get("queries", log.n_queries))

@@ -27,7 +27,8 @@ _STRATUM = 10
 def rank_correlations(confidence: ArrayLike, correct: ArrayLike, answered: ArrayLike) -> np.ndarray:
     """(3, k, k) Kendall's τ-b of the confidences of all pairs of models: all queries, both right, both wrong.
 
-    confidence, correct, answered (n, k). NaN under 50 observations (appendix F of the paper), 1 on the diagonal.
+    confidence, correct, answered (n, k), of the same models in the same order. NaN under 50 observations (appendix F of
+    the paper), 1 on the diagonal.
     """
     correct, answered = np.asarray(correct, bool), np.asarray(answered, bool)
     k = answered.shape[1]
@@ -43,10 +44,11 @@ def rank_correlations(confidence: ArrayLike, correct: ArrayLike, answered: Array
 def logistic_test(confidence: jax.Array, correct: jax.Array, answered: jax.Array) -> jax.Array:
     """The paper's test (table 3): (k, k) log10 p of the confidence of model i as a predictor of model j's correctness.
 
-    confidence, correct, answered (n, k). For each j and each ancestor i < j − 1, a logistic regression of "j was
-    right" on Φ_i and on Φ_{j−1}, its Markov predictor; p by Wald's test. [j, i] is of the ancestor; [j, j − 1] is of
-    the Markov predictor, its p averaged over the ancestors. NaN elsewhere, and where a regression has no solution.
-    A chain makes the Markov predictor significant, and the ancestors not.
+    confidence, correct, answered (n, k), of the same models in the order in which they are asked. For each j and each
+    ancestor i < j − 1, a logistic regression of "j was right" on Φ_i and on Φ_{j−1}, its Markov predictor; p by Wald's
+    test. [j, i] is of the ancestor; [j, j − 1] is of the Markov predictor, its p averaged over the ancestors. NaN
+    elsewhere, and where a regression has no solution. A chain makes the Markov predictor significant, and the ancestors
+    not.
     """
     k = confidence.shape[1]
     triples = [(i, j) for j in range(2, k) for i in range(j - 1)]

@@ -6,8 +6,8 @@
     parts/000042.parquet    the results of a batch: a row per sample, replicate, copula, search and λ
 
 What is in `parts` is written last.
-Files are written whole or not at all, so what is there is done. Parts depend on the problems alone: a sweep that was
-killed and went on leaves the same files as one that was not.
+Files are written whole or not at all, so what is there is done. They depend on the problems alone, and hold no date: a
+sweep that was killed and went on leaves the same bytes as one that was not.
 """
 
 from __future__ import annotations
