@@ -127,10 +127,8 @@ def require_queries(log: Log, folds: int) -> None:
     if folds < 2:
         raise ValueError(f"folds is {folds}: give at least 2")
     if log.n_queries < folds:
-        needs = (
-            f"to choose cascades on queries left out, in {folds} folds, takes {folds} at the least, and some hundred"
-        )
-        raise LogError(f"{log.source}: too few queries, {log.n_queries}: {needs} to be worth it: log more")
+        needs = f"to choose cascades in {folds} folds takes {folds} at the least, and some hundred to be worth it"
+        raise LogError(f"{log.source}: too few queries, {log.n_queries}: {needs}: log more")
 
 
 def cross_validate(

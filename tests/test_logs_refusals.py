@@ -3,9 +3,11 @@
 import pandas as pd
 import polars as pl
 import pytest
+from command_line import fail, rows_of, succeed, write_log
 from log_samples import HEADER, PRICES, ROWS, costed, refusal, table, write
 
-from rcjax.logs import LogError, read_log
+import rcjax
+from rcjax.logs import IncompleteLogWarning, LogError, read_log
 
 
 @pytest.mark.parametrize(
@@ -255,3 +257,48 @@ def test_bad_price_files(tmp_path):
     assert "line" in message
     assert "give .toml, .json" in refusal(table(), prices=write(tmp_path, "x", name="p.yaml"))
     assert "is missing" in refusal(table(), prices=tmp_path / "no.toml")
+
+
+# --- too few queries, or none in common ---
+
+
+def _few(folder, n):
+    return write_log(folder / f"{n}.csv", rows_of(seed=0, n=n))
+
+
+def test_too_few_queries_to_choose_by_are_told_with_a_count(tmp_path):
+    log = _few(tmp_path, 4)
+    policy = tmp_path / "policy.json"
+    rcjax.select_frontier(read_log(_few(tmp_path, 30))).frontier.policy(lam=5.0).save(policy)
+    for line in (("tune", log, "--lam", 5), ("report", log), ("retune", policy, log)):
+        message = fail(*line)
+        assert "4.csv: too few queries, 4: to choose cascades in 5 folds takes 5 at the least" in message
+    succeed("tune", log, "--lam", 5, "--cascade", "full", "--no-bands")
+    for n in (2, 3, 4):
+        with pytest.raises(LogError, match=f"too few queries, {n}"):
+            rcjax.select_frontier(read_log(_few(tmp_path, n)))
+
+
+def test_five_queries_are_enough_to_choose_by(tmp_path):
+    assert rcjax.select_frontier(read_log(_few(tmp_path, 5))).frontier.error.size
+
+
+def _overlap_refusal(path):
+    with pytest.warns(IncompleteLogWarning):
+        log = read_log(path)
+    with pytest.raises(LogError) as refused:
+        rcjax.fit(log)
+    return str(refused.value)
+
+
+def test_models_without_a_query_in_common(tmp_path):
+    rows = [row for row in rows_of(seed=0, n=40) if (row[1] == "small") == (row[0] < 20)]
+    message = _overlap_refusal(write_log(tmp_path / "apart.csv", rows))
+    assert "fewer than two queries were answered by both small and middle" in message
+    assert message.endswith("or leave one of the two out (models=, on the command line --models)")
+
+
+def test_models_whose_queries_are_written_differently(tmp_path):
+    rows = [(f"{row[0]}.0" if row[1] == "small" else row[0], *row[1:]) for row in rows_of(seed=0, n=40)]
+    message = _overlap_refusal(write_log(tmp_path / "ids.csv", rows))
+    assert message.endswith("queries are written differently, '0' and '0.0': name each of them in one way")
