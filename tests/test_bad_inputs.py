@@ -5,12 +5,17 @@ import itertools
 from pathlib import Path
 
 import pytest
-from bad_inputs import BadFile, Command, Slot, files
+from bad_inputs import BadFile, Command, Slot, files, frontiers, policies, sweeps
 from bad_inputs.commands import COMMANDS
 from bad_inputs.good_files import write_good_files
 from command_line import run
 
-BAD_FILES: tuple[BadFile, ...] = (*files.FILES,)
+BAD_FILES: tuple[BadFile, ...] = (
+    *files.FILES,
+    *frontiers.FRONTIERS,
+    *policies.POLICIES,
+    *sweeps.SWEEPS,
+)
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
