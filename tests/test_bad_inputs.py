@@ -5,12 +5,20 @@ import itertools
 from pathlib import Path
 
 import pytest
-from bad_inputs import BadFile, Command, Slot, files, labels, logs, prices
+from bad_inputs import BadFile, Command, Slot, files, frontiers, labels, logs, policies, prices, sweeps
 from bad_inputs.commands import COMMANDS
 from bad_inputs.good_files import write_good_files
 from command_line import run
 
-BAD_FILES: tuple[BadFile, ...] = (*files.FILES, *labels.LABELS, *logs.LOGS, *prices.PRICES)
+BAD_FILES: tuple[BadFile, ...] = (
+    *files.FILES,
+    *labels.LABELS,
+    *logs.LOGS,
+    *prices.PRICES,
+    *frontiers.FRONTIERS,
+    *policies.POLICIES,
+    *sweeps.SWEEPS,
+)
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 

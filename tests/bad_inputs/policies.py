@@ -1,0 +1,52 @@
+"""What is wrong with the file of a policy."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bad_inputs import BadFile, text_file
+
+_NESTED = "[" * 100_000
+
+
+def _with(tuning: Any) -> Callable[[Path], Path]:
+    """A writer of the good policy with another record of its tuning, or other entries of it."""
+
+    def write(folder: Path) -> Path:
+        data = json.loads((folder / "policy.json").read_text("utf-8"))
+        record = data["provenance"]
+        record["tuning"] = record["tuning"] | tuning if isinstance(tuning, dict) else tuning
+        path = folder / "tampered.json"
+        path.write_text(json.dumps(data), "utf-8")
+        return path
+
+    return write
+
+
+def _tampered(fault: str, tuning: Any, place: str) -> BadFile:
+    return BadFile(fault, "policy", _with(tuning), ("tampered.json", place))
+
+
+POLICIES = (
+    BadFile("is nested deeply", "policy", text_file("deep.json", _NESTED), ("deep.json", "not JSON")),
+    BadFile(
+        "holds what is nested deeply",
+        "policy",
+        text_file("deeper.json", '{"format": "rcjax-policy", "models": ' + _NESTED),
+        ("deeper.json", "not JSON"),
+    ),
+    BadFile("is a list", "policy", text_file("list.json", "[]"), ("list.json", "must hold a JSON object")),
+    BadFile("is of another format", "policy", text_file("other.json", '{"format": 5}'), ("other.json", "format is 5")),
+    _tampered("has a record that is null", None, "provenance.tuning: must be an object"),
+    _tampered("has a record that is a list", [1], "provenance.tuning: must be an object"),
+    _tampered("has a record that is a text", "x", "provenance.tuning: must be an object"),
+    _tampered("was searched by null", {"search": None}, "provenance.tuning.search"),
+    _tampered("was searched by a number", {"search": 5}, "provenance.tuning.search"),
+    _tampered("was chosen from null", {"models": None}, "provenance.tuning.models"),
+    _tampered("was chosen from a number", {"models": [1]}, "provenance.tuning.models[0]"),
+    _tampered("has an unknown target", {"target": {"foo": 1}}, "provenance.tuning.target"),
+    _tampered("has a price that is a text", {"abstain_price": "x"}, "provenance.tuning.abstain_price"),
+    _tampered("was fitted by a number", {"fit": {"copula": 5}}, "provenance.tuning.fit.copula"),
+    _tampered("has prices that are a list", {"prices": [1]}, "provenance.tuning.prices"),
+)
