@@ -1,20 +1,30 @@
 """What the paper's factorisation of the chain costs: loss predicted and seen, at the optimum of either chain.
 
-    python -m benchmarks.predicted_and_observed --data DIR
+    python -m benchmarks.predicted_and_observed --data DIR [--halvings 40 --halved mmlu_llama triviaqa_llama]
 
 DIR holds NAME_train.csv, NAME_test.csv and prices.toml. For each log the full cascade is tuned on the training split
 at nine λ under `chain="paper"` and under `chain="exact"`; the loss is error + λ·cost, as either chain predicts it at
 these thresholds, and as replay sees it on the test split (on the training split where there is no other). Each figure
-is a mean over the nine λ. Prints a Markdown table.
+is a mean over the nine λ.
+
+Then what tuning promises: error seen less promised, in points, mean over sixteen λ, of the frontier that tuning finds
+by default and of the fitted model's own prediction, on the test split; beside them, what trying the first in the folds
+of the training split shows. With `--halvings`, false alarms: the test split of each log that is `--halved`, parted at
+random so many times, is tuned on by half and judged by the rest, which is as hard. Prints Markdown tables.
 """
 
 import argparse
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 
 import rcjax
+from rcjax.diagnostics import verdicts
+from rcjax.diagnostics.prediction import compare_frontier, held_out, predict
+from rcjax.diagnostics.promise import try_promise
 
 #: λ times the cost of the dearest model: what one answer of it may cost, in errors.
 SCALED_LAMBDAS = np.geomspace(1e-3, 0.3, 9)
@@ -35,12 +45,62 @@ def compare(train: rcjax.Log, test: rcjax.Log) -> list[float]:
     return means
 
 
+def try_on(train: rcjax.Log, test: rcjax.Log) -> dict[str, dict[str, Any]]:
+    """Promised and seen: by the default search on `fresh` queries and in `folds`, and by the `model` on the fresh."""
+    model = rcjax.fit(train)
+    frontier = rcjax.select_frontier(train, model=model).frontier
+    held = [(model, test)]
+    return {
+        "fresh": try_promise(frontier, test, held, train.n_queries),
+        "model": compare_frontier([(each.every, each.log) for each in predict(held)], train.n_queries),
+        "folds": try_promise(frontier, train, held_out(model, train, folds=True), train.n_queries),
+    }
+
+
+def points(tried: dict[str, Any]) -> float:
+    """Error seen less promised, in points, mean over λ."""
+    return 100 * float(np.mean(tried["error"] - tried["predicted_error"]))
+
+
+def alarms(log: rcjax.Log, halvings: int) -> str:
+    """Cells of a row: of each check on halves of a log, how often it is doubtful and how often bad."""
+    counts: dict[str, Counter[str]] = {}
+    for seed in range(halvings):
+        halves = log.split(0.5, seed=seed)
+        size = min(half.n_queries for half in halves)  # of one size, so that one compilation serves all
+        one, other = (half.take(slice(size)) for half in halves)
+        tried = try_on(one, other)
+        checks = {name: list(verdicts.judge_promise(tried[name], size)) for name in ("fresh", "folds")}
+        checks["model"] = list(verdicts.judge_model(tried["model"]))
+        for name in ("fresh", "folds", "model"):
+            for check, kind in zip(checks[name], ("error", "cost"), strict=True):
+                counts.setdefault(f"{name} {kind}", Counter())[check.verdict] += 1
+    return " | ".join(f"{count['doubtful']} + {count['bad']}" for count in counts.values())
+
+
+def read(folder: Path, name: str, split: str) -> rcjax.Log:
+    """One log of the folder."""
+    task = "choice" if name.startswith("mmlu") else "generation"
+    return rcjax.read_log(folder / f"{name}_{split}.csv", prices=folder / "prices.toml", task=task)
+
+
 def main() -> None:
-    """One row for each log of the folder."""
+    """The tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of the logs")
-    folder = parser.parse_args().data
+    parser.add_argument("--halvings", type=int, default=0, help="halvings of each log that is halved")
+    parser.add_argument("--halved", nargs="+", default=["mmlu_llama", "triviaqa_llama"], help="names of these logs")
+    arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
+    names = sorted(path.name.removesuffix("_train.csv") for path in arguments.data.glob("*_train.csv"))
+    show_chains(arguments.data, names)
+    show_promises(arguments.data, [name for name in names if (arguments.data / f"{name}_test.csv").exists()])
+    if arguments.halvings:
+        show_alarms(arguments.data, arguments.halved, arguments.halvings)
+
+
+def show_chains(folder: Path, names: list[str]) -> None:
+    """One row for each log: the full cascade under either chain."""
     low, high = SCALED_LAMBDAS[[0, -1]]
     print(
         f"Loss error + λ·cost of the full cascade, mean over {len(SCALED_LAMBDAS)} λ "
@@ -49,14 +109,34 @@ def main() -> None:
     print("| log | models | optimum of `paper`: predicted by `paper` | predicted by `exact` | replayed |"
           " optimum of `exact`: predicted by `paper` | predicted by `exact` | replayed |")  # fmt: skip
     print("|---|--:|--:|--:|--:|--:|--:|--:|")
-    for path in sorted(folder.glob("*_train.csv")):
-        name = path.name.removesuffix("_train.csv")
-        task = "choice" if name.startswith("mmlu") else "generation"
-        other = folder / f"{name}_test.csv"
-        train = rcjax.read_log(path, prices=folder / "prices.toml", task=task)
-        test = rcjax.read_log(other, prices=folder / "prices.toml", task=task) if other.exists() else train
+    for name in names:
+        train, tested = read(folder, name, "train"), (folder / f"{name}_test.csv").exists()
+        test = read(folder, name, "test") if tested else train
         cells = " | ".join(f"{value:.4f}" for value in compare(train, test))
-        print(f"| {name}{'' if other.exists() else ' (train)'} | {len(train.models)} | {cells} |", flush=True)
+        print(f"| {name}{'' if tested else ' (train)'} | {len(train.models)} | {cells} |", flush=True)
+
+
+def show_promises(folder: Path, names: list[str]) -> None:
+    """One row for each log with a test split: error seen less promised."""
+    print("\nError seen less promised, points.\n")
+    print("| log | default, test split | by the model, test split | default, folds of the training split |")
+    print("|---|--:|--:|--:|")
+    for name in names:
+        train = read(folder, name, "train")
+        tried = try_on(train, read(folder, name, "test").select(train.models))
+        cells = " | ".join(f"{points(tried[kind]):.1f}" for kind in ("fresh", "model", "folds"))
+        print(f"| {name} | {cells} |", flush=True)
+
+
+def show_alarms(folder: Path, names: list[str], halvings: int) -> None:
+    """One row for each log: verdicts on halves."""
+    print(f"\nFalse alarms: doubtful + bad verdicts of {halvings} halvings.\n")
+    print("| log, queries of a half | default, other half: error | cost | default, folds: error | cost |"
+          " by the model, other half: error | cost |")  # fmt: skip
+    print("|---|--:|--:|--:|--:|--:|--:|")
+    for name in names:
+        log = read(folder, name, "test")
+        print(f"| {name}, {log.n_queries // 2} | {alarms(log, halvings)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -142,6 +142,17 @@ def test_tables_on_a_log_of_other_queries(logs):
         assert all(advice in words for advice in first.values())
 
 
+@pytest.mark.slow
+def test_another_search_is_held_to_its_own_promise(logs):
+    own = [json.loads(judge(logs[0], "--json", *more)) for more in ([], ["--cascade", "full"])]
+    assert [each["promise"]["search"] for each in own] == ["selected", "full"]
+    assert own[0]["promise"]["predicted_error"] != own[1]["promise"]["predicted_error"]
+    assert own[1]["promise"]["predicted_cost"] == pytest.approx(own[1]["chain"]["exact"]["cost"], rel=1e-4)
+    pair = json.loads(judge(logs[0], "--json", "--cascade", "small,large"))
+    assert pair["models"] == ["small", "large"]
+    assert pair["promise"]["search"] == [["small", "large"]]
+
+
 VERDICTS = ("fine", "doubtful", "bad")
 
 
@@ -151,6 +162,7 @@ def diagnosis():
 
     def make(*checks, **changes):
         share = {"limits": [0.03, 0.06], "p_value": None, "unit": "share"}
+        share |= {"affects": "every policy"}
         names = ("name", "subject", "figure", "verdict")
         rows = [dict(zip(names, check, strict=True)) | share | {"advice": f"advice on {check[1]}"} for check in checks]
         facts = {"models": ["a", "b"], "source": "x/log.csv", "n": 600, "tested": 500, "held_out": False, "remarks": []}
@@ -174,7 +186,9 @@ def test_what_is_shown_of_a_diagnosis(diagnosis, capsys, tmp_path):
     assert "copula 1 50.0 % > 3.0 %" in lines
     assert any(line.startswith("accuracy 1 3 ") for line in lines)
     text = " ".join(lines)
-    assert text.index("bad advice on a & b") < text.index("doubtful advice on b; likewise c (5.0 %), d (–)")
+    assert text.index("bad advice on a & b") < text.index(
+        "doubtful advice on b; likewise c (5.0 %), d (–) (affects every policy)"
+    )
     assert "Worth knowing a remark p-values of marginals and copulas are from 500 of the queries" in text
     assert f"figures:{tmp_path}" in text.replace(" ", "")
 

@@ -16,7 +16,9 @@ from rcjax.crossvalidation import (
     PRICES,
     Comparison,
     cross_validate,
+    deal_folds,
     longer_cascades,
+    without,
 )
 from rcjax.frontier import solve_frontier
 from rcjax.plan import make_plan
@@ -103,6 +105,38 @@ def test_of_many_models_only_short_chains_compete():
     assert longer_cascades(20, None).lengths == ()
 
 
+# -- folds
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.28, 0.7, 1.0])
+@pytest.mark.parametrize("n", [10, 76, 201])
+def test_folds_hold_as_many_queries_and_as_many_complete_ones(n, share):
+    complete = np.random.default_rng(1).random(n) < share
+    for seed in range(20):
+        fold = deal_folds(complete, FOLDS, seed)
+        for some in (fold, fold[complete], fold[~complete]):
+            sizes = np.bincount(some, minlength=FOLDS)
+            assert sizes.max() - sizes.min() <= 1
+
+
+def test_where_all_are_complete_every_query_may_be_in_any_fold():
+    complete = np.ones(15, bool)
+    dealt = np.array([deal_folds(complete, FOLDS, seed) for seed in range(300)])
+    counts = np.array([(dealt == fold).sum(0) for fold in range(FOLDS)])
+    assert counts.min() > 35  # 60 each are expected, with a standard deviation of 7
+
+
+def test_a_log_without_some_queries_has_their_answers_no_more():
+    log = make_log(N, 2, seed=1)
+    rows = np.arange(N) % 3 == 0
+    less = without(log, rows)
+    assert less.n_queries == N
+    assert not less.answered[rows].any()
+    for name in ("logprob", "correct", "query_cost", "answered"):
+        np.testing.assert_array_equal(getattr(less, name)[~rows], getattr(log, name)[~rows])
+    np.testing.assert_allclose(less.cost, log.take(~rows).cost)
+
+
 # -- cross-validation
 
 
@@ -110,7 +144,9 @@ def by_folds(log, folds, seed):
     """(wrong, charge), each (2, G, n), of the best single models and pairs without each query's fold; prices (G,)."""
     logprob, correct, present, cost = (np.asarray(each) for each in (log.logprob, log.correct, log.answered, log.cost))
     lam = price_range(cost, PRICES)
-    fold = np.random.default_rng(seed).permutation(len(logprob)) % folds
+    shuffled, fold = np.random.default_rng(seed).permutation(len(logprob)), np.zeros(len(logprob), int)
+    for place, query in enumerate(sorted(range(len(logprob)), key=lambda i: (not present[i].all(), shuffled[i]))):
+        fold[query] = place % folds
     wrong, charge = np.zeros((2, 2, PRICES, len(logprob)))
     for number in range(folds):
         out = fold == number

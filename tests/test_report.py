@@ -91,7 +91,15 @@ def test_of_fresh_queries_the_shares_are_those_seen(logs):
     np.testing.assert_allclose(found.shares, rcjax.replay(found.frontier, test).share)
     assert found.diagnosis.held_out
     assert found.against.model == MODELS[1]
-    assert "the tuning has not seen" in context(found)["judged"]
+    page = context(found)
+    assert "the tuning has not seen" in page["judged"]
+    assert page["tried"].startswith(f"On {test.n_queries} fresh queries")
+    for index in (0, found.chosen):
+        wrong = 100 * float(rcjax.replay(found.frontier.point(index), test).error)
+        assert page["points"][index]["tried"].startswith(f"This one was wrong on {wrong:.1f} % of them")
+    again = rcjax.diagnose(found.model, test, training=train, replicates=50)
+    for name, value in again.promise.items():
+        np.testing.assert_array_equal(found.diagnosis.promise[name], value)
 
 
 def test_a_baseline_must_be_a_model(logs):
@@ -119,14 +127,20 @@ def test_the_verdict_on_a_policy_is_of_what_it_asks(report):
     places = {tuple(np.flatnonzero(row)): at for at, row in enumerate(members)}
     check = report.diagnosis.checks[0]
     small, middle, large = MODELS
-    subjects = {"": (), small: (0,), f"{small} & {large}": (0, 2), f"{small} | {middle} | {large}": (0, 1, 2)}
+    pair, triple = f"{small} & {large}", f"{small} | {middle} | {large}"
     assert len(places) > 1
     for asked, at in places.items():
-        for subject, about in subjects.items():
-            concerned = report.concerns(dataclasses.replace(check, subject=subject), at)
-            assert concerned == set(about).issubset(asked)
-        everyone = dataclasses.replace(check, name="deferred by all", subject="")
-        assert report.concerns(everyone, at) == (len(asked) == 3)
+        chain = len(asked) > 2
+        for name, subject, concerned in (
+            ("predicted error", "", True),
+            ("accuracy", small, 0 in asked),
+            ("separation", small, 0 in asked[:-1]),
+            ("copula", pair, chain),
+            ("Markov property", triple, chain),
+            ("deferred by all", "", chain),
+            ("error by the model", "", chain),
+        ):
+            assert report.concerns(dataclasses.replace(check, name=name, subject=subject), at) == concerned, name
 
 
 def test_the_badge_is_the_worst_verdict_on_the_policy(report):
@@ -136,11 +150,39 @@ def test_the_badge_is_the_worst_verdict_on_the_policy(report):
     for index, point in enumerate(page["points"]):
         own = [problems[place]["verdict"] for place in point["concerned"]]
         assert point["trust"] == ("bad" if "bad" in own else "doubtful" if own else "fine")
-        asked = {row["model"] for row in point["rows"]}
-        for place, check in enumerate(problems):
-            if check["subject"] in MODELS:
-                assert (place in point["concerned"]) == (check["subject"] in asked)
-        assert (point["aside"] == "") == (len(own) == len(problems)), index
+        assert point["aside"].startswith(
+            f"This policy is affected by {len(own)} of these {len(problems)} checks"
+            if 0 < len(own) < len(problems)
+            else f"All {len(own)} affect"
+            if len(own) > 1
+            else "It affects"
+            if own
+            else "This policy is not affected"
+        ), index
+
+
+def test_a_model_that_is_off_is_no_verdict_on_policies_by_the_labels(report):
+    """What the page promises is counted on labels: predictions that are 30 points off do not touch it."""
+    frontier = report.diagnosis.frontier | {"predicted_error": report.diagnosis.frontier["error"] + 0.3}
+    off = dataclasses.replace(report, diagnosis=dataclasses.replace(report.diagnosis, frontier=frontier))
+    page, before = context(off), context(report)
+    place = [check["name"] for check in page["checks"]].index("error by the model")
+    assert page["checks"][place]["verdict"] == "bad"
+    assert "only policies found with --cascade or --posterior" in page["checks"][place]["affects"]
+    for point, same, members in zip(page["points"], before["points"], report.frontier.members, strict=True):
+        assert (place in point["concerned"]) == (members.sum() > 2)
+        if members.sum() <= 2:
+            assert point["trust"] == same["trust"]
+
+
+def test_the_page_says_how_the_promise_fared(report):
+    promise, found = report.diagnosis.promise, context(report)
+    gap = 100 * float(np.mean(promise["error"] - promise["predicted_error"]))
+    words = f"{abs(gap):.1f} points {'above' if gap > 0 else 'below'} what was promised"
+    assert words in found["tried"]
+    assert "harder" in found["tried"]
+    assert all(point["tried"] == "" for point in found["points"])
+    assert found["tried"] in report.to_html()
 
 
 def test_the_figures_are_json(report):

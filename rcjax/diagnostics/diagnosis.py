@@ -225,9 +225,13 @@ def _keys(seed, count):
 def _complete(log):
     complete = int(log.complete.sum())
     if complete < FEWEST_QUERIES:
+        answers = np.asarray(log.answered).sum(0)
+        least = int(answers.argmin())
+        lacks = f"{log.models[least]}, which answered {answers[least]:,} of {log.n_queries:,}"
         raise LogError(
             f"{log.source}: {complete} queries were answered by every model, and a diagnosis needs {FEWEST_QUERIES}: "
-            "leave out the models that lack answers, or log more"
+            + (f"leave out models that lack answers, first of all {lacks}, or " if complete < log.n_queries else "")
+            + "log more"
         )
     return log.take(log.complete)
 

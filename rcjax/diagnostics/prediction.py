@@ -92,25 +92,26 @@ def _predict(model, log):
     return Prediction(log, solve_problem(model, problem, lam), full, figures)
 
 
-def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int) -> dict[str, Any]:
+def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | None) -> dict[str, Any]:
     """Frontiers of one length, as predicted and as replayed, each on the log beside it: means over the pairs.
 
     Arrays (L,): `lam`, `predicted_error`, `predicted_cost`, `error`, `cost`, `spent` (as billed), and the half-widths
     of 95 % bands, `error_band` and `cost_band`, on the difference of predicted and seen. They count the sampling of
-    the queries judged, and of the `trained_on` queries that the prediction was learnt from, taken to be as variable;
-    not the search for the best policy, whose optimism is part of what is to be seen. A refusal counts as an error at
-    its price.
+    the queries judged, and of the `trained_on` others that the prediction was learnt from, taken to be as variable
+    (None where there are no others); not the search for the best policy, whose optimism is part of what is to be seen.
+    A refusal counts as an error at its price.
     """
     pooled = _pool([_seen_and_predicted(frontier, log) for frontier, log in judged])
     n = sum(int(log.complete.sum()) for _, log in judged)
-    widen = 1.96 * np.sqrt(1 + n / trained_on)
+    widen = 1.96 * np.sqrt(1 + (n / trained_on if trained_on else 0.0))
     bands = {f"{name}_band": widen * pooled.pop(f"{name}_se") for name in ("error", "cost")}
     return pooled | bands
 
 
 def _seen_and_predicted(frontier: Frontier, log: Log) -> dict[str, Any]:
     seen, price = replay(frontier, log), frontier.abstain_price or 0.0
-    figures = {name: getattr(seen, name) for name in ("cost", "spent", "error_se", "cost_se")}
+    # `cost_se` takes the mean costs of the models for known, which depend on how long these queries are.
+    figures = {"cost": seen.cost, "spent": seen.spent, "error_se": seen.error_se, "cost_se": seen.spent_se}
     predicted = {"predicted_error": frontier.penalty, "predicted_cost": frontier.cost}
     return {"lam": frontier.lam, **predicted, "error": seen.error + price * seen.abstention, **figures}
 

@@ -17,7 +17,7 @@ from rcjax._terminal import aim, spread
 from rcjax._wording import Money, between, check_figure, describe_cascade, percent, threshold
 from rcjax.calibration import Calibrator
 from rcjax.diagnostics import Diagnosis
-from rcjax.diagnostics.verdicts import Check
+from rcjax.diagnostics.verdicts import Check, remarks
 from rcjax.joint import CascadeModel
 from rcjax.logs import Log
 from rcjax.plots import diagnosis_figures, plot_frontier, plot_learning_curve
@@ -74,7 +74,7 @@ def context(report: Report) -> dict[str, Any]:
         "aim": aim(report.target) if report.target else None,
         "models": [_model(report, j, money) for j in range(len(report.frontier.models))],
         "checks": [_check(each) for each in checks],
-        "remarks": report.diagnosis.remarks,
+        "remarks": list(remarks(report.diagnosis.models, report.diagnosis.chain)),
         "judged": _judged(report),
         "tried": _tried(report),
         "figures": report.drawn or draw_checks(report.diagnosis, report.model, report.judged),
@@ -199,8 +199,8 @@ def _tried(report: Report) -> str:
     if found.held_out:
         return f"On {found.n:,} fresh queries the error of the curve’s policies came out {came}, mean over the curve."
     return (
-        f"The promise was tried: the error of policies tuned in the same way on four fifths of the log was, on the fifth "
-        f"left out, {came}, mean over the curve. That queries to come are harder than the log, no such trial can "
+        "The promise was tried: the error of policies tuned in the same way on four fifths of the log was, on the "
+        f"fifth left out, {came}, mean over the curve. That queries to come are harder than the log, no such trial can "
         "show; only fresh ones can (rcjax report --test)."
     )
 
