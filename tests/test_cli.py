@@ -46,6 +46,15 @@ def test_version():
             ["tune", "log.csv", "--lam", "1", "--out", "a.json", "--frontier", "a.json"],
             "must not be the file",
         ),
+        (["tune", "log.csv", "--lam", "1e308"], "where sums of money must lie"),
+        (["tune", "log.csv", "--lam", "1e-308"], "where sums of money must lie"),
+        (["tune", "log.csv", "--error-cost", "1e-308"], "where sums of money must lie"),
+        (["tune", "log.csv", "--budget", "1e300"], "where sums of money must lie"),
+        (["report", "log.csv", "--budget", "1e300"], "where sums of money must lie"),
+        (["tune", "log.csv", "--lam", "1", "--abstain-cost", "1e300"], "where sums of money must lie"),
+        (["tune", "log.csv", "--lam", "1e30", "--abstain-cost", "1e30"], "nobody would refuse"),
+        (["tune", "log.csv", "--error-cost", "1", "--abstain-cost", "1.1"], "must be at most the cost of an error, 1"),
+        (["tune", "log\x1b.csv", "--\x1b]0;title\x07"], r"No such option: --\x1b]0;title\x07"),
         (["tune", "log.csv", "--budget", "cheap"], "is no sum of money"),
         (["tune", "log.csv", "--budget", "1/week"], "is no sum of money"),
         (["tune", "log.csv", "--budget=-1"], "is not a sum of money"),
@@ -72,6 +81,12 @@ def test_usage_errors_have_status_2(arguments, message):
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.replace("│", " ").split())
     assert result.stdout == ""
+    as_json = run(*arguments, "--json")
+    assert as_json.exit_code == 2
+    error = json.loads(as_json.stdout)["error"]
+    assert error["kind"] == "usage"
+    assert message in error["message"]
+    assert as_json.stderr == f"error: {error['message']}\n"
 
 
 @pytest.mark.parametrize(
