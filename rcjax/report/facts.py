@@ -135,7 +135,7 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """The figures as JSON values."""
-        learning = None if self.learning is None else self.learning.to_json() | {"advice": self.learning.advice()}
+        learning = None if self.learning is None else self.learning.to_json() | {"advice": self.learning.advice(self.learning.labels)}
         return {
             "models": list(self.frontier.models),
             "baseline": self.baseline,
