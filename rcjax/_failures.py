@@ -19,6 +19,7 @@ from rcjax._printing import escaped, one_line, print_json, silence, standard_out
 __all__ = ["CommandLine", "PartlyDone", "attempt", "conclude", "reported"]
 
 _INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
+_OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "failed to map segment", "can't start new thread")  # of XLA, ld.so, Python
 _MEMORY = "there is not enough memory: give it more, or a part of the log"
 _REPORT = "if the reason is not clear, please report it with what RCJAX_TRACEBACK=1 in the environment prints"
 
@@ -66,16 +67,16 @@ def reported(*, as_json: bool, status: int = 1) -> Iterator[None]:
             yield
         except BrokenPipeError:
             silence()
-        except (typer.Exit, typer.Abort):
+        except (typer.Exit, typer.Abort, KeyboardInterrupt, SystemExit):
             raise
-        except Exception as problem:
+        except BaseException as problem:  # a panic of polars is no Exception
             if hasattr(problem, "format_message"):  # a usage error, of typer: see CommandLine
                 raise
             _tell(problem, as_json)
             raise typer.Exit(status) from None
 
 
-def _tell(problem: Exception, as_json: bool) -> None:
+def _tell(problem: BaseException, as_json: bool) -> None:
     """Print what went wrong: with RCJAX_TRACEBACK in the environment, where it was raised too."""
     document: Mapping[str, Any] = {}
     if isinstance(problem, PartlyDone):
@@ -96,10 +97,10 @@ def _print_error(message: str, kind: str, document: Mapping[str, Any]) -> None:
         silence()
 
 
-def _describe(problem: Exception) -> tuple[str, str]:
+def _describe(problem: BaseException) -> tuple[str, str]:
     """The message of a problem, and its kind: "data", "infeasible", "file", "memory" or "internal"."""
     text = str(problem)
-    memory = isinstance(problem, MemoryError) or "RESOURCE_EXHAUSTED" in text
+    memory = isinstance(problem, MemoryError) or any(words in text for words in _OUT_OF_MEMORY)
     if memory or (isinstance(problem, OSError) and problem.errno == errno.ENOMEM):
         return f"{_MEMORY} ({text})" if text else _MEMORY, "memory"
     if isinstance(problem, OSError):

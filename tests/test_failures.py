@@ -4,6 +4,7 @@ import errno
 import json
 import sys
 
+import polars as pl
 import pytest
 import typer
 from command_line import run
@@ -21,6 +22,9 @@ RAISED = [
     (MemoryError(), "memory", "there is not enough memory: give it more"),
     (MemoryError("Unable to allocate 21.8 TiB"), "memory", "(Unable to allocate 21.8 TiB)"),
     (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes"), "memory", "there is not enough memory"),
+    (ImportError("libjax_common.so: failed to map segment from shared object"), "memory", "there is not enough memory"),
+    (RuntimeError("can't start new thread"), "memory", "there is not enough memory"),
+    (pl.exceptions.PanicException("index out of bounds"), "internal", "unexpected PanicException: index out of bounds"),
     (RecursionError("too deep"), "internal", "unexpected RecursionError: too deep: if the reason"),
     (AttributeError("'NoneType' object"), "internal", "RCJAX_TRACEBACK=1"),
     (KeyError("\x1b[31mname"), "internal", "unexpected KeyError"),
