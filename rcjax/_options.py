@@ -34,7 +34,15 @@ Labels = Annotated[
         "and answer (the right one).",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
+AsJson = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help='Print one JSON document instead of tables; where something is wrong, with "error": "message" and "kind".',
+    ),
+]
+
+_MOST, _LEAST = 1e30, 1e-30  # of sums of money and λ: beyond any currency, and products of three still are finite
 
 
 def money(text: str) -> float:
@@ -45,7 +53,7 @@ def money(text: str) -> float:
         value = float(amount) * scales[unit.strip().lower()]
     except (ValueError, KeyError):
         raise typer.BadParameter(f"{text!r} is no sum of money: give 0.00015, 0.15/k or 150/M") from None
-    return _checked(value, text, "a sum of money of 0 or more")
+    return _bounded(_checked(value, text, "a sum of money of 0 or more"), text)
 
 
 def fraction(text: str) -> float:
@@ -61,7 +69,14 @@ def positive(text: str) -> float:
     """Parse a number above 0."""
     value = _checked(text.strip().removeprefix("$"), text, "a number above 0")
     if value == 0:
-        raise typer.BadParameter("0 is not above 0")
+        raise typer.BadParameter(f"{text!r} is not above 0")
+    return _bounded(value, text)
+
+
+def _bounded(value: float, text: str) -> float:
+    """A sum of money or λ of a size that can be computed with."""
+    if value != 0 and not _LEAST <= value <= _MOST:
+        raise typer.BadParameter(f"{text!r} is not from {_LEAST:g} to {_MOST:g}, where sums of money must lie, and λ")
     return value
 
 
@@ -136,3 +151,22 @@ def one_target(
         options = " and ".join("--" + name.replace("_", "-") for name in given)
         raise typer.BadParameter(f"give one target, not {options}")
     return given
+
+
+def price_of_refusing(share: float | None, cost: float | None, target: dict[str, float]) -> float | None:
+    """What a refusal costs in errors, of --abstain-price (`share`) or --abstain-cost (`cost`); a usage error for both.
+
+    None where models may not refuse.
+    """
+    if share is not None and cost is not None:
+        raise typer.BadParameter("give one of --abstain-price and --abstain-cost")
+    if cost is None:
+        return share
+    if not set(target) & {"error_cost", "lam"}:
+        what = "needs --error-cost or --lam; for another target, or none, give --abstain-price"
+        raise typer.BadParameter(what, param_hint="--abstain-cost")
+    error_cost = target["error_cost"] if "error_cost" in target else 1 / target["lam"]
+    if cost > error_cost:
+        what = f"must be at most the cost of an error, {error_cost:.4g}: nobody would refuse"
+        raise typer.BadParameter(what, param_hint="--abstain-cost")
+    return cost / error_cost

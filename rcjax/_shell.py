@@ -1,4 +1,4 @@
-"""What every command shares: errors in one line, JAX set up for the command line, files read and checked."""
+"""What every command shares: JAX set up for the command line, files read and checked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import reprlib
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rcjax._checks import load
+from rcjax._files import is_stream
+from rcjax._printing import warn
 
 if TYPE_CHECKING:
     from rcjax.diagnostics import Diagnosis
@@ -33,33 +35,13 @@ __all__ = [
     "read_file",
     "read_for",
     "read_pair",
-    "reported",
+    "require_distinct",
     "require_libraries",
     "require_plots",
     "require_writable",
     "save_plots",
     "start_jax",
 ]
-
-
-@contextmanager
-def reported(status: int = 1) -> Iterator[None]:
-    """Turn what is wrong with the data into one line and this exit status; a closed pipe is no error."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Python flushes standard output once more at exit: give it somewhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(0) from None
-    except (ValueError, OSError) as problem:
-        if os.environ.get("RCJAX_TRACEBACK"):  # for bug reports
-            raise
-        text = str(problem)
-        if isinstance(problem, OSError) and problem.filename is not None:
-            text = f"{problem.filename}: {problem.strerror}"
-        typer.echo(f"error: {' '.join(text.split())}", err=True)
-        raise typer.Exit(status) from None
 
 
 def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool = False) -> None:
@@ -117,10 +99,40 @@ def require_writable(path: Path | None) -> None:
     folder = path.parent
     if path.is_dir():
         raise OSError(f"cannot write {path}: it is a folder: give a file")
+    if is_stream(path):
+        if not os.access(path, os.W_OK):
+            raise OSError(f"cannot write {path}: it is not writable")
+        return
     if not folder.is_dir():
         raise OSError(f"cannot write {path}: there is no folder {folder}: create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise OSError(f"cannot write {path}: the folder {folder} is not writable")
+
+
+def require_distinct(outputs: Sequence[tuple[str, Path | None]], inputs: Sequence[tuple[str, Any]]) -> None:
+    """Refuse, before any work, an output that is the file of an input or of another output, by links too.
+
+    Both are pairs of an option, or the name of an argument, and its path; None where it is absent. Raises a usage
+    error that names the two. Pipes and devices may be given more than once.
+    """
+    taken = {_identity(path): (name, path) for name, path in inputs if path is not None}
+    for option, path in outputs:
+        if path is None or is_stream(path):
+            continue
+        if _identity(path) in taken:
+            name, other = taken[_identity(path)]
+            what = f"{path} must not be the file of {name}, {other}: give another one"
+            raise typer.BadParameter(what, param_hint=option)
+        taken[_identity(path)] = option, path
+
+
+def _identity(path: str | os.PathLike[str]) -> tuple[int, int] | str:
+    """What tells a file from every other one: of one that is not there yet, where links lead to."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return os.path.realpath(path)
+    return status.st_dev, status.st_ino
 
 
 def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any) -> Log:
@@ -138,7 +150,7 @@ def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any)
     complete = int(log.complete.sum())
     if complete < log.n_queries:
         counts = f"{complete:,} of {log.n_queries:,} queries have an answer of every model"
-        typer.echo(f"warning: {path.name}: {counts}; {others}", err=True)
+        warn(f"{path.name}: {counts}; {others}")
     return log
 
 
@@ -150,7 +162,7 @@ def echoed(category: type[Warning]) -> Iterator[None]:
         yield
     for each in caught:
         if issubclass(each.category, category):
-            typer.echo(f"warning: {each.message}", err=True)
+            warn(each.message)
         else:
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
@@ -247,13 +259,12 @@ def require_plots(folder: Path) -> None:
     require_writable(folder / "figure.png" if folder.is_dir() else folder)
 
 
-def save_plots(found: Diagnosis, model: CascadeModel, log: Log, folder: Path) -> list[Path]:
-    """Draw every figure of a diagnosis into a folder, made if need be; the files written."""
+def save_plots(found: Diagnosis, model: CascadeModel, log: Log, folder: Path, written: list[Path]) -> None:
+    """Draw every figure of a diagnosis into a folder, made if need be, and add each file to those `written`."""
     from rcjax.plots import diagnosis_figures, save_figure
 
     folder.mkdir(exist_ok=True)
-    written = []
     for name, figure in diagnosis_figures(found, model, log).items():
-        written.append(folder / f"{name}.png")
-        save_figure(figure, written[-1])
-    return written
+        path = folder / f"{name}.png"
+        save_figure(figure, path)
+        written.append(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence, Set
 from string import ascii_uppercase
 from typing import Any
@@ -12,6 +13,9 @@ __all__ = ["sketch"]
 
 _CURVE, _CHOSEN = "·", "◆"
 _WIDTH, _HEIGHT = 64, 14  # characters, without the frame: it fits a terminal of 80
+_DECIMALS = 4  # of errors in per cent, far below what a log can tell
+_NARROWEST = 0.01  # points of error on an axis
+_SAME = 1e-4  # costs that differ by this share are one
 
 
 def sketch(
@@ -37,9 +41,13 @@ def sketch(
     if chosen:
         series.append([(chosen["cost"], chosen["error"])])
         marks.append(_CHOSEN)
+    xs = [[float(f"{money.scale * cost:.6g}") for cost, _ in each] for each in series]
+    ys = [[round(100 * error, _DECIMALS) for _, error in each] for each in series]
     drawing = plot_to_string(
-        xs=[[money.scale * cost for cost, _ in each] for each in series],
-        ys=[[100 * error for _, error in each] for each in series],
+        xs=xs,
+        ys=ys,
+        **_window("x", xs, 0.0),
+        **_window("y", ys, _NARROWEST),
         lines=[True] + [False] * (len(series) - 1),
         width=_WIDTH,
         height=_HEIGHT,
@@ -52,6 +60,16 @@ def sketch(
     )
     text = drawing if isinstance(drawing, str) else "\n".join(drawing)
     return "\n".join([*(line.rstrip() for line in text.splitlines()), *_legend(letters, beyond, money, bool(chosen))])
+
+
+def _window(axis: str, values: Sequence[Sequence[float]], narrowest: float) -> dict[str, float]:
+    """The ends of an axis where all values are nearly one: else its labels would be of what rounding leaves."""
+    numbers = list(itertools.chain.from_iterable(values))
+    low, high = min(numbers), max(numbers)
+    if high - low > max(narrowest, _SAME * high):
+        return {}
+    margin = max(narrowest, 0.1 * high) or 1.0
+    return {f"{axis}_min": max(low - margin, 0.0), f"{axis}_max": high + margin}
 
 
 def _is_near(cost: float, error: float, curve: Sequence[tuple[float, float]]) -> bool:

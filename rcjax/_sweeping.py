@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rcjax._failures import reported
 from rcjax._options import AsJson
-from rcjax._shell import reported, start_jax
+from rcjax._printing import print_json, shown, warn
+from rcjax._shell import require_distinct, start_jax
 
 if TYPE_CHECKING:
     from rcjax.sweeps import Sweep
@@ -49,8 +51,7 @@ def sweep(
     CONFIG has the arguments of `rcjax.sweep` by their names, logs = ["logs/*.csv"] first of all. Results are Parquet
     files in a folder, a row per point of a frontier. Call it again to go on with what is left.
     """
-    with reported():
-        from rcjax._terminal import print_json
+    with reported(as_json=json_):
         from rcjax._threads import cores
 
         start_jax(cpu_devices=cpu_devices or cores(), float64=not float32, long=True)
@@ -60,6 +61,7 @@ def sweep(
 
         settings = read_sweep(config)
         settings["out"] = str(out or settings["out"])
+        _require_apart(config, settings)
         started = time.perf_counter()
         with _bar() as progress:
             done = rcjax.sweep(**settings, progress=progress)
@@ -68,6 +70,18 @@ def sweep(
             print_json(facts)
         else:
             _show(facts)
+
+
+def _require_apart(config: Path, settings: Mapping[str, Any]) -> None:
+    """Refuse a folder of results in which a sweep would write over what it reads."""
+    folder = Path(settings["out"])
+    written = [folder / "sweep.json", folder / "logs.parquet", *folder.glob("fits/*"), *folder.glob("parts/*")]
+    logs = settings["logs"]
+    paths = logs.values() if isinstance(logs, Mapping) else logs
+    prices = settings.get("prices")
+    inputs = [("CONFIG", config), *(("logs", path) for path in paths)]
+    inputs += [("prices", prices)] if isinstance(prices, str) else []
+    require_distinct([("--out", folder), *(("--out", path) for path in written)], inputs)
 
 
 def _join(coordinator: str | None, processes: int | None, process: int | None) -> None:
@@ -121,18 +135,18 @@ def _facts(done: Sweep, seconds: float) -> dict[str, Any]:
     }
 
 
+@shown
 def _show(facts: dict[str, Any]) -> None:
     from rcjax._terminal import Screen
+    from rcjax._wording import count
 
-    screen, errors = Screen(), Screen(stderr=True)
+    screen = Screen()
     for each in facts["left_out"][:_MOST_TOLD]:
-        errors.print(f"warning: {each['log']} is left out: {each['problem']}", markup=False, soft_wrap=True)
+        warn(f"{each['log']} is left out: {each['problem']}")
     more = len(facts["left_out"]) - _MOST_TOLD
     if more > 0:
-        errors.print(f"warning: and {more:,} more: see logs.parquet", markup=False)
-    screen.print(
-        f"{facts['points']:,} points of {facts['logs']:,} log{'s' * (facts['logs'] != 1)}, in {facts['seconds']:,.1f} s"
-    )
-    for message, count in facts["status"].items():
-        screen.print(f"  {count:>12,}  {message}", markup=False, soft_wrap=True)
+        warn(f"and {more:,} more: see logs.parquet")
+    screen.print(f"{count(facts['points'], 'point')} of {count(facts['logs'], 'log')}, in {facts['seconds']:,.1f} s")
+    for message, points in facts["status"].items():
+        screen.print(f"  {points:>12,}  {message}", markup=False, soft_wrap=True)
     screen.print(f"written to {facts['folder']}/parts: read them with polars, pandas or DuckDB", soft_wrap=True)

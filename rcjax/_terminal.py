@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,8 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 from rcjax._json import plain
+from rcjax._printing import shown
 from rcjax._sketch import sketch
-from rcjax._wording import Money, between, choose_unit, describe_cascade, figure, percent
+from rcjax._wording import Money, between, choose_unit, count, describe_cascade, figure, percent
 from rcjax.mixture import Mixture
 from rcjax.policy import Policy
 
@@ -35,7 +34,6 @@ __all__ = [
     "hang",
     "make_table",
     "plain_replay",
-    "print_json",
     "show_demo",
     "show_policy",
     "show_replay",
@@ -81,11 +79,6 @@ def busy(what: str, after: float = 1.0) -> Iterator[None]:
         status.stop()
 
 
-def print_json(document: Mapping[str, Any]) -> None:
-    """Print one JSON document on standard output."""
-    sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
-
-
 def expectation(subject: Policy | Mixture | Frontier) -> dict[str, Any]:
     """Return the error and cost that the tuning promised: numbers for a policy or mixture, lists for a frontier.
 
@@ -123,6 +116,7 @@ def plain_replay(seen: Replay) -> dict[str, Any]:
     return figures | plain(intervals) | {"level": LEVEL}
 
 
+@shown
 def show_tuning(
     heading: str,
     rows: Sequence[Mapping[str, Any]],
@@ -161,6 +155,7 @@ def show_tuning(
         screen.print(f"Frontier written to {saved}", soft_wrap=True)
 
 
+@shown
 def show_copulas(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print the family chosen for each pair of models, and how far behind the next best one is."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
@@ -175,14 +170,20 @@ def show_copulas(rows: Sequence[Mapping[str, Any]]) -> None:
     Screen().print(table)
 
 
+@shown
 def show_policy(
     policy: Mapping[str, Any],
     target: Mapping[str, float],
     rows: Sequence[Mapping[str, Any]],
     saved: Path | None,
     remarks: Sequence[str] = (),
+    *,
+    corrected: bool = False,
 ) -> None:
-    """Print the policy or mixture chosen, given as its JSON form, beside single models, and remarks on it."""
+    """Print the policy or mixture chosen, given as its JSON form, beside single models, and remarks on it.
+
+    `corrected` says whether its error is higher than what was counted, as that of a single model is.
+    """
     screen = Screen()
     money = choose_unit([row["cost"] for row in rows])
     expected = policy["expected"]
@@ -192,7 +193,8 @@ def show_policy(
             screen.print(f"  for {percent(share)} of the queries, told by a hash of their names:")
         screen.print(_indent(describe_cascade(_point(part), width=76)))
     screen.print(f"  expected cost   {money.full(expected['cost'])}")
-    screen.print(f"  expected error  {percent(expected['error'])}")
+    luck = ", corrected for the luck of the choice" * corrected
+    screen.print(f"  expected error  {percent(expected['error'])}{luck}")
     if expected.get("abstention") is not None:
         screen.print(f"  without answer  {percent(expected['abstention'])} of the queries,", end=" ")
         screen.print(f"each counted as {expected['abstain_price']:.3g} errors")
@@ -202,7 +204,7 @@ def show_policy(
         screen.print(f"  {100 * expected['level']:.4g} % intervals  {costs} and {errors} %")
     for model, words in _alone(rows, target).items():
         row = next(row for row in rows if row["model"] == model)
-        figures = f"{percent(1 - row['accuracy'])} wrong at ${money.show(row['cost'])}"
+        figures = f"{percent(1 - row['accuracy'])} wrong{' as counted' * corrected} at ${money.show(row['cost'])}"
         hang(screen, "alone", f"{model}: {figures}, {words}")
     screen.print("  (thresholds of calibrated confidence; policy.step takes yours as logged)")
     for remark in remarks:
@@ -241,6 +243,7 @@ def too_dear(budget: float, cheapest: float) -> str:
     return f"no cascade costs {money.full(budget)} or less; the cheapest costs ${enough}"
 
 
+@shown
 def show_replay(heading: str, predicted: Mapping[str, Any], seen: Mapping[str, Any], tuned_on: bool = False) -> None:
     """Print what happened when a policy or a frontier answered the queries of a log, beside the promise.
 
@@ -251,7 +254,7 @@ def show_replay(heading: str, predicted: Mapping[str, Any], seen: Mapping[str, A
     costs = seen["cost"] if isinstance(seen["cost"], list) else [seen["cost"]]
     sure = f"; in brackets, {100 * predicted['level']:.4g} % intervals" if "level" in predicted else ""
     sure = sure if not isinstance(seen["cost"], list) else ""
-    screen.print(f"Replayed on {seen['n']:,} queries; ± is one standard error{sure}.")
+    screen.print(f"Replayed on {count(seen['n'], 'query')}; ± is one standard error{sure}.")
     screen.print("Costs take each answer at its model's mean price; as billed, at its own.")
     screen.print(_replay_table(predicted, seen, choose_unit(costs)))
     if tuned_on:
@@ -259,6 +262,7 @@ def show_replay(heading: str, predicted: Mapping[str, Any], seen: Mapping[str, A
         hang(screen, "note", what)
 
 
+@shown
 def show_demo(policy: Mapping[str, Any], seen: Mapping[str, Any], alone: Mapping[str, Mapping[str, float]]) -> None:
     """Print the policy of the demo, replayed on fresh queries, among the single models."""
     screen = Screen()
@@ -276,13 +280,16 @@ def show_demo(policy: Mapping[str, Any], seen: Mapping[str, Any], alone: Mapping
     screen.print("With a log of your own: rcjax tune log.csv --prices prices.toml")
 
 
-def show_report(headline: str, written: Path) -> None:
+@shown
+def show_report(headline: str, written: Path | None) -> None:
     """Print what a report comes to, and where it is."""
     screen = Screen()
     screen.print(headline)
-    screen.print(f"Report written to {written}", soft_wrap=True)
+    if written:
+        screen.print(f"Report written to {written}", soft_wrap=True)
 
 
+@shown
 def show_retuning(heading: str, found: Mapping[str, Any], saved: Path | None) -> None:
     """Print a policy tuned again beside the one before: `found` is the document of `rcjax retune --json`."""
     screen = Screen()

@@ -9,21 +9,23 @@ from typing import Any
 
 from rich.table import Table
 
+from rcjax._printing import shown
 from rcjax._terminal import Screen, hang, make_table
-from rcjax._wording import check_figure
+from rcjax._wording import check_figure, count
 
 __all__ = ["show_check", "show_diagnosis"]
 
 _DRIFT = {"fine": "fine", "doubtful": "unclear", "bad": "drifted"}  # the verdicts of a check, in its own words
 
 
+@shown
 def show_diagnosis(found: Mapping[str, Any], *, every: bool = False, plots: Path | None = None) -> None:
     """Print a diagnosis (its JSON form): how many checks are fine, what to act on, or `every` check."""
     screen = Screen()
     models, checks = found["models"], found["checks"]
     held_out = "queries that the fit has not seen" if found["held_out"] else "held-out figures from five folds"
     name = Path(found["source"]).name
-    screen.print(f"{name}: {len(models)} models, {found['n']:,} queries that all answered; {held_out}\n")
+    screen.print(f"{name}: {count(len(models), 'model')}, {count(found['n'], 'query')} that all answered; {held_out}\n")
     screen.print(_checks_table(checks) if every else _summary_table(checks))
     todo = [check for verdict in ("bad", "doubtful") for check in checks if check["verdict"] == verdict]
     if todo:
@@ -44,15 +46,17 @@ def show_diagnosis(found: Mapping[str, Any], *, every: bool = False, plots: Path
         screen.print(f"\nfigures: {plots}")
 
 
+@shown
 def show_check(found: Mapping[str, Any]) -> None:
     """Print the check of a policy (its JSON form): every figure with its limit, and what to do."""
     screen = Screen()
     models, checks = found["policy_models"], found["checks"]
-    seen = f"{found['n']:,} queries against {found['reference']:,} tuned on, answers"
+    seen = f"{count(found['n'], 'query')} against {found['reference']:,} tuned on, answers"
     screen.print(f"{found['source']}: {seen} of {', '.join(models)}")
     screen.print(_checks_table([check | {"verdict": _DRIFT[check["verdict"]]} for check in checks]))
     alarms = sum(check["verdict"] == "bad" for check in checks)
-    told = f"{alarms} of {len(checks)} checks: DRIFTED" if alarms else f"fine: none of {len(checks)} checks has drifted"
+    every = count(len(checks), "check")
+    told = f"{alarms} of {every}: DRIFTED" if alarms else f"fine: none of {every} has drifted"
     screen.print(told, style="bold")
     for verdict in ("bad", "doubtful"):
         for check in checks:

@@ -1,15 +1,18 @@
 """What `rcjax tune` does, from the log to the files and tables."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rcjax._failures import attempt, conclude
 from rcjax._options import as_search, models_to_read
 from rcjax._overlap import overlap, require_unseen
 from rcjax._replay import replay
 from rcjax._shell import read_file
-from rcjax._terminal import busy, print_json, show_copulas, show_policy, show_tuning, too_dear
+from rcjax._terminal import busy, show_copulas, show_policy, show_tuning, too_dear
 from rcjax._wording import choose_unit, percent
 from rcjax.choice import Selection
 from rcjax.frontier import Frontier, InfeasibleError
@@ -52,7 +55,7 @@ def tune(
     cascade: tuple[str, ...] | None,
     copula: str | None,
 ) -> None:
-    """Read the log, find the frontier and the policy, write and show them; InfeasibleError once all is shown."""
+    """Read the log, find the frontier and the policy, write and show them; InfeasibleError or OSError then."""
     others = "the others are used where they can be"
     with busy("reading the log"):
         chosen = models_to_read(models, cascade)
@@ -69,24 +72,51 @@ def tune(
     drawing = ", and drawing the log again, 200 times" if wanted.bands else ""
     with busy(f"choosing cascades{drawing}"):
         frontier, selection = _search(log, model, cascade, wanted)
-    if wanted.frontier:
-        frontier.save(wanted.frontier)
-    rows = summarise(log, model)
-    if wanted.plot:
-        _draw(frontier, rows, wanted.plot)
-    policy, remarks, problem = None, [], None
-    try:
-        policy, remarks = _policy(frontier, selection, wanted, log, fresh)
-    except InfeasibleError as infeasible:
-        problem = infeasible
-    if policy and wanted.out:
-        policy.save(wanted.out)
     heading = log.describe()
     if fresh is not None:
         heading += f" {fresh.n_queries:,} other queries are held out for the test of the guarantee."
-    _report(heading, model, frontier, rows, policy, remarks, wanted, problem)
-    if problem:
-        raise problem
+    policy, remarks, infeasible = None, [], None
+    try:
+        policy, remarks = _policy(frontier, selection, wanted, log, fresh)
+    except InfeasibleError as problem:
+        infeasible = problem
+    tuned = Tuned(heading, model, frontier, summarise(log, model), policy, remarks)
+    problems = _write(tuned, wanted)
+    problem = next(filter(None, [*problems.values(), infeasible]), None)
+    show = partial(_show, tuned, wanted, lambda path: None if path in problems else path)
+    conclude(tuned.to_json(), show, as_json=wanted.as_json, problem=problem)
+
+
+class Tuned(NamedTuple):
+    """What the tuning of a log came to."""
+
+    heading: str
+    model: CascadeModel
+    frontier: Frontier
+    rows: list[dict[str, Any]]  # of `summarise`
+    policy: Policy | Mixture | None  # None without a target, and where nothing meets it
+    remarks: list[str]  # on the policy
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that `--json` prints."""
+        points = self.frontier.to_json()["frontier"]
+        document = {"models": list(self.model.models), "model_summary": self.rows, "frontier": points}
+        copulas = {"copulas": self.model.copula_table} if self.model.copula_table else {}
+        chosen = {"policy": self.policy.to_json(), "remarks": self.remarks} if self.policy else {}
+        return document | copulas | chosen
+
+
+def _write(tuned: Tuned, wanted: Wanted) -> dict[Path, OSError]:
+    """Write the files that are asked for; what went wrong, by file."""
+    saves: dict[Path, Callable[[], None]] = {}
+    if wanted.frontier:
+        saves[wanted.frontier] = partial(tuned.frontier.save, wanted.frontier)
+    if wanted.plot:
+        saves[wanted.plot] = partial(_draw, tuned.frontier, tuned.rows, wanted.plot)
+    if wanted.out and tuned.policy:
+        saves[wanted.out] = partial(tuned.policy.save, wanted.out)
+    outcomes = {path: attempt(save) for path, save in saves.items()}
+    return {path: problem for path, problem in outcomes.items() if problem}
 
 
 def _search(
@@ -156,30 +186,16 @@ def _promise(found: Certificate) -> str:
     return f"guaranteed with {100 * found.confidence:.4g} % confidence: the target is kept; {seen}"
 
 
-def _report(
-    heading: str,
-    model: CascadeModel,
-    frontier: Frontier,
-    rows: list[dict[str, Any]],
-    policy: Policy | Mixture | None,
-    remarks: list[str],
-    wanted: Wanted,
-    problem: InfeasibleError | None,
-) -> None:
-    points = frontier.to_json()["frontier"]
-    if wanted.as_json:
-        if not problem:
-            document = {"models": list(model.models), "model_summary": rows, "frontier": points}
-            copulas = {"copulas": model.copula_table} if model.copula_table else {}
-            chosen = {"policy": policy.to_json(), "remarks": remarks} if policy else {}
-            print_json(document | copulas | chosen)
-        return
-    options: dict[str, Any] = {"chosen": policy.expected if policy else None}
-    show_tuning(heading, rows, points, wanted.frontier, corrected=frontier.search == "selected", **options)
-    if model.copula_table:
-        show_copulas(model.copula_table)
-    if policy:
-        show_policy(policy.to_json(), wanted.target, rows, wanted.out, remarks)
+def _show(tuned: Tuned, wanted: Wanted, written: Callable[[Path | None], Path | None]) -> None:
+    """Print what was found as tables; `written` says of a file whether it is there, by None where it is not."""
+    points, corrected = tuned.frontier.to_json()["frontier"], tuned.frontier.search == "selected"
+    options: dict[str, Any] = {"chosen": tuned.policy.expected if tuned.policy else None, "corrected": corrected}
+    show_tuning(tuned.heading, tuned.rows, points, written(wanted.frontier), **options)
+    if tuned.model.copula_table:
+        show_copulas(tuned.model.copula_table)
+    if tuned.policy:
+        policy, saved = tuned.policy.to_json(), written(wanted.out)
+        show_policy(policy, wanted.target, tuned.rows, saved, tuned.remarks, corrected=corrected)
 
 
 def summarise(log: Log, model: CascadeModel) -> list[dict[str, Any]]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rcjax._failures import attempt, conclude, reported
 from rcjax._options import AsJson, Labels, LogFile, Prices, fraction
-from rcjax._shell import load_tuned, read_file, reported, require_writable, start_jax
+from rcjax._shell import load_tuned, read_file, require_distinct, require_writable, start_jax
 
 if TYPE_CHECKING:
     from rcjax.logs import Log
@@ -52,7 +53,7 @@ def check(
     ] = True,
     json_: AsJson = False,
 ) -> None:
-    """Is a policy still right on fresh queries? For your CI: exit status 0 fine, 1 drifted, 2 bad input.
+    """Is a policy still right on fresh queries? For your CI: exit status 0 fine, 1 drifted, 2 bad input or any failure.
 
     Holds the calibration and the confidences of each model, and the error and the cost of the policy, to what they were
     when it was tuned, and tests whether tuning again would gain. A figure alarms where it is large enough to matter and
@@ -60,8 +61,9 @@ def check(
     """
     if alarm is not None and not 0 < alarm < 1:
         raise typer.BadParameter("must lie between 0 and 100%", param_hint="--alarm")
-    with reported(status=2):
-        from rcjax._terminal import busy, print_json
+    drifted = None
+    with reported(as_json=json_, status=2):
+        from rcjax._terminal import busy
         from rcjax._terminal_checks import show_check
 
         start_jax()
@@ -74,12 +76,9 @@ def check(
         with busy("checking"):
             options = {"tuned_on": old, "retuning": retuning, "alarm": 0.05 if alarm is None else alarm}
             found = rcjax.check_policy(subject, fresh, **options)
-        if json_:
-            print_json(found.to_json())
-        else:
-            show_check(found.to_json())
-    if found.drifted:
-        raise typer.Exit(1)
+        drifted, document = found.drifted, found.to_json()
+        conclude(document, partial(show_check, document), as_json=json_)
+    raise typer.Exit({False: 0, True: 1, None: 2}[drifted])
 
 
 def retune(
@@ -97,9 +96,11 @@ def retune(
     json_: AsJson = False,
 ) -> None:
     """Tune a policy again on a fresh log, for the same target and with the same options, and show what changes."""
-    with reported():
+    inputs = [("LOG", log), ("--prices", prices), ("--labels", labels)]  # it may be that of POLICY
+    require_distinct([("--out", out)], inputs)
+    with reported(as_json=json_):
         from rcjax._json import plain
-        from rcjax._terminal import busy, plain_replay, print_json, show_retuning
+        from rcjax._terminal import busy, plain_replay, show_retuning
 
         require_writable(out)
         start_jax()
@@ -118,8 +119,8 @@ def retune(
                 name: plain_replay(rcjax.replay(each, fresh)) if name == "after" or known else None
                 for name, each in (("before", old), ("after", found.policy))
             }
-        if out:
-            found.policy.save(out)
+        problem = attempt(partial(found.policy.save, out)) if out else None
+        written = None if problem else out
         document = {
             "before": old.to_json(),
             "policy": found.policy.to_json(),
@@ -127,10 +128,9 @@ def retune(
             "gain": None if gain is None else plain(dataclasses.asdict(gain) | {"share": gain.share}),
             "remarks": list(found.remarks),
         }
-        if json_:
-            print_json(document | ({"written": str(out)} if out else {}))
-        else:
-            show_retuning(fresh.describe(), document, out)
+        show = partial(show_retuning, fresh.describe(), document, written)
+        told = {"written": str(written)} if written else {}
+        conclude(document | told, show, as_json=json_, problem=problem)
 
 
 def _load(path: Path) -> Policy | Mixture:

@@ -40,17 +40,29 @@ def choose_unit(amounts: Sequence[float]) -> Money:
     return Money(1e6, "million") if max(amounts, default=0.0) < 0.1 else Money(1e3, "thousand")
 
 
+def count(number: int, noun: str) -> str:
+    """Return a number of things, of one of them in the singular.
+
+    >>> count(1, "model"), count(2000, "query")
+    ('1 model', '2,000 queries')
+    """
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
 def percent(share: float | None, digits: int = 1) -> str:
     """Return a share as a percentage."""
     return "–" if share is None or math.isnan(share) else f"{100 * share:.{digits}f} %"
 
 
 def figure(value: float, digits: int = 3) -> str:
-    """Return a number with so many significant digits, at most two decimals more than needed, no exponent."""
+    """Return a number with so many significant digits; an exponent only where a table has no room for its zeros."""
     if not math.isfinite(value) or value == 0:
         return "0" if value == 0 else "–"
-    decimals = digits - 1 - math.floor(math.log10(abs(value)))
-    return f"{value:,.{max(0, decimals)}f}"
+    if not 1e-9 <= abs(value) < 1e15:
+        return f"{value:.{digits - 1}e}"
+    power = int(f"{value:.{digits - 1}e}".partition("e")[2])  # of the rounded value: 9.999 is 10.0
+    return f"{value:,.{max(0, digits - 1 - power)}f}"
 
 
 def check_figure(value: float | None, unit: str) -> str:

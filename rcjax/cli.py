@@ -5,7 +5,7 @@ Importing this module is light; a command imports JAX when it starts to work. On
 decides for itself.
 
 Exit status: 0 fine, 1 infeasible or bad data (one line on standard error says what; with RCJAX_TRACEBACK=1 in
-the environment, where it was raised), 2 usage. `rcjax check`, which is for scripts: 1 drifted, 2 bad data or usage.
+the environment, where it was raised), 2 usage. `rcjax check`, which is for scripts: 1 drifted, 2 whatever went wrong.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import sys
 from enum import StrEnum
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax import _sweeping, _upkeep
+from rcjax._failures import CommandLine, attempt, conclude, reported
 from rcjax._options import (
     AsJson,
     Budget,
@@ -37,14 +39,16 @@ from rcjax._options import (
     money,
     names,
     one_target,
+    price_of_refusing,
 )
+from rcjax._printing import open_closed_streams, print_json
 from rcjax._shell import (
     echoed,
     is_training_log,
     load_tuned,
     read_for,
     read_pair,
-    reported,
+    require_distinct,
     require_libraries,
     require_plots,
     require_writable,
@@ -69,6 +73,7 @@ class Task(StrEnum):
 
 
 app = typer.Typer(
+    cls=CommandLine,
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -79,6 +84,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line with the arguments of the process."""
+    open_closed_streams()
     for stream in (sys.stdout, sys.stderr):  # a terminal without arrows shows question marks, not a traceback
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -223,19 +229,19 @@ def tune(
     target = one_target(budget, max_error, error_cost, lam)
     if out and not target:
         raise typer.BadParameter("needs a target, such as --budget", param_hint="--out")
-    if out and out == frontier:
-        raise typer.BadParameter("must not be the file of --out", param_hint="--frontier")
+    outputs = [("--out", out), ("--frontier", frontier), ("--plot", plot)]
+    require_distinct(outputs, [("LOG", log), ("--prices", prices), ("--labels", labels), ("--held-out", held_out)])
     if confidence is not None and not (set(target) & {"max_error", "budget"} and 0 < confidence < 1):
         raise typer.BadParameter("needs --max-error or --budget, and to be below 100%", param_hint="--confidence")
     if posterior and (cascade == ("adaptive",) or copula == "auto"):
         raise typer.BadParameter("takes neither --cascade adaptive nor --copula auto", param_hint="--posterior")
     if mix and (confidence is not None or not set(target) & {"max_error", "budget"}):
         raise typer.BadParameter("needs --max-error or --budget, and no --confidence", param_hint="--mix")
-    price = _abstain_price(abstain_price, abstain_cost, target)
+    price = price_of_refusing(abstain_price, abstain_cost, target)
     if held_out and confidence is None:
         raise typer.BadParameter("needs --confidence", param_hint="--held-out")
-    with reported():
-        for path in (out, frontier, plot):
+    with reported(as_json=json_):
+        for _, path in outputs:
             require_writable(path)
         if plot:
             require_libraries("--plot", "plots", "matplotlib")
@@ -263,8 +269,8 @@ def evaluate(
     Use queries that were not in the log for tuning. Models of the log that the policy does not know are
     ignored; without `--prices`, token counts are priced as when tuning.
     """
-    with reported():
-        from rcjax._terminal import Screen, busy, expectation, hang, plain_replay, print_json, show_replay
+    with reported(as_json=json_):
+        from rcjax._terminal import Screen, busy, expectation, hang, plain_replay, show_replay
 
         start_jax()
         import rcjax
@@ -318,8 +324,11 @@ def diagnose(
     and checks calibration, marginals, copulas, the Markov property, and its own predictions. Each check is fine,
     doubtful or bad, says what to do, and which policies it affects.
     """
-    with reported():
-        from rcjax._terminal import busy, print_json
+    figures = sorted(plots.glob("*.png")) if plots else []
+    inputs = [("LOG", log), ("--test", test), ("--prices", prices), ("--labels", labels)]
+    require_distinct([("--plots", figure) for figure in figures], inputs)
+    with reported(as_json=json_):
+        from rcjax._terminal import busy
         from rcjax._terminal_checks import show_diagnosis
 
         if plots:
@@ -337,13 +346,14 @@ def diagnose(
         search = "selected" if cascade is None else as_search(cascade)
         with busy(f"testing, with {replicates:,} bootstrap replicates"), echoed(rcjax.OverlapWarning):
             found = rcjax.diagnose(model, judged, training=training, replicates=replicates, search=search)
+        written, problem = [], None
         if plots:
             with busy("drawing"):
-                written = save_plots(found, model, judged, plots)
-        if json_:
-            print_json(found.to_json() | ({"plots": [str(path) for path in written]} if plots else {}))
-        else:
-            show_diagnosis(found.to_json(), every=every, plots=plots)
+                problem = attempt(lambda: save_plots(found, model, judged, plots, written))
+        document = found.to_json()
+        show = partial(show_diagnosis, document, every=every, plots=None if problem else plots)
+        told = {"plots": [str(path) for path in written]} if plots else {}
+        conclude(document | told, show, as_json=json_, problem=problem)
 
 
 @app.command(epilog="Example: `rcjax report log.csv --test fresh_log.csv --out report.html`")
@@ -375,8 +385,10 @@ def report(
     no network and no other file.
     """
     target = one_target(budget, max_error, error_cost, lam)
-    with reported():
-        from rcjax._terminal import busy, print_json, show_report
+    inputs = [("LOG", log), ("--test", test), ("--prices", prices), ("--labels", labels)]
+    require_distinct([("--out", out)], inputs)
+    with reported(as_json=json_):
+        from rcjax._terminal import busy, show_report
 
         require_libraries("a report", "report", "matplotlib", "jinja2")
         require_writable(out)
@@ -391,11 +403,10 @@ def report(
             options = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}
             found = rcjax.make_report(training, draw=True, **options, **target)
         with busy("writing the page"):
-            found.save(out)
-        if json_:
-            print_json(found.to_json() | {"written": str(out)})
-        else:
-            show_report(found.headline(), out)
+            problem = attempt(lambda: found.save(out))
+        written = {} if problem else {"written": str(out)}
+        show = partial(show_report, found.headline(), None if problem else out)
+        conclude(found.to_json() | written, show, as_json=json_, problem=problem)
 
 
 @app.command(epilog="Example: `rcjax demo --queries 300 --seed 7`")
@@ -408,7 +419,7 @@ def demo(
 
     The log is sampled from a model that was fitted to what five Llama models answered to real questions.
     """
-    with reported():
+    with reported(as_json=json_):
         from rcjax import _terminal as terminal
         from rcjax._tuning import summarise
 
@@ -429,7 +440,7 @@ def demo(
         if json_:
             facts = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
             results = {"predicted": terminal.expectation(policy), "observed": seen, "single_models": alone}
-            terminal.print_json(facts | {"policy": policy.to_json()} | results)
+            print_json(facts | {"policy": policy.to_json()} | results)
         else:
             points = frontier.to_json()["frontier"]
             terminal.show_tuning(log.describe(), rows, points, None, chosen=policy.expected)
@@ -449,15 +460,3 @@ def _alone(log: Log) -> dict[str, dict[str, float]]:
     error, cost = 1 - np.asarray(log.correct).mean(axis=0), np.asarray(log.cost)
     pairs = zip(log.models, error.tolist(), cost.tolist(), strict=True)
     return {name: {"error": wrong, "cost": money} for name, wrong, money in pairs}
-
-
-def _abstain_price(share: float | None, cost: float | None, target: dict[str, float]) -> float | None:
-    """Return what a refusal costs in errors, of the one or the other option."""
-    if share is not None and cost is not None:
-        raise typer.BadParameter("give one of --abstain-price and --abstain-cost")
-    if cost is None:
-        return share
-    if not set(target) & {"error_cost", "lam"}:
-        what = "needs --error-cost or --lam; for another target, or none, give --abstain-price"
-        raise typer.BadParameter(what, param_hint="--abstain-cost")
-    return cost / target["error_cost"] if "error_cost" in target else cost * target["lam"]

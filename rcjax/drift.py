@@ -10,7 +10,7 @@ any size, and of logs in which nothing has changed at most that share does.
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import lru_cache, partial
 from pathlib import PurePath
 from statistics import NormalDist
 from typing import Any
@@ -22,6 +22,7 @@ from rcjax._overlap import Overlap, overlap, overlap_with_tuned
 from rcjax._record import recorded_count
 from rcjax._reference import read_reference
 from rcjax._replay import Walked, walk_log
+from rcjax._wording import count
 from rcjax.diagnostics.verdicts import Check, Verdict
 from rcjax.drift_verdicts import judge_all, judge_models, judge_policy
 from rcjax.logs import Log, LogError
@@ -32,6 +33,7 @@ from rcjax.two_samples import brier_excess, calibration_error, compare, shuffled
 
 __all__ = ["PolicyCheck", "check_policy"]
 
+_MOST_PERMUTATIONS = 100_000  # minutes of work; a level that needs more is none that logs of labels can tell
 _MOST_COMPARED = 2_000  # queries of the fresh log in permutations: more tell little beside 400 of the old one
 
 
@@ -108,9 +110,9 @@ def check_policy(
 
     Policies tuned by an older rcjax, or made by hand, carry no queries: give the log that they were `tuned_on`. Where
     some queries of the fresh log were tuned on, a remark counts them.
-    By default there are 999 `permutations`, or as many as a low level needs. Raises ValueError where there is neither,
-    for a level outside (0, 1) or too few permutations; LogError where the log lacks a model, is the one tuned on, or
-    has too few answers.
+    By default there are 999 `permutations`, or as many as a low level needs, 100,000 at most. Raises ValueError where
+    there is neither, for a level outside (0, 1) or too low, or for too few or too many permutations; LogError where the
+    log lacks a model, is the one tuned on, or has too few answers.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(600, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
@@ -120,22 +122,14 @@ def check_policy(
     >>> found.drifted, len(found.checks), found.reference
     (False, 9, 300)
     """
-    if not 0 < alarm < 1:
-        raise ValueError(f"alarm is {alarm}; it is a probability between 0 and 1, such as 0.05")
-    # So many that the least p-value, times the number of tests, can be below the level.
-    enough = math.ceil(2 * (3 * len(policy.models) + 3) / alarm)
-    permutations = max(999, enough) if permutations is None else permutations
-    if permutations < enough:
-        raise ValueError(
-            f"permutations is {permutations}; {enough} at least for an alarm at {alarm:.3g} to be possible"
-        )
+    permutations = _permutations(policy, alarm, permutations)
     shared = _overlap(policy, log, tuned_on)
     if shared.whole:
         raise LogError(f"{log.source}: the policy was tuned on this very log: check it on fresh queries")
     everyone = _reference(policy, tuned_on)
     old = everyone.select(policy.models)
     new = log.select(policy.models)
-    shuffled = cache(partial(shuffled_labels, permutations=permutations, seed=seed))  # most models share the sizes
+    shuffled = lru_cache(1)(partial(shuffled_labels, permutations=permutations, seed=seed))  # most share the sizes
     rows = [_compare_model(policy, name, old, new, shuffled) for name in policy.models]
     before, now = walk_log(policy, old), walk_log(policy, new)
     trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
@@ -161,6 +155,23 @@ def _overlap(policy: Policy | Mixture, log: Log, tuned_on: Log | None) -> Overla
     """What of a log the policy was tuned on: by all of the log that it was tuned on, or by what the policy carries."""
     told = overlap_with_tuned(log, policy)
     return told if tuned_on is None or told.whole else overlap(log, tuned_on)
+
+
+def _permutations(policy: Policy | Mixture, alarm: float, asked: int | None) -> int:
+    """How many permutations a level needs, or those that are asked for where they suffice."""
+    if not 0 < alarm < 1:
+        raise ValueError(f"alarm is {alarm}; it is a probability between 0 and 1, such as 0.05")
+    tests = 3 * len(policy.models) + 3
+    if alarm * _MOST_PERMUTATIONS < 2 * tests:  # before the division, which overflows
+        least = math.ceil(2 * tests / _MOST_PERMUTATIONS * 1e6) / 1e6
+        models = count(len(policy.models), "model")
+        raise ValueError(f"alarm is {alarm:.3g}; for a policy of {models} give {least:g} or more, such as 0.05")
+    enough = math.ceil(2 * tests / alarm)  # the least p-value, times the number of tests, can be below the level
+    permutations = max(999, enough) if asked is None else asked
+    if not enough <= permutations <= _MOST_PERMUTATIONS:
+        what = f"from {enough:,}, for an alarm at {alarm:.3g} to be possible, to {_MOST_PERMUTATIONS:,}"
+        raise ValueError(f"permutations is {permutations}; it must be {what}")
+    return permutations
 
 
 def _reference(policy: Policy | Mixture, tuned_on: Log | None) -> Log:

@@ -35,6 +35,7 @@ from rcjax._rows import (
     require_models,
     require_money,
 )
+from rcjax._wording import count
 
 __all__ = [
     "IncompleteLogWarning",
@@ -153,10 +154,10 @@ class Log:
         >>> print(read_log(frame).describe())
         polars.DataFrame: 2 queries, 2 models (small, large), generation; every model answered every query.
         """
-        names = f"{len(self.models)} models ({', '.join(self.models)})"
-        head = f"{self.source}: {self.n_queries:,} queries, {names}, {self.task}"
+        names = f"{count(len(self.models), 'model')} ({', '.join(self.models)})"
+        head = f"{self.source}: {count(self.n_queries, 'query')}, {names}, {self.task}"
         answers = np.asarray(self.answered).sum(axis=0)
-        each = ", ".join(f"{name} {count:,}" for name, count in zip(self.models, answers, strict=True))
+        each = ", ".join(f"{name} {number:,}" for name, number in zip(self.models, answers, strict=True))
         full = f"{self.complete.sum():,} queries have an answer of every model; answers per model: {each}"
         return f"{head}; {'every model answered every query' if self.complete.all() else full}."
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+_ROWS = 1000  # of labels that are worked on at a time, so that many permutations take time, not memory
 _TOLERANCE = 1e-4  # of a statistic, in single precision: what equals it but for rounding exceeds it
 
 
@@ -72,9 +73,9 @@ def shuffled_labels(first: int, second: int, permutations: int, seed: int) -> np
 
     >>> labels = shuffled_labels(2, 3, 4, seed=0)
     >>> labels[0].tolist(), labels.sum(1).tolist()
-    ([1.0, 1.0, 0.0, 0.0, 0.0], [2.0, 2.0, 2.0, 2.0, 2.0])
+    ([1, 1, 0, 0, 0], [2, 2, 2, 2, 2])
     """
-    labels = np.zeros((1 + permutations, first + second), np.float32)
+    labels = np.zeros((1 + permutations, first + second), np.uint8)
     labels[:, :first] = 1
     np.random.default_rng(seed).permuted(labels[1:], axis=1, out=labels[1:])
     return labels
@@ -87,24 +88,25 @@ def compare(logprob: np.ndarray, confidence: np.ndarray, correct: np.ndarray, la
     deciles of both samples together. p = (1 + permutations that reach the statistic)/(1 + P), which is at most α with a
     probability of at most α.
     """
-    first = labels[0].sum()
-    second = labels.shape[1] - first
-    distances = _distances(logprob, labels)
     residual = np.asarray(correct, float) - confidence
+    values = np.column_stack(
+        [brier_excess(confidence, correct), residual[:, None] * (_tenths(confidence)[:, None] == np.arange(10))]
+    )
+    blocks = (labels[start : start + _ROWS].astype(np.float32) for start in range(0, len(labels), _ROWS))
+    statistics = np.concatenate([_statistics(logprob, values, block) for block in blocks], axis=1)
+    return Compared(float(np.sqrt(statistics[0, 0])), *map(_p_value, statistics))
 
-    def differences(values):
-        """(P + 1, …) mean over the first sample less that over the second, of values (N, …)."""
-        sums, total = labels @ values.astype(np.float32), values.sum(0)
-        return sums / first - (total - sums) / second
 
-    excess = np.abs(differences(brier_excess(confidence, correct)))
-    curve = np.abs(differences(residual[:, None] * (_tenths(confidence)[:, None] == np.arange(10)))).sum(1)
-    p_values = (_p_value(each) for each in (distances, excess, curve))
-    return Compared(float(np.sqrt(distances[0])), *p_values)
+def _statistics(logprob: np.ndarray, values: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """(3, P) the distance, the change in the mean of `values` (N, 1 + bins) and that of the bins, of labels (P, N)."""
+    first = labels[0].sum()
+    sums, total = labels @ values.astype(np.float32), values.sum(0)
+    changes = np.abs(sums / first - (total - sums) / (labels.shape[1] - first))
+    return np.stack([_distances(logprob, labels), changes[:, 0], changes[:, 1:].sum(1)])
 
 
 def _distances(values: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """(P + 1,) ∫ (F − G)² dH, by mid-ranks: of values that tie, half lie below."""
+    """(P,) ∫ (F − G)² dH, by mid-ranks: of values that tie, half lie below."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))

@@ -46,6 +46,15 @@ def test_version():
             ["tune", "log.csv", "--lam", "1", "--out", "a.json", "--frontier", "a.json"],
             "must not be the file",
         ),
+        (["tune", "log.csv", "--lam", "1e308"], "where sums of money must lie"),
+        (["tune", "log.csv", "--lam", "1e-308"], "where sums of money must lie"),
+        (["tune", "log.csv", "--error-cost", "1e-308"], "where sums of money must lie"),
+        (["tune", "log.csv", "--budget", "1e300"], "where sums of money must lie"),
+        (["report", "log.csv", "--budget", "1e300"], "where sums of money must lie"),
+        (["tune", "log.csv", "--lam", "1", "--abstain-cost", "1e300"], "where sums of money must lie"),
+        (["tune", "log.csv", "--lam", "1e30", "--abstain-cost", "1e30"], "nobody would refuse"),
+        (["tune", "log.csv", "--error-cost", "1", "--abstain-cost", "1.1"], "must be at most the cost of an error, 1"),
+        (["tune", "log\x1b.csv", "--\x1b]0;title\x07"], r"No such option: --\x1b]0;title\x07"),
         (["tune", "log.csv", "--budget", "cheap"], "is no sum of money"),
         (["tune", "log.csv", "--budget", "1/week"], "is no sum of money"),
         (["tune", "log.csv", "--budget=-1"], "is not a sum of money"),
@@ -72,6 +81,12 @@ def test_usage_errors_have_status_2(arguments, message):
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.replace("│", " ").split())
     assert result.stdout == ""
+    as_json = run(*arguments, "--json")
+    assert as_json.exit_code == 2
+    error = json.loads(as_json.stdout)["error"]
+    assert error["kind"] == "usage"
+    assert message in error["message"]
+    assert as_json.stderr == f"error: {error['message']}\n"
 
 
 @pytest.mark.parametrize(
@@ -326,7 +341,10 @@ def test_an_incomplete_log_is_told_on_standard_error(folder):
 def test_an_infeasible_target_names_what_can_be_reached(folder):
     result = run("tune", folder / "train.csv", "--no-bands", "--task", "choice", "--budget", "1e-9", "--json")
     assert result.exit_code == 1
-    assert result.stdout == ""
+    document = json.loads(result.stdout)
+    assert document["frontier"]  # what could be had
+    assert document["error"]["kind"] == "infeasible"
+    assert result.stderr == f"error: {document['error']['message']}\n"
     assert result.stderr.startswith("error: no cascade costs $0.00100 per million queries or less")
     assert len(result.stderr.splitlines()) == 1
     cheapest = result.stderr.strip().rpartition("$")[2]

@@ -222,7 +222,7 @@ def test_what_cannot_be_checked(policy, logs):
     for alarm in (0, 1, float("nan")):
         with pytest.raises(ValueError, match="alarm is"):
             check(policy, logs[1], alarm=alarm)
-    with pytest.raises(ValueError, match="permutations is 359; 360 at least for an alarm"):
+    with pytest.raises(ValueError, match="permutations is 359; it must be from 360"):
         check(policy, logs[1], permutations=359)
 
 

@@ -1,5 +1,7 @@
+import errno
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -47,6 +49,55 @@ def test_a_failure_leaves_the_old_file(tmp_path, monkeypatch, call, error):
         write_atomically(path, "new")
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["text"]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_process_that_is_killed_leaves_the_old_file_or_the_new_one(tmp_path, call, when):
+    path = tmp_path / "text"
+    write_atomically(path, "old")
+    script = f"""if True:
+        import os, signal, sys
+        from rcjax._files import write_atomically
+        call = os.{call}
+        def killed(*arguments):
+            if "{when}" == "after":
+                call(*arguments)
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.{call} = killed
+        write_atomically(sys.argv[1], "new" * 100000)
+    """
+    assert subprocess.run([sys.executable, "-c", script, path], check=False).returncode == -signal.SIGKILL
+    assert path.read_text() == ("new" * 100000 if (call, when) == ("replace", "after") else "old")
+    write_atomically(path, "newer")
+    assert path.read_text() == "newer"
+
+
+def test_an_error_names_the_file_and_not_the_one_beside_it(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="cannot be written: No space left") as caught:
+        write_atomically(tmp_path / "text", "new")
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "text"))
+
+
+def test_a_pipe_is_written_to_and_stays(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = f"import sys; from rcjax._files import write_atomically; write_atomically({str(pipe)!r}, 'text')"
+    with subprocess.Popen([sys.executable, "-c", command]):
+        assert pipe.read_text() == "text"
+    assert stat.S_ISFIFO(os.stat(pipe).st_mode)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_is_read_only(tmp_path):
+    tmp_path.chmod(0o555)
+    with pytest.raises(PermissionError) as caught:
+        write_atomically(tmp_path / "text", "new")
+    assert caught.value.filename == str(tmp_path / "text")
 
 
 def test_a_link_stays_a_link(tmp_path):

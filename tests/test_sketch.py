@@ -109,3 +109,14 @@ def test_the_row_of_the_policy_chosen_is_starred(capsys):
         assert float(starred) == pytest.approx(1e6 * chosen["cost"])
     show_tuning("a log", rows, points, None, chosen={"cost": 1.5e-6, "error": 0.4})  # a mixture of two points
     assert "*" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("error", [0.0, 0.3])
+@pytest.mark.parametrize("step", [0.0, 1e-16])
+def test_labels_are_not_what_rounding_leaves(error, step):
+    points = [{"cost": 1e-5 * i, "error": error + step * i} for i in range(1, 11)]
+    labels = re.findall(r"(\S+) %", sketch(points, [], MONEY))
+    assert labels
+    assert all(len(label) <= 5 and float(label) >= 0 for label in labels)
+    alike = [{"cost": 1e-5 + 1e-18 * i, "error": 0.3 - 0.02 * i} for i in range(1, 11)]
+    assert "000000" not in sketch(alike, [], MONEY)

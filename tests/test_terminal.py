@@ -2,7 +2,9 @@
 
 import pytest
 
+import rcjax
 from rcjax import _terminal as terminal
+from rcjax._wording import choose_unit, count, figure
 
 NAMES = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b", "llama3.1-405b")
 
@@ -58,3 +60,40 @@ def test_the_cheapest_cost_told_is_a_budget_that_will_do(cheapest):
     scale = 1e6 if cheapest < 0.1 else 1e3
     told = float(terminal.too_dear(cheapest / 2, cheapest).rpartition("$")[2])
     assert cheapest <= told / scale <= cheapest * 1.002
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (9.999, "10.0"),
+        (10.04, "10.0"),
+        (999.6, "1,000"),
+        (0.0009999, "0.00100"),
+        (1e-24, "1.00e-24"),
+        (1e100, "1.00e+100"),
+    ],
+)
+def test_a_figure_has_three_digits_once_it_is_rounded(value, text):
+    assert figure(value) == text
+
+
+def test_ends_of_an_interval_that_are_one_figure_look_alike():
+    money = choose_unit([1e-5])
+    assert {money.show(cost) for cost in (0.9999e-5, 1.0001e-5)} == {"10.0"}
+
+
+def test_one_of_a_kind_is_singular():
+    assert [count(number, "query") for number in (0, 1, 2000)] == ["0 queries", "1 query", "2,000 queries"]
+    log = rcjax.sample_log(5, seed=0).select(["llama3.2-1b"])
+    assert "5 queries, 1 model (llama3.2-1b)" in log.describe()
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_a_policy_says_which_error_is_corrected(corrected, capsys):
+    rules = {"small": [{"up_to": 1.0, "action": "answer"}]}
+    policy = {"models": ["small"], "rules": rules, "expected": {"error": 0.302, "cost": 1e-5}}
+    rows = [{"model": "small", "cost": 1e-5, "accuracy": 0.7}]
+    terminal.show_policy(policy, {"lam": 5.0}, rows, None, corrected=corrected)
+    printed = capsys.readouterr().out
+    assert ("expected error  30.2 %, corrected for the luck of the choice" in printed) == corrected
+    assert ("30.0 % wrong as counted" in printed) == corrected

@@ -135,7 +135,8 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """The figures as JSON values."""
-        learning = None if self.learning is None else self.learning.to_json() | {"advice": self.learning.advice()}
+        curve = self.learning
+        learning = None if curve is None else curve.to_json() | {"advice": curve.advice(curve.labels)}
         return {
             "models": list(self.frontier.models),
             "baseline": self.baseline,
