@@ -301,4 +301,4 @@ def test_models_without_a_query_in_common(tmp_path):
 def test_models_whose_queries_are_written_differently(tmp_path):
     rows = [(f"{row[0]}.0" if row[1] == "small" else row[0], *row[1:]) for row in rows_of(seed=0, n=40)]
     message = _overlap_refusal(write_log(tmp_path / "ids.csv", rows))
-    assert message.endswith("queries are written differently, '0' and '0.0': name each of them in one way")
+    assert message.endswith("queries are written differently, '0.0' and '0': name each of them in one way")
