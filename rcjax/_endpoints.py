@@ -14,7 +14,7 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
-from rcjax._checks import instance, what_it_is
+from rcjax._arguments import instance, what_it_is
 from rcjax._endpoint import AsyncCompletions, Usage, openai
 from rcjax.mixture import Mixture
 from rcjax.policy import Policy

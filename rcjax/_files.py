@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from rcjax._arguments import instance
+
 
 def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Write bytes, or text as UTF-8, to a file at once: into a new file beside it, which then takes its name.
@@ -11,6 +13,7 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
     any new file of the process gets. Raises OSError where the file cannot be written; what was there is then
     untouched.
     """
+    instance(path, (str, os.PathLike), "path")
     target = Path(os.path.realpath(path))  # through a link, so that the link stays one
     beside = target.with_name(f".{os.urandom(8).hex()}.tmp")  # same folder: a rename there is atomic
     try:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Seq
 from numbers import Integral
 from typing import Any
 
-from rcjax._checks import what_it_is
+from rcjax._arguments import what_it_is
 
 __all__ = ["Messages", "check_question", "one_by_one"]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from rcjax._checks import instance
+from rcjax._arguments import instance
 
 __all__ = ["Call", "CallLog"]
 

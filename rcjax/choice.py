@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._arguments import check_arguments
 from rcjax._points import asked_at_all, intervals, lower_hull, pareto
 from rcjax._walk import outcomes_on_log
 from rcjax.cascade import NEVER_ANSWER, NEVER_REFUSE
@@ -49,6 +50,7 @@ class Selection:
 
         Differences are in percentage points of loss, error + λ·cost, on queries left out, with one standard error.
         """
+        check_arguments(Selection.verdict, locals())
         frontier, seen = self.frontier, self.comparison
         price = int(seen.nearest(float(np.asarray(frontier.lam)[point])))
         members = np.flatnonzero(np.asarray(frontier.members)[point])
@@ -118,6 +120,7 @@ def select_frontier(
     >>> found.frontier.models == rcjax.demo_model().models, found.comparison.lengths.tolist()
     (True, [1, 2, 3, 4, 5])
     """
+    check_arguments(select_frontier, locals())
     if not 2 <= folds <= log.n_queries:
         raise ValueError(f"folds is {folds}; with {log.n_queries} queries it must be from 2 to {log.n_queries}")
     prices = None if lam is None else check_prices(lam)
@@ -247,7 +250,9 @@ def _undominated(pairs: _Points, chains: _Points, n: int) -> tuple[_Points, np.n
     """The policies near the convex hull that no other beats in both error and cost, dearest first; λ and status."""
     points = _Points(*(np.concatenate(both) for both in zip(pairs, chains, strict=True)))
     hull = lower_hull(points.cost, points.error)
-    line = np.interp(points.cost, points.cost[hull], points.error[hull], left=-np.inf, right=-np.inf)
+    line = np.interp(
+        points.cost, points.cost[hull], points.error[hull]
+    )  # what is dearer than its end is beaten by that
     slack = SLACK * np.sqrt(np.maximum(line * (1 - line), 0) / n)
     near = np.flatnonzero(points.error <= line + slack)
     kept = _thinned(near[pareto(points.cost[near], points.error[near])], hull)[::-1]

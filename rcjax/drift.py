@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from rcjax._arguments import check_arguments
 from rcjax._json import plain
 from rcjax._reference import read_reference
 from rcjax._replay import Walked, walk_log
@@ -117,6 +118,7 @@ def check_policy(
     >>> found.drifted, len(found.checks), found.reference
     (False, 9, 300)
     """
+    check_arguments(check_policy, locals())
     if not 0 < alarm < 1:
         raise ValueError(f"alarm is {alarm}; it is a probability between 0 and 1, such as 0.05")
     # So many that the least p-value, times the number of tests, can be below the level.

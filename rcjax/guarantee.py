@@ -21,6 +21,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._arguments import check_arguments
 from rcjax._json import plain
 from rcjax._points import ABSTAIN, pareto
 from rcjax._replay import replay
@@ -122,6 +123,7 @@ def certify(
     >>> certificate.policy.provenance["guarantee"]["confidence"]
     0.95
     """
+    check_arguments(certify, locals())
     targets = _Targets.check(max_error, max_cost, confidence)
     if log.digest == frontier.model.provenance.get("digest"):
         raise LogError(f"{log.source}: the model was fitted to this very log: certify on queries that were held out")

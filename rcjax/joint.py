@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rcjax._arguments import check_arguments
 from rcjax._compile import compiled
 from rcjax._files import write_atomically
 from rcjax._json import plain
@@ -64,6 +65,7 @@ class CascadeModel:
 
     def calibrate(self, logprob: jax.Array) -> jax.Array:
         """(…, k) calibrated confidences of (…, k) raw log-probabilities, in the order of `models`."""
+        check_arguments(CascadeModel.calibrate, locals())
         logprob = jnp.asarray(logprob, dtype=self.cost.dtype)
         if logprob.shape[-1:] != (len(self.models),):
             raise ValueError(f"logprob has shape {logprob.shape}; its last axis must be the {len(self.models)} models")
@@ -71,6 +73,7 @@ class CascadeModel:
 
     def index(self, names: Sequence[str]) -> tuple[int, ...]:
         """Positions of the named models; a name that is not a model's raises ValueError."""
+        check_arguments(CascadeModel.index, locals())
         return positions(self.models, names)
 
     @property
@@ -172,6 +175,7 @@ def arrays_from_json(part: Mapping[str, Any]) -> dict[str, Any]:
 
 def load_model(path: str | os.PathLike[str]) -> CascadeModel:
     """Read a model that `CascadeModel.save` wrote; ValueError names the file and what is wrong with it."""
+    check_arguments(load_model, locals())
     try:
         with open(path, encoding="utf-8") as file:
             return model_from_json(json.load(file))
@@ -209,6 +213,7 @@ def fit(
     >>> model.models[0], model.copulas.theta.shape
     ('llama3.2-1b', (10,))
     """
+    check_arguments(fit, locals())
     _check_overlap(log)
     if method not in ("tau", "likelihood"):
         raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
@@ -295,6 +300,7 @@ def _invert(taus, family):
 
 def sample_confidences(model: CascadeModel, key: jax.Array, n: int) -> jax.Array:
     """(n, k) calibrated confidences drawn from the chain through all models, in their order."""
+    check_arguments(sample_confidences, locals())
     return _sample(model.marginals, model.copulas, key, n)
 
 

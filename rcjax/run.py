@@ -19,7 +19,8 @@ from datetime import UTC, datetime
 from types import NoneType, TracebackType
 from typing import Any, Literal
 
-from rcjax._checks import instance, number, whole
+from rcjax._arguments import instance, whole
+from rcjax._checks import number
 from rcjax._endpoint import CallError, Usage, openai, request
 from rcjax._endpoints import Asking, Endpoint, known_endpoints
 from rcjax._lots import draw_lot

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Protocol
 
-from rcjax._checks import what_it_is
+from rcjax._arguments import what_it_is
 
 __all__ = [
     "Choice",
