@@ -62,7 +62,7 @@ FUNCTIONS = {
     "diagnose": Public(("model", "log")),
     "error_and_cost": Public(("model", "array")),
     "expected_calibration_error": Public(("array", "array")),
-    "export_solver": Public(("model", "path", "number"), {"lam": NUMBER + LIST + "None"}),
+    "export_solver": Public(("model", "path", "number"), {"lam": NUMBER + LIST + "None", "cascades": "a text"}),
     "fit": Public(("log",)),
     "learning_curve": Public(("log",)),
     "load_frontier": Public(("path",)),
