@@ -16,6 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from rcjax._arguments import instance
+
 T = TypeVar("T")
 Check = Callable[[Any, str], T]  # takes a value and its place in the file, returns the value as it is stored
 
@@ -176,6 +178,7 @@ def inside(where: str) -> Iterator[None]:
 
 def load(path: str | os.PathLike[str], build: Callable[[Any], T]) -> T:
     """What `build` makes of the JSON value in a file; its errors name the file."""
+    instance(path, (str, os.PathLike), "path")
     content = Path(path).read_bytes()
     try:
         return build(parsed(content))

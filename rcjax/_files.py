@@ -4,6 +4,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from rcjax._arguments import instance
+
 
 def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Write bytes, or text as UTF-8, to a file at once: into a new file beside it, which then takes its name.
@@ -12,6 +14,7 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
     any new file of the process gets. A pipe or a device, such as /dev/null, is written to as it is. Raises OSError
     with the file's name where it cannot be written; what was there is then untouched.
     """
+    instance(path, (str, os.PathLike), "path")
     content = content.encode() if isinstance(content, str) else content
     try:
         if is_stream(path):

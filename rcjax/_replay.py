@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from rcjax._arguments import check_arguments
 from rcjax._compile import compiled
 from rcjax._numerics import divide
 from rcjax._policies import ABSTAIN, Policies
@@ -97,6 +98,7 @@ def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
     >>> seen.n, seen.error.shape, bool(0 < seen.error < 1)
     (300, (), True)
     """
+    check_arguments(replay, locals())
     if isinstance(policy_or_frontier, Mixture):
         return _replay_mixture(policy_or_frontier, log)
     single = isinstance(policy_or_frontier, Policy)
@@ -170,6 +172,7 @@ def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float)
     >>> area_under_curve([1.0, 2.0, 4.0], [0.5, 0.25, 0.25], low=1.0, high=4.0)
     0.2916...
     """
+    check_arguments(area_under_curve, locals())
     costs, errors = np.asarray(cost, float), np.asarray(error, float)
     if costs.ndim != 1 or costs.shape != errors.shape or not costs.size:
         raise ValueError(f"cost and error have shapes {costs.shape} and {errors.shape}: give two of one length")

@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 from jax.scipy import special
 
+from rcjax._arguments import check_arguments
 from rcjax._numerics import divide, extremes, log1mexp, total
 from rcjax._statuses import Status
 
@@ -247,6 +248,7 @@ def expected_calibration_error(confidence: jax.Array, correct: jax.Array) -> jax
     >>> float(expected_calibration_error(jnp.array([0.5, 0.5, 0.5, 0.5]), jnp.array([1, 0, 1, 0])))
     0.0
     """
+    check_arguments(expected_calibration_error, locals())
     confidence, correct = jnp.asarray(confidence), jnp.asarray(correct)
     gap = jnp.abs(decile_bins(confidence) @ (correct.astype(confidence.dtype) - confidence))
     return gap.sum() / confidence.shape[0]

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from rcjax._arguments import check_arguments
 from rcjax._numerics import divide
 from rcjax._outcomes import ErrorAndCost, ErrorCostAbstention, Outcomes
 from rcjax._policies import ALWAYS_ANSWER, NEVER_ANSWER
@@ -179,6 +180,7 @@ def error_and_cost(
     >>> bool(fewer < error < fewer + refused), bool(jnp.isclose(same, cost))
     (True, True)
     """
+    check_arguments(error_and_cost, locals())
     members = check_cascade(model.models, model.models if cascade is None else cascade)
     if chain not in ("exact", "paper"):
         raise ValueError(f"chain is {chain!r}; it is 'exact' or 'paper'")

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._arguments import check_arguments
 from rcjax._frontier_points import Points
 from rcjax._outcomes import Outcomes
 from rcjax._point_status import PointStatus
@@ -53,6 +54,7 @@ class Selection:
 
         Differences are in percentage points of loss, error + λ·cost, on queries left out, with one standard error.
         """
+        check_arguments(Selection.verdict, locals())
         frontier, seen = self.frontier, self.comparison
         price = int(seen.nearest(float(np.asarray(frontier.lam)[point])))
         members = np.flatnonzero(np.asarray(frontier.members)[point])
@@ -120,6 +122,7 @@ def select_frontier(
     >>> found.frontier.models == rcjax.demo_model().models, found.comparison.lengths.tolist()
     (True, [1, 2, 3, 4, 5])
     """
+    check_arguments(select_frontier, locals())
     require_queries(log, folds)
     prices = None if lam is None else check_prices(lam)
     price = check_abstain_price(abstain_price)
@@ -241,7 +244,7 @@ def _undominated(pairs: _Trial, chains: _Trial, n: int) -> tuple[_Trial, np.ndar
     """The policies near the convex hull that no other beats in both error and cost, dearest first; λ and status."""
     points: _Trial = jax.tree.map(lambda *both: np.concatenate(both), pairs, chains)
     hull = lower_hull(points.cost, points.penalty)
-    line = np.interp(points.cost, points.cost[hull], points.penalty[hull], left=-np.inf, right=-np.inf)
+    line = np.interp(points.cost, points.cost[hull], points.penalty[hull])  # beyond its end, that end beats all
     slack = SLACK * np.sqrt(np.maximum(line * (1 - line), 0) / n)
     near = np.flatnonzero(points.penalty <= line + slack)
     kept = _thinned(near[pareto(points.cost[near], points.penalty[near])], hull)[::-1]

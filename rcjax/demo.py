@@ -11,6 +11,7 @@ from importlib import resources
 import jax
 import jax.numpy as jnp
 
+from rcjax._arguments import check_arguments
 from rcjax.calibration import Calibrator
 from rcjax.joint import CascadeModel, model_from_json, sample_confidences
 from rcjax.logs import Log
@@ -37,6 +38,7 @@ def sample_log(n: int = 1000, seed: int = 0) -> Log:
     >>> log.logprob.shape, log.source
     ((500, 5), 'rcjax demo (synthetic)')
     """
+    check_arguments(sample_log, locals())
     if n < 2:
         raise ValueError(f"n is {n}; a log needs at least 2 queries")
     content = _content()

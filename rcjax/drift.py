@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from rcjax._arguments import check_arguments
 from rcjax._json import plain
 from rcjax._overlap import Overlap, overlap, overlap_with_tuned
 from rcjax._record import recorded_count
@@ -122,6 +123,7 @@ def check_policy(
     >>> found.drifted, len(found.checks), found.reference
     (False, 9, 300)
     """
+    check_arguments(check_policy, locals())
     permutations = _permutations(policy, alarm, permutations)
     shared = _overlap(policy, log, tuned_on)
     if shared.whole:

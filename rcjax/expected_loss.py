@@ -18,6 +18,7 @@ import numpy as np
 from jax import lax
 from jax.scipy import special
 
+from rcjax._arguments import check_arguments
 from rcjax._compile import compiled
 from rcjax._frontier_points import Points
 from rcjax._numerics import divide, open_unit
@@ -85,6 +86,7 @@ def solve_expected(
     >>> frontier.thresholds.shape, bool(frontier.cost[1] <= frontier.cost[0])
     ((2, 2), True)
     """
+    check_arguments(solve_expected, locals())
     if cascades == "adaptive":
         raise ValueError("cascades='adaptive' does not exist here: use 'all', 'full' or a list of cascades")
     reference, drawn = posterior.reference, _thin(posterior.model, draws)
@@ -130,6 +132,7 @@ def posterior_figures(
     >>> error.shape, bool((error.std(0) > 0).all())
     ((10, 2), True)
     """
+    check_arguments(posterior_figures, locals())
     if frontier.thresholds is None:
         raise ValueError("adaptive policies have no thresholds to evaluate: solve for cascades='all'")
     ours, theirs = posterior.reference, frontier.model
@@ -157,6 +160,7 @@ def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0
     >>> bool(((bands.error[:, 0] < frontier.error) & (frontier.error < bands.error[:, 1])).all())
     True
     """
+    check_arguments(credible_bands, locals())
     check_level(level)
     figures = posterior_figures(posterior, frontier, draws=draws)
     tails = jnp.array([(1 - level) / 2, (1 + level) / 2])

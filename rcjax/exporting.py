@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export as jax_export
 
+from rcjax._arguments import check_arguments
 from rcjax._files import write_atomically
 from rcjax._frontier_points import Points
 from rcjax._outcomes import Outcomes
@@ -104,6 +105,7 @@ def export_solver(
     program is to run elsewhere than here. `load_solver` reads it; both need `rcjax[export]`. Raises ValueError as
     `solve_frontier` does, and for a model whose pairs have different families.
     """
+    check_arguments(export_solver, locals())
     _require_flatbuffers()
     family, prices = type(model.copulas), check_prices(lam)
     if family.__name__ == "OneOf":
@@ -153,6 +155,7 @@ def load_solver(path: str | os.PathLike[str]) -> Solver:
     >>> bool(abs(solver(model).error - rcjax.solve_frontier(model, lam=[10.0, 1000.0]).error).max() < 1e-5)
     True
     """
+    check_arguments(load_solver, locals())
     _require_flatbuffers()
     with open(path, "rb") as file:
         line, program = file.readline(), file.read()

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from rcjax import _checks as check
+from rcjax._arguments import check_arguments
 from rcjax._files import write_atomically
 from rcjax._frontier_points import Points
 from rcjax._json import plain
@@ -138,6 +139,7 @@ class Frontier:
         these, so that a policy cannot keep to `max_error` by refusing. Raises InfeasibleError where no point meets
         the target, and ValueError unless exactly one target is given, as a number that makes sense.
         """
+        check_arguments(Frontier.policy, locals())
         targets = {"budget": budget, "max_error": max_error, "error_cost": error_cost, "lam": lam}
         given = {name: float(value) for name, value in targets.items() if value is not None}
         return self.point(self.choose(**targets), given)
@@ -149,6 +151,7 @@ class Frontier:
         The points are corners of the frontier's lower convex hull, beyond whose end, at its best or its cheapest, a
         mixture has nothing to add: there it is that point alone. Errors as those of `policy`.
         """
+        check_arguments(Frontier.mixture, locals())
         targets = {"budget": budget, "max_error": max_error}
         self.choose(**targets)  # refuses what cannot be met or makes no sense
         error, cost = np.asarray(self.penalty, float), np.asarray(self.cost, float)
@@ -170,6 +173,7 @@ class Frontier:
         lam: float | None = None,
     ) -> int:
         """The position of the point that meets one target; targets and errors as those of `policy`."""
+        check_arguments(Frontier.choose, locals())
         targets = {"budget": budget, "max_error": max_error, "error_cost": error_cost, "lam": lam}
         given = {name: float(value) for name, value in targets.items() if value is not None}
         if len(given) != 1:
@@ -181,6 +185,7 @@ class Frontier:
 
     def with_bands(self, bands: Bands) -> "Frontier":
         """The same frontier, with what `bootstrap` told of it."""
+        check_arguments(Frontier.with_bands, locals())
         return dataclasses.replace(self, bands=bands)
 
     def _choose(self, name, value):
@@ -202,6 +207,7 @@ class Frontier:
 
     def point(self, index: int, target: Mapping[str, float] | None = None) -> Policy:
         """The policy at one position of the frontier; its provenance records the `target` that it was chosen for."""
+        check_arguments(Frontier.point, locals())
         host, names = self._host(), self.models
         lam = float(host["lam"][index])
         asked = [int(j) for j in np.flatnonzero(host["members"][index])]
@@ -292,6 +298,7 @@ def load_frontier(path: str | os.PathLike[str]) -> Frontier:
 
     Raises ValueError (file, place, problem) where it is not valid, OSError where it cannot be read.
     """
+    check_arguments(load_frontier, locals())
     return check.load(path, frontier_from_json)
 
 
@@ -356,6 +363,7 @@ def solve_frontier(
     >>> bool((refusing.penalty + refusing.lam * refusing.cost < frontier.error + frontier.lam * frontier.cost).all())
     True
     """
+    check_arguments(solve_frontier, locals())
     plan = plan_cascades(model, cascades, max_length)
     if chain not in ("exact", "paper") or (chain == "paper" and plan is None):
         raise ValueError(f"chain={chain!r} with cascades={cascades!r} does not exist: use chain='exact'")

@@ -21,6 +21,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._arguments import check_arguments
 from rcjax._json import plain
 from rcjax._overlap import overlap, overlap_with_tuned, require_unseen
 from rcjax._points import ABSTAIN, pareto
@@ -127,6 +128,7 @@ def certify(
     >>> certificate.policy.provenance["guarantee"]["confidence"]
     0.95
     """
+    check_arguments(certify, locals())
     targets = _Targets.check(max_error, max_cost, confidence)
     require_unseen(log, overlap_with_tuned(log, frontier))
     if tuned_on is not None:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rcjax._arguments import check_arguments
 from rcjax._checks import inside, load
 from rcjax._checks import name as require_name
 from rcjax._compile import compiled
@@ -79,6 +80,7 @@ class CascadeModel:
         >>> bool((model.calibrate(turned) == model.calibrate(log.logprob)).all())
         True
         """
+        check_arguments(CascadeModel.calibrate, locals())
         if isinstance(logprob, Log):
             logprob = logprob.select(self.models).logprob
         logprob = jnp.asarray(logprob, dtype=self.cost.dtype)
@@ -88,6 +90,7 @@ class CascadeModel:
 
     def index(self, names: Sequence[str]) -> tuple[int, ...]:
         """Positions of the named models; a name that is not a model's raises ValueError."""
+        check_arguments(CascadeModel.index, locals())
         return positions(self.models, names)
 
     @property
@@ -213,6 +216,7 @@ def load_model(path: str | os.PathLike[str]) -> CascadeModel:
 
     Raises ValueError (file, place, problem) where it is not valid, OSError where it cannot be read.
     """
+    check_arguments(load_model, locals())
     return load(path, model_from_json)
 
 
@@ -246,6 +250,7 @@ def fit(
     >>> model.models[0], model.copulas.theta.shape
     ('llama3.2-1b', (10,))
     """
+    check_arguments(fit, locals())
     _check_overlap(log)
     if method not in ("tau", "likelihood"):
         raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
@@ -332,6 +337,7 @@ def _invert(taus, family):
 
 def sample_confidences(model: CascadeModel, key: jax.Array, n: int) -> jax.Array:
     """(n, k) calibrated confidences drawn from the chain through all models, in their order."""
+    check_arguments(sample_confidences, locals())
     return _sample(model.marginals, model.copulas, key, n)
 
 

@@ -24,6 +24,7 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rcjax._arguments import check_arguments
 from rcjax._json import plain
 from rcjax._replay import area_under_curve
 from rcjax._threads import side_by_side
@@ -94,6 +95,7 @@ class LearningCurve:
 
         Raises ValueError as `relative_area` does, and for less than no labels.
         """
+        check_arguments(LearningCurve.gain, locals())
         if more < 0:
             raise ValueError(f"more is {more}; give the number of labels to add, 0 or more")
         expected, low, high = self.relative_area(self.labels + more, level)
@@ -101,6 +103,7 @@ class LearningCurve:
 
     def advice(self, more: int = 200) -> str:
         """What `more` labels would bring, in a sentence; with the 90 % interval. Raises ValueError as `gain` does."""
+        check_arguments(LearningCurve.advice, locals())
         expected, low, high = self.gain(more)
         who = "another label" if more == 1 else f"another {more} labels"
         start = f"{who} would lower the area under the error–cost curve by"
@@ -154,6 +157,7 @@ def learning_curve(log: Log, *, repeats: int = 10, seed: int = 0) -> LearningCur
     >>> curve.predict(200) <= curve.predict(100), curve.gain(100)[0] >= 0
     (True, True)
     """
+    check_arguments(learning_curve, locals())
     if repeats < 2:
         raise ValueError(f"repeats is {repeats}; take at least 2, or 10 for figures that are stable")
     log, cost = _usable(log)

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
+from rcjax._arguments import check_arguments, what_it_is
 from rcjax._labels import Labeller, UsableCalls, read_labels
 from rcjax._matrices import Matrices
 from rcjax._price_files import read_prices
@@ -128,6 +129,7 @@ class Log:
         The first log gets round(fraction * n) queries, the second the others; both keep the log's order.
         Raises `LogError` for a fraction outside (0, 1) or one that leaves a side without queries.
         """
+        check_arguments(Log.split, locals())
         size = round(fraction * self.n_queries) if 0 < fraction < 1 else 0
         if not 0 < size < self.n_queries:
             what = f"split fraction {fraction!r} leaves a side of {self.n_queries} queries empty"
@@ -140,6 +142,7 @@ class Log:
 
         Raises `LogError` for a model the log does not hold, one named twice, or none at all.
         """
+        check_arguments(Log.select, locals())
         names = _chosen(models, self.models, self.source)
         columns = [self.models.index(name) for name in names]
         prices = self.prices and {name: self.prices[name] for name in names}
@@ -205,6 +208,10 @@ def read_log(
     Raises `LogError`, on the first batch of rows with something wrong, where the log or the prices cannot be used; it
     is a `MissingPricesError` where the log counts tokens, has no `cost`, and no prices are given.
     """
+    check_arguments(read_log, locals())
+    for name, table in (("source", source), *((("labels", labels),) if labels is not None else ())):
+        if table is None or isinstance(table, bytes | int | float | list | type):
+            raise TypeError(f"{name} must be the path of a file, or a dataframe, not {what_it_is(table)}")
     return _read(source, prices, models, task, labels, fewest=2)
 
 

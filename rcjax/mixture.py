@@ -22,6 +22,7 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import Any
 
+from rcjax._arguments import check_arguments
 from rcjax._checks import amount, header, inside, load, require, sequence
 from rcjax._files import write_atomically
 from rcjax._lots import draw_lot
@@ -83,6 +84,7 @@ class Mixture:
         With the query's id, retries and other machines choose alike: it is the first policy whose weight, added to
         those before it, exceeds `draw_lot("mixture", query)`, a hash of the id. Without one, it is drawn at random.
         """
+        check_arguments(Mixture.choose, locals())
         lot = random.random() if query is None else draw_lot("mixture", query)
         return self.policies[bisect_right(self._ends, lot)]
 

@@ -21,9 +21,11 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cache, partial
 from importlib import resources
 from itertools import pairwise
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from rcjax import _checks as check
+from rcjax._arguments import instance, what_it_is
 from rcjax._files import write_atomically
 
 if TYPE_CHECKING:
@@ -86,7 +88,11 @@ class Calibration:
 
     def __call__(self, logprob: float) -> float:
         """Return the calibrated confidence in [0, 1] of a log-probability (NaN, above 0: ValueError)."""
-        if not logprob <= 0:  # so written, NaN is refused too
+        try:
+            sound = logprob <= 0  # NaN is not
+        except TypeError:
+            raise TypeError(f"logprob must be a number, not {what_it_is(logprob)}") from None
+        if not sound:
             raise ValueError(f"logprob must be at most 0, not {logprob}; clip rounding: min(logprob, 0.0)")
         xi = _transformed(self.transform, float(logprob))
         if math.isinf(xi):
@@ -223,12 +229,13 @@ class Policy:
         Give its raw confidence as in the log: either the natural `logprob` or the probability `confidence`.
         Raises ValueError for an unknown model, both or neither of the two, NaN, or a value out of range.
         """
-        if model not in self.calibrations:
+        if not isinstance(model, str) or model not in self.calibrations:
             raise ValueError(f"unknown model {model!r}; this policy has {', '.join(self.models)}")
         if logprob is not None and confidence is None:
             return self.calibrations[model](logprob)
         if logprob is not None or confidence is None:
             raise ValueError("give exactly one of logprob and confidence")
+        instance(confidence, Real, "confidence")
         if not 0 <= confidence <= 1:
             raise ValueError(f"confidence must be a probability in [0, 1], not {confidence}")
         return self.calibrations[model](math.log(confidence) if confidence > 0 else -math.inf)

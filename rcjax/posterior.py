@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
+from rcjax._arguments import check_arguments
 from rcjax._compile import compiled
 from rcjax.copulas import Copula
 from rcjax.hierarchy import (
@@ -122,6 +123,7 @@ def sample_posterior(
     >>> posterior.model.calibrators.coefficients.shape, posterior.model.copulas.theta.shape
     ((50, 2, 2), (50, 1))
     """
+    check_arguments(sample_posterior, locals())
     if method not in ("nuts", "laplace"):
         raise ValueError(f"method is {method!r}; it is 'nuts' or 'laplace'")
     least = 4 if method == "nuts" else 1

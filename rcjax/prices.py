@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._arguments import what_it_is
 from rcjax._compile import compiled
 from rcjax._frontier_points import Points
 from rcjax._outcomes import Outcomes
@@ -111,7 +112,10 @@ def price_range(cost: np.ndarray, size: int) -> np.ndarray:
 
 def check_prices(lam: Any) -> np.ndarray:
     """The distinct λ in rising order; ValueError where there is none, or one that is not finite or below 0."""
-    prices = np.unique(np.atleast_1d(np.asarray(lam, float)))
+    try:
+        prices = np.unique(np.atleast_1d(np.asarray(lam, float)))
+    except (TypeError, ValueError):
+        raise TypeError(f"lam must be a number or a list of numbers, not {what_it_is(lam)}") from None
     if not prices.size or not np.isfinite(prices).all() or prices[0] < 0:
         raise ValueError("lam must hold at least one finite number, none below 0")
     return prices

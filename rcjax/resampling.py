@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax
 from jax.scipy import special
 
+from rcjax._arguments import check_arguments
 from rcjax._compile import compiled
 from rcjax._numerics import divide
 from rcjax._outcomes import Outcomes
@@ -74,6 +75,7 @@ def bootstrap(
     >>> bands.error.shape, bool((bands.error[:, 0] < bands.error[:, 1]).all())
     ((2, 2), True)
     """
+    check_arguments(bootstrap, locals())
     if replicates < 20:
         raise ValueError(f"replicates is {replicates}; take at least 20, or 200 for intervals that are stable")
     check_level(level)

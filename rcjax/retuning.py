@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
+from rcjax._arguments import check_arguments
 from rcjax._compile import compiled
 from rcjax._frontier_points import Points
 from rcjax._outcomes import Outcomes
@@ -116,6 +117,7 @@ def retune(policy: Policy | Mixture, log: Log, *, bands: bool | None = None) -> 
     >>> rcjax.retune(policy, fresh).policy.provenance["tuning"]["target"]["error_cost"]
     0.001
     """
+    check_arguments(retune, locals())
     before = recorded_tuning(policy)
     if not before.target:
         raise ValueError("the policy records neither a target nor its λ: tune a new one with rcjax tune")

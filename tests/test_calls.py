@@ -131,10 +131,10 @@ def test_a_call_after_the_kill_of_another_process_is_on_a_line_of_its_own(path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"path": None}, "path must be a text or a PathLike, not None"),
-        ({"path": b"calls.jsonl"}, "path must be a text or a PathLike, not a bytes"),
-        ({"answers": "no"}, "answers must be a bool, not a text"),
-        ({"prompts": 1}, "prompts must be a bool, not an int"),
+        ({"path": None}, "path must be a text or a path, not None"),
+        ({"path": b"calls.jsonl"}, "path must be a text or a path, not a bytes"),
+        ({"answers": "no"}, "answers must be True or False, not a text"),
+        ({"prompts": 1}, "prompts must be True or False, not an int"),
     ],
 )
 def test_arguments_of_another_kind(tmp_path, arguments, says):

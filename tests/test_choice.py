@@ -336,6 +336,15 @@ def test_a_log_without_a_complete_query_is_refused(model):
 # -- the frontier near the hull
 
 
+def test_what_is_dearer_than_the_end_of_the_hull_is_not_near_it():
+    """However near: with 20 queries an error of 10 % more would be, between the corners."""
+    half, one = np.full((4, 2), 0.5), np.ones((4, 2), bool)
+    cost, error = np.array([1.0, 2.0, 2.1, 3.0]), np.array([0.3, 0.2, 0.2, 0.21])
+    everything = choice._Points(error, cost, 0 * cost, half, one, 0 * half)
+    kept, _, _ = choice._undominated(everything, everything.take(np.zeros(0, int)), 20)
+    assert kept.cost.tolist() == [2.0, 1.0]
+
+
 def points(seed, count, levels):
     """Made-up policies with k = 5 models, ties among them."""
     rng = np.random.default_rng(seed)
@@ -362,6 +371,8 @@ def test_kept_are_the_policies_near_the_hull_that_none_beats(seed, count, levels
     hull = lower_hull(everything.cost, everything.error)
     corners = set(zip(everything.error[hull].tolist(), everything.cost[hull].tolist(), strict=True))
     assert corners <= set(zip(error.tolist(), cost.tolist(), strict=True))
+    assert cost.min() == everything.cost[hull[0]]  # nothing beyond the ends of the hull is near it
+    assert cost.max() == everything.cost[hull[-1]]
     line = np.interp(cost, everything.cost[hull], everything.error[hull])
     assert (error <= line + SLACK * np.sqrt(line * (1 - line) / n) + 1e-12).all()
     # What is left out is beaten by another, or far from the hull.

@@ -218,6 +218,21 @@ def test_points_of_a_power_law_are_recovered(law):
     np.testing.assert_allclose(fit_power_law(sizes, area, np.full(7, 1e-16), law[2]), law, atol=1e-9)
 
 
+def test_how_hard_the_queries_of_a_deal_are_has_no_say_in_the_weights():
+    """It moves the areas of all sizes alike, far more here than their own noise, which is greatest with few queries."""
+    rng = np.random.default_rng(0)
+    sizes = np.array([20, 40, 80, 160, 320])
+    noise = rng.standard_normal((10, 5)) * [0.05, 0.03, 0.01, 0.003, 0.001]
+    hard = rng.standard_normal(10)
+    areas = 1.0 + 2.0 * sizes**-0.6 + noise
+    law, _ = learning._fitted(sizes, areas, 1.0, 0)
+    moved, _ = learning._fitted(sizes, areas + (hard - hard.mean())[:, None], 1.0, 0)
+    np.testing.assert_allclose(moved, law, rtol=1e-9)
+    beside = areas - areas.mean(0) - (areas - areas.mean(0)).mean(1, keepdims=True)
+    weighted = fit_power_law(sizes, areas.mean(0), beside.var(0, ddof=1), learning.EXPONENT)
+    np.testing.assert_allclose(law, weighted, rtol=1e-9)
+
+
 def test_laws_are_fitted_side_by_side():
     sizes = np.geomspace(20, 800, 7)
     laws = np.array([[(0.2, 0.5, 0.7)], [(0.1, 2.0, 0.9)]])

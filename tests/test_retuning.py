@@ -161,6 +161,21 @@ def test_a_mixture_is_tuned_again_to_one(mixture, logs):
     assert recorded_tuning(one) == recorded_tuning(mixture) == recorded_tuning(mixture.policies[0])
 
 
+def test_a_mixture_for_an_error_is_tuned_again_to_one_and_a_mixture_for_a_price_to_a_policy(logs):
+    frontier = rcjax.select_frontier(logs[0]).frontier
+    error = np.asarray(frontier.error)
+    mixture = frontier.mixture(max_error=float(0.5 * error.max() + 0.5 * error.min()))
+    assert len(mixture.policies) == 2
+    retuned = rcjax.retune(mixture, logs[0]).policy
+    assert isinstance(retuned, rcjax.Mixture)
+    assert retuned.weights == mixture.weights
+    middle = len(error) // 2
+    priced = frontier.point(middle, {"lam": float(frontier.lam[middle])})
+    by_price = rcjax.Mixture((priced, mixture.policies[1]), mixture.weights)  # by hand: its first policy has a price
+    assert recorded_tuning(by_price).target == {"lam": float(frontier.lam[middle])}
+    assert isinstance(rcjax.retune(by_price, logs[0]).policy, rcjax.Policy)
+
+
 def test_the_loss_of_a_mixture_is_that_of_its_replay(mixture, logs):
     found, seen = held_out_gain(mixture, logs[1]), rcjax.replay(mixture, logs[1])
     assert found.lam == mixture.expected["lam"]

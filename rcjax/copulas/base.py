@@ -16,6 +16,7 @@ from jax import lax
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
+from rcjax._arguments import check_arguments, what_it_is
 from rcjax._numerics import bisection, implicit_root, open_unit
 from rcjax.copulas.unit import Unit, unit
 
@@ -27,6 +28,7 @@ def param(default: float, *, support: tuple[float, float], grid: tuple[float, ..
     A parameter with a `grid` is profiled: a likelihood fit tries each value of the grid and keeps the best. One that
     is not `free` is never fitted.
     """
+    check_arguments(param, locals())
     low, high = support
     if not low <= default <= high:
         raise ValueError(f"default {default} lies outside the support {support}")
@@ -74,6 +76,8 @@ class Copula:
     def __post_init__(self) -> None:
         for name, (low, high) in self.supports.items():
             value = getattr(self, name)
+            if isinstance(value, str | bytes | type):
+                raise TypeError(f"{name} must be an array of numbers, not {what_it_is(value)}")
             if isinstance(value, Tracer) or (values := np.asarray(value)).dtype.kind not in "fiu":
                 continue
             outside = ~((values >= low) & (values <= high) & np.isfinite(values))
@@ -105,6 +109,7 @@ class Copula:
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> tuple[jax.Array, jax.Array]:
         """Draws (u, v), each of the given shape, by inverting the conditional (Rosenblatt 1952)."""
+        check_arguments(Copula.sample, locals())
         u, p = open_unit(jax.random.uniform(key, (2, *shape)))
         return u, self.inverse_conditional(u, p)
 
@@ -118,6 +123,7 @@ class Copula:
 
         By bisection of τ over the family's first free parameter, the others at their defaults; gradients are implicit.
         """
+        check_arguments(Copula.from_tau, locals())
         if not cls.free:
             raise TypeError(f"{cls.__name__} has no free parameter to fit to tau")
         name = cls.free[0]

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from rcjax._arguments import check_arguments
 from rcjax._numerics import log1mexp
 from rcjax.copulas.base import param
 from rcjax.copulas.closed import ClosedForm
@@ -55,6 +56,7 @@ class Clayton(ClosedForm):
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """θ = 2τ / (1 − τ), held between 0 (τ ≤ 0: independence) and 98 (τ = 0.98)."""
+        check_arguments(Clayton.from_tau, locals())
         tau = jnp.clip(jnp.asarray(tau, jnp.result_type(float)), 0.0, cls.MAX_TAU)
         return cls(2 * tau / (1 - tau))
 

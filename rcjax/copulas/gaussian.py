@@ -9,6 +9,7 @@ from jax import lax
 from jax.scipy.special import ndtr, ndtri
 from jax.typing import ArrayLike
 
+from rcjax._arguments import check_arguments
 from rcjax.copulas.base import param
 from rcjax.copulas.closed import ClosedForm
 from rcjax.copulas.elliptical import gap, nearer_tail, off_the_ends, residual, spread
@@ -60,6 +61,7 @@ class Gaussian(ClosedForm):
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """ρ = sin(πτ/2), for τ held within ±0.98."""
+        check_arguments(Gaussian.from_tau, locals())
         return cls(jnp.sin(np.pi / 2 * jnp.clip(tau, -cls.MAX_TAU, cls.MAX_TAU)))
 
     def tail_dependence(self) -> tuple[jax.Array, jax.Array]:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from rcjax._arguments import check_arguments
 from rcjax.copulas.base import param
 from rcjax.copulas.closed import ClosedForm
 from rcjax.copulas.rotation import Rotation
@@ -69,6 +70,7 @@ class Gumbel(ClosedForm):
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """θ = 1/(1 − τ), held between 1 (τ ≤ 0: independence) and 50 (section 4.2 of the paper)."""
+        check_arguments(Gumbel.from_tau, locals())
         return cls(1 / (1 - jnp.clip(tau, 0.0, cls.MAX_TAU)))
 
     def tail_dependence(self) -> tuple[jax.Array, jax.Array]:

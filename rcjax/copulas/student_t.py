@@ -10,6 +10,7 @@ from jax import lax
 from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 
+from rcjax._arguments import check_arguments
 from rcjax._numerics import betainc, betaln, divide
 from rcjax.copulas.base import param
 from rcjax.copulas.closed import ClosedForm
@@ -76,6 +77,7 @@ class StudentT(ClosedForm):
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """ρ = sin(πτ/2), for τ held within ±0.98, with 4 degrees of freedom."""
+        check_arguments(StudentT.from_tau, locals())
         rho = jnp.sin(np.pi / 2 * jnp.clip(tau, -cls.MAX_TAU, cls.MAX_TAU))
         return cls(rho, jnp.full_like(rho, 4.0))
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._arguments import check_arguments
 from rcjax._compile import compiled
 from rcjax._json import plain
 from rcjax._overlap import overlap, overlap_with_tuned, warn_of_overlap
@@ -163,6 +164,7 @@ def diagnose(
     >>> found.n, found.held_out, sorted({check.name for check in found.checks})[:3]
     (200, False, ['Markov property', 'accuracy', 'billed cost'])
     """
+    check_arguments(diagnose, locals())
     whole = log.select(model.models)
     log = _complete(whole)
     trained = is_training_log(model, whole)

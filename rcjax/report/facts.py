@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from rcjax._arguments import check_arguments
 from rcjax._files import write_atomically
 from rcjax._json import plain
 from rcjax._replay import Replay, replay
@@ -180,6 +181,7 @@ def make_report(
     >>> print(report.headline())
     Asking llama3.1-70b for everything is wrong on 21.0 % of the queries, at $168 per million queries. ...
     """
+    check_arguments(make_report, locals())
     accuracy = np.asarray(log.correct, float).sum(0) / np.asarray(log.answered).sum(0)
     if baseline is not None and baseline not in log.models:
         raise ValueError(f"the baseline {baseline!r} is not a model of the log; they are {', '.join(log.models)}")

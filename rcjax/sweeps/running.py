@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
+from rcjax._arguments import check_arguments
 from rcjax.frontier import Frontier
 from rcjax.sweeps import folder as files
 from rcjax.sweeps.launching import launch
@@ -64,6 +65,7 @@ class Sweep:
         Of a seed, search and copula where the sweep has several; the first ones by default. Raises ValueError where the
         sweep does not have them, or they are not solved.
         """
+        check_arguments(Sweep.frontier, locals())
         settings = self.plan["settings"]
         choices = {"seed": settings["seeds"], "cascades": list(settings["cascades"]), "copula": settings["copulas"]}
         wanted = {"seed": seed, "cascades": cascades, "copula": copula}
@@ -129,6 +131,7 @@ def sweep(
 
     Raises ValueError for settings that make no sense, a folder that holds another sweep, or where no log can be used.
     """
+    check_arguments(sweep, locals())
     settings = check_settings(cascades, copulas, lam, replicates, seeds, train, max_length, batch, panels)
     library = Library(named(logs), {"prices": prices, "task": task})
     batches = plan_batches(library.survey(settings), settings)
