@@ -110,16 +110,18 @@ def deal_folds(complete: np.ndarray, folds: int, seed: int) -> np.ndarray:
 
 
 def without(log: Log, rows: np.ndarray) -> Log:
-    """The log as if nobody had answered some of its queries, rows (n,) bool.
+    """The log as if nobody had answered some of its queries, rows (n,) bool; costs are averaged over the others.
 
-    Its arrays keep their shapes, so that nothing is compiled anew.
+    Its arrays keep their shapes, so that nothing is compiled anew. A model without any answer left keeps its cost.
     """
     logprob, correct, answered, query_cost = (
         np.asarray(each) for each in (log.logprob, log.correct, log.answered, log.query_cost)
     )
     kept = answered & ~rows[:, None]
-    columns = {"logprob": np.where(kept, logprob, np.nan), "correct": correct & kept, "answered": kept}
-    return dataclasses.replace(log, **jax.device_put(columns | {"query_cost": np.where(kept, query_cost, 0.0)}))
+    money, count = np.where(kept, query_cost, 0).astype(query_cost.dtype), kept.sum(0)
+    cost = np.where(count > 0, money.sum(0) / np.maximum(count, 1), log.cost).astype(query_cost.dtype)
+    columns = {"logprob": np.where(kept, logprob, np.nan).astype(logprob.dtype), "correct": correct & kept}
+    return dataclasses.replace(log, **jax.device_put(columns | {"answered": kept, "query_cost": money, "cost": cost}))
 
 
 def require_queries(log: Log, folds: int) -> None:
