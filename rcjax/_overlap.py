@@ -153,7 +153,7 @@ def _read_names(packed: Any, size: int) -> np.ndarray | None:
     if packed is None:
         return None
     try:
-        names = np.frombuffer(base64.b64decode(packed, validate=True), "<u8")
+        names = np.frombuffer(base64.b64decode(packed, validate=True), "<u4")
         if len(names) != size:
             raise ValueError(f"they are not the names of {size} queries")
     except (TypeError, ValueError) as problem:

@@ -21,8 +21,8 @@ from rcjax.logs import Log
 
 MOST_QUERIES = 400
 _PLACE = "provenance.reference"
-_MOST_ANSWERS = 1_800  # about 8 bytes of a policy file each, and 11 for each query
-_HASHED = 8  # bytes of a name
+_MOST_ANSWERS = 1_800  # about 8 bytes of a policy file each, and 5 for each query
+_HASHED = 4  # bytes of a name: enough, as the answers must agree too
 
 
 def describe_reference(log: Log) -> dict[str, Any]:
@@ -56,9 +56,9 @@ def describe_reference(log: Log) -> dict[str, Any]:
 
 
 def hash_names(queries: Sequence[int | str]) -> np.ndarray:
-    """(n,) the first 64 bits of the SHA-256 of each query's name: by it a query is known again, but not read."""
+    """(n,) the first 32 bits of the SHA-256 of each query's name: by it a query is known again, but not read."""
     hashes = (sha256(str(name).encode("utf-8", "surrogatepass")).digest()[:_HASHED] for name in queries)
-    return np.frombuffer(b"".join(hashes), "<u8")
+    return np.frombuffer(b"".join(hashes), "<u4")
 
 
 def read_reference(data: Any, task: Literal["generation", "choice"], source: str = "the policy") -> Log:

@@ -143,7 +143,7 @@ def _policy(
         return None, []
     promise = []
     if wanted.confidence is not None and fresh is not None:
-        limits = {"max_error": target.get("max_error"), "max_cost": target.get("budget")}
+        limits: dict[str, Any] = {"max_error": target.get("max_error"), "max_cost": target.get("budget")}
         found = certify(frontier, fresh, **limits, confidence=wanted.confidence)
         index, policy, promise = found.index, found.policy, [_promise(found)]
     else:

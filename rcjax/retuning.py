@@ -134,7 +134,7 @@ def retune(policy: Policy | Mixture, log: Log, *, bands: bool | None = None) -> 
     options: dict[str, Any] = {"chain": tuning.chain, "abstain_price": tuning.abstain_price, "bands": bands}
     frontier, selection = find_frontier(log, model, tuning.search, **options)
     if held_out is not None:
-        target = {"max_error": tuning.target.get("max_error"), "max_cost": tuning.target.get("budget")}
+        target: dict[str, Any] = {"max_error": tuning.target.get("max_error"), "max_cost": tuning.target.get("budget")}
         found = certify(frontier, held_out, **target, confidence=tuning.confidence or 0.0)
         index, new = found.index, found.policy
         remarks.append(

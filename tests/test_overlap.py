@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import json
 import warnings
+from typing import Any
 
 import jax
 import numpy as np
@@ -48,13 +49,16 @@ def with_copies(log: Log, other: Log, size: int, names: tuple | None = None) -> 
     return log._with(*matrices, queries=(names or other.queries[:size]) + log.queries[size:])
 
 
-def drawn(rng, n: int, values: np.ndarray, names: range | None = None) -> Log:
+def drawn(rng: np.random.Generator, n: int, values: np.ndarray) -> Log:
     """A log of two models, whose confidences are among few values, and rise and fall together."""
     ease = rng.uniform(size=(n, 1))
     place = np.clip((ease + 0.3 * rng.normal(size=(n, 2))) * len(values), 0, len(values) - 1).astype(int)
     correct, cost = rng.uniform(size=(n, 2)) < ease, np.tile([1.0, 10.0], (n, 1))
     arrays = (np.log(values)[place], correct, cost, np.ones((n, 2), bool), cost.mean(0))
-    return Log(("small", "large"), *map(jax.device_put, arrays), tuple(names or range(n)), "choice", "drawn")
+    fields: Any = dict(
+        zip(("logprob", "correct", "query_cost", "answered", "cost"), jax.device_put(arrays), strict=True)
+    )
+    return Log(models=("small", "large"), queries=tuple(range(n)), task="choice", source="drawn", **fields)
 
 
 # -- both logs at hand
