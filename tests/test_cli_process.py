@@ -118,3 +118,28 @@ def test_real_logs_end_to_end(tmp_path, benchmark, task):
     assert len(seen["cost"]) == len(seen["error"]) > 10
     assert min(seen["cost"]) > 0
     assert max(np.abs(np.subtract(seen["error"], seen["predicted"]["error"]))) < 0.15
+
+
+@pytest.mark.parametrize("command", ["--help", "tune --help", "check --help"])
+def test_help_into_a_closed_pipe_is_no_error(command):
+    script = f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" {command} | head -1'
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("redirected", "status", "message"),
+    [
+        ("--help >&-", 0, ""),
+        ("--help > /dev/full", 1, "error: standard output: No space left on device\n"),
+        ("tune none.csv >&-", 1, "error: none.csv is missing: give a file\n"),
+        ("tune none.csv 2>&-", 1, ""),
+        ("tune none.csv 2> /dev/full", 1, ""),
+        ("check none.json none.csv --json > /dev/full", 2, "error: none.json: No such file or directory\n"),
+    ],
+)
+def test_streams_that_are_closed_or_full(redirected, status, message, tmp_path):
+    script = f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" {redirected}'
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stderr) == (status, message)

@@ -58,3 +58,17 @@ def test_what_cannot_be_swept_is_one_line(folder, content, options, status, mess
     assert message in " ".join(result.stderr.split()).replace(" │ │ ", " ")
     assert "Traceback" not in result.stderr
     assert not (folder / "wrong").exists()
+
+
+def test_a_folder_of_results_in_which_a_log_would_be_overwritten(folder):
+    (folder / "into").mkdir()
+    log = folder / "into" / "logs.parquet"
+    pl.read_csv(folder / "log0.csv").write_parquet(log)
+    content = log.read_bytes()
+    (folder / "over.toml").write_text('logs = ["into/logs.parquet"]')
+    for out in (folder / "into", log, folder / "over.toml"):
+        result = run("sweep", folder / "over.toml", "--out", out, "--json")
+        assert result.exit_code == 2, (result.stderr, result.exception)
+        assert "must not be the file of" in json.loads(result.stdout)["error"]["message"]
+    assert log.read_bytes() == content
+    assert sorted(path.name for path in (folder / "into").iterdir()) == ["logs.parquet"]

@@ -239,3 +239,11 @@ def test_questions_of_another_kind_alarm(shared_data):
     assert not check(policy, fresh).drifted
     found = check(policy, rcjax.read_log(shared_data / "triviaqa_llama_test.csv", **read))
     assert {"confidences", "error", "cost"} <= drifted(found)
+
+
+@pytest.mark.parametrize("alarm", [1e-9, 1e-320])
+def test_a_level_that_no_computer_can_test_is_refused(policy, logs, alarm):
+    with pytest.raises(ValueError, match=r"for a policy of 2 models give 0\.00018 or more"):
+        check(policy, logs[1], alarm=alarm)
+    with pytest.raises(ValueError, match="to 100,000"):
+        check(policy, logs[1], permutations=100_001)

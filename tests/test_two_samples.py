@@ -161,3 +161,12 @@ def test_holm_rejects_step_by_step(p_values):
 def test_holm_leaves_out_what_says_nothing():
     np.testing.assert_allclose(holm([0.02, np.nan, 0.03]), [0.04, np.nan, 0.04])
     assert np.isnan(holm([np.nan])).all()
+
+
+def test_permutations_in_blocks_are_those_at_once(monkeypatch):
+    rng = np.random.default_rng(0)
+    values, confidence = rng.normal(size=90).round(1), rng.uniform(size=90)
+    correct, labels = (rng.uniform(size=90) < confidence).astype(float), shuffled_labels(40, 50, 499, 0)
+    at_once = compare(values, confidence, correct, labels)
+    monkeypatch.setattr("rcjax.two_samples._ROWS", 7)
+    np.testing.assert_allclose(compare(values, confidence, correct, labels), at_once, rtol=1e-6)
