@@ -362,12 +362,12 @@ def _build(kind: type[T], value: Any, where: str) -> T:
         return value
     check.require(isinstance(value, Mapping), where, "must be an object", value)
     try:
-        return kind(**{name: value.get(name) for name in _names(kind)})
+        return kind(*map(value.get, _names(kind)))
     except ValueError as problem:
         raise ValueError(f"{where}.{problem}" if where else str(problem)) from None
 
 
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
-    """The arguments of a class: its fields."""
+    """The arguments of a class, in order: its fields."""
     return tuple(each.name for each in fields(kind) if each.init)
