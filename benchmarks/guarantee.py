@@ -62,8 +62,8 @@ def truth(frontier: rcjax.Frontier, population: rcjax.Log, indices: set[int] | N
     length = len(frontier.lam)
     some = sorted(range(length) if indices is None else indices) or [0]
     filled = np.array(some + some[:1] * (-len(some) % 32))  # so that few lengths are compiled
-    parts = {name: getattr(frontier, name)[filled] for name in ("first", "bounds", "actions")}
-    seen = rcjax.replay(dataclasses.replace(frontier, **parts), at_model_costs(frontier, population))
+    part = dataclasses.replace(frontier, policies=frontier.policies.take(filled))
+    seen = rcjax.replay(part, at_model_costs(frontier, population))
     error, cost = np.full((2, length), np.nan)
     error[filled], cost[filled] = np.asarray(seen.error), np.asarray(seen.cost)
     return Truth(error, cost)

@@ -15,7 +15,7 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import jax
 import jax.numpy as jnp
@@ -145,6 +145,28 @@ def evaluate(
     missing = above - (answered * tables.grid.quantile).sum(-1)
     right = missing @ jax.vmap(lambda grid, cut, values: grid.at(cut) @ values)(tables.grid, u, density)
     return expected._replace(wrong=expected.wrong - right)
+
+
+@overload
+def error_and_cost(
+    model: CascadeModel,
+    thresholds: jax.Array,
+    cascade: Sequence[str] | None = None,
+    *,
+    chain: Chain = "exact",
+    refusals: None = None,
+) -> ErrorAndCost: ...
+
+
+@overload
+def error_and_cost(
+    model: CascadeModel,
+    thresholds: jax.Array,
+    cascade: Sequence[str] | None = None,
+    *,
+    chain: Chain = "exact",
+    refusals: jax.Array,
+) -> ErrorCostAbstention: ...
 
 
 def error_and_cost(

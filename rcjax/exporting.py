@@ -80,8 +80,7 @@ def _points(arrays: dict[str, np.ndarray]) -> Points:
 def _arrays(points: Points) -> dict[str, jax.Array]:
     """What `_points` takes."""
     own = points.policies
-    cascades = own.thresholds is not None
-    names = ("thresholds", "members") if cascades else ("first", "bounds", "actions", "members")
+    names = ("first", "members", *(("bounds", "actions") if own.thresholds is None else ("thresholds",)))
     figures = {"lam": points.lam, "status": points.status, "error": points.expected.wrong, "cost": points.expected.cost}
     return figures | {name: getattr(own, name) for name in names}
 

@@ -83,7 +83,9 @@ def optimise(tables: Tables, lam: jax.Array, plan: Plan, chain: Chain, refusal: 
     at_bound = (plan.defers[path] & ((cut.u <= low) | (cut.u >= high))).any(-1)
     unfinished = gain > gain_tolerance(lam.dtype)
     settled = jnp.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)
-    return Optima(lam, path, cut, jnp.where(unfinished, PointStatus.NOT_CONVERGED, settled))
+    status = jnp.where(unfinished, PointStatus.NOT_CONVERGED, settled)
+    # As an array's, not as a Python number's type: points between the optima, on the host, share their programme.
+    return Optima(lam, path, cut, status.astype(int))
 
 
 def thresholds_at(marginals: Marginal, tables: Tables, path: jax.Array, cut: Cut, plan: Plan) -> Settled:

@@ -7,7 +7,9 @@ import numpy as np
 import statsmodels.api as sm
 
 import rcjax
-from rcjax._points import intervals
+from rcjax._frontier_points import Points
+from rcjax._outcomes import Outcomes
+from rcjax._policies import Policies
 from rcjax.frontier import Frontier, make_frontier
 from rcjax.logs import Log
 
@@ -118,12 +120,9 @@ def fixed_frontier(log: Log, model: rcjax.CascadeModel) -> Frontier:
     members[:, 0], members[:-1, -1] = True, True
     thresholds = np.where(members, 0.0, 1.0)
     thresholds[:, 0] = CUTS
-    bounds, actions = intervals(thresholds, members)
     nothing = np.zeros(len(CUTS))
-    return make_frontier(
-        model, lam=LAM, error=nothing, cost=nothing, thresholds=thresholds, members=members,
-        status=nothing.astype(int), first=np.zeros(len(CUTS), int), bounds=bounds, actions=actions,
-    )  # fmt: skip
+    policies, expected = Policies.of_cascades(thresholds, members), Outcomes(nothing, nothing, nothing)
+    return make_frontier(model, Points(LAM, nothing.astype(int), expected, policies))
 
 
 def draws_of(seed: int, n: int, replicates: int) -> np.ndarray:

@@ -15,6 +15,7 @@ import rcjax
 from rcjax import choice
 from rcjax._point_status import PointStatus
 from rcjax._points import lower_hull
+from rcjax._policies import Policies
 from rcjax._walk import outcomes
 from rcjax.choice import SLACK, Selection, select_frontier
 from rcjax.crossvalidation import PRICES, Comparison
@@ -143,7 +144,7 @@ def test_where_chains_earn_their_place_they_are_those_of_the_model(log, model, c
     longer = np.arange(PRICES) >= 15
     solved = solve_frontier(model, lam=seen.lam, cascades=[log.models])
     calibrated = model.calibrate(log.logprob)
-    wrong, charge = jax.jit(outcomes)(calibrated, log.correct, log.cost, solved.thresholds, solved.members)
+    wrong, charge, _ = jax.jit(outcomes)(calibrated, log.correct, log.cost, solved.policies)
     np.testing.assert_allclose(frontier.error[longer], np.asarray(wrong).mean(1)[longer], atol=1e-12)
     np.testing.assert_allclose(frontier.cost[longer], np.asarray(charge).mean(1)[longer], rtol=1e-12)
     seen_again = rcjax.replay(frontier, log)
@@ -202,14 +203,14 @@ def test_the_model_is_fitted_where_none_is_given(log, model, compared):
 def test_a_large_log_is_compared_on_a_sample_and_judged_as_a_whole(log, model, monkeypatch):
     assert choice._sample(log, 0) is log
     thresholds = np.linspace(0.2, 0.8, 7)[:, None] * np.ones(len(model.models))
-    members = np.arange(len(model.models)) < 3 + np.zeros((7, 1))
-    whole = [np.concatenate(each) for each in zip(*choice._means(log, model, thresholds, members, None), strict=True)]
+    cascades = Policies.of_cascades(thresholds, np.arange(len(model.models)) < 3 + np.zeros((7, 1)))
+    whole = [np.concatenate(each) for each in zip(*choice._means(log, model, cascades), strict=True)]
     monkeypatch.setattr(choice, "_MOST_COMPARED", 50)
     monkeypatch.setattr(choice, "_HELD", 3 * log.n_queries)
     sample = choice._sample(log, 0)
     assert sample.n_queries == len(set(sample.queries)) == 50
     assert set(sample.queries) <= set(log.queries)
-    some = [np.concatenate(each) for each in zip(*choice._means(log, model, thresholds, members, None), strict=True)]
+    some = [np.concatenate(each) for each in zip(*choice._means(log, model, cascades), strict=True)]
     for one, other in zip(whole, some, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-14)
     compared = []
@@ -353,7 +354,7 @@ def points(seed, count, levels):
     members = rng.uniform(size=(count, 5)) < 0.4
     members[np.arange(count), rng.integers(0, 5, count)] = True
     half = np.full((count, 5), 0.5)
-    return choice._Points(error, cost, 0 * cost, half, members, 0 * half)
+    return choice._Trial(error, cost, 0 * cost, Policies.of_cascades(half, members, 0 * half))
 
 
 @settings(max_examples=50, deadline=None)
@@ -361,24 +362,24 @@ def points(seed, count, levels):
 def test_kept_are_the_policies_near_the_hull_that_none_beats(seed, count, levels, n):
     everything, none = points(seed, count, levels), points(seed, 0, levels)
     kept, lam, status = choice._undominated(everything, none, n)
-    error, cost = kept.error, kept.cost
+    error, cost = kept.penalty, kept.cost
     assert (np.diff(cost) < 0).all()
     assert (np.diff(error) > 0).all()
     assert (np.diff(lam) >= -1e-12 * lam[1:]).all()
     assert (lam > 0).all()
-    known = set(zip(everything.error.tolist(), everything.cost.tolist(), strict=True))
+    known = set(zip(everything.penalty.tolist(), everything.cost.tolist(), strict=True))
     assert set(zip(error.tolist(), cost.tolist(), strict=True)) <= known
-    hull = lower_hull(everything.cost, everything.error)
-    corners = set(zip(everything.error[hull].tolist(), everything.cost[hull].tolist(), strict=True))
+    hull = lower_hull(everything.cost, everything.penalty)
+    corners = set(zip(everything.penalty[hull].tolist(), everything.cost[hull].tolist(), strict=True))
     assert corners <= set(zip(error.tolist(), cost.tolist(), strict=True))
     assert cost.min() == everything.cost[hull[0]]  # nothing beyond the ends of the hull is near it
     assert cost.max() == everything.cost[hull[-1]]
-    line = np.interp(cost, everything.cost[hull], everything.error[hull])
+    line = np.interp(cost, everything.cost[hull], everything.penalty[hull])
     assert (error <= line + SLACK * np.sqrt(line * (1 - line) / n) + 1e-12).all()
     # What is left out is beaten by another, or far from the hull.
     for wrong, spent in known - set(zip(error.tolist(), cost.tolist(), strict=True)):
-        beaten = ((everything.error <= wrong) & (everything.cost <= spent)).sum() > 1
-        line = np.interp(spent, everything.cost[hull], everything.error[hull])
+        beaten = ((everything.penalty <= wrong) & (everything.cost <= spent)).sum() > 1
+        line = np.interp(spent, everything.cost[hull], everything.penalty[hull])
         assert beaten or spent > everything.cost[hull[-1]] or wrong > line + SLACK * np.sqrt(line * (1 - line) / n)
     # At the λ of a corner nothing beats it, and only corners have converged.
     for row in range(len(lam)):
@@ -386,7 +387,7 @@ def test_kept_are_the_policies_near_the_hull_that_none_beats(seed, count, levels
         assert (int(status[row]) == PointStatus.CONVERGED) == corner
         if corner:
             own = error[row] + lam[row] * cost[row]
-            assert own <= (everything.error + lam[row] * everything.cost).min() + 1e-12
+            assert own <= (everything.penalty + lam[row] * everything.cost).min() + 1e-12
 
 
 def test_many_policies_are_thinned_but_corners_stay():
@@ -444,7 +445,7 @@ def test_the_luck_of_the_choice_is_added_to_the_errors(log, model, monkeypatch):
     """Folds that show losses 0.03 higher than the pairs' own raise every error by that much."""
     plain, lam = {}, np.geomspace(1e-3, 1, 40)
     pairs = choice._judge(log, model, lam, None)
-    least = np.array([(pairs.error + price * pairs.cost).min() for price in lam])
+    least = np.array([(pairs.penalty + price * pairs.cost).min() for price in lam])
     for luck in (0.0, 0.03, -0.03):
         seen = made_comparison(lam, [-1, 0], np.zeros((2, 40)))
         seen = dataclasses.replace(seen, error=np.stack([least + luck] * 2), cost=np.zeros((2, 40)))
@@ -458,7 +459,7 @@ def test_luck_that_changes_fast_leaves_no_policy_out(log, model, monkeypatch):
     """A dearer policy whose luck is greater stays: its error is evened out with those of its neighbours."""
     lam = np.geomspace(1e-3, 1, 40)
     pairs = choice._judge(log, model, lam, None)
-    least = np.array([(pairs.error + price * pairs.cost).min() for price in lam])
+    least = np.array([(pairs.penalty + price * pairs.cost).min() for price in lam])
     found = []
     for luck in (np.zeros(40), np.where(np.arange(40) < 20, 0.3, 0.0)):
         seen = made_comparison(lam, [-1, 0], np.zeros((2, 40)))

@@ -10,9 +10,9 @@ from selection_references import COSTS, best_by_labels, feature, judge, logistic
 
 import rcjax
 from rcjax import empirical
+from rcjax._policies import ALWAYS_ANSWER, NEVER_ANSWER
 from rcjax._walk import outcomes
 from rcjax.calibration import CalibrationStatus, Calibrator, calibrate_all, fit_calibrator
-from rcjax.cascade import ALWAYS_ANSWER, NEVER_ANSWER
 from rcjax.empirical import Candidates, as_cascades, best_candidates, candidates, cross_calibrate, tune_by_labels
 from rcjax.joint import pairs
 from rcjax.prices import price_range
@@ -106,8 +106,9 @@ def test_by_labels_alone_the_error_is_that_of_a_walk(seed, monkeypatch):
     confidence, crossed, correct, present = random_log(seed, missing=0.0)
     found = tried_anew(confidence, crossed, correct, present, COST)
     kept = np.flatnonzero(np.isfinite(found.error))
-    thresholds, members = every_cascade(found)
-    wrong, charge = (each[kept] for each in jax.jit(outcomes)(confidence, correct, COST, thresholds, members))
+    fates = jax.jit(outcomes)(confidence, correct, COST, every_cascade(found))
+    wrong, charge, refused = (fate[kept] for fate in fates)
+    assert not refused.any()
     np.testing.assert_allclose(wrong.mean(1), found.error[kept], atol=1e-12)
     np.testing.assert_allclose(charge.mean(1), found.cost[kept], rtol=1e-12)
 
@@ -165,10 +166,11 @@ def test_the_best_candidate_has_the_least_loss():
 
 def test_candidates_as_cascades():
     found = Candidates(*map(jnp.asarray, ([0, 0, 1], [2, 0, 2], [0.7, ALWAYS_ANSWER, 0.2], [0.1] * 3, [1.0] * 3)))
-    thresholds, members = as_cascades(found, np.array([2, 1, 0, 0]), 3)
+    cascades = as_cascades(found, np.array([2, 1, 0, 0]), 3)
     never = NEVER_ANSWER
-    assert thresholds.tolist() == [[never, 0.2, 0], [0, never, never], [0.7, never, 0], [0.7, never, 0]]
-    assert members.tolist() == [[False, True, True], [True, False, False], *[[True, False, True]] * 2]
+    assert cascades.thresholds.tolist() == [[never, 0.2, 0], [0, never, never], [0.7, never, 0], [0.7, never, 0]]
+    assert cascades.refusals is None
+    assert cascades.members.tolist() == [[False, True, True], [True, False, False], *[[True, False, True]] * 2]
 
 
 def test_one_model_has_no_pairs():
@@ -176,9 +178,9 @@ def test_one_model_has_no_pairs():
     found = tried(confidence[:, :1], np.zeros((0, N)), correct[:, :1], present[:, :1], COST[:1])
     assert found.error.shape == (1,)
     assert float(found.error[0]) == pytest.approx(1 - correct[present[:, 0], 0].mean())
-    thresholds, members = as_cascades(found, best_candidates(found, jnp.ones(2)), 1)
-    assert thresholds.tolist() == [[ALWAYS_ANSWER]] * 2
-    assert members.all()
+    cascades = as_cascades(found, best_candidates(found, jnp.ones(2)), 1)
+    assert cascades.thresholds.tolist() == [[ALWAYS_ANSWER]] * 2
+    assert cascades.members.all()
 
 
 def test_queries_that_no_pair_shares_give_no_pair():
@@ -236,12 +238,12 @@ def test_by_labels_alone_are_single_models_and_both_hold_pairs():
     log = make_log(120, 2, seed=1)
     lam = price_range(np.asarray(log.cost), 40)
     data = rcjax.fit(log).calibrators, log.logprob, log.correct, log.answered, log.cost
-    thresholds, members = tune_by_labels(*data, lam)
-    assert thresholds.shape == members.shape == (2, 40, 2)
-    assert (members[0].sum(-1) == 1).all()
+    tuned = tune_by_labels(*data, lam)
+    assert [own.thresholds.shape for own in tuned] == [own.members.shape for own in tuned] == [(40, 2)] * 2
+    assert (tuned[0].members.sum(-1) == 1).all()
     _, alone, both = best_by_labels(*map(np.asarray, (log.logprob, log.correct, log.answered, log.cost)), lam)
-    for row, policies in enumerate((alone, both)):
-        for place, (i, j, threshold, *_) in enumerate(policies):
-            assert np.flatnonzero(members[row, place]).tolist() == sorted({i, j})
-            assert thresholds[row, place, i] == pytest.approx(threshold, rel=1e-7)
-    assert members[1].sum(-1).max() == 2
+    for own, expected in zip(tuned, (alone, both), strict=True):
+        for place, (i, j, threshold, *_) in enumerate(expected):
+            assert np.flatnonzero(own.members[place]).tolist() == sorted({i, j})
+            assert own.thresholds[place, i] == pytest.approx(threshold, rel=1e-7)
+    assert tuned[1].members.sum(-1).max() == 2

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import rcjax
-from rcjax._points import intervals
-from rcjax.frontier import Frontier
+from rcjax._frontier_points import Points
+from rcjax._outcomes import Outcomes
+from rcjax._policies import Policies
+from rcjax.frontier import Frontier, make_frontier
 from rcjax.guarantee import Certificate, binomial_tail, bounded_mean_p_value, certify, upper_limit
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -97,12 +99,11 @@ def singles(model, error, cost=COST) -> Frontier:
 
 
 def build(model, thresholds, members, error, cost) -> Frontier:
-    bounds, actions = intervals(thresholds, members)
     error, cost = np.asarray(error, float), np.asarray(cost, float)[: len(error)]
     nothing = np.zeros(len(error))
-    first = members.argmax(1)
-    arrays = (nothing, error, cost, thresholds, members, nothing.astype(int), first, bounds, actions)
-    return Frontier(*map(jax.device_put, arrays), model=model)
+    expected = Outcomes(error, cost, nothing)
+    policies = Policies.of_cascades(thresholds, members)
+    return make_frontier(model, Points(nothing, nothing.astype(int), expected, policies))
 
 
 def wrong(*errors: int, n: int = N) -> rcjax.Log:
@@ -333,7 +334,7 @@ def test_an_adaptive_frontier(model):
     actions[0, 0], actions[0, 2] = (4, 2, 0), (4, 4, 2)
     members = np.array([[True, False, True, False, True]])
     made = build(model, np.ones((1, 5)), members, [0.2], [9.0])
-    frontier = dataclasses.replace(made, thresholds=None, bounds=bounds, actions=actions)
+    frontier = dataclasses.replace(made, policies=Policies(made.first, bounds, actions, made.members))
     log = confident(model)
     found = certify(frontier, log, max_error=0.5, max_cost=19.0)
     phi, right = np.asarray(model.calibrate(log.logprob)), np.asarray(log.correct)

@@ -112,9 +112,8 @@ def solver():
 
     def solve(model, those, places):
         tables = lay_out(model.marginals, model.copulas, model.cost, those.left, those.right, places)
-        path, cut, _ = optimise(tables, LAM, those, "exact")
-        points = points_at(model.marginals, tables, path, cut, those, "exact")
-        return path, points["thresholds"], points["members"], points["error"] + LAM * points["cost"]
+        solved = points_at(model.marginals, tables, optimise(tables, LAM, those, "exact"), those, "exact")
+        return solved.path, solved.policies.thresholds, solved.policies.members, solved.expected.loss(LAM)
 
     return compiled(solve)
 

@@ -1,13 +1,11 @@
-"""Points of a frontier: what nothing beats, the corners of their convex hull, and who is asked at all."""
+"""Points of a frontier: what nothing beats, and the corners of their convex hull."""
 
-import jax.numpy as jnp
 import numpy as np
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from rcjax._points import asked_at_all, lower_hull, pareto
+from rcjax._points import lower_hull, pareto
 
 UNIT = st.integers(0, 20).map(lambda n: n / 20)  # many ties
 
@@ -42,16 +40,3 @@ def test_the_pareto_front_is_what_nothing_beats():
     for c, e in zip(cost, error, strict=True):
         assert ((cost[kept] <= c) & (error[kept] <= e)).any()
     assert pareto(np.append(cost, np.nan), np.append(error, 0.0)).tolist() == kept.tolist()
-
-
-@pytest.mark.parametrize("xp", [np, jnp])
-def test_nobody_is_asked_after_a_model_that_always_answers(xp):
-    rng = np.random.default_rng(2)
-    members = rng.uniform(size=(50, 4)) < 0.6
-    thresholds = rng.choice([0.0, 0.5, 1.0], (50, 4))
-    asked = np.asarray(asked_at_all(xp.asarray(thresholds), xp.asarray(members)))
-    for row, (threshold, member) in enumerate(zip(thresholds, members, strict=True)):
-        going = True
-        for j in range(4):
-            assert asked[row, j] == (going and member[j])
-            going &= not (member[j] and threshold[j] <= 0)

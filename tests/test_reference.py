@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import rcjax
-from rcjax._points import intervals
+from rcjax._frontier_points import Points
+from rcjax._outcomes import Outcomes
+from rcjax._policies import Policies
 from rcjax._reference import describe_reference, read_reference
 from rcjax.frontier import make_frontier
 from rcjax.logs import Log
@@ -97,11 +99,10 @@ def test_damage_is_told(damage):
 def test_a_policy_file_with_five_models_is_small_and_keeps_them(tmp_path):
     log = rcjax.sample_log(500, seed=0)
     thresholds, members = np.array([[0.6, 0.6, 0.6, 0.6, 0.0]]), np.ones((1, 5), bool)
-    bounds, actions = intervals(thresholds, members)
-    figures = {name: np.array([0.1]) for name in ("lam", "error", "cost")}
-    places = {name: np.zeros(1, int) for name in ("status", "first")}
-    arrays = {"thresholds": thresholds, "members": members, "bounds": bounds, "actions": actions}
-    frontier = make_frontier(rcjax.fit(log), "full", **figures, **places, **arrays)
+    tenth, nothing = np.array([0.1]), np.zeros(1)
+    expected, policies = Outcomes(tenth, tenth, nothing), Policies.of_cascades(thresholds, members)
+    points = Points(tenth, nothing.astype(int), expected, policies)
+    frontier = make_frontier(rcjax.fit(log), points, search="full")
     policy = frontier.policy(lam=0.1)
     policy.save(tmp_path / "policy.json")
     assert (tmp_path / "policy.json").stat().st_size < 22_000

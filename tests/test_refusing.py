@@ -114,7 +114,7 @@ def test_by_labels_alone_the_figures_are_those_of_a_walk(monkeypatch):
     )
     flat = merged(found)
     cascades = as_cascades(flat, jnp.arange(len(flat.error)), K)
-    wrong, charge, refused = (np.asarray(each).mean(1) for each in outcomes(confidence, correct, COST, *cascades))
+    wrong, charge, refused = (np.asarray(each).mean(1) for each in outcomes(confidence, correct, COST, cascades))
     kept = np.isfinite(flat.error)
     assert kept.sum() > 20
     np.testing.assert_allclose((wrong + 0.3 * refused)[kept], flat.error[kept], atol=1e-12)

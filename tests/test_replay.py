@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rcjax import _replay
+from rcjax._policies import Policies
 from rcjax._replay import Replay, area_under_curve, replay
 from rcjax.calibration import Calibrator
 from rcjax.logs import Log, LogError, read_log
@@ -111,7 +112,7 @@ def assert_like_steps(seen: Replay, policy: Policy, log: Log) -> None:
 def as_frontier(policies: list[Policy]) -> SimpleNamespace:
     """What `replay` looks at in a frontier, from policies that share their models and calibrations."""
     packed = [_replay._pack_policy(policy, np.float64) for policy in policies]
-    longest = max(each.bounds.shape[-1] for each in packed)
+    longest = max(one.policies.bounds.shape[-1] for one in packed)
 
     def padded(array):
         return np.pad(array, ((0, 0), (0, 0), (0, longest - array.shape[-1])), mode="edge")
@@ -130,9 +131,12 @@ def as_frontier(policies: list[Policy]) -> SimpleNamespace:
     return SimpleNamespace(
         models=MODELS,
         model=SimpleNamespace(models=MODELS, calibrators=calibrators),
-        first=np.concatenate([one.first for one in packed]),
-        bounds=np.concatenate([padded(one.bounds) for one in packed]),
-        actions=np.concatenate([padded(one.actions) for one in packed]),
+        policies=Policies(
+            first=np.concatenate([one.policies.first for one in packed]),
+            bounds=np.concatenate([padded(one.policies.bounds) for one in packed]),
+            actions=np.concatenate([padded(one.policies.actions) for one in packed]),
+            members=np.concatenate([one.policies.members for one in packed]),
+        ),
     )
 
 

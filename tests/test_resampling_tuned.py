@@ -2,7 +2,7 @@
 
 import dataclasses
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 import pytest
 from selection_references import best_by_labels, draws_of, fixed_frontier, make_log
@@ -36,7 +36,7 @@ def selected(log):
 
 def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
     frontier, bands = selected
-    policies = resampling.tune_again(frontier, log, draws_of(0, N, B), np.arange(6))
+    policies = resampling.tune_again(frontier, log, draws_of(0, N, B), np.arange(6)).policies
     arrays = [np.asarray(each) for each in (log.logprob, log.correct, log.answered, log.query_cost)]
     checked, frequency = 0, np.zeros((6, len(bands.cascades)))
     for b, draw in enumerate(draws_of(0, N, B)):
@@ -94,17 +94,16 @@ def test_cascades_of_the_model_are_solved_again_from_each_draw(three):
     log, model = three
     frontier = rcjax.solve_frontier(model, lam=np.geomspace(1e-3, 0.02, 4))
     draws = draws_of(0, N, 20)
-    policies = resampling.tune_again(frontier, log, draws, np.arange(4))
+    tuned = resampling.tune_again(frontier, log, draws, np.arange(4))
     differences = []
     for b in range(4):
         part = log.take(draws[b])
         again = rcjax.fit(part)
         np.testing.assert_allclose(
-            policies.calibrators.coefficients[b], again.calibrators.coefficients, rtol=1e-6, atol=1e-9
+            tuned.calibrators.coefficients[b], again.calibrators.coefficients, rtol=1e-6, atol=1e-9
         )
         whole = rcjax.solve_frontier(again, lam=frontier.lam)
-        fields = {name: getattr(policies, name)[b] for name in ("first", "bounds", "actions", "members")}
-        near = dataclasses.replace(whole, model=dataclasses.replace(again), **fields)
+        near = dataclasses.replace(whole, policies=tuned.policies.take(b))
         one, other = (rcjax.replay(each, log) for each in (near, whole))
         differences.append(one.error + frontier.lam * one.cost - other.error - frontier.lam * other.cost)
     assert np.abs(np.mean(differences, axis=0)).max() < 0.01
@@ -140,15 +139,8 @@ def test_chains_that_earned_their_place_are_chosen_again(three):
     log, model = three
     found = rcjax.solve_frontier(model, lam=[1e-3, 3e-3, 0.5], cascades=[log.models])
     pair = fixed_frontier(log, model)
-    mixed = {
-        name: np.asarray(getattr(found, name)).copy()
-        for name in ("thresholds", "members", "bounds", "actions", "first")
-    }
-    for name, rows in mixed.items():
-        rows[2] = np.asarray(getattr(pair, name))[0]
-    frontier = dataclasses.replace(
-        found, search="selected", **{name: jnp.asarray(each) for name, each in mixed.items()}
-    )
+    mixed = jax.tree.map(lambda own, other: own.at[2].set(other[0]), found.policies, pair.policies)
+    frontier = dataclasses.replace(found, search="selected", policies=mixed)
     bands = bootstrap(frontier, log, replicates=20)
     sizes = np.array([len(names) for names in bands.cascades])
     np.testing.assert_allclose(bands.frequency.sum(1), 1, rtol=1e-12)
