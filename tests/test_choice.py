@@ -341,7 +341,7 @@ def test_what_is_dearer_than_the_end_of_the_hull_is_not_near_it():
     """However near: with 20 queries an error of 10 % more would be, between the corners."""
     half, one = np.full((4, 2), 0.5), np.ones((4, 2), bool)
     cost, error = np.array([1.0, 2.0, 2.1, 3.0]), np.array([0.3, 0.2, 0.2, 0.21])
-    everything = choice._Points(error, cost, 0 * cost, half, one, 0 * half)
+    everything = choice._Trial(error, cost, 0 * cost, Policies.of_cascades(half, one, 0 * half))
     kept, _, _ = choice._undominated(everything, everything.take(np.zeros(0, int)), 20)
     assert kept.cost.tolist() == [2.0, 1.0]
 
