@@ -1,10 +1,13 @@
 """What people type as options of the command line: files, money, shares, names."""
 
 import math
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from rcjax._targets import Target
 
 _KINDS = ("all", "full", "adaptive")
 
@@ -143,17 +146,16 @@ Lam = Annotated[Any, typer.Option(parser=positive, metavar="NUMBER", help="λ of
 
 def one_target(
     budget: float | None, max_error: float | None, error_cost: float | None, lam: float | None
-) -> dict[str, Any]:
-    """The target given, by the name that `Frontier.policy` has for it; none, or a usage error for several."""
-    targets = {"budget": budget, "max_error": max_error, "error_cost": error_cost, "lam": lam}
-    given = {name: value for name, value in targets.items() if value is not None}
-    if len(given) > 1:
-        options = " and ".join("--" + name.replace("_", "-") for name in given)
+) -> Target | None:
+    """The target, None where there is none; a usage error for several."""
+    targets = Target.those(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
+    if len(targets) > 1:
+        options = " and ".join("--" + target.name.replace("_", "-") for target in targets)
         raise typer.BadParameter(f"give one target, not {options}")
-    return given
+    return targets[0] if targets else None
 
 
-def price_of_refusing(share: float | None, cost: float | None, target: dict[str, float]) -> float | None:
+def price_of_refusing(share: float | None, cost: float | None, target: Target | None) -> float | None:
     """What a refusal costs in errors, of --abstain-price (`share`) or --abstain-cost (`cost`); a usage error for both.
 
     None where models may not refuse.
@@ -162,11 +164,43 @@ def price_of_refusing(share: float | None, cost: float | None, target: dict[str,
         raise typer.BadParameter("give one of --abstain-price and --abstain-cost")
     if cost is None:
         return share
-    if not set(target) & {"error_cost", "lam"}:
+    error_cost = None if target is None else target.error_cost
+    if error_cost is None:
         what = "needs --error-cost or --lam; for another target, or none, give --abstain-price"
         raise typer.BadParameter(what, param_hint="--abstain-cost")
-    error_cost = target["error_cost"] if "error_cost" in target else 1 / target["lam"]
     if cost > error_cost:
         what = f"must be at most the cost of an error, {error_cost:.4g}: nobody would refuse"
         raise typer.BadParameter(what, param_hint="--abstain-cost")
     return cost / error_cost
+
+
+class Task(StrEnum):
+    """What the models did."""
+
+    generation = "generation"
+    choice = "choice"
+
+
+TaskOption = Annotated[Task, typer.Option("--task", help="What the models did: wrote text, or picked a choice.")]
+Models = Annotated[
+    Any,
+    typer.Option("--models", parser=names, metavar="A,B,…", help="Use these models, in this order. [default: by cost]"),
+]
+CopulaFamily = Annotated[
+    Any,
+    typer.Option(
+        "--copula",
+        parser=family,
+        metavar="FAMILY|auto",
+        help="How the confidences of two models depend on each other; **auto**: the best family for each pair. "
+        "[default: gumbel]",
+    ),
+]
+Fresh = Annotated[
+    Path | None,
+    typer.Option(
+        show_default=False,
+        metavar="FILE",
+        help="Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]",
+    ),
+]

@@ -152,13 +152,12 @@ def walk_log(policy: Policy | Mixture, log: Log) -> Walked:
 
 def _in_parts(policy, log):
     """([(weight, places of its models, packed policy)], columns of all its models) of a policy or mixture."""
-    mixed = (policy.policies, policy.weights) if isinstance(policy, Mixture) else ((policy,), (1.0,))
-    packed = [_pack_policy(each, log.logprob.dtype) for each in mixed[0]]
-    rows = [np.array([policy.models.index(name) for name in each.models]) for each in mixed[0]]
+    packed = [_pack_policy(part, log.logprob.dtype) for part in policy.policies]
+    rows = [np.array([policy.models.index(name) for name in part.models]) for part in policy.policies]
     asked = np.zeros(len(policy.models), bool)
     for own, each in zip(rows, packed, strict=True):
         asked[own] |= each.asked
-    return list(zip(mixed[1], rows, packed, strict=True)), _columns(log, policy.models, asked)
+    return list(zip(policy.weights, rows, packed, strict=True)), _columns(log, policy.models, asked)
 
 
 def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float) -> float:

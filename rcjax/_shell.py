@@ -203,8 +203,7 @@ def read_for(subject: Policy | Mixture | Frontier, path: Path, prices: Path | No
     from rcjax.policy import Policy
 
     if isinstance(subject, Policy | Mixture):
-        one = subject.policies[0] if isinstance(subject, Mixture) else subject
-        stored, transform = subject.prices, one.calibrations[one.first].transform
+        stored, transform = subject.prices, subject.transform
     else:
         stored, transform = subject.model.prices, subject.model.calibrators.transform
     task = "choice" if transform == "choice" else "generation"
@@ -229,8 +228,7 @@ def is_training_log(
 
     if not isinstance(subject, Policy | Mixture):
         return log.digest == subject.model.provenance.get("digest")
-    one = subject.policies[0] if isinstance(subject, Mixture) else subject
-    told, tuning = one.provenance, recorded_tuning(one)
+    told, tuning = subject.provenance, recorded_tuning(subject.policies[0])
     if "digest" not in told:
         return False
     if tuning.models != log.models:  # the hash is that of all models that it was chosen from

@@ -18,6 +18,7 @@ from rich.table import Table
 from rcjax._json import plain
 from rcjax._printing import shown
 from rcjax._sketch import sketch
+from rcjax._targets import Target
 from rcjax._wording import Money, between, choose_unit, count, describe_cascade, figure, percent
 from rcjax.mixture import Mixture
 from rcjax.policy import Policy
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Screen",
-    "aim",
     "busy",
     "expectation",
     "hang",
@@ -41,7 +41,6 @@ __all__ = [
     "show_retuning",
     "show_tuning",
     "spread",
-    "too_dear",
 ]
 
 LEVEL = 0.9  # of the intervals that are shown
@@ -173,7 +172,7 @@ def show_copulas(rows: Sequence[Mapping[str, Any]]) -> None:
 @shown
 def show_policy(
     policy: Mapping[str, Any],
-    target: Mapping[str, float],
+    target: Target,
     rows: Sequence[Mapping[str, Any]],
     saved: Path | None,
     remarks: Sequence[str] = (),
@@ -187,7 +186,7 @@ def show_policy(
     screen = Screen()
     money = choose_unit([row["cost"] for row in rows])
     expected = policy["expected"]
-    screen.print(f"Policy for your target ({aim(target)}):", style="bold")
+    screen.print(f"Policy for your target ({target}):", style="bold")
     for share, part in _parts(policy):
         if share < 1:
             screen.print(f"  for {percent(share)} of the queries, told by a hash of their names:")
@@ -213,10 +212,9 @@ def show_policy(
         screen.print(f"Policy written to {saved}", soft_wrap=True)
 
 
-def _alone(rows: Sequence[Mapping[str, Any]], target: Mapping[str, float]) -> dict[str, str]:
+def _alone(rows: Sequence[Mapping[str, Any]], target: Target) -> dict[str, str]:
     """The single models to compare a policy with, and why: the best within the target, and the one that errs least."""
-    (name, value), *_ = target.items()
-    price = value if name == "error_cost" else 1 / value if name == "lam" else 0.0
+    name, value, price = target.name, target.value, target.error_cost or 0.0
     near = {
         "budget": [row for row in rows if row["cost"] <= value],
         "max_error": [row for row in rows if 1 - row["accuracy"] <= value],
@@ -230,17 +228,6 @@ def _alone(rows: Sequence[Mapping[str, Any]], target: Mapping[str, float]) -> di
 
     found = {min(near, key=merit)["model"]: "the best of them within the target"} if near else {}
     return {min(rows, key=lambda row: (1 - row["accuracy"], row["cost"]))["model"]: "the fewest errors"} | found
-
-
-def too_dear(budget: float, cheapest: float) -> str:
-    """Return the message that no cascade keeps to a budget; both sums are money per query.
-
-    >>> too_dear(1e-6, 1.82154e-5)
-    'no cascade costs $1.00 per million queries or less; the cheapest costs $18.22'
-    """
-    money = choose_unit([cheapest])
-    enough = figure(cheapest * money.scale * (1 + 5e-4), 4)  # rounded up: a budget that will do
-    return f"no cascade costs {money.full(budget)} or less; the cheapest costs ${enough}"
 
 
 @shown
@@ -453,16 +440,6 @@ def _parts(policy: Mapping[str, Any]) -> list[tuple[float, Mapping[str, Any]]]:
 
 def _indent(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.split("\n"))
-
-
-def aim(target: Mapping[str, float]) -> str:
-    """Put the target into words."""
-    (name, value), *_ = target.items()
-    if name == "max_error":
-        return f"at most {100 * value:.4g} % wrong"
-    if name == "budget":
-        return f"at most {choose_unit([value]).full(value)}"
-    return f"one wrong answer costs ${value if name == 'error_cost' else 1 / value:.4g}"
 
 
 def make_table(*columns: str, numbers: int | None = None) -> Table:

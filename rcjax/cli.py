@@ -10,9 +10,9 @@ the environment, where it was raised), 2 usage. `rcjax check`, which is for scri
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import sys
-from enum import StrEnum
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -21,25 +21,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax import _sweeping, _upkeep
 from rcjax._failures import CommandLine, attempt, conclude, reported
 from rcjax._options import (
     AsJson,
     Budget,
+    CopulaFamily,
     ErrorCost,
+    Fresh,
     Labels,
     Lam,
     LogFile,
     MaxError,
+    Models,
     Prices,
+    Task,
+    TaskOption,
     as_search,
-    family,
-    fraction,
     models_to_read,
-    money,
     names,
     one_target,
-    price_of_refusing,
 )
 from rcjax._printing import open_closed_streams, print_json
 from rcjax._shell import (
@@ -55,6 +55,9 @@ from rcjax._shell import (
     save_plots,
     start_jax,
 )
+from rcjax._sweeping import sweep
+from rcjax._tune_command import tune
+from rcjax._upkeep import check, retune
 
 if TYPE_CHECKING:
     from rcjax.logs import Log
@@ -63,13 +66,6 @@ __all__ = ["app", "main"]
 
 _DEMO_SHARE = 0.4  # of the cost of always asking the largest model: what `rcjax demo` may spend
 _DEMO_FRESH = 10_000
-
-
-class Task(StrEnum):
-    """What the models did."""
-
-    generation = "generation"
-    choice = "choice"
 
 
 app = typer.Typer(
@@ -112,148 +108,6 @@ def _root(
     """
 
 
-TaskOption = Annotated[Task, typer.Option("--task", help="What the models did: wrote text, or picked a choice.")]
-Models = Annotated[
-    Any,
-    typer.Option("--models", parser=names, metavar="A,B,…", help="Use these models, in this order. [default: by cost]"),
-]
-CopulaFamily = Annotated[
-    Any,
-    typer.Option(
-        "--copula",
-        parser=family,
-        metavar="FAMILY|auto",
-        help="How the confidences of two models depend on each other; **auto**: the best family for each pair. "
-        "[default: gumbel]",
-    ),
-]
-Fresh = Annotated[
-    Path | None,
-    typer.Option(
-        show_default=False,
-        metavar="FILE",
-        help="Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]",
-    ),
-]
-
-
-@app.command(epilog="Example: `rcjax tune log.csv --budget 150/M --out policy.json`")
-def tune(
-    log: LogFile,
-    prices: Prices = None,
-    labels: Labels = None,
-    task: TaskOption = Task.generation,
-    models: Models = None,
-    cascade: Annotated[
-        Any,
-        typer.Option(
-            parser=names,
-            metavar="all|full|adaptive|A,B,…",
-            help="Search by the model alone: **all**: the best cascade of any of the models; **full**: every model "
-            "in turn; **adaptive**: skip to a larger model when very unsure; or the models of one cascade. [default: "
-            "single models and pairs by the labels, longer cascades where cross-validation shows them to be better]",
-        ),
-    ] = None,
-    budget: Budget = None,
-    max_error: MaxError = None,
-    error_cost: ErrorCost = None,
-    lam: Lam = None,
-    abstain_price: Annotated[
-        Any,
-        typer.Option(
-            parser=fraction,
-            metavar="SHARE",
-            help="Let models refuse to answer, early, where a refusal costs you this share of an error: 0.3 or 30%.",
-        ),
-    ] = None,
-    abstain_cost: Annotated[
-        Any,
-        typer.Option(
-            parser=money,
-            metavar="MONEY",
-            help="The same in money, for one refusal; with `--error-cost` or `--lam`.",
-        ),
-    ] = None,
-    copula: CopulaFamily = None,
-    confidence: Annotated[
-        Any,
-        typer.Option(
-            parser=fraction,
-            metavar="SHARE",
-            help="Guarantee `--max-error` or `--budget` with this confidence, such as 95%, by a test on queries that "
-            "the tuning does not see.",
-        ),
-    ] = None,
-    held_out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="Queries for the test of `--confidence`. [default: half of those of LOG, at random]",
-        ),
-    ] = None,
-    mix: Annotated[
-        bool,
-        typer.Option(
-            "--mix", help="Meet `--budget` or `--max-error` exactly, by a random mixture of two policies where need be."
-        ),
-    ] = False,
-    posterior: Annotated[
-        bool,
-        typer.Option(
-            "--posterior",
-            help="Take the policies of least expected loss over what the log leaves open of the model, by the model "
-            "alone; needs rcjax[posterior].",
-        ),
-    ] = False,
-    bands: Annotated[
-        bool, typer.Option("--bands/--no-bands", help="Intervals by the bootstrap, at some seconds' cost.")
-    ] = True,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the policy to deploy here, as JSON; needs a target."),
-    ] = None,
-    frontier: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the whole frontier here, for rcjax evaluate.")
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the frontier here, as PNG; needs matplotlib.")
-    ] = None,
-    json_: AsJson = False,
-) -> None:
-    """Find the best cascades for a log, at every trade-off of error and cost, and the policy for your target.
-
-    Give at most one target: `--budget`, `--max-error`, `--error-cost` or `--lam`. Without one, the whole
-    frontier is shown. Money is in the currency of the prices (shown as $), per query.
-    """
-    target = one_target(budget, max_error, error_cost, lam)
-    if out and not target:
-        raise typer.BadParameter("needs a target, such as --budget", param_hint="--out")
-    outputs = [("--out", out), ("--frontier", frontier), ("--plot", plot)]
-    require_distinct(outputs, [("LOG", log), ("--prices", prices), ("--labels", labels), ("--held-out", held_out)])
-    if confidence is not None and not (set(target) & {"max_error", "budget"} and 0 < confidence < 1):
-        raise typer.BadParameter("needs --max-error or --budget, and to be below 100%", param_hint="--confidence")
-    if posterior and (cascade == ("adaptive",) or copula == "auto"):
-        raise typer.BadParameter("takes neither --cascade adaptive nor --copula auto", param_hint="--posterior")
-    if mix and (confidence is not None or not set(target) & {"max_error", "budget"}):
-        raise typer.BadParameter("needs --max-error or --budget, and no --confidence", param_hint="--mix")
-    price = price_of_refusing(abstain_price, abstain_cost, target)
-    if held_out and confidence is None:
-        raise typer.BadParameter("needs --confidence", param_hint="--held-out")
-    with reported(as_json=json_):
-        for _, path in outputs:
-            require_writable(path)
-        if plot:
-            require_libraries("--plot", "plots", "matplotlib")
-        start_jax()  # before JAX is imported
-        from rcjax import _tuning
-
-        wanted = _tuning.Wanted(target, price, confidence, held_out, mix, bands, posterior, out, frontier, plot, json_)
-        options = {"prices": prices, "labels": labels, "task": task.value, "models": models}
-        _tuning.tune(log, wanted, **options, cascade=cascade, copula=copula)
-
-
-@app.command(epilog="Example: `rcjax evaluate policy.json fresh_log.csv`")
 def evaluate(
     policy_or_frontier: Annotated[
         Path,
@@ -292,7 +146,6 @@ def evaluate(
                 hang(Screen(), "note", f"{shared.describe()}, where it looks better than it is: evaluate it on others")
 
 
-@app.command(epilog="Example: `rcjax diagnose log.csv --plots figures`")
 def diagnose(
     log: LogFile,
     test: Fresh = None,
@@ -356,7 +209,6 @@ def diagnose(
         conclude(document | told, show, as_json=json_, problem=problem)
 
 
-@app.command(epilog="Example: `rcjax report log.csv --test fresh_log.csv --out report.html`")
 def report(
     log: LogFile,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Write the page here.")] = Path(
@@ -401,7 +253,7 @@ def report(
             training, fresh = read_pair(log, test, others, models, prices=prices, labels=labels, task=task.value)
         with busy("tuning, drawing the log again, and checking"), echoed(rcjax.OverlapWarning):
             options = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}
-            found = rcjax.make_report(training, draw=True, **options, **target)
+            found = rcjax.make_report(training, draw=True, **options, **({} if target is None else target.to_json()))
         with busy("writing the page"):
             problem = attempt(lambda: found.save(out))
         written = {} if problem else {"written": str(out)}
@@ -409,7 +261,6 @@ def report(
         conclude(found.to_json() | written, show, as_json=json_, problem=problem)
 
 
-@app.command(epilog="Example: `rcjax demo --queries 300 --seed 7`")
 def demo(
     queries: Annotated[int, typer.Option(min=50, max=1_000_000, help="Queries of the log to tune on.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 2, help="Another seed samples other queries.")] = 0,
@@ -421,10 +272,11 @@ def demo(
     """
     with reported(as_json=json_):
         from rcjax import _terminal as terminal
-        from rcjax._tuning import summarise
+        from rcjax._tune import describe_models
 
         start_jax()
         import rcjax
+        from rcjax._targets import Target
 
         with terminal.busy("sampling, fitting and solving"):
             sample = rcjax.sample_log(queries + _DEMO_FRESH, seed)  # at once: two sizes would be compiled twice
@@ -435,7 +287,7 @@ def demo(
             policy = frontier.policy(budget=budget)
         with terminal.busy("replaying on fresh queries"):
             seen = terminal.plain_replay(rcjax.replay(policy, fresh))
-        rows = summarise(log, model)
+        rows = [dataclasses.asdict(model_alone) for model_alone in describe_models(log, model)]
         alone = _alone(fresh)
         if json_:
             facts = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
@@ -444,13 +296,8 @@ def demo(
         else:
             points = frontier.to_json()["frontier"]
             terminal.show_tuning(log.describe(), rows, points, None, chosen=policy.expected)
-            terminal.show_policy(policy.to_json(), {"budget": budget}, rows, None)
+            terminal.show_policy(policy.to_json(), Target("budget", budget), rows, None)
             terminal.show_demo(policy.to_json(), seen, alone)
-
-
-app.command(epilog="Example: `rcjax check policy.json last_week.csv`")(_upkeep.check)
-app.command(epilog="Example: `rcjax retune policy.json last_month.csv --out policy.json`")(_upkeep.retune)
-app.command(epilog="Example: `rcjax sweep nightly.toml`")(_sweeping.sweep)
 
 
 def _alone(log: Log) -> dict[str, dict[str, float]]:
@@ -460,3 +307,13 @@ def _alone(log: Log) -> dict[str, dict[str, float]]:
     error, cost = 1 - np.asarray(log.correct).mean(axis=0), np.asarray(log.cost)
     pairs = zip(log.models, error.tolist(), cost.tolist(), strict=True)
     return {name: {"error": wrong, "cost": money} for name, wrong, money in pairs}
+
+
+app.command(epilog="Example: `rcjax tune log.csv --budget 150/M --out policy.json`")(tune)
+app.command(epilog="Example: `rcjax evaluate policy.json fresh_log.csv`")(evaluate)
+app.command(epilog="Example: `rcjax diagnose log.csv --plots figures`")(diagnose)
+app.command(epilog="Example: `rcjax report log.csv --test fresh_log.csv --out report.html`")(report)
+app.command(epilog="Example: `rcjax demo --queries 300 --seed 7`")(demo)
+app.command(epilog="Example: `rcjax check policy.json last_week.csv`")(check)
+app.command(epilog="Example: `rcjax retune policy.json last_month.csv --out policy.json`")(retune)
+app.command(epilog="Example: `rcjax sweep nightly.toml`")(sweep)

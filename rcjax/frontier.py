@@ -20,6 +20,7 @@ from rcjax._points import cascade_names, lower_hull, meet, points_from_json, poi
 from rcjax._policies import NEVER_REFUSE, Policies
 from rcjax._provenance import describe_tuning
 from rcjax._record import CHAINS, search_record
+from rcjax._targets import Target
 from rcjax._trees import part
 from rcjax.bands import Bands, bands_from_json, bands_to_json
 from rcjax.cascade import Chain
@@ -38,6 +39,9 @@ _WITHOUT_ABSTENTION = 1  # the schema version of a frontier none of whose models
 
 class InfeasibleError(ValueError):
     """No point of the frontier meets the target; the message names the best reachable figure."""
+
+    #: What `rcjax.tune` had come to by then: a `Tuned` without a policy; None where another function raises it.
+    tuned: Any = None
 
 
 @partial(
@@ -140,9 +144,8 @@ class Frontier:
         the target, and ValueError unless exactly one target is given, as a number that makes sense.
         """
         check_arguments(Frontier.policy, locals())
-        targets = {"budget": budget, "max_error": max_error, "error_cost": error_cost, "lam": lam}
-        given = {name: float(value) for name, value in targets.items() if value is not None}
-        return self.point(self.choose(**targets), given)
+        target = Target.of(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
+        return self.point(self._choose(target), target.to_json())
 
     def mixture(self, *, budget: float | None = None, max_error: float | None = None) -> Mixture:
         """The random mixture of two points that meets a target exactly: one on either side of it, or one alone.
@@ -152,17 +155,13 @@ class Frontier:
         mixture has nothing to add: there it is that point alone. Errors as those of `policy`.
         """
         check_arguments(Frontier.mixture, locals())
-        targets = {"budget": budget, "max_error": max_error}
-        self.choose(**targets)  # refuses what cannot be met or makes no sense
+        target = Target.of(budget=budget, max_error=max_error)
+        self._choose(target)  # refuses what cannot be met
         error, cost = np.asarray(self.penalty, float), np.asarray(self.cost, float)
         hull = lower_hull(cost, error)
-        if budget is not None:
-            places, weights = meet(cost[hull], budget)
-        else:
-            hull = hull[::-1]
-            places, weights = meet(error[hull], float(max_error or 0.0))
-        given = {name: float(value) for name, value in targets.items() if value is not None}
-        return Mixture(tuple(self.point(int(hull[place]), given) for place in places), tuple(weights))
+        hull = hull if target.name == "budget" else hull[::-1]
+        places, weights = meet((cost if target.name == "budget" else error)[hull], target.value)
+        return Mixture(tuple(self.point(int(hull[place]), target.to_json()) for place in places), tuple(weights))
 
     def choose(
         self,
@@ -174,36 +173,29 @@ class Frontier:
     ) -> int:
         """The position of the point that meets one target; targets and errors as those of `policy`."""
         check_arguments(Frontier.choose, locals())
-        targets = {"budget": budget, "max_error": max_error, "error_cost": error_cost, "lam": lam}
-        given = {name: float(value) for name, value in targets.items() if value is not None}
-        if len(given) != 1:
-            raise ValueError(f"give exactly one of {', '.join(targets)}; {len(given)} were given")
-        ((name, value),) = given.items()
-        if not np.isfinite(value) or value < 0 or (name == "error_cost" and value == 0):
-            raise ValueError(f"{name} is {value}; it must be a positive number")
-        return self._choose(name, value)
+        return self._choose(Target.of(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam))
 
     def with_bands(self, bands: Bands) -> "Frontier":
         """The same frontier, with what `bootstrap` told of it."""
         check_arguments(Frontier.with_bands, locals())
         return dataclasses.replace(self, bands=bands)
 
-    def _choose(self, name, value):
+    def _choose(self, target: Target) -> int:
         error, cost = np.asarray(self.penalty, float), np.asarray(self.cost, float)
-        slack = 1 + 1e-9
-        if name == "budget":
-            if not (cost <= value * slack).any():
+        value, limit = target.value, target.value * (1 + 1e-9)
+        if target.name == "budget":
+            if not (cost <= limit).any():
                 raise InfeasibleError(
                     f"no cascade costs {value:.3g} or less per query; the cheapest costs {cost.min():.6g}"
                 )
-            return int(np.lexsort((cost, np.where(cost <= value * slack, error, np.inf)))[0])
-        if name == "max_error":
-            if not (error <= value * slack).any():
+            return int(np.lexsort((cost, np.where(cost <= limit, error, np.inf)))[0])
+        if target.name == "max_error":
+            if not (error <= limit).any():
                 refusing = "" if self.abstention is None else f", a refusal counted as {self.abstain_price:.4g} errors"
                 best = f"the best errs on {error.min():.3%}{refusing}"
                 raise InfeasibleError(f"no cascade errs on {value:.3%} or less; {best}")
-            return int(np.lexsort((error, np.where(error <= value * slack, cost, np.inf)))[0])
-        return int(np.argmin(error + (1 / value if name == "error_cost" else value) * cost))
+            return int(np.lexsort((error, np.where(error <= limit, cost, np.inf)))[0])
+        return int(np.argmin(error + (1 / value if target.name == "error_cost" else value) * cost))
 
     def point(self, index: int, target: Mapping[str, float] | None = None) -> Policy:
         """The policy at one position of the frontier; its provenance records the `target` that it was chosen for."""

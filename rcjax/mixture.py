@@ -26,7 +26,7 @@ from rcjax._arguments import check_arguments
 from rcjax._checks import amount, header, inside, load, require, sequence
 from rcjax._files import write_atomically
 from rcjax._lots import draw_lot
-from rcjax.policy import Calibration, Policy
+from rcjax.policy import Calibration, Policy, Transform
 
 __all__ = ["Mixture"]
 
@@ -87,6 +87,11 @@ class Mixture:
         check_arguments(Mixture.choose, locals())
         lot = random.random() if query is None else draw_lot("mixture", query)
         return self.policies[bisect_right(self._ends, lot)]
+
+    @property
+    def transform(self) -> Transform:
+        """How raw confidences are transformed: that of the first policy."""
+        return self.policies[0].transform
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -215,6 +215,25 @@ class Policy:
         return self.models[0]
 
     @property
+    def policies(self) -> tuple[Policy, ...]:
+        """The policy itself, as a `Mixture` has several."""
+        return (self,)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The probability of each of the `policies`: 1."""
+        return (1.0,)
+
+    @property
+    def transform(self) -> Transform:
+        """How raw confidences are transformed: that of the first model."""
+        return self.calibrations[self.first].transform
+
+    def choose(self, query: int | str | None = None) -> Policy:
+        """The policy that answers a query, as a `Mixture` chooses one: this one."""
+        return self
+
+    @property
     def thresholds(self) -> dict[str, float | None]:
         """The φ of each model that answers where Φ > φ and else defers (1 if it never answers).
 

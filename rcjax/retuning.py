@@ -14,19 +14,17 @@ from rcjax._outcomes import Outcomes
 from rcjax._policies import Policies
 from rcjax._record import tuning_record
 from rcjax._replay import walk_log
+from rcjax._tune import Settings, tune_in_stages
 from rcjax._walk import walk
 from rcjax.calibration import calibrate_all
 from rcjax.cascade import Chain
-from rcjax.choice import Selection, select_frontier
-from rcjax.frontier import Frontier, make_frontier, solve_frontier
-from rcjax.guarantee import certify
+from rcjax.frontier import Frontier, make_frontier
 from rcjax.joint import CascadeModel, fit
 from rcjax.logs import Log, LogError
 from rcjax.mixture import Mixture
 from rcjax.policy import Policy, Transform
-from rcjax.resampling import bootstrap, tune_again
+from rcjax.resampling import tune_again
 
-_DRAWS = 400  # from the posterior, where policies of least expected loss are wanted
 _FOLDS = 5
 _MOST_QUERIES = 5_000  # to tune on, of a fresh log: more show no smaller gains worth having
 _FEWEST_QUERIES = 50
@@ -126,67 +124,23 @@ def retune(policy: Policy | Mixture, log: Log, *, bands: bool | None = None) -> 
     if len(tuning.models) < 2 or not tuning.search:
         raise LogError(f"{log.source}: it lacks {', '.join(absent)}: there are no two models left to tune")
     remarks = [f"the log lacks {', '.join(absent)}: tuned without"] if absent else []
-    log, held_out = log.select(tuning.models), None
-    if tuning.confidence is not None:
-        held_out, log = log.split(0.5, seed=0)
-    model = fit(log, transform=tuning.transform, **tuning.fit)
-    bands = tuning.bands if bands is None else bands
-    options: dict[str, Any] = {"chain": tuning.chain, "abstain_price": tuning.abstain_price, "bands": bands}
-    frontier, selection = find_frontier(log, model, tuning.search, **options)
-    if held_out is not None:
-        target: dict[str, Any] = {"max_error": tuning.target.get("max_error"), "max_cost": tuning.target.get("budget")}
-        found = certify(frontier, held_out, **target, confidence=tuning.confidence or 0.0)
-        index, new = found.index, found.policy
-        remarks.append(
-            f"guaranteed again, with a confidence of {found.confidence:.4g}, by {found.n:,} queries held out"
-        )
-    else:
-        index = frontier.choose(**tuning.target)
-        mixed = isinstance(policy, Mixture) and {*tuning.target} <= {"budget", "max_error"}
-        new = frontier.mixture(**tuning.target) if mixed else frontier.point(index, tuning.target)
-        if isinstance(new, Mixture) and len(new.policies) == 1:
-            new = new.policies[0]
-    return Retuned(new, frontier, (*([] if selection is None else [selection.verdict(index)]), *remarks))
-
-
-def find_frontier(
-    log: Log,
-    model: CascadeModel,
-    search: Any,
-    *,
-    chain: Chain = "exact",
-    abstain_price: float | None = None,
-    expected: Any = None,
-    bands: bool = True,
-) -> tuple[Frontier, Selection | None]:
-    """The frontier of a model fitted to a log, by a search as of `Frontier.search`, with intervals or without.
-
-    With the selection, where that is the search. "expected" goes through the cascades that `expected` names.
-    """
-    if search == "selected":
-        selection = select_frontier(log, model=model, abstain_price=abstain_price)
-        frontier = selection.frontier
-    elif search == "expected":
-        selection, frontier = None, _least_expected(log, model, expected or "all", bands, abstain_price)
-    else:
-        selection, frontier = None, solve_frontier(model, cascades=search, chain=chain, abstain_price=abstain_price)
-    if bands and frontier.bands is None:
-        frontier = frontier.with_bands(bootstrap(frontier, log))
-    return frontier, selection
-
-
-def _least_expected(log: Log, model: CascadeModel, search: Any, bands: bool, abstain_price: float | None) -> Frontier:
-    # Asked for by an option: the libraries behind it take a second to import.
-    from rcjax.expected_loss import credible_bands, solve_expected
-    from rcjax.posterior import sample_posterior
-
-    try:
-        posterior = sample_posterior(log, copula=type(model.copulas), method="laplace", draws=_DRAWS)
-    except ImportError as missing:
-        raise ValueError(str(missing)) from None
-    lam = solve_frontier(model, cascades=search, abstain_price=abstain_price).lam
-    frontier = solve_expected(posterior, lam=lam, cascades=search, abstain_price=abstain_price)
-    return frontier.with_bands(credible_bands(posterior, frontier)) if bands else frontier
+    settings = Settings(
+        search=tuning.search,
+        chain=tuning.chain,
+        fit=tuning.fit,
+        transform=tuning.transform,
+        abstain_price=tuning.abstain_price,
+        confidence=tuning.confidence,
+        mix=len(policy.policies) > 1 and {*tuning.target} <= {"budget", "max_error"},
+        intervals=tuning.bands if bands is None else bands,
+    )
+    tuned = tune_in_stages(log.select(tuning.models), None, tuning.target, settings)
+    if tuned.certificate is not None:
+        confidence, n = tuned.certificate.confidence, tuned.certificate.n
+        remarks.append(f"guaranteed again, with a confidence of {confidence:.4g}, by {n:,} queries held out")
+    verdict = () if tuned.verdict is None else (tuned.verdict,)
+    assert tuned.policy is not None  # as there is a target
+    return Retuned(tuned.policy, tuned.frontier, (*verdict, *remarks))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -278,8 +232,7 @@ def _mean_and_se(values: np.ndarray) -> tuple[float, float]:
 
 def _one_point(policy: Policy | Mixture, model: CascadeModel, tuning: Tuning, lam: float) -> Frontier:
     """A frontier with the policy's models, the most of a mixture's, at its λ: what there is to tune again."""
-    policies = policy.policies if isinstance(policy, Mixture) else (policy,)
-    members = np.isin(model.models, max((part.models for part in policies), key=len))[None]
+    members = np.isin(model.models, max((part.models for part in policy.policies), key=len))[None]
     nothing = np.zeros(1, model.cost.dtype)
     own = Policies.of_cascades(np.zeros(members.shape), members)
     point = Points(nothing + lam, np.zeros(1, int), Outcomes(nothing, nothing, nothing), own)

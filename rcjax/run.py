@@ -222,7 +222,7 @@ class Cascade:
         """(the result, the calls still to make if this is a shadow query, as a coroutine, else None)."""
         name = uuid.uuid4().hex if query is None else str(query)
         asked = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-        policy = self.policy.choose(name) if isinstance(self.policy, Mixture) else self.policy
+        policy = self.policy.choose(name)
         shadow = draw_lot("shadow", name) < self._shadow
         result = await self._follow(policy, name, asked, shadow)
         others = [model for model in self._everyone if model not in {call.model for call in result.calls}]

@@ -14,6 +14,7 @@ from rcjax._compile import compiled
 from rcjax._json import plain
 from rcjax._overlap import overlap, overlap_with_tuned, warn_of_overlap
 from rcjax._threads import at_once
+from rcjax._tune import Settings, find_frontier
 from rcjax.copulas import Copula, OneOf
 from rcjax.diagnostics import verdicts
 from rcjax.diagnostics.calibration import (
@@ -41,7 +42,6 @@ from rcjax.frontier import Frontier
 from rcjax.joint import CascadeModel, pairs
 from rcjax.logs import Log, LogError
 from rcjax.margins import taus_of_log
-from rcjax.retuning import find_frontier
 from rcjax.two_samples import calibration_error
 
 #: Queries that the bootstraps of marginals and copulas use; their time grows with the square.
@@ -214,7 +214,7 @@ def _promise(model, log, held, training, trained_on, seed, search, frontier):
     if frontier is None:
         if search is None or training is None:
             return None
-        frontier = find_frontier(training.select(model.models), model, search, bands=False)[0]
+        frontier = find_frontier(training.select(model.models), model, Settings(search=search, intervals=False))[0]
     return try_promise(frontier, log, held, trained_on, seed)
 
 

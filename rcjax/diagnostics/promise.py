@@ -14,16 +14,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from rcjax._trees import part
+from rcjax._tune import Settings, find_frontier
 from rcjax.choice import select_frontier
 from rcjax.crossvalidation import deal_folds, without
 from rcjax.diagnostics.prediction import FOLDS, HeldOut, compare_frontier, lambdas
 from rcjax.frontier import Frontier, solve_frontier
 from rcjax.joint import CascadeModel
 from rcjax.logs import Log
-from rcjax.retuning import find_frontier
-
-_POINTS = ("lam", "error", "cost", "thresholds", "members", "status", "first", "bounds", "actions")
-_WITH_REFUSALS = ("abstention", "refusals")
 
 
 def try_promise(
@@ -62,7 +60,8 @@ def search_again(frontier: Frontier, model: CascadeModel, log: Log, lam: np.ndar
         return found.frontier
     if frontier.search == "expected":
         price = frontier.abstain_price
-        return at_prices(find_frontier(log, model, "expected", abstain_price=price, bands=False)[0], lam)
+        settings = Settings(search="expected", abstain_price=price, intervals=False)
+        return at_prices(find_frontier(log, model, settings)[0], lam)
     search: Any = frontier.search
     return solve_frontier(model, lam=lam, cascades=search, chain=frontier.chain, **refusing)
 
@@ -77,7 +76,7 @@ def at_prices(frontier: Frontier, lam: np.ndarray) -> Frontier:
     """
     error, cost = (np.asarray(values, float) for values in (frontier.penalty, frontier.cost))
     best = (error + np.asarray(lam)[:, None] * cost).argmin(1)
-    names = [name for name in (*_POINTS, *_WITH_REFUSALS) if getattr(frontier, name) is not None]
-    points = {name: np.asarray(getattr(frontier, name))[best] for name in names}
-    points["lam"] = np.asarray(lam, points["lam"].dtype)
+    named = {name: getattr(frontier, name) for name in ("error", "cost", "status", "abstention", "policies")}
+    points = part(jax.tree.map(np.asarray, named), best)
+    points["lam"] = np.asarray(lam, np.asarray(frontier.lam).dtype)
     return dataclasses.replace(frontier, bands=None, **jax.device_put(points))

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -13,6 +12,7 @@ from rcjax._arguments import check_arguments
 from rcjax._files import write_atomically
 from rcjax._json import plain
 from rcjax._replay import Replay, replay
+from rcjax._targets import Target
 from rcjax._threads import as_here
 from rcjax._wording import Money, choose_unit, percent
 from rcjax.choice import Selection, select_frontier
@@ -69,8 +69,8 @@ class Report:
     """The frontier's policies on fresh queries, where there are any."""
     learning: LearningCurve | None
     """What more labels would bring; None where the log is too small to tell."""
-    target: Mapping[str, float]
-    """The target that a policy was chosen for, by the name that `Frontier.policy` has for it; empty without one."""
+    target: Target | None
+    """The target that a policy was chosen for, where there is one."""
     drawn: list[dict[str, Any]] | None = None
     """The figures of the diagnosis, where they were drawn meanwhile."""
 
@@ -79,7 +79,7 @@ class Report:
         """The point to start with: that for the target; without one, the cheapest as good as the baseline; or one
         amid the others."""
         if self.target:
-            return self.frontier.choose(**self.target)
+            return self.frontier.choose(**self.target.to_json())
         best = self.against.at_its_error
         return len(np.asarray(self.frontier.lam)) // 2 if best is None else best
 
@@ -144,7 +144,7 @@ class Report:
             "headline": self.headline(),
             "comparisons": [plain(dataclasses.asdict(each)) for each in self.comparisons],
             "frontier": self.frontier.to_json()["frontier"],
-            "target": dict(self.target),
+            "target": {} if self.target is None else self.target.to_json(),
             "chosen": self.chosen,
             "shares": np.asarray(self.shares).tolist(),
             "diagnosis": self.diagnosis.to_json(),
@@ -185,10 +185,7 @@ def make_report(
     accuracy = np.asarray(log.correct, float).sum(0) / np.asarray(log.answered).sum(0)
     if baseline is not None and baseline not in log.models:
         raise ValueError(f"the baseline {baseline!r} is not a model of the log; they are {', '.join(log.models)}")
-    targets = {"budget": budget, "max_error": max_error, "error_cost": error_cost, "lam": lam}
-    target = {name: float(value) for name, value in targets.items() if value is not None}
-    if len(target) > 1:
-        raise ValueError(f"give one target, not {' and '.join(target)}")
+    target = Target.at_most_one(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
     judged = log if test is None else test.select(log.models)
     # Side by side, as all of these spend most of their first run in XLA's compiler.
     with ThreadPoolExecutor(4) as beside:
@@ -198,7 +195,7 @@ def make_report(
         checked = beside.submit(as_here(diagnose), model, judged, **options)
         selection = select_frontier(log, model=model, seed=seed)
         if target:
-            selection.frontier.choose(**target)  # refuses what cannot be met
+            selection.frontier.choose(**target.to_json())  # refuses what cannot be met
         promise = beside.submit(as_here(_promise), selection.frontier, judged, log, seed)
         whole = beside.submit(as_here(_diagnosis), checked, promise, model, judged, draw)
         bands = bootstrap(selection.frontier, log, replicates=replicates, seed=seed)

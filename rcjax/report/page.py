@@ -13,7 +13,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from rcjax._json import plain
-from rcjax._terminal import aim, spread
+from rcjax._terminal import spread
 from rcjax._wording import Money, between, check_figure, describe_cascade, percent, threshold
 from rcjax.calibration import Calibrator
 from rcjax.diagnostics import Diagnosis
@@ -71,7 +71,7 @@ def context(report: Report) -> dict[str, Any]:
         "points": points,
         "rows": [points[i] for i in spread(np.asarray(report.frontier.cost), np.asarray(report.frontier.error))],
         "start": start,
-        "aim": aim(report.target) if report.target else None,
+        "aim": str(report.target) if report.target else None,
         "models": [_model(report, j, money) for j in range(len(report.frontier.models))],
         "checks": [_check(each) for each in checks],
         "remarks": list(remarks(report.diagnosis.models, report.diagnosis.chain)),
