@@ -139,7 +139,7 @@ def test_a_frontier_has_a_line_a_band_points_and_the_models(ax):
     np.testing.assert_allclose(predicted.get_xydata(), [[10, 0.3], [20, 0.2], [30, 0.1]])
     np.testing.assert_allclose(seen.get_xydata(), [[11, 0.31], [22, 0.21], [33, 0.11]])
     assert seen.get_marker() == "o"
-    assert legend(ax) == ["95 % band", "predicted", "seen, held out"]
+    assert legend(ax) == ["95 % band", "promised", "seen, held out"]
     assert [(text.get_text(), text.xy) for text in ax.texts] == [
         ("small", (pytest.approx(10), 0.35)),
         ("large", (pytest.approx(40), 0.12)),
@@ -233,7 +233,9 @@ def diagnosed(model):
     log = rcjax.sample_log(N, seed=0).select(NAMES)
     confidence, correct = np.asarray(model.calibrate(log.logprob)), np.asarray(log.correct)
     tau = np.full((3, 3, 3), np.nan)
-    return SimpleNamespace(confidence=confidence, correct=correct, correlations=tau, frontier=frontier()), log
+    promise = frontier() | {"predicted_error": frontier()["predicted_error"] + 0.01}
+    figures = {"confidence": confidence, "correct": correct, "correlations": tau}
+    return SimpleNamespace(**figures, frontier=frontier(), promise=promise), log
 
 
 @pytest.mark.slow
@@ -264,6 +266,18 @@ def test_all_figures_of_a_diagnosis(model, diagnosed):
     assert plt.get_fignums() == before
 
 
+def line_of(figure, label):
+    """The heights of the line with this label."""
+    (line,) = [each for each in figure.axes[0].lines if each.get_label() == label]
+    return np.asarray(line.get_ydata())
+
+
+def test_the_frontier_that_is_drawn_is_the_one_promised(model, diagnosed):
+    found, log = diagnosed
+    drawn = line_of(plots.diagnosis_figures(found, model, log)["frontier"], "promised")
+    assert drawn.max() == found.promise["predicted_error"].max() > found.frontier["predicted_error"].max()
+
+
 def test_one_model_has_no_pairs_to_draw(model, diagnosed):
     found, log = diagnosed
     one = dataclasses.replace(
@@ -272,8 +286,10 @@ def test_one_model_has_no_pairs_to_draw(model, diagnosed):
         copulas=part(model.copulas, slice(0)),
         models=NAMES[:1],
     )
-    few = SimpleNamespace(confidence=found.confidence[:, :1], correct=found.correct[:, :1], frontier=found.frontier)
+    columns = {"confidence": found.confidence[:, :1], "correct": found.correct[:, :1]}
+    few = SimpleNamespace(**columns, frontier=found.frontier, promise=None)
     figures = plots.diagnosis_figures(few, one, log)
+    assert line_of(figures["frontier"], "promised").max() == found.frontier["predicted_error"].max()
     assert sorted(figures) == ["accuracy_above", "frontier", "marginals", "reliability"]
 
 
