@@ -252,8 +252,9 @@ def report(
         with busy("reading"):
             training, fresh = read_pair(log, test, others, models, prices=prices, labels=labels, task=task.value)
         with busy("tuning, drawing the log again, and checking"), echoed(rcjax.OverlapWarning):
-            options = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}
-            found = rcjax.make_report(training, draw=True, **options, **({} if target is None else target.to_json()))
+            options: dict[str, Any] = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}
+            options |= {} if target is None else target.to_json()
+            found = rcjax.make_report(training, draw=True, **options)
         with busy("writing the page"):
             problem = attempt(lambda: found.save(out))
         written = {} if problem else {"written": str(out)}
