@@ -167,7 +167,7 @@ def _is_array(kind: Any) -> bool:
 
 
 def _is_list(value: Any, origin: Any, parts: tuple[Any, ...]) -> bool:
-    if isinstance(value, str | bytes | Mapping | type):
+    if isinstance(value, str | bytes | type) or (isinstance(value, Mapping) and origin is not Iterable):
         return False
     if not isinstance(value, list | tuple):  # what is gone through once only is not gone through here
         return isinstance(value, Iterable if origin is Iterable else Sequence) or getattr(value, "ndim", 0) > 0
