@@ -81,7 +81,9 @@ def optimise(tables: Tables, lam: jax.Array, plan: Plan, chain: Chain, refusal: 
     low, high = tables.grid.panels[:, 0], tables.grid.panels[:, -1]
     at_bound = (plan.defers[path] & ((cut.u <= low) | (cut.u >= high))).any(-1)
     unfinished = gain > gain_tolerance(lam.dtype)
-    return Optima(lam, path, cut, jnp.where(unfinished, NOT_CONVERGED, jnp.where(at_bound, AT_BOUND, CONVERGED)))
+    status = jnp.where(unfinished, NOT_CONVERGED, jnp.where(at_bound, AT_BOUND, CONVERGED))
+    # As an array's, not as a Python number's type: points between the optima, on the host, share their programme.
+    return Optima(lam, path, cut, status.astype(int))
 
 
 def thresholds_at(marginals: Marginal, tables: Tables, path: jax.Array, cut: Cut, plan: Plan) -> Settled:
