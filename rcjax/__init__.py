@@ -10,8 +10,6 @@ Names are imported when they are first used, so that `rcjax.policy` needs nothin
 import importlib
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
-
 # No module bears the name of anything exported: importing a submodule sets the attribute of the package.
 _HOMES = {
     "_overlap": ("OverlapWarning",),
@@ -54,14 +52,18 @@ _HOMES = {
     "report": ("Report", "make_report"),
     "resampling": ("bootstrap",),
     "retuning": ("Retuned", "retune"),
+    "_tune": ("Tuned", "tune"),
     "run": ("Cascade", "CascadeError"),
     "sweeps": ("Sweep", "sweep"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
+__version__: str
+
 if TYPE_CHECKING:
     from rcjax._overlap import OverlapWarning
     from rcjax._replay import Replay, area_under_curve, replay
+    from rcjax._tune import Tuned, tune
     from rcjax.bands import Bands
     from rcjax.calibration import expected_calibration_error
     from rcjax.calls import CallLog
@@ -143,6 +145,7 @@ __all__ = [
     "SurvivalGumbel",
     "SurvivalJoe",
     "Sweep",
+    "Tuned",
     "area_under_curve",
     "bootstrap",
     "certify",
@@ -172,10 +175,13 @@ __all__ = [
     "solve_expected",
     "solve_frontier",
     "sweep",
+    "tune",
 ]
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return _version()
     if name in _MODULE_OF:
         value = getattr(importlib.import_module(f"rcjax.{_MODULE_OF[name]}"), name)
         globals()[name] = value
@@ -187,6 +193,12 @@ def __getattr__(name: str) -> object:
         if error.name != f"rcjax.{name}":
             raise
         raise AttributeError(f"module 'rcjax' has no attribute {name!r}") from None
+
+
+def _version() -> str:
+    from rcjax._version import version
+
+    return version()
 
 
 def __dir__() -> list[str]:

@@ -10,6 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from rcjax._trees import part
+
 #: The action of a model that gives no answer: no position of a model.
 ABSTAIN = -1
 #: Thresholds of a model that answers everything, and of one that answers nothing.
@@ -63,7 +65,7 @@ class Policies:
 
     def take(self, places: Any) -> "Policies":
         """Those at some places of the leading axes."""
-        return jax.tree.map(lambda leaf: leaf[places], self)
+        return part(self, places)
 
     def on_host(self) -> "Policies":
         """The same in numpy's arrays."""

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from rcjax._json import plain
+from rcjax._version import version
 from rcjax.logs import Log
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ def describe_fit(log: Log) -> dict[str, Any]:
     content), `task`, `queries`, `complete_queries`, `answers` by model, `versions` of rcjax, jax and python,
     and `date` (UTC, ISO 8601, to the second).
     """
-    from rcjax import __version__  # the package's own version, which is complete only once rcjax is imported
-
     answers = np.asarray(log.answered).sum(axis=0).tolist()
     return {
         "source": PurePath(log.source).name,
@@ -33,7 +32,7 @@ def describe_fit(log: Log) -> dict[str, Any]:
         "queries": log.n_queries,
         "complete_queries": int(log.complete.sum()),
         "answers": dict(zip(log.models, answers, strict=True)),
-        "versions": {"rcjax": __version__, "jax": jax.__version__, "python": platform.python_version()},
+        "versions": {"rcjax": version(), "jax": jax.__version__, "python": platform.python_version()},
         "date": datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat(),
     }
 

@@ -89,9 +89,9 @@ def main() -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from rcjax import __version__
+        from rcjax._version import version
 
-        typer.echo(f"rcjax {__version__}")
+        typer.echo(f"rcjax {version()}")
         raise typer.Exit
 
 

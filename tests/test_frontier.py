@@ -18,6 +18,7 @@ from rcjax._replay import area_under_curve
 from rcjax.cascade import build_tables, evaluate
 from rcjax.frontier import InfeasibleError
 from rcjax.joint import pairs
+from rcjax.programme import INTERPOLATED
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -259,6 +260,15 @@ def test_few_prices_of_any_number_share_one_programme(demo, demo_lam, compilatio
         # Fewer prices have fewer solutions to choose from.
         loss, least = (each.error[:count] + demo_lam[:count] * each.cost[:count] for each in (frontier, whole))
         np.testing.assert_allclose(loss, least, atol=1e-6)
+
+
+def test_a_grid_and_what_lies_between_share_one_programme(demo, demo_lam, compilations):
+    jax.clear_caches()
+    with compilations() as compiled:
+        solve_frontier(demo, lam=demo_lam)
+        frontier = solve_frontier(demo)
+    assert (np.asarray(frontier.status) == INTERPOLATED).any()
+    assert len([message for message in compiled if message.startswith("Finished XLA") and "points_at" in message]) == 1
 
 
 def test_cascades_of_one_menu_share_one_programme(demo, demo_lam, compilations):

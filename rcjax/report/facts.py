@@ -46,8 +46,8 @@ class Against:
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
-    """What `make_report` found. The frontier has bands; L points, k models."""
+class Findings:
+    """What there is to report. The frontier has bands; L points, k models."""
 
     log: Log
     """The log that everything was tuned on."""
@@ -124,16 +124,6 @@ class Report:
             return f"{start} The best cascade is expected to be wrong on {error}, at {share} of the cost."
         return f"{start} No cascade of these models is expected to do better at its price or its error."
 
-    def to_html(self) -> str:
-        """The report as one HTML page that needs nothing else. Raises ImportError without matplotlib or Jinja2."""
-        from rcjax.report.page import render
-
-        return render(self)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to a file; never leaves a half-written one."""
-        write_atomically(path, self.to_html())
-
     def to_json(self) -> dict[str, Any]:
         """The figures as JSON values."""
         curve = self.learning
@@ -150,6 +140,21 @@ class Report:
             "diagnosis": self.diagnosis.to_json(),
             "learning_curve": learning,
         }
+
+
+@dataclasses.dataclass(frozen=True)
+class Report(Findings):
+    """What `make_report` came to: the findings, and the page that shows them."""
+
+    def to_html(self) -> str:
+        """The report as one HTML page that needs nothing else. Raises ImportError without matplotlib or Jinja2."""
+        from rcjax.report.page import render
+
+        return render(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to a file; never leaves a half-written one."""
+        write_atomically(path, self.to_html())
 
 
 def make_report(

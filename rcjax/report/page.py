@@ -21,7 +21,7 @@ from rcjax.diagnostics.verdicts import Check, remarks
 from rcjax.joint import CascadeModel
 from rcjax.logs import Log
 from rcjax.plots import diagnosis_figures, plot_frontier, plot_learning_curve
-from rcjax.report.facts import Against, Report
+from rcjax.report.facts import Against, Findings
 from rcjax.report.svg import places, style, to_svg
 
 _WIDTH, _HEIGHT = 6.6, 4.2  # inches
@@ -41,14 +41,14 @@ _CAPTIONS = {
 }
 
 
-def render(report: Report) -> str:
+def render(report: Findings) -> str:
     """The page."""
     environment = Environment(loader=PackageLoader("rcjax.report", "."), autoescape=True, trim_blocks=True)
     environment.lstrip_blocks = True
     return environment.get_template("page.html.jinja").render(context(report))
 
 
-def context(report: Report) -> dict[str, Any]:
+def context(report: Findings) -> dict[str, Any]:
     """What the template is filled with: strings, and lists and mappings of them."""
     money = report.money
     drawing, spots, corner = _frontier(report)
@@ -84,7 +84,7 @@ def context(report: Report) -> dict[str, Any]:
     }
 
 
-def _frontier(report: Report) -> tuple[str, np.ndarray, tuple[float, float]]:
+def _frontier(report: Findings) -> tuple[str, np.ndarray, tuple[float, float]]:
     """(the SVG of the frontier, where its points lie on it, and the corner of its axes)."""
     single = {each.model: (each.cost, each.error) for each in report.comparisons}
     with style():
@@ -97,7 +97,7 @@ def _frontier(report: Report) -> tuple[str, np.ndarray, tuple[float, float]]:
         return drawn, places(figure, ax, report.money.scale * cost, error), (round(left, 2), round(bottom, 2))
 
 
-def _point(report: Report, index: int, spot: list[float], raw: np.ndarray, money: Money) -> dict[str, Any]:
+def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, money: Money) -> dict[str, Any]:
     """One point of the frontier in words, with its policy to deploy and its place in the drawing.
 
     `raw` (k,): its thresholds as raw probabilities.
@@ -148,7 +148,7 @@ def _sorted(checks: Sequence[Check]) -> list[Check]:
     return sorted(checks, key=lambda each: _VERDICTS.index(each.verdict))
 
 
-def _trust(report: Report, index: int) -> dict[str, Any]:
+def _trust(report: Findings, index: int) -> dict[str, Any]:
     """How far the policy at a point is to be trusted: the worst verdict on what it asks, and what is said of others.
 
     `concerned`: of the checks that are not fine, in the order of the page, the positions of those on what it asks.
@@ -177,7 +177,7 @@ def _affected(concerned: int, others: int) -> str:
     return f"This policy is affected by {concerned} of these {concerned + others} checks; {grey}."
 
 
-def _tried_itself(report: Report, index: int) -> str:
+def _tried_itself(report: Findings, index: int) -> str:
     """What the policy at a point did on fresh queries, where there are any."""
     seen = report.seen
     if seen is None:
@@ -186,7 +186,7 @@ def _tried_itself(report: Report, index: int) -> str:
     return f"This one was wrong on {wrong} of them, at ${cost} per {report.money.name}."
 
 
-def _tried(report: Report) -> str:
+def _tried(report: Findings) -> str:
     """How the promise of all policies fared on queries that the tuning did not see."""
     found = report.diagnosis
     if found.promise is None:
@@ -205,13 +205,13 @@ def _tried(report: Report) -> str:
     )
 
 
-def _raw(report: Report) -> np.ndarray:
+def _raw(report: Findings) -> np.ndarray:
     """(L, k) the raw probabilities whose calibrated confidences are the thresholds."""
     invert = jax.jit(jax.vmap(Calibrator.inverse, (0, 1), 1))
     return np.exp(np.asarray(invert(report.model.calibrators, report.frontier.thresholds), float))
 
 
-def _model(report: Report, j: int, money: Money) -> dict[str, str]:
+def _model(report: Findings, j: int, money: Money) -> dict[str, str]:
     """A row of the table of single models."""
     against, found = report.comparisons[j], report.diagnosis.calibration[j]
     return {
@@ -225,11 +225,11 @@ def _model(report: Report, j: int, money: Money) -> dict[str, str]:
     }
 
 
-def _at_its_cost(report: Report, against: Against) -> str:
+def _at_its_cost(report: Findings, against: Against) -> str:
     return "–" if against.at_its_cost is None else percent(float(report.frontier.error[against.at_its_cost]))
 
 
-def _at_its_error(report: Report, against: Against, money: Money) -> str:
+def _at_its_error(report: Findings, against: Against, money: Money) -> str:
     return "–" if against.at_its_error is None else f"${money.show(float(report.frontier.cost[against.at_its_error]))}"
 
 
@@ -238,7 +238,7 @@ def _check(check: Check) -> dict[str, str]:
     return words | {"figure": check_figure(check.figure, check.unit)}
 
 
-def _judged(report: Report) -> str:
+def _judged(report: Findings) -> str:
     found = report.diagnosis
     if found.held_out:
         return f"{PurePath(report.judged.source).name}, {found.n:,} queries that the tuning has not seen"
@@ -261,7 +261,7 @@ def draw_checks(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> list[dic
     ]
 
 
-def _learning(report: Report) -> dict[str, Any] | None:
+def _learning(report: Findings) -> dict[str, Any] | None:
     curve = report.learning
     if curve is None:
         return None

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from rcjax._arguments import check_arguments
+from rcjax._version import version
 from rcjax.frontier import Frontier
 from rcjax.sweeps import folder as files
 from rcjax.sweeps.launching import launch
@@ -156,15 +157,13 @@ def sweep(
 
 def _prepare(target: Path, settings: Settings, library: Library, batches: list[Batch]) -> list[int]:
     """Make the folder, or find it; the numbers of the batches that are left to do, the same in every process."""
-    from rcjax import __version__
-
     if not batches:
         name, entry = next(iter(library.entries.items()))
         raise ValueError(f"no log can be swept over; of {name}: {entry.problem}")
     wanted = {
         "format": files.FORMAT,
         "schema_version": files.SCHEMA,
-        "rcjax": __version__,
+        "rcjax": version(),
         "dtype": str(jnp.result_type(float)),
         "settings": dataclasses.asdict(settings),
         "logs": {name: entry.digest for name, entry in library.entries.items()},
