@@ -53,7 +53,9 @@ def check_arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> 
     """
     for name, kind in _kinds(function).items():
         if name in values and not _fits(values[name], kind):
-            raise TypeError(f"{name} must be {_wanted(kind)}, not {what_it_is(values[name])}")
+            value = values[name]
+            begins = f" that begins with {what_it_is(value[0])}" if isinstance(value, list | tuple) and value else ""
+            raise TypeError(f"{name} must be {_wanted(kind)}, not {what_it_is(value)}{begins}")
 
 
 def instance(value: object, kinds: type | tuple[type, ...], argument: str) -> None:
@@ -163,7 +165,7 @@ def _is_index(value: Any) -> bool:
 
 
 def _is_array(kind: Any) -> bool:
-    return getattr(kind, "__name__", None) in ("Array", "ndarray")
+    return getattr(kind, "__name__", "").rpartition(".")[2] in ("Array", "ndarray")  # jax.Array has dots in its name
 
 
 def _is_list(value: Any, origin: Any, parts: tuple[Any, ...]) -> bool:
@@ -173,6 +175,8 @@ def _is_list(value: Any, origin: Any, parts: tuple[Any, ...]) -> bool:
         return isinstance(value, Iterable if origin is Iterable else Sequence) or getattr(value, "ndim", 0) > 0
     if origin is tuple and parts and parts[-1] is not Ellipsis and len(value) != len(parts):
         return False
+    if parts and get_origin(parts[0]) in _LISTS:  # texts are lists of texts too: what is meant, functions tell
+        value = [item for item in value if not isinstance(item, str)]
     return all(_fits(item, parts[0]) for item in value) if parts else True
 
 

@@ -208,7 +208,6 @@ def test_shapes_of_thresholds(demo):
         ((0.5,), ("llama3.2-1b", "llama3.2-1b"), "does not follow the model's order"),
         ((0.5,), ("llama3.2-1b", "gpt-5"), "unknown model 'gpt-5'"),
         ((), (), "non-empty"),
-        ((0.5,), "llama3.2-1b", "non-empty tuple"),
         ((0.5, 0.5, 0.5), ("llama3.2-1b", "llama3.1-70b"), "its last axis"),
         (0.5, ("llama3.2-1b", "llama3.1-70b"), "its last axis"),
     ],
@@ -216,6 +215,11 @@ def test_shapes_of_thresholds(demo):
 def test_bad_cascades_are_refused(demo, thresholds, names, message):
     with pytest.raises(ValueError, match=message):
         error_and_cost(demo, jnp.array(thresholds), names)
+
+
+def test_a_text_is_no_cascade(demo):
+    with pytest.raises(TypeError, match="cascade must be a list or None, not a text"):
+        error_and_cost(demo, jnp.array([0.5]), "llama3.2-1b")
 
 
 def test_unknown_chain_is_refused(demo):

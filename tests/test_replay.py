@@ -14,6 +14,7 @@ from rcjax import _replay
 from rcjax._policies import Policies
 from rcjax._replay import Replay, area_under_curve, replay
 from rcjax.calibration import Calibrator
+from rcjax.frontier import Frontier
 from rcjax.logs import Log, LogError, read_log
 from rcjax.policy import Calibration, Defer, Policy, Rule
 
@@ -109,7 +110,7 @@ def assert_like_steps(seen: Replay, policy: Policy, log: Log) -> None:
         np.testing.assert_allclose(getattr(seen, name), value, rtol=1e-10, atol=1e-14, err_msg=name)
 
 
-def as_frontier(policies: list[Policy]) -> SimpleNamespace:
+def as_frontier(policies: list[Policy]) -> Frontier:
     """What `replay` looks at in a frontier, from policies that share their models and calibrations."""
     packed = [_replay._pack_policy(policy, np.float64) for policy in policies]
     longest = max(one.policies.bounds.shape[-1] for one in packed)
@@ -128,16 +129,19 @@ def as_frontier(policies: list[Policy]) -> SimpleNamespace:
         np.zeros(3, int),
         "choice",
     )  # type: ignore[arg-type]
-    return SimpleNamespace(
-        models=MODELS,
-        model=SimpleNamespace(models=MODELS, calibrators=calibrators),
-        policies=Policies(
+    parts = {
+        "model": SimpleNamespace(models=MODELS, calibrators=calibrators),
+        "policies": Policies(
             first=np.concatenate([one.policies.first for one in packed]),
             bounds=np.concatenate([padded(one.policies.bounds) for one in packed]),
             actions=np.concatenate([padded(one.policies.actions) for one in packed]),
             members=np.concatenate([one.policies.members for one in packed]),
         ),
-    )
+    }
+    frontier = object.__new__(Frontier)
+    for name, part in parts.items():
+        object.__setattr__(frontier, name, part)
+    return frontier
 
 
 @pytest.mark.parametrize("policy", [thresholds(0.6, 0.7), ADAPTIVE, thresholds(0.0, 0.0), thresholds(1.0, 1.0)])

@@ -50,13 +50,13 @@ def test_a_list_of_cascades_is_recorded_and_cut_to_the_models_there_are(logs):
     assert tuning.within(MODELS[1:]).models == MODELS[1:]
 
 
-def test_a_policy_made_by_hand_is_tuned_for_its_own_price(policy):
+def test_a_policy_made_by_hand_is_tuned_for_its_own_price(policy, logs):
     bare = dataclasses.replace(policy, provenance={})
     tuning = recorded_tuning(bare)
     assert tuning.target == {"lam": policy.expected["lam"]}
     assert (tuning.models, tuning.search) == (policy.models, "selected")
     with pytest.raises(ValueError, match="neither a target nor its λ: tune a new one"):
-        rcjax.retune(dataclasses.replace(bare, expected={}), None)
+        rcjax.retune(dataclasses.replace(bare, expected={}), logs[1])
 
 
 def test_tuned_again_is_tuned_as_before(policy, logs):
