@@ -272,33 +272,33 @@ def demo(
     The log is sampled from a model that was fitted to what five Llama models answered to real questions.
     """
     with reported(as_json=json_):
-        from rcjax import _terminal as terminal
+        from rcjax._terminal import busy, expectation, plain_replay, show_demo, show_policy, show_tuning
         from rcjax._tune import describe_models
 
         start_jax()
         import rcjax
         from rcjax._targets import Target
 
-        with terminal.busy("sampling, fitting and solving"):
+        with busy("sampling, fitting and solving"):
             sample = rcjax.sample_log(queries + _DEMO_FRESH, seed)  # at once: two sizes would be compiled twice
             log, fresh = sample.take(slice(queries)), sample.take(slice(queries, None))
             model = rcjax.fit(log)
             frontier = rcjax.solve_frontier(model)
             budget = _DEMO_SHARE * float(log.cost[-1])
             policy = frontier.policy(budget=budget)
-        with terminal.busy("replaying on fresh queries"):
-            seen = terminal.plain_replay(rcjax.replay(policy, fresh))
+        with busy("replaying on fresh queries"):
+            seen = plain_replay(rcjax.replay(policy, fresh))
         rows = [dataclasses.asdict(model_alone) for model_alone in describe_models(log, model)]
         alone = _alone(fresh)
         if json_:
             facts = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
-            results = {"predicted": terminal.expectation(policy), "observed": seen, "single_models": alone}
+            results = {"predicted": expectation(policy), "observed": seen, "single_models": alone}
             print_json(facts | {"policy": policy.to_json()} | results)
         else:
             points = frontier.to_json()["frontier"]
-            terminal.show_tuning(log.describe(), rows, points, None, chosen=policy.expected)
-            terminal.show_policy(policy.to_json(), Target("budget", budget), rows, None)
-            terminal.show_demo(policy.to_json(), seen, alone)
+            show_tuning(log.describe(), rows, points, None, chosen=policy.expected)
+            show_policy(policy.to_json(), Target("budget", budget), rows, None)
+            show_demo(policy.to_json(), seen, alone)
 
 
 def _alone(log: Log) -> dict[str, dict[str, float]]:

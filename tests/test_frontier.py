@@ -18,7 +18,6 @@ from rcjax._replay import area_under_curve
 from rcjax.cascade import build_tables, evaluate
 from rcjax.frontier import InfeasibleError
 from rcjax.joint import pairs
-from rcjax.programme import INTERPOLATED
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -267,7 +266,7 @@ def test_a_grid_and_what_lies_between_share_one_programme(demo, demo_lam, compil
     with compilations() as compiled:
         solve_frontier(demo, lam=demo_lam)
         frontier = solve_frontier(demo)
-    assert (np.asarray(frontier.status) == INTERPOLATED).any()
+    assert (np.asarray(frontier.status) == PointStatus.INTERPOLATED).any()
     assert len([message for message in compiled if message.startswith("Finished XLA") and "points_at" in message]) == 1
 
 

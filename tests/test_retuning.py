@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import rcjax
+from rcjax._tune import Settings, find_frontier
 from rcjax.logs import LogError
-from rcjax.retuning import Gain, find_frontier, held_out_gain, recorded_tuning
+from rcjax.retuning import Gain, held_out_gain, recorded_tuning
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-70b")
@@ -210,4 +211,4 @@ def test_too_little_to_test_on(policy, logs):
 
 def test_an_unknown_search_is_an_error(logs):
     with pytest.raises(ValueError, match="cascades is 'most'"):
-        find_frontier(logs[0], rcjax.fit(logs[0]), "most")
+        find_frontier(logs[0], rcjax.fit(logs[0]), Settings(search="most"))

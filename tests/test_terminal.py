@@ -4,6 +4,7 @@ import pytest
 
 import rcjax
 from rcjax import _terminal as terminal
+from rcjax._tune import too_dear
 from rcjax._wording import choose_unit, count, figure
 
 NAMES = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b", "llama3.1-405b")
@@ -58,7 +59,7 @@ def test_lines_of_rules_keep_to_the_width(width):
 @pytest.mark.parametrize("cheapest", [1.82154e-5, 1.0000049e-5, 9.99996e-5, 0.314159])
 def test_the_cheapest_cost_told_is_a_budget_that_will_do(cheapest):
     scale = 1e6 if cheapest < 0.1 else 1e3
-    told = float(terminal.too_dear(cheapest / 2, cheapest).rpartition("$")[2])
+    told = float(too_dear(cheapest / 2, cheapest).rpartition("$")[2])
     assert cheapest <= told / scale <= cheapest * 1.002
 
 
