@@ -20,9 +20,9 @@ import rcjax
 from benchmarks.methods import areas, change, rational_tuning
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import progress
-from rcjax.joint import pairs
-from rcjax.likelihood import log_likelihood
-from rcjax.selection import pair_ranks
+from rcjax.model.copula_choice import pair_ranks
+from rcjax.model.pair_likelihood import log_likelihood
+from rcjax.model.pairs import pairs
 
 METHODS = {
     "Gumbel, τ": {"copula": "gumbel"},

@@ -9,7 +9,7 @@ only where every point has parameters of its own, and fits only over families), 
 Evaluations: at points uniform on the unit square, the same for all. Where we evaluate log c, pyvinecopulib evaluates
 c; statsmodels has no conditional, no rotations and no Joe copula. A "–" says that there is nothing to compare with.
 
-Fits: by maximum likelihood, of every family of `rcjax.selection.FAMILIES` to all ten pairs of the five models of the
+Fits: by maximum likelihood, of every family of `FAMILIES` to all ten pairs of the five models of the
 demo's synthetic log (300 queries, ordinal ranks: no ties, no point masses), for each bootstrap replicate. Replicates
 are multinomial weights of the queries, the same for both; the first are ones, the data themselves. We fit all of them
 in one jitted call, mapped over chunks of replicates to bound its memory. The peer fits one by one in a Python loop,
@@ -37,11 +37,11 @@ from scipy.stats import kendalltau, rankdata
 
 import rcjax
 from benchmarks.timing import timed
-from rcjax._compile import compiled
+from rcjax._core.compilation import compiled
 from rcjax.copulas import Copula
-from rcjax.estimation import CopulaFit, fit_families
-from rcjax.likelihood import Ranks
-from rcjax.selection import FAMILIES
+from rcjax.copulas.families import FAMILIES
+from rcjax.model.copula_fitting import CopulaFit, fit_families
+from rcjax.model.pair_likelihood import Ranks
 
 #: What a copula of ours and of each peer is, if the peer has it.
 COPULAS: tuple[tuple[Copula, Any], ...] = (

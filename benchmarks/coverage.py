@@ -25,8 +25,8 @@ from scipy.special import expit, logit, ndtr
 
 import rcjax
 from benchmarks.report import machine, markdown
-from rcjax.calibration import Calibrator
-from rcjax.marginals import Marginal
+from rcjax.model.calibration import Calibrator
+from rcjax.model.marginals import Marginal
 
 POPULATION, SIZES, PRICES = 30_000, (100, 300, 1000), 12
 LEVEL = 0.9

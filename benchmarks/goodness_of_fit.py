@@ -20,13 +20,14 @@ import numpy as np
 
 import rcjax
 from benchmarks.timing import timed
-from rcjax._ranks import kendall_tau
+from rcjax._core.kendall import kendall_tau
 from rcjax.diagnostics.bootstrap import p_value
 from rcjax.diagnostics.calibration import calibration_test
 from rcjax.diagnostics.copulas import copula_test, empirical_copula, paper_statistic
 from rcjax.diagnostics.marginals import marginal_test
 from rcjax.diagnostics.markov import conditional_test, logistic_test
-from rcjax.marginals import Marginal, fit_marginal
+from rcjax.model.marginal_fitting import fit_marginal
+from rcjax.model.marginals import Marginal
 
 N, LEVEL = 300, 0.05
 MASSES = (0.2, 0.1)  # at the lowest and the highest confidence, of both models

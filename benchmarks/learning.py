@@ -24,8 +24,8 @@ import polars as pl
 import rcjax
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import machine, markdown, progress
-from rcjax.learning import PRICES, area_of_points, fit_power_law, tune_and_answer
-from rcjax.prices import price_range
+from rcjax.solving.lambda_grid import price_range
+from rcjax.tuning.learning_curve import PRICES, area_of_points, fit_power_law, tune_and_answer
 
 LABELS = (200, 400)
 SIZES = (50, 100, 200, 400, 800)

@@ -14,9 +14,10 @@ import jax
 import polars as pl
 
 import rcjax
-from rcjax._files import write_atomically
-from rcjax.joint import CascadeModel, fit
+from rcjax._base.files import write_atomically
 from rcjax.logs import read_log
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.fitting import fit
 
 DIGITS = 6  # significant: a log of a few hundred queries does not tell more
 

@@ -16,14 +16,13 @@ import rcjax
 PAGE = Path(rcjax.__file__).parent / "docs" / "reference.md"
 #: Sections of the page: what belongs together, in the order in which data flows.
 SECTIONS = {
-    "Logs": ["read_log", "Log", "LogError", "IncompleteLogWarning", "LeftOutWarning", "sample_log"],
-    "The model": ["fit", "CascadeModel", "load_model", "demo_model", "Marginal", "expected_calibration_error"],
-    "The frontier": ["solve_frontier", "error_and_cost", "Frontier", "load_frontier", "InfeasibleError"],
-    "At scale": ["sweep", "Sweep", "export_solver", "load_solver", "Solver"],
-    "Policies": ["Policy", "Mixture", "load_policy"],
-    "In production": ["Cascade", "CascadeError", "CallLog", "check_policy", "PolicyCheck", "retune", "Retuned"],
-    "Policies on logs": ["replay", "Replay", "area_under_curve"],
-    "How sure it is": [
+    "The four verbs": ["read_log", "tune", "Tuned", "replay", "Replay", "check_policy", "PolicyCheck"],
+    "Logs": ["Log", "LogError", "IncompleteLogWarning", "LeftOutWarning", "OverlapWarning", "sample_log"],
+    "What is deployed": ["Policy", "Mixture", "load_policy"],
+    "In service": ["Cascade", "CascadeError", "CallLog", "retune", "Retuned"],
+    "The fitted model": ["fit", "CascadeModel", "load_model", "demo_model", "Marginal", "sample_confidences"],
+    "Frontiers": ["solve_frontier", "error_and_cost", "Frontier", "load_frontier", "InfeasibleError"],
+    "Selection, intervals, guarantees": [
         "select_frontier",
         "Selection",
         "Comparison",
@@ -33,9 +32,12 @@ SECTIONS = {
         "Certificate",
         "learning_curve",
         "LearningCurve",
+        "area_under_curve",
+        "expected_calibration_error",
     ],
     "The posterior": ["sample_posterior", "Posterior", "solve_expected", "posterior_figures", "credible_bands"],
     "Checks and the report": ["diagnose", "Diagnosis", "make_report", "Report"],
+    "Many logs, and services that cannot wait": ["sweep", "Sweep", "export_solver", "load_solver", "Solver"],
     "Copulas": [
         "Copula",
         "param",
@@ -50,7 +52,6 @@ SECTIONS = {
         "Gaussian",
         "StudentT",
         "Rotation",
-        "sample_confidences",
     ],
 }
 

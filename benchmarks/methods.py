@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 import rcjax
-from rcjax._points import lower_hull, pareto
+from rcjax.frontier.hull import lower_hull, pareto
 
 QUANTILES = 40  # per threshold, as in the paper
 

@@ -22,9 +22,9 @@ import numpy as np
 
 import rcjax
 from benchmarks.paper.inputs import CHOICE
-from rcjax import quadrature
-from rcjax.cascade import build_tables, evaluate
-from rcjax.prices import price_range
+from rcjax.solving import quadrature
+from rcjax.solving.lambda_grid import price_range
+from rcjax.solving.objective import build_tables, evaluate
 
 _MANY = 34  # panels
 _PAIRS = 1500

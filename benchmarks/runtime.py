@@ -23,10 +23,10 @@ from typing import Any
 
 from openai import AsyncOpenAI
 
-from rcjax.calls import CallLog
-from rcjax.mixture import Mixture
 from rcjax.policy import Calibration, Policy, Rule
-from rcjax.run import Cascade
+from rcjax.policy.mixture import Mixture
+from rcjax.serving.call_log import CallLog
+from rcjax.serving.cascade import Cascade
 from rcjax.signals import Choice
 
 _TOP = {"B": -0.1, **{letter: -3.5 - i for i, letter in enumerate("ACDEFGHIJKLMNOPQRST")}}

@@ -25,7 +25,7 @@ import numpy as np
 import polars as pl
 
 import rcjax
-from rcjax._shell import start_jax
+from rcjax.cli.common import start_jax
 
 CASCADES = 31
 

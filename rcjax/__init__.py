@@ -10,15 +10,17 @@ Names are imported when they are first used, so that `rcjax.policy` needs nothin
 import importlib
 from typing import TYPE_CHECKING
 
-# No module bears the name of anything exported: importing a submodule sets the attribute of the package.
+# No package bears the name of anything exported: importing a submodule sets the attribute of the package.
 _HOMES = {
-    "_overlap": ("OverlapWarning",),
-    "_replay": ("Replay", "area_under_curve", "replay"),
-    "bands": ("Bands",),
-    "calibration": ("expected_calibration_error",),
-    "calls": ("CallLog",),
-    "cascade": ("error_and_cost",),
-    "choice": ("Selection", "select_frontier"),
+    "bayes.expected_loss": (
+        "credible_bands",
+        "posterior_figures",
+        "solve_expected",
+    ),
+    "bayes.posterior": (
+        "Posterior",
+        "sample_posterior",
+    ),
     "copulas": (
         "Clayton",
         "Copula",
@@ -34,41 +36,100 @@ _HOMES = {
         "SurvivalJoe",
         "param",
     ),
-    "crossvalidation": ("Comparison",),
-    "demo": ("demo_model", "sample_log"),
-    "diagnostics": ("Diagnosis", "diagnose"),
-    "drift": ("PolicyCheck", "check_policy"),
-    "exporting": ("Solver", "export_solver", "load_solver"),
-    "expected_loss": ("credible_bands", "posterior_figures", "solve_expected"),
-    "frontier": ("Frontier", "InfeasibleError", "load_frontier", "solve_frontier"),
-    "guarantee": ("Certificate", "certify"),
-    "joint": ("CascadeModel", "fit", "load_model", "sample_confidences"),
-    "learning": ("LearningCurve", "learning_curve"),
-    "logs": ("IncompleteLogWarning", "LeftOutWarning", "Log", "LogError", "read_log"),
-    "marginals": ("Marginal",),
-    "mixture": ("Mixture",),
-    "policy": ("Policy", "load_policy"),
-    "posterior": ("Posterior", "sample_posterior"),
-    "report": ("Report", "make_report"),
-    "resampling": ("bootstrap",),
-    "retuning": ("Retuned", "retune"),
-    "_tune": ("Tuned", "tune"),
-    "run": ("Cascade", "CascadeError"),
-    "sweeps": ("Sweep", "sweep"),
+    "diagnostics": (
+        "Diagnosis",
+        "diagnose",
+    ),
+    "diagnostics.policy_check": (
+        "PolicyCheck",
+        "check_policy",
+    ),
+    "frontier.bands": ("Bands",),
+    "frontier.frontier": (
+        "Frontier",
+        "InfeasibleError",
+        "load_frontier",
+    ),
+    "logs.log": (
+        "IncompleteLogWarning",
+        "LeftOutWarning",
+        "Log",
+    ),
+    "logs.reading": (
+        "LogError",
+        "read_log",
+    ),
+    "model.calibration_error": ("expected_calibration_error",),
+    "model.cascade_model": (
+        "CascadeModel",
+        "load_model",
+    ),
+    "model.demo": (
+        "demo_model",
+        "sample_log",
+    ),
+    "model.fitting": ("fit",),
+    "model.marginals": ("Marginal",),
+    "model.sampling": ("sample_confidences",),
+    "policy.files": ("load_policy",),
+    "policy.mixture": ("Mixture",),
+    "policy.policy": ("Policy",),
+    "replaying.curves": ("area_under_curve",),
+    "replaying.replay": (
+        "Replay",
+        "replay",
+    ),
+    "report": (
+        "Report",
+        "make_report",
+    ),
+    "serving.call_log": ("CallLog",),
+    "serving.cascade": (
+        "Cascade",
+        "CascadeError",
+    ),
+    "solving.export": (
+        "Solver",
+        "export_solver",
+        "load_solver",
+    ),
+    "solving.objective": ("error_and_cost",),
+    "solving.solve": ("solve_frontier",),
+    "sweeps": (
+        "Sweep",
+        "sweep",
+    ),
+    "tuning.bootstrap": ("bootstrap",),
+    "tuning.certify": (
+        "Certificate",
+        "certify",
+    ),
+    "tuning.cross_validation": ("Comparison",),
+    "tuning.learning_curve": (
+        "LearningCurve",
+        "learning_curve",
+    ),
+    "tuning.overlap": ("OverlapWarning",),
+    "tuning.retune": (
+        "Retuned",
+        "retune",
+    ),
+    "tuning.select": (
+        "Selection",
+        "select_frontier",
+    ),
+    "tuning.tune": (
+        "Tuned",
+        "tune",
+    ),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __version__: str
 
 if TYPE_CHECKING:
-    from rcjax._overlap import OverlapWarning
-    from rcjax._replay import Replay, area_under_curve, replay
-    from rcjax._tune import Tuned, tune
-    from rcjax.bands import Bands
-    from rcjax.calibration import expected_calibration_error
-    from rcjax.calls import CallLog
-    from rcjax.cascade import error_and_cost
-    from rcjax.choice import Selection, select_frontier
+    from rcjax.bayes.expected_loss import credible_bands, posterior_figures, solve_expected
+    from rcjax.bayes.posterior import Posterior, sample_posterior
     from rcjax.copulas import (
         Clayton,
         Copula,
@@ -84,26 +145,38 @@ if TYPE_CHECKING:
         SurvivalJoe,
         param,
     )
-    from rcjax.crossvalidation import Comparison
-    from rcjax.demo import demo_model, sample_log
     from rcjax.diagnostics import Diagnosis, diagnose
-    from rcjax.drift import PolicyCheck, check_policy
-    from rcjax.expected_loss import credible_bands, posterior_figures, solve_expected
-    from rcjax.exporting import Solver, export_solver, load_solver
-    from rcjax.frontier import Frontier, InfeasibleError, load_frontier, solve_frontier
-    from rcjax.guarantee import Certificate, certify
-    from rcjax.joint import CascadeModel, fit, load_model, sample_confidences
-    from rcjax.learning import LearningCurve, learning_curve
-    from rcjax.logs import IncompleteLogWarning, LeftOutWarning, Log, LogError, read_log
-    from rcjax.marginals import Marginal
-    from rcjax.mixture import Mixture
-    from rcjax.policy import Policy, load_policy
-    from rcjax.posterior import Posterior, sample_posterior
+    from rcjax.diagnostics.policy_check import PolicyCheck, check_policy
+    from rcjax.frontier.bands import Bands
+    from rcjax.frontier.frontier import Frontier, InfeasibleError, load_frontier
+    from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log
+    from rcjax.logs.reading import LogError, read_log
+    from rcjax.model.calibration_error import expected_calibration_error
+    from rcjax.model.cascade_model import CascadeModel, load_model
+    from rcjax.model.demo import demo_model, sample_log
+    from rcjax.model.fitting import fit
+    from rcjax.model.marginals import Marginal
+    from rcjax.model.sampling import sample_confidences
+    from rcjax.policy.files import load_policy
+    from rcjax.policy.mixture import Mixture
+    from rcjax.policy.policy import Policy
+    from rcjax.replaying.curves import area_under_curve
+    from rcjax.replaying.replay import Replay, replay
     from rcjax.report import Report, make_report
-    from rcjax.resampling import bootstrap
-    from rcjax.retuning import Retuned, retune
-    from rcjax.run import Cascade, CascadeError
+    from rcjax.serving.call_log import CallLog
+    from rcjax.serving.cascade import Cascade, CascadeError
+    from rcjax.solving.export import Solver, export_solver, load_solver
+    from rcjax.solving.objective import error_and_cost
+    from rcjax.solving.solve import solve_frontier
     from rcjax.sweeps import Sweep, sweep
+    from rcjax.tuning.bootstrap import bootstrap
+    from rcjax.tuning.certify import Certificate, certify
+    from rcjax.tuning.cross_validation import Comparison
+    from rcjax.tuning.learning_curve import LearningCurve, learning_curve
+    from rcjax.tuning.overlap import OverlapWarning
+    from rcjax.tuning.retune import Retuned, retune
+    from rcjax.tuning.select import Selection, select_frontier
+    from rcjax.tuning.tune import Tuned, tune
 
 __all__ = [
     "Bands",
@@ -196,7 +269,7 @@ def __getattr__(name: str) -> object:
 
 
 def _version() -> str:
-    from rcjax._version import version
+    from rcjax._base.version import version
 
     return version()
 

@@ -16,20 +16,21 @@ import numpy as np
 from matplotlib import patheffects
 from matplotlib.figure import Figure
 
-from rcjax._compile import compiled
-from rcjax._files import write_atomically
-from rcjax._trees import part
-from rcjax._wording import Money, choose_unit
+from rcjax._base.files import write_atomically
+from rcjax._base.wording import Money, choose_unit
+from rcjax._core.batching import part
+from rcjax._core.compilation import compiled
 from rcjax.copulas import Copula, OneOf
 from rcjax.diagnostics.calibration import accuracy_above, reliability_curve
 from rcjax.diagnostics.copulas import Ties
 from rcjax.diagnostics.diagnosis import Diagnosis
-from rcjax.frontier import Frontier
-from rcjax.joint import CascadeModel, pairs
-from rcjax.learning import LearningCurve
-from rcjax.logs import Log
-from rcjax.marginals import Marginal
-from rcjax.margins import taus_of_log
+from rcjax.frontier.frontier import Frontier
+from rcjax.logs.log import Log
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.fitting_steps import taus_of_log
+from rcjax.model.marginals import Marginal
+from rcjax.model.pairs import pairs
+from rcjax.tuning.learning_curve import LearningCurve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,10 +50,19 @@ __all__ = [
     "save_figure",
 ]
 
+
 BLUE, ORANGE, GREEN, PURPLE, BLACK, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#8A8A8A"
+
+
 _BINS = 25
+
+
 _NAME = 8  # points, the size of a name in a figure
+
+
 _MOST_POINTS = 2000
+
+
 _ROUND_SIZES = [digit * 10**power for power in range(1, 8) for digit in (1, 2, 5)]
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Protocol
 
-from rcjax._arguments import what_it_is
+from rcjax._base.arguments import what_it_is
 
 __all__ = [
     "Choice",
@@ -43,16 +43,25 @@ __all__ = [
     "vote_share",
 ]
 
+
 VERIFICATION = (
     "Here is a question and an answer that was proposed for it.\n\nQuestion:\n{question}\n\nProposed answer:\n{answer}"
     "\n\nIs the proposed answer correct? Reply with the single letter Y if it is, or N if it is not."
 )
+
+
 STATED = (
     "How likely is it that your answer is correct? Reply with a percentage from 0% to 100% and nothing else, "
     "for example: 70%"
 )
+
+
 _WRAPPING = "▁Ġ \t\r\nĊ()[]{}<>*_`\"'.,:;“”‘’"  # what tokenizers and formats put around a letter
+
+
 _ROUNDING = 1e-6  # how far above 0 sums and means of log-probabilities may come out
+
+
 _NO_LOGPROBS = (
     "the reply has no log-probabilities: use a model and an endpoint that return them, or a signal that does without, "
     "rcjax.signals.Votes or rcjax.signals.Stated"
@@ -228,8 +237,14 @@ _NUMBER = (  # not part of a range, a date or a longer number: its value, a sign
     r"(?<![\w.,/–-])(\d+(?:\.\d+)?|\.\d+)"
     r"(?:\s*(%|percent\b|per cent\b)|\s*(?:/|out of)\s*(\d+(?:\.\d+)?))?(?!\w|/|\s*[–-]\s*\d|[.,]\d)"
 )
+
+
 _BETWEEN = r"\W*(?:(?:level|score|is|of|in|my|answer|this|about|around)\W*){0,4}"
+
+
 _LABELLED = re.compile(r"confiden\w*" + _BETWEEN + _NUMBER, re.I)
+
+
 _ANY = re.compile(_NUMBER, re.I)
 
 

@@ -17,16 +17,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._ranks import kendall_tau
+from rcjax._core.kendall import kendall_tau
 from rcjax.copulas import Copula
 from rcjax.copulas.base import tau_by_quadrature
 
 __all__ = ["check_copula"]
 
+
 _INSIDE = np.array([0.02, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 0.98])
+
+
 _GRID = np.concatenate([[1e-9, 1e-6, 1e-3], _INSIDE, 1 - np.array([1e-3, 1e-6, 1e-9])])
+
+
 _CORNERS = np.array([1e-6, 0.5, 1 - 1e-6])
+
+
 _SAMPLES = 2000
+
+
 _BLOCK = 256
 
 
@@ -127,6 +136,8 @@ def _by_block(method: str) -> Callable[..., Any]:
 _cdf, _conditional, _conditional_on_v, _log_density, _inverse = map(
     _by_block, ("cdf", "conditional", "conditional_on_v", "log_density", "inverse_conditional")
 )
+
+
 _tau, _tails = map(_compiled, ("tau", "tail_dependence"))
 
 
@@ -298,6 +309,8 @@ def _pointwise_gradient(function, argument):
 
 
 _slopes = [_pointwise_gradient(lambda c, u, v: c.cdf(u, v), argument) for argument in (1, 2)]
+
+
 _curvature = _pointwise_gradient(lambda c, u, v: c.conditional(u, v), 2)
 
 

@@ -10,7 +10,7 @@ from scipy.integrate import quad_vec
 from scipy.special import betainc
 
 from rcjax import CascadeModel, Gumbel, Marginal, error_and_cost
-from rcjax.calibration import Calibrator
+from rcjax.model.calibration import Calibrator
 
 
 def make_model(marginals: Marginal, copulas: Gumbel, cost) -> CascadeModel:

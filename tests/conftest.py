@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rcjax
-from rcjax._compile import LEVELS
+from rcjax._core.compilation import LEVELS
 
 SHARED = Path(__file__).parents[2] / "shared"
 
@@ -24,7 +24,7 @@ LONG = LEVELS["long"]
 def pytest_configure(config):
     """Most of the suite's time is compilation: what is compiled once serves all workers and later runs."""
     if jax.__version_info__ < (0, 11):
-        # The quicker of two CPU emitters, as in rcjax._compile; and no parts for several threads, which take a sixth
+        # The quicker of two CPU emitters, as in rcjax._core.compilation; and no parts for several threads, which take a sixth
         # longer, as every core has a worker already.
         flags = " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
         os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + flags

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import rcjax
-from rcjax.marginals import Marginal
+from rcjax.model.marginals import Marginal
 
 
 def three(n, seed=0):

@@ -7,10 +7,10 @@ import numpy as np
 import statsmodels.api as sm
 
 import rcjax
-from rcjax._frontier_points import Points
-from rcjax._outcomes import Outcomes
-from rcjax._policies import Policies
-from rcjax.frontier import Frontier, make_frontier
+from rcjax.frontier.frontier import Frontier, make_frontier
+from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.points import Points
+from rcjax.frontier.policies import Policies
 from rcjax.logs import Log
 
 #: Mean costs of the models of a made log.

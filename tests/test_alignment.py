@@ -14,7 +14,7 @@ import pytest
 
 import rcjax
 import rcjax.plots
-from rcjax._json import plain
+from rcjax._core.json_values import plain
 
 pytestmark = pytest.mark.usefixtures("float64")
 

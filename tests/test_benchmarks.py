@@ -17,7 +17,7 @@ from benchmarks import methods
 from benchmarks.methods import Answers, Curve
 from benchmarks.race import __main__ as race
 from benchmarks.race import contenders
-from rcjax._trees import part
+from rcjax._core.batching import part
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")

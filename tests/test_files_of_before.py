@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rcjax
-from rcjax.retuning import recorded_tuning
+from rcjax.tuning.retune import recorded_tuning
 
 pytestmark = pytest.mark.usefixtures("float64")
 FILES = sorted((Path(__file__).parent / "files_of_before").glob("*.json"))

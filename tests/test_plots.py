@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 
 import rcjax
 from rcjax import plots
-from rcjax._trees import part
+from rcjax._core.batching import part
 from rcjax.copulas import OneOf
-from rcjax.demo import demo_model
-from rcjax.learning import LearningCurve
-from rcjax.marginals import Marginal
+from rcjax.model.demo import demo_model
+from rcjax.model.marginals import Marginal
+from rcjax.tuning.learning_curve import LearningCurve
 
 pytestmark = pytest.mark.usefixtures("float64")
 

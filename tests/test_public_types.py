@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 import rcjax
-from rcjax._arguments import _kinds
+from rcjax._base.arguments import _kinds
 
 BAD = {"None": None, "a text": "x", "an int": 5, "a list": [1], "a float": 1.5, "the class dict": dict, "a bytes": b"x"}
 #: Made by the functions, not by people: records, some of them pytrees, into which JAX puts what it likes.

@@ -22,7 +22,7 @@ from benchmarks.paper import areas, figures, runtime, sensitivity
 from benchmarks.paper.inputs import CHOICE, Published, Source, read_folder
 from benchmarks.paper.tables import TABLES
 from benchmarks.report import markdown
-from rcjax._files import write_atomically
+from rcjax._base.files import write_atomically
 from rcjax.plots import save_figure
 
 Rows = list[dict]

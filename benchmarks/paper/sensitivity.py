@@ -8,9 +8,9 @@ import numpy as np
 
 from benchmarks.paper.inputs import Source
 from rcjax.diagnostics.copulas import empirical_copula
-from rcjax.joint import pairs
-from rcjax.likelihood import rank_counts
-from rcjax.marginals import cramer_von_mises
+from rcjax.model.marginals import cramer_von_mises
+from rcjax.model.pair_likelihood import rank_counts
+from rcjax.model.pairs import pairs
 
 
 def misfit(source: Source) -> Iterator[dict]:

@@ -8,13 +8,13 @@ import numpy as np
 
 import rcjax
 from benchmarks.paper.inputs import Published, Source
-from rcjax._ranks import kendall_tau
-from rcjax.calibration import expected_calibration_error
+from rcjax._core.kendall import kendall_tau
 from rcjax.diagnostics.calibration import accuracy_above
 from rcjax.diagnostics.copulas import copula_test, paper_statistic
 from rcjax.diagnostics.marginals import marginal_test
 from rcjax.diagnostics.markov import logistic_test, rank_correlations
-from rcjax.joint import pairs
+from rcjax.model.calibration_error import expected_calibration_error
+from rcjax.model.pairs import pairs
 
 Rows = list[dict]
 LEVEL = 0.05
@@ -93,7 +93,7 @@ def marginals(source: Source, published: Published, replicates: int) -> Rows:
     test = source.test.take(source.test.complete)
     confidence = source.model.calibrate(test.logprob).T
     whole = marginal_test(source.model.marginals, confidence, 0, jax.random.key(0), 1)
-    trained = jax.jit(jax.vmap(rcjax.marginals.cramer_von_mises))(source.model.marginals, confidence)
+    trained = jax.jit(jax.vmap(rcjax.model.marginals.cramer_von_mises))(source.model.marginals, confidence)
     some = confidence[:, np.random.default_rng(0).permutation(test.n_queries)[:MOST_QUERIES]]
     seen = marginal_test(source.model.marginals, some, source.train.n_queries, jax.random.key(0), replicates)
     rows = []

@@ -30,7 +30,7 @@ from benchmarks.race.cells import KINDS, Setting
 from benchmarks.race.contenders import METHODS
 from benchmarks.report import machine, markdown
 from rcjax import plots
-from rcjax._files import write_atomically
+from rcjax._base.files import write_atomically
 
 _AXES = ("models", "lambdas", "queries")
 _PATIENT = 8  # times the limit, where rcjax is alone

@@ -16,11 +16,11 @@ import rcjax
 from benchmarks.methods import answers, outcomes
 from benchmarks.race.contenders import METHODS, make_log
 from benchmarks.timing import timed
-from rcjax._files import write_atomically
-from rcjax.cascade import build_tables
-from rcjax.joint import model_from_json
-from rcjax.plan import make_plan, pair_places
-from rcjax.programme import best_cascades
+from rcjax._base.files import write_atomically
+from rcjax.model.cascade_model import model_from_json
+from rcjax.solving.bellman import best_cascades
+from rcjax.solving.objective import build_tables
+from rcjax.solving.paths import make_plan, pair_places
 
 FEW = 3  # λ at which losses are compared
 FRESH = 20_000

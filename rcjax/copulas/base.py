@@ -16,8 +16,8 @@ from jax import lax
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from rcjax._arguments import check_arguments, what_it_is
-from rcjax._numerics import bisection, implicit_root, open_unit
+from rcjax._base.arguments import check_arguments, what_it_is
+from rcjax._core.numerics import bisection, implicit_root, open_unit
 from rcjax.copulas.unit import Unit, unit
 
 

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from rcjax._arguments import check_arguments
-from rcjax._numerics import log1mexp
+from rcjax._base.arguments import check_arguments
+from rcjax._core.numerics import log1mexp
 from rcjax.copulas.base import param
 from rcjax.copulas.closed import ClosedForm
 from rcjax.copulas.rotation import Rotation

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._numerics import log1mexp
+from rcjax._core.numerics import log1mexp
 from rcjax.copulas.base import param
 from rcjax.copulas.closed import ClosedForm
 from rcjax.copulas.unit import Unit, from_logit, with_flips

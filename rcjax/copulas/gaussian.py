@@ -9,7 +9,7 @@ from jax import lax
 from jax.scipy.special import ndtr, ndtri
 from jax.typing import ArrayLike
 
-from rcjax._arguments import check_arguments
+from rcjax._base.arguments import check_arguments
 from rcjax.copulas.base import param
 from rcjax.copulas.closed import ClosedForm
 from rcjax.copulas.elliptical import gap, nearer_tail, off_the_ends, residual, spread

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._numerics import divide, implicit_root, log1mexp, polygammas
+from rcjax._core.numerics import divide, implicit_root, log1mexp, polygammas
 from rcjax.copulas.base import param
 from rcjax.copulas.closed import ClosedForm
 from rcjax.copulas.rotation import Rotation

@@ -10,8 +10,8 @@ from jax import lax
 from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 
-from rcjax._arguments import check_arguments
-from rcjax._numerics import betainc, betaln, divide
+from rcjax._base.arguments import check_arguments
+from rcjax._core.numerics import betainc, betaln, divide
 from rcjax.copulas.base import param
 from rcjax.copulas.closed import ClosedForm
 from rcjax.copulas.elliptical import nearer_tail, off_the_ends, quadratic_form, residual, spread

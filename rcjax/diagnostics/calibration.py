@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._compile import compiled
-from rcjax.calibration import decile_bins, expected_calibration_error
+from rcjax._core.compilation import compiled
 from rcjax.diagnostics.bootstrap import p_value
+from rcjax.model.calibration_error import decile_bins, expected_calibration_error
 
 
 @jax.tree_util.register_dataclass

@@ -21,14 +21,14 @@ import numpy as np
 from jax import lax
 from numpy.typing import ArrayLike
 
-from rcjax._compile import compiled
-from rcjax._numerics import divide
-from rcjax._ranks import kendall_tau
-from rcjax._trees import part
+from rcjax._core.batching import part
+from rcjax._core.compilation import compiled
+from rcjax._core.kendall import kendall_tau
+from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
 from rcjax.diagnostics.bootstrap import in_batches, p_value
-from rcjax.estimation import fit_copula
-from rcjax.likelihood import rank_counts, ranks_of_counts
+from rcjax.model.copula_fitting import fit_copula
+from rcjax.model.pair_likelihood import rank_counts, ranks_of_counts
 
 _CELLS, _LEVELS = 24, 40
 #: Queries × queries × replicates whose comparisons are held at a time.

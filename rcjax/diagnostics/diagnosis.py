@@ -9,12 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._arguments import check_arguments
-from rcjax._compile import compiled
-from rcjax._json import plain
-from rcjax._overlap import overlap, overlap_with_tuned, warn_of_overlap
-from rcjax._threads import at_once
-from rcjax._tune import Settings, find_frontier
+from rcjax._base.arguments import check_arguments
+from rcjax._core.compilation import compiled
+from rcjax._core.json_values import plain
+from rcjax._core.threads import at_once
 from rcjax.copulas import Copula, OneOf
 from rcjax.diagnostics import verdicts
 from rcjax.diagnostics.calibration import (
@@ -38,11 +36,15 @@ from rcjax.diagnostics.prediction import (
 from rcjax.diagnostics.promise import try_promise
 from rcjax.diagnostics.scope import affects
 from rcjax.diagnostics.verdicts import Check
-from rcjax.frontier import Frontier
-from rcjax.joint import CascadeModel, pairs
-from rcjax.logs import Log, LogError
-from rcjax.margins import taus_of_log
-from rcjax.two_samples import calibration_error
+from rcjax.frontier.frontier import Frontier
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import Log
+from rcjax.model.calibration_error import calibration_error
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.fitting_steps import taus_of_log
+from rcjax.model.pairs import pairs
+from rcjax.tuning.overlap import overlap, overlap_with_tuned, warn_of_overlap
+from rcjax.tuning.tune import Settings, find_frontier
 
 #: Queries that the bootstraps of marginals and copulas use; their time grows with the square.
 MOST_QUERIES = 500

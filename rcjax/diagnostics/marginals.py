@@ -13,12 +13,13 @@ from functools import partial
 import jax
 import numpy as np
 
-from rcjax._compile import compiled
-from rcjax._threads import side_by_side
-from rcjax._trees import part, stack
+from rcjax._core.batching import part, stack
+from rcjax._core.compilation import compiled
+from rcjax._core.threads import side_by_side
 from rcjax.diagnostics.bootstrap import p_value, replicate
-from rcjax.marginals import Marginal, cramer_von_mises, refit_marginal
-from rcjax.margins import marginals_of_log
+from rcjax.model.fitting_steps import marginals_of_log
+from rcjax.model.marginal_fitting import refit_marginal
+from rcjax.model.marginals import Marginal, cramer_von_mises
 
 #: Queries × replicates that are fitted at a time.
 _BATCH = 2**14

@@ -13,9 +13,10 @@ import numpy as np
 from jax.scipy import special
 from numpy.typing import ArrayLike
 
-from rcjax._numerics import divide
+from rcjax._core.numerics import divide
 from rcjax.diagnostics.bootstrap import p_value
-from rcjax.margins import pairs, taus_of_log
+from rcjax.model.fitting_steps import taus_of_log
+from rcjax.model.pairs import pairs
 
 #: Observations under which a correlation is not shown.
 FEWEST = 50

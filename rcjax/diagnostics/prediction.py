@@ -13,19 +13,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._compile import compiled
-from rcjax._policies import ALWAYS_ANSWER
-from rcjax._replay import replay
-from rcjax._trees import part
-from rcjax.cascade import evaluate
+from rcjax._core.batching import part
+from rcjax._core.compilation import compiled
 from rcjax.copulas import OneOf
-from rcjax.crossvalidation import deal_folds, without
-from rcjax.frontier import Frontier, solve_problem
-from rcjax.joint import CascadeModel, details_of, fit_near, pairs, refit
-from rcjax.logs import Log
-from rcjax.marginals import Marginal
-from rcjax.plan import only, plan_cascades
-from rcjax.prices import check_prices, lay_out_problem
+from rcjax.frontier.frontier import Frontier
+from rcjax.frontier.policies import ALWAYS_ANSWER
+from rcjax.logs.log import Log
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.fitting import fit_near, refit
+from rcjax.model.marginals import Marginal
+from rcjax.model.pairs import pairs
+from rcjax.model.provenance import details_of
+from rcjax.replaying.replay import replay
+from rcjax.solving.lambda_grid import check_prices, lay_out_problem
+from rcjax.solving.objective import evaluate
+from rcjax.solving.paths import only, plan_cascades
+from rcjax.solving.solve import solve_problem
+from rcjax.tuning.cross_validation import deal_folds, without
 
 FOLDS = 5
 #: λ times the cost of the dearest model: what one answer of it may cost, in errors.

@@ -14,14 +14,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from rcjax._trees import part
-from rcjax._tune import Settings, find_frontier
-from rcjax.choice import select_frontier
-from rcjax.crossvalidation import deal_folds, without
+from rcjax._core.batching import part
 from rcjax.diagnostics.prediction import FOLDS, HeldOut, compare_frontier, lambdas
-from rcjax.frontier import Frontier, solve_frontier
-from rcjax.joint import CascadeModel
-from rcjax.logs import Log
+from rcjax.frontier.frontier import Frontier
+from rcjax.logs.log import Log
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.solving.solve import solve_frontier
+from rcjax.tuning.cross_validation import deal_folds, without
+from rcjax.tuning.select import select_frontier
+from rcjax.tuning.tune import Settings, find_frontier
 
 
 def try_promise(

@@ -4,8 +4,7 @@
 Jinja2 (`pip install 'rcjax[report]'`).
 """
 
-from rcjax.report.facts import Against as Against
-from rcjax.report.facts import Report as Report
-from rcjax.report.facts import make_report as make_report
+from rcjax.report.findings import Against
+from rcjax.report.report import Report, make_report
 
 __all__ = ["Against", "Report", "make_report"]

@@ -12,33 +12,20 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from rcjax._json import plain
-from rcjax._terminal import spread
-from rcjax._wording import Money, between, check_figure, describe_cascade, percent, threshold
-from rcjax.calibration import Calibrator
-from rcjax.diagnostics import Diagnosis
+from rcjax._base.wording import Money, between, check_figure, describe_cascade, percent, threshold
+from rcjax._core.json_values import plain
+from rcjax._core.thinning import spread
 from rcjax.diagnostics.verdicts import Check, remarks
-from rcjax.joint import CascadeModel
-from rcjax.logs import Log
-from rcjax.plots import diagnosis_figures, plot_frontier, plot_learning_curve
-from rcjax.report.facts import Against, Findings
+from rcjax.model.calibration import Calibrator
+from rcjax.plots import plot_frontier, plot_learning_curve
+from rcjax.report.drawings import draw_checks
+from rcjax.report.findings import Against, Findings
 from rcjax.report.svg import places, style, to_svg
 
 _WIDTH, _HEIGHT = 6.6, 4.2  # inches
+
+
 _VERDICTS = ("bad", "doubtful", "fine")
-_PIXELS = 84  # of an inch of the other figures, on a wide screen
-_CAPTIONS = {
-    "reliability": "Share of right answers against calibrated confidence, held out: on the diagonal, a model is right "
-    "as often as its confidence says.",
-    "accuracy_above": "Accuracy of the most confident answers: a line that does not rise towards few answers is of a "
-    "model whose confidence tells little.",
-    "marginals": "Calibrated confidences of each model, and the distribution fitted to them.",
-    "copulas": "How the confidences of neighbouring models go together: above in the log, below in the fitted model. "
-    "They should look alike.",
-    "correlations": "Rank correlations of the confidences.",
-    "frontier": "Error and cost of the policies as promised when they were tuned, and as seen on queries that the "
-    "tuning left out.",
-}
 
 
 def render(report: Findings) -> str:
@@ -243,22 +230,6 @@ def _judged(report: Findings) -> str:
     if found.held_out:
         return f"{PurePath(report.judged.source).name}, {found.n:,} queries that the tuning has not seen"
     return f"{found.n:,} queries of the log itself, each by a model fitted to the others, in five folds"
-
-
-def draw_checks(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> list[dict[str, Any]]:
-    """The figures of a diagnosis of a model on a log, as the template takes them."""
-    with style():
-        drawn = diagnosis_figures(diagnosis, model, log)
-    return [
-        {
-            "name": name,
-            "caption": caption,
-            "svg": Markup(to_svg(drawn[name], name, caption)),
-            "width": f"{drawn[name].get_size_inches()[0] * _PIXELS:.0f}",
-        }
-        for name, caption in _CAPTIONS.items()
-        if name in drawn
-    ]
 
 
 def _learning(report: Findings) -> dict[str, Any] | None:

@@ -9,9 +9,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from rcjax._checks import frozen
-from rcjax._rows import near
-from rcjax.logs import read_prices
+from rcjax._base.json_checks import frozen
+from rcjax.logs.checked_rows import near
+from rcjax.logs.prices import read_prices
 from rcjax.sweeps.problems import check_settings
 from rcjax.sweeps.running import sweep
 

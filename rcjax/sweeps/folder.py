@@ -20,7 +20,7 @@ from typing import Any
 
 import polars as pl
 
-from rcjax._files import write_atomically
+from rcjax._base.files import write_atomically
 
 FORMAT, SCHEMA = "rcjax-sweep", 1
 

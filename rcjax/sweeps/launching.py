@@ -9,14 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from rcjax._trees import stack
-from rcjax.joint import as_family
-from rcjax.plan import make_plan
-from rcjax.prices import price_range
-from rcjax.quadrature import ORDER
-from rcjax.sweeps.library import Library
-from rcjax.sweeps.problems import Batch, Sample, Settings, draw, size_of_training, training
-from rcjax.sweeps.solving import (
+from rcjax._core.batching import stack
+from rcjax.copulas.families import as_family
+from rcjax.solving.lambda_grid import price_range
+from rcjax.solving.paths import make_plan
+from rcjax.solving.quadrature import ORDER
+from rcjax.sweeps.batch_program import (
     Data,
     Draws,
     Fit,
@@ -28,6 +26,8 @@ from rcjax.sweeps.solving import (
     refit_problem,
     solve_problem,
 )
+from rcjax.sweeps.library import Library
+from rcjax.sweeps.problems import Batch, Sample, Settings, draw, size_of_training, training
 
 _SHARE = 0.25  # of an accelerator's memory, for the largest arrays of the problems that are solved at a time
 

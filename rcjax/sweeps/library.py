@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from rcjax.joint import details_of
-from rcjax.logs import IncompleteLogWarning, LeftOutWarning, Log, read_log
+from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log
+from rcjax.logs.reading import read_log
+from rcjax.model.provenance import details_of
 from rcjax.sweeps.problems import Settings, Shape, shape_of
 
 _KEPT = 2**30  # bytes of logs that stay in memory; others are read again when it is their turn

@@ -11,17 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
-from rcjax._frontier_points import Points
-from rcjax._outcomes import Outcomes
-from rcjax._point_status import PointStatus
-from rcjax._policies import Policies
-from rcjax.calibration import Calibrator
-from rcjax.frontier import Frontier, make_frontier
-from rcjax.joint import CascadeModel, arrays_from_json, arrays_to_json, as_family
-from rcjax.marginals import Marginal
-from rcjax.prices import select
+from rcjax._core.json_values import arrays_from_json, arrays_to_json
+from rcjax.copulas.families import as_family
+from rcjax.frontier.frontier import Frontier, make_frontier
+from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.points import Points
+from rcjax.frontier.policies import Policies
+from rcjax.frontier.statuses import PointStatus
+from rcjax.model.calibration import Calibrator
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.marginals import Marginal
+from rcjax.solving.lambda_grid import select
+from rcjax.sweeps.batch_program import Fit
 from rcjax.sweeps.problems import Batch, Search
-from rcjax.sweeps.solving import Fit
 from rcjax.sweeps.tables import FITS
 
 

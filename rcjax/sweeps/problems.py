@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rcjax.joint import as_family
-from rcjax.logs import Log, LogError
-from rcjax.plan import candidate_paths
+from rcjax.copulas.families import as_family
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import Log
+from rcjax.solving.paths import candidate_paths
 
 #: A search of `solve_frontier`, or the best single model or pair by the log's own labels.
 Search = Literal["all", "full", "adaptive", "labels"] | Sequence[Sequence[str]]

@@ -14,15 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
-from rcjax._arguments import check_arguments
-from rcjax._version import version
-from rcjax.frontier import Frontier
+from rcjax._base.arguments import check_arguments
+from rcjax._base.version import version
+from rcjax.frontier.frontier import Frontier
 from rcjax.sweeps import folder as files
+from rcjax.sweeps.batch_program import collect, device_mesh
 from rcjax.sweeps.launching import launch
 from rcjax.sweeps.library import Library, named
 from rcjax.sweeps.models import fits_table, frontier_of, model_of
 from rcjax.sweeps.problems import PANELS, PROBLEMS, Batch, Search, Settings, check_settings, plan_batches
-from rcjax.sweeps.solving import collect, device_mesh
 from rcjax.sweeps.tables import logs_table, points_table
 
 

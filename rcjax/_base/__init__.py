@@ -1,0 +1,4 @@
+"""What every package needs and the standard library has: files written whole, figures in words, checks of JSON values,
+lots by hash.
+
+Takes and gives plain Python values. Nothing here imports NumPy or JAX."""

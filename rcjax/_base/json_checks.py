@@ -1,0 +1,216 @@
+"""JSON files and their values, checked: what is wrong is one line, with its place. Standard library only.
+
+A check takes a value and its place in the file, and returns the value as it is kept: immutable, of one type.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import reprlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from numbers import Integral, Real
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from rcjax._base.arguments import instance
+
+T = TypeVar("T")
+
+
+Check = Callable[[Any, str], T]  # takes a value and its place in the file, returns the value as it is stored
+
+
+_HUGE = 1e100  # no sum of money or coefficient comes near it, and products of two or three still are finite
+
+
+_TINY = 1 / _HUGE
+
+
+_DEEPEST = 50  # levels of nesting in free JSON values, well inside Python's recursion limit
+
+
+_short = reprlib.Repr()  # keeps messages to a line
+
+
+_short.maxstring = _short.maxother = 80
+
+
+def require(condition: bool, where: str, what: str, value: object) -> None:
+    """Raise ValueError unless the condition holds: `what` says what the value at this place must be."""
+    if not condition:
+        problem = "it is missing or null" if value is None else f"it is {_short.repr(value)}"
+        raise ValueError(f"{where}: {what}, but {problem}")
+
+
+def number(value: Any, where: str, low: float = -_HUGE, high: float = _HUGE) -> float:
+    """A number from `low` to `high`, as float; no boolean, no NaN."""
+    if type(value) is float and low <= value <= high:  # nearly all there are, in files of any size
+        return value
+    require(issubclass(type(value), Real) and type(value) is not bool, where, "must be a number", value)
+    exact = value if isinstance(value, int) else float(value)  # 10**400 has no float, 1e100 no float32
+    require(low <= exact <= high, where, f"must be between {low:g} and {high:g}", value)  # NaN is not
+    return float(value)
+
+
+def whole(value: Any, where: str, low: int = 0, high: int = 10**15) -> int:
+    """A whole number from `low` to `high`; no boolean."""
+    require(issubclass(type(value), Integral) and type(value) is not bool, where, "must be a whole number", value)
+    require(low <= value <= high, where, f"must be between {low:g} and {high:g}", value)
+    return int(value)
+
+
+def flag(value: Any, where: str) -> bool:
+    """True or false."""
+    require(isinstance(value, bool), where, "must be true or false", value)
+    return value
+
+
+def name(value: Any, where: str) -> str:
+    """A text that is not empty."""
+    require(isinstance(value, str) and value != "", where, "must be a text that is not empty", value)
+    return value
+
+
+def choice(value: Any, known: tuple[str, ...], where: str) -> str:
+    """One of the known words; others may be from a newer rcjax."""
+    if type(value) is not str or value not in known:
+        what = f"this rcjax knows {', '.join(known)} only (upgrade it for more)"
+        require(name(value, where) in known, where, what, value)
+    return value
+
+
+def entries(value: Any, where: str, check: Check[T], what: str = "must be a list") -> tuple[T, ...]:
+    """A list, perhaps empty, each of its entries checked."""
+    require(isinstance(value, (list, tuple)), where, what, value)
+    return tuple(check(each, f"{where}[{i}]") for i, each in enumerate(value))
+
+
+def sequence(value: Any, where: str, check: Check[T]) -> tuple[T, ...]:
+    """A list that is not empty, each of its entries checked."""
+    what = "must be a list, not empty"
+    require(value not in ([], ()), where, what, value)
+    return entries(value, where, check, what)
+
+
+def of_length(value: Any, where: str, n: int, check: Check[T]) -> tuple[T, ...]:
+    """A list of n entries, each of them checked."""
+    require(isinstance(value, (list, tuple)) and len(value) == n, where, f"must be a list of {n}", value)
+    return entries(value, where, check)
+
+
+def names(value: Any, where: str) -> tuple[str, ...]:
+    """A list of different names, not empty."""
+    listed = sequence(value, where, name)
+    require(len(set(listed)) == len(listed), where, "must not repeat a model", listed)
+    return listed
+
+
+def names_among(value: Any, where: str, known: Sequence[str]) -> tuple[str, ...]:
+    """A list of different ones of the known names, not empty, in their order."""
+    listed = names(value, where)
+    right = [each for each in known if each in listed]
+    require(right == list(listed), where, f"must name some of {', '.join(known)}, in this order", listed)
+    return listed
+
+
+def optional(value: Any, where: str, check: Check[T]) -> T | None:
+    """None, or what the check makes of the value."""
+    return None if value is None else check(value, where)
+
+
+def items(value: Any, where: str, check: Check[T]) -> Mapping[str, T]:
+    """An object, each of its entries checked."""
+    require(isinstance(value, Mapping), where, "must be an object", value)
+    return MappingProxyType({name(k, where): check(each, f"{where}[{k!r}]") for k, each in value.items()})
+
+
+def by_name(value: Any, where: str, known: Sequence[str], check: Check[T]) -> Mapping[str, T]:
+    """An object whose keys are the known names, in their order, each of its entries checked."""
+    entries = items(value, where, check)
+    require(set(entries) == set(known), where, f"must have as keys {tuple(known)}", list(entries))
+    return MappingProxyType({each: entries[each] for each in known})
+
+
+amount = partial(number, low=0.0)
+
+
+amounts = partial(items, check=amount)
+
+
+share = partial(number, low=0.0, high=1.0)
+
+
+def positive(value: Any, where: str) -> float:
+    """A number above 0 that has an inverse."""
+    return number(value, where, _TINY)
+
+
+def as_it_is(value: Any, where: str) -> Any:
+    """The value, whatever it is."""
+    return value
+
+
+def frozen(value: Any, where: str, depth: int = 0) -> Any:
+    """Any JSON value, with tuples for lists and read-only mappings for objects."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, Real):
+        checked = number(value, where)
+        return int(value) if isinstance(value, Integral) else checked
+    require(depth < _DEEPEST, f"{where[:40]}…", f"must not be nested more than {_DEEPEST} deep", value)
+    deeper = partial(frozen, depth=depth + 1)
+    if isinstance(value, (list, tuple)):
+        return tuple(deeper(each, f"{where}[{i}]") for i, each in enumerate(value))
+    require(isinstance(value, Mapping), where, "must be a JSON value", value)
+    return items(value, where, deeper)
+
+
+def header(data: Any, kind: str, newest: int) -> None:
+    """The beginning of every file of ours: an object that tells its format and the version of its schema."""
+    require(isinstance(data, Mapping), "file", "must hold a JSON object", data)
+    found, version = data.get("format"), data.get("schema_version")
+    require(found == kind, "format", f"must be {kind!r}, as in every {kind.removeprefix('rcjax-')}", found)
+    require(type(version) is int and version > 0, "schema_version", "must be a whole number", version)
+    if version > newest:
+        known = f"this rcjax reads up to {newest}: upgrade rcjax"
+        raise ValueError(f"schema_version: this file has schema version {_short.repr(version)}, {known}")
+
+
+@contextmanager
+def inside(where: str) -> Iterator[None]:
+    """Errors inside tell their place from there on: put the place of the whole before it."""
+    try:
+        yield
+    except ValueError as problem:
+        raise ValueError(f"{where}.{problem}") from None
+
+
+def load(path: str | os.PathLike[str], build: Callable[[Any], T]) -> T:
+    """What `build` makes of the JSON value in a file; its errors name the file."""
+    instance(path, (str, os.PathLike), "path")
+    content = Path(path).read_bytes()
+    try:
+        return build(parsed(content))
+    except ValueError as problem:
+        raise ValueError(f"{os.fspath(path)}: {problem}") from problem
+
+
+def parsed(content: bytes) -> Any:
+    """The JSON value in the bytes of a file; a key that is there twice in one object is refused."""
+    try:
+        return json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as problem:
+        raise ValueError(f"not JSON ({problem}); if it was cut off, write it again") from problem
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for place, key in enumerate(keys) if key in keys[:place])
+        raise ValueError(f"the key {_short.repr(twice)} is there twice in one object")
+    return unique

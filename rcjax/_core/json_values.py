@@ -1,0 +1,40 @@
+"""Values as JSON has them, which knows neither arrays nor infinities."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+
+def plain(value: Any) -> Any:
+    """Arrays to lists, numbers that are not finite (a standard error that does not exist) to None, inside out.
+
+    >>> plain({"error": np.array([0.5, np.nan]), "models": ("small", "large")})
+    {'error': [0.5, None], 'models': ['small', 'large']}
+    """
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "__array__"):
+        return plain(np.asarray(value).tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def arrays_to_json(part: Any) -> dict[str, Any]:
+    """Field → nested lists; infinities (a standard error that does not exist) become null."""
+    data = {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.name != "transform"}
+    return {name: plain(value) for name, value in data.items()}
+
+
+def arrays_from_json(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Field → array: the inverse of `arrays_to_json`."""
+
+    def array(name, value):
+        values = np.array(value, dtype=float)
+        return jnp.asarray(np.where(np.isnan(values), np.inf, values), int if name == "status" else None)
+
+    return {name: array(name, value) for name, value in part.items()}

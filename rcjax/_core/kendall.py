@@ -1,0 +1,89 @@
+"""Rank statistics that jit and batch: Kendall's tau-b with ties and missing entries, exact, in O(n log n)."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from rcjax._core.numerics import divide
+
+
+def kendall_tau(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:
+    """Kendall's tau-b of the entries that are present, in [−1, 1]; 0 where it is undefined (x or y constant).
+
+    x, y (n,) numbers, present (n,) bool. Kendall (1945), "The treatment of ties in ranking problems". Exact but for
+    the rounding of the counts to floats: within 1e-6 in float32, for any n below 2²⁹.
+
+    >>> present = jnp.ones(4, bool)
+    >>> round(float(kendall_tau(jnp.array([1., 2., 3., 4.]), jnp.array([1., 3., 2., 4.]), present)), 4)
+    0.6667
+    """
+    difference, untied_x, untied_y = kendall_counts(x, y, present)
+    return divide(difference, jnp.sqrt(untied_x) * jnp.sqrt(untied_y))
+
+
+def kendall_counts(x: jax.Array, y: jax.Array, present: jax.Array) -> tuple[jax.Array, ...]:
+    """(concordant − discordant, pairs not tied in x, pairs not tied in y) over the entries that are present.
+
+    x, y (n,) numbers, present (n,) bool; O(n log n): the discordant pairs are the inversions of y once sorted by
+    (x, y) (Knight 1966, "A computer method for calculating Kendall's tau with ungrouped data"). Jits, and batches under
+    `vmap`.
+
+    >>> one = jnp.ones(3, bool)
+    >>> [float(c) for c in kendall_counts(jnp.array([1., 2., 3.]), jnp.array([1., 3., 2.]), one)]
+    [1.0, 3.0, 3.0]
+    """
+    # NaN, which sorts behind all numbers and equals none: absent entries come last in every order, in the same order.
+    x, y = jnp.where(present, jnp.stack([x, y]), jnp.nan)
+    order = jnp.argsort(y, stable=True)
+    order = order[jnp.argsort(x[order], stable=True)]
+    x, y = x[order], y[order]
+    by_y = jnp.argsort(y, stable=True)  # ties in y by x: not one of them is out of order
+    ordered_y, place = y[by_y], jnp.arange(len(y), dtype=jnp.int32)
+    same_x = x[1:] == x[:-1]
+    tied_x, tied_y = _pairs_in_runs(same_x), _pairs_in_runs(ordered_y[1:] == ordered_y[:-1])
+    tied_both = _pairs_in_runs(same_x & (y[1:] == y[:-1]))
+    m = present.sum().astype(tied_x.dtype)
+    total = m * (m - 1) / 2
+    discordant = _inversions(jnp.zeros_like(place).at[by_y].set(place, unique_indices=True))
+    concordant = total - tied_x - tied_y + tied_both - discordant
+    return concordant - discordant, total - tied_x, total - tied_y
+
+
+def _pairs_in_runs(same):
+    """Pairs within runs of equal neighbours: each entry pairs with the earlier ones of its run."""
+    place = jnp.arange(same.shape[0] + 1, dtype=jnp.int32)
+    start = lax.cummax(jnp.where(jnp.concatenate([jnp.zeros(1, bool), same]), 0, place))
+    return _total(place - start)
+
+
+def _inversions(order):
+    """Pairs out of order in a permutation: two entries part at the highest bit in which they differ.
+
+    Padded to a power of two, those that agree in the bits above are a block of known place and size, half of it ones
+    (a wavelet tree: Grossi, Gupta & Vitter 2003). Parting each block by the next bit, in order, moves a 0 past the ones
+    before it, which are counted.
+    """
+    n = order.shape[0]
+    bits = max(n - 1, 1).bit_length()
+    place = jnp.arange(2**bits, dtype=order.dtype)
+    order = jnp.concatenate([order, place[n:]])
+
+    def part(step, state):
+        count, order = state
+        bit = bits - 1 - step
+        start = (place >> (bit + 1)) << (bit + 1)
+        one = (order >> bit) & 1
+        ones_before = jnp.cumsum(one) - one - start // 2
+        target = jnp.where(one == 1, start + (1 << bit) + ones_before, place - ones_before)
+        parted = jnp.zeros_like(order).at[target].set(order, unique_indices=True, mode="promise_in_bounds")
+        return count + _total(jnp.where(one == 1, 0, ones_before)), parted
+
+    return lax.fori_loop(0, bits, part, (jnp.zeros((), jnp.result_type(float)), order))[0]
+
+
+def _total(counts):
+    """The sum of counts (n,) below n as a float, rounded a few times only: in integers as far as those reach."""
+    n = counts.shape[0]
+    size = max(1, 2**30 // n)
+    counts = jnp.pad(counts, (0, -n % min(size, n)))
+    return counts.reshape(-1, min(size, n)).sum(1).astype(jnp.result_type(float)).sum()

@@ -1,0 +1,29 @@
+"""Points of a curve, few enough to show."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+__all__ = ["spread"]
+
+
+_MAX_ROWS = 15
+
+
+def spread(cost: ArrayLike, error: ArrayLike, most: int = _MAX_ROWS) -> list[int]:
+    """Return positions of at most `most` distinct points, cheapest first, spread evenly along the curve.
+
+    >>> spread([3.0, 1.0, 2.0, 2.0], [0.1, 0.3, 0.2, 0.2])
+    [1, 2, 0]
+    """
+    costs, errors = np.asarray(cost, float), np.asarray(error, float)
+    # Points that would be printed alike are one point.
+    seen = {(f"{c:.3g}", f"{e:.3f}"): i for i, (c, e) in reversed([*enumerate(zip(costs, errors, strict=True))])}
+    order = sorted(seen.values(), key=lambda i: (costs[i], errors[i]))
+    if len(order) <= most:
+        return order
+    steps = np.hypot(*(np.abs(np.diff(x[order])) / max(np.ptp(x[order]), 1e-300) for x in (costs, errors)))
+    along = np.concatenate([[0.0], np.cumsum(steps)])
+    nearest = [int(np.argmin(np.abs(along - goal))) for goal in np.linspace(0, along[-1], most)]
+    return [order[i] for i in dict.fromkeys(nearest)]

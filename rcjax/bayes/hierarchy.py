@@ -1,0 +1,320 @@
+"""The Bayesian model behind `posterior`: `joint.CascadeModel` with priors, written in NumPyro.
+
+The maximum-likelihood calibrators of `rcjax.fit` define a fixed scale for each model, φ̂ = σ(α̂ + β̂ξ), a monotone
+function of the raw confidence. On it, for the answers (ξ_j, y_j) of k models to n queries,
+
+    y_j  ~ Bernoulli(σ(α_j + β_j z_j))            α_j ~ N(0, 2.5²), β_j ~ N(β, ½²), β ~ N(1, 1)
+    φ̂_j is φ_min, between, or φ_max               with probabilities ~ Dirichlet(½, ½, ½)
+    between, two scaled betas                     share ~ Beta(2, 2), means σ(m) < σ(m + d), m ~ N(0, 1.5²),
+                                                  log d ~ N(log 1.5, ½²), log(a + b) ~ N(log 6, 1)
+    ranks of (φ̂_i, φ̂_j) ~ C(·; τ_ij)              τ_ij = the family's range × σ(t_ij), t_ij ~ N(t, 0.7²), t ~ N(t₀, 1)
+
+with z the standardised ξ and t₀ at τ = 0.3. The priors say what a log of 30 queries should not be asked to: that more
+confidence mostly means more right answers, by about as much in every model; that no component of a mixture is empty
+nor, for want of data, a spike; that pairs of models depend on each other about as strongly as other pairs do.
+N(0, 2.5²) is the weakly informative default of Gelman et al. (2008), "A weakly informative default prior distribution
+for logistic and other regression models". The components are ordered by their means, so that they cannot be exchanged.
+How far models and pairs differ from their pool (½ and 0.7) is fixed: five models hardly tell, and the funnel of a scale
+to be learnt would be the one part of the posterior that is nowhere near Gaussian.
+
+Three choices make the posterior a product of small blocks: calibration, each model's marginal, dependence.
+
+- The likelihood of the copulas is a composite one (Varin, Reid & Firth 2011, "An overview of composite likelihood
+  methods"): every pair has a copula of its own, which enters the term of that pair only, so each copula learns from its
+  pair exactly once. Only the pooled dependence t takes the pairs to be more independent than they are.
+- The copulas see the margins through ranks, and nothing of what they see returns to the margins: a cut (Plummer 2015,
+  "Cuts in Bayesian graphical models"). With feedback, a marginal would count each answer once more for every pair that
+  it is in, and come out far too sure. The ranks are those of the maximum-likelihood marginals, as in inference for
+  margins (Joe 1997, Multivariate Models and Dependence Concepts, section 10.1): that a rank is itself an estimate is
+  left out, and with it the incomplete beta function from every step of a sampler.
+- The probabilities of the masses are conjugate, and drawn exactly. φ_min and φ_max stay the training extremes.
+"""
+
+import dataclasses
+import importlib
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy import special
+
+from rcjax._core.batching import part
+from rcjax._core.numerics import betaln, divide, extremes
+from rcjax.copulas import Copula
+from rcjax.model.calibration import Calibrator, transform_confidence
+from rcjax.model.marginals import MAX_CONCENTRATION, Marginal
+from rcjax.model.pair_likelihood import HIGHEST, LOWEST, SMOOTH, Ranks, log_likelihood
+from rcjax.model.pairs import pairs
+
+_INTERCEPT_SCALE = 2.5
+
+
+_SLOPE_CENTER, _SLOPE_SCALE, _SLOPE_SPREAD = 1.0, 1.0, 0.5
+
+
+_MASS_COUNT, _SHARE_COUNT = 0.5, 2.0
+
+
+_MEAN_SCALE, _GAP_CENTER, _GAP_SCALE = 1.5, 1.5, 0.5
+
+
+_CONCENTRATION_CENTER, _CONCENTRATION_SCALE = 6.0, 1.0
+
+
+_TAU_CENTER, _DEPENDENCE_SCALE, _DEPENDENCE_SPREAD = 0.3, 1.0, 0.7
+
+
+_LEAST_SHAPE = 1e-2
+
+
+#: Where on the scale of t the likelihood of a pair is tabulated: up to 0.0025 of the range of τ from either end.
+_KNOTS = np.linspace(-6.0, 6.0, 49)
+
+
+def _spline_slopes(count):
+    """The matrix from values at knots one apart to the slopes of the natural cubic spline through them."""
+    left, right = 4 * np.eye(count) + np.eye(count, k=1) + np.eye(count, k=-1), np.zeros((count, count))
+    left[0, 0] = left[-1, -1] = 2
+    for row in range(count):
+        before, after = max(row - 1, 0), min(row + 1, count - 1)
+        right[row, before] -= 3
+        right[row, after] += 3
+    return np.linalg.solve(left, right)
+
+
+_SPLINE = _spline_slopes(len(_KNOTS))
+
+
+class Evidence(NamedTuple):
+    """What the model is conditioned on: k models, n queries, P pairs. Masked entries hold any finite number."""
+
+    z: jax.Array  # (k, n) standardised ξ; 0 throughout for a model whose φ̂ does not vary
+    center: jax.Array  # (k,) z = (ξ − center) · steepness
+    steepness: jax.Array  # (k,)
+    correct: jax.Array  # (k, n) bool
+    answered: jax.Array  # (k, n) bool
+    log_x: jax.Array  # (2, k, n) log x and log(1 − x) of φ̂ scaled to (0, 1)
+    side: jax.Array  # (k, n) LOWEST, SMOOTH or HIGHEST
+    pairs: jax.Array  # (P, T) log-likelihood of each pair at the dependences `_KNOTS`
+    tau_range: jax.Array  # (2,) the least τ of the copulas' family, and how far it is to the largest
+
+
+class Fitted(NamedTuple):
+    """The arrays of a `CascadeModel` that have parameters in them; a model's names and history compile nothing anew."""
+
+    calibrators: Calibrator  # leading axis k
+    marginals: Marginal  # leading axis k
+    copulas: Copula  # leading axis P
+
+
+def gather(fitted: Fitted, logprob: jax.Array, correct: jax.Array, answered: jax.Array) -> Evidence:
+    """The evidence in a log's arrays (n, k), on the scale of the calibrators that were fitted to them."""
+    calibrators, marginals, copulas = fitted
+    family, answered = type(copulas), answered.T
+    features = transform_confidence(jnp.where(answered, logprob.T, -1.0), calibrators.transform)
+    features = jnp.clip(features, calibrators.smallest[:, None], calibrators.largest[:, None])
+    total = jnp.maximum(answered.sum(1), 1)
+    center = jnp.where(answered, features, 0.0).sum(1) / total
+    spread = jnp.sqrt(jnp.where(answered, (features - center[:, None]) ** 2, 0.0).sum(1) / total)
+    intercept, slope = calibrators.coefficients.T
+    steepness = jnp.where(slope == 0, 0.0, divide(1.0, spread))
+
+    confidence = special.expit(intercept[:, None] + slope[:, None] * features)
+    # The extremes of these very numbers: another program's may differ by a unit in the last place.
+    lowest, highest = (edge[:, None] for edge in extremes(confidence, answered))
+    side = jnp.where(confidence >= highest, HIGHEST, jnp.where(confidence <= lowest, LOWEST, SMOOTH))
+    x = jnp.where(side == SMOOTH, divide(confidence - lowest, highest - lowest, 0.5), 0.5)
+    info = jnp.finfo(x.dtype)
+    x = jnp.clip(x, info.tiny, 1 - info.epsneg)
+
+    inside = jnp.where(side == SMOOTH, confidence, (lowest + highest) / 2)
+    placed = Ranks(jax.vmap(Marginal.cdf)(marginals, inside), marginals.mass_lowest, 1 - marginals.mass_highest, side)
+    left, right = np.array(pairs(len(answered)), int).reshape(-1, 2).T
+    return Evidence(
+        z=(features - center[:, None]) * steepness[:, None],
+        center=center,
+        steepness=steepness,
+        correct=correct.T.astype(bool),
+        answered=answered,
+        log_x=jnp.stack([jnp.log(x), jnp.log1p(-x)]),
+        side=side,
+        pairs=_pair_curves(family, part(placed, left), part(placed, right), answered[left] & answered[right]),
+        tau_range=_tau_range(family),
+    )
+
+
+def _pair_curves(family, first, second, both):
+    """(P, T) log-likelihood of P pairs of margins at each of the dependences `_KNOTS`.
+
+    As ranks are fixed, all that the log says of a pair is a function of one number. Tabulated, it costs a sampler four
+    numbers a step, whatever the family.
+    """
+    copulas = jax.vmap(family.from_tau)(as_tau(jnp.asarray(_KNOTS, first.u.dtype), _tau_range(family)))
+
+    def curve(first, second, both):
+        terms = jax.vmap(lambda copula: log_likelihood(copula, first, second))(copulas)
+        return jnp.where(both, terms, 0.0).sum(-1)
+
+    return jax.vmap(curve)(first, second, both)
+
+
+def interpolate(curves: jax.Array, dependence: jax.Array) -> jax.Array:
+    """(P,) natural cubic splines through values (P, T) at `_KNOTS`, at dependences (P,); constant beyond the knots.
+
+    A straight line is its own spline:
+
+    >>> round(float(interpolate(jnp.asarray(_KNOTS)[None], jnp.array([0.3]))[0]), 4)
+    0.3
+    """
+    x = (jnp.clip(dependence, _KNOTS[0], _KNOTS[-1]) - _KNOTS[0]) / (_KNOTS[1] - _KNOTS[0])
+    left = jnp.clip(x.astype(int), 0, len(_KNOTS) - 2)
+    t = x - left
+    slopes = curves @ jnp.asarray(_SPLINE.T, curves.dtype)
+    ends = jnp.stack([curves, slopes])[:, np.arange(len(curves)), jnp.stack([left, left + 1])]
+    (y0, m0), (y1, m1) = jnp.moveaxis(ends, 1, 0)
+    return y0 + t * (m0 + t * ((3 * (y1 - y0) - 2 * m0 - m1) + t * (2 * (y0 - y1) + m0 + m1)))
+
+
+def starting_point(fitted: Fitted, evidence: Evidence) -> dict[str, jax.Array]:
+    """Values of all sites near the maximum-likelihood fit, held to where the priors leave some probability."""
+    calibrators, marginals, copulas = fitted
+    intercept, slope = calibrators.coefficients.T
+    steep = evidence.steepness > 0
+    intercept = jnp.clip(intercept + slope * evidence.center, -5.0, 5.0)
+    slope = jnp.clip(jnp.where(steep, divide(slope, evidence.steepness), _SLOPE_CENTER), -1.0, 3.0)
+    order = jnp.argsort(marginals.a / (marginals.a + marginals.b), axis=-1)
+    a, b, share = (jnp.take_along_axis(each, order, -1) for each in (marginals.a, marginals.b, marginals.proportion))
+    logit = jnp.clip(jnp.log(a) - jnp.log(b), -4.0, 4.0)
+    dependence = _as_dependence(jax.vmap(lambda copula: copula.tau())(copulas), evidence.tau_range)
+    return {
+        "slope_pool": slope.mean(),
+        "intercept": intercept,
+        "slope": slope,
+        "share": jnp.clip(share[:, 1], 0.1, 0.9),
+        "lower": logit[:, 0],
+        "gap": jnp.clip(logit[:, 1] - logit[:, 0], 0.5, 4.0),
+        "concentration": jnp.clip(a + b, 1.0, 60.0),
+        "dependence_pool": dependence.sum() / max(len(dependence), 1),
+        "dependence": dependence,
+    }
+
+
+def hierarchical_model(evidence: Evidence) -> None:
+    """The model at the head of this module as a NumPyro program, without the masses, which are conjugate.
+
+    Sites by model: `intercept` α, `slope` β, `share` of the upper component, `lower` m, `gap` d and `concentration`
+    a + b of both components; by pair: `dependence` t; and `slope_pool`, `dependence_pool`. The confidences have no
+    site of their own: their likelihood is conditional on φ̂ and composite, and enters as factors.
+    """
+    numpyro, dist = required("numpyro"), required("numpyro.distributions")
+
+    def each(name, distribution, *shape):
+        return numpyro.sample(name, distribution.expand(shape).to_event(len(shape)))
+
+    k = evidence.z.shape[0]
+    slope_pool = numpyro.sample("slope_pool", dist.Normal(_SLOPE_CENTER, _SLOPE_SCALE))
+    intercept = each("intercept", dist.Normal(0.0, _INTERCEPT_SCALE), k)
+    slope = each("slope", dist.Normal(slope_pool, _SLOPE_SPREAD), k)
+    answers = dist.Bernoulli(logits=intercept[:, None] + slope[:, None] * evidence.z)
+    numpyro.sample("correct", answers.mask(evidence.answered).to_event(2), obs=evidence.correct)
+
+    share = each("share", dist.Beta(_SHARE_COUNT, _SHARE_COUNT), k)
+    lower = each("lower", dist.Normal(0.0, _MEAN_SCALE), k)
+    gap = each("gap", dist.LogNormal(np.log(_GAP_CENTER), _GAP_SCALE), k)
+    sizes = dist.LogNormal(np.log(_CONCENTRATION_CENTER), _CONCENTRATION_SCALE)
+    concentration = each("concentration", sizes, k, 2)
+    numpyro.factor("confidence", _mixture_terms(evidence, share, *_shapes(lower, gap, concentration)).sum())
+
+    dependence_pool = numpyro.sample(
+        "dependence_pool", dist.Normal(_as_dependence(_TAU_CENTER, evidence.tau_range), _DEPENDENCE_SCALE)
+    )
+    dependence = each("dependence", dist.Normal(dependence_pool, _DEPENDENCE_SPREAD), evidence.pairs.shape[0])
+    numpyro.factor("pairs", interpolate(evidence.pairs, dependence).sum())
+
+
+def _mixture_terms(evidence, share, a, b):
+    """(k, n) log-likelihood of the confidences between the extremes."""
+    weights = jnp.log(jnp.stack([1 - share, share], axis=-1)) - betaln(a, b)
+    log_x, log_1x = evidence.log_x[..., None]
+    parts = weights[:, None] + (a - 1)[:, None] * log_x + (b - 1)[:, None] * log_1x
+    return jnp.where(evidence.answered & (evidence.side == SMOOTH), special.logsumexp(parts, axis=-1), 0.0)
+
+
+def _shapes(lower, gap, concentration):
+    """(a, b), each (…, 2), of two betas with means σ(lower) and σ(lower + gap) and the given a + b (…, 2)."""
+    logit = jnp.stack([lower, lower + gap], axis=-1)
+    concentration = jnp.minimum(concentration, MAX_CONCENTRATION)
+    a, b = concentration * special.expit(logit), concentration * special.expit(-logit)
+    return jnp.maximum(a, _LEAST_SHAPE), jnp.maximum(b, _LEAST_SHAPE)
+
+
+def _tau_range(family):
+    """(the least τ of a family, how far it is to the largest): (0, 0.98) for Gumbel's."""
+    ends = jnp.asarray([-family.MAX_TAU, family.MAX_TAU], jnp.result_type(float))
+    low, high = jax.vmap(lambda tau: family.from_tau(tau).tau())(ends)
+    return jnp.stack([low, high - low])
+
+
+def as_tau(dependence: jax.Array, tau_range: jax.Array) -> jax.Array:
+    """Kendall's τ that an unconstrained dependence stands for, elementwise."""
+    return tau_range[0] + tau_range[1] * special.expit(dependence)
+
+
+def _as_dependence(tau, tau_range):
+    """The inverse of `as_tau`, elementwise, well inside the range; 0 where the family has one τ only."""
+    return special.logit(jnp.clip(divide(tau - tau_range[0], tau_range[1], 0.5), 0.05, 0.95))
+
+
+def draw_masses(evidence: Evidence, key: jax.Array, draws: int) -> jax.Array:
+    """(draws, k, 3) probabilities of φ_min, between and φ_max, given how many answers lie there.
+
+    Where all are equal, which `fit_marginal` takes for φ_max, there is nothing but that.
+    """
+    sides = jnp.stack([evidence.side == LOWEST, evidence.side == SMOOTH, evidence.side == HIGHEST], axis=-1)
+    counts = (sides & evidence.answered[..., None]).astype(evidence.z.dtype).sum(1)
+    masses = jax.random.dirichlet(key, counts + _MASS_COUNT, (draws, counts.shape[0]))
+    return jnp.where((counts[:, :2].sum(1) == 0)[:, None], jnp.asarray([0.0, 0.0, 1.0], masses.dtype), masses)
+
+
+def described(sites: dict[str, jax.Array], tau_range: jax.Array) -> dict[str, jax.Array]:
+    """The sites of one draw in terms that people read, as `Posterior.sites` has them; `vmap` it over draws."""
+    a, b = _shapes(sites["lower"], sites["gap"], sites["concentration"])
+    kept = ("intercept", "slope", "slope_pool", "share")
+    return {
+        **{name: sites[name] for name in kept},
+        "mean": a / (a + b),
+        "concentration": a + b,
+        "tau": as_tau(sites["dependence"], tau_range),
+        "tau_pool": as_tau(sites["dependence_pool"], tau_range),
+    }
+
+
+def assemble(fitted: Fitted, evidence: Evidence, draw: dict[str, jax.Array]) -> Fitted:
+    """One draw, `described` and with its `masses`, in the form of what was fitted; `vmap` it over draws."""
+    calibrators, marginals, copulas = fitted
+    slope = draw["slope"] * evidence.steepness
+    coefficients = jnp.stack([draw["intercept"] - slope * evidence.center, slope], axis=-1)
+    none = jnp.full_like(coefficients, jnp.inf)
+    return Fitted(
+        dataclasses.replace(
+            calibrators, coefficients=coefficients, standard_errors=none, p_values=jnp.ones_like(coefficients)
+        ),
+        dataclasses.replace(
+            marginals,
+            mass_lowest=draw["masses"][:, 0],
+            mass_highest=draw["masses"][:, 2],
+            proportion=jnp.stack([1 - draw["share"], draw["share"]], axis=-1),
+            a=draw["mean"] * draw["concentration"],
+            b=jnp.maximum((1 - draw["mean"]) * draw["concentration"], _LEAST_SHAPE),
+        ),
+        jax.vmap(type(copulas).from_tau)(draw["tau"]),
+    )
+
+
+def required(module: str) -> Any:
+    """A module of an extra; ImportError says which extra where it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"this needs {module.partition('.')[0]}: pip install 'rcjax[posterior]'") from error

@@ -1,0 +1,62 @@
+"""The command line: `rcjax tune`, `evaluate`, `diagnose`, `report`, `check`, `retune`, `sweep` and `demo`.
+
+Importing this module is light; a command imports JAX when it starts to work. Only here, never on
+`import rcjax`, are float64 and JAX's persistent compilation cache switched on: a program of the user's own
+decides for itself.
+
+Exit status: 0 fine, 1 infeasible or bad data (one line on standard error says what; with RCJAX_TRACEBACK=1 in
+the environment, where it was raised), 2 usage. `rcjax check`, which is for scripts: 1 drifted, 2 whatever went wrong.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Annotated
+
+import typer
+
+from rcjax.cli.failures import CommandLine
+from rcjax.cli.printing import open_closed_streams
+
+__all__ = ["app", "main"]
+
+
+app = typer.Typer(
+    cls=CommandLine,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Run the command line with the arguments of the process."""
+    open_closed_streams()
+    for stream in (sys.stdout, sys.stderr):  # a terminal without arrows shows question marks, not a traceback
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    app()
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from rcjax._base.version import version
+
+        typer.echo(f"rcjax {version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Confidence thresholds for LLM cascades, from a log of what the models answered.
+
+    A cascade asks a cheap model first and a dearer one only where the cheap one is unsure. Start with
+    `rcjax demo`, which needs no data; then `rcjax tune LOG` for your own.
+    """

@@ -1,0 +1,70 @@
+"""`rcjax check`: is a policy in service still right."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rcjax.cli.common import start_jax
+from rcjax.cli.failures import conclude, reported
+from rcjax.cli.inputs import PolicyFile, _load, _read
+from rcjax.cli.options import AsJson, Labels, LogFile, Prices, fraction
+
+__all__ = ["check"]
+
+
+def check(
+    policy: PolicyFile,
+    log: LogFile,
+    prices: Prices = None,
+    labels: Labels = None,
+    tuned_on: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="The log that the policy was tuned on. [default: the queries of it that the policy carries]",
+        ),
+    ] = None,
+    alarm: Annotated[
+        Any,
+        typer.Option(
+            parser=fraction,
+            metavar="SHARE",
+            help="Probability, at most, of any alarm where nothing has changed. [default: 5%]",
+        ),
+    ] = None,
+    retuning: Annotated[
+        bool, typer.Option("--retuning/--no-retuning", help="Test whether tuning again would gain, in some seconds.")
+    ] = True,
+    json_: AsJson = False,
+) -> None:
+    """Is a policy still right on fresh queries? For your CI: exit status 0 fine, 1 drifted, 2 bad input or any failure.
+
+    Holds the calibration and the confidences of each model, and the error and the cost of the policy, to what they were
+    when it was tuned, and tests whether tuning again would gain. A figure alarms where it is large enough to matter and
+    chance does not explain it. The queries of LOG must be answered by all models of the policy, and labelled.
+    """
+    if alarm is not None and not 0 < alarm < 1:
+        raise typer.BadParameter("must lie between 0 and 100%", param_hint="--alarm")
+    drifted = None
+    with reported(as_json=json_, status=2):
+        from rcjax.cli.check_tables import show_check
+        from rcjax.cli.console import busy
+
+        start_jax()
+        import rcjax
+
+        with busy("reading"):
+            subject = _load(policy)
+            fresh = _read(subject, log, prices, labels)
+            old = _read(subject, tuned_on, prices, None) if tuned_on else None
+        with busy("checking"):
+            options = {"tuned_on": old, "retuning": retuning, "alarm": 0.05 if alarm is None else alarm}
+            found = rcjax.check_policy(subject, fresh, **options)
+        drifted, document = found.drifted, found.to_json()
+        conclude(document, partial(show_check, document), as_json=json_)
+    raise typer.Exit({False: 0, True: 1, None: 2}[drifted])

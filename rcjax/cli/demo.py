@@ -1,0 +1,103 @@
+"""`rcjax demo`: a cascade tuned on a synthetic log."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rcjax.cli.app import app
+from rcjax.cli.check import check
+from rcjax.cli.common import start_jax
+from rcjax.cli.diagnose import diagnose
+from rcjax.cli.evaluate import evaluate
+from rcjax.cli.failures import reported
+from rcjax.cli.options import AsJson
+from rcjax.cli.printing import print_json
+from rcjax.cli.report import report
+from rcjax.cli.retune import retune
+from rcjax.cli.sweep import sweep
+from rcjax.cli.tune import tune
+
+if TYPE_CHECKING:
+    from rcjax.logs.log import Log
+
+_DEMO_SHARE = 0.4  # of the cost of always asking the largest model: what `rcjax demo` may spend
+
+
+_DEMO_FRESH = 10_000
+
+
+def demo(
+    queries: Annotated[int, typer.Option(min=50, max=1_000_000, help="Queries of the log to tune on.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 2, help="Another seed samples other queries.")] = 0,
+    json_: AsJson = False,
+) -> None:
+    """Tune a cascade of five models on a synthetic log and check it on fresh queries: no data, no network.
+
+    The log is sampled from a model that was fitted to what five Llama models answered to real questions.
+    """
+    with reported(as_json=json_):
+        from rcjax.cli.console import busy
+        from rcjax.cli.replay_tables import expectation, plain_replay, show_demo
+        from rcjax.cli.tables import show_policy, show_tuning
+        from rcjax.tuning.tune import describe_models
+
+        start_jax()
+        import rcjax
+        from rcjax.policy.targets import Target
+
+        with busy("sampling, fitting and solving"):
+            sample = rcjax.sample_log(queries + _DEMO_FRESH, seed)  # at once: two sizes would be compiled twice
+            log, fresh = sample.take(slice(queries)), sample.take(slice(queries, None))
+            model = rcjax.fit(log)
+            frontier = rcjax.solve_frontier(model)
+            budget = _DEMO_SHARE * float(log.cost[-1])
+            policy = frontier.policy(budget=budget)
+        with busy("replaying on fresh queries"):
+            seen = plain_replay(rcjax.replay(policy, fresh))
+        rows = [dataclasses.asdict(model_alone) for model_alone in describe_models(log, model)]
+        alone = _alone(fresh)
+        if json_:
+            facts = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
+            results = {"predicted": expectation(policy), "observed": seen, "single_models": alone}
+            print_json(facts | {"policy": policy.to_json()} | results)
+        else:
+            points = frontier.to_json()["frontier"]
+            show_tuning(log.describe(), rows, points, None, chosen=policy.expected)
+            show_policy(policy.to_json(), Target("budget", budget), rows, None)
+            show_demo(policy.to_json(), seen, alone)
+
+
+def _alone(log: Log) -> dict[str, dict[str, float]]:
+    """Return the error and the cost of asking one model always, by model."""
+    import numpy as np
+
+    error, cost = 1 - np.asarray(log.correct).mean(axis=0), np.asarray(log.cost)
+    pairs = zip(log.models, error.tolist(), cost.tolist(), strict=True)
+    return {name: {"error": wrong, "cost": money} for name, wrong, money in pairs}
+
+
+app.command(epilog="Example: `rcjax tune log.csv --budget 150/M --out policy.json`")(tune)
+
+
+app.command(epilog="Example: `rcjax evaluate policy.json fresh_log.csv`")(evaluate)
+
+
+app.command(epilog="Example: `rcjax diagnose log.csv --plots figures`")(diagnose)
+
+
+app.command(epilog="Example: `rcjax report log.csv --test fresh_log.csv --out report.html`")(report)
+
+
+app.command(epilog="Example: `rcjax demo --queries 300 --seed 7`")(demo)
+
+
+app.command(epilog="Example: `rcjax check policy.json last_week.csv`")(check)
+
+
+app.command(epilog="Example: `rcjax retune policy.json last_month.csv --out policy.json`")(retune)
+
+
+app.command(epilog="Example: `rcjax sweep nightly.toml`")(sweep)

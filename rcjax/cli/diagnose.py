@@ -1,0 +1,116 @@
+"""`rcjax diagnose`: does the promise hold, and is the model right."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rcjax.cli.common import require_distinct, require_libraries, require_writable, start_jax
+from rcjax.cli.failures import attempt, conclude, reported
+from rcjax.cli.inputs import echoed, read_pair
+from rcjax.cli.options import (
+    AsJson,
+    CopulaFamily,
+    Fresh,
+    Labels,
+    LogFile,
+    Models,
+    Prices,
+    Task,
+    TaskOption,
+    as_search,
+    models_to_read,
+    names,
+)
+
+if TYPE_CHECKING:
+    from rcjax.diagnostics import Diagnosis
+    from rcjax.logs.log import Log
+    from rcjax.model.cascade_model import CascadeModel
+
+__all__ = ["require_plots", "save_plots"]
+
+
+def diagnose(
+    log: LogFile,
+    test: Fresh = None,
+    prices: Prices = None,
+    labels: Labels = None,
+    task: TaskOption = Task.generation,
+    models: Models = None,
+    copula: CopulaFamily = None,
+    cascade: Annotated[
+        Any,
+        typer.Option(
+            parser=names,
+            metavar="all|full|adaptive|A,B,…",
+            help="Judge what `rcjax tune` promises with this `--cascade`. [default: what it promises without]",
+        ),
+    ] = None,
+    replicates: Annotated[
+        int, typer.Option(min=20, max=100_000, help="Bootstrap replicates behind each p-value.")
+    ] = 1000,
+    plots: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write figures (PNG) into this folder; needs matplotlib.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Show every check, not only those to act on.")] = False,
+    json_: AsJson = False,
+) -> None:
+    """Does the promise of a tuning hold, and is the model right on a log? What to do where they do not.
+
+    Tunes on LOG and holds the error and cost promised against queries that the tuning has not seen; fits the model
+    and checks calibration, marginals, copulas, the Markov property, and its own predictions. Each check is fine,
+    doubtful or bad, says what to do, and which policies it affects.
+    """
+    figures = sorted(plots.glob("*.png")) if plots else []
+    inputs = [("LOG", log), ("--test", test), ("--prices", prices), ("--labels", labels)]
+    require_distinct([("--plots", figure) for figure in figures], inputs)
+    with reported(as_json=json_):
+        from rcjax.cli.check_tables import show_diagnosis
+        from rcjax.cli.console import busy
+
+        if plots:
+            require_plots(plots)
+        start_jax()
+        import rcjax
+
+        others = "only queries that every model answered are judged"
+        with busy("reading"):
+            chosen = models_to_read(models, cascade)
+            training, fresh = read_pair(log, test, others, chosen, prices=prices, labels=labels, task=task.value)
+        judged = fresh or training
+        with busy("fitting the model"):
+            model = rcjax.fit(training, copula=copula or "gumbel")
+        search = "selected" if cascade is None else as_search(cascade)
+        with busy(f"testing, with {replicates:,} bootstrap replicates"), echoed(rcjax.OverlapWarning):
+            found = rcjax.diagnose(model, judged, training=training, replicates=replicates, search=search)
+        written, problem = [], None
+        if plots:
+            with busy("drawing"):
+                problem = attempt(lambda: save_plots(found, model, judged, plots, written))
+        document = found.to_json()
+        show = partial(show_diagnosis, document, every=every, plots=None if problem else plots)
+        told = {"plots": [str(path) for path in written]} if plots else {}
+        conclude(document | told, show, as_json=json_, problem=problem)
+
+
+def require_plots(folder: Path) -> None:
+    """Refuse, before any work, figures that could not be drawn or written."""
+    require_libraries("--plots", "plots", "matplotlib")
+    if folder.exists() and not folder.is_dir():
+        raise OSError(f"cannot write figures into {folder}: it is a file: give a folder")
+    require_writable(folder / "figure.png" if folder.is_dir() else folder)
+
+
+def save_plots(found: Diagnosis, model: CascadeModel, log: Log, folder: Path, written: list[Path]) -> None:
+    """Draw every figure of a diagnosis into a folder, made if need be, and add each file to those `written`."""
+    from rcjax.plots import diagnosis_figures, save_figure
+
+    folder.mkdir(exist_ok=True)
+    for name, figure in diagnosis_figures(found, model, log).items():
+        path = folder / f"{name}.png"
+        save_figure(figure, path)
+        written.append(path)

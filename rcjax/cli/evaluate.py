@@ -1,0 +1,53 @@
+"""`rcjax evaluate`: a policy or a frontier on a log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rcjax.cli.common import start_jax
+from rcjax.cli.failures import reported
+from rcjax.cli.inputs import is_training_log, load_tuned, read_for
+from rcjax.cli.options import AsJson, Labels, LogFile, Prices
+from rcjax.cli.printing import print_json
+
+
+def evaluate(
+    policy_or_frontier: Annotated[
+        Path,
+        typer.Argument(show_default=False, metavar="POLICY_OR_FRONTIER", help="What `rcjax tune` wrote."),
+    ],
+    log: LogFile,
+    prices: Prices = None,
+    labels: Labels = None,
+    json_: AsJson = False,
+) -> None:
+    """Answer the queries of a log by a policy, mixture or frontier: the error and cost seen, beside those predicted.
+
+    Use queries that were not in the log for tuning. Models of the log that the policy does not know are
+    ignored; without `--prices`, token counts are priced as when tuning.
+    """
+    with reported(as_json=json_):
+        from rcjax.cli.console import Screen, busy, hang
+        from rcjax.cli.replay_tables import expectation, plain_replay, show_replay
+
+        start_jax()
+        import rcjax
+        from rcjax.tuning.overlap import overlap_with_tuned
+
+        with busy("reading"):
+            subject = load_tuned(policy_or_frontier)
+            data = read_for(subject, log, prices, labels)
+        with busy("replaying"):
+            seen = plain_replay(rcjax.replay(subject, data))
+        predicted, shared = expectation(subject), overlap_with_tuned(data, subject)
+        same = shared.whole or is_training_log(subject, data, log, prices, labels)
+        if json_:
+            counts = {"queries_tuned_on": shared.queries, "rows_tuned_on": shared.rows}
+            print_json(seen | {"predicted": predicted, "tuned_on_this_log": same} | counts)
+        else:
+            show_replay(data.describe(), predicted, seen, same)
+            if shared and not same:
+                hang(Screen(), "note", f"{shared.describe()}, where it looks better than it is: evaluate it on others")

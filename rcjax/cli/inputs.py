@@ -1,0 +1,176 @@
+"""Files that commands read: logs, what `rcjax tune` wrote, and what is told of them on standard error."""
+
+from __future__ import annotations
+
+import reprlib
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rcjax._base.json_checks import load
+from rcjax.cli.printing import warn
+
+if TYPE_CHECKING:
+    from rcjax.frontier.frontier import Frontier
+    from rcjax.logs.log import Log
+    from rcjax.policy.mixture import Mixture
+    from rcjax.policy.policy import Policy
+
+__all__ = ["echoed", "is_training_log", "load_tuned", "read_file", "read_for", "read_pair"]
+
+
+def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any) -> Log:
+    """Read a log; if it is incomplete, a line on standard error says so, and what becomes of the `others`."""
+    import rcjax
+    from rcjax.logs.errors import MissingPricesError
+
+    with echoed(rcjax.LeftOutWarning):
+        warnings.simplefilter("ignore", rcjax.IncompleteLogWarning)
+        try:
+            log = read(path, **options)
+        except MissingPricesError:
+            advice = "give --prices FILE, or add a column cost"
+            raise MissingPricesError(f"{path.name}: token counts but no prices: {advice}") from None
+    complete = int(log.complete.sum())
+    if complete < log.n_queries:
+        counts = f"{complete:,} of {log.n_queries:,} queries have an answer of every model"
+        warn(f"{path.name}: {counts}; {others}")
+    return log
+
+
+@contextmanager
+def echoed(category: type[Warning]) -> Iterator[None]:
+    """Show warnings of one kind as lines on standard error, once the work is done."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", category)
+        yield
+    for each in caught:
+        if issubclass(each.category, category):
+            warn(each.message)
+        else:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+
+
+def read_pair(log: Path, test: Path | None, others: str, models: Any, **options: Any) -> tuple[Log, Log | None]:
+    """Read a log and, where there is one, a second one of the same models."""
+    import rcjax
+
+    first = read_file(rcjax.read_log, log, others, models=models, **options)
+    return first, read_file(rcjax.read_log, test, others, models=first.models, **options) if test else None
+
+
+def load_tuned(path: Path) -> Policy | Mixture | Frontier:
+    """Load what `rcjax tune` wrote, told by its "format"; ValueError names the file and the place of what is wrong."""
+    return load(path, _tuned_from_json)
+
+
+def _tuned_from_json(data: Any) -> Policy | Mixture | Frontier:
+    from rcjax.frontier.frontier import frontier_from_json
+    from rcjax.policy.files import policy_from_json
+    from rcjax.tuning.retune import recorded_tuning
+
+    kind = data.get("format") if isinstance(data, dict) else "rcjax-policy"  # whose reader says that it is no object
+    if kind == "rcjax-frontier":
+        return frontier_from_json(data)
+    if kind not in ("rcjax-policy", "rcjax-mixture"):
+        what = "a policy or a frontier that rcjax tune wrote with --out or --frontier"
+        raise ValueError(f"its format is {reprlib.repr(kind)}: give {what}")
+    policy = policy_from_json(data)
+    recorded_tuning(policy)  # every command reads it: here what is wrong with it is told with the file's name
+    return policy
+
+
+def read_for(subject: Policy | Mixture | Frontier, path: Path, prices: Path | None, labels: Path | None = None) -> Log:
+    """Read the log for a replay: the models of the policy or frontier, at its prices where tokens have no others."""
+    from rcjax.logs.errors import MissingPricesError
+    from rcjax.logs.reading import read_answers
+    from rcjax.policy.mixture import Mixture
+    from rcjax.policy.policy import Policy
+
+    if isinstance(subject, Policy | Mixture):
+        stored, transform = subject.prices, subject.transform
+    else:
+        stored, transform = subject.model.prices, subject.model.calibrators.transform
+    task = "choice" if transform == "choice" else "generation"
+    options = {"models": subject.models, "task": task, "labels": labels}
+    read = partial(read_file, read_answers, path, "the others are left out", **options)
+    try:
+        return read(prices=prices)
+    except MissingPricesError:
+        if not stored:
+            raise
+        return read(prices=stored)
+
+
+def is_training_log(
+    subject: Policy | Mixture | Frontier, log: Log, path: Path, prices: Path | None, labels: Path | None
+) -> bool:
+    """Whether a file, read as `log` for the models of a policy, is the log that it was tuned on, by its hash."""
+    from rcjax.logs.errors import LogError
+    from rcjax.logs.reading import read_answers
+    from rcjax.policy.mixture import Mixture
+    from rcjax.policy.policy import Policy
+    from rcjax.tuning.retune import recorded_tuning
+
+    if not isinstance(subject, Policy | Mixture):
+        return log.digest == subject.model.provenance.get("digest")
+    told, tuning = subject.provenance, recorded_tuning(subject.policies[0])
+    if "digest" not in told:
+        return False
+    if tuning.models != log.models:  # the hash is that of all models that it was chosen from
+        options: Any = {"models": tuning.models, "task": log.task, "labels": labels}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                log = read_answers(path, prices=prices or tuning.prices, **options)
+        except LogError:
+            return False
+    return log.digest == told["digest"]
+
+
+_OTHERS = "the others are used where they can be"
+
+
+PolicyFile = Annotated[
+    Path, typer.Argument(show_default=False, metavar="POLICY", help="What `rcjax tune --out` wrote.")
+]
+
+
+def _load(path: Path) -> Policy | Mixture:
+    from rcjax.policy.mixture import Mixture
+    from rcjax.policy.policy import Policy
+
+    found = load_tuned(path)
+    if not isinstance(found, Policy | Mixture):
+        kind = type(found).__name__.lower()
+        raise ValueError(f"{path}: it is a {kind}: give a policy, which rcjax tune writes with --out")
+    return found
+
+
+def _read(policy: Policy | Mixture, path: Path, prices: Path | None, labels: Path | None) -> Log:
+    """The answers of all models that the policy was chosen from, or where the log lacks one, of its own models."""
+    from rcjax.logs.errors import LogError, MissingPricesError
+    from rcjax.logs.reading import read_answers
+    from rcjax.tuning.retune import recorded_tuning
+
+    tuning = recorded_tuning(policy)
+    task = "choice" if tuning.transform == "choice" else "generation"
+    read = partial(read_file, read_answers, path, _OTHERS, task=task, labels=labels)
+
+    def priced(models: tuple[str, ...]) -> Log:
+        try:
+            return read(models=models, prices=prices)
+        except MissingPricesError:
+            if not tuning.prices:
+                raise
+            return read(models=models, prices=tuning.prices)
+
+    try:
+        return priced(tuning.models)
+    except LogError:
+        return priced(policy.models)

@@ -1,0 +1,226 @@
+"""What people type as options of the command line: files, money, shares, names."""
+
+import math
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rcjax.policy.targets import Target
+
+_KINDS = ("all", "full", "adaptive")
+
+
+LogFile = Annotated[
+    Path,
+    typer.Argument(
+        show_default=False,
+        metavar="LOG",
+        help="CSV, Parquet or JSON Lines; a row per query and model: query, model, correct, logprob (or "
+        "confidence), and cost (or input_tokens, output_tokens).",
+    ),
+]
+
+
+Prices = Annotated[
+    Path | None,
+    typer.Option(
+        show_default=False,
+        metavar="FILE",
+        help="TOML or JSON: input and output price per million tokens, by model.",
+    ),
+]
+
+
+Labels = Annotated[
+    Path | None,
+    typer.Option(
+        show_default=False,
+        metavar="FILE",
+        help="Which answers were right, in place of a column correct: a table of query, model, correct, or of query "
+        "and answer (the right one).",
+    ),
+]
+
+
+AsJson = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help='Print one JSON document instead of tables; where something is wrong, with "error": "message" and "kind".',
+    ),
+]
+
+
+_MOST, _LEAST = 1e30, 1e-30  # of sums of money and λ: beyond any currency, and products of three still are finite
+
+
+def money(text: str) -> float:
+    """Parse money per query: `0.00015`, `150/M` (per million queries) or `0.15/k` (per thousand)."""
+    amount, _, unit = text.strip().removeprefix("$").partition("/")
+    scales = {"": 1.0, "query": 1.0, "k": 1e-3, "m": 1e-6}
+    try:
+        value = float(amount) * scales[unit.strip().lower()]
+    except (ValueError, KeyError):
+        raise typer.BadParameter(f"{text!r} is no sum of money: give 0.00015, 0.15/k or 150/M") from None
+    return _bounded(_checked(value, text, "a sum of money of 0 or more"), text)
+
+
+def fraction(text: str) -> float:
+    """Parse an error probability: `0.05` or `5%`."""
+    value = _checked(text.strip().removesuffix("%"), text, "a share such as 0.05 or 5%")
+    value = value / 100 if text.strip().endswith("%") else value
+    if value > 1:
+        raise typer.BadParameter(f"{text!r} is more than 1: give a share such as 0.05, or 5%")
+    return value
+
+
+def positive(text: str) -> float:
+    """Parse a number above 0."""
+    value = _checked(text.strip().removeprefix("$"), text, "a number above 0")
+    if value == 0:
+        raise typer.BadParameter(f"{text!r} is not above 0")
+    return _bounded(value, text)
+
+
+def _bounded(value: float, text: str) -> float:
+    """A sum of money or λ of a size that can be computed with."""
+    if value != 0 and not _LEAST <= value <= _MOST:
+        raise typer.BadParameter(f"{text!r} is not from {_LEAST:g} to {_MOST:g}, where sums of money must lie, and λ")
+    return value
+
+
+def _checked(number: Any, text: str, what: str) -> float:
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise typer.BadParameter(f"{text!r} is not {what}")
+    return value
+
+
+def names(text: str) -> Any:
+    """Parse names of models, with commas between them."""
+    found = tuple(name.strip() for name in text.split(","))
+    if not all(found) or len(found) > len({*found}):
+        raise typer.BadParameter(f"{text!r}: give names of models, each once, with commas between them")
+    return found
+
+
+def as_search(cascade: tuple[str, ...]) -> Any:
+    """What `--cascade` names, as `solve_frontier` takes it: a word, or a list of one cascade.
+
+    >>> as_search(("full",)), as_search(("small", "large"))
+    ('full', [('small', 'large')])
+    """
+    return cascade[0] if len(cascade) == 1 and cascade[0] in _KINDS else [cascade]
+
+
+def models_to_read(models: tuple[str, ...] | None, cascade: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The models that `--models` names, or those of one `--cascade`, asked in the order given, whatever they cost.
+
+    >>> models_to_read(None, ("large", "small")), models_to_read(None, ("full",))
+    (('large', 'small'), None)
+    """
+    return models or (None if cascade is None or cascade[0] in _KINDS else cascade)
+
+
+def family(text: str) -> str:
+    """Parse the name of a copula family, or auto."""
+    from rcjax.copulas.families import as_family
+
+    if text != "auto":
+        try:
+            as_family(text)
+        except ValueError as unknown:
+            raise typer.BadParameter(str(unknown).partition(", or a subclass")[0] + ", and auto") from None
+    return text
+
+
+Budget = Annotated[
+    Any,
+    typer.Option(
+        parser=money,
+        metavar="MONEY",
+        help="Least error at this mean cost: 0.00015 per query, 0.15/k (per thousand) or 150/M (per million).",
+    ),
+]
+
+
+MaxError = Annotated[Any, typer.Option(parser=fraction, metavar="SHARE", help="Least cost at this error: 0.05 or 5%.")]
+
+
+ErrorCost = Annotated[Any, typer.Option(parser=positive, metavar="MONEY", help="What one wrong answer costs you.")]
+
+
+Lam = Annotated[Any, typer.Option(parser=positive, metavar="NUMBER", help="λ of the paper: 1 / the cost of an error.")]
+
+
+def one_target(
+    budget: float | None, max_error: float | None, error_cost: float | None, lam: float | None
+) -> Target | None:
+    """The target, None where there is none; a usage error for several."""
+    targets = Target.those(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
+    if len(targets) > 1:
+        options = " and ".join("--" + target.name.replace("_", "-") for target in targets)
+        raise typer.BadParameter(f"give one target, not {options}")
+    return targets[0] if targets else None
+
+
+def price_of_refusing(share: float | None, cost: float | None, target: Target | None) -> float | None:
+    """What a refusal costs in errors, of --abstain-price (`share`) or --abstain-cost (`cost`); a usage error for both.
+
+    None where models may not refuse.
+    """
+    if share is not None and cost is not None:
+        raise typer.BadParameter("give one of --abstain-price and --abstain-cost")
+    if cost is None:
+        return share
+    error_cost = None if target is None else target.error_cost
+    if error_cost is None:
+        what = "needs --error-cost or --lam; for another target, or none, give --abstain-price"
+        raise typer.BadParameter(what, param_hint="--abstain-cost")
+    if cost > error_cost:
+        what = f"must be at most the cost of an error, {error_cost:.4g}: nobody would refuse"
+        raise typer.BadParameter(what, param_hint="--abstain-cost")
+    return cost / error_cost
+
+
+class Task(StrEnum):
+    """What the models did."""
+
+    generation = "generation"
+    choice = "choice"
+
+
+TaskOption = Annotated[Task, typer.Option("--task", help="What the models did: wrote text, or picked a choice.")]
+
+
+Models = Annotated[
+    Any,
+    typer.Option("--models", parser=names, metavar="A,B,…", help="Use these models, in this order. [default: by cost]"),
+]
+
+
+CopulaFamily = Annotated[
+    Any,
+    typer.Option(
+        "--copula",
+        parser=family,
+        metavar="FAMILY|auto",
+        help="How the confidences of two models depend on each other; **auto**: the best family for each pair. "
+        "[default: gumbel]",
+    ),
+]
+
+
+Fresh = Annotated[
+    Path | None,
+    typer.Option(
+        show_default=False,
+        metavar="FILE",
+        help="Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]",
+    ),
+]

@@ -1,0 +1,85 @@
+"""`rcjax report`: one HTML page for a team."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from threading import Thread
+from typing import Annotated, Any
+
+import typer
+
+from rcjax.cli.common import require_distinct, require_libraries, require_writable, start_jax
+from rcjax.cli.failures import attempt, conclude, reported
+from rcjax.cli.inputs import echoed, read_pair
+from rcjax.cli.options import (
+    AsJson,
+    Budget,
+    CopulaFamily,
+    ErrorCost,
+    Fresh,
+    Labels,
+    Lam,
+    LogFile,
+    MaxError,
+    Models,
+    Prices,
+    Task,
+    TaskOption,
+    one_target,
+)
+
+
+def report(
+    log: LogFile,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Write the page here.")] = Path(
+        "report.html"
+    ),
+    test: Fresh = None,
+    prices: Prices = None,
+    labels: Labels = None,
+    task: TaskOption = Task.generation,
+    models: Models = None,
+    copula: CopulaFamily = None,
+    budget: Budget = None,
+    max_error: MaxError = None,
+    error_cost: ErrorCost = None,
+    lam: Lam = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="The model in use today. [default: the one that errs least]"),
+    ] = None,
+    json_: AsJson = False,
+) -> None:
+    """Write one HTML page for your team: the trade-off to click through, how far to trust it, how to deploy it.
+
+    Tunes as `rcjax tune` does by default, with intervals, and checks as `rcjax diagnose` does. With a target, at most
+    one of `--budget`, `--max-error`, `--error-cost` and `--lam`, the page opens at the policy for it. The page needs
+    no network and no other file.
+    """
+    target = one_target(budget, max_error, error_cost, lam)
+    inputs = [("LOG", log), ("--test", test), ("--prices", prices), ("--labels", labels)]
+    require_distinct([("--out", out)], inputs)
+    with reported(as_json=json_):
+        from rcjax.cli.console import busy
+        from rcjax.cli.tables import show_report
+
+        require_libraries("a report", "report", "matplotlib", "jinja2")
+        require_writable(out)
+        start_jax()
+        import rcjax
+
+        Thread(target=import_module, args=["rcjax.report.page"]).start()  # matplotlib, needed last
+        others = "the others are used where they can be"
+        with busy("reading"):
+            training, fresh = read_pair(log, test, others, models, prices=prices, labels=labels, task=task.value)
+        with busy("tuning, drawing the log again, and checking"), echoed(rcjax.OverlapWarning):
+            options: dict[str, Any] = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}
+            options |= {} if target is None else target.to_json()
+            found = rcjax.make_report(training, draw=True, **options)
+        with busy("writing the page"):
+            problem = attempt(lambda: found.save(out))
+        written = {} if problem else {"written": str(out)}
+        show = partial(show_report, found.headline(), None if problem else out)
+        conclude(found.to_json() | written, show, as_json=json_, problem=problem)

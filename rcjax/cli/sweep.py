@@ -1,0 +1,153 @@
+"""`rcjax sweep`: what the command line makes of a sweep's file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rcjax.cli.common import require_distinct, start_jax
+from rcjax.cli.failures import reported
+from rcjax.cli.options import AsJson
+from rcjax.cli.printing import print_json, shown, warn
+
+if TYPE_CHECKING:
+    from rcjax.sweeps import Sweep
+
+__all__ = ["sweep"]
+
+
+_MOST_TOLD = 5  # logs that were left out
+
+
+def sweep(
+    config: Annotated[
+        Path, typer.Argument(show_default=False, metavar="CONFIG", help="TOML: logs, and what to sweep over.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FOLDER", help="Write the results here. [default: CONFIG without .toml]"),
+    ] = None,
+    cpu_devices: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Devices that JAX makes of a CPU. [default: one for each core]"),
+    ] = None,
+    float32: Annotated[
+        bool, typer.Option("--float32", help="Solve in float32, which is quicker on GPUs that games are made for.")
+    ] = False,
+    coordinator: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Sweep with other processes: where the first one listens, or `auto`."),
+    ] = None,
+    processes: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many processes there are.")] = None,
+    process: Annotated[int | None, typer.Option(min=0, metavar="I", help="Which of them this one is, from 0.")] = None,
+    json_: AsJson = False,
+) -> None:
+    """Fit and solve many logs, cascades, copulas, prices and replicates at once; a sweep that was killed goes on.
+
+    CONFIG has the arguments of `rcjax.sweep` by their names, logs = ["logs/*.csv"] first of all. Results are Parquet
+    files in a folder, a row per point of a frontier. Call it again to go on with what is left.
+    """
+    with reported(as_json=json_):
+        from rcjax._core.threads import cores
+
+        start_jax(cpu_devices=cpu_devices or cores(), float64=not float32, long=True)
+        _join(coordinator, processes, process)
+        import rcjax
+        from rcjax.sweeps.config import read_sweep
+
+        settings = read_sweep(config)
+        settings["out"] = str(out or settings["out"])
+        _require_apart(config, settings)
+        started = time.perf_counter()
+        with _bar() as progress:
+            done = rcjax.sweep(**settings, progress=progress)
+        facts = _facts(done, time.perf_counter() - started)
+        if json_:
+            print_json(facts)
+        else:
+            _show(facts)
+
+
+def _require_apart(config: Path, settings: Mapping[str, Any]) -> None:
+    """Refuse a folder of results in which a sweep would write over what it reads."""
+    folder = Path(settings["out"])
+    written = [folder / "sweep.json", folder / "logs.parquet", *folder.glob("fits/*"), *folder.glob("parts/*")]
+    logs = settings["logs"]
+    paths = logs.values() if isinstance(logs, Mapping) else logs
+    prices = settings.get("prices")
+    inputs = [("CONFIG", config), *(("logs", path) for path in paths)]
+    inputs += [("prices", prices)] if isinstance(prices, str) else []
+    require_distinct([("--out", folder), *(("--out", path) for path in written)], inputs)
+
+
+def _join(coordinator: str | None, processes: int | None, process: int | None) -> None:
+    """Take part in a sweep of several processes, of which all run the same command."""
+    if coordinator is None:
+        if processes is not None or process is not None:
+            raise typer.BadParameter("give --coordinator HOST:PORT too", param_hint="--processes")
+        return
+    import jax
+
+    if coordinator == "auto":  # Slurm, Open MPI, Kubernetes and TPUs tell of the others
+        jax.distributed.initialize()
+    elif processes is None or process is None or process >= processes:
+        raise typer.BadParameter("give --processes N and --process I, from 0 to N − 1", param_hint="--coordinator")
+    else:
+        jax.distributed.initialize(coordinator, processes, process)
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[int, int], None] | None]:
+    """A bar of the problems that are done, on standard error if that is a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from rcjax.cli.console import Screen
+
+    screen = Screen(stderr=True)
+    if not screen.is_terminal:
+        yield None
+        return
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=screen, transient=True) as bar:
+        task = bar.add_task("reading the logs", total=None)
+        yield lambda done, total: bar.update(task, description="solving", completed=done, total=total)
+
+
+def _facts(done: Sweep, seconds: float) -> dict[str, Any]:
+    import polars as pl
+
+    from rcjax.frontier.statuses import PointStatus
+
+    logs = done.logs
+    counts = done.points.group_by("status").len().sort("status").collect()
+    unused = logs.filter(pl.col("problem").is_not_null())
+    return {
+        "folder": str(done.path),
+        "logs": logs.height - unused.height,
+        "left_out": [{"log": row["log"], "problem": row["problem"]} for row in unused.to_dicts()],
+        "points": int(counts["len"].sum()),
+        "status": {PointStatus(row["status"]).message: row["len"] for row in counts.to_dicts()},
+        "seconds": round(seconds, 3),
+    }
+
+
+@shown
+def _show(facts: dict[str, Any]) -> None:
+    from rcjax._base.wording import count
+    from rcjax.cli.console import Screen
+
+    screen = Screen()
+    for each in facts["left_out"][:_MOST_TOLD]:
+        warn(f"{each['log']} is left out: {each['problem']}")
+    more = len(facts["left_out"]) - _MOST_TOLD
+    if more > 0:
+        warn(f"and {more:,} more: see logs.parquet")
+    screen.print(f"{count(facts['points'], 'point')} of {count(facts['logs'], 'log')}, in {facts['seconds']:,.1f} s")
+    for message, points in facts["status"].items():
+        screen.print(f"  {points:>12,}  {message}", markup=False, soft_wrap=True)
+    screen.print(f"written to {facts['folder']}/parts: read them with polars, pandas or DuckDB", soft_wrap=True)

@@ -1,0 +1,278 @@
+"""`rcjax tune`: the frontier of a log, and the policy for a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from rcjax.cli.common import require_distinct, require_libraries, require_writable, start_jax
+from rcjax.cli.failures import attempt, conclude, reported
+from rcjax.cli.inputs import read_file
+from rcjax.cli.options import (
+    AsJson,
+    Budget,
+    CopulaFamily,
+    ErrorCost,
+    Labels,
+    Lam,
+    LogFile,
+    MaxError,
+    Models,
+    Prices,
+    Task,
+    TaskOption,
+    as_search,
+    fraction,
+    models_to_read,
+    money,
+    names,
+    one_target,
+    price_of_refusing,
+)
+
+if TYPE_CHECKING:
+    from rcjax.logs.log import Log
+    from rcjax.policy.targets import Target
+    from rcjax.tuning.tune import Tuned
+
+__all__ = ["tune"]
+
+
+_OTHERS = "the others are used where they can be"
+
+
+Cascade = Annotated[
+    Any,
+    typer.Option(
+        parser=names,
+        metavar="all|full|adaptive|A,B,…",
+        help="Search by the model alone: **all**: the best cascade of any of the models; **full**: every model "
+        "in turn; **adaptive**: skip to a larger model when very unsure; or the models of one cascade. [default: "
+        "single models and pairs by the labels, longer cascades where cross-validation shows them to be better]",
+    ),
+]
+
+
+AbstainPrice = Annotated[
+    Any,
+    typer.Option(
+        parser=fraction,
+        metavar="SHARE",
+        help="Let models refuse to answer, early, where a refusal costs you this share of an error: 0.3 or 30%.",
+    ),
+]
+
+
+AbstainCost = Annotated[
+    Any,
+    typer.Option(
+        parser=money, metavar="MONEY", help="The same in money, for one refusal; with `--error-cost` or `--lam`."
+    ),
+]
+
+
+Confidence = Annotated[
+    Any,
+    typer.Option(
+        parser=fraction,
+        metavar="SHARE",
+        help="Guarantee `--max-error` or `--budget` with this confidence, such as 95%, by a test on queries that "
+        "the tuning does not see.",
+    ),
+]
+
+
+HeldOut = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        show_default=False,
+        help="Queries for the test of `--confidence`. [default: half of those of LOG, at random]",
+    ),
+]
+
+
+Mix = Annotated[
+    bool,
+    typer.Option(
+        "--mix", help="Meet `--budget` or `--max-error` exactly, by a random mixture of two policies where need be."
+    ),
+]
+
+
+Posterior = Annotated[
+    bool,
+    typer.Option(
+        "--posterior",
+        help="Take the policies of least expected loss over what the log leaves open of the model, by the model "
+        "alone; needs rcjax[posterior].",
+    ),
+]
+
+
+Bands = Annotated[bool, typer.Option("--bands/--no-bands", help="Intervals by the bootstrap, at some seconds' cost.")]
+
+
+PolicyOut = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the policy to deploy here, as JSON; needs a target.")
+]
+
+
+FrontierOut = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the whole frontier here, for rcjax evaluate.")
+]
+
+
+PlotOut = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the frontier here, as PNG; needs matplotlib.")]
+
+
+class Outputs(NamedTuple):
+    """The files to write."""
+
+    policy: Path | None
+    frontier: Path | None
+    plot: Path | None
+
+
+def tune(
+    log: LogFile,
+    prices: Prices = None,
+    labels: Labels = None,
+    task: TaskOption = Task.generation,
+    models: Models = None,
+    cascade: Cascade = None,
+    budget: Budget = None,
+    max_error: MaxError = None,
+    error_cost: ErrorCost = None,
+    lam: Lam = None,
+    abstain_price: AbstainPrice = None,
+    abstain_cost: AbstainCost = None,
+    copula: CopulaFamily = None,
+    confidence: Confidence = None,
+    held_out: HeldOut = None,
+    mix: Mix = False,
+    posterior: Posterior = False,
+    bands: Bands = True,
+    out: PolicyOut = None,
+    frontier: FrontierOut = None,
+    plot: PlotOut = None,
+    json_: AsJson = False,
+) -> None:
+    """Find the best cascades for a log, at every trade-off of error and cost, and the policy for your target.
+
+    Give at most one target: `--budget`, `--max-error`, `--error-cost` or `--lam`. Without one, the whole
+    frontier is shown. Money is in the currency of the prices (shown as $), per query.
+    """
+    target, outputs = one_target(budget, max_error, error_cost, lam), Outputs(out, frontier, plot)
+    options = [("--out", out), ("--frontier", frontier), ("--plot", plot)]
+    require_distinct(options, [("LOG", log), ("--prices", prices), ("--labels", labels), ("--held-out", held_out)])
+    limited = target is not None and target.is_limit
+    _require(not out or target is not None, "needs a target, such as --budget", "--out")
+    guaranteed = confidence is None or (limited and 0 < confidence < 1)
+    _require(guaranteed, "needs --max-error or --budget, and to be below 100%", "--confidence")
+    apart = not posterior or (cascade != ("adaptive",) and copula != "auto")
+    _require(apart, "takes neither --cascade adaptive nor --copula auto", "--posterior")
+    mixing = not mix or (confidence is None and limited)
+    _require(mixing, "needs --max-error or --budget, and no --confidence", "--mix")
+    price = price_of_refusing(abstain_price, abstain_cost, target)
+    _require(not held_out or confidence is not None, "needs --confidence", "--held-out")
+    with reported(as_json=json_):
+        for path in outputs:
+            require_writable(path)
+        if plot:
+            require_libraries("--plot", "plots", "matplotlib")
+        start_jax()  # before JAX is imported
+        reading = {"prices": prices, "labels": labels, "task": task.value}
+        logs = _read(log, held_out, models_to_read(models, cascade), reading)
+        named = as_search(cascade or ("all",))
+        how: dict[str, Any] = {
+            "search": "expected" if posterior else "selected" if cascade is None else named,
+            "cascades": named,
+            "fit": {"copula": copula or "gumbel"},
+            "abstain_price": price,
+            "confidence": confidence,
+            "mix": mix,
+            "intervals": bands,
+        }
+        _tune(logs, target, how, outputs, as_json=json_)
+
+
+def _require(condition: bool, what: str, option: str) -> None:
+    if not condition:
+        raise typer.BadParameter(what, param_hint=option)
+
+
+def _read(log: Path, held_out: Path | None, models: Any, reading: Mapping[str, Any]) -> tuple[Log, Log | None]:
+    """The log, and the queries for the test of a guarantee, where they have a file of their own."""
+    from rcjax.cli.console import busy
+    from rcjax.logs.reading import read_log
+
+    with busy("reading the log"):
+        data = read_file(read_log, log, _OTHERS, models=models, **reading)
+        if not held_out:
+            return data, None
+        return data, read_file(read_log, held_out, _OTHERS, models=data.models, **reading)
+
+
+def _tune(
+    logs: tuple[Log, Log | None],
+    target: Target | None,
+    how: Mapping[str, Any],
+    outputs: Outputs,
+    *,
+    as_json: bool,
+) -> None:
+    """Tune, write and show; then raise what went wrong: a target out of reach, or a file that cannot be written."""
+    from rcjax.cli.console import busy
+    from rcjax.frontier.frontier import InfeasibleError
+    from rcjax.tuning.tune import Settings, tune_in_stages
+
+    infeasible = None
+    try:
+        tuned = tune_in_stages(*logs, {} if target is None else target.to_json(), Settings(**how), busy)
+    except InfeasibleError as problem:
+        tuned, infeasible = problem.tuned, problem
+    problems = _write(tuned, outputs)
+    problem = next(filter(None, [*problems.values(), infeasible]), None)
+    written = Outputs(*(None if path in problems else path for path in outputs))
+    conclude(tuned.to_json(), partial(_show, tuned, target, written), as_json=as_json, problem=problem)
+
+
+def _write(tuned: Tuned, outputs: Outputs) -> dict[Path, OSError]:
+    """Write the files that are asked for; what went wrong, by file."""
+    saves: dict[Path, Callable[[], None]] = {}
+    if outputs.frontier:
+        saves[outputs.frontier] = partial(tuned.frontier.save, outputs.frontier)
+    if outputs.plot:
+        saves[outputs.plot] = partial(_draw, tuned, outputs.plot)
+    if outputs.policy and tuned.policy:
+        saves[outputs.policy] = partial(tuned.policy.save, outputs.policy)
+    outcomes = {path: attempt(save) for path, save in saves.items()}
+    return {path: problem for path, problem in outcomes.items() if problem}
+
+
+def _draw(tuned: Tuned, path: Path) -> None:
+    from rcjax.plots import frontier_figure, save_figure
+
+    alone = {model.model: (model.cost, 1 - model.accuracy) for model in tuned.alone}
+    save_figure(frontier_figure(tuned.frontier, alone), path)
+
+
+def _show(tuned: Tuned, target: Target | None, written: Outputs) -> None:
+    """Print the tables; `written` are the files that are there."""
+    from rcjax.cli.tables import show_copulas, show_policy, show_tuning
+
+    document, corrected = tuned.to_json(), tuned.frontier.search == "selected"
+    heading = tuned.log.describe()
+    if tuned.held_out is not None:
+        heading += f" {tuned.held_out.n_queries:,} other queries are held out for the test of the guarantee."
+    rows, chosen = document["model_summary"], tuned.policy.expected if tuned.policy else None
+    show_tuning(heading, rows, document["frontier"], written.frontier, chosen=chosen, corrected=corrected)
+    if tuned.model.copula_table:
+        show_copulas(tuned.model.copula_table)
+    if tuned.policy and target is not None:
+        show_policy(document["policy"], target, rows, written.policy, document["remarks"], corrected=corrected)

@@ -1,0 +1,311 @@
+"""Is a policy still right? A fresh log of labelled answers against what the policy was tuned on.
+
+Four things can go wrong after the tuning: a model's calibration, the distribution of its raw confidences, the error and
+the cost of the policy; and re-tuning may have come to pay. Each has a figure, a limit from which on it matters, and a
+p-value for the change since the tuning. It has drifted where the figure is beyond its limit *and* the p-value,
+adjusted for all tests together, is below the level of the alarm: what is too small to matter does not alarm in a log of
+any size, and of logs in which nothing has changed at most that share does.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from pathlib import PurePath
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from rcjax._base.arguments import check_arguments
+from rcjax._base.wording import count
+from rcjax._core.json_values import plain
+from rcjax.diagnostics.policy_verdicts import judge_all, judge_models, judge_policy
+from rcjax.diagnostics.two_samples import brier_excess, compare, shuffled_labels, spiegelhalter_z
+from rcjax.diagnostics.verdicts import Check, Verdict
+from rcjax.logs.errors import LogError
+from rcjax.logs.kept_sample import read_reference
+from rcjax.logs.log import Log
+from rcjax.model.calibration_error import calibration_error
+from rcjax.policy.mixture import Mixture
+from rcjax.policy.policy import Policy
+from rcjax.policy.record import recorded_count
+from rcjax.replaying.replay import Walked, walk_log
+from rcjax.tuning.overlap import Overlap, overlap, overlap_with_tuned
+from rcjax.tuning.retune import Gain, held_out_gain
+
+__all__ = ["PolicyCheck", "check_policy"]
+
+
+_MOST_PERMUTATIONS = 100_000  # minutes of work; a level that needs more is none that logs of labels can tell
+
+
+_MOST_COMPARED = 2_000  # queries of the fresh log in permutations: more tell little beside 400 of the old one
+
+
+@dataclasses.dataclass(frozen=True)
+class PolicyCheck:
+    """What a fresh log says of a policy. Figures are shares of 1, money is per query."""
+
+    source: str
+    """The fresh log."""
+    policy_models: tuple[str, ...]
+    """The models that the policy may ask."""
+    n: int
+    """Queries of the fresh log that they all answered."""
+    reference: int
+    """Queries of the log tuned on that it was compared with."""
+    alarm: float
+    """How likely there is any alarm, at most, where nothing has changed."""
+    models: list[dict[str, Any]]
+    """By model: `answers`, `accuracy` and mean `confidence`, with `accuracy_tuned` and `confidence_tuned` on the log
+    tuned on; Spiegelhalter's `z` and `z_p` as if the calibration were known, `brier_excess` and, for the change since,
+    `excess_p`; `calibration_error`, that `calibration_error_tuned`, and for the change `curve_p`; `distance`, √CvM of
+    the raw confidences, with `distance_p`, and their medians `median`, `median_tuned` as probabilities."""
+    error: dict[str, Any]
+    """`seen` with `se`, `expected` with `expected_se`, and where it has one `interval` with its `level`; `tuned`, what
+    it is on the log tuned on; `p_value`."""
+    cost: dict[str, Any]
+    """The same of the cost; answers at their model's mean cost."""
+    retuning: dict[str, Any] | None
+    """`loss` (error + λ·cost) of the policy and `retuned`, of those tuned again on queries that they had not seen, `se`
+    of the difference; `old`, the difference on the log tuned on, with `old_se`; `lam`, `share`, `p_value` and `n`. None
+    where not tested."""
+    checks: tuple[Check, ...]
+    """Every check, judged; `p_value` is adjusted for their number, and "bad" is what has drifted."""
+    remarks: tuple[str, ...]
+    """What is worth knowing besides."""
+
+    @property
+    def drifted(self) -> bool:
+        """Whether anything has."""
+        return self.verdict == "bad"
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of all checks."""
+        found = {check.verdict for check in self.checks}
+        return "bad" if "bad" in found else "doubtful" if "doubtful" in found else "fine"
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as JSON values; what is not a number (NaN) becomes None."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        judged = {"checks": [dataclasses.asdict(check) for check in self.checks]}
+        return {"drifted": self.drifted, "verdict": self.verdict} | plain(fields | judged)
+
+
+def check_policy(
+    policy: Policy | Mixture,
+    log: Log,
+    *,
+    tuned_on: Log | None = None,
+    alarm: float = 0.05,
+    retuning: bool = True,
+    permutations: int | None = None,
+    seed: int = 0,
+) -> PolicyCheck:
+    """Is a policy, or a mixture, still right on a fresh log, whose queries it was not tuned on?
+
+    Tested, for each model that the policy may ask: its calibration, by the Brier score beyond what the confidences
+    promise (Spiegelhalter's z) and by the calibration error, and its raw confidences, by the Cramér–von Mises distance,
+    all against the queries of the training log that the policy carries, by permutations; for the policy: its error and
+    its cost against those expected, counting the sampling of both logs; and what re-tuning would gain on queries left
+    out (`retuning`). A mixture is judged by its expected error and cost on each query, without the noise of the lots.
+    p-values are adjusted by Holm's method, so that nothing alarms with a probability of 1 − `alarm`
+    where nothing has changed. A model's own tests take all its answers; the others the queries that all answered.
+
+    Policies tuned by an older rcjax, or made by hand, carry no queries: give the log that they were `tuned_on`. Where
+    some queries of the fresh log were tuned on, a remark counts them.
+    By default there are 999 `permutations`, or as many as a low level needs, 100,000 at most. Raises ValueError where
+    there is neither, for a level outside (0, 1) or too low, or for too few or too many permutations; LogError where the
+    log lacks a model, is the one tuned on, or has too few answers.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(600, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
+    >>> train, fresh = log.split(0.5, seed=0)
+    >>> policy = rcjax.solve_frontier(rcjax.fit(train), lam=[1000.0], cascades="full").policy(lam=1000.0)
+    >>> found = rcjax.check_policy(policy, fresh)
+    >>> found.drifted, len(found.checks), found.reference
+    (False, 9, 300)
+    """
+    check_arguments(check_policy, locals())
+    permutations = _permutations(policy, alarm, permutations)
+    shared = _overlap(policy, log, tuned_on)
+    if shared.whole:
+        raise LogError(f"{log.source}: the policy was tuned on this very log: check it on fresh queries")
+    everyone = _reference(policy, tuned_on)
+    old = everyone.select(policy.models)
+    new = log.select(policy.models)
+    shuffled = lru_cache(1)(partial(shuffled_labels, permutations=permutations, seed=seed))  # most share the sizes
+    rows = [_compare_model(policy, name, old, new, shuffled) for name in policy.models]
+    before, now = walk_log(policy, old), walk_log(policy, new)
+    trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
+    error = _against_promise(policy, "error", _errors(before), _errors(now), trained_on)
+    cost = _against_promise(policy, "cost", _costs(before), _costs(now), trained_on)
+    gain = held_out_gain(policy, log, everyone, seed) if retuning else None
+    return PolicyCheck(
+        source=PurePath(log.source).name,
+        policy_models=policy.models,
+        n=len(now.wrong),
+        reference=old.n_queries,
+        alarm=alarm,
+        models=rows,
+        error=error,
+        cost=cost,
+        retuning=None if gain is None else dataclasses.asdict(gain) | {"share": gain.share, "p_value": gain.p_value},
+        checks=tuple(judge_all([*judge_models(rows), *judge_policy(error, cost, gain)], alarm)),
+        remarks=tuple(_remarks(policy, new, shared, gain, retuning)),
+    )
+
+
+def _overlap(policy: Policy | Mixture, log: Log, tuned_on: Log | None) -> Overlap:
+    """What of a log the policy was tuned on: by all of the log that it was tuned on, or by what the policy carries."""
+    told = overlap_with_tuned(log, policy)
+    return told if tuned_on is None or told.whole else overlap(log, tuned_on)
+
+
+def _permutations(policy: Policy | Mixture, alarm: float, asked: int | None) -> int:
+    """How many permutations a level needs, or those that are asked for where they suffice."""
+    if not 0 < alarm < 1:
+        raise ValueError(f"alarm is {alarm}; it is a probability between 0 and 1, such as 0.05")
+    tests = 3 * len(policy.models) + 3
+    if alarm * _MOST_PERMUTATIONS < 2 * tests:  # before the division, which overflows
+        least = math.ceil(2 * tests / _MOST_PERMUTATIONS * 1e6) / 1e6
+        models = count(len(policy.models), "model")
+        raise ValueError(f"alarm is {alarm:.3g}; for a policy of {models} give {least:g} or more, such as 0.05")
+    enough = math.ceil(2 * tests / alarm)  # the least p-value, times the number of tests, can be below the level
+    permutations = max(999, enough) if asked is None else asked
+    if not enough <= permutations <= _MOST_PERMUTATIONS:
+        what = f"from {enough:,}, for an alarm at {alarm:.3g} to be possible, to {_MOST_PERMUTATIONS:,}"
+        raise ValueError(f"permutations is {permutations}; it must be {what}")
+    return permutations
+
+
+def _reference(policy: Policy | Mixture, tuned_on: Log | None) -> Log:
+    if tuned_on is not None:
+        return tuned_on
+    kept = policy.provenance.get("reference")
+    if kept is None:
+        raise ValueError(
+            "the policy does not carry queries that it was tuned on (it was tuned by an older rcjax, or made by hand): "
+            "tune it again, or give the log that it was tuned on (--tuned-on LOG, in Python tuned_on=)"
+        )
+    task = "choice" if next(iter(policy.calibrations.values())).transform == "choice" else "generation"
+    return read_reference(kept, task)
+
+
+def _compare_model(
+    policy: Policy | Mixture, name: str, old: Log, new: Log, shuffled: Callable[[int, int], np.ndarray]
+) -> dict[str, Any]:
+    """The row of one model: its answers in the old log and in the new one; `shuffled` as `shuffled_labels`."""
+    (before, right_before), (after, right_after) = (_answers(each, name) for each in (old, new))
+    if min(len(before), len(after)) < 2:
+        raise LogError(f"{new.source if len(after) < 2 else old.source}: fewer than two answers of {name}: log more")
+    values, place = np.unique(np.concatenate([before, after]), return_inverse=True)
+    confidence = np.array([policy.calibrations[name](float(value)) for value in values])[place]
+    right = np.concatenate([right_before, right_after])
+    m = len(before)
+    rng = np.random.default_rng(0)
+    kept = np.concatenate([_some(rng, np.arange(m)), _some(rng, np.arange(m, len(place)))])
+    labels = shuffled(int((kept < m).sum()), int((kept >= m).sum()))
+    found = compare(values[place][kept], confidence[kept], right[kept], labels)
+    phi, y = confidence[m:], right[m:]
+    z = spiegelhalter_z(phi, y)
+    return {
+        "model": name,
+        "answers": len(y),
+        "accuracy": float(y.mean()),
+        "accuracy_tuned": float(right_before.mean()),
+        "confidence": float(phi.mean()),
+        "confidence_tuned": float(confidence[:m].mean()),
+        "z": z,
+        "z_p": math.erfc(abs(z) / math.sqrt(2)),
+        "brier_excess": float(brier_excess(phi, y).mean()),
+        "excess_p": found.excess_p,
+        "calibration_error": calibration_error(phi, y),
+        "calibration_error_tuned": calibration_error(confidence[:m], right_before),
+        "curve_p": found.curve_p,
+        "distance": found.distance,
+        "distance_p": found.distance_p,
+        "median": math.exp(np.median(after)),
+        "median_tuned": math.exp(np.median(before)),
+    }
+
+
+def _answers(log: Log, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """(logprob, correct) of the answers of a model, in the precision in which a policy carries them."""
+    j = log.models.index(name)
+    rows = np.asarray(log.answered)[:, j]
+    return np.asarray(log.logprob)[rows, j].astype(np.float32), np.asarray(log.correct)[rows, j]
+
+
+def _some(rng: np.random.Generator, places: np.ndarray) -> np.ndarray:
+    return places if len(places) <= _MOST_COMPARED else np.sort(rng.permutation(places)[:_MOST_COMPARED])
+
+
+def _errors(walked: Walked) -> np.ndarray:
+    return walked.wrong.astype(float)
+
+
+def _costs(walked: Walked) -> np.ndarray:
+    """(n,) values whose mean is the cost, each answer at its model's mean, and whose variance is n times its own.
+
+    What one query moves: how often a model is asked, and what its answers cost on average.
+    """
+    mean, share = walked.query_cost.mean(1), walked.asked.mean(1)
+    return walked.charge + share @ (walked.query_cost - mean[:, None])
+
+
+def _against_promise(
+    policy: Policy | Mixture, name: str, before: np.ndarray, now: np.ndarray, trained_on: int
+) -> dict[str, Any]:
+    """The mean of `now` (n,) against what the policy promises, with the sampling of both logs.
+
+    The promise is what was expected, or what the policy does on the log tuned on, `before`, whichever is nearer, with
+    the standard error there: the one may rest on a model that is wrong, and the other is the luckier for the choice.
+    With the interval that the policy carries, it is either of them or the middle, which estimates that luck, but none
+    beyond the ends; the standard error is then the interval's.
+    """
+    known = policy.expected
+    seen, se = float(now.mean()), _standard_error(now, len(now))
+    replayed, level = float(before.mean()), known.get("level")
+    expected = known.get(name)
+    expected = replayed if expected is None else expected
+    promises = [float(expected), replayed]
+    expected_se, interval = _standard_error(before, trained_on), None
+    ends = [known.get(f"{name}_{end}") for end in ("low", "high")]
+    if level is not None and None not in ends:
+        interval = ends
+        low, high = map(float, ends)  # type: ignore[arg-type]
+        promises = [(low + high) / 2, *(min(max(each, low), high) for each in promises)]
+        expected_se = (high - low) / 2 / NormalDist().inv_cdf((1 + level) / 2)
+    spread, gap = math.hypot(se, expected_se), max(min(promises) - seen, seen - max(promises), 0.0)
+    p_value = math.erfc(gap / spread / math.sqrt(2)) if spread > 0 else float(gap == 0)
+    return {
+        "seen": seen,
+        "se": se,
+        "expected": float(expected),
+        "expected_se": expected_se,
+        "interval": interval,
+        "level": level if interval else None,
+        "tuned": replayed,
+        "p_value": p_value,
+    }
+
+
+def _standard_error(values: np.ndarray, n: int) -> float:
+    return float(values.std() / math.sqrt(max(n - 1, 1)))
+
+
+def _remarks(policy: Policy | Mixture, log: Log, shared: Overlap, gain: Gain | None, retuning: bool) -> Iterator[str]:
+    if shared:
+        yield f"{shared.describe()}, which hides what has changed: check it on fresh queries"
+    if not log.complete.all():
+        missing = log.n_queries - int(log.complete.sum())
+        yield (
+            f"{missing:,} of {log.n_queries:,} queries lack the answer of some model: the check is right if that does "
+            "not depend on the query, and not if models were asked only where others were unsure"
+        )
+    if retuning and gain is None:
+        why = "the policy does not tell its λ" if policy.expected.get("lam") is None else "one model, or few queries"
+        yield f"whether tuning again would gain was not tested: {why}"

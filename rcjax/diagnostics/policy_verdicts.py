@@ -1,0 +1,123 @@
+"""From the figures of a check of a policy to verdicts, and what to do about each."""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rcjax._base.wording import choose_unit, figure, percent
+from rcjax.diagnostics.two_samples import holm
+from rcjax.diagnostics.verdicts import Check, Limits, Verdict
+from rcjax.tuning.retune import Gain
+
+#: Beyond the first a figure matters, if chance does not explain it; beyond the second it is doubtful even if it does.
+DRIFT_LIMITS: Mapping[str, Limits] = {
+    "Brier score": Limits(0.02, 0.05),
+    "calibration error": Limits(0.05, 0.10),
+    "confidences": Limits(0.05, 0.10),
+    "error": Limits(0.02, 0.05),
+    "cost": Limits(0.05, 0.15),
+    "re-tuning": Limits(0.02, 0.10),
+}
+
+
+_RETUNE = "run rcjax retune on recent queries"
+
+
+def judge_drift(figure: float, p_value: float, limits: Limits, alarm: float) -> Verdict:
+    """The verdict on a figure and its adjusted p-value: "bad" has drifted, "doubtful" is large, but may be chance.
+
+    >>> limits = Limits(0.02, 0.05)
+    >>> [judge_drift(0.03, p, limits, 0.05) for p in (0.01, 0.3)], judge_drift(0.06, 0.3, limits, 0.05)
+    (['bad', 'fine'], 'doubtful')
+    """
+    if p_value < alarm and figure > limits.doubtful:
+        return "bad"
+    return "doubtful" if figure > limits.bad else "fine"
+
+
+def judge_all(found: Iterable[Check], alarm: float) -> Iterator[Check]:
+    """Checks with raw p-values judged together: p-values adjusted by Holm's method, advice only where it is needed."""
+    checks = list(found)
+    adjusted = holm([math.nan if check.p_value is None else check.p_value for check in checks]).tolist()
+    for check, p_value in zip(checks, adjusted, strict=True):
+        verdict = judge_drift(check.figure, p_value, check.limits, alarm)
+        told = check.advice
+        if verdict == "doubtful":
+            told = f"{told.partition(': ')[0]}; that may be chance: log more queries and check again"
+        known = None if math.isnan(p_value) else p_value
+        advice = "" if verdict == "fine" else told
+        yield dataclasses.replace(check, p_value=known, verdict=verdict, advice=advice)
+
+
+def judge_models(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
+    """Do the confidences of each model still mean what they did, and are they distributed as they were?"""
+    for row in rows:
+        yield from (judgement(row) for judgement in (_brier_score, _calibration_error, _confidences))
+
+
+def _check(name: str, subject: str, figure: float, p_value: float, advice: str) -> Check:
+    unit = "number" if name in ("Brier score", "confidences") else "share"
+    return Check(name, subject, figure, p_value, DRIFT_LIMITS[name], unit, "fine", advice)
+
+
+def _brier_score(row):
+    name, excess = row["model"], row["brier_excess"]
+    way = "more" if excess > 0 else "less"
+    advice = (
+        f"the Brier score of {name} is {abs(excess):.3f} {way} than its confidence promises (Spiegelhalter's z "
+        f"{row['z']:+.1f}): {_means(row)}; {_RETUNE}"
+    )
+    return _check("Brier score", name, abs(excess), row["excess_p"], advice)
+
+
+def _calibration_error(row):
+    name = row["model"]
+    seen, before = percent(row["calibration_error"]), percent(row["calibration_error_tuned"])
+    advice = f"the calibration error of {name} is {seen}, {before} when tuned: {_means(row)}; {_RETUNE}"
+    return _check("calibration error", name, row["calibration_error"], row["curve_p"], advice)
+
+
+def _means(row):
+    right, before, told = (percent(row[name]) for name in ("accuracy", "accuracy_tuned", "confidence"))
+    return f"{right} of its answers are right ({before} when tuned), where its confidence says {told}"
+
+
+def _confidences(row):
+    name = row["model"]
+    advice = (
+        f"the raw confidences of {name} have moved by {row['distance']:.3f} (√CvM; their median is "
+        f"{figure(row['median'])}, {figure(row['median_tuned'])} when tuned): has the model, its prompt or the kind of "
+        f"question changed? If it is to stay so, {_RETUNE}"
+    )
+    return _check("confidences", name, row["distance"], row["distance_p"], advice)
+
+
+def judge_policy(error: Mapping[str, Any], cost: Mapping[str, Any], gain: Gain | None) -> Iterator[Check]:
+    """Are error and cost as expected, and would tuning again gain?"""
+    gap = error["seen"] - error["expected"]
+    promised = percent(error["expected"])
+    if error["interval"]:
+        promised += f" ({' to '.join(percent(end) for end in error['interval'])})"
+    advice = f"the policy errs on {percent(error['seen'])} of these queries, where {promised} were expected: {_RETUNE}"
+    yield _check("error", "", abs(gap), error["p_value"], advice)
+    money = choose_unit([cost["expected"], cost["seen"]])
+    gap = _relative(cost["seen"], cost["expected"])
+    advice = (
+        f"the policy costs {money.full(cost['seen'])}, {percent(abs(gap))} {'more' if gap > 0 else 'less'} than the "
+        f"${money.show(cost['expected'])} expected: look at prices, at the length of questions and answers, and at how "
+        f"often each model is asked; {_RETUNE}"
+    )
+    yield _check("cost", "", abs(gap), cost["p_value"], advice)
+    if gain is not None:
+        less = percent(gain.share)
+        advice = f"policies tuned on these queries lower error + λ·cost by {less} on those left out: {_RETUNE}"
+        yield _check("re-tuning", "", gain.share, gain.p_value, advice)
+
+
+def _relative(seen: float, expected: float) -> float:
+    if expected > 0:
+        return seen / expected - 1
+    return float(np.inf) if seen > 0 else 0.0

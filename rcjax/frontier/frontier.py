@@ -1,0 +1,358 @@
+"""The frontier: λ → the best cascade and its thresholds, and the policy for a target."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from functools import partial
+from importlib import resources
+from typing import Any, Literal, cast
+
+import jax
+import numpy as np
+
+from rcjax._base import json_checks as check
+from rcjax._base.arguments import check_arguments
+from rcjax._base.files import write_atomically
+from rcjax._core.batching import part
+from rcjax._core.json_values import plain
+from rcjax.frontier.bands import Bands, bands_from_json, bands_to_json
+from rcjax.frontier.files import points_from_json, points_to_json
+from rcjax.frontier.hull import lower_hull, meet
+from rcjax.frontier.points import Points
+from rcjax.frontier.policies import NEVER_REFUSE, Policies
+from rcjax.frontier.rules import rules
+from rcjax.frontier.searches import Chain, Search
+from rcjax.model.cascade_model import CascadeModel, model_from_json
+from rcjax.policy.mixture import Mixture
+from rcjax.policy.policy import Calibration, Policy
+from rcjax.policy.record import CHAINS, search_record
+from rcjax.policy.targets import Target
+
+__all__ = ["Frontier", "InfeasibleError", "load_frontier"]
+
+
+_FORMAT, _SCHEMA = "rcjax-frontier", 2
+
+
+_WITHOUT_ABSTENTION = 1  # the schema version of a frontier none of whose models may refuse, which older versions read
+
+
+class InfeasibleError(ValueError):
+    """No point of the frontier meets the target; the message names the best reachable figure."""
+
+    #: What `rcjax.tune` had come to by then: a `Tuned` without a policy; None where another function raises it.
+    tuned: Any = None
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("lam", "error", "cost", "status", "policies", "model", "bands", "abstain_price", "abstention"),
+    meta_fields=("search", "chain", "abstain_early"),
+)
+@dataclasses.dataclass(frozen=True)
+class Frontier:
+    """The policies that minimise error + λ·cost, one for each λ, in order of increasing λ; L lambdas, k models.
+
+    What there is for each of the k models is in the order of `models`, those of the log that was fitted to.
+
+    Error and cost are expected figures per query, cost in the log's money: as the model predicts them, or for
+    `search="selected"` as the log lets them expect. Where models may refuse to answer (`abstain_price`), what is
+    minimised is error + abstain_price·abstention + λ·cost, and an error is a wrong answer that was given.
+    """
+
+    lam: jax.Array
+    """(L,) error probability per unit of money; 1/λ is what one error costs."""
+    error: jax.Array
+    """(L,) probability of a wrong answer."""
+    cost: jax.Array
+    """(L,) money per query."""
+    status: jax.Array
+    """(L,) a `PointStatus`."""
+    policies: Policies
+    """(L,) the policies as arrays."""
+    model: CascadeModel
+    """The fitted model, on the scale of whose confidences the thresholds are."""
+    bands: Bands | None = None
+    """How sure we are of each point, where `bootstrap` has told."""
+    search: Search | Literal["selected", "expected"] = "all"
+    """What was searched: see `solve_frontier`; or how, by `select_frontier` or `solve_expected`."""
+    chain: Chain = "exact"
+    """The factorisation under which it was solved."""
+    abstain_price: float | None = None
+    """What a refusal costs, in errors; None: models may not refuse."""
+    abstention: jax.Array | None = None
+    """(L,) share of the queries that get no answer; None: models may not refuse."""
+    abstain_early: bool = True
+    """Whether any model of a cascade may refuse, or the last one only."""
+
+    @property
+    def thresholds(self) -> jax.Array | None:
+        """(L, k) calibrated confidence above which each model answers; 0 always, 1 never; None when adaptive."""
+        return self.policies.thresholds
+
+    @property
+    def members(self) -> jax.Array:
+        """(L, k) bool, the models of the cascade."""
+        return self.policies.members
+
+    @property
+    def refusals(self) -> jax.Array | None:
+        """(L, k) calibrated confidence up to which each model refuses, at most its threshold."""
+        return self.policies.refusals
+
+    @property
+    def first(self) -> jax.Array:
+        """(L,) position of the model asked first."""
+        return self.policies.first
+
+    @property
+    def bounds(self) -> jax.Array:
+        """(L, k, R) upper ends of intervals of calibrated confidence, the last is 1."""
+        return self.policies.bounds
+
+    @property
+    def actions(self) -> jax.Array:
+        """(L, k, R) there: j itself answers, l > j asks model l, −1 refuses."""
+        return self.policies.actions
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names of the k models."""
+        return self.model.models
+
+    @property
+    def penalty(self) -> jax.Array:
+        """(L,) what the policies minimise besides money: the error, and each refusal as `abstain_price` errors."""
+        if self.abstention is None or self.abstain_price is None:
+            return self.error
+        return self.error + self.abstain_price * self.abstention
+
+    def policy(
+        self,
+        *,
+        budget: float | None = None,
+        max_error: float | None = None,
+        error_cost: float | None = None,
+        lam: float | None = None,
+    ) -> Policy:
+        """The point of the frontier that meets one target, as a policy to deploy: `point(choose(…), target)`.
+
+        `budget`: least error at an expected cost per query of at most so much. `max_error`: least cost at an error
+        probability of at most so much. `error_cost`: least cost plus errors, when one error costs so much (= 1/λ).
+        `lam`: least error + λ·cost. Where models may refuse, a refusal counts as `abstain_price` errors in each of
+        these, so that a policy cannot keep to `max_error` by refusing. Raises InfeasibleError where no point meets
+        the target, and ValueError unless exactly one target is given, as a number that makes sense.
+        """
+        check_arguments(Frontier.policy, locals())
+        target = Target.of(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
+        return self.point(self._choose(target), target.to_json())
+
+    def mixture(self, *, budget: float | None = None, max_error: float | None = None) -> Mixture:
+        """The random mixture of two points that meets a target exactly: one on either side of it, or one alone.
+
+        `budget`: least error at an expected cost per query of so much; `max_error`: least cost at such an error.
+        The points are corners of the frontier's lower convex hull, beyond whose end, at its best or its cheapest, a
+        mixture has nothing to add: there it is that point alone. Errors as those of `policy`.
+        """
+        check_arguments(Frontier.mixture, locals())
+        target = Target.of(budget=budget, max_error=max_error)
+        self._choose(target)  # refuses what cannot be met
+        error, cost = np.asarray(self.penalty, float), np.asarray(self.cost, float)
+        hull = lower_hull(cost, error)
+        hull = hull if target.name == "budget" else hull[::-1]
+        places, weights = meet((cost if target.name == "budget" else error)[hull], target.value)
+        return Mixture(tuple(self.point(int(hull[place]), target.to_json()) for place in places), tuple(weights))
+
+    def choose(
+        self,
+        *,
+        budget: float | None = None,
+        max_error: float | None = None,
+        error_cost: float | None = None,
+        lam: float | None = None,
+    ) -> int:
+        """The position of the point that meets one target; targets and errors as those of `policy`."""
+        check_arguments(Frontier.choose, locals())
+        return self._choose(Target.of(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam))
+
+    def with_bands(self, bands: Bands) -> "Frontier":
+        """The same frontier, with what `bootstrap` told of it."""
+        check_arguments(Frontier.with_bands, locals())
+        return dataclasses.replace(self, bands=bands)
+
+    def _choose(self, target: Target) -> int:
+        error, cost = np.asarray(self.penalty, float), np.asarray(self.cost, float)
+        value, limit = target.value, target.value * (1 + 1e-9)
+        if target.name == "budget":
+            if not (cost <= limit).any():
+                raise InfeasibleError(
+                    f"no cascade costs {value:.3g} or less per query; the cheapest costs {cost.min():.6g}"
+                )
+            return int(np.lexsort((cost, np.where(cost <= limit, error, np.inf)))[0])
+        if target.name == "max_error":
+            if not (error <= limit).any():
+                refusing = "" if self.abstention is None else f", a refusal counted as {self.abstain_price:.4g} errors"
+                best = f"the best errs on {error.min():.3%}{refusing}"
+                raise InfeasibleError(f"no cascade errs on {value:.3%} or less; {best}")
+            return int(np.lexsort((error, np.where(error <= limit, cost, np.inf)))[0])
+        return int(np.argmin(error + (1 / value if target.name == "error_cost" else value) * cost))
+
+    def point(self, index: int, target: Mapping[str, float] | None = None) -> Policy:
+        """The policy at one position of the frontier; its provenance records the `target` that it was chosen for."""
+        check_arguments(Frontier.point, locals())
+        host, names = self._host(), self.models
+        lam = float(host["lam"][index])
+        asked = [int(j) for j in np.flatnonzero(host["members"][index])]
+        bounds, actions = host["bounds"][index], host["actions"][index]
+        calibrators = jax.tree.map(np.asarray, self.model.calibrators)
+        costs = np.asarray(self.model.cost)
+        prices = self.model.prices or {}
+        return Policy(
+            models=tuple(names[j] for j in asked),
+            calibrations={names[j]: _calibration(part(calibrators, j)) for j in asked},
+            rules={names[j]: rules(names, j, bounds[j], actions[j]) for j in asked},
+            cost={names[j]: float(costs[j]) for j in asked},
+            prices={names[j]: prices[names[j]] for j in asked if names[j] in prices} or None,
+            expected={
+                "error": float(host["error"][index]),
+                "cost": float(host["cost"][index]),
+                "lam": lam,
+                "error_cost": 1 / lam if lam > 0 else None,
+                **self._refusing(index),
+                **self._interval(index),
+            },
+            provenance=describe_tuning(self, target),
+        )
+
+    def _refusing(self, index):
+        if self.abstention is None:
+            return {}
+        return {"abstention": float(self.abstention[index]), "abstain_price": self.abstain_price}
+
+    def _interval(self, index):
+        if self.bands is None:
+            return {}
+        (error_low, error_high), (cost_low, cost_high) = (
+            np.asarray(ends, float)[index].tolist() for ends in (self.bands.error, self.bands.cost)
+        )
+        ends = {"error_low": error_low, "error_high": error_high, "cost_low": cost_low, "cost_high": cost_high}
+        return ends | {"level": self.bands.level}
+
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """Return the JSON Schema (draft 2020-12) of the file of a frontier, that of its model included.
+
+        It is `rcjax/frontier.schema.json` with `CascadeModel.json_schema()` and `Policy.json_schema()`, whose rules
+        points may have, in its `$defs`. It accepts every frontier that `load_frontier` reads. What relates one part of
+        a file to another it cannot say, such as that the points name models of the model.
+        """
+        schema = json.loads(resources.files("rcjax").joinpath("frontier.schema.json").read_text("utf-8"))
+        others = {"model": CascadeModel.json_schema(), "policy": Policy.json_schema()}
+        return schema | {"$defs": schema["$defs"] | others}
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values: `frontier` is a list of points, `model` what they were solved from."""
+        points = points_to_json(self.models, self._host())
+        head: dict[str, Any] = {"search": plain(self.search), "chain": self.chain}
+        if self.abstain_price is not None:
+            head |= {"abstain_price": self.abstain_price, "abstain_early": self.abstain_early}
+        if self.bands is not None:
+            bands = jax.tree.map(np.asarray, self.bands)
+            points = [point | bands_to_json(bands, self.models, row) for row, point in enumerate(points)]
+            head["bands"] = {"level": bands.level, "replicates": bands.replicates}
+        return {
+            "format": _FORMAT,
+            "schema_version": _WITHOUT_ABSTENTION if self.abstention is None else _SCHEMA,
+            "models": list(self.models),
+            **head,
+            "frontier": points,
+            "model": self.model.to_json(),
+        }
+
+    def _host(self) -> dict[str, Any]:
+        """The points as numpy's arrays by name, copied from the device once."""
+        figures = {name: getattr(self, name) for name in ("lam", "error", "cost", "status", "abstention")}
+        policies = {field.name: getattr(self.policies, field.name) for field in dataclasses.fields(self.policies)}
+        return jax.tree.map(np.asarray, figures | policies)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the frontier as JSON; never leaves a half-written file."""
+        write_atomically(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
+
+
+def _calibration(calibrator):
+    intercept, slope = (float(c) for c in calibrator.coefficients)
+    return Calibration(calibrator.transform, intercept, slope, float(calibrator.smallest), float(calibrator.largest))
+
+
+def load_frontier(path: str | os.PathLike[str]) -> Frontier:
+    """Read a frontier that `Frontier.save` wrote.
+
+    Raises ValueError (file, place, problem) where it is not valid, OSError where it cannot be read.
+    """
+    check_arguments(load_frontier, locals())
+    return check.load(path, frontier_from_json)
+
+
+def frontier_from_json(data: Any) -> Frontier:
+    """A frontier from the object of `Frontier.to_json`; unknown keys are ignored, problems a ValueError."""
+    check.header(data, _FORMAT, _SCHEMA)
+    with check.inside("model"):
+        model = model_from_json(data.get("model"))
+    names = list(model.models)
+    check.require(data.get("models", names) == names, "models", f"must be the model's, {names}", data.get("models"))
+    frontier = make_frontier(
+        model,
+        points_from_json(model.models, data.get("frontier")),
+        search=search_record(data.get("search", "all"), "search", model.models),
+        chain=cast(Chain, check.choice(data.get("chain", "exact"), CHAINS, "chain")),
+        abstain_price=check.optional(data.get("abstain_price"), "abstain_price", check.amount),
+        abstain_early=check.flag(data.get("abstain_early", True), "abstain_early"),
+    )
+    if "bands" not in data:
+        return frontier
+    return frontier.with_bands(bands_from_json(model.models, data["frontier"], data["bands"]))
+
+
+def make_frontier(
+    model: CascadeModel,
+    points: Points,
+    *,
+    search: Any = "all",
+    chain: Chain = "exact",
+    abstain_price: float | None = None,
+    abstain_early: bool = True,
+) -> Frontier:
+    """A frontier of points in numpy's arrays. With an `abstain_price`, cascades that refuse nothing say so."""
+    own = points.policies
+    if abstain_price is not None and own.refusals is None and own.thresholds is not None:  # it was too dear to be used
+        own = dataclasses.replace(own, refusals=np.full_like(own.thresholds, NEVER_REFUSE))
+    # Not jnp.asarray, which compiles a programme for each shape.
+    lam, status, expected, policies = jax.device_put((points.lam, points.status, points.expected, own))
+    how: dict[str, Any] = {"search": search, "chain": chain}
+    how |= {"abstain_price": abstain_price, "abstain_early": abstain_early}
+    abstention = None if abstain_price is None else expected.refused
+    return Frontier(lam, expected.wrong, expected.cost, status, policies, model=model, abstention=abstention, **how)
+
+
+def describe_tuning(frontier: "Frontier", target: Mapping[str, float] | None) -> dict[str, Any]:
+    """Where a policy of a frontier comes from, and all that it takes to check it and to tune it again.
+
+    What its model says of the log (`describe_fit`); `tuning`: the `target`, where there was one, the `models` to choose
+    from and their `prices`, the `search`, `chain`, `bands` and `abstain_price` of the frontier, and the options of the
+    `fit`; and `reference`: queries of that log.
+    """
+    model = frontier.model
+    tuning = {
+        "target": dict(target or {}),
+        "models": list(model.models),
+        "prices": model.prices,
+        "search": plain(frontier.search),
+        "chain": frontier.chain,
+        "bands": frontier.bands is not None,
+        "abstain_price": frontier.abstain_price,
+        "fit": model.options,
+    }
+    told = {**model.provenance, "tuning": tuning}
+    return told if model.reference is None else told | {"reference": model.reference}

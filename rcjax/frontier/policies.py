@@ -1,0 +1,88 @@
+"""Policies as arrays: intervals of calibrated confidence, and what a model does in each.
+
+Cascades, which have one threshold for each model, and policies that skip ahead are one type.
+"""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from rcjax._core.batching import part
+
+#: The action of a model that gives no answer: no position of a model.
+ABSTAIN = -1
+
+
+#: Thresholds of a model that answers everything, and of one that answers nothing.
+ALWAYS_ANSWER, NEVER_ANSWER = 0.0, 1.0
+
+
+#: Refusal threshold of a model that refuses nothing.
+NEVER_REFUSE = 0.0
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("first", "bounds", "actions", "members", "thresholds", "refusals"),
+    meta_fields=(),
+)
+@dataclasses.dataclass(frozen=True)
+class Policies:
+    """Policies over k models, with R intervals of confidence for each model; arrays of numpy's or jax's."""
+
+    first: Any
+    """(…) position of the model asked first."""
+    bounds: Any
+    """(…, k, R) upper ends of the intervals of calibrated confidence; the last is 1."""
+    actions: Any
+    """(…, k, R) there: a model's own position to answer, a later model's to ask that one, ABSTAIN to refuse."""
+    members: Any
+    """(…, k) bool, the models that may be asked."""
+    thresholds: Any = None
+    """(…, k) the confidence above which each model answers; None where models have more intervals than that."""
+    refusals: Any = None
+    """(…, k) the confidence up to which each model refuses, at most its threshold; None: no model may refuse."""
+
+    @classmethod
+    def of_cascades(cls, thresholds: Any, members: Any, refusals: Any = None, xp: Any = np) -> "Policies":
+        """Cascades by their thresholds (…, k): each member asks the next one up to its threshold, and answers above it.
+
+        members (…, k) bool. With `refusals` (…, k), none above its threshold, a member abstains up to there. `xp` is
+        numpy, or jax.numpy for use inside a jitted function.
+
+        >>> policies = Policies.of_cascades(np.array([[0.7, 1.0, 0.0]]), np.array([[True, False, True]]))
+        >>> policies.first.tolist(), policies.bounds[0].tolist(), policies.actions[0].tolist()
+        ([0], [[0.7, 1.0], [1.0, 1.0], [0.0, 1.0]], [[2, 0], [2, 1], [2, 2]])
+        """
+        everyone = np.arange(members.shape[-1])
+        later = members[..., None, :] & (everyone > everyone[:, None])
+        following = xp.where(later.any(-1), later.argmax(-1), everyone)
+        bounds = xp.stack([thresholds, xp.ones_like(thresholds)], axis=-1)
+        actions = xp.stack([following, xp.broadcast_to(everyone, following.shape)], axis=-1)
+        if refusals is not None:
+            bounds = xp.concatenate([refusals[..., None], bounds], axis=-1)
+            actions = xp.concatenate([xp.full_like(actions[..., :1], ABSTAIN), actions], axis=-1)
+        return cls(members.argmax(-1), bounds, actions, members, thresholds, refusals)
+
+    def take(self, places: Any) -> "Policies":
+        """Those at some places of the leading axes."""
+        return part(self, places)
+
+    def on_host(self) -> "Policies":
+        """The same in numpy's arrays."""
+        return jax.tree.map(np.asarray, self)
+
+
+def asked_at_all(thresholds: Any, members: Any, refusals: Any = None) -> Any:
+    """(…, k) the members of cascades but for those that come after one that never defers; numpy's arrays or jax's.
+
+    That always answers, or refuses (…, k) what it does not answer.
+
+    >>> asked_at_all(np.array([0.7, 0.0, 0.4]), np.array([True, True, True])).tolist()
+    [True, True, False]
+    """
+    stops = members & (thresholds <= (ALWAYS_ANSWER if refusals is None else refusals))
+    return members & (stops @ np.tri(stops.shape[-1], k=-1).T == 0)

@@ -1,0 +1,42 @@
+"""The intervals of a model as the rules of a policy, and as JSON values."""
+
+import numpy as np
+
+from rcjax.frontier.policies import ABSTAIN
+from rcjax.policy.policy import Rule
+
+
+def rules(names: tuple[str, ...], j: int, bounds: np.ndarray, actions: np.ndarray) -> tuple[Rule, ...]:
+    """Intervals (R,) of model j as rules, neighbours with the same action merged, empty ones left out.
+
+    >>> rules(("small", "large"), 0, np.array([0.4, 0.4, 0.7, 1.0]), np.array([1, 0, 1, 0]))
+    (Rule(up_to=0.7, action='ask', model='large'), Rule(up_to=1.0, action='answer', model=None))
+    """
+    found: list[Rule] = []
+    start = 0.0
+    for end, action in zip(np.asarray(bounds, float), np.asarray(actions), strict=True):
+        if end <= start:
+            continue
+        here = _rule(names, j, float(end), int(action))
+        if found and (found[-1].action, found[-1].model) == (here.action, here.model):
+            found.pop()
+        found.append(here)
+        start = end
+    return tuple(found)
+
+
+def _rule(names, j, end, action):
+    if action == ABSTAIN:
+        return Rule(end, "abstain")
+    return Rule(end, "answer") if action == j else Rule(end, "ask", names[action])
+
+
+def _rule_to_json(rule):
+    asked = {} if rule.model is None else {"model": rule.model}
+    return {"up_to": rule.up_to, "action": rule.action, **asked}
+
+
+def _action_from_json(names, j, rule):
+    if rule.action == "abstain":
+        return ABSTAIN
+    return j if rule.action == "answer" else names.index(rule.model)

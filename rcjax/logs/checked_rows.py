@@ -1,0 +1,386 @@
+"""The rows of a log under check, some at a time: reading any source, and saying in which row something is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import io
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rcjax.logs.dialects import SEPARATED, known_names, open_text, plain_name
+from rcjax.logs.errors import LogError, MissingPricesError
+from rcjax.logs.text_files import TextFile, csv_line, find_damage, sound_calls
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = [
+    "ADVICE",
+    "MOST",
+    "TOKENS",
+    "Rows",
+    "Table",
+    "brief",
+    "listed",
+    "load",
+    "near",
+    "numbers",
+    "read_rows",
+    "require_columns",
+    "require_file",
+    "require_models",
+    "require_money",
+    "truth",
+]
+
+
+#: Rows that are read and under check at a time.
+BATCH = 250_000
+
+
+TOKENS = ["input_tokens", "output_tokens"]
+
+
+ADVICE = {
+    "query": "give an integer or a string that names the query",
+    "model": "give the model's name, a string",
+    "correct": "give true, false, 1 or 0",
+    "logprob": "log-probabilities are at most 0; if these are probabilities, name the column confidence",
+    "confidence": "confidences lie in [0, 1]; divide percentages by 100, name log-probabilities logprob",
+    "cost": "give the money that the call cost, 0 or more",
+    **dict.fromkeys(TOKENS, "give the number of tokens, 0 or more"),
+}
+
+
+#: What others call the columns; those for logprob are probabilities.
+_OTHER_NAMES = {
+    "query": ("id", "query_id", "question", "question_id", "request_id", "prompt_id", "example_id"),
+    "model": ("llm", "model_id", "model_name", "engine"),
+    "correct": ("is_correct", "right", "is_right", "label", "accuracy"),
+    "logprob": ("p", "p_yes", "p_true", "prob", "probability", "score", "conf"),
+    "cost": ("price", "usd", "dollars", "cost_usd"),
+    "input_tokens": ("prompt_tokens", "tokens_in", "n_input_tokens"),
+    "output_tokens": ("completion_tokens", "tokens_out", "n_output_tokens", "generated_tokens"),
+}
+
+
+CALL_COLUMNS = ["call_log", "shadow", "error"]  # what a call log tells besides
+
+
+#: All names of columns that mean something here, with polars' names for their second columns.
+_NAMES = {
+    name + again
+    for name in (*ADVICE, *CALL_COLUMNS, "answer", *(other for others in _OTHER_NAMES.values() for other in others))
+    for again in ("", "_duplicated_0")
+}
+
+
+#: What a query costs lies between these, or is 0: ratios of such sums, and what follows from them, then are finite
+#: in float32 too, squares in float64, and every policy can be written (`_base.json_checks` allows 1e100).
+LEAST, MOST = 1e-18, 1e18
+
+
+LIMITS = {"correct": (0, 1), "logprob": (-math.inf, 0), "confidence": (0, 1)}
+
+
+_DECIMALS = "write decimals with a point, and nothing between thousands"
+
+
+_ENOUGH, _LONG = 20, 60  # names in a list, and characters of a text, that a message repeats
+
+
+def require_file(path: Path, kinds: Sequence[str]) -> None:
+    """Refuse a path that is no file, is empty or is of a kind that cannot be read."""
+    if not path.is_file():
+        raise LogError(f"{path} is {'a directory' if path.is_dir() else 'missing'}: give a file")
+    if path.suffix.lower() not in kinds:
+        raise LogError(f"{path.name}: a file of kind {path.suffix!r} cannot be read: give {', '.join(kinds)}")
+    if path.stat().st_size == 0:
+        raise LogError(f"{path.name}: the file is empty: was it written completely?")
+
+
+def _open(source: Any, columns: Iterable[str] | None = None) -> Any:
+    """Open a Parquet file, a text file or a dataframe as a narwhals frame; of text files, columns as text.
+
+    All columns of JSON Lines, to be found by reading the file, where none are named.
+    """
+    import narwhals as nw
+    import polars as pl
+
+    if isinstance(source, Path):
+        return nw.from_native(pl.scan_parquet(source, glob=False))
+    # Text files are read as text: inferred types would refuse a value without telling which row it is in,
+    # and a column of JSON may mix numbers with "-inf", which JSON cannot spell as a number.
+    if not isinstance(source, TextFile):
+        return nw.from_native(source)
+    content = io.BytesIO(source.content) if isinstance(source.content, bytes) else source.content
+    if source.separator is None:
+        text = None if columns is None else dict.fromkeys(columns, pl.String)
+        return nw.from_native(pl.scan_ndjson(content, infer_schema_length=None, schema=text))
+    return nw.from_native(pl.scan_csv(content, infer_schema=False, glob=False, separator=source.separator))
+
+
+class Table(NamedTuple):
+    """A table that is read as it is gone through: larger than memory, perhaps."""
+
+    name: str
+    source: Any  # a dataframe, the path of a Parquet file, or a `TextFile`
+    frames: Iterator[pl.DataFrame]  # at most `BATCH` rows each, in order
+    cut: int  # lines of a call log that are cut off
+
+
+def load(source: Any, choose: Callable[[str, list[str]], list[str]]) -> Table:
+    """The columns of any source that `choose` takes from those that there are, under the names that are ours.
+
+    Text is stripped, and empty text missing. Errors of the readers become a `LogError`.
+    """
+    import narwhals as nw
+
+    name, cut = f"{type(source).__module__.partition('.')[0]}.{type(source).__name__}", 0
+    if isinstance(source, str | os.PathLike):
+        source = Path(source)
+        name = source.name
+        require_file(source, (*SEPARATED, ".parquet", ".jsonl", ".ndjson"))
+        source = source if source.suffix.lower() == ".parquet" else _text(name, source)
+    with _readable(name, source):
+        sound = source
+        if isinstance(source, TextFile) and source.separator is None:
+            sound, cut = sound_calls(source)
+            if sound.content == b"":
+                raise LogError(f"{name}: no rows: its {cut} lines are cut off")
+        columns = [str(column) for column in _open(sound).collect_schema().names()]
+        ours = known_names(columns, _NAMES)
+        needed = choose(name, ours)
+        theirs = [columns[ours.index(column)] for column in needed]
+        renamed = [nw.col(column).alias(own) for column, own in zip(theirs, needed, strict=True)]
+        frame = _open(sound, theirs).select(*renamed)
+    return Table(name, source, _frames(name, source, frame), cut)
+
+
+def _text(name: str, path: Path) -> TextFile:
+    try:
+        return open_text(path, _NAMES)
+    except (ValueError, OSError) as error:
+        raise LogError(f"{name}: {error}") from None
+
+
+@contextmanager
+def _readable(name: str, source: Any) -> Iterator[None]:
+    """Turn what the readers say into a `LogError` that tells where a file is damaged."""
+    import narwhals as nw
+    import polars as pl
+
+    try:
+        yield
+    except LogError:
+        raise
+    except (pl.exceptions.PolarsError, nw.exceptions.NarwhalsError, OSError, TypeError, ValueError) as error:
+        why = find_damage(source) if isinstance(source, TextFile) else None
+        first = str(error).partition("\n")[0].rstrip(".")
+        raise LogError(f"{name}{why or f': cannot be read: {first}: give a sound log'}") from None
+
+
+def _frames(name: str, source: Any, frame: Any) -> Iterator[pl.DataFrame]:
+    import polars as pl
+
+    text = pl.col(pl.String, pl.Categorical, pl.Enum, pl.Null).cast(pl.String)
+    with _readable(name, source):
+        for part in _parts(frame):
+            yield part.with_columns(text.str.strip_chars().replace("", None))
+
+
+def _parts(frame: Any) -> Iterator[pl.DataFrame]:
+    """The rows of a narwhals frame, so many at a time."""
+    import narwhals as nw
+    import polars as pl
+
+    native = frame.to_native()
+    if isinstance(native, pl.LazyFrame):  # before polars 1.37 this ended without a word where a file is broken
+        yield from native.collect_batches(chunk_size=BATCH, maintain_order=True, lazy=True)
+        return
+    frame = frame.collect(backend="polars") if isinstance(frame, nw.LazyFrame) else frame
+    if not frame.implementation.is_pandas_like():
+        yield from frame.to_polars().iter_slices(BATCH)
+        return
+    for start in range(0, len(frame), BATCH):  # by way of lists: the direct way needs pyarrow, and one type a column
+        part = frame[start : start + BATCH]
+        pairs = {c: zip(part[c].to_list(), part[c].is_null().to_list(), strict=True) for c in part.columns}
+        yield pl.DataFrame({c: [None if null else value for value, null in pairs[c]] for c in pairs}, strict=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Rows under check; `position` holds their places in the source, counted from 0."""
+
+    name: str
+    source: Any
+    frame: pl.DataFrame
+    position: np.ndarray
+
+    def keep(self, mask: pl.Series) -> Rows:
+        """The rows where the mask is true."""
+        position = self.position[mask.to_numpy()]
+        return dataclasses.replace(self, frame=self.frame.filter(mask), position=position)
+
+    def place(self, position: int) -> str:
+        """Put the place of a row in the source into words, as an editor or a dataframe's user would look for it."""
+        if isinstance(self.source, TextFile) and self.source.separator is not None:
+            return f"line {csv_line(self.source, position + 1)}"
+        return f"row {position + 1}"
+
+    def refuse(self, bad: pl.Series | np.ndarray, column: str, why: str) -> None:
+        """Raise a `LogError` about the column's value in the first bad row, if there is one."""
+        if bad.any():
+            i = int(np.argmax(np.asarray(bad)))
+            model, value = self.frame["model"][i], self.frame[column][i]
+            of_model = f", model {brief(model)}" if model and column != "model" else ""
+            shown = "" if value is None else brief(value) + " "
+            raise LogError(f"{self.name}, {self.place(int(self.position[i]))}{of_model}: {column} {shown}{why}")
+
+
+def _needed(name: str, found: list[str], priced: bool, judged: str | None) -> list[str]:
+    """The columns to read: query, model, what is judged, the confidence and what the costs come from."""
+    for column in ADVICE:
+        if found.count(column) > 1 or f"{column}_duplicated_0" in found:  # the latter is polars' new name
+            raise LogError(f"{name}: column {column} occurs twice: drop one of the two")
+    if {"logprob", "confidence"} <= {*found}:
+        raise LogError(f"{name}: columns logprob and confidence both occur: drop one of the two")
+    if "call_log" in found and judged == "correct" and "correct" not in found:
+        forms = "query and answer (the right one), or query, model and correct"
+        raise LogError(f"{name}: a call log does not tell right from wrong: give labels, a table of {forms}")
+    confidence = "confidence" if "confidence" in found else "logprob"
+    money = TOKENS if priced or ("cost" not in found and {*TOKENS} & {*found}) else ["cost"]
+    needed = ["query", "model", *([judged] if judged else []), confidence, *money]
+    require_columns(name, needed, found)
+    if money == TOKENS and not priced:
+        raise MissingPricesError(f"{name}: token counts but no prices: give prices=, or add a column cost")
+    return needed + [column for column in CALL_COLUMNS if "call_log" in found and column in found]
+
+
+def require_columns(name: str, needed: Sequence[str], found: Sequence[str]) -> None:
+    """Refuse a table that lacks a column, and name those that may have been meant."""
+    missing = [column for column in needed if column not in found]
+    if missing:
+        either = {"logprob": "logprob (or confidence)", "cost": "cost (or input_tokens and output_tokens)"}
+        lacking = ", ".join(either.get(column, column) for column in missing)
+        pairs = _renamings(missing, [column for column in found if column not in ADVICE])
+        meant = f" (did you mean {', '.join(pairs)}?)" if pairs else ""
+        raise LogError(f"{name}: rename or add missing columns {lacking}{meant}; found: {listed(found)}")
+
+
+def _renamings(missing: Sequence[str], found: Sequence[str]) -> list[str]:
+    """Which columns may have been meant for those missing, by what others call them or by their spelling, each once."""
+    free, pairs = list(found), []
+    for column in missing:
+        known = [name for name in free if plain_name(name) in _OTHER_NAMES.get(column, ())]
+        close = known or difflib.get_close_matches(column, free, n=1, cutoff=0.55)
+        if close:
+            free.remove(close[0])
+            as_named = "confidence" if column == "logprob" and known else column
+            pairs.append(f"{brief(close[0])!r} for {as_named!r}")
+    return pairs
+
+
+def read_rows(source: Any, priced: bool, judged: str | None = "correct") -> tuple[Iterator[Rows], int]:
+    """(the rows, some at a time, without the blank lines of a file; how many lines of a call log were cut off).
+
+    `judged` is the column that is to tell right from wrong: "correct", "answer", or None where labels bring it.
+    """
+    table = load(source, lambda name, found: _needed(name, found, priced, judged))
+    return _typed(table), table.cut
+
+
+def _typed(table: Table) -> Iterator[Rows]:
+    """Refuse columns of a type that cannot be used, and tables without a row."""
+    import polars as pl
+
+    name, source, start, any_rows = table.name, table.source, 0, False
+    for frame in table.frames:
+        free = [column for column in ("answer", *CALL_COLUMNS) if column in frame.columns]
+        for column, kind in frame.drop(free).schema.items():
+            number = kind.is_integer() if column == "query" else kind.is_numeric() and column != "model"
+            if not (number or kind == pl.String or (kind == pl.Boolean and column == "correct")):
+                raise LogError(f"{name}: column {column} holds {kind} values: {ADVICE[column]}")
+        frame = frame.with_columns(pl.col(free).cast(pl.String)).with_columns(truth(frame))
+        rows = Rows(name, source, frame, np.arange(start, start + frame.height))
+        start += frame.height
+        if set(frame.dtypes) == {pl.String}:
+            rows = rows.keep(frame.select(pl.any_horizontal(pl.all().is_not_null())).to_series())
+        if rows.frame.height:
+            any_rows = True
+            yield rows
+    if not any_rows:
+        raise LogError(f"{name}: no rows: a log needs one for each query and model")
+
+
+def truth(frame: pl.DataFrame) -> list[pl.Expr]:
+    """The column correct as text, true as 1 and false as 0; nothing where there is none."""
+    import polars as pl
+
+    if "correct" not in frame.columns:
+        return []
+    return [pl.col("correct").cast(pl.String).str.to_lowercase().replace({"true": "1", "false": "0"})]
+
+
+def require_models(rows: Rows) -> None:
+    """Refuse a row that names no model."""
+    rows.refuse(rows.frame["model"].is_null(), "model", f"is missing: {ADVICE['model']}")
+
+
+def numbers(rows: Rows, column: str) -> np.ndarray:
+    """A column as float64 within the limits of its meaning."""
+    given = _with_points(rows, column)
+    low, high = LIMITS.get(column, (0, 1e300))
+    values, advice = given.cast(float, strict=False), ADVICE[column]
+    rows.refuse(given.is_null() | values.is_nan().fill_null(False), column, f"is missing: {advice}")
+    unclear = (values % 1 != 0).fill_null(True) if column == "correct" else values.is_null()
+    if unclear.any():
+        comma = "," in str(given.filter(unclear)[0])
+        rows.refuse(unclear, column, f"is not clear: {_DECIMALS if comma else advice}")
+    rows.refuse(values > high, column, f"> {high:g}: {advice}")
+    rows.refuse(values < low, column, f"< {low:g}: {advice}")
+    return values.to_numpy()
+
+
+def _with_points(rows: Rows, column: str) -> pl.Series:
+    """A column, where semicolons separate the columns with a point for the decimal comma; counts have none."""
+    import polars as pl
+
+    values, source = rows.frame[column], rows.source
+    if column in TOKENS or values.dtype != pl.String or not isinstance(source, TextFile) or source.separator != ";":
+        return values
+    return values.str.replace(r"^([+-]?[0-9]*),([0-9]+([eE][+-]?[0-9]+)?)$", "$1.$2")
+
+
+def require_money(rows: Rows, money: np.ndarray, column: str) -> None:
+    """Refuse sums of money, which a column holds or leads to, that are too large or too small to reckon with."""
+    leads = "" if column == "cost" else "leads to a cost "
+    advice = f"costs are 0, or from {LEAST:g} to {MOST:g} per query: count in another unit of money"
+    rows.refuse(money > MOST, column, f"{leads}> {MOST:g}: {advice}")
+    rows.refuse((money > 0) & (money < LEAST), column, f"{leads}< {LEAST:g}: {advice}")
+
+
+def brief(text: Any) -> str:
+    """A text in one line, cut where it is long."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= _LONG else f"{line[: _LONG - 1]}…"
+
+
+def listed(names: Iterable[Any]) -> str:
+    """Names with commas between them; of many, the first ones and how many more there are."""
+    every = [brief(name) for name in names]
+    more = len(every) - _ENOUGH
+    return ", ".join(every[:_ENOUGH]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """A question in brackets whether a known word was meant, where there is one like it."""
+    close = difflib.get_close_matches(str(word)[:_LONG], [str(name) for name in known], n=1, cutoff=0.55)
+    return f" (did you mean {brief(close[0])!r} for {brief(word)!r}?)" if close else ""

@@ -1,0 +1,116 @@
+"""A few hundred queries of the training log, as a policy carries them: what later logs are compared with.
+
+Drawn at random, not thinned to quantiles, so that they are a sample, and whole queries, so that the policy can be
+replayed on them. Per model the raw log-probabilities in single precision, in which a later log is compared too, so that
+what was tied stays tied; whether the answers were right, as bits; and the costs in half precision, as multiples of
+their mean. In base64, as JSON knows neither infinities nor compact numbers. No text is kept, and of the queries' names
+a hash, by which queries of another log are known to have been tuned on (`rcjax.tuning.overlap`).
+"""
+
+import base64
+from collections.abc import Sequence
+from functools import partial
+from hashlib import sha256
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from rcjax._base import json_checks as check
+from rcjax.logs.log import Log
+
+MOST_QUERIES = 400
+
+
+_PLACE = "provenance.reference"
+
+
+_MOST_ANSWERS = 1_800  # about 8 bytes of a policy file each, and 5 for each query
+
+
+_HASHED = 4  # bytes of a name: enough, as the answers must agree too
+
+
+def describe_reference(log: Log) -> dict[str, Any]:
+    """At most 400 queries of a log (1,800 answers), always the same ones, as JSON values; `read_reference` undoes it.
+
+    >>> import rcjax
+    >>> kept = describe_reference(rcjax.sample_log(600, seed=0))
+    >>> kept["queries"], sorted(kept["models"]["llama3.1-8b"])
+    (360, ['correct', 'cost', 'logprob', 'mean_cost'])
+    """
+    size = min(log.n_queries, MOST_QUERIES, max(1, _MOST_ANSWERS // len(log.models)))
+    rows = np.sort(np.random.default_rng(0).permutation(log.n_queries)[:size])
+    logprob, correct, money, answered = (
+        np.asarray(each)[rows] for each in (log.logprob, log.correct, log.query_cost, log.answered)
+    )
+    logprob = np.where(answered, logprob, np.nan).astype("<f4")
+    unit = np.nan_to_num(np.asarray(log.cost, float))
+    relative = money / np.where(unit > 0, unit, 1.0)
+    relative = np.minimum(relative, np.finfo(np.float16).max).astype("<f2")
+    models = {
+        name: {
+            "logprob": _packed(logprob[:, j].tobytes()),
+            "correct": _packed(np.packbits(correct[:, j]).tobytes()),
+            "cost": _packed(relative[:, j].tobytes()),
+            "mean_cost": float(unit[j]),
+        }
+        for j, name in enumerate(log.models)
+    }
+    names = hash_names([log.queries[row] for row in rows])
+    return {"queries": size, "models": models, "names": _packed(names.tobytes())}
+
+
+def hash_names(queries: Sequence[int | str]) -> np.ndarray:
+    """(n,) the first 32 bits of the SHA-256 of each query's name: by it a query is known again, but not read."""
+    hashes = (sha256(str(name).encode("utf-8", "surrogatepass")).digest()[:_HASHED] for name in queries)
+    return np.frombuffer(b"".join(hashes), "<u4")
+
+
+def read_reference(data: Any, task: Literal["generation", "choice"], source: str = "the policy") -> Log:
+    """The queries that `describe_reference` kept, as a log; ValueError where they are damaged."""
+    try:
+        held = check.items(data, _PLACE, check.as_it_is)
+        size = check.whole(held.get("queries"), f"{_PLACE}.queries", 1)
+        columns = check.items(held.get("models"), f"{_PLACE}.models", partial(_column, size=size))
+        check.require(len(columns) > 0, f"{_PLACE}.models", "must not be empty", {})
+    except ValueError as problem:
+        raise ValueError(f"{source}: the queries that it was tuned on are damaged: {problem}") from None
+    logprob, correct, money = (np.stack(each, axis=1) for each in zip(*columns.values(), strict=True))
+    answered = ~np.isnan(logprob)
+    fields: dict[str, Any] = jax.device_put(
+        {
+            "logprob": logprob.astype(float),
+            "correct": correct & answered,
+            "query_cost": money,
+            "answered": answered,
+            "cost": money.sum(0) / np.maximum(answered.sum(0), 1),
+        }
+    )
+    return Log(models=tuple(columns), queries=tuple(range(size)), task=task, source=source, **fields)
+
+
+def _column(value: Any, where: str, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(logprob, right or wrong, cost), each (size,), of a model's answers."""
+    data = check.items(value, where, check.as_it_is)
+    logprob = _unpacked(data.get("logprob"), f"{where}.logprob", "<f4", size)
+    bits = _unpacked(data.get("correct"), f"{where}.correct", "u1", -(-size // 8))
+    relative = _unpacked(data.get("cost"), f"{where}.cost", "<f2", size)
+    unit = check.amount(data.get("mean_cost"), f"{where}.mean_cost")
+    check.require(not (logprob > 0).any(), f"{where}.logprob", "must hold nothing above 0", data["logprob"])
+    check.require(bool((relative >= 0).all()), f"{where}.cost", "must hold nothing below 0", data["cost"])
+    return logprob, np.unpackbits(bits)[:size].astype(bool), relative.astype(float) * unit
+
+
+def _unpacked(value: Any, where: str, kind: str, size: int) -> np.ndarray:
+    """So many numbers of a kind, from base64."""
+    try:
+        numbers = np.frombuffer(base64.b64decode(check.name(value, where), validate=True), kind)
+    except ValueError:
+        numbers = np.zeros(0)
+    check.require(len(numbers) == size, where, f"must be {size} numbers in base64", value)
+    return numbers
+
+
+def _packed(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")

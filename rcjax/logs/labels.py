@@ -1,0 +1,236 @@
+"""Which rows of a call log can be learnt from, and labels that come later: who was right, by query.
+
+A service logs every call. Only queries that went to all models, whatever they answered, are a fair sample of all
+queries: one that was deferred to a large model is a hard one. The service marks them (`shadow`), and only they are
+taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rcjax.logs.checked_rows import ADVICE, Rows, brief, listed, load, numbers, require_columns, require_models, truth
+from rcjax.logs.dialects import spelt_otherwise
+from rcjax.logs.errors import LogError
+from rcjax.logs.matrices import Matrices
+from rcjax.signals import normalise_answer
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["Labeller", "Labels", "UsableCalls", "read_labels"]
+
+
+NEWEST = 1  # version of the lines of a call log that this rcjax reads
+
+
+_RIGHT = "give the right answer to the query"
+
+
+_FORMS = "give a table of query and answer (the right one), or of query, model and correct"
+
+
+_SAMPLE = 1_000  # queries of a log that tell how it spells them
+
+
+class Labels(NamedTuple):
+    """Labels as they were read: of each query and model whether it was `correct`, or of each query right answers."""
+
+    by: str  # "correct" or "answer"
+    rows: Rows
+
+
+def read_labels(source: Any, log: Any) -> Labels:
+    """Read labels of a log from a file or dataframe with columns query, model, correct, or query, answer.
+
+    Raises `LogError` where columns are missing, a cell is empty, a query and model are both right and wrong, or the
+    labels are those of a log itself: the models' own answers.
+    """
+    import numpy as np
+    import polars as pl
+
+    if _is_same(source, log):
+        name = os.path.basename(source) if isinstance(source, str | os.PathLike) else "labels"
+        own = "a log that has a column correct needs no labels; to have its answers judged"
+        raise LogError(f"{name}: the labels are the log itself: {own}, {_FORMS}")
+    table = load(source, _label_columns)
+    frames = [
+        frame.with_columns(pl.col("query").cast(pl.String), *truth(frame)).with_columns(
+            [pl.col("answer").cast(pl.String)] if "answer" in frame.columns else []
+        )
+        for frame in table.frames
+    ]
+    frame = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame({"query": [], "answer": []})
+    by = "answer" if "answer" in frame.columns else "correct"
+    if "model" not in frame.columns:
+        frame = frame.with_columns(model=pl.lit(None, pl.String))
+    name = table.name
+    rows = Rows(name, table.source, frame, np.arange(frame.height))
+    for column in ("query", "answer") if by == "answer" else ("query", "model", "correct"):
+        rows.refuse(frame[column].is_null(), column, f"is missing: {ADVICE.get(column, _RIGHT)}")
+    if by == "correct":
+        numbers(rows, "correct")
+        distinct = frame.unique(["query", "model", "correct"], maintain_order=True)
+        unclear = distinct.filter(pl.struct("query", "model").is_duplicated())
+        if unclear.height:
+            query, model, _ = unclear.select("query", "model", "correct").row(0)
+            raise LogError(f"{name}: query {query}, model {model} is labelled right and wrong: give one label")
+    return Labels(by, rows)
+
+
+def _is_same(labels: Any, log: Any) -> bool:
+    if isinstance(labels, str | os.PathLike) and isinstance(log, str | os.PathLike):
+        return os.path.exists(labels) and os.path.exists(log) and os.path.samefile(labels, log)
+    return labels is log
+
+
+def _label_columns(name: str, columns: list[str]) -> list[str]:
+    by_answer = "answer" in columns and "correct" not in columns
+    if by_answer and "call_log" in columns:
+        raise LogError(f"{name}: the labels are a call log, whose answers are the models' own: {_FORMS}")
+    if by_answer:
+        require_columns(name, ["query", "answer"], columns)
+        return ["query", *(["model"] if "model" in columns else []), "answer"]
+    require_columns(name, ["query", "model", "correct"], columns)
+    return ["query", "model", "correct"]
+
+
+class Labeller:
+    """Gives rows their column correct, from labels, and drops those without a label.
+
+    Right answers are compared exactly, but for case and white space; a query with several has any of them right.
+    A row without an answer is wrong where its query has a right one.
+    """
+
+    def __init__(self, labels: Labels) -> None:
+        self.by, self._source = labels.by, labels.rows.name
+        self.left_out = 0
+        self._any_label = self._any_answer = False
+        self._all_right = True
+        self._queries: dict[str, None] = {}  # of the log, the first ones
+        self._models: dict[str, None] = {}  # of the log
+        known = labels.rows.frame
+        self._authors = {*known["model"].drop_nulls()} if self.by == "answer" else set()
+        self._right: dict[Any, dict[str, float]] = {}
+        self._answers: dict[str, set[str]] = {}
+        if self.by == "correct":
+            for model in known["model"].unique():
+                own = known.filter(model=model)
+                self._right[model] = dict(zip(own["query"], own["correct"].cast(float), strict=True))
+        else:
+            for query, answer in zip(known["query"], known["answer"], strict=True):
+                self._answers.setdefault(query, set()).add(normalise_answer(answer))
+        #: Right answers of queries with several, for as long as no row gives them; the queries that rows are about.
+        self._unmatched = {query: set(right) for query, right in self._answers.items() if len(right) > 1}
+        self._asked: set[str] = set()
+
+    def keep(self, rows: Rows) -> Rows:
+        """The rows that have a label, with it. Raises `LogError` where labels hold the answers of the log's models."""
+        import polars as pl
+
+        query = rows.frame["query"].cast(pl.String)
+        self._note(rows, query)
+        if self.by == "correct":
+            pairs = zip(query, rows.frame["model"], strict=True)
+            found = [self._right.get(model, {}).get(name) for name, model in pairs]
+        else:
+            self._any_answer |= not rows.frame["answer"].is_null().all()
+            found = [self._judge(*row) for row in zip(query, rows.frame["answer"], strict=True)]
+        frame = rows.frame.with_columns(correct=pl.Series(found, dtype=pl.Float64))
+        labelled = frame["correct"].is_not_null()
+        kept = dataclasses.replace(rows, frame=frame).keep(labelled)
+        self._any_label |= bool(labelled.any())
+        self.left_out += frame.height - kept.frame.height
+        self._all_right &= bool((kept.frame["correct"] == 1).all())
+        return kept
+
+    def _note(self, rows: Rows, query: pl.Series) -> None:
+        self._models |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
+        own = sorted(self._authors & {*self._models})
+        if own:
+            what = f"its answers are those of {listed(own)}, which the log judges"
+            raise LogError(f"{self._source}: {what}: {_FORMS}; if they are right, leave out the column model")
+        if len(self._queries) < _SAMPLE:
+            self._queries |= dict.fromkeys(query.drop_nulls().unique(maintain_order=True).head(_SAMPLE))
+
+    def _judge(self, query: str | None, answer: str | None) -> float | None:
+        if query not in self._answers:
+            return None
+        words = normalise_answer(answer or "")
+        if query in self._unmatched:
+            self._asked.add(query)
+            self._unmatched[query].discard(words)
+        return float(words in self._answers[query])
+
+    def finish(self, name: str) -> None:
+        """Refuse a log for which the labels had nothing to tell, or told that all its answers are right."""
+        if self.by == "answer" and not self._any_answer:
+            advice = "give labels by query, model and correct"
+            raise LogError(f"{name}: no row has an answer to compare with {self._source}: {advice}")
+        if not self._any_label:
+            alike = self._difference() or "do both name the queries alike?"
+            raise LogError(f"{name}: no row has a label in {self._source}: {alike}")
+        if self._all_right and self._asked and not any(self._unmatched[query] for query in self._asked):
+            what = "every answer of the log is right by them, those that contradict each other too"
+            raise LogError(f"{self._source}: the labels are the log's own answers: {what}: {_FORMS}")
+
+    def _difference(self) -> str | None:
+        """How labels and log spell a name differently, or which models they are about, in words."""
+        labelled = {query for known in self._right.values() for query in known} or self._answers
+        pair = spelt_otherwise(self._queries, labelled)
+        if pair is None and self.by == "correct" and not {*self._models} & {*self._right}:
+            pair = spelt_otherwise(self._models, self._right)
+            if pair is None:
+                return f"they are about the models {listed(self._right)}, not {listed(self._models)}"
+        if pair is None:
+            return None
+        here, there = map(brief, pair)
+        return f"names are written differently, {here!r} in the log and {there!r} in the labels: write them alike"
+
+
+class UsableCalls:
+    """Keeps the rows of a call log to learn from, and counts the others by their kind; other logs are as they were.
+
+    Left out are calls that failed, queries that did not go to all models (where the log has a column shadow), and
+    answers to a query that the model had answered before.
+    """
+
+    def __init__(self) -> None:
+        self.left_out: dict[str, int] = {}
+        self._seen = Matrices()
+        self._shadowed = self._any_shadow = False
+
+    def keep(self, rows: Rows) -> Rows:
+        """The rows to learn from. Raises `LogError` where a row is of a newer rcjax."""
+        import polars as pl
+
+        if "call_log" not in rows.frame.columns:
+            return rows
+        version = rows.frame["call_log"].cast(pl.Int64, strict=False)
+        rows.refuse(version.is_null() | (version < 1), "call_log", "is no version of a call log")
+        newer = f"is from a newer rcjax: this one reads up to {NEWEST}: upgrade rcjax"
+        rows.refuse(version > NEWEST, "call_log", newer)
+        if "error" in rows.frame.columns:
+            rows = self._drop(rows, rows.frame["error"].is_not_null(), "calls that failed")
+        if "shadow" in rows.frame.columns:
+            deferred = rows.frame["shadow"].fill_null("") != "true"
+            rows = self._drop(rows, deferred, "of queries that did not go to all models")
+            self._shadowed, self._any_shadow = True, self._any_shadow or rows.frame.height > 0
+        if not rows.frame.height:
+            return rows
+        require_models(rows)
+        return self._drop(rows, pl.Series(self._seen.repeated(rows, self._seen.place(rows))), "repeated answers")
+
+    def _drop(self, rows: Rows, bad: pl.Series, why: str) -> Rows:
+        self.left_out[why] = self.left_out.get(why, 0) + int(bad.sum())
+        return rows.keep(~bad)
+
+    def finish(self, name: str) -> None:
+        """Refuse a log none of whose queries went to all models."""
+        if self._shadowed and not self._any_shadow and any(self.left_out.values()):
+            raise LogError(
+                f"{name}: no query of it went to all models, and those that were deferred are no fair sample: "
+                "run the cascade with a share of shadow queries, such as Cascade(..., shadow=0.05)"
+            )

@@ -1,0 +1,171 @@
+"""A log of answers as matrices: one row per query, one column per model."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from rcjax._base.arguments import check_arguments
+from rcjax._base.wording import count
+from rcjax.logs.checked_rows import brief, listed, near
+from rcjax.logs.errors import LogError
+
+__all__ = ["IncompleteLogWarning", "LeftOutWarning", "Log"]
+
+
+class IncompleteLogWarning(UserWarning):
+    """Some queries of a log lack the answers of some models."""
+
+
+class LeftOutWarning(UserWarning):
+    """Some rows of a call log, or of a log with labels, are left out."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Log:
+    """Answers of k models to n queries, as matrices with one row per query and one column per model.
+
+    Floating-point arrays have JAX's default float dtype: float32, or float64 where the user enabled it.
+    """
+
+    models: tuple[str, ...]
+    """Names of the k models, cheapest first unless `read_log` was told otherwise."""
+    logprob: jax.Array
+    """(n, k) natural log of the raw confidence, at most 0; NaN where the model did not answer."""
+    correct: jax.Array
+    """(n, k) bool: the answer was judged correct; False where the model did not answer."""
+    query_cost: jax.Array
+    """(n, k) money per query; 0 where the model did not answer."""
+    answered: jax.Array
+    """(n, k) bool: the log holds the model's answer to the query."""
+    cost: jax.Array
+    """(k,) money per query: the mean over the model's answers; NaN for a model without any."""
+    queries: tuple[int | str, ...]
+    """The n query ids by first appearance; ints where every id is a whole number, else strings."""
+    task: Literal["generation", "choice"]
+    """What the models did: wrote answers, or picked one of several choices."""
+    source: str
+    """The path as given, or the kind of dataframe, such as `"pandas.DataFrame"`."""
+    prices: dict[str, tuple[float, float]] | None = None
+    """(input, output) money per million tokens by model, where the costs come from prices."""
+
+    @property
+    def n_queries(self) -> int:
+        """Number of queries, n."""
+        return len(self.queries)
+
+    @property
+    def complete(self) -> np.ndarray:
+        """(n,) bool NumPy array: the queries that every model answered."""
+        return np.all(np.asarray(self.answered), axis=1)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the content, in hexadecimal: the same in any order of queries and any float dtype."""
+        order = sorted(range(self.n_queries), key=lambda i: str(self.queries[i]))
+        head = [self.task, self.models, [self.queries[i] for i in order]]
+        content = b"".join(matrix[order].astype("<f4").tobytes() for matrix in self._matrices())
+        return hashlib.sha256(json.dumps(head).encode() + content).hexdigest()
+
+    def take(self, queries: Any) -> Log:
+        """Return the log of some queries, with the costs averaged over them.
+
+        `queries` holds positions (integers or a slice; a repeated position repeats its query, as a bootstrap
+        does) or is a boolean mask of shape (n,).
+        Raises `LogError` for positions outside the log, a mask of another length, or no query at all.
+        """
+        chosen = queries if isinstance(queries, slice) else np.ravel(queries)
+        if not isinstance(chosen, slice) and not chosen.size:
+            chosen = slice(0)  # an empty list has no dtype that would fit
+        try:
+            rows = np.arange(self.n_queries)[chosen]
+        except IndexError as error:
+            raise LogError(f"{self.source}: not positions or a mask of its queries: {error}") from None
+        if not rows.size:
+            raise LogError(f"{self.source}: no query taken: a log needs at least one")
+        ids = tuple(self.queries[i] for i in rows)
+        return self._with(*(matrix[rows] for matrix in self._matrices()), queries=ids)
+
+    def split(self, fraction: float, seed: int) -> tuple[Log, Log]:
+        """Split the queries at random, the same way for the same seed.
+
+        The first log gets round(fraction * n) queries, the second the others; both keep the log's order.
+        Raises `LogError` for a fraction outside (0, 1) or one that leaves a side without queries.
+        """
+        check_arguments(Log.split, locals())
+        size = round(fraction * self.n_queries) if 0 < fraction < 1 else 0
+        if not 0 < size < self.n_queries:
+            what = f"split fraction {fraction!r} leaves a side of {self.n_queries} queries empty"
+            raise LogError(f"{self.source}: {what}: give one between 0 and 1, nearer to 0.5")
+        order = np.random.default_rng(seed).permutation(self.n_queries)
+        return self.take(np.sort(order[:size])), self.take(np.sort(order[size:]))
+
+    def select(self, models: Iterable[str]) -> Log:
+        """Return the log of some models, in the order given; all queries stay.
+
+        Raises `LogError` for a model the log does not hold, one named twice, or none at all.
+        """
+        check_arguments(Log.select, locals())
+        names = _chosen(models, self.models, self.source)
+        columns = [self.models.index(name) for name in names]
+        prices = self.prices and {name: self.prices[name] for name in names}
+        return self._with(*(matrix[:, columns] for matrix in self._matrices()), models=names, prices=prices)
+
+    def describe(self) -> str:
+        """Return a short paragraph: how many queries, which models, and who answered what.
+
+        >>> import polars as pl
+        >>> table = {"query": [1, 1, 2, 2], "model": ["small", "large"] * 2, "correct": [0, 1, 1, 1]}
+        >>> frame = pl.DataFrame(table | {"confidence": [0.4, 0.9, 0.8, 0.7], "cost": [1e-5, 3e-4] * 2})
+        >>> print(read_log(frame).describe())
+        polars.DataFrame: 2 queries, 2 models (small, large), generation; every model answered every query.
+        """
+        names = f"{count(len(self.models), 'model')} ({', '.join(self.models)})"
+        head = f"{self.source}: {count(self.n_queries, 'query')}, {names}, {self.task}"
+        answers = np.asarray(self.answered).sum(axis=0)
+        each = ", ".join(f"{name} {number:,}" for name, number in zip(self.models, answers, strict=True))
+        full = f"{self.complete.sum():,} queries have an answer of every model; answers per model: {each}"
+        return f"{head}; {'every model answered every query' if self.complete.all() else full}."
+
+    __repr__ = describe
+
+    def _matrices(self) -> list[np.ndarray]:
+        return [np.asarray(m) for m in (self.logprob, self.correct, self.query_cost, self.answered)]
+
+    def _with(self, *matrices: np.ndarray, **changes: Any) -> Log:
+        kept = {name: getattr(self, name) for name in ("models", "queries", "task", "source", "prices")}
+        return _log(*matrices, **kept | changes)
+
+
+def _mean_cost(cost: np.ndarray, answered: np.ndarray) -> np.ndarray:
+    """Average over each model's answers; the exact sum does not depend on the order of the rows."""
+    counts = answered.sum(axis=0)
+    sums = np.array([math.fsum(column) for column in cost.T.astype(np.float64)])
+    return np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
+
+
+def _log(*matrices: np.ndarray, **facts: Any) -> Log:
+    """Move the matrices to JAX, each in one step, and average the costs."""
+    # Not jnp.asarray, which compiles a programme for each shape.
+    logprob, correct, query_cost, answered = jax.device_put(matrices)
+    # The average is over the costs as held, perhaps rounded to float32: taking every query then keeps it.
+    cost = jax.device_put(_mean_cost(np.asarray(query_cost), matrices[3]))
+    return Log(logprob=logprob, correct=correct, query_cost=query_cost, answered=answered, cost=cost, **facts)
+
+
+def _chosen(models: Iterable[str], known: Sequence[str], where: str) -> tuple[str, ...]:
+    """Check a choice of models against the known ones."""
+    names = (models,) if isinstance(models, str) else tuple(models)
+    for name in names:
+        if name not in known:
+            raise LogError(f"{where}: no model {brief(name)!r}{near(name, known)}: it has {listed(known)}")
+    if not names or len(names) > len({*names}):
+        raise LogError(f"{where}: models {listed(names)!r}: name at least one, and each once")
+    return names

@@ -1,0 +1,79 @@
+"""Rows of a log, as they come in, put into matrices with one row per query and one column per model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rcjax.logs.checked_rows import ADVICE, Rows
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["Matrices"]
+
+
+_GROWTH = 1.5
+
+
+class Matrices:
+    """Matrices that grow by whole batches of rows: what is held is the matrices, not the rows.
+
+    Queries and models are numbered by first appearance. `empty` has, by the matrix's name, what stands where a model
+    did not answer.
+    """
+
+    def __init__(self, **empty: Any) -> None:
+        self.queries: dict[str, int] = {}
+        self.models: dict[str, int] = {}
+        self._empty = {"row": -1, **empty}
+        self._held = {name: np.full((0, 0), value) for name, value in self._empty.items()}
+
+    def place(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """(row, column) of each row's cell in the matrices, which have room for it from now on."""
+        import polars as pl
+
+        rows.refuse(rows.frame["query"].is_null(), "query", f"is missing: {ADVICE['query']}")
+        by_query = _numbered(self.queries, rows.frame["query"].cast(pl.String))
+        by_model = _numbered(self.models, rows.frame["model"])
+        self._make_room()
+        return by_query, by_model
+
+    def repeated(self, rows: Rows, place: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """Which of the rows are about a query and model of an earlier row; the others take their cells."""
+        import polars as pl
+
+        cells = place[0] * len(self.models) + place[1]
+        held = self._held["row"]
+        new = pl.Series(cells).is_first_distinct().to_numpy() & (held[place] < 0)
+        held[place[0][new], place[1][new]] = rows.position[new]
+        return ~new
+
+    def put(self, place: tuple[np.ndarray, np.ndarray], **values: np.ndarray) -> None:
+        """Write values of rows, by the matrix's name, into their cells."""
+        for name, value in values.items():
+            self._held[name][place] = value
+
+    def take(self, name: str) -> np.ndarray:
+        """The (n, k) matrix of a name; `row` is the row's position in the source, −1 where there is none."""
+        return self._held[name][: len(self.queries), : len(self.models)]
+
+    def _make_room(self) -> None:
+        n, k = len(self.queries), len(self.models)
+        rows, columns = self._held["row"].shape
+        if n <= rows and k <= columns:
+            return
+        shape = (rows if n <= rows else max(n, int(_GROWTH * rows)), max(k, columns))
+        for name, old in self._held.items():
+            self._held[name] = np.full(shape, self._empty[name], old.dtype)
+            self._held[name][:rows, :columns] = old
+
+
+def _numbered(known: dict[str, int], texts: pl.Series) -> np.ndarray:
+    """The number of each text, by first appearance among all that are known; new ones are added."""
+    import polars as pl
+
+    here = texts.unique(maintain_order=True)
+    numbers = [known.setdefault(text, len(known)) for text in here]
+    return texts.replace_strict(here, numbers, return_dtype=pl.Int64).to_numpy()

@@ -1,0 +1,223 @@
+"""Reading a log from a file or dataframe, and checking every row of it.
+
+`read_log` turns a long table, one row per query and model, into the (n queries, k models) matrices that the
+rest of the package works on.  What it cannot use it refuses with one line: where, what, and what to do.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from rcjax._base.arguments import check_arguments, what_it_is
+from rcjax.logs.checked_rows import TOKENS, Rows, brief, listed, near, numbers, read_rows, require_models, require_money
+from rcjax.logs.errors import LogError
+from rcjax.logs.labels import Labeller, UsableCalls, read_labels
+from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, _chosen, _log, _mean_cost
+from rcjax.logs.matrices import Matrices
+from rcjax.logs.prices import read_prices
+
+__all__ = ["read_answers", "read_log"]
+
+
+def read_log(
+    source: Any,
+    *,
+    prices: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    models: Iterable[str] | None = None,
+    task: Literal["generation", "choice"] = "generation",
+    labels: Any = None,
+) -> Log:
+    """Read and check a log with one row per query and model.
+
+    `source` is the path of a `.csv`, `.tsv`, `.parquet`, `.jsonl` or `.ndjson` file, or a dataframe (pandas, polars,
+    pyarrow or any other that narwhals knows).  Its columns are `query` (integers or strings), `model`,
+    `correct`, one of `logprob` (at most 0, may be -inf) and `confidence` (0 to 1), and either `cost` (money
+    for this call, 0 or from 1e-18 to 1e18) or `input_tokens` and `output_tokens` with `prices`, which go before
+    `cost`.  Others are ignored.  Names of columns may be in capitals, and have spaces for underscores.  The
+    separator of a text file (`,` `;` tab or `|`) and its encoding (UTF-8, or UTF-16 or UTF-32 with a byte order mark)
+    are told by its beginning.  Files, and lazy frames of polars, are read a batch of rows at a time: memory is that
+    of the log, not of its text, unless the text is not UTF-8.  `prices` is anything `read_prices` takes.  `models`
+    chooses and orders the models; without it all are kept and sorted by mean cost, ties by first appearance.
+
+    `labels`, a file or dataframe, tells right from wrong in place of the column `correct`: by `query`, `model` and
+    `correct`, or by `query` and `answer`, a right answer, with which the log's own column `answer` is compared but
+    for case and white space.  Rows without a label are left out.  Labels that are the log's own answers are refused.
+
+    The file of a `CallLog` is read as it is: calls that failed or were cut off, repeated answers, and queries that
+    did not go to all models (`shadow`) are left out.  To learn from the latter would be to take hard queries for
+    a sample of all; a frame without the columns `call_log` and `shadow` is taken as a whole.
+
+    A model may be right always or never: calibration then gives it one confidence, (c + 1/2) / (n + 1) for c
+    right answers of n.  Queries that lack some model are kept, with an `IncompleteLogWarning`; for rows left out
+    there is a `LeftOutWarning` with the counts.
+    Raises `LogError`, on the first batch of rows with something wrong, where the log or the prices cannot be used; it
+    is a `MissingPricesError` where the log counts tokens, has no `cost`, and no prices are given.
+    """
+    check_arguments(read_log, locals())
+    for name, table in (("source", source), *((("labels", labels),) if labels is not None else ())):
+        if table is None or isinstance(table, bytes | int | float | list | type):
+            raise TypeError(f"{name} must be the path of a file, or a dataframe, not {what_it_is(table)}")
+    return _read(source, prices, models, task, labels, fewest=2)
+
+
+def read_answers(
+    source: Any,
+    models: Iterable[str],
+    *,
+    prices: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    task: Literal["generation", "choice"] = "generation",
+    labels: Any = None,
+) -> Log:
+    """Read what some models answered, as `read_log` does, except that one model is enough.
+
+    There is nothing to tune on one model, but a policy that asks only one can be replayed.
+
+    >>> import polars as pl
+    >>> table = {"query": [1, 2], "model": ["small"] * 2, "correct": [0, 1], "confidence": [0.4, 0.9]}
+    >>> read_answers(pl.DataFrame(table | {"cost": [1.0, 3.0]}), ["small"]).cost.tolist()
+    [2.0]
+    """
+    return _read(source, prices, models, task, labels, fewest=1)
+
+
+def _read(source: Any, prices: Any, models: Iterable[str] | None, task: Any, labels: Any, fewest: int) -> Log:
+    if task not in ("generation", "choice"):
+        raise LogError(f"task {brief(task)!r} is unknown: choose generation or choice")
+    rates = None if prices is None else read_prices(prices)
+    wanted = None if models is None else (models,) if isinstance(models, str) else tuple(models)
+    held, every, name = _scattered(source, rates, wanted, labels)
+    names = _names(held, every, wanted, name, fewest)
+    columns = [held.models[model] for model in names]
+    answered = held.take("row") >= 0
+    _require_answers(answered[:, columns], names, name)
+    matrices = [held.take("logprob"), held.take("correct"), held.take("cost"), answered]
+    if models is None:  # a stable sort: models of equal cost stay in order of first appearance
+        columns = np.argsort(_mean_cost(matrices[2], answered), kind="stable")
+        names = tuple(names[j] for j in columns)
+    queries = _ids(held.queries)
+    used = rates and {name: rates[name] for name in names}
+    origin = str(source) if isinstance(source, str | os.PathLike) else name
+    matrices = [np.ascontiguousarray(matrix[:, columns]) for matrix in matrices]
+    del held  # before jax has matrices of its own
+    log = _log(*matrices, models=names, queries=queries, task=task, source=origin, prices=used)
+    if not log.complete.all():
+        warnings.warn(log.describe(), IncompleteLogWarning, stacklevel=3)
+    return log
+
+
+def _scattered(
+    source: Any, rates: Mapping | None, wanted: tuple[str, ...] | None, labels: Any
+) -> tuple[Matrices, list[str], str]:
+    """(matrices of all rows to use, all models' names by first appearance, the source's name for messages)."""
+    held, name = Matrices(logprob=math.nan, correct=False, cost=0.0), ""
+    every: dict[str, None] = {}
+    for rows in _judged_rows(source, rates is not None, labels, every):
+        name = rows.name
+        require_models(rows)
+        if wanted is not None:
+            rows = rows.keep(rows.frame["model"].is_in(list(wanted)))
+        if not rows.frame.height:
+            continue
+        place = held.place(rows)
+        again = held.repeated(rows, place)
+        if again.any():
+            i = int(np.argmax(again))
+            first = rows.place(int(held.take("row")[place[0][i], place[1][i]]))
+            rows.refuse(again, "query", f"was answered already in {first}: keep one row per query and model")
+        logprob, correct = _logprob(rows), numbers(rows, "correct") == 1
+        held.put(place, logprob=logprob, correct=correct, cost=_cost(rows, list(held.models), place[1], rates))
+    return held, list(every), name
+
+
+def _judged_rows(source: Any, priced: bool, labels: Any, every: dict[str, None]) -> Iterator[Rows]:
+    """The rows to use, some at a time, each with its column correct; at the end a warning counts the others.
+
+    `every` gets the names of all models of the source by first appearance, those with no row to use too.
+    """
+    known = None if labels is None else read_labels(labels, source)
+    judged = {None: "correct", "correct": None, "answer": "answer"}[known and known.by]
+    labeller = known and Labeller(known)
+    calls = UsableCalls()
+    batches, cut = read_rows(source, priced, judged)
+    read, name = cut, ""
+    usable: set[str] = set()
+    for rows in batches:
+        read, name = read + rows.frame.height, rows.name
+        every |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
+        rows = calls.keep(rows)
+        rows = labeller.keep(rows) if labeller else rows
+        if rows.frame.height:
+            usable |= {*rows.frame["model"].drop_nulls().unique()}
+            yield rows
+    calls.finish(name)
+    left_out = {"cut off": cut, **calls.left_out}
+    if labeller:
+        labeller.finish(name)
+        left_out["without a label"] = labeller.left_out
+    if any(left_out.values()):
+        reasons = "; ".join(f"{count:,} {why}" for why, count in left_out.items() if count)
+        lost = [model for model in every if model not in usable]
+        whole = f"; that is all of {listed(lost)}" if lost else ""
+        message = f"{name}: {sum(left_out.values()):,} of {read:,} rows are left out: {reasons}{whole}"
+        warnings.warn(message, LeftOutWarning, stacklevel=5)
+
+
+def _names(
+    held: Matrices, every: list[str], wanted: tuple[str, ...] | None, where: str, fewest: int
+) -> tuple[str, ...]:
+    """The models, by first appearance or as wanted."""
+    names = tuple(held.models) if wanted is None else _chosen(wanted, every, where)
+    unused = [name for name in (every if wanted is None else names) if name not in held.models]
+    if unused and (wanted is not None or not held.models):
+        why = "its calls failed, did not go to all models or have no label"
+        raise LogError(f"{where}, model {brief(unused[0])}: no row can be used: {why}")
+    if len(names) < fewest:
+        raise LogError(f"{where}: only one model, {', '.join(names)}: a cascade needs at least two")
+    return names
+
+
+def _require_answers(answered: np.ndarray, names: Sequence[str], where: str) -> None:
+    answers = answered.sum(axis=0)
+    if answers.min() < 2:
+        rare = names[int(answers.argmin())]
+        raise LogError(f"{where}, model {rare}: only 1 answer, 2 are needed: leave it out of the models")
+
+
+def _ids(texts: Iterable[str]) -> tuple[int | str, ...]:
+    """Query ids as ints, where all are whole numbers.
+
+    Text files do not tell 7 from "7": one rule for every source makes the same log of each.
+    """
+    whole = re.compile(r"0|-?[1-9][0-9]*").fullmatch
+    return tuple(map(int, texts)) if all(map(whole, texts)) else tuple(texts)
+
+
+def _logprob(rows: Rows) -> np.ndarray:
+    with np.errstate(divide="ignore"):  # a confidence of 0 is -inf, as meant
+        given = "logprob" in rows.frame.columns
+        return numbers(rows, "logprob") if given else np.log(numbers(rows, "confidence"))
+
+
+def _cost(rows: Rows, names: Sequence[str], by_model: np.ndarray, rates: Mapping | None) -> np.ndarray:
+    """Return the money that each row cost."""
+    if rates is None:
+        cost = numbers(rows, "cost")
+        require_money(rows, cost, "cost")
+        return cost
+    for name in names:
+        if name not in rates:
+            meant = f"{near(name, {*rates} - {*names})}; the prices know {listed(rates)}"
+            raise LogError(f"{rows.name}, model {brief(name)}: no price{meant}: add one, or leave it out of the models")
+    tokens = np.stack([numbers(rows, column) for column in TOKENS], axis=1)
+    per_million = np.array([rates[name] for name in names])[by_model]
+    with np.errstate(over="ignore"):  # what overflows is refused
+        cost = (tokens * per_million).sum(axis=1) / 1e6
+    require_money(rows, cost, TOKENS[0])
+    return cost

@@ -1,0 +1,244 @@
+"""Raw confidence → calibrated confidence: the transforms of the paper, and logistic regression on them.
+
+Section 3 of Zellinger & Thomson (2025). LLM confidences crowd together near certainty; the transform ξ spreads them
+out again before the regression. Everything starts from log-probabilities, because 1 − exp(logprob) has long rounded
+to 0 where log 1/(1 − p) still tells 30 from 35.
+"""
+
+import dataclasses
+from functools import partial
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.scipy import special
+
+from rcjax._core.numerics import divide, extremes, log1mexp, total
+from rcjax._core.statuses import Status
+
+Transform = Literal["choice", "generation", "none"]
+
+
+class CalibrationStatus(Status):
+    """What became of the fit of a calibrator."""
+
+    CONVERGED = 0, "converged"
+    SEPARABLE = 1, "a threshold tells right from wrong without error: only Firth's penalty keeps the slope finite"
+    CONSTANT = 2, "confidence or correctness does not vary: one calibrated confidence for all"
+    NOT_CONVERGED = 3, "the iterations ran out"
+
+
+_LOG_2 = 0.6931471805599453
+
+
+_NEWTON_STEPS = 40
+
+
+_LEAST_STEP = 1 / 32  # of a Newton step, below which it is not taken at all
+
+
+_LEAST_GAIN = 0.25  # of what the slope promises, for a step to be taken (Armijo's rule)
+
+
+def transform_confidence(logprob: jax.Array, transform: Transform) -> jax.Array:
+    """ξ of the raw confidence p = exp(logprob), elementwise; ±inf at certainty (p = 1, p = 0).
+
+    `choice`: log 1/(1 − p). `generation`: log 1/(1 − p) − log 2 for p ≥ ½ and log p + log 2 below, monotone and
+    antisymmetric about p = ½ (the paper prints log 1/p for p < ½, which is not monotone). `none`: the
+    log-probability itself, as in the ablation of the transforms (table 2 of the paper).
+
+    >>> transform_confidence(jnp.log(jnp.array([0.25, 0.75])), "generation").round(3).tolist()
+    [-0.693..., 0.693...]
+    """
+    if transform == "none":
+        return jnp.asarray(logprob)
+    finite = jnp.where(logprob < 0, logprob, -1.0)
+    surprise = jnp.where(logprob < 0, -log1mexp(finite), jnp.where(logprob == 0, jnp.inf, jnp.nan))
+    if transform == "choice":
+        return surprise
+    if transform == "generation":
+        return jnp.where(logprob >= -_LOG_2, surprise - _LOG_2, logprob + _LOG_2)
+    raise ValueError(f"transform is {transform!r}; it is one of 'choice', 'generation', 'none'")
+
+
+def invert_transform(transformed: jax.Array, transform: Transform) -> jax.Array:
+    """The log-probability whose transform is ξ: the inverse of `transform_confidence`, elementwise.
+
+    >>> f"{float(invert_transform(transform_confidence(-1e-9, 'choice'), 'choice')):.2g}"
+    '-1e-09'
+    """
+    if transform == "none":
+        return jnp.asarray(transformed)
+    if transform == "choice":
+        return log1mexp(-transformed)
+    upper = log1mexp(-(jnp.maximum(transformed, 0.0) + _LOG_2))
+    return jnp.where(transformed >= 0, upper, transformed - _LOG_2)
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("coefficients", "smallest", "largest", "standard_errors", "p_values", "status"),
+    meta_fields=("transform",),
+)
+@dataclasses.dataclass(frozen=True)
+class Calibrator:
+    """Logistic calibration of one model: Φ = σ(intercept + slope · ξ). A leading axis batches it over models.
+
+    Infinite ξ take the value of the smallest (largest) finite ξ seen in training.
+    """
+
+    coefficients: jax.Array  # (2,) intercept, slope
+    smallest: jax.Array  # () the smallest finite ξ of the training log
+    largest: jax.Array  # () the largest
+    standard_errors: jax.Array  # (2,) from the observed information; inf where there is none
+    p_values: jax.Array  # (2,) two-sided Wald tests of a coefficient against 0
+    status: jax.Array  # () a `CalibrationStatus`
+    transform: Transform
+
+    def __call__(self, logprob: jax.Array) -> jax.Array:
+        """Calibrated confidence of a raw log-probability: scalar mathematics, elementwise on arrays."""
+        features = self._bounded(transform_confidence(logprob, self.transform))
+        return special.expit(self.coefficients[0] + self.coefficients[1] * features)
+
+    def inverse(self, confidence: jax.Array) -> jax.Array:
+        """A log-probability whose calibrated confidence is `confidence`, elementwise; needs a slope other than 0."""
+        features = divide(special.logit(confidence) - self.coefficients[0], self.coefficients[1], self.smallest)
+        return invert_transform(jnp.clip(features, self.smallest, self.largest), self.transform)
+
+    def _bounded(self, features):
+        """Infinities take the training extremes; finite values stay, also beyond the extremes."""
+        features = jnp.where(features == jnp.inf, self.largest, features)
+        return jnp.where(features == -jnp.inf, self.smallest, features)
+
+
+# Jitted, as are other parts of several programmes, so that each of these need not trace it again.
+@partial(jax.jit, static_argnames=("transform", "axis"))
+def fit_calibrator(
+    logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, axis: str | None = None
+) -> Calibrator:
+    """Logistic regression of `correct` on the transformed confidence, for one model; `vmap` it over models.
+
+    logprob (n,), correct (n,) bool, answered (n,) bool: entries not answered are ignored. Newton's method on the
+    likelihood, without any penalty. Where no maximum exists, because a threshold on ξ separates right from wrong
+    answers, the fit is Firth's (1993) penalised likelihood (Jeffreys' prior), whose maximum is always finite; status
+    says SEPARABLE. Where ξ or `correct` does not vary, the slope is 0 and Φ = (c + ½)/(n + 1), with c of n answers
+    right, which is Firth's estimate for an intercept alone; status says CONSTANT. `axis` names the devices that the n
+    answers are spread over, if they are: what they exchange is sums.
+    """
+    features = transform_confidence(jnp.where(answered, logprob, -1.0), transform)
+    groups = jnp.stack([jnp.isfinite(features), correct, ~correct.astype(bool)]) & answered
+    least, largest_of = extremes(features, groups, axis)
+    smallest, largest = least[0], largest_of[0]
+    # A log of nothing but certain answers has no finite ξ: any value will do, as the slope is 0.
+    smallest, largest = (jnp.where(jnp.isfinite(edge), edge, 0.0) for edge in (smallest, largest))
+    features = jnp.clip(features, smallest, largest)
+    weight = answered.astype(features.dtype)
+    target = (correct & answered).astype(features.dtype)
+
+    right, count = total(jnp.stack([target.sum(), weight.sum()]), axis)
+
+    constant = (smallest == largest) | (right == 0) | (right == count)
+    # Some threshold on ξ parts right from wrong, possibly with ties at the threshold itself.
+    (right_low, wrong_low), (right_high, wrong_high) = (
+        jnp.clip(ends[1:], smallest, largest) for ends in (least, largest_of)
+    )
+    separable = (right_low >= wrong_high) | (wrong_low >= right_high)
+    coefficients, errors, converged = _newton(features, target, weight, separable, axis)
+    rate = (right + 0.5) / (count + 1)
+    flat = jnp.stack([special.logit(rate), jnp.zeros_like(rate)])
+    flat_errors = jnp.stack([1 / jnp.sqrt(count * rate * (1 - rate)), jnp.full_like(rate, jnp.inf)])
+    coefficients = jnp.where(constant, flat, coefficients)
+    errors = jnp.where(constant, flat_errors, errors)
+    fitted = jnp.where(separable, CalibrationStatus.SEPARABLE, CalibrationStatus.CONVERGED)
+    status = jnp.where(converged, fitted, CalibrationStatus.NOT_CONVERGED)
+    return Calibrator(
+        coefficients=coefficients,
+        smallest=smallest,
+        largest=largest,
+        standard_errors=errors,
+        p_values=lax.erfc(jnp.abs(coefficients) / errors / np.sqrt(2)),
+        status=jnp.where(constant, CalibrationStatus.CONSTANT, status),
+        transform=transform,
+    )
+
+
+@jax.jit
+def calibrate_all(calibrators: Calibrator, logprob: jax.Array, answered: jax.Array | None = None) -> jax.Array:
+    """(…, k) calibrated confidences of k models, of a finite stand-in where a model has not `answered` (…, k)."""
+    known = logprob if answered is None else jnp.where(answered, logprob, -1.0)
+    return jax.vmap(lambda calibrator, column: calibrator(column), in_axes=(0, -1), out_axes=-1)(calibrators, known)
+
+
+def _newton(features, target, weight, firth, axis):
+    """Newton's method from zero on the standardised feature, halving steps that lower the penalised likelihood."""
+    count, sum_ = total((weight.sum(), (weight * features).sum()), axis)
+    count = jnp.maximum(count, 1)
+    center = sum_ / count
+    spread = jnp.sqrt(total((weight * (features - center) ** 2).sum(), axis) / count)
+    spread = jnp.where(spread > 0, spread, 1.0)
+    z = (features - center) / spread
+    powers = jnp.stack([jnp.ones_like(z), z, z * z])
+
+    def information(beta):
+        """Fitted probabilities (n,), their weighted variances (n,), and Fisher's matrix."""
+        fitted = special.expit(beta[0] + beta[1] * z)
+        variance = weight * fitted * (1 - fitted)
+        moments = total(powers @ variance, axis)
+        return fitted, variance, moments[np.array([[0, 1], [1, 2]])]
+
+    def objective(beta):
+        score = beta[0] + beta[1] * z
+        likelihood = total((target * score - weight * jax.nn.softplus(score)).sum(), axis)
+        return likelihood + jnp.where(firth, 0.5 * jnp.log(_determinant(information(beta)[2])), 0.0)
+
+    tolerance, rounding = jnp.sqrt(jnp.finfo(z.dtype).eps), 16 * jnp.finfo(z.dtype).eps
+
+    def unfinished(carry):
+        number, *_, change = carry
+        return (number < _NEWTON_STEPS) & (change > tolerance)
+
+    def step(carry):
+        number, beta, reached, *_ = carry
+        fitted, variance, matrix = information(beta)
+        inverse = _inverse(matrix)
+        leverage = variance * (jnp.stack([inverse[0, 0], 2 * inverse[0, 1], inverse[1, 1]]) @ powers)
+        residual = target - weight * fitted + jnp.where(firth, leverage * (0.5 - fitted), 0.0)
+        gradient = total(powers[:2] @ residual, axis)
+        direction = inverse @ gradient
+        slope = gradient @ direction
+
+        def lower(trial):
+            length, value = trial
+            gain = _LEAST_GAIN * length * slope - rounding * jnp.abs(reached)
+            return ~(value - reached >= gain) & (length > 0)
+
+        def halve(trial):
+            length = jnp.where(trial[0] > _LEAST_STEP, trial[0] / 2, 0.0)
+            return length, objective(beta + jnp.where(length > 0, length * direction, 0.0))
+
+        # The whole step is nearly always taken: trying others beside it would double the time of a fit.
+        length, value = lax.while_loop(lower, halve, (jnp.ones_like(reached), objective(beta + direction)))
+        change = jnp.where(length > 0, length * direction, 0.0)
+        return number + 1, beta + change, value, inverse, jnp.abs(change).max()
+
+    zero = jnp.zeros(2, z.dtype)
+    start = (0, zero, objective(zero), jnp.zeros((2, 2), z.dtype), jnp.asarray(jnp.inf, z.dtype))
+    _, beta, _, inverse, change = lax.while_loop(unfinished, step, start)
+    # Back from z to the feature itself.
+    slope, lever = beta[1] / spread, center / spread
+    variances = jnp.stack(
+        [inverse[0, 0] - 2 * lever * inverse[0, 1] + lever**2 * inverse[1, 1], inverse[1, 1] / spread**2]
+    )
+    converged = change <= tolerance
+    return jnp.stack([beta[0] - center * slope, slope]), jnp.sqrt(jnp.maximum(variances, 0.0)), converged
+
+
+def _determinant(matrix):
+    return jnp.maximum(matrix[0, 0] * matrix[1, 1] - matrix[0, 1] * matrix[1, 0], jnp.finfo(matrix.dtype).tiny)
+
+
+def _inverse(matrix):
+    adjugate = jnp.stack([matrix[1, 1], -matrix[0, 1], -matrix[1, 0], matrix[0, 0]]).reshape(2, 2)
+    return adjugate / _determinant(matrix)

@@ -1,0 +1,196 @@
+"""The Markov-copula model of a cascade's confidences, as one frozen pytree, and its file.
+
+Marginals (section 4.1 of the paper) joined by a copula for every pair of models (section 4.2); along a cascade the
+confidences are a Markov chain (section 4.3).
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib import resources
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rcjax._base.arguments import check_arguments
+from rcjax._base.files import write_atomically
+from rcjax._base.json_checks import inside, load
+from rcjax._base.json_checks import name as require_name
+from rcjax._core.json_values import arrays_from_json, arrays_to_json
+from rcjax.copulas import Copula, OneOf
+from rcjax.copulas.families import as_family
+from rcjax.logs.log import Log
+from rcjax.model.calibration import Calibrator, calibrate_all
+from rcjax.model.marginals import Marginal
+from rcjax.model.model_file import FORMAT, SCHEMA, check_members, check_model, check_parameters
+from rcjax.model.pairs import pairs
+
+
+def positions(models: tuple[str, ...], names: Sequence[str]) -> tuple[int, ...]:
+    """Where the names are among the models; ValueError for one that is not."""
+    unknown = [name for name in names if name not in models]
+    if unknown:
+        raise ValueError(f"unknown model {unknown[0]!r}; the models are {', '.join(models)}")
+    return tuple(models.index(name) for name in names)
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("calibrators", "marginals", "copulas", "cost"),
+    meta_fields=("models", "details"),
+)
+@dataclasses.dataclass(frozen=True)
+class CascadeModel:
+    """Everything that was learnt from a log: one frozen pytree, differentiable in every array.
+
+    k models in the order of `models`, that of the log fitted to; k(k − 1)/2 pairs in the order of `pairs(k)`.
+    """
+
+    calibrators: Calibrator  # leading axis k
+    marginals: Marginal  # leading axis k
+    copulas: Copula  # leading axis k(k − 1)/2
+    cost: jax.Array  # (k,) expected cost of one answer, in the log's money
+    models: tuple[str, ...]
+    details: str = "{}"  # JSON: prices, and what was fitted on what (`provenance`)
+
+    def calibrate(self, logprob: ArrayLike | Log) -> jax.Array:
+        """(…, k) calibrated confidences of raw log-probabilities, in the order of this model's `models`.
+
+        Of a log, whose columns are found by their names: (n, k), NaN where a model did not answer. A bare array (…, k)
+        has no names: its last axis must be in the order of `models`, which is that of the log fitted to, and need not
+        be that of another log. Raises LogError, a ValueError, for a log that lacks a model, ValueError for an array
+        of another length.
+
+        >>> import rcjax
+        >>> model, log = rcjax.demo_model(), rcjax.sample_log(3, seed=0)
+        >>> turned = log.select(log.models[::-1])
+        >>> bool((model.calibrate(turned) == model.calibrate(log.logprob)).all())
+        True
+        """
+        check_arguments(CascadeModel.calibrate, locals())
+        if isinstance(logprob, Log):
+            logprob = logprob.select(self.models).logprob
+        logprob = jnp.asarray(logprob, dtype=self.cost.dtype)
+        if logprob.shape[-1:] != (len(self.models),):
+            raise ValueError(f"logprob has shape {logprob.shape}; its last axis must be the {len(self.models)} models")
+        return calibrate_all(self.calibrators, logprob)
+
+    def index(self, names: Sequence[str]) -> tuple[int, ...]:
+        """Positions of the named models; a name that is not a model's raises ValueError."""
+        check_arguments(CascadeModel.index, locals())
+        return positions(self.models, names)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What was fitted on what: hash and size of the log, versions, date."""
+        return json.loads(self.details).get("provenance", {})
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How it was fitted: `copula`, and `method` or `criterion`; empty where that was not recorded."""
+        return json.loads(self.details).get("fit", {})
+
+    @property
+    def reference(self) -> dict[str, Any] | None:
+        """Some queries of the log that it was fitted on, for later logs to be compared with (`rcjax.check_policy`)."""
+        return json.loads(self.details).get("reference")
+
+    @property
+    def copula_table(self) -> list[dict[str, Any]] | None:
+        """Every family on every pair, where `fit` chose among several: `pair`, `family`, `parameters`,
+        `standard_errors`, `tau`, `log_likelihood`, `aic`, `delta_aic`, `cv_score`, `status`, `chosen`.
+        """
+        return json.loads(self.details).get("copulas")
+
+    @property
+    def prices(self) -> dict[str, Any] | None:
+        """Money per million input and output tokens by model, where the log was priced by tokens."""
+        return json.loads(self.details).get("prices")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as JSON (numbers round-trip exactly); never leaves a half-written file."""
+        write_atomically(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
+
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """Return the JSON Schema (draft 2020-12) of the file of a model, for readers and writers in other languages.
+
+        It is `rcjax/model.schema.json`. It accepts every model that `load_model` reads, but cannot say how long lists
+        are, nor what a family of copulas has as parameters, and where these may lie; `load_model` checks it all.
+        """
+        return json.loads(resources.files("rcjax").joinpath("model.schema.json").read_text("utf-8"))
+
+    def to_json(self) -> dict[str, Any]:
+        """The model as JSON values; the inverse of `model_from_json`."""
+        parts = {name: arrays_to_json(getattr(self, name)) for name in ("calibrators", "marginals")}
+        return {
+            "format": FORMAT,
+            "schema_version": SCHEMA,
+            "models": list(self.models),
+            "transform": self.calibrators.transform,
+            **parts,
+            **_copulas_to_json(self.copulas),
+            "cost": np.asarray(self.cost).tolist(),
+            "details": json.loads(self.details),
+        }
+
+
+def _copulas_to_json(copulas):
+    if isinstance(copulas, OneOf):
+        members = [_copulas_to_json(member) for member in copulas.members]
+        return {"copula": "OneOf", "copulas": {"index": np.asarray(copulas.index).tolist(), "members": members}}
+    return {"copula": type(copulas).__name__, "copulas": arrays_to_json(copulas)}
+
+
+def model_from_json(data: Any) -> CascadeModel:
+    """A model from the object of `CascadeModel.to_json`; unknown keys are ignored, problems a ValueError."""
+    models = check_model(data)
+    return CascadeModel(
+        calibrators=Calibrator(**_known(Calibrator, data["calibrators"]), transform=data["transform"]),
+        marginals=Marginal(**_known(Marginal, data["marginals"])),
+        copulas=_copulas_from_json(data, len(pairs(len(models)))),
+        cost=jnp.asarray(data["cost"], jnp.result_type(float)),
+        models=models,
+        details=json.dumps(data.get("details", {})),
+    )
+
+
+def _known(kind: Any, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Field → array, of the fields that a class has."""
+    return arrays_from_json({f.name: data[f.name] for f in dataclasses.fields(kind) if f.name != "transform"})
+
+
+def _copulas_from_json(data: Mapping[str, Any], size: int) -> Copula:
+    """The copulas of so many pairs; ValueError names the place of what is wrong with them."""
+    name = require_name(data.get("copula"), "copula")
+    if name != "OneOf":
+        return _family_from_json(name, data.get("copulas"), size, "copulas")
+    members = check_members(data.get("copulas"), size)
+    return OneOf(
+        jnp.asarray(data["copulas"]["index"], int),
+        tuple(_family_from_json(*each, size, f"copulas.members[{i}].copulas") for i, each in enumerate(members)),
+    )
+
+
+def _family_from_json(name: str, parameters: Any, size: int, where: str) -> Copula:
+    try:
+        family = as_family(name)
+    except ValueError as problem:
+        raise ValueError(f"{where.removesuffix('s')}: {problem}") from None
+    columns = check_parameters(parameters, where, tuple(f.name for f in dataclasses.fields(family)), size)  # type: ignore
+    with inside(where):
+        return family(**arrays_from_json(columns))
+
+
+def load_model(path: str | os.PathLike[str]) -> CascadeModel:
+    """Read a model that `CascadeModel.save` wrote.
+
+    Raises ValueError (file, place, problem) where it is not valid, OSError where it cannot be read.
+    """
+    check_arguments(load_model, locals())
+    return load(path, model_from_json)

@@ -1,0 +1,77 @@
+"""An embedded example: a fitted model of five LLMs, and synthetic logs of any size drawn from it.
+
+`demo.json` holds parameters that `rcjax.joint.fit` computed from a log of five Llama models on MMLU, by
+`benchmarks/make_demo.py`; no row of that log is in the package.
+"""
+
+import json
+from functools import partial
+from importlib import resources
+
+import jax
+import jax.numpy as jnp
+
+from rcjax._base.arguments import check_arguments
+from rcjax.logs.log import Log
+from rcjax.model.calibration import Calibrator
+from rcjax.model.cascade_model import CascadeModel, model_from_json
+from rcjax.model.sampling import sample_confidences
+
+
+def demo_model() -> CascadeModel:
+    """The embedded model: five Llama models on multiple-choice questions, priced in dollars per query.
+
+    >>> demo_model().models
+    ('llama3.2-1b', 'llama3.2-3b', 'llama3.1-8b', 'llama3.1-70b', 'llama3.1-405b')
+    """
+    return model_from_json(_content())
+
+
+def sample_log(n: int = 1000, seed: int = 0) -> Log:
+    """A SYNTHETIC log of n ≥ 2 queries, all five models asked on each, drawn from `demo_model()`.
+
+    No answer in it was given by an LLM. Confidences follow the model's chain; each model is right with the
+    probability that its calibrated confidence says, independently of the others given the confidences; a call
+    costs the model's mean cost times the query's length, lognormal with mean one and shared by all models.
+    The same `n` and `seed` give the same log, in each precision of floats. Raises ValueError for n < 2.
+
+    >>> log = sample_log(500, seed=1)
+    >>> log.logprob.shape, log.source
+    ((500, 5), 'rcjax demo (synthetic)')
+    """
+    check_arguments(sample_log, locals())
+    if n < 2:
+        raise ValueError(f"n is {n}; a log needs at least 2 queries")
+    content = _content()
+    model = model_from_json(content)
+    logprob, correct, query_cost = _draw(model, content["demo"]["length_variation"], jax.random.key(seed), n)
+    prices = {name: (price["input"], price["output"]) for name, price in (model.prices or {}).items()}
+    return Log(
+        models=model.models,
+        logprob=logprob,
+        correct=correct,
+        query_cost=query_cost,
+        answered=jnp.ones(correct.shape, bool),
+        cost=query_cost.mean(0),
+        queries=tuple(range(n)),
+        task="choice",
+        source="rcjax demo (synthetic)",
+        prices=prices,
+    )
+
+
+def _content():
+    return json.loads((resources.files("rcjax") / "demo.json").read_text("utf-8"))
+
+
+@partial(jax.jit, static_argnames="n")
+def _draw(model, variation, key, n):
+    """(n, k) log-probabilities, answers right or wrong, and costs."""
+    for_confidence, for_answer, for_length = jax.random.split(key, 3)
+    confidence = sample_confidences(model, for_confidence, n)
+    logprob = jax.vmap(Calibrator.inverse, in_axes=(0, 1), out_axes=1)(model.calibrators, confidence)
+    correct = jax.random.bernoulli(for_answer, confidence)
+    # The lognormal with this variance of its logarithm has the coefficient of variation asked for.
+    variance = jnp.log1p(jnp.asarray(variation, model.cost.dtype) ** 2)
+    length = jnp.exp(jnp.sqrt(variance) * jax.random.normal(for_length, (n,), model.cost.dtype) - variance / 2)
+    return logprob, correct, length[:, None] * model.cost

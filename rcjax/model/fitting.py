@@ -1,0 +1,161 @@
+"""Fitting the Markov-copula model to a log, and again to others much like it."""
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rcjax._base.arguments import check_arguments
+from rcjax._core.compilation import compiled
+from rcjax.copulas import Copula, Gaussian, OneOf
+from rcjax.copulas.families import FAMILIES, as_family
+from rcjax.logs.dialects import spelt_otherwise
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import Log
+from rcjax.model.calibration import Calibrator, Transform, calibrate_all
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.copula_choice import Criterion, pair_ranks, select_copulas
+from rcjax.model.copula_fitting import fit_families
+from rcjax.model.fitting_steps import calibrate_log, fit_on_devices, marginals_of_log, taus_of_log
+from rcjax.model.marginals import Marginal
+from rcjax.model.pairs import pairs
+from rcjax.model.provenance import details_of
+
+Method = Literal["tau", "likelihood"]
+
+
+def fit(
+    log: Log,
+    *,
+    copula: str | type[Copula] | Sequence[str | type[Copula]] = "gumbel",
+    method: Method = "tau",
+    criterion: Criterion = "aic",
+    transform: Transform | Literal["auto"] = "auto",
+    devices: Sequence[Any] | None = None,
+) -> CascadeModel:
+    """Fit the Markov-copula model to a log: calibrators, marginals, copulas of all pairs, costs.
+
+    Calibrators and marginals learn from all of a model's answers, the copula of a pair from the queries that both
+    answered. `copula` is a family's name or class, fitted by `method`: "tau" inverts Kendall's τ-b (the paper's),
+    "likelihood" is exact for the point masses, which bias τ. With "auto", or several families, each pair takes the
+    one that is best by `criterion`, "aic" or "cv" (see `selection.select_copulas`), fitted by likelihood;
+    `CascadeModel.copula_table` tells how the others did. `transform` is that of the raw confidence ("auto": by the
+    log's task). Arrays have jax's default float type.
+
+    `devices`, such as `jax.devices()`, share the work, for logs of many queries: each holds a part of them, and what
+    they exchange for calibrators and marginals is sums; Kendall's τ is computed for some of the pairs on each. The
+    fitted model is that of one device, but for rounding. Likelihoods are computed on the first device.
+
+    Raises LogError where a model has no answers, or a pair has no query in common; ValueError for a family, method or
+    criterion that does not exist.
+
+    >>> import rcjax
+    >>> model = rcjax.fit(rcjax.sample_log(300, seed=0))
+    >>> model.models[0], model.copulas.theta.shape
+    ('llama3.2-1b', (10,))
+    """
+    check_arguments(fit, locals())
+    _check_overlap(log)
+    if method not in ("tau", "likelihood"):
+        raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
+    transform = log.task if transform == "auto" else transform
+    arrays = log.logprob, log.correct, log.answered, transform
+    shared = None if devices is None else fit_on_devices(*arrays, devices)
+    if isinstance(copula, type) or (isinstance(copula, str) and copula != "auto"):
+        calibrators, marginals, joined = fit_arrays(*arrays, as_family(copula), method, shared=shared)
+        details = details_of(log, fit={"copula": as_family(copula).__name__, "method": method})
+        return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)
+    candidates = FAMILIES if copula == "auto" else tuple(as_family(each) for each in copula)
+    calibrators, marginals, starts = fit_arrays(*arrays, Gaussian, "tau", shared=shared)
+    confidence = calibrate_all(calibrators, log.logprob, log.answered)
+    chosen = pairs(len(log.models))
+    joined, table = select_copulas(marginals, confidence, log.answered, chosen, starts.tau(), candidates, criterion)
+    named = [row | {"pair": [log.models[place] for place in chosen[row["pair"]]]} for row in table]
+    settings = {"copula": [family.__name__ for family in candidates], "criterion": criterion}
+    details = details_of(log, fit=settings, copulas=named)
+    return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)
+
+
+def refit(model: CascadeModel, log: Log) -> CascadeModel:
+    """The model fitted to another log of its models, with the same options as the first time."""
+    family = "auto" if isinstance(model.copulas, OneOf) else type(model.copulas)
+    options = model.options or {"copula": family}
+    return fit(log.select(model.models), transform=model.calibrators.transform, **options)
+
+
+def fit_arrays(
+    logprob: ArrayLike,
+    correct: ArrayLike,
+    answered: ArrayLike,
+    transform: Transform,
+    family: type[Copula] | Copula,
+    method: Method = "tau",
+    near: Marginal | None = None,
+    shared: tuple[Calibrator, Marginal, jax.Array] | None = None,
+) -> tuple[Calibrator, Marginal, Copula]:
+    """The fit of arrays (n, k), step by step: each step is a compiled programme that later logs of this size share.
+
+    With the marginals of a log `near` this one, mixtures are sought around theirs, which is quicker. In place of a
+    family, the copulas of such a log: each pair keeps the family that it has there (by "tau"). `shared` is what
+    devices have found together (`fit_on_devices`), which is then not computed again.
+    """
+    if shared is None:
+        calibrators, confidence = calibrate_log(logprob, correct, answered, transform=transform)
+        marginals = marginals_of_log(confidence, answered, near)
+        taus = taus_of_log(confidence, answered)
+    else:
+        calibrators, marginals, taus = shared
+        confidence = calibrate_all(calibrators, logprob, answered)
+    if isinstance(family, Copula) or method == "tau":
+        return calibrators, marginals, _from_taus(family, taus)
+    return calibrators, marginals, _likeliest(marginals, confidence, answered, taus, family=family)
+
+
+def fit_near(
+    model: CascadeModel, logprob: ArrayLike, correct: ArrayLike, answered: ArrayLike, cost: jax.Array
+) -> CascadeModel:
+    """The model fitted to other arrays (n, k) much like its own, and costs (k,): `fit_arrays` near it."""
+    how = model.calibrators.transform, model.copulas
+    calibrators, marginals, copulas = fit_arrays(logprob, correct, answered, *how, near=model.marginals)
+    return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=cost)
+
+
+@partial(compiled, static_argnames="family")
+def _likeliest(marginals, confidence, answered, taus, family):
+    ranked = pair_ranks(marginals, confidence, answered, pairs(confidence.shape[1]))
+    (found,) = fit_families((family,), *ranked, taus)
+    return found.copula
+
+
+def _from_taus(family, taus):
+    if isinstance(family, OneOf):
+        members = tuple(_from_taus(type(member), taus) for member in family.members)
+        return dataclasses.replace(family, members=members)
+    return _invert(taus, family=family if isinstance(family, type) else type(family))
+
+
+@partial(compiled, static_argnames="family")
+def _invert(taus, family):
+    return jax.vmap(family.from_tau)(taus)
+
+
+def _check_overlap(log):
+    answered = np.asarray(log.answered)
+    for i, j in pairs(len(log.models)):
+        if (answered[:, i] & answered[:, j]).sum() < 2:
+            raise LogError(
+                f"{log.source}: fewer than two queries were answered by both {log.models[i]} and {log.models[j]}; "
+                f"their dependence cannot be estimated: {_advice_on_overlap(log, i, j)}"
+            )
+
+
+def _advice_on_overlap(log, i, j):
+    one, other = ([log.queries[row] for row in np.flatnonzero(log.answered[:, j])] for j in (i, j))
+    pair = spelt_otherwise(one, other)
+    if pair is not None:
+        return f"queries are written differently, {pair[0]!r} and {pair[1]!r}: name each of them in one way"
+    return "log both on the same queries, or leave one of the two out (models=, on the command line --models)"

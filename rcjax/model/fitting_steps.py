@@ -1,0 +1,127 @@
+"""The model but for its copulas: calibrators, marginals and Kendall's τ of all pairs, on any number of devices.
+
+On several devices the queries are laid out over a mesh of one axis. Calibration and expectation–maximisation then see
+each device's own queries, and exchange sums (`rcjax._core.numerics.total`) by XLA's collectives. Kendall's τ ranks all
+queries at once: there each device gets some of the pairs of models.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import ArrayLike
+
+from rcjax._core.batching import each
+from rcjax._core.compilation import compiled
+from rcjax._core.kendall import kendall_tau
+from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
+from rcjax.model.marginal_fitting import fit_marginal, refit_marginal
+from rcjax.model.marginals import Marginal
+from rcjax.model.pairs import pairs
+
+_AXIS = "queries"
+
+
+def fit_calibrators(
+    logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, axis: str | None = None
+) -> tuple[Calibrator, jax.Array]:
+    """(calibrators, confidences (n, k)) from arrays (n, k)."""
+    calibrate = partial(fit_calibrator, transform=transform, axis=axis)
+    calibrators = each(calibrate, len(logprob), (1, 1, 1))(logprob, correct, answered)
+    return calibrators, calibrate_all(calibrators, logprob, answered)
+
+
+def fit_marginals(
+    confidence: jax.Array, answered: jax.Array, near: Marginal | None = None, axis: str | None = None
+) -> Marginal:
+    """The marginals of confidences (n, k); with those of a log `near` this one, mixtures are sought around theirs."""
+    if near is None:
+        return each(partial(fit_marginal, axis=axis), len(confidence), (1, 1))(confidence, answered)
+    return each(refit_marginal, len(confidence), (0, 1, 1))(near, confidence, answered)
+
+
+def fit_margins(
+    logprob: jax.Array,
+    correct: jax.Array,
+    answered: jax.Array,
+    transform: Transform,
+    near: Marginal | None = None,
+    axis: str | None = None,
+) -> tuple[Calibrator, jax.Array, Marginal]:
+    """(calibrators, confidences (n, k), marginals) from arrays (n, k).
+
+    `axis` names the devices that the queries are spread over, if they are.
+    """
+    calibrators, confidence = fit_calibrators(logprob, correct, answered, transform, axis)
+    return calibrators, confidence, fit_marginals(confidence, answered, near, axis)
+
+
+def pair_taus(confidence: jax.Array, answered: jax.Array, left: ArrayLike, right: ArrayLike) -> jax.Array:
+    """(P,) Kendall's τ of the confidences (n, k) of pairs, on the queries that both models answered (n, k).
+
+    left, right (P,) positions of the pairs' models.
+    """
+
+    def tau(left, right):
+        return kendall_tau(confidence[:, left], confidence[:, right], answered[:, left] & answered[:, right])
+
+    return each(tau, len(confidence), (0, 0))(left, right)
+
+
+# The steps of a fit, compiled one by one: all who fit logs of one size share them.
+calibrate_log = compiled(fit_calibrators, "transform", runs="long")
+
+
+marginals_of_log = compiled(fit_marginals)
+
+
+@compiled
+def taus_of_log(confidence: jax.Array, answered: jax.Array) -> jax.Array:
+    """`pair_taus` of all pairs, (P,)."""
+    return pair_taus(confidence, answered, *np.array(pairs(confidence.shape[1]), int).reshape(-1, 2).T)
+
+
+def fit_on_devices(
+    logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, devices: Sequence[Any]
+) -> tuple[Calibrator, Marginal, jax.Array]:
+    """(calibrators, marginals, τ of all pairs (P,)) of arrays (n, k), the work shared by devices.
+
+    The devices may be those of several processes, each of which then holds the whole log. Raises ValueError where there
+    is no device.
+    """
+    if not len(devices):
+        raise ValueError("devices is empty: give those that share the work, such as jax.devices(), or None")
+    mesh = Mesh(np.asarray(devices), (_AXIS,))
+    # As many queries for each, the last ones filled up with queries that nobody answered.
+    padded = [np.pad(np.asarray(x), ((0, -len(x) % len(devices)), (0, 0))) for x in (logprob, correct, answered)]
+    spread = [jax.device_put(x, NamedSharding(mesh, PartitionSpec(_AXIS))) for x in padded]
+    left, right = np.array(pairs(logprob.shape[1]), int).reshape(-1, 2).T
+    size = -(-len(left) // len(devices)) * len(devices)  # as many pairs for each, some of them twice
+    ends = [jax.device_put(np.resize(side, size), NamedSharding(mesh, PartitionSpec(_AXIS))) for side in (left, right)]
+    calibrators, confidence, marginals = margins_on(mesh, transform)(*spread)
+    taus = taus_on(mesh)(confidence, spread[2], *ends)
+    found = jax.device_get((calibrators, marginals, taus))  # the same everywhere: any process can read them
+    calibrators, marginals, taus = jax.tree.map(jnp.asarray, found)
+    return calibrators, marginals, taus[: len(left)]
+
+
+@cache
+def margins_on(mesh: Mesh, transform: Transform) -> Callable[..., Any]:
+    """`fit_margins` of arrays whose queries are spread over a mesh: confidences stay there, the rest is everywhere."""
+    ours, everywhere = PartitionSpec(_AXIS), PartitionSpec()
+    fit = partial(fit_margins, transform=transform, axis=_AXIS)
+    outs = everywhere, ours, everywhere
+    # Statistics are sums over the axis, so the same on all devices: what is not checked is that jax sees it.
+    return jax.jit(jax.shard_map(fit, mesh=mesh, in_specs=(ours, ours, ours), out_specs=outs, check_vma=False))
+
+
+@cache
+def taus_on(mesh: Mesh) -> Callable[..., Any]:
+    """`pair_taus` of confidences whose queries are spread over a mesh, as the pairs are: each device ranks its own."""
+    whole, ours = PartitionSpec(), PartitionSpec(_AXIS)
+    some = jax.shard_map(pair_taus, mesh=mesh, in_specs=(whole, whole, ours, ours), out_specs=ours, check_vma=False)
+    return jax.jit(some, out_shardings=NamedSharding(mesh, whole))

@@ -1,0 +1,264 @@
+"""The distribution of one model's calibrated confidence: point masses at both ends, two scaled betas between them.
+
+Section 4.1 of Zellinger & Thomson (2025):
+
+    F = w_min δ(φ_min) + (1 − w_min − w_max) · [π₁ Beta(a₁, b₁) + π₂ Beta(a₂, b₂)] + w_max δ(φ_max)
+
+with the mixture scaled to (φ_min, φ_max).
+φ_min and φ_max are the extremes of the training confidences, the masses are counted, and expectation–maximisation
+fits the mixture. All functions are scalar mathematics on one marginal, elementwise in their other argument.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy import special
+
+from rcjax._core.numerics import betainc, betainc_and_power, betaln, divide
+
+#: Largest a + b of a fitted component: a spike on tied confidences stays a spike of width about 0.005 of the range.
+MAX_CONCENTRATION = 1e4
+
+
+_QUANTILE_STEPS = 60
+
+
+_EVEN_PROBES, _LADDER, _LADDER_PROBES = 65, 7.0, 43
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Marginal:
+    """The mixed discrete–continuous marginal of a calibrated confidence. A leading axis batches it over models."""
+
+    lowest: jax.Array  # () φ_min
+    highest: jax.Array  # () φ_max
+    mass_lowest: jax.Array  # () w_min
+    mass_highest: jax.Array  # () w_max
+    proportion: jax.Array  # (2,) π, sums to one
+    a: jax.Array  # (2,)
+    b: jax.Array  # (2,)
+
+    @property
+    def smooth(self) -> jax.Array:
+        """1 − w_min − w_max, the probability of the continuous part."""
+        return jnp.maximum(1 - self.mass_lowest - self.mass_highest, 0.0)
+
+    def cdf(self, confidence: jax.Array) -> jax.Array:
+        """F(φ) = P(Φ ≤ φ), differentiable in φ and in every parameter.
+
+        >>> round(float(Marginal(0., 1., 0.2, 0.3, jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2)).cdf(0.5)), 4)
+        0.45
+        """
+        scaled = self._scale(confidence)
+        inner = self.mass_lowest + self.smooth * mixture_cdf(self, scaled)
+        return jnp.where(confidence < self.lowest, 0.0, jnp.where(confidence >= self.highest, 1.0, inner))
+
+    def density(self, confidence: jax.Array) -> jax.Array:
+        """Density of the continuous part, (1 − w_min − w_max) times the mixture's; 0 outside (φ_min, φ_max)."""
+        inside = (confidence > self.lowest) & (confidence < self.highest)
+        scaled = jnp.where(inside, self._scale(confidence), 0.5)
+        width = self.highest - self.lowest
+        return jnp.where(inside, divide(self.smooth * mixture_density(self, scaled), width), 0.0)
+
+    def quantile(self, u: jax.Array) -> jax.Array:
+        """Q(u) = F⁻¹(u), flat at the point masses: φ_min for u ≤ w_min, φ_max for u ≥ 1 − w_max."""
+        u = jnp.asarray(u, dtype=jnp.result_type(self.lowest))
+        z = jnp.clip(divide(u - self.mass_lowest, self.smooth, 0.5), 0.0, 1.0)
+        inner = self.lowest + (self.highest - self.lowest) * mixture_quantile(self, z)
+        top = 1 - self.mass_highest
+        return jnp.where(u <= self.mass_lowest, self.lowest, jnp.where(u >= top, self.highest, inner))
+
+    def mean_above(self, confidence: jax.Array) -> jax.Array:
+        """E[Φ; Φ > φ] = ∫_{F(φ)}^1 Q, in closed form, elementwise."""
+        return self.profile(confidence)[2]
+
+    def profile(self, confidence: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """(F(φ), density(φ), E[Φ; Φ > φ]) from one evaluation of the incomplete beta function, elementwise.
+
+        ∫₀ˣ t f(t; a, b) dt = a/(a + b) · I_x(a + 1, b), and I_x(a + 1, b) = I_x(a, b) − xᵃ(1 − x)ᵇ / (a B(a, b))
+        (DLMF 8.17.20).
+        """
+        confidence = jnp.asarray(confidence)
+        x, width = self._scale(confidence), self.highest - self.lowest
+        below, power = betainc_and_power(self.a, self.b, x[..., None])
+        scaled = (self.proportion * self.a / (self.a + self.b) * (1 - below + power / self.a)).sum(-1)
+        z = (self.proportion * below).sum(-1)
+        left, right = confidence < self.lowest, confidence >= self.highest
+        cdf = jnp.where(left, 0.0, jnp.where(right, 1.0, self.mass_lowest + self.smooth * z))
+        density = divide(self.smooth * (self.proportion * power).sum(-1), width * x * (1 - x))
+        smooth = self.smooth * (self.lowest * (1 - z) + width * scaled)
+        bottom = jnp.where(left, self.mass_lowest * self.lowest, 0.0)
+        return cdf, density, bottom + jnp.where(right, 0.0, smooth + self.mass_highest * self.highest)
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """Independent draws of the confidence, of the given shape."""
+        return self.quantile(jax.random.uniform(key, shape, dtype=jnp.result_type(self.lowest)))
+
+    def _scale(self, confidence):
+        return jnp.clip(divide(confidence - self.lowest, self.highest - self.lowest, 0.5), 0.0, 1.0)
+
+
+def mixture_cdf(marginal: Marginal, x: jax.Array) -> jax.Array:
+    """cdf of the beta mixture on (0, 1), elementwise in x."""
+    return (marginal.proportion * betainc(marginal.a, marginal.b, jnp.asarray(x)[..., None])).sum(-1)
+
+
+def mixture_density(marginal: Marginal, x: jax.Array) -> jax.Array:
+    """Density of the beta mixture on (0, 1), elementwise in x."""
+    return jnp.exp(_log_components(marginal.proportion, marginal.a, marginal.b, jnp.log(x), jnp.log1p(-x))).sum(-1)
+
+
+def mixture_mean_below(marginal: Marginal, x: jax.Array, components: jax.Array) -> jax.Array:
+    """∫₀ˣ t f(t) dt of the beta mixture's density f (…), given both components' cdfs at x (…, 2)."""
+    inside = ((x > 0) & (x < 1))[..., None]
+    safe = jnp.where(inside, x[..., None], 0.5)
+    log_power = marginal.a * jnp.log(safe) + marginal.b * jnp.log1p(-safe) - betaln(marginal.a, marginal.b)
+    step = jnp.where(inside, jnp.exp(log_power) / marginal.a, 0.0)
+    return (marginal.proportion * marginal.a / (marginal.a + marginal.b) * (components - step)).sum(-1)
+
+
+def _components_and_density(marginal, x):
+    """(…, 2) cdfs of both components and (…) density of the mixture, at x inside (0, 1)."""
+    components, power = betainc_and_power(marginal.a, marginal.b, x[..., None])
+    return components, (marginal.proportion * power).sum(-1) / (x * (1 - x))
+
+
+def _log_components(proportion, a, b, log_x, log_1x):
+    """(…, 2): log π + log density of each component, at points given by log x and log(1 − x)."""
+    return _log(proportion) + (a - 1) * log_x[..., None] + (b - 1) * log_1x[..., None] - betaln(a, b)
+
+
+def _log(proportion):
+    return jnp.log(jnp.maximum(proportion, jnp.finfo(proportion.dtype).tiny))
+
+
+def mixture_quantile(marginal: Marginal, z: jax.Array) -> jax.Array:
+    """Inverse of the mixture's cdf, elementwise in z: bracketed Newton steps, with the gradients of the inverse."""
+    return mixture_quantile_and_components(marginal, z)[0]
+
+
+@jax.custom_jvp
+def mixture_quantile_and_components(marginal: Marginal, z: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(x, cdfs of both components at x (…, 2)) with x the `mixture_quantile` of z, from the same iterations.
+
+    By the implicit function theorem ∂x = (∂z − ∂F) / f, in z and in the parameters.
+    """
+    return _invert_mixture(marginal, jnp.asarray(z), probe_mixture(marginal))
+
+
+@mixture_quantile_and_components.defjvp
+def _mixture_quantile_and_components_jvp(primals, tangents):
+    marginal, z = primals
+    root, components = mixture_quantile_and_components(marginal, z)
+    edge = (root <= 0) | (root >= 1)
+    inside = jnp.where(edge, 0.5, root)
+    _, by_parameters = jax.jvp(lambda m: mixture_cdf(m, inside), (marginal,), (tangents[0],))
+    tangent = jnp.where(edge, 0.0, divide(tangents[1] - by_parameters, mixture_density(marginal, inside)))
+
+    def at_root(marginal, root):
+        return betainc(marginal.a, marginal.b, root[..., None])
+
+    return (root, components), (tangent, jax.jvp(at_root, (marginal, root), (tangents[0], tangent))[1])
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Probes:
+    """Points around every feature of a mixture, from 0 to 1, P of them."""
+
+    x: jax.Array  # (P,) increasing
+    components: jax.Array  # (P, 2) the cdfs of both components
+    z: jax.Array  # (P,) the cdf of the mixture
+    density: jax.Array  # (P,)
+
+
+def probe_mixture(marginal: Marginal) -> Probes:
+    """Probes evenly spaced on the logit scale from end to end, and around each component.
+
+    The logit of a beta variate has mean ψ(a) − ψ(b) and variance ψ′(a) + ψ′(b), with ψ(a) ≈ log(a + ½) − 1/a.
+    """
+    limit = -jnp.log(jnp.finfo(marginal.a.dtype).epsneg)
+    center = jnp.log((marginal.a + 0.5) / (marginal.b + 0.5)) - 1 / marginal.a + 1 / marginal.b
+    spread = jnp.sqrt(sum(1 / (shape + 0.5) + 1 / shape**2 for shape in (marginal.a, marginal.b)))
+    ladder = jnp.linspace(-_LADDER, _LADDER, _LADDER_PROBES, dtype=limit.dtype)
+    local = (center[:, None] + spread[:, None] * ladder).reshape(-1)
+    logit = jnp.sort(jnp.concatenate([jnp.linspace(-1.0, 1.0, _EVEN_PROBES) * limit, jnp.clip(local, -limit, limit)]))
+    x = jnp.clip(special.expit(logit), jnp.finfo(logit.dtype).tiny, 1 - jnp.finfo(logit.dtype).epsneg)
+    components, density = _components_and_density(marginal, x)
+    components = jnp.pad(components, ((1, 1), (0, 0)), constant_values=((0.0, 1.0), (0.0, 0.0)))
+    return Probes(
+        x=jnp.pad(x, 1, constant_values=(0.0, 1.0)),
+        components=components,
+        z=jnp.clip(components @ marginal.proportion, 0.0, 1.0),
+        density=jnp.pad(density, 1, mode="edge"),
+    )
+
+
+def _invert_mixture(marginal, z, probes):
+    """(x, components at x): safeguarded Newton steps from the inverse cubic through the probes around z."""
+    right = jnp.clip(jnp.searchsorted(probes.z, z, method="compare_all"), 1, probes.x.shape[0] - 1)
+    columns = jnp.stack([probes.x, probes.z, probes.density])
+    left, right = jnp.moveaxis(columns[:, jnp.stack([right - 1, right])], 0, 1)
+    tolerance = 8 * jnp.finfo(z.dtype).eps
+
+    def unfinished(carry):
+        *_, step, done = carry
+        return (step < _QUANTILE_STEPS) & ~jnp.all(done)
+
+    def advance(carry):
+        x, _, low, high, step, done = carry
+        components, density = _components_and_density(marginal, x)
+        residual = components @ marginal.proportion - z
+        low, high = jnp.where(residual <= 0, x, low), jnp.where(residual >= 0, x, high)
+        newton = x - residual / density
+        # A Newton step that leaves the bracket, and every fourth step in any case, halves the bracket instead.
+        outside = ~((newton > low) & (newton < high)) | (step % 4 == 3)
+        done = (
+            done
+            | (jnp.abs(residual) <= tolerance)
+            | (high - low <= tolerance * high)
+            | (jnp.abs(newton - x) <= tolerance * x)
+        )
+        x = jnp.where(done, x, jnp.where(outside, (low + high) / 2, newton))
+        return x, components, low, high, step + 1, done
+
+    bottom, top = z <= 0, z >= 1
+    none = jnp.zeros((*z.shape, 2), z.dtype)
+    start = (_inverse_hermite(z, left, right), none, left[0], right[0], 0, bottom | top)
+    x, components, *_ = lax.while_loop(unfinished, advance, start)
+    x = jnp.where(bottom, 0.0, jnp.where(top, 1.0, x))
+    return x, jnp.where((bottom | top)[..., None], x[..., None], components)
+
+
+def _inverse_hermite(z, left, right):
+    """x(z) by the cubic through both points with the slopes 1/density, held inside the interval."""
+    (x0, z0, f0), (x1, z1, f1) = left, right
+    width = z1 - z0
+    t = jnp.clip(divide(z - z0, width, 0.5), 0.0, 1.0)
+    rise = x1 - x0
+    # Slopes over three times the chord would make the cubic turn back (Fritsch & Carlson 1980).
+    m0, m1 = (jnp.clip(jnp.nan_to_num(width / f, nan=0.0, posinf=0.0), 0.0, 3 * rise) for f in (f0, f1))
+    return x0 + rise * t * t * (3 - 2 * t) + t * (1 - t) * (m0 * (1 - t) - m1 * t)
+
+
+def cramer_von_mises(marginal: Marginal, confidence: jax.Array) -> jax.Array:
+    """√∫ (F̂_n − F)² dF of a sample against a marginal: the distance in tables 5 and 6 of the paper.
+
+    confidence (n,). The integral is exact: over the continuous part F̂_n is a step function of u = F(φ), so each
+    step contributes a cubic, and at φ_min the squared difference counts with the mass w_min.
+
+    >>> uniform = Marginal(0., 1., 0., 0., jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2))
+    >>> round(float(cramer_von_mises(uniform, jnp.array([0.5]))), 4)        # √(1/12)
+    0.2887
+    """
+    n = confidence.shape[0]
+    u = jnp.sort(marginal.cdf(confidence))
+    start, end = jnp.asarray(marginal.mass_lowest), 1 - jnp.asarray(marginal.mass_highest)
+    edges = jnp.concatenate([start[None], jnp.clip(u, start, end), end[None]])
+    level = jnp.arange(n + 1) / n
+    smooth = ((level - edges[:-1]) ** 3 - (level - edges[1:]) ** 3).sum() / 3
+    at_lowest = (jnp.mean(confidence <= marginal.lowest) - start) ** 2
+    return jnp.sqrt(smooth + start * at_lowest)

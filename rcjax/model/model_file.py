@@ -1,0 +1,109 @@
+"""The JSON values of a fitted model, checked before arrays are made of them. Standard library only.
+
+Everything but the parameters of its copulas, whose ranges their families know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from rcjax._base import json_checks as check
+from rcjax._base.json_checks import amount, number, of_length, optional, require, share
+from rcjax.policy.policy import TRANSFORMS
+from rcjax.policy.record import fit_record, recorded_count
+
+FORMAT, SCHEMA = "rcjax-model", 1
+
+
+_STATUSES = 4  # of a calibrator: see `rcjax.calibration`
+
+
+_LOOSE = 1e-4  # to which probabilities sum to 1: files hold them in single precision, or rounded
+
+
+_pair = partial(of_length, n=2)
+
+
+_CALIBRATORS = {
+    "coefficients": partial(_pair, check=number),
+    "smallest": number,
+    "largest": number,
+    "standard_errors": partial(_pair, check=partial(optional, check=amount)),  # null where there is none
+    "p_values": partial(_pair, check=partial(optional, check=share)),
+    "status": partial(check.whole, high=_STATUSES - 1),
+}
+
+
+_MARGINALS = {
+    "lowest": share,
+    "highest": share,
+    "mass_lowest": share,
+    "mass_highest": share,
+    "proportion": partial(_pair, check=share),
+    "a": partial(_pair, check=check.positive),
+    "b": partial(_pair, check=check.positive),
+}
+
+
+def check_model(data: Any) -> tuple[str, ...]:
+    """The names of a model's models; ValueError names the place of what cannot be right in its JSON values."""
+    check.header(data, FORMAT, SCHEMA)
+    models = check.names(data.get("models"), "models")
+    check.choice(data.get("transform"), TRANSFORMS, "transform")
+    calibrators = _columns(data.get("calibrators"), "calibrators", _CALIBRATORS, len(models))
+    _in_order(calibrators, "calibrators", ("smallest", "largest"))
+    marginals = _columns(data.get("marginals"), "marginals", _MARGINALS, len(models))
+    _in_order(marginals, "marginals", ("lowest", "highest"))
+    for i, (low, high) in enumerate(zip(marginals["mass_lowest"], marginals["mass_highest"], strict=True)):
+        at = f"marginals.mass_highest[{i}]"
+        require(low + high <= 1 + _LOOSE, at, "must be at most 1 − mass_lowest", high)
+    for i, weights in enumerate(marginals["proportion"]):
+        require(abs(sum(weights) - 1) <= _LOOSE, f"marginals.proportion[{i}]", "must sum to 1", weights)
+    of_length(data.get("cost"), "cost", len(models), amount)
+    check_details(data.get("details", {}), "details")
+    return models
+
+
+def check_details(value: Any, where: str) -> None:
+    """ValueError unless it is what a model keeps of its log and its fit, as far as rcjax reads it."""
+    details = check.items(value, where, check.frozen)
+    provenance = check.items(details.get("provenance", {}), f"{where}.provenance", check.as_it_is)
+    with check.inside(where):
+        recorded_count(provenance, "queries", 0)
+    fit_record(details.get("fit", {}), f"{where}.fit")
+    for name, kind in (("reference", Mapping), ("prices", Mapping), ("copulas", Sequence)):
+        held = details.get(name)
+        what = "must be an object, or null" if kind is Mapping else "must be a list, or null"
+        fits = held is None or (isinstance(held, kind) and not isinstance(held, str))
+        require(fits, f"{where}.{name}", what, held)
+    optional(details.get("prices"), f"{where}.prices", partial(check.items, check=check.amounts))
+
+
+def check_members(value: Any, pairs: int) -> tuple[tuple[str, Any], ...]:
+    """The names and parameters of the families of a model with several; `value` tells which pair has which."""
+    copulas = check.items(value, "copulas", check.as_it_is)
+    members = check.entries(copulas.get("members"), "copulas.members", partial(check.items, check=check.as_it_is))
+    of_length(copulas.get("index"), "copulas.index", pairs, partial(check.whole, high=len(members) - 1))
+    return tuple(
+        (check.name(each.get("copula"), f"copulas.members[{i}].copula"), each.get("copulas"))
+        for i, each in enumerate(members)
+    )
+
+
+def check_parameters(value: Any, where: str, names: Sequence[str], pairs: int) -> dict[str, tuple[float, ...]]:
+    """The parameters of a family, by name: as many of each as there are pairs; other keys are left out."""
+    return _columns(value, where, dict.fromkeys(names, number), pairs)
+
+
+def _columns(value: Any, where: str, checks: Mapping[str, Any], n: int) -> dict[str, tuple[Any, ...]]:
+    """The named lists of an object, of n entries each."""
+    columns = check.items(value, where, check.as_it_is)
+    return {name: of_length(columns.get(name), f"{where}.{name}", n, each) for name, each in checks.items()}
+
+
+def _in_order(columns: Mapping[str, Sequence[float]], where: str, names: tuple[str, str]) -> None:
+    """ValueError where an entry of the first column is above that of the second."""
+    for i, (low, high) in enumerate(zip(*(columns[name] for name in names), strict=True)):
+        require(low <= high, f"{where}.{names[0]}[{i}]", f"must be at most `{names[1]}`", low)

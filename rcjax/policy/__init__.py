@@ -1,0 +1,32 @@
+"""What is deployed: a policy, or a random mixture of policies. Standard library only.
+
+Takes what `rcjax tune` wrote, and a model's confidence; gives the decision to answer, to ask another model, or to
+refuse."""
+
+from rcjax.policy.files import load_policy
+from rcjax.policy.mixture import Mixture
+from rcjax.policy.policy import (
+    Abstain,
+    Action,
+    Answer,
+    Calibration,
+    Decision,
+    Defer,
+    Policy,
+    Rule,
+    Transform,
+)
+
+__all__ = [
+    "Abstain",
+    "Action",
+    "Answer",
+    "Calibration",
+    "Decision",
+    "Defer",
+    "Mixture",
+    "Policy",
+    "Rule",
+    "Transform",
+    "load_policy",
+]

@@ -1,0 +1,213 @@
+"""A random mixture of policies: each query is answered by one of them, with given probabilities.
+
+The points of a frontier lie apart; between two of them a mixture meets a budget, or an error, exactly, and its
+expected error and cost are the weighted means of theirs. `Frontier.mixture` and `rcjax tune --mix` make one; a
+service loads it with nothing but the standard library:
+
+    policy = load_policy("policy.json").choose(query_id)  # a Policy, the same for this query wherever it is asked
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import resources
+from itertools import accumulate
+from types import MappingProxyType
+from typing import Any
+
+from rcjax._base.arguments import check_arguments
+from rcjax._base.files import write_atomically
+from rcjax._base.hashing import draw_lot
+from rcjax._base.json_checks import amount, header, inside, load, require, sequence
+from rcjax.policy.policy import Calibration, Policy, Transform
+
+__all__ = ["Mixture"]
+
+
+_FORMAT, _SCHEMA_VERSION = "rcjax-mixture", 1
+
+
+_MEANS = ("error", "cost", "abstention", "error_low", "error_high", "cost_low", "cost_high")
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Policies, and the probability of each: immutable, safe to share between threads, equal by value, picklable.
+
+    Args:
+        policies: one or more; a query is answered by one of them from its first model to its last.
+        weights: the probability of each policy, at least 0, with sum 1 (to 1e-9).
+
+    What cannot be right raises ValueError with its place.
+
+    Example:
+        >>> from rcjax.policy.policy import Calibration, Rule
+        >>> plain = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
+        >>> small, large = (
+        ...     Policy((name,), {name: plain}, {name: [Rule(1, "answer")]}, {name: cost}, expected=expected)
+        ...     for name, cost, expected in (
+        ...         ("small", 1e-5, {"error": 0.3, "cost": 1e-5}),
+        ...         ("large", 2e-4, {"error": 0.1, "cost": 2e-4}),
+        ...     )
+        ... )
+        >>> mixture = Mixture((small, large), (0.75, 0.25))
+        >>> mixture.choose("q1").models, mixture.choose("q4").models
+        (('small',), ('large',))
+        >>> f"{mixture.expected['error']:.2f}"
+        '0.25'
+    """
+
+    policies: tuple[Policy, ...]
+    weights: tuple[float, ...]
+    _ends: tuple[float, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        put = partial(object.__setattr__, self)  # the class is frozen
+        put("policies", sequence(self.policies, "policies", _policy))
+        weights = sequence(self.weights, "weights", amount)
+        require(len(weights) == len(self.policies), "weights", f"must be {len(self.policies)} numbers", list(weights))
+        total = math.fsum(weights)
+        require(abs(total - 1) <= 1e-9, "weights", "must sum to 1", total)
+        put("weights", weights)
+        put("_ends", tuple(accumulate(weights))[:-1])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.policies, self.weights)
+
+    def choose(self, query: int | str | None = None) -> Policy:
+        """The policy that answers a query.
+
+        With the query's id, retries and other machines choose alike: it is the first policy whose weight, added to
+        those before it, exceeds `draw_lot("mixture", query)`, a hash of the id. Without one, it is drawn at random.
+        """
+        check_arguments(Mixture.choose, locals())
+        lot = random.random() if query is None else draw_lot("mixture", query)
+        return self.policies[bisect_right(self._ends, lot)]
+
+    @property
+    def transform(self) -> Transform:
+        """How raw confidences are transformed: that of the first policy."""
+        return self.policies[0].transform
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """All models that may be asked, by expected cost of a call."""
+        cost = self.cost
+        return tuple(sorted(cost, key=cost.__getitem__))
+
+    @property
+    def cost(self) -> Mapping[str, float]:
+        """Expected cost of a call per model, in money per query; that of the first policy that has the model."""
+        return _merged(policy.cost for policy in self.policies)
+
+    @property
+    def prices(self) -> Mapping[str, Mapping[str, float]] | None:
+        """Money per million tokens by kind of token, per model, where known."""
+        return _merged(policy.prices or {} for policy in self.policies) or None
+
+    @property
+    def calibrations(self) -> Mapping[str, Calibration]:
+        """How each model's raw confidence becomes a calibrated one; those of one frontier are the same throughout."""
+        return _merged(policy.calibrations for policy in self.policies)
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Where the first policy comes from, and with it all that are of one frontier."""
+        return self.policies[0].provenance
+
+    @property
+    def expected(self) -> Mapping[str, float | None]:
+        """What the tuning promised: `"error"` and `"cost"` are the weighted means of the policies' own.
+
+        So are the ends of their intervals: wide enough, as two means are no surer together than each alone. Where
+        two policies are mixed, `"lam"` is the errors saved per unit of money between them, refusals at their price, and
+        `"error_cost"` 1/lam. None for what some policy does not tell.
+        """
+        known = [policy.expected for policy in self.policies]
+        found = {name: self._mean(name) for name in _MEANS if any(name in each for each in known)}
+        for name in ("level", "abstain_price"):
+            values = {each.get(name) for each in known}
+            if len(values) == 1 and values != {None}:
+                found[name] = values.pop()
+        return MappingProxyType(found | self._slope())
+
+    def _mean(self, name: str) -> float | None:
+        values = [policy.expected.get(name) for policy in self.policies]
+        if any(value is None for value in values):
+            return None
+        return math.fsum(weight * (value or 0.0) for weight, value in zip(self.weights, values, strict=True))
+
+    def _slope(self) -> dict[str, float | None]:
+        if len(self.policies) == 1:
+            return {name: self.policies[0].expected.get(name) for name in ("lam", "error_cost")}
+        if len(self.policies) > 2:
+            return {}
+        (error, cost), (other_error, other_cost) = (
+            (_penalty(policy.expected), policy.expected.get("cost")) for policy in self.policies
+        )
+        if None in (error, cost, other_error, other_cost) or cost == other_cost:
+            return {}
+        lam = (error - other_error) / (other_cost - cost)  # type: ignore[operator]
+        return {"lam": lam, "error_cost": 1 / lam} if lam > 0 and math.isfinite(1 / lam) else {}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the mixture as a JSON object, the inverse of `from_json`; `expected` is there for its readers."""
+        return {
+            "format": _FORMAT,
+            "schema_version": _SCHEMA_VERSION,
+            "weights": list(self.weights),
+            "expected": dict(self.expected),
+            "policies": [policy.to_json() for policy in self.policies],
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> Mixture:
+        """Build a mixture from the object of `to_json`; unknown keys are ignored, problems a ValueError."""
+        header(data, _FORMAT, _SCHEMA_VERSION)
+        return cls(data.get("policies"), data.get("weights"))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the mixture to a JSON file at once, as `Policy.save` does; OSError where it cannot be written."""
+        write_atomically(path, json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Mixture:
+        """Read a mixture from a file that `save` wrote; errors as those of `Policy.load`."""
+        return load(path, cls.from_json)
+
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """Return the JSON Schema (draft 2020-12) of the file of a mixture, that of its policies included.
+
+        It is `rcjax/mixture.schema.json` with `Policy.json_schema()` in its `$defs`. That there are as many weights
+        as policies, and that they sum to 1, it cannot say.
+        """
+        schema = json.loads(resources.files("rcjax").joinpath("mixture.schema.json").read_text("utf-8"))
+        return schema | {"$defs": {"policy": Policy.json_schema()}}
+
+
+def _penalty(expected: Mapping[str, float | None]) -> float | None:
+    """The error, and refusals at their price."""
+    error, price, refused = (expected.get(name) for name in ("error", "abstain_price", "abstention"))
+    return error if error is None or not price or not refused else error + price * refused
+
+
+def _policy(value: Any, where: str) -> Policy:
+    if isinstance(value, Policy):
+        return value
+    with inside(where):
+        return Policy.from_json(value)
+
+
+def _merged(mappings: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for mapping in mappings:
+        found = {**mapping, **found}
+    return found

@@ -1,0 +1,374 @@
+"""The policy of a cascade: which model answers, and which one is asked next.
+
+`rcjax tune` writes a policy and a service loads it, with nothing but the standard library:
+
+    policy = load_policy("policy.json")
+    model = policy.first
+    while isinstance(decision := policy.step(model, logprob=ask(model, query)), Defer):
+        model = decision.next_model
+
+Reference: Zellinger & Thomson, "Rational Tuning of LLM Cascades", TMLR 2025, arXiv 2501.09345.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache, partial
+from importlib import resources
+from itertools import pairwise
+from numbers import Real
+from typing import Any, Literal, TypeVar, get_args
+
+from rcjax._base import json_checks as check
+from rcjax._base.arguments import instance, what_it_is
+from rcjax._base.files import write_atomically
+
+__all__ = ["Abstain", "Action", "Answer", "Calibration", "Decision", "Defer", "Policy", "Rule", "Transform"]
+
+
+Transform = Literal["choice", "generation", "none"]
+
+
+Action = Literal["answer", "ask", "abstain"]
+
+
+T = TypeVar("T")
+
+
+TRANSFORMS, _ACTIONS = get_args(Transform), get_args(Action)
+
+
+_FORMAT, _SCHEMA_VERSION = "rcjax-policy", 2
+
+
+_WITHOUT_ABSTENTION = 1  # the schema version of a policy that always answers, which older versions of rcjax read
+
+
+_LOG_2 = math.log(2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Raw log-probability → calibrated confidence, the estimated probability of being right.
+
+    A logistic regression on a transformed probability (the paper's section on calibration):
+    Φ = 1 / (1 + exp(−(intercept + slope · ξ))), where, with p = exp(logprob), ξ is
+
+    - `"choice"`: log 1/(1−p);
+    - `"generation"`: log 1/(1−p) − log 2 for p ≥ ½, and log p + log 2 for p < ½ (antisymmetric, monotone);
+    - `"none"`: log p itself.
+
+    `smallest` and `largest`, the extremes of the finite ξ of the training set, stand in for ξ = −∞ and +∞.
+    Raises ValueError for an unknown transform, a number that is not finite, or smallest > largest.
+
+    Example:
+        >>> calibrate = Calibration("choice", intercept=-1.0, slope=0.5, smallest=0.0, largest=10.0)
+        >>> print(f"{calibrate(-0.01):.4f} {calibrate(0.0):.4f}")
+        0.7867 0.9820
+    """
+
+    transform: Transform
+    intercept: float
+    slope: float
+    smallest: float
+    largest: float
+
+    def __post_init__(self) -> None:
+        check.choice(self.transform, TRANSFORMS, "transform")
+        for name in ("intercept", "slope", "smallest", "largest"):
+            object.__setattr__(self, name, check.number(getattr(self, name), name))
+        check.require(self.smallest <= self.largest, "smallest", "must be at most `largest`", self.smallest)
+
+    def __call__(self, logprob: float) -> float:
+        """Return the calibrated confidence in [0, 1] of a log-probability (NaN, above 0: ValueError)."""
+        try:
+            sound = logprob <= 0  # NaN is not
+        except TypeError:
+            raise TypeError(f"logprob must be a number, not {what_it_is(logprob)}") from None
+        if not sound:
+            raise ValueError(f"logprob must be at most 0, not {logprob}; clip rounding: min(logprob, 0.0)")
+        xi = _transformed(self.transform, float(logprob))
+        if math.isinf(xi):
+            xi = self.largest if xi > 0 else self.smallest
+        return _logistic(self.intercept + self.slope * xi)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What to do in one interval of calibrated confidence.
+
+    The interval is closed on the right: from just above the `up_to` of the rule before (for the first rule,
+    from 0) to this `up_to`, included. The action is to keep the `"answer"`, to `"ask"` the model `model`, or to
+    `"abstain"`: give no answer, and ask nobody else.
+    Raises ValueError for an `up_to` outside [0, 1], an unknown action, or a model that does not go with it.
+
+    Example:
+        >>> Rule(0.8, "ask", "large")
+        Rule(up_to=0.8, action='ask', model='large')
+    """
+
+    up_to: float
+    action: Action
+    model: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "up_to", check.number(self.up_to, "up_to", 0.0, 1.0))
+        check.choice(self.action, _ACTIONS, "action")
+        if self.action == "ask":
+            check.name(self.model, "model")
+        elif self.model is not None:
+            check.require(False, "model", "is for the action 'ask' only", self.model)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Keep the answer of `model`, whose calibrated confidence is `confidence`."""
+
+    model: str
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Defer:
+    """Ask `next_model`: the calibrated confidence of the model before, `confidence`, is too low."""
+
+    next_model: str
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Abstain:
+    """Give no answer: with the calibrated confidence `confidence` of `model`, no larger model is worth its money."""
+
+    model: str
+    confidence: float
+
+
+Decision = Answer | Defer | Abstain
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy to deploy: immutable, safe to share between threads, equal by value, picklable.
+
+    A model answers, asks a later one or abstains by the first of its rules with Φ ≤ `up_to`: with one threshold φ
+    each, model j answers where Φ_j > φ_j, as in the paper. What cannot be right raises ValueError with its place.
+
+    Args:
+        models: the models that can be asked. The first is asked first; asks only go forward, so a run ends.
+        calibrations: raw to calibrated confidence, per model.
+        rules: intervals of calibrated confidence per model, `up_to` increasing, the last one 1.
+        cost: expected cost of a call per model, in money per query.
+        prices: money per million tokens by kind of token (`"input"`, `"output"`), per model, where known.
+        expected: what the tuning promised: `"error"`, `"cost"`, `"lam"`, `"error_cost"` (1/lam or None), …
+        provenance: where the policy comes from (hash of the data, counts, versions, date, how it was tuned, some of
+            the queries that it was tuned on); any JSON values.
+
+    Example:
+        >>> calibration = Calibration("choice", intercept=-1.0, slope=0.5, smallest=0.0, largest=10.0)
+        >>> policy = Policy(
+        ...     models=("small", "large"),
+        ...     calibrations={"small": calibration, "large": calibration},
+        ...     rules={"small": [Rule(0.7, "ask", "large"), Rule(1, "answer")], "large": [Rule(1, "answer")]},
+        ...     cost={"small": 1e-5, "large": 2e-4},
+        ... )
+        >>> policy.step("small", logprob=-0.01)
+        Answer(model='small', confidence=0.786...)
+        >>> policy.step("small", confidence=0.6)
+        Defer(next_model='large', confidence=0.367...)
+    """
+
+    models: tuple[str, ...]
+    calibrations: Mapping[str, Calibration]
+    rules: Mapping[str, tuple[Rule, ...]]
+    cost: Mapping[str, float]
+    prices: Mapping[str, Mapping[str, float]] | None = None
+    expected: Mapping[str, float | None] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _bounds: Mapping[str, tuple[float, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        put = partial(object.__setattr__, self)  # the class is frozen
+        put("models", check.names(self.models, "models"))
+        per_model = partial(check.by_name, known=self.models)
+        put("calibrations", per_model(self.calibrations, "calibrations", check=partial(_build, Calibration)))
+        put("rules", check_rules(self.rules, "rules", self.models))
+        put("cost", per_model(self.cost, "cost", check=check.amount))
+        put("prices", None if self.prices is None else check.items(self.prices, "prices", check.amounts))
+        put("expected", check.items(self.expected, "expected", lambda x, at: x if x is None else check.number(x, at)))
+        put("provenance", check.items(self.provenance, "provenance", check.frozen))
+        put("_bounds", {model: tuple(rule.up_to for rule in table) for model, table in self.rules.items()})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_json, (self.to_json(),)  # a MappingProxyType cannot be pickled
+
+    @property
+    def first(self) -> str:
+        """The model that every query goes to first."""
+        return self.models[0]
+
+    @property
+    def policies(self) -> tuple[Policy, ...]:
+        """The policy itself, as a `Mixture` has several."""
+        return (self,)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The probability of each of the `policies`: 1."""
+        return (1.0,)
+
+    @property
+    def transform(self) -> Transform:
+        """How raw confidences are transformed: that of the first model."""
+        return self.calibrations[self.first].transform
+
+    def choose(self, query: int | str | None = None) -> Policy:
+        """The policy that answers a query, as a `Mixture` chooses one: this one."""
+        return self
+
+    @property
+    def thresholds(self) -> dict[str, float | None]:
+        """The φ of each model that answers where Φ > φ and else defers (1 if it never answers).
+
+        None for a model with other rules: it always answers, as the last one does, abstains, or has more intervals.
+        """
+        single = (["ask"], ["ask", "answer"])
+        return {m: t[0].up_to if [r.action for r in t] in single else None for m, t in self.rules.items()}
+
+    def calibrate(self, model: str, *, logprob: float | None = None, confidence: float | None = None) -> float:
+        """Return the calibrated confidence Φ in [0, 1] of an answer of `model`.
+
+        Give its raw confidence as in the log: either the natural `logprob` or the probability `confidence`.
+        Raises ValueError for an unknown model, both or neither of the two, NaN, or a value out of range.
+        """
+        if not isinstance(model, str) or model not in self.calibrations:
+            raise ValueError(f"unknown model {model!r}; this policy has {', '.join(self.models)}")
+        if logprob is not None and confidence is None:
+            return self.calibrations[model](logprob)
+        if logprob is not None or confidence is None:
+            raise ValueError("give exactly one of logprob and confidence")
+        instance(confidence, Real, "confidence")
+        if not 0 <= confidence <= 1:
+            raise ValueError(f"confidence must be a probability in [0, 1], not {confidence}")
+        return self.calibrations[model](math.log(confidence) if confidence > 0 else -math.inf)
+
+    def step(self, model: str, *, logprob: float | None = None, confidence: float | None = None) -> Decision:
+        """Decide after an answer of `model`: keep it, ask another, or abstain. Arguments and errors of `calibrate`.
+
+        Only policies that were tuned with a price of abstaining ever return an `Abstain`.
+        """
+        phi = self.calibrate(model, logprob=logprob, confidence=confidence)
+        # The first rule with Φ ≤ up_to; there is one, as Φ ≤ 1 and the last rule goes up to 1.
+        rule = self.rules[model][bisect_left(self._bounds[model], phi)]
+        if rule.action == "abstain":
+            return Abstain(model, phi)
+        return Answer(model, phi) if rule.model is None else Defer(rule.model, phi)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the policy as a JSON object, the inverse of `from_json`."""
+        abstains = any(rule.action == "abstain" for table in self.rules.values() for rule in table)
+        return {"format": _FORMAT, "schema_version": _SCHEMA_VERSION if abstains else _WITHOUT_ABSTENTION} | {
+            each.name: _thawed(getattr(self, each.name)) for each in fields(self) if each.init
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> Policy:
+        """Build a policy from the object of `to_json`; unknown keys are ignored, problems a ValueError."""
+        check.header(data, _FORMAT, _SCHEMA_VERSION)
+        return _build(cls, data, "")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the policy to a JSON file at once: who reads it sees the old file or the new one, whole.
+
+        Raises OSError where the file cannot be written; the file that was there is then untouched.
+        """
+        write_atomically(path, json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Policy:
+        """Read a policy from a file that `save` wrote.
+
+        Raises ValueError (place, problem, what to do) where it is not valid, OSError where it cannot be read.
+        """
+        return check.load(path, cls.from_json)
+
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """Return the JSON Schema (draft 2020-12) of a policy file, for readers and writers in other languages.
+
+        It is `rcjax/policy.schema.json`. It accepts every policy that `load` reads. What relates one part of a file
+        to another it cannot say: that `calibrations`, `rules` and `cost` have the models as keys, that the `up_to` of
+        a model increase, that asks go to later models and `smallest` is at most `largest`; `load` checks it all.
+        """
+        return json.loads(resources.files("rcjax").joinpath("policy.schema.json").read_text("utf-8"))
+
+
+def _transformed(transform: Transform, logprob: float) -> float:
+    if transform == "none":
+        return logprob
+    if transform == "generation" and logprob < -_LOG_2:
+        return logprob + _LOG_2
+    wrong = -math.expm1(logprob)  # 1 − p, exact even where p has rounded to 1
+    xi = -math.log(wrong) if wrong > 0 else math.inf
+    return xi - _LOG_2 if transform == "generation" else xi
+
+
+def _logistic(x: float) -> float:
+    if x >= 0:
+        return 1.0 / (1.0 + math.exp(-x))
+    odds = math.exp(x)  # only ever of a number below 0, which cannot overflow
+    return odds / (1.0 + odds)
+
+
+def check_rules(value: Any, where: str, models: tuple[str, ...]) -> Mapping[str, tuple[Rule, ...]]:
+    """The rules of each model of a cascade, from an object of theirs; asks must go to a later model."""
+    rules = check.by_name(value, where, models, _table)
+    for i, model in enumerate(models):
+        _check_targets(rules[model], f"{where}[{model!r}]", later=models[i + 1 :])
+    return rules
+
+
+def _table(value: Any, where: str) -> tuple[Rule, ...]:
+    table = check.sequence(value, where, partial(_build, Rule))
+    ends = [rule.up_to for rule in table]
+    check.require(all(a < b for a, b in pairwise(ends)), where, "must have its up_to in increasing order", ends)
+    check.require(ends[-1] == 1.0, where, "must have 1 as its last up_to", ends)
+    return table
+
+
+def _check_targets(table: tuple[Rule, ...], where: str, later: tuple[str, ...]) -> None:
+    right = {None, *later}
+    what = f"must be a later model, one of {later}" if later else "must not be: the last model has to answer"
+    for i, rule in enumerate(table):
+        if rule.model not in right:
+            check.require(False, f"{where}[{i}].model", what, rule.model)
+
+
+def _thawed(value: Any) -> Any:
+    if isinstance(value, (Calibration, Rule)):
+        return {key: each for key, each in asdict(value).items() if each is not None}
+    if isinstance(value, Mapping):
+        return {key: _thawed(each) for key, each in value.items()}
+    return [_thawed(each) for each in value] if isinstance(value, tuple) else value
+
+
+def _build(kind: type[T], value: Any, where: str) -> T:
+    """Return `value`, or build it from its JSON form; errors tell the place from the root of the file on."""
+    if isinstance(value, kind):
+        return value
+    check.require(isinstance(value, Mapping), where, "must be an object", value)
+    try:
+        return kind(*map(value.get, _names(kind)))
+    except ValueError as problem:
+        raise ValueError(f"{where}.{problem}" if where else str(problem)) from None
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    """The arguments of a class, in order: its fields."""
+    return tuple(each.name for each in fields(kind) if each.init)

@@ -1,0 +1,137 @@
+"""What a policy or a fitted model records of how it came about, checked where rcjax reads it. Standard library only.
+
+A provenance may hold any JSON values, and people edit files by hand: what rcjax itself reads there must be as rcjax
+writes it. ValueError names the place of what is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rcjax._base import json_checks as check
+
+if TYPE_CHECKING:
+    from rcjax.policy.mixture import Mixture
+    from rcjax.policy.policy import Policy
+
+SEARCHES = ("selected", "expected", "all", "full", "adaptive")
+
+
+CHAINS = ("exact", "paper")
+
+
+_METHODS, _CRITERIA = ("tau", "likelihood"), ("aic", "cv")
+
+
+_TARGETS = ("budget", "max_error", "error_cost", "lam")
+
+
+_TUNING = "provenance.tuning"
+
+
+def tuning_record(policy: Policy | Mixture) -> dict[str, Any]:
+    """How a policy was tuned: the entries of its `provenance["tuning"]`, as far as they are there.
+
+    `target`, `models`, `search` (a word, or the cascades), `chain`, `fit`, `bands`, `abstain_price` and `prices`; with
+    `confidence`, that of its guarantee, None where there is none.
+
+    >>> from rcjax.policy.policy import Calibration, Policy, Rule
+    >>> parts = {"small": Calibration("none", 0, 1, -9, 0)}, {"small": [Rule(1, "answer")]}, {"small": 1e-5}
+    >>> tuning_record(Policy(("small",), *parts, provenance={"tuning": {"target": {"lam": 300}}}))
+    {'target': {'lam': 300.0}, 'confidence': None}
+    >>> tuning_record(Policy(("small",), *parts, provenance={"tuning": {"target": {"foo": 1}}}))
+    Traceback (most recent call last):
+    ...
+    ValueError: provenance.tuning.target: this rcjax knows budget, ... only (upgrade it for more), but it is 'foo'
+    """
+    told = _tuning(policy.provenance, _TUNING)
+    confidence = _confidence(policy.provenance)
+    names = check.names(told["models"], f"{_TUNING}.models") if "models" in told else tuple(policy.models)
+    checks = {
+        "target": partial(_target, guaranteed=confidence is not None),
+        "models": check.names,
+        "search": partial(search_record, models=names),
+        "chain": lambda value, where: check.choice(value, CHAINS, where),
+        "fit": fit_record,
+        "bands": check.flag,
+        "abstain_price": partial(check.optional, check=check.amount),
+        "prices": partial(check.optional, check=prices_record),
+    }
+    record = {name: read(told[name], f"{_TUNING}.{name}") for name, read in checks.items() if name in told}
+    return record | {"confidence": confidence}
+
+
+def recorded_prices(policy: Policy | Mixture) -> dict[str, Mapping[str, float]]:
+    """Money per million tokens of all models that a policy, or those of a mixture, were chosen from; by model."""
+    policies = getattr(policy, "policies", None)
+    places = {"": policy} if policies is None else {f"policies[{i}].": each for i, each in enumerate(policies)}
+    prices: dict[str, Mapping[str, float]] = {}
+    for place, each in places.items():
+        told = _tuning(each.provenance, f"{place}{_TUNING}").get("prices")
+        prices |= check.optional(told, f"{place}{_TUNING}.prices", prices_record) or {}
+    return prices
+
+
+def recorded_count(provenance: Mapping[str, Any], name: str, default: int) -> int:
+    """A number of queries that a provenance tells, or the default where it tells none."""
+    return check.whole(provenance[name], f"provenance.{name}") if name in provenance else default
+
+
+def search_record(value: Any, where: str, models: Sequence[str]) -> str | tuple[tuple[str, ...], ...]:
+    """A search as a frontier keeps it: a word, or a list of cascades of the models."""
+    if isinstance(value, str):
+        return check.choice(value, SEARCHES, where)
+    return check.sequence(value, where, partial(check.names_among, known=models))
+
+
+def fit_record(value: Any, where: str) -> dict[str, Any]:
+    """Options of `rcjax.fit`: `copula`, a name or a list of names, and `method` or `criterion`."""
+    checks = {
+        "copula": _families,
+        "method": lambda each, at: check.choice(each, _METHODS, at),
+        "criterion": lambda each, at: check.choice(each, _CRITERIA, at),
+    }
+    options = check.items(value, where, check.as_it_is)
+    for name in options:
+        check.choice(name, tuple(checks), where)
+    return {name: checks[name](each, f"{where}.{name}") for name, each in options.items()}
+
+
+def prices_record(value: Any, where: str) -> Mapping[str, Mapping[str, float]]:
+    """Money per million tokens: an input and an output price by model."""
+    return check.items(value, where, partial(check.by_name, known=("input", "output"), check=check.amount))
+
+
+def _tuning(provenance: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    return check.items(provenance.get("tuning", {}), where, check.as_it_is)
+
+
+def _confidence(provenance: Mapping[str, Any]) -> float | None:
+    guarantee = check.items(provenance.get("guarantee", {}), "provenance.guarantee", check.as_it_is)
+    if "confidence" not in guarantee:
+        return None
+    return _inner(guarantee["confidence"], "provenance.guarantee.confidence")
+
+
+def _inner(value: Any, where: str) -> float:
+    """A probability that is neither 0 nor 1."""
+    probability = check.share(value, where)
+    check.require(0 < probability < 1, where, "must lie between 0 and 1", value)
+    return probability
+
+
+def _target(value: Any, where: str, guaranteed: bool) -> dict[str, float]:
+    """None of the targets of `Frontier.policy`, or one; a guarantee may be of an error and a budget."""
+    entries = check.items(value, where, check.as_it_is)
+    for name in entries:
+        check.choice(name, _TARGETS, where)
+    both = guaranteed and set(entries) == {"budget", "max_error"}
+    check.require(len(entries) <= 1 or both, where, "must be one target", list(entries))
+    kinds = {"error_cost": check.positive}
+    return {name: kinds.get(name, check.amount)(each, f"{where}.{name}") for name, each in entries.items()}
+
+
+def _families(value: Any, where: str) -> str | list[str]:
+    return value if isinstance(value, str) and value else list(check.sequence(value, where, check.name))

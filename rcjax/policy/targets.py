@@ -1,0 +1,97 @@
+"""What a policy is chosen for: a budget, an error, what an error costs, or λ. Standard library only."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from rcjax._base.wording import choose_unit
+
+__all__ = ["Target", "TargetName"]
+
+
+TargetName = Literal["budget", "max_error", "error_cost", "lam"]
+
+
+_NAMES = get_args(TargetName)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One target; ValueError for a name that is none, or a value that makes no sense.
+
+    - `budget`: least error at an expected cost per query of at most so much;
+    - `max_error`: least cost at an error probability of at most so much;
+    - `error_cost`: least cost plus errors, where one error costs so much (= 1/λ);
+    - `lam`: least error + λ·cost.
+
+    >>> print(Target("max_error", 0.05), Target.of(budget=150e-6).to_json())
+    at most 5 % wrong {'budget': 0.00015}
+    """
+
+    name: TargetName
+    value: float
+
+    def __post_init__(self) -> None:
+        if self.name not in _NAMES:
+            raise ValueError(f"target {self.name!r} is unknown: give one of {', '.join(_NAMES)}")
+        value = float(self.value)
+        if not math.isfinite(value) or value < 0 or (self.name == "error_cost" and value == 0):
+            raise ValueError(f"{self.name} is {value}; it must be a positive number")
+        object.__setattr__(self, "value", value)
+
+    @classmethod
+    def those(
+        cls,
+        *,
+        budget: float | None = None,
+        max_error: float | None = None,
+        error_cost: float | None = None,
+        lam: float | None = None,
+    ) -> tuple[Target, ...]:
+        """A target for each value that is not None."""
+        values: dict[Any, float | None] = {
+            "budget": budget,
+            "max_error": max_error,
+            "error_cost": error_cost,
+            "lam": lam,
+        }
+        return tuple(cls(name, value) for name, value in values.items() if value is not None)
+
+    @classmethod
+    def of(cls, **values: float | None) -> Target:
+        """The one value that is not None, as `those` takes them; ValueError unless there is exactly one."""
+        targets = cls.those(**values)
+        if len(targets) != 1:
+            raise ValueError(f"give exactly one of {', '.join(_NAMES)}; {len(targets)} were given")
+        return targets[0]
+
+    @classmethod
+    def at_most_one(cls, **values: float | None) -> Target | None:
+        """The one value that is not None, or None where all are; ValueError where there are several."""
+        targets = cls.those(**values)
+        if len(targets) > 1:
+            raise ValueError(f"give one target, not {' and '.join(target.name for target in targets)}")
+        return targets[0] if targets else None
+
+    def to_json(self) -> dict[str, float]:
+        """As provenance keeps it: one entry, of the target's name."""
+        return {self.name: self.value}
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether it is a limit that can be kept or broken: a budget or an error."""
+        return self.name in ("budget", "max_error")
+
+    @property
+    def error_cost(self) -> float | None:
+        """What one error costs, in money; None for a limit."""
+        return {"error_cost": self.value, "lam": 1 / self.value if self.value else None}.get(self.name)
+
+    def __str__(self) -> str:
+        if self.name == "max_error":
+            return f"at most {100 * self.value:.4g} % wrong"
+        if self.name == "budget":
+            return f"at most {choose_unit([self.value]).full(self.value)}"
+        return f"one wrong answer costs ${self.value if self.name == 'error_cost' else 1 / self.value:.4g}"

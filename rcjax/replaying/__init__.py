@@ -1,0 +1,3 @@
+"""Policies on logged queries: who answers, what it costs, what is wrong; the area under a curve.
+
+Takes policies or a frontier and a `Log`; gives counts. Nothing here is modelled."""

@@ -1,0 +1,57 @@
+"""The area under an error–cost curve, and intervals for shares."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rcjax._base.arguments import check_arguments
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+__all__ = ["area_under_curve", "wilson_interval"]
+
+
+def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float) -> float:
+    """Mean height, between the costs `low` and `high`, of the error–cost curve through the points given.
+
+    cost (L,), error (L,), in any order. Errors at equal costs are averaged, the points joined by straight
+    lines, and the integral of that curve, which is exact, divided by high − low. To compare methods, use the
+    cost range that their curves share. Raises ValueError for a range that is empty or not covered, for unlike
+    shapes and for NaN.
+
+    >>> area_under_curve([1.0, 2.0, 4.0], [0.5, 0.25, 0.25], low=1.0, high=4.0)
+    0.2916...
+    """
+    check_arguments(area_under_curve, locals())
+    costs, errors = np.asarray(cost, float), np.asarray(error, float)
+    if costs.ndim != 1 or costs.shape != errors.shape or not costs.size:
+        raise ValueError(f"cost and error have shapes {costs.shape} and {errors.shape}: give two of one length")
+    if not (np.isfinite(costs).all() and np.isfinite(errors).all()):
+        raise ValueError("cost and error must be finite numbers, but there is a NaN or an infinity among them")
+    if not low < high:
+        raise ValueError(f"low must be less than high, but low is {low} and high is {high}")
+    knots, place = np.unique(costs, return_inverse=True)
+    if low < knots[0] or high > knots[-1]:
+        covered = f"the curve covers the costs from {knots[0]:.6g} to {knots[-1]:.6g}"
+        raise ValueError(f"{covered}, which does not include all of {low:.6g} to {high:.6g}")
+    heights = np.bincount(place, weights=errors) / np.bincount(place)
+    grid = np.concatenate([[low], knots[(knots > low) & (knots < high)], [high]])
+    curve = np.interp(grid, knots, heights)
+    return float(((curve[1:] + curve[:-1]) / 2 * np.diff(grid)).sum() / (high - low))
+
+
+def wilson_interval(share: ArrayLike, n: int, level: float = 0.9) -> np.ndarray:
+    """(…, 2) interval for a probability of which the share (…) was seen in n trials (Wilson 1927).
+
+    >>> wilson_interval(0.0, 50).round(4).tolist()
+    [0.0, 0.0513]
+    """
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    share = np.asarray(share, float)
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    reach = z * np.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2) / (1 + z**2 / n)
+    return np.clip(np.stack([middle - reach, middle + reach], axis=-1), 0.0, 1.0)

@@ -1,0 +1,322 @@
+"""Policies on logged data: what they would have cost and got wrong, and the area under an error–cost curve.
+
+Nothing here is modelled: a policy walks through the answers that a log holds, and its mistakes are counted.
+On a log that was not used for tuning, this is the honest figure beside the one that the model predicts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from rcjax._base.arguments import check_arguments
+from rcjax._core.compilation import compiled
+from rcjax._core.numerics import divide
+from rcjax.frontier.policies import ABSTAIN, Policies
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import Log
+from rcjax.model.calibration import Calibrator, Transform
+from rcjax.policy.mixture import Mixture
+from rcjax.policy.policy import Policy
+from rcjax.replaying.walk import walk
+
+if TYPE_CHECKING:
+    from rcjax.frontier.frontier import Frontier
+
+__all__ = ["Replay", "replay"]
+
+
+_ROUND = 64
+
+
+_BATCH_ELEMENTS = 2**22  # queries × lambdas held at a time: some 100 MB of intermediate arrays
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("error", "cost", "error_se", "cost_se", "share", "spent", "spent_se", "abstention"),
+    meta_fields=("n", "models"),
+)
+@dataclasses.dataclass(frozen=True)
+class Replay:
+    """What happened to the queries of a log: scalars for a policy or mixture, a leading axis L for a `Frontier`."""
+
+    error: jax.Array
+    """(…) share of the queries that were answered wrongly; those that were refused count as no error."""
+    cost: jax.Array
+    """(…) money per query as the paper counts it: each answer at its model's mean cost on the n queries."""
+    error_se: jax.Array
+    """(…) standard error of `error`: √(sample variance / n); NaN for a single query."""
+    cost_se: jax.Array
+    """(…) standard error of `cost`."""
+    share: jax.Array
+    """(…, k) share of the queries that each model answered; with `abstention`, sums to 1 over the models."""
+    spent: jax.Array
+    """(…) money per query as billed: each answer at its own cost; above `cost` where long queries defer."""
+    spent_se: jax.Array
+    """(…) standard error of `spent`."""
+    abstention: jax.Array
+    """(…) share of the queries that were refused: 0 unless the policies may abstain."""
+    n: int
+    """Number of queries replayed: those that every model that may be asked has answered."""
+    models: tuple[str, ...]
+    """Names of the k models, in the order of the policy or frontier."""
+
+    @property
+    def error_answered(self) -> jax.Array:
+        """(…) share of the answered queries that were answered wrongly; 0 where none was answered."""
+        return divide(self.error, 1 - self.abstention)
+
+
+def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
+    """Answer the queries of a log by a policy, a mixture, or every policy of a frontier, in jitted calls.
+
+    Raw confidences are calibrated as the policy (or the frontier's model) says, then model j answers or
+    defers by the first interval with Φ_j ≤ bound: with one threshold φ, it answers where Φ_j > φ. Right or
+    wrong is the log's own; a query that is refused is neither, and its calls are paid for. `cost` charges each
+    answer the model's mean cost on the queries replayed, as the paper and the model's prediction do, so that the
+    two compare; `spent` charges what the answer itself cost, which is more where the queries that are deferred are
+    longer than others. Only queries answered by all the models that may be asked are replayed; a frontier is
+    replayed on the same queries throughout. Other models of the log do not matter. Of a mixture every policy
+    answers every query, and what counts is the weighted mean: its expected figures on the log, without the noise of
+    the lots.
+
+    Arrays have the log's float type. In float32, a confidence within rounding of a threshold may fall on its
+    other side: replay in float64 where many confidences tie with a threshold.
+
+    Raises `LogError` where the log lacks a model that may be asked, or no query has the answers of them all.
+
+    >>> import rcjax
+    >>> train, test = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
+    >>> policy = rcjax.solve_frontier(rcjax.fit(train)).policy(error_cost=0.001)
+    >>> seen = replay(policy, test)
+    >>> seen.n, seen.error.shape, bool(0 < seen.error < 1)
+    (300, (), True)
+    """
+    check_arguments(replay, locals())
+    if isinstance(policy_or_frontier, Mixture):
+        return _replay_mixture(policy_or_frontier, log)
+    single = isinstance(policy_or_frontier, Policy)
+    packed = (_pack_policy if single else _pack_frontier)(policy_or_frontier, log.logprob.dtype)
+    models = tuple(policy_or_frontier.models)
+    data = _columns(log, models, packed.asked)
+    n = data[0].shape[1]
+    if single:
+        figures = _replay_one(packed.calibrators, packed.policies.take(0), *data, transforms=packed.transforms)
+    else:
+        # Frontiers have any number of points; rounded up, few programmes serve them all.
+        points = len(packed.policies.first)
+        filled = np.minimum(np.arange(points + -points % _ROUND), points - 1)
+        batch = max(1, min(_ROUND, _BATCH_ELEMENTS // n))
+        policies = packed.policies.take(filled)
+        figures = _replay_all(packed.calibrators, policies, *data, transforms=packed.transforms, batch=batch)
+        figures = jax.device_put(tuple(np.asarray(figure)[:points] for figure in figures))
+    return Replay(*figures, n=n, models=models)
+
+
+class Walked(NamedTuple):
+    """What became of each of n queries under a policy of k models, or how likely it was; numpy's arrays."""
+
+    wrong: np.ndarray  # (n,)
+    refused: np.ndarray  # (n,)
+    asked: np.ndarray  # (k, n)
+    query_cost: np.ndarray  # (k, n) money, 0 for a model that no query can reach
+
+    @property
+    def charge(self) -> np.ndarray:
+        """(n,) money, each answer at its model's mean cost on these queries."""
+        return self.query_cost.mean(1) @ self.asked
+
+
+def walk_log(policy: Policy | Mixture, log: Log) -> Walked:
+    """Answer the queries of a log by a policy or mixture, as `replay` does, and tell of each what became of it.
+
+    Of a mixture every policy answers every query, and what counts is the weighted mean.
+    """
+    parts, data = _in_parts(policy, log)
+    n = data[0].shape[1]
+    wrong, refused, asked = np.zeros(n), np.zeros(n), np.zeros(data[0].shape)
+    for weight, own, packed in parts:
+        columns = (column[own] for column in data[:2])
+        fates = _fates(packed.calibrators, packed.policies.take(0), *columns, transforms=packed.transforms)
+        wrong += weight * np.asarray(fates[0])
+        refused += weight * np.asarray(fates[1])
+        asked[own] += weight * np.asarray(fates[2])
+    return Walked(wrong, refused, asked, data[2].astype(float))
+
+
+def _in_parts(policy, log):
+    """([(weight, places of its models, packed policy)], columns of all its models) of a policy or mixture."""
+    packed = [_pack_policy(part, log.logprob.dtype) for part in policy.policies]
+    rows = [np.array([policy.models.index(name) for name in part.models]) for part in policy.policies]
+    asked = np.zeros(len(policy.models), bool)
+    for own, each in zip(rows, packed, strict=True):
+        asked[own] |= each.asked
+    return list(zip(policy.weights, rows, packed, strict=True)), _columns(log, policy.models, asked)
+
+
+def _replay_mixture(mixture, log):
+    parts, data = _in_parts(mixture, log)
+    total = [jnp.zeros(shape, log.logprob.dtype) for shape in (data[0].shape[1],) * 4 + (data[0].shape,)]
+    for weight, own, each in parts:
+        columns = (column[own] for column in data)
+        *figures, answers = _walk_one(each.calibrators, each.policies.take(0), *columns, transforms=each.transforms)
+        figures.append(jnp.zeros_like(total[-1]).at[own].set(answers))
+        total = [sum_ + weight * figure for sum_, figure in zip(total, figures, strict=True)]
+    return Replay(*_figures(*total), n=data[0].shape[1], models=mixture.models)
+
+
+def _answer(phi, policy, correct, query_cost):
+    """The figures of one policy on calibrated confidences (k, n), in the order of the fields of `Replay`."""
+    return _figures(*_outcomes(phi, policy, correct, query_cost))
+
+
+def _outcomes(phi, policy, correct, query_cost):
+    """Of each query (n,): was it answered wrongly, was it refused, what is it charged and what was spent; (k, n): who
+    answered it.
+    """
+    where = walk(phi, policy)
+    charged, spent = (
+        jnp.where(where.asked, money, 0).sum(axis=0) for money in (query_cost.mean(axis=1)[:, None], query_cost)
+    )
+    return where.wrong(correct).astype(phi.dtype), where.refused.astype(phi.dtype), charged, spent, where.answers
+
+
+def _figures(wrong, refused, charged, spent, answers):
+    """The fields of `Replay` from the outcomes of all queries."""
+    error, error_se = _mean_and_se(wrong)
+    cost, cost_se = _mean_and_se(charged)
+    share, abstention = answers.mean(axis=1, dtype=wrong.dtype), refused.mean()
+    return error, cost, error_se, cost_se, share, *_mean_and_se(spent), abstention
+
+
+def _mean_and_se(values):
+    n = values.shape[0]
+    guess = values.mean()
+    residual = values - guess
+    correction = residual.mean()  # a float32 sum of small numbers loses digits: the second pass restores them
+    variance = ((residual - correction) ** 2).sum() / jnp.asarray(n - 1, values.dtype)
+    return guess + correction, jnp.sqrt(variance / n)
+
+
+def _calibrated(transforms, calibrators, logprob):
+    """(k, n) calibrated confidences; models may differ in their transform."""
+    phi = jnp.zeros_like(logprob)
+    line, low, high = calibrators
+    for transform in sorted(set(transforms)):
+        chosen = np.asarray([each == transform for each in transforms])[:, None]
+        calibrate = jax.vmap(partial(_calibrate, transform))
+        phi = jnp.where(chosen, calibrate(line, low, high, logprob), phi)
+    return phi
+
+
+def _calibrate(transform, coefficients, smallest, largest, logprob):
+    unknown: Any = jnp.nan  # the standard errors and the status of the fit, which play no part here
+    return Calibrator(coefficients, smallest, largest, unknown, unknown, unknown, transform)(logprob)
+
+
+@partial(compiled, static_argnames="transforms")
+def _replay_one(calibrators, policy, logprob, correct, query_cost, *, transforms):
+    phi = _calibrated(transforms, calibrators, logprob)
+    return _answer(phi, policy, correct, query_cost)
+
+
+@partial(compiled, static_argnames="transforms")
+def _walk_one(calibrators, policy, logprob, correct, query_cost, *, transforms):
+    phi = _calibrated(transforms, calibrators, logprob)
+    return _outcomes(phi, policy, correct, query_cost)
+
+
+@partial(compiled, static_argnames="transforms")
+def _fates(calibrators, policy, logprob, correct, *, transforms):
+    where = walk(_calibrated(transforms, calibrators, logprob), policy)
+    return where.wrong(correct), where.refused, where.asked
+
+
+@partial(compiled, static_argnames=("transforms", "batch"))
+def _replay_all(calibrators, policies, logprob, correct, query_cost, *, transforms, batch):
+    phi = _calibrated(transforms, calibrators, logprob)
+    return lax.map(lambda policy: _answer(phi, policy, correct, query_cost), policies, batch_size=batch)
+
+
+class _Packed(NamedTuple):
+    """L policies for k models as arrays, with how raw confidences are calibrated."""
+
+    transforms: tuple[Transform, ...]
+    calibrators: tuple[np.ndarray, np.ndarray, np.ndarray]  # (k, 2) coefficients, (k,) smallest, largest
+    policies: Policies  # (L,)
+
+    @property
+    def asked(self) -> np.ndarray:
+        """(k,) bool: the models that some query could reach, under some λ."""
+        return self.policies.members.any(axis=0)
+
+
+def _packed(transforms, calibrators, first, bounds, actions):
+    first, actions = (np.asarray(places, np.int32) for places in (first, actions))
+    return _Packed(transforms, calibrators, Policies(first, bounds, actions, _reached(first, bounds, actions)))
+
+
+def _pack_frontier(frontier, dtype):
+    fitted, own = frontier.model.calibrators, frontier.policies
+    line, low, high = (np.asarray(x, dtype) for x in (fitted.coefficients, fitted.smallest, fitted.largest))
+    transforms = (fitted.transform,) * len(line)
+    return _packed(transforms, (line, low, high), own.first, np.asarray(own.bounds, dtype), own.actions)
+
+
+def _pack_policy(policy, dtype):
+    """One policy, L = 1: its rules become bounds and actions, padded to one length."""
+    index = {name: j for j, name in enumerate(policy.models)}
+    longest = max(len(policy.rules[name]) for name in policy.models)
+    bounds, actions = [], []
+    for name, j in index.items():
+        rules = list(policy.rules[name])
+        rules += rules[-1:] * (longest - len(rules))
+        bounds.append([rule.up_to for rule in rules])
+        actions.append([_action(rule, j, index) for rule in rules])
+    own = [policy.calibrations[name] for name in policy.models]
+    line = np.asarray([(one.intercept, one.slope) for one in own], dtype)
+    low, high = (np.asarray([getattr(one, end) for one in own], dtype) for end in ("smallest", "largest"))
+    transforms = tuple(one.transform for one in own)
+    return _packed(transforms, (line, low, high), [index[policy.first]], np.asarray([bounds], dtype), [actions])
+
+
+def _action(rule, j, index):
+    if rule.action == "abstain":
+        return ABSTAIN
+    return j if rule.model is None else index[rule.model]
+
+
+def _reached(first, bounds, actions):
+    """(L, k) bool: the models that some query could reach."""
+    lambdas, k, _ = bounds.shape
+    reached = np.zeros((lambdas, k), bool)
+    reached[np.arange(lambdas), first] = True
+    before = np.concatenate([np.full((lambdas, k, 1), -1.0), bounds[..., :-1]], axis=-1)
+    live = bounds > before  # padding repeats a bound: no confidence falls there
+    for j in range(k):
+        rows, intervals = np.nonzero(live[:, j] & reached[:, j, None] & (actions[:, j] != ABSTAIN))
+        reached[rows, actions[rows, j, intervals]] = True
+    return reached
+
+
+def _columns(log, models, asked):
+    """(logprob, correct, query_cost), each (k, n), of the queries that all models asked have answered."""
+    names = [name for name, used in zip(models, asked, strict=True) if used]
+    part = log.select(names)  # raises LogError, naming the model that the log lacks
+    rows = part.complete
+    if not rows.any():
+        raise LogError(f"{log.source}: no query was answered by all of {', '.join(names)}: nothing to replay")
+    columns = []
+    for values in (part.logprob, part.correct, part.query_cost):
+        values = np.asarray(values)
+        filled = np.zeros((len(models), int(rows.sum())), values.dtype)
+        filled[asked] = values[rows].T
+        columns.append(filled)
+    return tuple(columns)

@@ -1,0 +1,89 @@
+"""Queries walking through policies: which model answers each, if any, and which ones were asked."""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from rcjax._core.compilation import compiled
+from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.policies import Policies
+from rcjax.model.calibration import Calibrator, calibrate_all
+
+_FEW_BOUNDS = 16  # up to here comparing with every bound beats a binary search
+
+
+class Walk(NamedTuple):
+    """Where each of n queries went under one policy of k models."""
+
+    answers: jax.Array
+    """(k, n) bool: which model answers; none where one of them refuses."""
+    asked: jax.Array
+    """(k, n) bool: which models are asked."""
+
+    @property
+    def refused(self) -> jax.Array:
+        """(n,) bool: the query gets no answer."""
+        return ~self.answers.any(0)
+
+    def wrong(self, correct: jax.Array) -> jax.Array:
+        """(n,) bool: the query is answered wrongly; correct (k, n), who is right.
+
+        >>> where = Walk(jnp.array([[True, True, False], [False, False, False]]), jnp.ones((2, 3), bool))
+        >>> where.wrong(jnp.array([[True, False, False], [True, True, True]])).tolist()  # the third was refused
+        [False, True, False]
+        """
+        return self.answers.any(0) & ~(self.answers & correct).any(0)
+
+
+def walk(confidence: jax.Array, policy: Policies) -> Walk:
+    """Where n queries go under one policy, by their calibrated confidence (k, n). `vmap` it over policies.
+
+    >>> import numpy as np
+    >>> policy = Policies.of_cascades(np.array([0.5, 0.0]), np.array([True, True]))
+    >>> [where.tolist() for where in walk(jnp.array([[0.4, 0.6], [0.9, 0.9]]), policy)]
+    [[[False, True], [True, False]], [[True, True], [True, False]]]
+    """
+    k, n = confidence.shape
+    method = "compare_all" if policy.bounds.shape[-1] <= _FEW_BOUNDS else "scan"
+
+    def visit(at, model):
+        j, ends, action, column = model
+        here = at == j
+        target = action[jnp.searchsorted(ends, column, side="left", method=method)]
+        return jnp.where(here, target, at), (here & (target == j), here)
+
+    # Asks only go forward, so one pass is enough; `at` is the model that each query is with, ABSTAIN none.
+    actions = jnp.asarray(policy.actions)
+    models = jnp.arange(k, dtype=actions.dtype), jnp.asarray(policy.bounds), actions, confidence
+    return Walk(*lax.scan(visit, jnp.full(n, policy.first, actions.dtype), models)[1])
+
+
+def outcomes(confidence: jax.Array, correct: jax.Array, cost: jax.Array, policies: Policies) -> Outcomes:
+    """What becomes of n queries, (L, n), under each of L policies.
+
+    confidence, correct (n, k); each answer is charged its model's mean cost (k,). Who is refused an answer is not
+    answered wrongly.
+    """
+
+    def one(policy):
+        where = walk(confidence.T, policy)
+        shares = where.wrong(correct.T), cost @ where.asked.astype(cost.dtype), where.refused
+        return Outcomes(*(share.astype(cost.dtype) for share in shares))
+
+    return jax.vmap(one)(policies)
+
+
+@partial(compiled, runs="long")
+def outcomes_on_log(
+    calibrators: Calibrator,
+    logprob: jax.Array,
+    correct: jax.Array,
+    answered: jax.Array,
+    cost: jax.Array,
+    policies: Policies,
+) -> Outcomes:
+    """`outcomes` on a log (n, k), compiled; queries that lack a model are walked by a stand-in for it."""
+    return outcomes(calibrate_all(calibrators, logprob, answered), correct, cost, policies)

@@ -1,0 +1,43 @@
+"""The figures of a report's checks, as SVG."""
+
+from typing import Any
+
+from markupsafe import Markup
+
+from rcjax.diagnostics import Diagnosis
+from rcjax.logs.log import Log
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.plots import diagnosis_figures
+from rcjax.report.svg import style, to_svg
+
+_PIXELS = 84  # of an inch of the other figures, on a wide screen
+
+
+_CAPTIONS = {
+    "reliability": "Share of right answers against calibrated confidence, held out: on the diagonal, a model is right "
+    "as often as its confidence says.",
+    "accuracy_above": "Accuracy of the most confident answers: a line that does not rise towards few answers is of a "
+    "model whose confidence tells little.",
+    "marginals": "Calibrated confidences of each model, and the distribution fitted to them.",
+    "copulas": "How the confidences of neighbouring models go together: above in the log, below in the fitted model. "
+    "They should look alike.",
+    "correlations": "Rank correlations of the confidences.",
+    "frontier": "Error and cost of the policies as promised when they were tuned, and as seen on queries that the "
+    "tuning left out.",
+}
+
+
+def draw_checks(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> list[dict[str, Any]]:
+    """The figures of a diagnosis of a model on a log, as the template takes them."""
+    with style():
+        drawn = diagnosis_figures(diagnosis, model, log)
+    return [
+        {
+            "name": name,
+            "caption": caption,
+            "svg": Markup(to_svg(drawn[name], name, caption)),
+            "width": f"{drawn[name].get_size_inches()[0] * _PIXELS:.0f}",
+        }
+        for name, caption in _CAPTIONS.items()
+        if name in drawn
+    ]

@@ -1,0 +1,143 @@
+"""A frontier against one model that answers everything."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from rcjax._base.wording import Money, choose_unit, percent
+from rcjax._core.json_values import plain
+from rcjax.diagnostics import Check, Diagnosis
+from rcjax.diagnostics.scope import concerns
+from rcjax.frontier.frontier import Frontier
+from rcjax.logs.log import Log
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.policy.targets import Target
+from rcjax.replaying.replay import Replay
+from rcjax.tuning.learning_curve import LearningCurve
+from rcjax.tuning.select import Selection
+
+_TIES = 1e-9  # sums of money this close are one
+
+
+@dataclasses.dataclass(frozen=True)
+class Against:
+    """A frontier against one model that answers everything; positions are those of the frontier's points."""
+
+    model: str
+    error: float
+    """How often the model is wrong on the log."""
+    cost: float
+    """Its mean cost, in money per query."""
+    at_its_cost: int | None
+    """The point of least error among those that cost no more than it; None where each costs more."""
+    at_its_error: int | None
+    """The cheapest point among those that err no more often; None where each errs more."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Findings:
+    """What there is to report. The frontier has bands; L points, k models."""
+
+    log: Log
+    """The log that everything was tuned on."""
+    model: CascadeModel
+    frontier: Frontier
+    selection: Selection
+    """What longer cascades were compared by; its frontier is this one without bands."""
+    shares: np.ndarray
+    """(L, k) of the queries, answered by each model."""
+    comparisons: tuple[Against, ...]
+    """With every model on its own, in the order of the models."""
+    baseline: str
+    """The model that the headline compares with."""
+    diagnosis: Diagnosis
+    """Of the model, on the log that was judged."""
+    judged: Log
+    """That log: fresh queries, or the log itself."""
+    seen: Replay | None
+    """The frontier's policies on fresh queries, where there are any."""
+    learning: LearningCurve | None
+    """What more labels would bring; None where the log is too small to tell."""
+    target: Target | None
+    """The target that a policy was chosen for, where there is one."""
+    drawn: list[dict[str, Any]] | None = None
+    """The figures of the diagnosis, where they were drawn meanwhile."""
+
+    @property
+    def chosen(self) -> int:
+        """The point to start with: that for the target; without one, the cheapest as good as the baseline; or one
+        amid the others."""
+        if self.target:
+            return self.frontier.choose(**self.target.to_json())
+        best = self.against.at_its_error
+        return len(np.asarray(self.frontier.lam)) // 2 if best is None else best
+
+    def concerns(self, check: Check, point: int) -> bool:
+        """Whether a check says something of the policy at a point, and not only of others."""
+        members, models = np.asarray(self.frontier.members)[point], self.frontier.models
+        asked = [name for name, member in zip(models, members, strict=True) if member]
+        return concerns(check, asked, models, self.diagnosis.by_model)
+
+    @property
+    def against(self) -> Against:
+        """The comparison with the baseline."""
+        return next(each for each in self.comparisons if each.model == self.baseline)
+
+    @property
+    def money(self) -> Money:
+        """The unit in which people read the costs."""
+        return choose_unit([each.cost for each in self.comparisons])
+
+    def headline(self) -> str:
+        """What the frontier is worth against the baseline, in two sentences."""
+        against, money = self.against, self.money
+        frontier = jax.tree.map(np.asarray, self.frontier)
+        start = f"Asking {against.model} for everything is wrong on {percent(against.error)}"
+        start += f" of the queries, at {money.full(against.cost)}."
+        gains = []
+        if against.at_its_cost is not None and against.error > 0:
+            error = float(frontier.error[against.at_its_cost])
+            fewer = 1 - error / against.error
+            if fewer >= 0.005:
+                gains.append(f"make {percent(fewer, 0)} fewer errors at today’s spend")
+        if against.at_its_error is not None:
+            share = float(frontier.cost[against.at_its_error]) / against.cost if against.cost > 0 else 1.0
+            if share <= 0.995:
+                gains.append(f"keep today’s error at {percent(share, 0)} of the cost")
+        if gains:
+            return f"{start} With a cascade you could {', or '.join(gains)}."
+        best = int(np.argmin(np.asarray(frontier.error, float)))
+        error, cost = percent(float(frontier.error[best])), float(frontier.cost[best])
+        if cost < 0.995 * against.cost:
+            share = percent(cost / against.cost, 0)
+            return f"{start} The best cascade is expected to be wrong on {error}, at {share} of the cost."
+        return f"{start} No cascade of these models is expected to do better at its price or its error."
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as JSON values."""
+        curve = self.learning
+        learning = None if curve is None else curve.to_json() | {"advice": curve.advice(curve.labels)}
+        return {
+            "models": list(self.frontier.models),
+            "baseline": self.baseline,
+            "headline": self.headline(),
+            "comparisons": [plain(dataclasses.asdict(each)) for each in self.comparisons],
+            "frontier": self.frontier.to_json()["frontier"],
+            "target": {} if self.target is None else self.target.to_json(),
+            "chosen": self.chosen,
+            "shares": np.asarray(self.shares).tolist(),
+            "diagnosis": self.diagnosis.to_json(),
+            "learning_curve": learning,
+        }
+
+
+def compare(frontier: Frontier, j: int, error: float) -> Against:
+    """A frontier against its model j alone, which errs so often."""
+    errors, costs = np.asarray(frontier.error, float), np.asarray(frontier.cost, float)
+    cost = float(np.asarray(frontier.model.cost)[j])
+    affordable, good = costs <= cost * (1 + _TIES), errors <= error + _TIES
+    at_cost = int(np.argmin(np.where(affordable, errors, np.inf))) if affordable.any() else None
+    at_error = int(np.argmin(np.where(good, costs, np.inf))) if good.any() else None
+    return Against(frontier.models[j], error, cost, at_cost, at_error)

@@ -1,0 +1,137 @@
+"""What a report says, as figures: the frontier with its intervals, single models beside it, and the checks."""
+
+import dataclasses
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from rcjax._base.arguments import check_arguments
+from rcjax._base.files import write_atomically
+from rcjax._core.threads import as_here
+from rcjax.diagnostics import Diagnosis, diagnose
+from rcjax.diagnostics.prediction import held_out, is_training_log
+from rcjax.diagnostics.promise import try_promise
+from rcjax.frontier.frontier import Frontier
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import Log
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.fitting import fit
+from rcjax.policy.targets import Target
+from rcjax.replaying.replay import replay
+from rcjax.report.findings import Findings, compare
+from rcjax.tuning.bootstrap import bootstrap
+from rcjax.tuning.learning_curve import LearningCurve, learning_curve
+from rcjax.tuning.select import select_frontier
+
+_REPEATS = 5  # of the learning curve, whose standard errors more deals of the same log would lower by 4 % at most
+
+
+@dataclasses.dataclass(frozen=True)
+class Report(Findings):
+    """What `make_report` came to: the findings, and the page that shows them."""
+
+    def to_html(self) -> str:
+        """The report as one HTML page that needs nothing else. Raises ImportError without matplotlib or Jinja2."""
+        from rcjax.report.page import render
+
+        return render(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to a file; never leaves a half-written one."""
+        write_atomically(path, self.to_html())
+
+
+def make_report(
+    log: Log,
+    *,
+    test: Log | None = None,
+    copula: str = "gumbel",
+    baseline: str | None = None,
+    replicates: int = 200,
+    seed: int = 0,
+    budget: float | None = None,
+    max_error: float | None = None,
+    error_cost: float | None = None,
+    lam: float | None = None,
+    draw: bool = False,
+) -> Report:
+    """Tune on a log as `rcjax tune` does by default, look at how sure that is, and compare with single models.
+
+    `test`: fresh queries to judge by; without them, the diagnosis is by five folds. `baseline`: the model that is in
+    use today, by default the one that errs least. `replicates` of the bootstraps, of intervals and tests alike.
+    The page opens at the policy for the target, where there is one: one of `budget`, `max_error`, `error_cost` and
+    `lam`, as `Frontier.policy` takes them. With `draw`, figures are drawn meanwhile, in another thread, and the page is
+    there sooner. Raises ValueError for a baseline that is not a model of the log or several targets, InfeasibleError
+    for one that no policy meets, LogError as `fit`, `select_frontier` and `diagnose` do.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(200, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
+    >>> report = make_report(log, replicates=50)
+    >>> print(report.headline())
+    Asking llama3.1-70b for everything is wrong on 21.0 % of the queries, at $168 per million queries. ...
+    """
+    check_arguments(make_report, locals())
+    accuracy = np.asarray(log.correct, float).sum(0) / np.asarray(log.answered).sum(0)
+    if baseline is not None and baseline not in log.models:
+        raise ValueError(f"the baseline {baseline!r} is not a model of the log; they are {', '.join(log.models)}")
+    target = Target.at_most_one(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
+    judged = log if test is None else test.select(log.models)
+    # Side by side, as all of these spend most of their first run in XLA's compiler.
+    with ThreadPoolExecutor(4) as beside:
+        learning = beside.submit(as_here(_learning), log, seed)
+        model = fit(log, copula=copula)
+        options: dict[str, Any] = {"training": log, "replicates": replicates, "seed": seed, "search": None}
+        checked = beside.submit(as_here(diagnose), model, judged, **options)
+        selection = select_frontier(log, model=model, seed=seed)
+        if target:
+            selection.frontier.choose(**target.to_json())  # refuses what cannot be met
+        promise = beside.submit(as_here(_promise), selection.frontier, judged, log, seed)
+        whole = beside.submit(as_here(_diagnosis), checked, promise, model, judged, draw)
+        bands = bootstrap(selection.frontier, log, replicates=replicates, seed=seed)
+        frontier = selection.frontier.with_bands(bands)
+        seen = None if test is None else replay(frontier, judged)
+        shares = (seen or replay(frontier, log)).share
+        diagnosis, drawn = whole.result()
+    return Report(
+        log=log,
+        model=model,
+        frontier=frontier,
+        selection=selection,
+        shares=np.asarray(shares, float),
+        comparisons=tuple(compare(frontier, j, 1 - float(accuracy[j])) for j in range(len(log.models))),
+        baseline=baseline or log.models[int(np.argmax(accuracy))],
+        diagnosis=diagnosis,
+        judged=judged,
+        seen=seen,
+        learning=learning.result(),
+        target=target,
+        drawn=drawn,
+    )
+
+
+def _promise(frontier: Frontier, log: Log, training: Log, seed: int) -> dict[str, Any]:
+    """The promise of a frontier, tried on a log of other queries, or in folds of the log that it was tuned on."""
+    model = frontier.model
+    held = held_out(model, log, folds=is_training_log(model, log), seed=seed)
+    return try_promise(frontier, log, held, training.n_queries, seed)
+
+
+def _diagnosis(
+    checked: Future[Diagnosis], promise: Future[dict[str, Any]], model: CascadeModel, log: Log, draw: bool
+) -> tuple[Diagnosis, list[dict[str, Any]] | None]:
+    """The diagnosis with the promise, and its figures if wanted."""
+    found = dataclasses.replace(checked.result(), promise=promise.result())
+    if not draw:
+        return found, None
+    from rcjax.report.drawings import draw_checks
+
+    return found, draw_checks(found, model, log)
+
+
+def _learning(log: Log, seed: int) -> LearningCurve | None:
+    try:
+        return learning_curve(log, repeats=_REPEATS, seed=seed)
+    except LogError:
+        return None

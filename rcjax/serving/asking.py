@@ -1,0 +1,192 @@
+"""Where and how each model of a cascade is asked and what it costs, from the arguments of `rcjax.run.Cascade`, checked.
+
+No JAX, no numpy: the client of OpenAI and the standard library.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any
+
+from rcjax._base.arguments import instance, what_it_is
+from rcjax.policy.mixture import Mixture
+from rcjax.policy.policy import Policy
+from rcjax.policy.record import recorded_prices
+from rcjax.serving.endpoint import AsyncCompletions, Usage, openai
+from rcjax.signals import Reading, Reply, Signal, SignalError
+
+__all__ = ["Asking", "Endpoint", "known_endpoints"]
+
+
+_OWN = ("model", "messages")  # what every request says by itself
+
+
+_DEAREST = Decimal("1e100")  # as in a policy
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How the models are asked: arguments of `rcjax.serving.cascade.Cascade`, for all models or by model."""
+
+    client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI]
+    signal: Signal | Mapping[str, Signal]
+    served: Mapping[str, str] | None
+    options: Mapping[str, Any] | None
+    model_options: Mapping[str, Mapping[str, Any]] | None
+    prices: Mapping[str, Mapping[str, float]] | None
+    timeout: float
+    retries: int
+
+    def check(self, models: Sequence[str], known: str) -> None:
+        """Refuse mappings that are none, and those that name a model that is not among the `models`."""
+        for name in ("served", "options", "model_options", "prices"):
+            instance(getattr(self, name), (Mapping, type(None)), name)
+        for name, by_model in (("served", self.served or {}), ("model_options", self.model_options or {})):
+            unknown = {*by_model} - {*models}
+            if unknown:
+                listed = ", ".join(sorted(map(str, unknown)))
+                raise ValueError(f"{name} names {listed}; {known} {', '.join(models)}")
+            for model, value in by_model.items():
+                instance(value, str if name == "served" else Mapping, f"{name} of {model}")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where and how one model is asked, and what it costs."""
+
+    client: openai.AsyncOpenAI
+    served: str
+    signal: Signal
+    options: Mapping[str, Any]
+    price: tuple[Decimal, Decimal] | None  # input, output, per million tokens
+    mean: float | None  # cost of a call, where tokens or prices are not known; None of a model not in the policy
+
+    @property
+    def routing(self) -> dict[str, Any]:
+        """Options that a second question shares with the first."""
+        return {name: value for name, value in self.options.items() if name.startswith("extra_")}
+
+    def follow_up(
+        self, messages: Sequence[Mapping[str, Any]], reply: Reply
+    ) -> tuple[list[Mapping[str, Any]], dict[str, Any]] | None:
+        """(messages, options) of the second question, or None; SignalError for whatever goes wrong in the signal."""
+        with _failures():
+            second = self.signal.follow_up(messages, reply)
+            return None if second is None else (list(second[0]), {**second[1], **self.routing})
+
+    def read(self, reply: Reply, second: Reply | None) -> Reading:
+        """What the signal reads; SignalError for whatever goes wrong in it."""
+        with _failures():
+            reading = self.signal.read(reply, second)
+        if not isinstance(reading, Reading):
+            raise SignalError(f"the signal's read gave {what_it_is(reading)}: it must give a rcjax.signals.Reading")
+        return reading
+
+    def account(self, usage: Usage) -> dict[str, Any]:
+        """The tokens and the cost of a call, as its fields; a cost of None where there is not even a mean."""
+        told = usage.counted == usage.replies > 0
+        tokens = (usage.input_tokens, usage.output_tokens) if told else (None, None)
+        cost: float | None = 0.0
+        estimated = False
+        if told and self.price is not None:
+            cost = float((usage.input_tokens * self.price[0] + usage.output_tokens * self.price[1]) / 1_000_000)
+        elif usage.replies:
+            cost, estimated = self.mean, True
+        return {"input_tokens": tokens[0], "output_tokens": tokens[1], "cost": cost, "estimated": estimated}
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Make a SignalError of whatever is raised, without its message, which may quote a prompt."""
+    try:
+        yield
+    except SignalError:
+        raise
+    except Exception as error:
+        last = extract_tb(error.__traceback__)[-1]
+        place = f"{Path(last.filename).name}, line {last.lineno}"
+        raise SignalError(f"the signal failed: {type(error).__name__} in {place}") from None
+
+
+def known_endpoints(policy: Policy | Mixture, models: Sequence[str], asking: Asking) -> dict[str, Endpoint]:
+    """The endpoint of each model: those of the policy, and those that shadow queries are asked of besides.
+
+    Raises TypeError or ValueError for arguments that cannot be right.
+    """
+    asking.check(models, "the policy has" if tuple(models) == tuple(policy.models) else "there are")
+    clients = _for_each(models, asking.client, "client")
+    signals = _for_each(models, asking.signal, "signal")
+    served, model_options = asking.served or {}, asking.model_options or {}
+    for model in models:
+        if not isinstance(clients[model], openai.AsyncOpenAI):
+            raise ValueError(f"client of {model}: give an openai.AsyncOpenAI, not {what_it_is(clients[model])}")
+        _require_signal(signals[model], model)
+    known = _known_prices(policy) | dict(asking.prices or {})
+    endpoints = {
+        model: Endpoint(
+            clients[model].with_options(timeout=asking.timeout, max_retries=asking.retries),
+            served.get(model, model),
+            signals[model],
+            _checked({**(asking.options or {}), **signals[model].options, **model_options.get(model, {})}),
+            _price(known.get(model), model),
+            policy.cost.get(model),
+        )
+        for model in models
+    }
+    unpriced = [model for model, each in endpoints.items() if each.price is None and each.mean is None]
+    if unpriced:
+        raise ValueError(f"prices: none known for the shadow models {', '.join(unpriced)}: give theirs")
+    return endpoints
+
+
+def _for_each(models: Sequence[str], value: Any, what: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(models, value)
+    missing = [model for model in models if model not in value]
+    if missing:
+        raise ValueError(f"{what}: none given for {', '.join(missing)}")
+    return {model: value[model] for model in models}
+
+
+def _require_signal(signal: Any, model: str) -> None:
+    asks = callable(getattr(signal, "follow_up", None)) and callable(getattr(signal, "read", None))
+    if isinstance(signal, type) or not asks or not isinstance(getattr(signal, "options", None), Mapping):
+        wanted = "give an instance of a signal, such as rcjax.signals.Choice()"
+        raise TypeError(f"signal of {model}: {wanted}, not {what_it_is(signal)}")
+
+
+def _checked(options: dict[str, Any]) -> dict[str, Any]:
+    known = inspect.signature(AsyncCompletions.create).parameters
+    unknown = [str(name) for name in options if name not in known or name == "self"]
+    if unknown:
+        raise ValueError(f"options: the client knows no {', '.join(unknown)}: give what a server adds in extra_body")
+    own = [name for name in _OWN if name in options]
+    if own:
+        advice = "name a model by served=, and give messages to ask()"
+        raise ValueError(f"options: {' and '.join(own)} cannot be set for every question: {advice}")
+    if options.get("stream"):
+        raise ValueError("options: an answer is judged as a whole: stream cannot be used")
+    return options
+
+
+def _known_prices(policy: Policy | Mixture) -> dict[str, Any]:
+    """By model: the prices of the policy, and of all models that it was chosen from."""
+    return {**recorded_prices(policy), **(policy.prices or {})}
+
+
+def _price(listed: Any, model: str) -> tuple[Decimal, Decimal] | None:
+    if listed is None:
+        return None
+    try:
+        pair = Decimal(str(listed["input"])), Decimal(str(listed["output"]))
+        if not all(price.is_finite() and 0 <= price <= _DEAREST for price in pair):
+            raise ValueError
+    except (KeyError, TypeError, ValueError, ArithmeticError):
+        raise ValueError(f"prices of {model}: give input and output per million tokens, 0 or more") from None
+    return pair

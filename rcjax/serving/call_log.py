@@ -1,0 +1,148 @@
+"""The log of a cascade in service: one line of JSON per call of a model, which `rcjax.read_log` reads as it is.
+
+Whether an answer was right is not known when it is given: labels come later, by query, as `labels=` of `read_log`.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from rcjax._base.arguments import instance
+
+__all__ = ["Call", "CallLog"]
+
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One model asked about one query, a second question on its answer and all attempts included."""
+
+    query: str
+    """The query's id."""
+    model: str
+    """The model's name in the policy."""
+    served: str
+    """Its name at the endpoint."""
+    text: str | None
+    """What it replied; None where nothing usable came back."""
+    answer: str | None
+    """The answer as the signal reads it, such as the letter of a choice."""
+    logprob: float | None
+    """Natural log of the raw confidence; None where it could not be read."""
+    confidence: float | None
+    """The calibrated confidence that the policy makes of it."""
+    cost: float
+    """Money: tokens used times prices."""
+    input_tokens: int | None
+    """Tokens of all questions; None where the endpoint did not tell."""
+    output_tokens: int | None
+    """Tokens of all replies."""
+    estimated: bool
+    """The cost is the policy's mean for the model, as the endpoint told no tokens, or no price is known."""
+    attempts: int
+    """How many requests were sent."""
+    seconds: float
+    """How long it took, waiting between attempts included."""
+    time: str
+    """When it ended, in UTC (ISO 8601)."""
+    shadow: bool
+    """The query goes to all models, whatever they answer."""
+    error: str | None
+    """Why there is no answer, or no confidence in it."""
+
+
+class CallLog:
+    """A file of JSON Lines to which each call is appended at once, by one write: a kill loses calls in flight only.
+
+    Threads, and processes of one machine, may write to one file. A line that a kill or a full disk left unfinished
+    stays as it is: the next call goes on a line of its own, and readers skip what is unfinished. Neither keys nor
+    headers get into the log; the answers do unless `answers=False`, and what was asked only with `prompts=True`, as
+    JSON in a text.
+
+    Raises OSError where the file cannot be opened, and from `write` where it cannot be written; TypeError for
+    arguments of another kind, and ValueError from `write` for a number that JSON cannot hold: neither writes anything.
+
+    Example:
+        >>> import tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "calls.jsonl")
+        >>> with CallLog(path) as log:
+        ...     log.write(Call("q1", "small", "small", "B", "B", -0.1, 0.8, 1e-5, 90, 1, False, 1, 0.2, "", True, None))
+        >>> with open(path) as file:
+        ...     json.loads(file.read())["logprob"]
+        -0.1
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, answers: bool = True, prompts: bool = False) -> None:
+        instance(path, (str, os.PathLike), "path")
+        instance(answers, bool, "answers")
+        instance(prompts, bool, "prompts")
+        self.path = os.fspath(path)
+        self.answers = answers
+        self.prompts = prompts
+        self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+        self._turn = threading.Lock()  # threads share the place in the file that is read at
+
+    def write(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> None:
+        """Append a call, and what was asked if the log is to hold that."""
+        instance(call, Call, "call")
+        impossible = call.logprob == -math.inf
+        row = {
+            "call_log": _VERSION,
+            "query": call.query,
+            "model": call.model,
+            "logprob": "-inf" if impossible else call.logprob,  # which JSON has no number for
+            "answer": call.answer if self.answers else None,
+            "cost": call.cost,
+            "input_tokens": call.input_tokens,
+            "output_tokens": call.output_tokens,
+            "estimated": call.estimated,
+            "calibrated": call.confidence,
+            "shadow": call.shadow,
+            "error": call.error,
+            "served": call.served,
+            "attempts": call.attempts,
+            "seconds": round(call.seconds, 6),
+            "time": call.time,
+        }
+        if self.prompts and messages is not None:
+            row["prompt"] = json.dumps(messages, default=str)
+        self._append(json.dumps(row, allow_nan=False).encode() + b"\n")
+
+    def _append(self, line: bytes) -> None:
+        with self._turn:
+            line = b"\n" + line if self._is_cut_off() else line
+            written = os.write(self._file, line)
+        if written != len(line):
+            raise OSError(f"cannot write to {self.path}: only {written} of {len(line)} bytes: is the disk full?")
+
+    def _is_cut_off(self) -> bool:
+        """Whether the file ends within a line, as a kill or a full disk leaves it, of this process or another."""
+        size = os.lseek(self._file, 0, os.SEEK_END)
+        if not size:
+            return False
+        os.lseek(self._file, size - 1, os.SEEK_SET)
+        return os.read(self._file, 1) not in (b"\n", b"")
+
+    def close(self) -> None:
+        """Close the file; closing twice is fine."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> CallLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

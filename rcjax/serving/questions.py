@@ -1,0 +1,68 @@
+"""The questions that are put to a cascade: pairs of an id and messages, checked. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from numbers import Integral
+from typing import Any
+
+from rcjax._base.arguments import what_it_is
+
+__all__ = ["Messages", "check_question", "one_by_one"]
+
+
+Messages = str | Sequence[Mapping[str, Any]]
+
+
+_PAIRS = "questions must be pairs of an id and messages"
+
+
+def check_question(query: Any, messages: Any, of: str = "") -> None:
+    """Refuse an id and messages that can be none; `of` says which question of several it is."""
+    if isinstance(query, bool) or not isinstance(query, Integral | str | None):
+        raise TypeError(f"query{of} must be a whole number or a text that names it, not {what_it_is(query)}")
+    if isinstance(query, str) and not query.strip():
+        raise ValueError(f"query{of} must be a text that is not empty, or a whole number")
+    wanted = f"messages{of} must be a text, or a list of messages as the API has them"
+    if isinstance(messages, str):
+        return
+    if isinstance(messages, bytes | bytearray) or not isinstance(messages, Sequence):
+        raise TypeError(f"{wanted}, not {what_it_is(messages)}")
+    if not messages:
+        raise ValueError(f"{wanted}, not an empty one")
+    for message in messages:
+        if not isinstance(message, Mapping):
+            raise TypeError(
+                f"{wanted}, such as {{'role': 'user', 'content': '…'}}: one of them is {what_it_is(message)}"
+            )
+
+
+async def one_by_one(questions: Any) -> AsyncIterator[tuple[int | str, Messages]]:
+    """The questions of any iterable, as they are needed; those of a list are checked before the first costs money.
+
+    Raises TypeError or ValueError for what is no pair of an id and messages.
+    """
+    if isinstance(questions, str | bytes | Mapping) or not isinstance(questions, Iterable | AsyncIterable):
+        advice = ": give .items() of it" if isinstance(questions, Mapping) else ""
+        raise TypeError(f"{_PAIRS}, not {what_it_is(questions)}{advice}")
+    if isinstance(questions, AsyncIterable):
+        place = 0
+        async for question in questions:
+            yield _pair(question, place)
+            place += 1
+        return
+    if isinstance(questions, Sequence):
+        for place, question in enumerate(questions):
+            _pair(question, place)
+    for place, question in enumerate(questions):
+        yield _pair(question, place)
+
+
+def _pair(question: Any, place: int) -> tuple[int | str, Messages]:
+    """(the id, the messages) of a question, which is at this place, from 0."""
+    if not isinstance(question, tuple | list) or len(question) != 2:
+        raise TypeError(f"{_PAIRS}: question {place + 1} is {what_it_is(question)}")
+    if question[0] is None:
+        raise TypeError(f"{_PAIRS}: question {place + 1} has no id")
+    check_question(*question, of=f" of question {place + 1}")
+    return question[0], question[1]

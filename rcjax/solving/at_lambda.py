@@ -1,0 +1,152 @@
+"""Cascades at given λ as pure functions of arrays: the programme's cuts, and what they mean in calibrated confidence.
+
+To be jitted by those who call them, and vmapped over fitted models: bootstrap replicates, folds, posterior draws.
+"""
+
+import dataclasses
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from rcjax._core.batching import part
+from rcjax.copulas import Copula
+from rcjax.frontier.points import Points
+from rcjax.frontier.policies import NEVER_ANSWER, Policies, asked_at_all
+from rcjax.frontier.searches import Chain
+from rcjax.frontier.statuses import PointStatus
+from rcjax.model.marginals import Marginal
+from rcjax.solving.adaptive import adaptive_policies, evaluate_intervals
+from rcjax.solving.bellman import Cut, Refusal, best_cascades, gain_tolerance
+from rcjax.solving.objective import Tables, build_tables, evaluate
+from rcjax.solving.paper import best_cascades_paper
+from rcjax.solving.paths import Plan
+from rcjax.solving.quadrature import Grid
+from rcjax.solving.thresholds import settle_threshold
+
+
+def check_abstain_price(price: Any) -> float | None:
+    """The price as a number of errors, None where it is infinite; ValueError for one below 0."""
+    if price is None:
+        return None
+    if not price >= 0:  # so written, NaN is refused too
+        raise ValueError(f"abstain_price is {price}; it is what a refusal costs in errors, such as 0.3, at least 0")
+    return float(price) if price < np.inf else None
+
+
+def refusal_at(price: float | None, early: bool, dtype: Any) -> Refusal | None:
+    """A price in errors as the solvers have it; None where nobody refuses, because a wrong answer is no dearer."""
+    return None if price is None or price >= 1 else Refusal(jnp.asarray(1 - price, dtype), jnp.asarray(early))
+
+
+def lay_out(marginals: Marginal, copulas: Copula, cost: jax.Array, left: Any, right: Any, places: Any) -> Tables:
+    """The tables of a fitted model for P pairs (left, right), which are at these `places` among all its copulas."""
+    return build_tables(marginals, part(copulas, places), cost, left, right)
+
+
+class Optima(NamedTuple):
+    """The best cascade for each of L λ, as cuts in u-space."""
+
+    lam: Any  # (L,)
+    path: Any  # (L,) its number in the plan
+    cut: Cut  # (L, k)
+    status: Any  # (L,) a `Status`
+
+
+class Settled(NamedTuple):
+    """L cascades with their thresholds, and where these lie on the u-scale."""
+
+    policies: Policies
+    ranks: jax.Array  # (L, k) F(φ) of the thresholds
+    refused: jax.Array | None  # (L, k) and of the refusals, where models may refuse
+    above: jax.Array  # (L, k) E[Φ; Φ > φ] above the thresholds
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Solutions(Points):
+    """Points as a solver finds them."""
+
+    ranks: Any  # (L, …) of the thresholds on the u-scale: how far neighbours are apart
+    refused: Any = None  # (L, k) of the refusals
+    path: Any = None  # (L,) number of the cascade in the plan; None for adaptive policies
+
+
+def optimise(tables: Tables, lam: jax.Array, plan: Plan, chain: Chain, refusal: Refusal | None = None) -> Optima:
+    """The best path for each λ (L,), and its cuts."""
+    if chain == "exact":
+        path, cut, gain = best_cascades(tables, lam, plan, refusal)
+    else:
+        path, cut, gain = best_cascades_paper(tables, lam, plan)
+    low, high = tables.grid.panels[:, 0], tables.grid.panels[:, -1]
+    at_bound = (plan.defers[path] & ((cut.u <= low) | (cut.u >= high))).any(-1)
+    unfinished = gain > gain_tolerance(lam.dtype)
+    settled = jnp.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)
+    status = jnp.where(unfinished, PointStatus.NOT_CONVERGED, settled)
+    # As an array's, not as a Python number's type: points between the optima, on the host, share their programme.
+    return Optima(lam, path, cut, status.astype(int))
+
+
+def thresholds_at(marginals: Marginal, tables: Tables, path: jax.Array, cut: Cut, plan: Plan) -> Settled:
+    """The cascades of the given paths (L,) with thresholds at the cuts (L, k)."""
+    members = plan.members[path]
+    # The last model of a path answers everything that it does not refuse, and a model that is not on it nothing.
+    cutting = plan.defers[path] if cut.refused is None else members
+    u = jnp.where(cutting, cut.u, jnp.where(members, 0.0, 1.0))
+    thresholds, ranks, above = settle(marginals, tables.grid, dataclasses.replace(cut, u=u))
+    refusals = refused = None
+    if cut.refused is not None:
+        # A model that is not on the path refuses nothing.
+        refused = jnp.where(members, cut.refused, 0.0)
+        refusals, refused = _settle_refusals(marginals, tables.grid, u, refused, thresholds, ranks)
+    # Nobody asks the models after one that never defers: the cascade ends there, where it may.
+    members = jnp.where(plan.prefixes, asked_at_all(thresholds, members, refusals), members)
+    thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
+    return Settled(Policies.of_cascades(thresholds, members, refusals, jnp), ranks, refused, above)
+
+
+def _settle_refusals(marginals, grid, u, refused, thresholds, ranks):
+    """(refusals, their ranks), each (L, k), of the cuts; where a model defers nothing, they are its threshold's."""
+    settled, rank, _ = settle(marginals, grid, Cut.at(jnp.minimum(refused, u)))
+    together, ends = refused >= u, ((settled, thresholds), (rank, ranks))
+    return tuple(jnp.where(together, most, jnp.minimum(own, most)) for own, most in ends)
+
+
+def points_at(marginals: Marginal, tables: Tables, optima: Optima, plan: Plan, chain: Chain) -> Solutions:
+    """The optima with their thresholds, and what is exactly to be expected of them."""
+    lam, path, cut, status = optima
+    settled = thresholds_at(marginals, tables, path, cut, plan)
+
+    def single(u, above, links, first, refused):
+        return evaluate(tables, u, links, first, chain=chain, above=above, refused=refused)
+
+    rows = settled.ranks, settled.above, plan.links[path], plan.first[path], settled.refused
+    return Solutions(lam, status, jax.vmap(single)(*rows), settled.policies, settled.ranks, settled.refused, path)
+
+
+def settle(marginals: Marginal, grid: Grid, cut: Cut) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """`settle_threshold` for cuts (L, k, …)."""
+    each = jax.vmap(jnp.vectorize(settle_threshold, excluded=(0, 1)), (0, 0, 1, 1, 1), 1)
+    return each(marginals, grid, cut.u, cut.worth, cut.slope)
+
+
+def adaptive_points(marginals: Marginal, tables: Tables, lam: jax.Array, refusal: Refusal | None = None) -> Solutions:
+    """The best adaptive policies for all λ (L,), and what is exactly to be expected of them."""
+    k = tables.cost.shape[0]
+    first, upper, action = adaptive_policies(tables, lam, refusal)
+    evaluated = partial(evaluate_intervals, tables, refusing=refusal is not None)
+    expected = jax.vmap(evaluated)(first, upper, action)
+    bounds, *_ = settle(marginals, tables.grid, Cut.at(upper))
+    bounds = jnp.where(upper >= 1, 1.0, bounds).at[..., -1].set(1.0)
+    used = jnp.diff(upper, axis=-1, prepend=jnp.zeros_like(upper[..., :1])) > 0
+
+    def ask(asked, pair):
+        i, j = pair
+        return asked.at[:, j].max(asked[:, i] & (used[:, i] & (action[:, i] == j)).any(-1)), None
+
+    asked, _ = lax.scan(ask, first[:, None] == np.arange(k), (tables.left, tables.right))
+    policies = Policies(first, bounds, action, asked)
+    return Solutions(lam, jnp.zeros_like(first), expected, policies, upper.reshape(*lam.shape, -1))

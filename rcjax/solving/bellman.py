@@ -1,0 +1,220 @@
+"""The best cascades at every λ, globally: Bellman's equation of a cascade on quadrature nodes.
+
+Along the exact chain, choosing when to stop is an optimal-stopping problem (Puterman 1994, Markov Decision Processes,
+chapter 4). Where model j defers to model l, deferring at u is worth
+
+    D_j(u) = −λ·cost_l + E[V_l(Φ_l) | Φ_j = u]        V_j(u) = Q_j(u) above the cut of j, D_j(u) below it
+
+One backward pass solves it for all λ and all cascades at once, as cascades share their ends. Values are integrated
+up to the cuts, not to the nearest node.
+
+Where a model may also refuse to answer, which is worth R = 1 − (what a refusal costs, in errors), V_j is the best of
+three. As D_j rises with u, and Q_j − D_j does, a model refuses up to one cut, asks up to a second, and answers above.
+"""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from rcjax._core.batching import part
+from rcjax._core.numerics import divide
+from rcjax.solving.objective import Tables, arrivals
+from rcjax.solving.paths import Plan
+from rcjax.solving.quadrature import Grid
+
+_ROUNDS = 8
+
+
+_FIRST_CUTS = (1.0, 0.2)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Cut:
+    """Where a model stops deferring, and the straight line of what deferring is worth around there."""
+
+    u: jax.Array  # the cut: the model answers above it
+    worth: jax.Array  # value of deferring at the cut
+    slope: jax.Array  # its derivative by u
+    refused: jax.Array | None = None  # the model refuses to answer up to here, at most `u`; None: no model ever does
+
+    @classmethod
+    def at(cls, u: jax.Array, refused: jax.Array | None = None) -> "Cut":
+        """Cuts that stay where they are: what deferring is worth there is not known."""
+        return cls(u, jnp.full_like(u, jnp.nan), jnp.zeros_like(u), refused)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """What it is worth to refuse an answer, where models may."""
+
+    worth: jax.Array  # () in right answers: 1 less what a refusal costs, in errors
+    early: jax.Array  # () bool, whether every model of a cascade may, or the last one only
+
+
+def best_cascades(
+    tables: Tables, lam: jax.Array, plan: Plan, refusal: Refusal | None = None
+) -> tuple[jax.Array, Cut, jax.Array]:
+    """(number of the best path (L,), its cuts (L, k), what the last round gained (L,)) for each λ (L,).
+
+    Rounds of two halves: a forward pass of the best path so far gives the density of the queries that reach each
+    model, and a backward pass over all ends of paths chooses each cut under these densities. Where answering gains on
+    deferring as confidence grows, as it nearly always does, the best cut is the same under any density and the first
+    round finds the global optimum; elsewhere each round can only improve on the one before, until none does. The
+    first two rounds start from densities of their own: that all queries reach every model, or only those with little
+    confidence in the models before.
+    """
+
+    def reached(path, cut):
+        deferred = plan.links[path][:, None] * passed_on(tables.grid, cut.u, cut.refused)[tables.left]
+        density = arrivals(tables, plan.first[path], deferred, tables.kernel)
+        # Whom no query reaches, any cut suits: theirs is the best for all queries, where a neighbouring λ may need it.
+        seen = plan.members[path] & ((tables.grid.weight * density).sum(1) > jnp.finfo(lam.dtype).eps)
+        return jnp.where(seen[:, None], density, 1.0)
+
+    def improve(carry):
+        number, *best, _ = carry
+        starting = number < len(_FIRST_CUTS)
+        path = jnp.where(starting, plan.ends.shape[0], best[1])
+        u = jnp.where(starting, jnp.asarray(_FIRST_CUTS, lam.dtype)[number], best[2].u)
+        refused = None if refusal is None else jnp.where(starting, 0.0, best[2].refused)
+        new = _best_paths(tables, lam, plan, jax.vmap(reached)(path, Cut.at(u, refused)), refusal)
+        gain = new[0] - best[0]
+        # Of two that are as good, the new one: its cuts are nearer to where they settle, and rounding chooses nothing.
+        good = gain > -64 * jnp.finfo(lam.dtype).eps
+        best = jax.tree.map(lambda old, new: jnp.where(_beside(good, new), new, old), tuple(best), new)
+        return number + 1, *best, gain
+
+    def unfinished(carry):
+        number, *_, gain = carry
+        # At least one round under the densities of what was found.
+        gained = (number < _ROUNDS) & jnp.any(gain > gain_tolerance(lam.dtype))
+        return (number <= len(_FIRST_CUTS)) | gained
+
+    none = jnp.full(lam.shape, -jnp.inf, lam.dtype)
+    nowhere = jnp.zeros((*lam.shape, tables.cost.shape[0]), lam.dtype)
+    cuts = Cut.at(nowhere, None if refusal is None else nowhere)
+    start = (0, none, jnp.zeros(lam.shape, int), cuts, -none)
+    _, _, path, cut, gain = lax.while_loop(unfinished, improve, start)
+    return path, cut, gain
+
+
+def gain_tolerance(dtype: Any) -> float:
+    """A round that lowers no loss by more than this is the last one: the next would gain its square."""
+    return max(1e-8, 64 * float(jnp.finfo(dtype).eps))
+
+
+def _beside(per_lambda, other):
+    """(L,) with as many axes as `other` (L, …)."""
+    return per_lambda.reshape(per_lambda.shape + (1,) * (other.ndim - 1))
+
+
+def _best_paths(tables, lam, plan, density, refusal):
+    """(value (L,), number (L,), cuts (L, k)) of the best path by one backward pass, cuts chosen under the densities.
+
+    The integrand of an end is the weighted value at each node of its first model.
+    """
+
+    def defer(integrands, step):
+        end, rest, pair = step
+        j = tables.left[pair]
+        grid = part(tables.grid, j)
+        price = lam * tables.cost[tables.right[pair]]
+        after = lax.dynamic_index_in_dim(integrands, rest, keepdims=False)
+        deferring = after @ tables.kernel[pair].T - price[:, None]
+        cut = jax.vmap(partial(best_cut, grid))(deferring, density[:, j])
+        if refusal is not None:
+            cut = jax.vmap(partial(_or_refuse, grid, refusal, part(stop, j)))(cut, deferring, density[:, j])
+        value = grid.weight * grid.quantile + jax.vmap(grid.below)(cut.u) * (deferring - grid.quantile)
+        if refusal is not None:
+            value += jax.vmap(grid.below)(cut.refused) * (refusal.worth - deferring)
+        return lax.dynamic_update_index_in_dim(integrands, value, end, 0), cut
+
+    nowhere = jnp.zeros_like(tables.cost)
+    answering, stop = tables.grid.weight * tables.grid.quantile, Cut(nowhere, nowhere, nowhere)
+    if refusal is not None:
+        stop = jax.vmap(partial(_stopping_cut, refusal))(tables.grid)
+        answering += jax.vmap(Grid.below)(tables.grid, stop.u) * (refusal.worth - tables.grid.quantile)
+    integrands = jnp.broadcast_to(answering[plan.heads, None], (*plan.heads.shape, *lam.shape, answering.shape[-1]))
+    cut = jax.tree.map(lambda own: jnp.broadcast_to(own, (*lam.shape, *own.shape)), stop)
+    cuts = None
+    if plan.steps.shape[0]:
+        integrands, cuts = lax.scan(defer, integrands, tuple(plan.steps.T))
+    values = integrands.sum(-1)[plan.ends] - lam * tables.cost[plan.heads[plan.ends]][:, None]
+    best = jnp.argmax(values, axis=0)
+    if cuts is not None:
+        step = plan.cuts[plan.ends[best]]
+        found = part(cuts, (step, jnp.arange(lam.shape[0])[:, None]))
+        cut = jax.tree.map(partial(jnp.where, step >= 0), found, cut)
+    return values.max(0), best, cut
+
+
+def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> Cut:
+    """The cut above which answering is best in total, from what deferring is worth at the nodes (G,).
+
+    The best of all cell edges under the density (G,) of the queries that arrive, moved to where the advantage of
+    answering crosses zero between the two nodes beside it.
+    """
+    advantage = grid.quantile - deferring
+    edge = _best_edge(grid, advantage, density)
+    u = crossing(grid, advantage, edge)
+    beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
+    place, worth = grid.u[beside], deferring[beside]
+    slope = (worth[1] - worth[0]) / (place[1] - place[0])
+    return Cut(u, worth[0] + slope * (u - place[0]), slope)
+
+
+def _best_edge(grid, advantage, density):
+    """The first of the cell edges above which the advantage (G,) adds up to most, under the density (G,)."""
+    total = _sums_above(grid, grid.weight * advantage * density)
+    # Not by `argmax`, which takes XLA three times as long.
+    return jnp.min(jnp.where(total == total.max(), np.arange(total.shape[0]), total.shape[0] - 1))
+
+
+def _sums_above(grid, values):
+    """(G + 1,) the sum of the values (G,) above each cell edge: in panels, and of panels, by matrices of ones.
+
+    A cumulative sum takes XLA longer to compile than all the rest here.
+    """
+    panels = grid.panels.shape[0] - 1
+    inside = values[1:-1].reshape(panels, -1)
+    inside = inside @ np.tri(inside.shape[1], dtype=values.dtype)
+    later = inside[:, 0] @ np.tri(panels, k=-1, dtype=values.dtype) + values[-1]
+    above = (inside + later[:, None]).reshape(-1)
+    return jnp.concatenate([(values[0] + above[0])[None], above, values[-1:], jnp.zeros_like(values[:1])])
+
+
+def _stopping_cut(refusal: Refusal, grid: Grid) -> Cut:
+    """The cut of a model that asks nobody: it refuses where its confidence is less than a refusal is worth."""
+    refusing = jnp.full_like(grid.u, refusal.worth)
+    cut = best_cut(grid, refusing, jnp.ones_like(grid.u))
+    return Cut(cut.u, refusal.worth.astype(cut.u.dtype), jnp.zeros_like(cut.u), cut.u)
+
+
+def _or_refuse(grid, refusal, stop, cut, deferring, density):
+    """The cut with what is refused below it; where nothing is left to defer between the two, `stop`."""
+    advantage = deferring - refusal.worth
+    refused = crossing(grid, advantage, _best_edge(grid, advantage, density))
+    cut = dataclasses.replace(cut, refused=jnp.where(refusal.early, refused, 0.0))
+    return jax.tree.map(partial(jnp.where, refusal.early & (refused >= cut.u)), stop, cut)
+
+
+def passed_on(grid: Grid, u: jax.Array, refused: jax.Array | None) -> jax.Array:
+    """(k, G) the part of each node's weight that models defer: below the cuts u (k,), but for what is refused."""
+    below = jax.vmap(Grid.below)(grid, u)
+    return below if refused is None else below - jax.vmap(Grid.below)(grid, refused)
+
+
+def crossing(grid, advantage, edge):
+    """The zero of `advantage` between the nodes on both sides of a cell's edge; the edge itself beside a mass."""
+    beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
+    place, (before, after) = grid.u[beside], advantage[beside]
+    smooth = (edge >= 2) & (edge <= grid.u.shape[0] - 2) & (before * after < 0)
+    zero = place[0] + divide(before, before - after) * (place[1] - place[0])
+    return jnp.where(smooth, zero, grid.edges[edge])

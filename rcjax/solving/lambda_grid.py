@@ -1,0 +1,203 @@
+"""Solutions for all λ at once: at given prices, or on a grid with infill.
+
+λ is a price: errors per unit of money.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rcjax._base.arguments import what_it_is
+from rcjax._core.batching import part
+from rcjax._core.compilation import compiled
+from rcjax.frontier.hull import lower_hull
+from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.points import Points
+from rcjax.frontier.searches import Chain
+from rcjax.frontier.statuses import PointStatus
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.marginals import Marginal
+from rcjax.model.pairs import pairs
+from rcjax.solving.at_lambda import Optima, Solutions, adaptive_points, lay_out, optimise, points_at
+from rcjax.solving.bellman import Cut, Refusal
+from rcjax.solving.objective import Tables
+from rcjax.solving.paths import Plan, pair_places
+
+#: Points of each pass of the automatic grid, and the closest ratio of neighbouring λ.
+_GRID, _CLOSEST = 64, 1.0005
+
+
+_MEMORY = 2**29  # bytes that a batch of λ may take
+
+
+AnyPoints = TypeVar("AnyPoints", bound=Points)
+
+
+class Problem(NamedTuple):
+    """What every λ shares."""
+
+    marginals: Marginal
+    tables: Tables
+    plan: Plan | None  # None for adaptive policies
+    chain: Chain
+    refusal: Refusal | None  # None where no model may refuse
+
+
+def lay_out_problem(model: CascadeModel, plan: Plan | None, chain: Chain, refusal: Refusal | None) -> Problem:
+    """What every λ shares, for a fitted model; no plan: adaptive policies."""
+    k = len(model.models)
+    left, right = np.array(pairs(k), int).reshape(-1, 2).T if plan is None else (plan.left, plan.right)
+    places = np.arange(len(left)) if plan is None else pair_places(plan, k)
+    tables = _build_tables(model.marginals, model.copulas, model.cost, left, right, places)
+    if chain == "exact":  # whose programmes are then the same for every family of copulas
+        tables = dataclasses.replace(tables, copulas=None)
+    return Problem(model.marginals, tables, plan, chain, refusal)
+
+
+_build_tables = compiled(lay_out)
+
+
+_optimise = compiled(optimise, "chain", runs="long")
+
+
+_evaluate = compiled(points_at, "chain")
+
+
+_solve_adaptive = compiled(adaptive_points)
+
+
+def solve_at(problem: Problem, lam: Any) -> Solutions:
+    """The solutions at the given λ (L,), on the host.
+
+    In batches of equal size, none larger than memory allows; the last one repeats its last λ. Few λ are filled up to
+    the size of a grid, so that they all share one programme.
+    """
+    marginals, tables, plan, chain, refusal = problem
+    lam = np.asarray(lam, tables.cost.dtype)
+    room = max(1, _MEMORY // _bytes_per_lambda(problem))
+    batches = -(-len(lam) // room)
+    size = max(-(-len(lam) // batches), min(_GRID, room))
+
+    def solve(lam):
+        if plan is None:
+            return jax.device_get(_solve_adaptive(marginals, tables, lam, refusal))
+        optima = _optimise(tables, lam, plan, chain, refusal)
+        return jax.device_get(_evaluate(marginals, tables, optima, plan, chain))
+
+    filled = np.pad(lam, (0, batches * size - len(lam)), "edge").reshape(batches, size)
+    solved = [solve(batch) for batch in filled]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(lam)], *solved)
+
+
+def _bytes_per_lambda(problem):
+    """What the largest arrays of one λ take: values of every end of a path, or of every option, at the nodes."""
+    k, nodes = problem.tables.grid.u.shape
+    rows = len(problem.tables.left) + (k * k if problem.plan is None else len(problem.plan.heads))
+    if problem.chain == "paper":
+        rows += nodes
+    return 3 * rows * nodes * problem.tables.cost.dtype.itemsize
+
+
+def solve_on_grid(problem: Problem) -> Solutions:
+    """A geometric grid that covers every trade-off, infill in λ, then in thresholds where no λ leads.
+
+    All passes have one shape, so one compilation.
+    """
+    cost = np.asarray(problem.tables.cost, float)
+    lam = price_range(cost if problem.plan is None else cost[problem.plan.members[-1]], _GRID)
+    solved = solve_at(problem, lam)
+    more = solve_at(problem, _between(solved.lam, _gaps(solved, _CLOSEST)))
+    solved = select(_merge(solved, more), problem.refusal)
+    return solved if problem.plan is None else _merge(solved, _interpolate(problem, solved))
+
+
+def price_range(cost: np.ndarray, size: int) -> np.ndarray:
+    """(size,) λ on a geometric grid, from where the costs (k,) hardly count to where only the cheapest model does."""
+    spent = np.sort(cost)
+    gaps = np.diff(spent)[np.diff(spent) > 1e-9 * spent[-1]]
+    unit = min([*gaps, *spent[spent > 0][:1]], default=1.0)
+    return np.geomspace(1e-4 / max(spent.sum(), unit), 1.0 / unit, size)
+
+
+def check_prices(lam: Any) -> np.ndarray:
+    """The distinct λ in rising order; ValueError where there is none, or one that is not finite or below 0."""
+    try:
+        prices = np.unique(np.atleast_1d(np.asarray(lam, float)))
+    except (TypeError, ValueError):
+        raise TypeError(f"lam must be a number or a list of numbers, not {what_it_is(lam)}") from None
+    if not prices.size or not np.isfinite(prices).all() or prices[0] < 0:
+        raise ValueError("lam must hold at least one finite number, none below 0")
+    return prices
+
+
+def log_prices(lam: Any) -> np.ndarray:
+    """log λ, on which scale prices are near or far; finite for λ = 0."""
+    return np.log(np.maximum(np.asarray(lam, float), np.finfo(float).tiny))
+
+
+def _interpolate(problem, solved):
+    """Points in the gaps between neighbours of one cascade: thresholds between theirs, in probability (eq. 9).
+
+    Optima of error + λ·cost lie on the convex hull of what a cascade can reach; between them lie points no λ finds.
+    """
+    counts = _share_out(_gaps(solved, 1.0, other_cascades=0.0))
+    left = np.repeat(np.arange(len(counts)), counts)
+    share = np.concatenate([np.arange(1, n + 1) / (n + 1) for n in counts])
+
+    def between(ranks):
+        return jnp.asarray(ranks[left] * (1 - share)[:, None] + ranks[left + 1] * share[:, None])
+
+    cut = Cut.at(between(solved.ranks), None if solved.refused is None else between(solved.refused))
+    lam = solved.lam[left] ** (1 - share) * solved.lam[left + 1] ** share
+    status = np.full(len(lam), PointStatus.INTERPOLATED, solved.status.dtype)
+    optima = Optima(lam.astype(solved.lam.dtype), solved.path[left], cut, status)
+    return jax.device_get(_evaluate(problem.marginals, problem.tables, optima, problem.plan, problem.chain))
+
+
+def _merge(solved: Solutions, extra: Solutions) -> Solutions:
+    """Both sets of points in order of λ, and of falling cost where λ is equal."""
+    joined = jax.tree.map(lambda *leaves: np.concatenate(leaves), solved, extra)
+    return part(joined, np.lexsort((-joined.expected.cost, joined.lam)))
+
+
+def _gaps(solved: Solutions, closest: float, other_cascades: float = 1.0) -> np.ndarray:
+    """Between neighbours in λ, the largest move of a threshold, in probability mass; 0 where λ are too close."""
+    members = solved.policies.members
+    same = (members[1:] == members[:-1]).all(1)
+    ranks = solved.ranks if solved.refused is None else np.concatenate([solved.ranks, solved.refused], axis=1)
+    gap = np.where(same, np.abs(np.diff(ranks, axis=0)).max(1), other_cascades)
+    return np.where(solved.lam[1:] <= solved.lam[:-1] * closest, 0.0, gap)
+
+
+def _share_out(gaps):
+    """How many of the `_GRID` new points each gap gets, so that the widest that is left is as narrow as can be."""
+    inserted = np.zeros(len(gaps), int)
+    for _ in range(_GRID):
+        inserted[np.argmax(gaps / (inserted + 1))] += 1
+    return inserted
+
+
+def _between(lam, gaps):
+    steps = zip(lam[:-1], lam[1:], _share_out(gaps), strict=True)
+    return np.concatenate([np.geomspace(low, high, n + 2)[1:-1] for low, high, n in steps])
+
+
+def select(solved: AnyPoints, refusal: Refusal | None) -> AnyPoints:
+    """For each λ the best of all solutions, so that cost cannot rise with λ, nor a failed λ spoil its neighbours."""
+    expected = Outcomes(*(figure.astype(float) for figure in solved.expected))
+    lam, cost = solved.lam.astype(float), expected.cost
+    error = expected.penalty(None if refusal is None else 1 - float(refusal.worth))
+    hull = lower_hull(cost, error)
+    if not hull.size:
+        return solved
+    # A corner of the hull gives way to the cheaper one before it at this λ.
+    ties = -np.diff(error[hull]) / np.diff(cost[hull])
+    best = hull[len(ties) - np.searchsorted(ties[::-1], lam, side="right")]
+    # Ties, which are many where a cascade's end is reached, go to the point that was solved for this λ.
+    own, least = error + lam * cost, error[best] + lam * cost[best]
+    slack = 4 * np.finfo(solved.expected.wrong.dtype).eps * np.abs(least)
+    best = np.where(own <= least + slack, np.arange(len(lam)), best)
+    return dataclasses.replace(part(solved, best), lam=solved.lam)

@@ -1,0 +1,137 @@
+"""Which cascades compete, as arrays: plans of one shape share one compiled programme, whichever models they name."""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from rcjax.frontier.searches import Search, check_cascade
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.pairs import pairs
+
+_SMALLEST = 4
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Candidate cascades as paths through the models; k models, N paths, E ends of paths, S steps, P pairs.
+
+    An end of a path is solved once for all paths that share it, after the end that it defers to. Sizes are rounded up:
+    what fills an axis repeats an entry that is there, or writes to an end that nobody reads.
+    """
+
+    members: jax.Array  # (N + 1, k) bool; the last path asks, in turn, every model that any path asks
+    links: jax.Array  # (N + 1, P) bool, the pairs (i, j) of which i defers to j
+    first: jax.Array  # (N + 1,) the model asked first
+    last: jax.Array  # (N + 1,) the model that answers all that reach it
+    ends: jax.Array  # (N,) the end that is the whole path
+    heads: jax.Array  # (E,) the model that an end starts with
+    steps: jax.Array  # (S, 3) an end of two models or more, the end that it defers to, and by which pair
+    cuts: jax.Array  # (E, k) the step that cuts each model of an end; −1 where the model defers to nobody
+    left: jax.Array  # (P,) the models i of the pairs
+    right: jax.Array  # (P,) and j
+    prefixes: jax.Array  # () bool, whether a path cut short is always another path
+
+    @property
+    def defers(self) -> jax.Array:
+        """(N + 1, k) bool, the members that pass queries on."""
+        return self.members & (np.arange(self.members.shape[-1]) != self.last[:, None])
+
+
+def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> Plan:
+    """The plan of distinct paths, each of rising positions among k models."""
+    everyone = tuple(sorted({j for path in paths for j in path}))
+    ends = sorted({path[i:] for path in paths for i in range(len(path))}, key=lambda end: (-end[0], len(end), end))
+    used = sorted({link for path in [*paths, everyone] for link in itertools.pairwise(path)})
+    row, column = ({item: place for place, item in enumerate(items)} for items in (ends, used))
+    steps = _fill(
+        [(row[end], row[end[1:]], column[end[:2]]) for end in ends if len(end) > 1],
+        2**k - 1 - k,
+        (len(ends), len(ends), 0),
+    )
+    heads = _fill([*(end[0] for end in ends), 0], 2**k, 0, 2 * _SMALLEST)
+    filled = [*_fill(list(paths), 2**k - 1, paths[0]), everyone]
+    cuts = np.full((len(heads), k), -1)
+    writes = {end: place for place, (end, *_) in enumerate(steps)}
+    for end in ends:
+        cuts[row[end], list(end[:-1])] = [writes[row[end[i:]]] for i in range(len(end) - 1)]
+    left, right = np.array(_fill(used, k * (k - 1) // 2, used[0] if used else None), int).reshape(-1, 2).T
+    links = np.zeros((len(filled), len(left)), bool)
+    for number, path in enumerate(filled):
+        links[number, [column[link] for link in itertools.pairwise(path)]] = True
+    arrays = {
+        "members": np.array([[j in path for j in range(k)] for path in filled]),
+        "links": links,
+        "first": np.array([path[0] for path in filled]),
+        "last": np.array([path[-1] for path in filled]),
+        "ends": np.array([row[path] for path in filled[:-1]]),
+        "heads": np.array(heads),
+        "steps": np.array(steps, int).reshape(-1, 3),
+        "cuts": cuts,
+        "left": left,
+        "right": right,
+        "prefixes": np.array({path[:-1] for path in paths if len(path) > 1} <= set(paths)),
+    }
+    return Plan(**jax.device_put(arrays))
+
+
+def plan_cascades(model: CascadeModel, cascades: Search, max_length: int | None = None) -> Plan | None:
+    """The cascades that a search of `solve_frontier` goes through; None for adaptive policies."""
+    paths = candidate_paths(model.models, cascades, max_length)
+    return None if paths is None else make_plan(paths, len(model.models))
+
+
+def candidate_paths(
+    models: tuple[str, ...], cascades: Search, max_length: int | None = None
+) -> list[tuple[int, ...]] | None:
+    """The positions of the models of each cascade of a search; None for adaptive policies.
+
+    >>> candidate_paths(("small", "large"), "all")
+    [(0,), (1,), (0, 1)]
+    """
+    k = len(models)
+    everything = tuple(range(k))
+    if isinstance(cascades, str):
+        if cascades == "adaptive":
+            return None
+        if cascades == "full":
+            return [everything]
+        if cascades != "all":
+            raise ValueError(f"cascades is {cascades!r}; it is 'all', 'full', 'adaptive' or a list of cascades")
+        longest = min(max_length or k, k)
+        if k > 12 and longest > 4:
+            raise ValueError(f"{k} models have {2**k - 1} subcascades: set max_length (at most 4), or use 'adaptive'")
+        return [c for size in range(1, longest + 1) for c in itertools.combinations(everything, size)]
+    paths = [check_cascade(models, (path,) if isinstance(path, str) else path) for path in cascades]
+    if not paths:
+        raise ValueError("cascades is empty: name at least one cascade")
+    return list(dict.fromkeys(paths))
+
+
+def only(plan: Plan, rows: Any) -> Plan:
+    """The plan with some of its paths (M,), by number: what they share is laid out as before.
+
+    As many as the plan has, some of them repeated, share its compiled programmes.
+    """
+    host = {name: np.asarray(getattr(plan, name)) for name in ("members", "links", "first", "last", "ends")}
+    kept = np.append(rows, len(host["ends"]))
+    paths = {name: host[name][kept] for name in ("members", "links", "first", "last")}
+    return dataclasses.replace(
+        plan, **jax.device_put({**paths, "ends": host["ends"][rows], "prefixes": np.array(False)})
+    )
+
+
+def pair_places(plan: Plan, k: int) -> np.ndarray:
+    """(P,) the places of the plan's pairs among all pairs of k models."""
+    place = {pair: n for n, pair in enumerate(pairs(k))}
+    return np.array([place[i, j] for i, j in np.stack([plan.left, plan.right], 1).tolist()], int)
+
+
+def _fill(items: list, most: int, filler: Any, least: int = _SMALLEST) -> list:
+    """As many as the next power of two, but not more than there can be, so that few sizes occur."""
+    size = min(most, max(least, 1 << (len(items) - 1).bit_length())) if items else 0
+    return items + [filler] * (size - len(items))

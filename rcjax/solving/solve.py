@@ -1,0 +1,86 @@
+"""λ → the best cascade and its thresholds: the whole error–cost frontier in one vectorised call."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from rcjax._base.arguments import check_arguments
+from rcjax.frontier.frontier import Frontier, make_frontier
+from rcjax.frontier.searches import Chain, Search, cascade_names
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.solving.at_lambda import check_abstain_price, refusal_at
+from rcjax.solving.lambda_grid import Problem, check_prices, lay_out_problem, select, solve_at, solve_on_grid
+from rcjax.solving.paths import plan_cascades
+
+__all__ = ["solve_frontier"]
+
+
+def solve_frontier(
+    model: CascadeModel,
+    *,
+    lam: Any = None,
+    cascades: Search = "all",
+    chain: Chain = "exact",
+    max_length: int | None = None,
+    abstain_price: float | None = None,
+    abstain_early: bool = True,
+) -> Frontier:
+    """The policies that minimise error + λ·cost under the model, for all λ at once.
+
+    `cascades`: "all" subcascades of at most `max_length` models (single models included), the "full" one, a list of
+    cascades (tuples of model names in the model's order), or "adaptive" policies, which may skip ahead depending on
+    how unsure a model is. `lam` (L,): the λ to solve for, in error probability per unit of money, at least 0; by
+    default a geometric grid from where cost hardly counts to where the cheapest model is best, with infill between
+    neighbours whose thresholds differ most in probability mass (eq. 9 of the paper). `chain="paper"` solves under
+    the paper's factorisation (not for adaptive policies).
+
+    With an `abstain_price`, a model may also refuse to answer, at a price in errors: 0.3 where three refusals are as
+    bad as 0.9 errors, in money `abstain_cost / error_cost`. What is minimised is error + abstain_price·abstention +
+    λ·cost, where an error is a wrong answer that was given. A model refuses where it is so unsure that no larger
+    model is worth its money, before that one is asked (early abstention: Zellinger, Liu & Thomson 2025, "Cost-Saving
+    LLM Cascades with Early Abstention", arXiv 2502.09054), or with `abstain_early=False` only the last model of a
+    cascade does. The first model is always asked. At a price of 1 or more nobody refuses, and an infinite one is the
+    same as None. Not for `chain="paper"`.
+
+    Dynamic programming gives the optimum on quadrature nodes, searched from two starts where answering does not gain
+    steadily on deferring as confidence grows; Newton steps on the exact gradient settle it. Of all solutions found,
+    each λ keeps the best for it, so that cost never rises with λ. Raises ValueError for unknown or misordered
+    models, an empty or negative `lam`, a negative price, or a combination that does not exist.
+
+    >>> import rcjax
+    >>> model = rcjax.fit(rcjax.sample_log(300, seed=0))
+    >>> frontier = solve_frontier(model, lam=[1.0, 100.0, 10_000.0])
+    >>> bool((frontier.cost[1:] <= frontier.cost[:-1]).all()), frontier.thresholds.shape
+    (True, (3, 5))
+    >>> refusing = solve_frontier(model, lam=[1.0, 100.0, 10_000.0], abstain_price=0.3)
+    >>> bool((refusing.penalty + refusing.lam * refusing.cost < frontier.error + frontier.lam * frontier.cost).all())
+    True
+    """
+    check_arguments(solve_frontier, locals())
+    plan = plan_cascades(model, cascades, max_length)
+    if chain not in ("exact", "paper") or (chain == "paper" and plan is None):
+        raise ValueError(f"chain={chain!r} with cascades={cascades!r} does not exist: use chain='exact'")
+    grid = None if lam is None else check_prices(lam)
+    abstain_price = check_abstain_price(abstain_price)
+    if abstain_price is not None and (chain == "paper" or (plan is None and not abstain_early)):
+        raise ValueError("abstain_price goes with chain='exact', and for adaptive policies with abstain_early=True")
+    refusal = refusal_at(abstain_price, abstain_early, model.cost.dtype)
+    found = solve_problem(model, lay_out_problem(model, plan, chain, refusal), grid, abstain_price)
+    search = _named(cascades, max_length, plan, model.models)
+    return dataclasses.replace(found, search=search, chain=chain, abstain_early=abstain_early)
+
+
+def solve_problem(
+    model: CascadeModel, problem: Problem, lam: np.ndarray | None = None, abstain_price: float | None = None
+) -> Frontier:
+    """The frontier of a problem that has been laid out for the model; it does not know what was searched."""
+    points = solve_on_grid(problem) if lam is None else select(solve_at(problem, lam), problem.refusal)
+    return make_frontier(model, points, abstain_price=abstain_price)
+
+
+def _named(cascades, max_length, plan, names):
+    """The search as it is kept: a word, or the names of all cascades."""
+    if isinstance(cascades, str) and (max_length is None or plan is None):
+        return cascades
+    return cascade_names(np.unique(np.asarray(plan.members[:-1]), axis=0), names)

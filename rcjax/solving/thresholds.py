@@ -1,0 +1,48 @@
+"""From a cut in u-space to the best threshold near it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from rcjax._core.numerics import divide
+from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER
+from rcjax.model.marginals import Marginal
+from rcjax.solving.quadrature import Grid
+
+_ULPS, _SETTLING_STEPS = 16, 5
+
+
+def settle_threshold(
+    marginal: Marginal, grid: Grid, u: jax.Array, worth: jax.Array, slope: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The best threshold φ near the cut u, and what it really does: (φ, F(φ), E[Φ; Φ > φ]), each scalar.
+
+    Deferring is worth `worth` + `slope`·(F(φ) − u) to a query of confidence φ, so the loss is stationary where that
+    equals φ: Newton's method on the exact gradient, between the nodes around u. Where `worth` is NaN, φ solves
+    F(φ) = u instead. φ is 0 or 1 where u cuts a point mass, since a threshold passes all of it or none. A threshold
+    beside a mass keeps a few units in the last place away from it, so that the rounding of a calibrated confidence,
+    here or in a service, does not move a whole mass across.
+    """
+    eps = jnp.finfo(grid.u.dtype).eps
+    bottom, top = grid.edges[1], grid.edges[-2]
+    always, never = (u < bottom - 4 * eps) | (u <= 0), (u > top + 4 * eps) | (u >= 1)
+    place = jnp.concatenate([bottom[None], grid.u[1:-1], top[None]])
+    last = place.shape[0] - 1
+    right = jnp.clip(jnp.searchsorted(place, u, method="compare_all"), 1, last)
+    beside, around = jnp.stack([place, grid.quantile])[:, jnp.clip(right + np.arange(-2, 2), 0, last)]
+    margin = jnp.minimum(_ULPS * eps, (marginal.highest - marginal.lowest) / 4)
+    low, high = jnp.clip(around[np.array([0, 3])], marginal.lowest + margin, marginal.highest - margin)
+    low, high = (jnp.where(always, ALWAYS_ANSWER, jnp.where(never, NEVER_ANSWER, end)) for end in (low, high))
+    worth = jnp.where((u > bottom + 4 * eps) & (u < top - 4 * eps), worth, jnp.nan)
+
+    def newton(_, state):
+        threshold = state[0]
+        cdf, density, above = marginal.profile(threshold)
+        to_optimum = divide(worth + slope * (cdf - u) - threshold, 1 - jnp.minimum(slope * density, 0.9))
+        step = jnp.where(jnp.isnan(worth), divide(u - cdf, density), to_optimum)
+        return jnp.clip(threshold + jnp.nan_to_num(step), low, high), threshold, cdf, above
+
+    share = divide(u - beside[1], beside[2] - beside[1], 0.5)
+    guess = jnp.clip(around[1] + share * (around[2] - around[1]), low, high)
+    return lax.fori_loop(0, _SETTLING_STEPS, newton, (guess, guess, guess, guess))[1:]

@@ -1,0 +1,245 @@
+"""A batch of problems as one program: fitted, solved and judged, laid over all devices.
+
+Problems have nothing to tell each other, so each device goes through its share on its own (`jax.shard_map`): loops
+that run until they converge wait for nobody elsewhere. A device solves `width` problems at a time; what is large, the
+tables of a model, exists for these only, and what is kept are the points of the frontiers.
+"""
+
+import dataclasses
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from rcjax._core.batching import part
+from rcjax._core.compilation import compiled
+from rcjax._core.numerics import divide
+from rcjax.copulas import Copula
+from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.points import Points as FrontierPoints
+from rcjax.frontier.policies import Policies
+from rcjax.frontier.statuses import PointStatus
+from rcjax.model.calibration import Calibrator, Transform, calibrate_all
+from rcjax.model.fitting_steps import fit_margins, pair_taus
+from rcjax.model.marginals import Marginal
+from rcjax.model.pairs import pairs
+from rcjax.replaying.walk import walk
+from rcjax.solving.at_lambda import adaptive_points, optimise, points_at
+from rcjax.solving.objective import Tables, transition
+from rcjax.solving.paths import Plan
+from rcjax.solving.quadrature import build_grid
+from rcjax.tuning.label_candidates import as_cascades, best_candidates, judge
+
+_AXIS = "problems"
+
+
+Points = dict[str, jax.Array]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """The logs of a batch, one for each of S samples, filled up to n queries."""
+
+    logprob: jax.Array  # (S, n, k)
+    correct: jax.Array  # (S, n, k) bool
+    answered: jax.Array  # (S, n, k) bool
+    query_cost: jax.Array  # (S, n, k)
+    held_out: jax.Array  # (S, n) bool: to judge by, where a problem has not drawn the query
+    lam: jax.Array  # (S, L)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Draws:
+    """What each of U problems is tuned on."""
+
+    sample: jax.Array  # (U,) its place in `Data`
+    replicate: jax.Array  # (U,)
+    rows: jax.Array  # (U, m) of the sample's log, filled up with a query that nobody answered
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """What every copula and search of a problem shares."""
+
+    calibrators: Calibrator  # leading axis k
+    marginals: Marginal  # leading axis k
+    taus: jax.Array  # (P,) of all pairs
+    cost: jax.Array  # (k,)
+    complete: jax.Array  # () bool: there is something of every model and of every pair
+
+
+def fit_problem(data: Data, draws: Draws, *, transform: Transform, near: Marginal | None = None) -> Fit:
+    """The fit of one problem (no leading axis in `draws`); marginals are sought near given ones, which is quicker."""
+    rows = (each[draws.sample, draws.rows] for each in (data.logprob, data.correct, data.answered, data.query_cost))
+    logprob, correct, answered, spent = rows
+    calibrators, confidence, marginals = fit_margins(logprob, correct, answered, transform, near)
+    left, right = np.array(pairs(logprob.shape[1]), int).reshape(-1, 2).T
+    count = answered.astype(spent.dtype)
+    return Fit(
+        calibrators,
+        marginals,
+        pair_taus(confidence, answered, left, right),
+        divide((spent * count).sum(0), count.sum(0)),
+        (count.T @ count > 0).all(),
+    )
+
+
+def refit_problem(shared: tuple[Data, Fit], draws: Draws, *, transform: Transform) -> Fit:
+    """The fit of a replicate, near that of its sample; of replicate 0, which is the sample, that one."""
+    data, samples = shared
+    own = part(samples, draws.sample)
+    fit = partial(fit_problem, data, draws, transform=transform, near=own.marginals)
+    return lax.cond(draws.replicate == 0, lambda: own, fit)
+
+
+def solve_problem(
+    plans: tuple[Plan | None, ...], problem: tuple[Fit, jax.Array], *, families: tuple[type[Copula], ...], panels: int
+) -> tuple[Points, ...]:
+    """The points of one problem, a fit with its prices (L,), for the plan of each search; None: adaptive policies.
+
+    Arrays have leading axes (C, L), of copulas and prices. How many queries there are makes no difference here, so
+    that logs of all sizes share this program, the one that takes longest to compile.
+    """
+    fit, lam = problem
+
+    def under(family):
+        tables = _tables(fit, families, family, panels)
+        return tuple(_told(_solve(fit, tables, lam, plan), fit) for plan in plans)
+
+    return tuple(lax.map(under, np.arange(len(families))))
+
+
+def judge_problem(data: Data, problem: tuple[Fit, Draws, tuple[Points, ...]], *, labels: bool) -> tuple[Points, ...]:
+    """The points of each search of one problem, and how they do on queries held out; NaN where there are none.
+
+    With `labels` there is one search more, last: the best single models and pairs by the labels of the draw (C = 1).
+    """
+    fit, draws, searches = problem
+    if labels:
+        found = _by_labels(fit, data, draws)
+        searches = (*searches, jax.tree.map(lambda leaf: leaf[None], _told(found, fit)))
+    return tuple(points | _judged(data, fit, draws, points) for points in searches)
+
+
+def _tables(fit, families, family, panels):
+    """The tables of all pairs, under the copula family of this number."""
+    left, right = np.array(pairs(fit.cost.shape[0]), int).reshape(-1, 2).T
+    grid = jax.vmap(partial(build_grid, panels=panels))(fit.marginals)
+
+    def kernel(kind):
+        return jax.vmap(transition)(jax.vmap(kind.from_tau)(fit.taus), part(grid, left), part(grid, right))
+
+    # One number for all problems: of the families, only that one is evaluated.
+    kernels = lax.switch(family, [partial(kernel, kind) for kind in families])
+    return Tables(grid, jnp.asarray(left), jnp.asarray(right), None, kernels, fit.cost)
+
+
+def _solve(fit, tables, lam, plan):
+    if plan is None:
+        return adaptive_points(fit.marginals, tables, lam)
+    k = fit.cost.shape[0]
+    places = _places(plan.left, plan.right, k)
+    used = dataclasses.replace(tables, left=plan.left, right=plan.right, kernel=tables.kernel[places])
+    return points_at(fit.marginals, used, optimise(used, lam, plan, "exact"), plan, "exact")
+
+
+def _places(left, right, k):
+    """(P,) places of the pairs (left, right) among all pairs of k models, where plans are traced."""
+    return left * k - left * (left + 1) // 2 + right - left - 1
+
+
+def _by_labels(fit, data, draws):
+    """The best single model or pair for each λ, with its error and cost as the labels have it."""
+    k, lam = fit.cost.shape[0], data.lam[draws.sample]
+    logprob, correct, answered = (
+        each[draws.sample, draws.rows] for each in (data.logprob, data.correct, data.answered)
+    )
+    trial = judge(fit.calibrators, logprob, correct, answered, fit.cost)
+    best = best_candidates(trial, lam)
+    expected = Outcomes(trial.error[best], trial.cost[best], jnp.zeros_like(lam))
+    return FrontierPoints(lam, jnp.zeros_like(best), expected, as_cascades(trial, best, k))
+
+
+def _told(points: FrontierPoints, fit: Fit) -> Points:
+    """The points as results have them, each with a status that says whether it can be trusted."""
+    error, cost, _ = points.expected
+    own = points.policies
+    finite = jnp.isfinite(error) & jnp.isfinite(cost)
+    status = jnp.where(fit.complete, jnp.where(finite, points.status, PointStatus.NOT_FINITE), PointStatus.NO_DATA)
+    arrays = {"error": error, "cost": cost, "status": status}
+    arrays |= {"members": own.members, "first": own.first, "bounds": own.bounds, "actions": own.actions}
+    return arrays if own.thresholds is None else arrays | {"thresholds": own.thresholds}
+
+
+def _judged(data, fit, draws, points):
+    """Error and cost of the points on the queries held out, as `replay` has them, and how many those are."""
+    logs = (data.logprob, data.correct, data.answered, data.query_cost)
+    logprob, correct, answered, spent = part(logs, draws.sample)
+    drawn = jnp.zeros(logprob.shape[0], bool).at[draws.rows].set(True)
+    weight = (data.held_out[draws.sample] & answered.all(1) & ~drawn).astype(spent.dtype)
+    confidence = calibrate_all(fit.calibrators, logprob, answered).T
+    share = divide(weight, weight.sum(), jnp.nan)
+
+    def figures(policy):
+        where = walk(confidence, policy)
+        charged = (where.asked.astype(spent.dtype) @ share) @ (share @ spent)
+        return share @ where.wrong(correct.T).astype(spent.dtype), charged
+
+    policies = Policies(*(points[name] for name in ("first", "bounds", "actions", "members")))
+    error, cost = jax.vmap(jax.vmap(figures))(policies)
+    return {"held_out_error": error, "held_out_cost": cost, "held_out": weight.sum()}
+
+
+def device_mesh(devices: Any = None) -> Mesh:
+    """The devices in one row: all that JAX knows of, those of other processes included, by default."""
+    return Mesh(np.array(jax.devices() if devices is None else list(devices)), (_AXIS,))
+
+
+def lay_over(tree: Any, mesh: Mesh, spread: bool) -> Any:
+    """NumPy arrays as arrays of all devices: spread along their leading axis, or whole on each.
+
+    Every process has all of them, and gives its own devices their part.
+    """
+    sharding = NamedSharding(mesh, P(_AXIS) if spread else P())
+    return jax.tree.map(lambda leaf: jax.make_array_from_callback(leaf.shape, sharding, lambda i: leaf[i]), tree)
+
+
+@cache
+def program(function: Any, mesh: Mesh, width: int | None, **options: Any) -> Any:
+    """Compiled: `function(shared, problem, **options)` of every problem, which lie spread over the devices."""
+
+    def run(shared, problems):
+        def share(shared, problems):
+            return lax.map(lambda each: function(shared, each, **options), problems, batch_size=width)
+
+        specs = {"in_specs": (P(), P(_AXIS)), "out_specs": P(_AXIS)}
+        return jax.shard_map(share, mesh=mesh, check_vma=False, **specs)(shared, problems)
+
+    return compiled(run)
+
+
+def everywhere(tree: Any, mesh: Mesh) -> Any:
+    """What lies spread over the devices, whole on each."""
+    return _copies(mesh)(tree)
+
+
+@cache
+def _copies(mesh):
+    return jax.jit(lambda tree: tree, out_shardings=NamedSharding(mesh, P()))
+
+
+def collect(tree: Any) -> Any:
+    """NumPy arrays of arrays that are spread over devices, in every process."""
+    if jax.process_count() > 1:
+        from jax.experimental.multihost_utils import process_allgather
+
+        tree = process_allgather(tree, tiled=True)
+    return jax.tree.map(np.asarray, tree)

@@ -1,0 +1,361 @@
+"""How sure we are of a frontier: the bootstrap, from the queries of the log to the policies, end to end.
+
+The queries are drawn again with replacement; calibrators, marginals and copulas are fitted again, cascades and
+thresholds chosen again; and the policies of each replicate answer the queries of their own draw, those of the log, and
+those that were not drawn (Efron & Tibshirani 1993, "An Introduction to the Bootstrap", chapter 17). That tells how far
+the figures on the log are from those in service: by the luck of the sample, and by the luck of the search. It does not
+rest on the model being right.
+"""
+
+from functools import partial
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.scipy import special
+
+from rcjax._base.arguments import check_arguments
+from rcjax._core.batching import part, stack
+from rcjax._core.compilation import compiled
+from rcjax._core.numerics import divide
+from rcjax._core.threads import side_by_side
+from rcjax.frontier.bands import Bands, check_level, frequencies
+from rcjax.frontier.frontier import Frontier
+from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.policies import Policies
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import Log
+from rcjax.model.calibration import Calibrator, calibrate_all
+from rcjax.model.fitting import fit_near
+from rcjax.model.fitting_steps import calibrate_log
+from rcjax.replaying.replay import replay
+from rcjax.replaying.walk import walk
+from rcjax.solving.at_lambda import refusal_at
+from rcjax.solving.lambda_grid import lay_out_problem, log_prices, solve_at
+from rcjax.solving.paths import Plan, only, plan_cascades
+from rcjax.tuning.cross_validation import longer_cascades
+from rcjax.tuning.label_candidates import tune_by_labels
+
+_ROUND = 16
+
+
+_BLOCK = 2**14  # queries that are drawn again at a time where policies stay as they are
+
+
+_PRICES = 48  # λ at which replicates are solved; between them, what they show is interpolated
+
+
+_MOST_QUERIES = 5_000  # up to here everything is fitted again by default
+
+
+_INSIDE = 0.632  # share of the queries that a draw holds
+
+
+_LEAST_REPLICATES = 10  # that must have a threshold for its interval to be given
+
+
+def bootstrap(
+    frontier: Frontier,
+    log: Log,
+    *,
+    replicates: int = 200,
+    level: float = 0.9,
+    refit: bool | None = None,
+    seed: int = 0,
+) -> Bands:
+    """Intervals around every point of a frontier, from the log that it was tuned on.
+
+    For error and cost: where the figures of the policy in service will lie, with a probability of about `level`, by
+    expanded percentiles around the figures on the log, moved by how much replicates are too good to be true. Each of
+    the `replicates` draws the log's queries again and does all that led to the frontier over (`Frontier.search`).
+    With `refit=False` policies stay as they are and only the queries vary, which is right for policies that were fixed
+    before this log was seen, and all but right for a large one; None does so above 5,000 queries. Thresholds are on
+    the scale of the frontier's model. Where models may refuse to answer, the share of queries without one has intervals
+    as well. Replicates fit their copulas by Kendall's τ, in the families of the model.
+
+    Raises ValueError for fewer than 20 replicates, a level outside (0, 1), or a frontier of `solve_expected`; LogError
+    where no query was answered by all models of the frontier.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(300, seed=0)
+    >>> frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[300.0, 3000.0])
+    >>> bands = rcjax.bootstrap(frontier, log, replicates=20)
+    >>> bands.error.shape, bool((bands.error[:, 0] < bands.error[:, 1]).all())
+    ((2, 2), True)
+    """
+    check_arguments(bootstrap, locals())
+    if replicates < 20:
+        raise ValueError(f"replicates is {replicates}; take at least 20, or 200 for intervals that are stable")
+    check_level(level)
+    refit = log.n_queries <= _MOST_QUERIES if refit is None else refit
+    if refit and frontier.search == "expected":
+        raise ValueError("policies of least expected loss are not solved again: use credible_bands, or refit=False")
+    log = log.select(frontier.models)
+    if not log.complete.any():
+        raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to draw again")
+    places = _spread(np.asarray(frontier.lam))
+    fixed = _as_they_are(frontier, places, replicates)
+    if not refit:
+        own = _recount(part(fixed, 0), log, replicates, seed)
+        return _bands(frontier, log, places, fixed, Outcomes(*(np.stack([figure, figure]) for figure in own)), level)
+    draws = np.random.default_rng(seed).integers(0, log.n_queries, (replicates, log.n_queries))
+    weights = np.stack([np.bincount(draw, minlength=log.n_queries) for draw in draws]) * log.complete
+    tuned = tune_again(frontier, log, draws, places)
+    # One after the other, as both are of one shape: one programme.
+    weights, tuned = weights.astype(log.cost.dtype), jax.tree.map(np.asarray, tuned)
+    both = [_judge(*_data(log), weights, _comparable(policies)) for policies in (fixed, tuned)]
+    return _bands(frontier, log, places, tuned, jax.tree.map(lambda *figures: np.stack(figures), *both), level)
+
+
+class _Tuned(NamedTuple):
+    """What each replicate would do; B replicates, G prices."""
+
+    calibrators: Calibrator  # leading axes (B, k)
+    policies: Policies  # (B, G)
+
+
+def _comparable(tuned: _Tuned) -> _Tuned:
+    """Without what walking does not need: so the policies kept and those tuned again are of one shape."""
+    own = tuned.policies
+    return tuned._replace(policies=Policies(own.first, own.bounds, own.actions, own.members))
+
+
+def _data(log):
+    return log.logprob, log.correct, log.answered, log.query_cost
+
+
+def _spread(lam):
+    """Places of at most so many λ, evenly along the frontier; some repeat, so that few numbers of them occur."""
+    _, places = np.unique(lam, return_index=True)
+    if len(places) == 1:
+        return places
+    size = min(_PRICES, -(-len(places) // _ROUND) * _ROUND)
+    return places[np.linspace(0, len(places) - 1, size).round().astype(int)]
+
+
+def _as_they_are(frontier: Frontier, places: np.ndarray, replicates: int) -> _Tuned:
+    # By numpy, as all that follows up to `_judge`: jax compiles a programme for each shape of each step.
+    fixed = _Tuned(frontier.model.calibrators, frontier.policies.on_host().take(places))
+    return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (replicates, *np.shape(leaf))), fixed)
+
+
+def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarray) -> _Tuned:
+    """The policies at the λ of these places (G,) of a frontier, tuned again on each draw (B, n) of a log's queries.
+
+    By all that led to the frontier: see `Frontier.search`.
+    """
+    model, lam = frontier.model, np.asarray(frontier.lam)[places]
+    selected = frontier.search == "selected"
+    longer = selected & (np.asarray(frontier.members)[places].sum(1) > 2)
+    refusal = refusal_at(frontier.abstain_price, frontier.abstain_early, log.cost.dtype)
+    plan = _plan_again(frontier, places[longer]) if longer.any() or not selected else None
+    data = [np.asarray(each) for each in _data(log)]
+
+    def again(draw):
+        logprob, correct, answered, query_cost = (each[draw] for each in data)
+        cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
+        cost, rows = jnp.asarray(cost, log.cost.dtype), (logprob, correct, answered)
+        if selected and not longer.any():
+            calibrators, _ = calibrate_log(*rows, transform=model.calibrators.transform)
+        else:
+            fitted = fit_near(model, *rows, cost)
+            calibrators = fitted.calibrators
+            by_model = solve_at(lay_out_problem(fitted, plan, frontier.chain, refusal), lam).policies
+        if not selected:
+            return calibrators, by_model
+        pairs = tune_by_labels(calibrators, *rows, cost, lam, refusal)[-1]
+        return calibrators, _replaced(pairs, by_model, longer) if longer.any() else pairs
+
+    calibrators, policies = zip(*side_by_side(again, draws, n=log.n_queries), strict=True)
+    return _Tuned(stack(calibrators), stack(policies))
+
+
+def _replaced(policies: Policies, others: Policies, where: np.ndarray) -> Policies:
+    """Cascades (G,), at some places (G,) bool those of others."""
+    pairs = (policies.thresholds, others.thresholds), (policies.members, others.members)
+    thresholds, members = (np.where(where[:, None], other, own) for own, other in pairs)
+    refusals = None
+    if policies.refusals is not None and others.refusals is not None:
+        refusals = np.where(where[:, None], others.refusals, policies.refusals)
+    return Policies.of_cascades(thresholds, members, refusals)
+
+
+def _plan_again(frontier: Frontier, chains: np.ndarray) -> Plan | None:
+    """The cascades of a frontier's search; where it selected, all as long as those `chains` that earned their place."""
+    model = frontier.model
+    if frontier.search != "selected":
+        return plan_cascades(model, frontier.search)
+    lengths = set(np.asarray(frontier.members)[chains].sum(1).tolist())
+    longer = longer_cascades(len(model.models), None)
+    if not lengths <= set(longer.lengths):
+        longer = longer_cascades(len(model.models), max(lengths))
+    chosen = [np.unique(rows) for length, rows in zip(longer.lengths, longer.rows, strict=True) if length in lengths]
+    return only(longer.plan, np.resize(np.concatenate(chosen), longer.rows.shape[1]))
+
+
+@partial(compiled, runs="long")
+def _judge(logprob, correct, answered, query_cost, weights, tuned):
+    """(B, G, 3) what becomes of queries under each replicate's policies: on the log, in the bag, out of it; or NaN.
+
+    weights (B, n): how often a query is in the bag, 0 for those that some model has not answered.
+    """
+    whole = answered.all(1).astype(query_cost.dtype)
+
+    def judge(one):
+        weight, own = one
+        confidence = calibrate_all(own.calibrators, logprob, answered).T
+        shares = jnp.stack([whole, weight, whole * (weight == 0)])
+        shares = divide(shares, shares.sum(1, keepdims=True), jnp.nan)  # of no queries, nothing is known
+
+        def answer(policy):
+            where = walk(confidence, policy)
+            wrong, refused = (shares @ fate.astype(shares.dtype) for fate in (where.wrong(correct.T), where.refused))
+            costs = (shares @ where.asked.T.astype(shares.dtype)) * (shares @ query_cost)
+            return Outcomes(wrong, costs.sum(1), refused)
+
+        return jax.vmap(answer)(own.policies)
+
+    return lax.map(judge, (weights, tuned))
+
+
+def _recount(tuned: _Tuned, log: Log, replicates: int, seed: int) -> Outcomes:
+    """`_judge` of policies that no replicate changes, a block of queries at a time: one walk serves all replicates.
+
+    So many of a replicate's draws fall in each block as a multinomial variate says, and there as chance will have it:
+    that is drawing n of n queries, without weights (B, n) in memory.
+    """
+    n, k = log.logprob.shape
+    rng = np.random.default_rng(seed)
+    starts = np.arange(0, n, _BLOCK)
+    sizes = np.minimum(_BLOCK, n - starts)
+    drawn = rng.multinomial(n, sizes / n, replicates) if len(starts) > 1 else np.full((replicates, 1), n)
+    width = min(_BLOCK, n)
+    data = [np.asarray(each) for each in _data(log)]
+    sums = None
+    for start, size, count in zip(starts, sizes, drawn.T, strict=True):
+        rows = [np.pad(each[start : start + size], ((0, width - size), (0, 0))) for each in data]
+        weights = np.stack([np.bincount(rng.integers(0, size, each), minlength=width) for each in count])
+        found = [np.asarray(each, float) for each in _count(*rows, weights.astype(np.float32), tuned)]
+        sums = found if sums is None else [old + new for old, new in zip(sums, found, strict=True)]
+    queries, counts, money = sums or []
+    with np.errstate(invalid="ignore", divide="ignore"):  # of no queries, nothing is known
+        shares, money = counts / queries[:, None], money / queries[:, None]
+    shares = shares.reshape(len(shares), -1, 2 + k)
+    figures = shares[..., 0], (shares[..., 2:] * money[:, None]).sum(-1), shares[..., 1]
+    return Outcomes(
+        *(
+            np.stack([np.broadcast_to(figure[0], (replicates, *figure.shape[1:])), *np.split(figure[1:], 2)], axis=-1)
+            for figure in figures
+        )
+    )
+
+
+@compiled
+def _count(logprob, correct, answered, query_cost, weights, tuned):
+    """Sums over queries (n,): how many, (1 + 2B,), of which (1 + 2B, G·(2 + k)) went wrong, were refused, asked each
+    model, and (1 + 2B, k) what those cost: of the log, in each bag of weights (B, n), out of each.
+    """
+    confidence = calibrate_all(tuned.calibrators, logprob, answered).T
+    whole = answered.all(1)
+    bags = jnp.concatenate([whole[None], weights * whole, whole & (weights == 0)])
+
+    def answer(policy):
+        where = walk(confidence, policy)
+        return jnp.concatenate([where.wrong(correct.T)[None], where.refused[None], where.asked])
+
+    fates = jax.vmap(answer)(tuned.policies)
+    # Whole numbers, which single precision holds exactly up to 2²⁴.
+    counts = jnp.matmul(bags, fates.reshape(-1, len(whole)).T.astype(bags.dtype), precision="highest")
+    return bags.sum(1), counts, jnp.matmul(bags.astype(query_cost.dtype), query_cost, precision="highest")
+
+
+def _bands(frontier: Frontier, log: Log, places: np.ndarray, tuned: _Tuned, outcomes: Outcomes, level: float) -> Bands:
+    """The bands, from the outcomes (2, B, G, 3) of the frontier's policies and of each replicate's."""
+    seen_here = replay(frontier, log)
+    lam = np.asarray(frontier.lam, float)
+    known, at = log_prices(lam[places]), log_prices(lam)
+    ends = []
+    for figure, own in zip(outcomes, (seen_here.error, seen_here.cost, seen_here.abstention), strict=True):
+        spread = np.stack([np.interp(at, known, each) for each in _deviations(*figure)])
+        ends.append(np.asarray(own, float)[:, None] + _quantiles(spread, seen_here.n, level))
+    error, cost, abstention = ends
+    # Not one error (or right answer) among n says no more than this, also where no replicate can have one.
+    least = 1 - ((1 - level) / 2) ** (1 / seen_here.n)
+    error = np.stack([np.minimum(error[:, 0], 1 - least), np.maximum(error[:, 1], least)], axis=-1)
+    refusing = frontier.abstain_price is not None
+    loss = part(outcomes, 1).loss(lam[places][:, None], frontier.abstain_price)
+    nearest = np.abs(known - at[:, None]).argmin(1)
+    cascades, frequency = frequencies(np.asarray(tuned.policies.members), frontier.models)
+    figures: dict[str, Any] = {
+        "error": np.clip(error, 0.0, 1.0),
+        "cost": np.maximum(cost, 0.0),
+        "abstention": np.clip(abstention, 0.0, 1.0) if refusing else None,
+        "thresholds": _threshold_intervals(frontier, tuned, level)[nearest],
+        "optimism": np.interp(at, known, _mean(loss[..., 2] - loss[..., 1])),
+        "frequency": frequency[nearest],
+    }
+    return Bands(**jax.device_put(figures), cascades=cascades, level=level, replicates=len(tuned.policies.first))
+
+
+def _deviations(kept: np.ndarray, tuned: np.ndarray) -> np.ndarray:
+    """(B, G) what the truth may be beyond the figure on the log, from figures (B, G, 3) of policies kept and tuned.
+
+    How far the policies that are kept do differently on a draw: the noise of the sample. And how much worse a
+    replicate's own policies do out of their bag than in it: the luck of the search, of which 0.632 counts, as a draw
+    holds that share of the queries (Efron 1983, "Estimating the error rate of a prediction rule"). That replicates
+    choose other policies at a λ, which trade error for cost, says nothing of what this one does.
+    """
+    luck = _mean(tuned[..., 2] - tuned[..., 1]) - _mean(kept[..., 2] - kept[..., 1])
+    return kept[..., 0] - kept[..., 1] + _INSIDE * luck
+
+
+def _quantiles(spread: np.ndarray, n: int, level: float) -> np.ndarray:
+    """(L, 2) ends of an interval from replicates (B, L), wider for few queries as Student's t is than the normal.
+
+    A bootstrap of n queries is too narrow by √((n − 1)/n) besides, and it is skewed as the figure itself is, not as
+    the truth around it: the tails change sides (Hesterberg 2015, "What teachers should know about the bootstrap",
+    sections 4.1 and 4.4: percentiles, expanded).
+    """
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    freedom = max(n - 1, 1)  # Cornish and Fisher's expansion, good to 1 % from ten queries on
+    student = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    spread = spread[np.isfinite(spread).all(1)]
+    middle = spread.mean(0)
+    tails = np.quantile(spread, [(1 - level) / 2, (1 + level) / 2], axis=0, method="weibull")
+    upper, lower = middle - tails
+    widened = np.stack([lower, upper]) * student / z * np.sqrt(n / max(n - 1, 1))
+    return (middle + widened).T
+
+
+def _mean(values):
+    """(G,) mean over the replicates that know; 0 where none does."""
+    known = np.isfinite(values)
+    return np.where(known, values, 0.0).sum(0) / np.maximum(known.sum(0), 1)
+
+
+def _threshold_intervals(frontier: Frontier, tuned: _Tuned, level: float) -> np.ndarray:
+    """(G, k, 2) on the confidence scale of the frontier's model; NaN for a model that hardly any replicate defers."""
+    policies = tuned.policies
+    if frontier.thresholds is None:
+        return np.full((*policies.members.shape[1:], 2), np.nan)
+    scale = frontier.model.calibrators.coefficients
+    cuts = np.asarray(policies.bounds)[..., -2]
+    thresholds = np.asarray(_on_scale(cuts, tuned.calibrators.coefficients, scale), float)
+    last = len(frontier.models) - 1 - np.asarray(policies.members)[..., ::-1].argmax(-1)
+    defers = np.asarray(policies.members) & (np.arange(len(frontier.models)) != last[..., None])
+    values = np.where(defers & np.isfinite(thresholds), thresholds, np.nan)
+    enough = np.isfinite(values).sum(0) >= _LEAST_REPLICATES
+    filled = np.where(enough, values, 0.5)
+    ends = np.nanquantile(filled, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return np.moveaxis(np.where(enough, ends, np.nan), 0, -1)
+
+
+@partial(compiled, runs="once")
+def _on_scale(threshold, own, scale):
+    """Thresholds (B, G, k) in the confidence of their replicate's calibrators, in that of the frontier's model."""
+    own = own[:, None]
+    feature = divide(special.logit(threshold) - own[..., 0], own[..., 1], jnp.nan)
+    return special.expit(scale[:, 0] + scale[:, 1] * feature)

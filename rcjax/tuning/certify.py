@@ -1,0 +1,406 @@
+"""A guarantee for what is deployed: the policy of a frontier that keeps its promise, tested on held-out queries.
+
+What a model predicts may be wrong, and the least of many errors counted on one log is too good to be true. Learn then
+Test (Angelopoulos, Bates, Candès, Jordan & Lei 2021, "Learn then Test: Calibrating predictive algorithms to achieve
+risk control", arXiv 2110.01052) needs neither the model to be right nor many queries: each policy has the null
+hypothesis that its true error is above the target, the policies are tested in an order that was fixed before the
+held-out queries were seen, and the first that is not rejected ends the sequence. As every null is tested at the full
+level and no test is reached past a true null that was kept, the probability that any true null is rejected is at most
+1 − confidence, whatever the policies have in common: the one that is chosen errs more often with that probability only.
+
+Everything here is numpy in float64, whatever jax's float type is; only the replay is jax's.
+"""
+
+import dataclasses
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from rcjax._base.arguments import check_arguments
+from rcjax._core.json_values import plain
+from rcjax.frontier.frontier import Frontier, InfeasibleError
+from rcjax.frontier.hull import pareto
+from rcjax.frontier.policies import ABSTAIN
+from rcjax.logs.log import Log
+from rcjax.policy.policy import Policy
+from rcjax.replaying.replay import replay
+from rcjax.tuning.overlap import overlap, overlap_with_tuned, require_unseen
+
+__all__ = ["Certificate", "at_model_costs", "binomial_tail", "bounded_mean_p_value", "certify", "upper_limit"]
+
+
+_HALVINGS = 60  # of [0, 1], to below the spacing of float64
+
+
+_MOST_NEEDED = 100_000  # held-out queries, up to which it is told how many are needed
+
+
+@dataclasses.dataclass(frozen=True)
+class Certificate:
+    """A policy, what is guaranteed of it, and what the guarantee rests on.
+
+    The guarantee is `max_error`, `max_cost` or both, with `confidence` over the draw of the held-out queries. The two
+    bounds tell how much room there is: each is at `confidence` for this policy on its own, as if no other had been
+    tested, and does not count that the policy was chosen by the same queries.
+    """
+
+    policy: Policy
+    """The policy to deploy; its `provenance["guarantee"]` holds the figures below."""
+    index: int
+    """Its position on the frontier."""
+    n: int
+    """Number of held-out queries: those that every model that may be asked has answered."""
+    errors: int
+    """Number of them that the policy answered wrongly."""
+    refusals: int
+    """Number of them that the policy refused to answer; each counts as `abstain_price` errors."""
+    cost: float
+    """Its mean cost on them, in money per query, each answer at the mean cost that the frontier's model has for it."""
+    p_value: float
+    """Probability of evidence as good as this, at most, if the policy did not keep the targets: the largest p-value."""
+    error_bound: float
+    """Upper confidence limit of the policy's error probability (Clopper & Pearson 1934, one-sided), or where it may
+    refuse, of error + abstain_price·abstention (see `bounded_mean_p_value`)."""
+    cost_bound: float
+    """Upper confidence limit of the policy's expected cost per query, see `bounded_mean_p_value`."""
+    max_error: float | None
+    """The error probability that is guaranteed, refusals counted at their price; None where no target was given."""
+    max_cost: float | None
+    """The expected cost per query that is guaranteed; None where no target was given."""
+    confidence: float
+    """Probability, at least, with which the guarantee holds."""
+    abstain_price: float | None = None
+    """What a refusal counts, in errors; None where models may not refuse."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON values, the policy as `Policy.to_json` has it."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return plain(fields | {"policy": self.policy.to_json()})
+
+
+def certify(
+    frontier: Frontier,
+    log: Log,
+    *,
+    max_error: float | None = None,
+    max_cost: float | None = None,
+    confidence: float = 0.95,
+    tuned_on: Log | None = None,
+) -> Certificate:
+    """The best policy of a frontier of which a log of held-out queries guarantees the targets.
+
+    The log must be independent of the frontier: of queries drawn as those in service will be, none of which had a
+    part in fitting, solving, or choosing among frontiers. Then, with a probability of at least `confidence` over their
+    draw, the policy keeps the targets in service. Nothing is assumed of the model: a bad one makes a dear policy, or
+    none, but not a false promise. Certifying several frontiers or targets on one log needs a share of 1 − confidence
+    for each.
+
+    - `max_error`: the true error probability is at most this. Tested from the policy of least predicted error to the
+      cheapest; the cheapest that passes is chosen. p-value: the exact binomial tail of the errors counted.
+    - `max_cost`: the true mean cost is at most this, in money per query. Tested from the cheapest policy to that of
+      least predicted error; the last that passes is chosen. Costs are as the model predicts them, each answer at its
+      model's mean cost, which is taken as a known constant (`frontier.model.cost`), so that what is tested is how
+      often each model is asked; how long the questions and the answers of the future are is not guaranteed. p-value:
+      `bounded_mean_p_value`.
+    - where models may refuse to answer, `max_error` is as in `Frontier.policy`: the true error +
+      abstain_price·abstention is at most this, so that the error alone is too, and nobody keeps to it by refusing.
+      p-value for a policy that may refuse: `bounded_mean_p_value`, as what a query counts is no longer 0 or 1.
+    - both: a policy passes by the larger of the two p-values. Tested from the policy that is most likely to pass, by
+      its predicted figures, to the cheapest; the cheapest that passes is chosen.
+
+    Policies that another is predicted to beat in both error and cost are left out. All others are tested, from one
+    start: neighbours pass or fail together, so that neither a coarser sequence nor several starts that share the level
+    gained anything on real logs (`python -m benchmarks.guarantee`).
+
+    A log that holds queries which the model was fitted to is refused: by those that the model carries, some hundreds,
+    or by all of them where you give the log that it was `tuned_on`.
+
+    Raises InfeasibleError where not even the first policy passes, with what can be guaranteed instead; ValueError for
+    no target, or one out of range; LogError for a log that is not held out, and as `replay` does.
+
+    >>> import rcjax
+    >>> train, held_out = rcjax.sample_log(900, seed=0).split(1 / 3, seed=0)
+    >>> frontier = rcjax.solve_frontier(rcjax.fit(train))
+    >>> certificate = rcjax.certify(frontier, held_out, max_error=0.25)
+    >>> certificate.n, certificate.errors / certificate.n < certificate.error_bound <= 0.25
+    (600, True)
+    >>> certificate.policy.provenance["guarantee"]["confidence"]
+    0.95
+    """
+    check_arguments(certify, locals())
+    targets = _Targets.check(max_error, max_cost, confidence)
+    require_unseen(log, overlap_with_tuned(log, frontier))
+    if tuned_on is not None:
+        require_unseen(log, overlap(log, tuned_on))
+    seen = replay(frontier, at_model_costs(frontier, log))
+    order = _sequence(frontier, seen.n, targets)
+    evidence = _evidence(
+        frontier, seen.n, *(np.asarray(each, float) for each in (seen.error, seen.abstention, seen.cost))
+    )
+    chosen = None
+    for index in order:
+        if targets.p_value(evidence[index]) > targets.level:
+            break
+        chosen = index
+    if chosen is None:
+        raise InfeasibleError(_infeasible(evidence[order[0]], targets))
+    policy = frontier.point(chosen, targets.given)
+    return _certificate(policy, chosen, evidence[chosen], targets, log, frontier.abstain_price)
+
+
+def binomial_tail(successes: int, n: int, probability: float) -> float:
+    """P(X ≤ successes) for X ~ Bin(n, probability), to about ten digits for n up to 10⁵, in O(successes).
+
+    The exact p-value of an error probability above `probability` when `successes` errors were seen in n.
+
+    >>> round(binomial_tail(0, 59, 0.05), 4), binomial_tail(59, 59, 0.05)
+    (0.0485, 1.0)
+    """
+    if successes >= n or probability <= 0:
+        return 1.0
+    if successes < 0 or probability >= 1:
+        return 0.0
+    i = np.arange(1, successes + 1)
+    log_odds = math.log(probability) - math.log1p(-probability)
+    steps = np.log((n - i + 1) / i) + log_odds  # from the logarithm of one term of the sum to the next
+    logs = n * math.log1p(-probability) + np.append(0.0, np.cumsum(steps))
+    return min(1.0, float(np.exp(logs).sum()))
+
+
+def bounded_mean_p_value(mean: float, n: int, limit: float) -> float:
+    """p-value of the hypothesis that n independent variables in [0, 1] have an expectation of at least `limit`.
+
+    `mean` is theirs. The Hoeffding–Bentkus inequality (Bates, Angelopoulos, Lei, Malik & Jordan 2021,
+    "Distribution-free, risk-controlling prediction sets", J. ACM 68(6)): the less of exp(−n·KL(mean, limit)) and
+    e·P(Bin(n, limit) ≤ ⌈n·mean⌉). It holds in finite samples and needs nothing but the mean, whatever path through
+    the models a query took; betting (Waudby-Smith & Ramdas 2024) would use their spread too, but needs every query's
+    cost and an order of them.
+
+    >>> round(bounded_mean_p_value(0.1, 200, 0.2), 5), bounded_mean_p_value(0.3, 200, 0.2)
+    (0.00029, 1.0)
+    """
+    if mean >= limit or limit <= 0:
+        return 1.0
+    if limit >= 1:
+        return 0.0
+    inside = mean * math.log(mean / limit) if mean > 0 else 0.0
+    outside = (1 - mean) * (math.log1p(-mean) - math.log1p(-limit))
+    hoeffding = math.exp(-n * (inside + outside))
+    successes = math.ceil(n * mean - 1e-6)  # a whole number that float32 has put a hair above itself stays
+    return min(1.0, hoeffding, math.e * binomial_tail(successes, n, limit))
+
+
+def upper_limit(p_value: Callable[[float], float], level: float) -> float:
+    """Where in [0, 1] a decreasing p-value falls to `level`; 1 where it stays above.
+
+    Turned about, a test is a confidence limit: with the binomial tail, that of Clopper & Pearson (1934).
+
+    >>> round(upper_limit(lambda probability: binomial_tail(9, 150, probability), 0.05), 4)
+    0.1024
+    """
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if p_value(middle) > level else (low, middle)
+    return high
+
+
+def at_model_costs(frontier: Frontier, log: Log) -> Log:
+    """The log with each answer at the cost that the frontier's model has for it, in money per query.
+
+    Replayed on it, a policy costs what the model's constants say of the paths that the queries took.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(300, seed=0)
+    >>> frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[1.0, 100.0, 10_000.0])
+    >>> bool(jnp.allclose(at_model_costs(frontier, log.take([5])).cost, frontier.model.cost))
+    True
+    """
+    known = dict(zip(frontier.models, np.asarray(frontier.model.cost, float).tolist(), strict=True))
+    cost = jnp.asarray([known.get(name, 0.0) for name in log.models], log.query_cost.dtype)
+    return dataclasses.replace(log, query_cost=jnp.broadcast_to(cost, log.query_cost.shape), cost=cost)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Evidence:
+    """n queries under one policy."""
+
+    n: int
+    errors: int
+    refusals: int
+    price: float | None  # what a refusal counts, in errors; None: the policy cannot refuse
+    cost: float  # mean, in money per query
+    low: float  # the least that a query can cost: the first model alone
+    high: float  # the most: every model that may be asked
+    asked: int  # number of models that may be asked
+
+    def error_p_value(self, probability: float) -> float:
+        """Of the null that the policy errs with a higher probability, refusals at their price."""
+        if self.price is None:
+            return binomial_tail(self.errors, self.n, probability)
+        return bounded_mean_p_value(self.penalty, self.n, probability)
+
+    @property
+    def penalty(self) -> float:
+        """Errors, and refusals at their price, as a share of the queries."""
+        return (self.errors + (self.price or 0.0) * self.refusals) / self.n
+
+    def share_p_value(self, share: float) -> float:
+        """Of the null that the cost lies, in expectation, above this share of the way from `low` to `high`."""
+        seen = min(max((self.cost - self.low) / (self.high - self.low), 0.0), 1.0)
+        # With two models a query costs the one or the other, so that counting those that were deferred is exact.
+        if self.asked == 2:
+            return binomial_tail(round(seen * self.n), self.n, share)
+        return bounded_mean_p_value(seen, self.n, share)
+
+    def cost_p_value(self, cost: float) -> float:
+        """Of the null that the policy costs more, in expectation; what cannot be has a p-value of 0."""
+        if cost * (1 + 1e-9) >= self.high:
+            return 0.0
+        return 1.0 if cost <= self.low else self.share_p_value((cost - self.low) / (self.high - self.low))
+
+    def error_bound(self, level: float) -> float:
+        return upper_limit(self.error_p_value, level)
+
+    def cost_bound(self, level: float) -> float:
+        width = self.high - self.low
+        return self.low + width * upper_limit(self.share_p_value, level) if width > 0 else self.high
+
+
+@dataclasses.dataclass(frozen=True)
+class _Targets:
+    """What is to be guaranteed; None where there is no such target."""
+
+    max_error: float | None
+    max_cost: float | None
+    confidence: float
+
+    @classmethod
+    def check(cls, max_error: Any, max_cost: Any, confidence: Any) -> "_Targets":
+        """The targets as floats; ValueError for none, or one out of range."""
+        if max_error is None and max_cost is None:
+            raise ValueError("give max_error, max_cost or both: there is nothing to guarantee")
+        for name, value in (("max_error", max_error), ("confidence", confidence)):
+            if value is not None and not 0 < value < 1:
+                raise ValueError(f"{name} is {value}; it must lie between 0 and 1")
+        if max_cost is not None and not 0 < max_cost < math.inf:
+            raise ValueError(f"max_cost is {max_cost}; it must be a positive number")
+        error, cost = (None if value is None else float(value) for value in (max_error, max_cost))
+        return cls(error, cost, float(confidence))
+
+    @property
+    def given(self) -> dict[str, float]:
+        """The targets by the names that `Frontier.policy` has for them."""
+        both = {"max_error": self.max_error, "budget": self.max_cost}
+        return {name: value for name, value in both.items() if value is not None}
+
+    @property
+    def level(self) -> float:
+        """Probability, at most, of a guarantee that is false."""
+        return 1 - self.confidence
+
+    def p_value(self, evidence: _Evidence) -> float:
+        """Of the null that the policy misses one of the targets: the larger one, as for any union of nulls."""
+        by_error = 0.0 if self.max_error is None else evidence.error_p_value(self.max_error)
+        return by_error if self.max_cost is None else max(by_error, evidence.cost_p_value(self.max_cost))
+
+
+def _evidence(frontier, n, error, abstention, cost) -> list[_Evidence]:
+    """What n queries with the given error, abstention and cost (L,), predicted or seen, say of each policy."""
+    members, price = np.asarray(frontier.members), np.asarray(frontier.model.cost, float)
+    low, high = price[np.asarray(frontier.first)], members @ price
+    counts = (np.rint(each * n).astype(int) for each in (error, abstention))
+    columns = (each.tolist() for each in (*counts, cost, low, high, members.sum(1)))
+    prices = [frontier.abstain_price if refuses else None for refuses in _may_refuse(frontier).tolist()]
+    rows = zip(*columns, prices, strict=True)
+    return [_Evidence(n, errors, refusals, price, *rest) for errors, refusals, *rest, price in rows]
+
+
+def _may_refuse(frontier):
+    """(L,) whether a query could be refused."""
+    before = np.pad(np.asarray(frontier.bounds, float), ((0, 0), (0, 0), (1, 0)), constant_values=0.0)
+    live = (np.diff(before, axis=-1) > 0) & (np.asarray(frontier.actions) == ABSTAIN)
+    return (live.any(-1) & np.asarray(frontier.members)).any(-1)
+
+
+def _sequence(frontier, n, targets) -> list[int]:
+    """Positions of the policies in the order of the tests, which depends on the predictions and n only."""
+    cost = np.asarray(frontier.cost, float)
+    order = pareto(cost, np.asarray(frontier.penalty, float))[::-1].tolist()
+    if not order:
+        raise InfeasibleError("the frontier has no policy with a finite predicted error and cost")
+    if targets.max_error is None:
+        return order[::-1]
+    if targets.max_cost is None:
+        return order
+    error = np.nan_to_num(np.asarray(frontier.error, float))
+    abstention = np.zeros_like(error) if frontier.abstention is None else np.asarray(frontier.abstention, float)
+    predicted = _evidence(frontier, n, error, abstention, cost)
+    start = int(np.argmin([targets.p_value(predicted[index]) for index in order]))
+    return order[start:]
+
+
+def _certificate(policy, index, evidence, targets, log, abstain_price):
+    figures = {
+        "n": evidence.n,
+        "errors": evidence.errors,
+        "refusals": evidence.refusals,
+        "cost": evidence.cost,
+        "p_value": targets.p_value(evidence),
+        "error_bound": evidence.error_bound(targets.level),
+        "cost_bound": evidence.cost_bound(targets.level),
+        **dataclasses.asdict(targets),
+        "abstain_price": abstain_price,
+    }
+    known = log.select([name for name in policy.provenance["tuning"]["models"] if name in log.models])
+    guarantee = figures | {"source": PurePath(log.source).name, "digest": known.digest}
+    recorded = dataclasses.replace(policy, provenance={**policy.provenance, "guarantee": guarantee})
+    return Certificate(recorded, index, **figures)
+
+
+def _infeasible(first, targets) -> str:
+    """What the first policy of the sequence, which was fixed beforehand, did, and what that guarantees."""
+    wanted, did, instead, needed = [], [], [], ""
+    if targets.max_error is not None:
+        wanted.append(f"to err on at most {100 * targets.max_error:.4g} %")
+        refused = "" if first.price is None else f" and refused {first.refusals}, each as {first.price:.4g} errors"
+        did.append(f"erred on {first.errors}{refused} ({100 * first.penalty:.3g} %)")
+        instead.append(f"an error of at most {math.ceil(1e4 * first.error_bound(targets.level)) / 100:.2f} %")
+        needed = "" if first.price is not None else _needed(first, targets.max_error, targets.level)
+    if targets.max_cost is not None:
+        wanted.append(f"to cost at most {targets.max_cost:.6g} per query")
+        did.append(f"cost {first.cost:.6g} per query")
+        # So much above the bound that no rounding to six digits puts it below.
+        instead.append(f"a cost of at most {first.cost_bound(targets.level) * (1 + 6e-6):.6g}")
+    which = "the most promising" if len(did) == 2 else "the cheapest" if targets.max_error is None else "the safest"
+    return (
+        f"no policy can be guaranteed {' and '.join(wanted)} with {100 * targets.confidence:.4g} % confidence: of "
+        f"{first.n:,} held-out queries {which} {' and '.join(did)}, which guarantees {', or '.join(instead)}{needed}"
+    )
+
+
+def _needed(first, max_error, level):
+    """How many held-out queries the target takes, in plain words."""
+    rate = first.errors / first.n
+    if rate >= max_error:
+        allowed = bisect_right(range(first.n), level, key=lambda errors: binomial_tail(errors, first.n, max_error)) - 1
+        few = f": of {first.n:,} it may err on {allowed} at most" if allowed >= 0 else ""
+        return f"; more queries will not help, as it errs too often{few}"
+    least = math.ceil(math.log(level) / math.log1p(-max_error))  # without any error
+    sizes = range(least, _MOST_NEEDED)
+    enough = bisect_left(sizes, -level, key=lambda n: -binomial_tail(math.ceil(rate * n), n, max_error))
+    if not rate:
+        return f"; the target takes at least {least:,} held-out queries, none of them wrong"
+    about = f"about {_round_up(sizes[enough]):,}" if enough < len(sizes) else f"more than {_MOST_NEEDED:,}"
+    return f"; the target takes {about} held-out queries, if it goes on to err as often as on these"
+
+
+def _round_up(number):
+    """To two digits: it is an estimate."""
+    unit = 10 ** max(0, len(str(number)) - 2)
+    return -(-number // unit) * unit

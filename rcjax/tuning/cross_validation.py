@@ -1,0 +1,190 @@
+"""What cascades of each length do on queries that they were not tuned on: cross-validation.
+
+Single models and pairs are tuned on the labels (`empirical`), longer chains by the Markov-copula model. The more
+policies are searched, the luckier the best one looks on the queries of the search; on those of a fold that was left
+out, luck does not help.
+"""
+
+import dataclasses
+import itertools
+import math
+from typing import Any
+
+import jax
+import numpy as np
+
+from rcjax._core.threads import side_by_side
+from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.policies import Policies
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import Log
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.fitting import fit_near
+from rcjax.replaying.walk import outcomes_on_log
+from rcjax.solving.bellman import Refusal
+from rcjax.solving.lambda_grid import lay_out_problem, log_prices, price_range, solve_at
+from rcjax.solving.paths import Plan, make_plan, only
+from rcjax.tuning.label_candidates import tune_by_labels
+
+PRICES = 40
+
+
+_MOST_PATHS = 1_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Cross-validated figures of the best policies with so many models; S lengths, G prices λ, numpy's arrays.
+
+    Length 1 is the best single model, 2 the best pair (or single model) by `empirical`; from 3 on, the best cascade
+    of exactly so many models under the Markov-copula model. A policy that is best for one λ may be another for the
+    next.
+    """
+
+    lengths: np.ndarray  # (S,)
+    lam: np.ndarray  # (G,) increasing
+    error: np.ndarray  # (S, G) on queries that the policies were not tuned on; a refusal counts at its price
+    cost: np.ndarray  # (S, G)
+    gain: np.ndarray  # (S, G) by how much error + λ·cost is below that of the pair
+    gain_se: np.ndarray  # (S, G) its standard error, over queries
+    overall: np.ndarray  # (S,) the gain as a share of the pair's error + λ·cost, averaged over the prices
+    overall_se: np.ndarray  # (S,)
+
+    @property
+    def chosen(self) -> np.ndarray:
+        """(G,) the length that earns its place at each price: 2, or a longer one.
+
+        That must gain more than one standard error over all prices together, and at the price itself: of forty prices,
+        one or another always looks better by luck.
+        """
+        short = np.full(len(self.lam), min(2, self.lengths[-1]))
+        earned = (self.lengths > 2) & (self.overall > self.overall_se)
+        if not earned.any():
+            return short
+        best = np.argmax(np.where(earned, self.overall, -np.inf))
+        return np.where(self.gain[best] > self.gain_se[best], self.lengths[best], short)
+
+    def nearest(self, lam: Any) -> np.ndarray:
+        """(…) the place of the price nearest to each λ, on the logarithmic scale."""
+        return np.abs(log_prices(self.lam) - log_prices(lam)[..., None]).argmin(-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Longer:
+    """The cascades of three models and more that compete, by length."""
+
+    lengths: tuple[int, ...]
+    plan: Plan  # of these and all shorter cascades
+    rows: np.ndarray  # (lengths, N) numbers of the plan's paths of each length, again and again
+
+
+def longer_cascades(k: int, max_length: int | None) -> Longer:
+    """All cascades of 3 to `max_length` of k models; by default as long as there are not more than 1,000."""
+    lengths: list[int] = []
+    total = 0
+    for length in range(3, min(max_length or k, k) + 1):
+        total += math.comb(k, length)
+        if max_length is None and total > _MOST_PATHS:
+            break
+        lengths.append(length)
+    # With the shorter ones this is the plan of all cascades, whose programmes others need as well.
+    paths = [path for length in (1, 2, *lengths) for path in itertools.combinations(range(k), length)]
+    plan = make_plan(paths, k)
+    size = plan.ends.shape[0]
+    rows = [np.resize([n for n, path in enumerate(paths) if len(path) == length], size) for length in lengths]
+    return Longer(tuple(lengths), plan, np.array(rows, int).reshape(-1, size))
+
+
+def deal_folds(complete: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """(n,) the fold of each query, at random: the folds are of one size, and hold as many complete queries each.
+
+    complete (n,) bool: the queries that every model answered. Dealt without regard to it, a fold of a log with gaps
+    may hold none that cascades could be judged on.
+
+    >>> complete = np.arange(12) < 4
+    >>> fold = deal_folds(complete, 4, seed=0)
+    >>> np.bincount(fold[complete]).tolist(), np.bincount(fold).tolist()
+    ([1, 1, 1, 1], [3, 3, 3, 3])
+    """
+    shuffled = np.random.default_rng(seed).permutation(len(complete))
+    dealt = np.lexsort((shuffled, ~np.asarray(complete)))  # the complete ones first
+    fold = np.empty(len(complete), int)
+    fold[dealt] = np.arange(len(complete)) % folds
+    return fold
+
+
+def without(log: Log, rows: np.ndarray) -> Log:
+    """The log as if nobody had answered some of its queries, rows (n,) bool; costs are averaged over the others.
+
+    Its arrays keep their shapes, so that nothing is compiled anew. A model without any answer left keeps its cost.
+    """
+    logprob, correct, answered, query_cost = (
+        np.asarray(each) for each in (log.logprob, log.correct, log.answered, log.query_cost)
+    )
+    kept = answered & ~rows[:, None]
+    money, count = np.where(kept, query_cost, 0).astype(query_cost.dtype), kept.sum(0)
+    cost = np.where(count > 0, money.sum(0) / np.maximum(count, 1), log.cost).astype(query_cost.dtype)
+    columns = {"logprob": np.where(kept, logprob, np.nan).astype(logprob.dtype), "correct": correct & kept}
+    return dataclasses.replace(log, **jax.device_put(columns | {"answered": kept, "query_cost": money, "cost": cost}))
+
+
+def require_queries(log: Log, folds: int) -> None:
+    """Refuse less than two folds, and a log with fewer queries than folds."""
+    if folds < 2:
+        raise ValueError(f"folds is {folds}: give at least 2")
+    if log.n_queries < folds:
+        needs = f"to choose cascades in {folds} folds takes {folds} at the least, and some hundred to be worth it"
+        raise LogError(f"{log.source}: too few queries, {log.n_queries}: {needs}: log more")
+
+
+def cross_validate(
+    log: Log, model: CascadeModel, longer: Longer, folds: int, seed: int, refusal: Refusal | None = None
+) -> Comparison:
+    """Compare the lengths on a log, whose models are those of `model`, on a grid of prices.
+
+    The queries are dealt into `folds` at random (`deal_folds`). Each fold in turn is left out of the fit (calibrators,
+    marginals, copulas) and of the choice of policies, and then answered. Queries that lack an answer help to fit, but
+    are not compared on. With a `refusal`, models may refuse to answer.
+    """
+    k = len(model.models)
+    lam = price_range(np.asarray(log.cost, float), PRICES)
+    fold = deal_folds(log.complete, folds, seed)
+    left_out = [fold == number for number in range(folds)]
+    found = side_by_side(lambda out: _tuned_without(out, log, model, longer, lam, refusal), left_out, n=log.n_queries)
+    # From the order of the folds back to that of the log.
+    order = np.argsort(np.argsort(fold, kind="stable"))[log.complete]
+    wrong, charge = (np.concatenate(each, axis=-1)[..., order] for each in zip(*found, strict=True))
+    loss = wrong + lam[:, None] * charge
+    lengths = np.array([1, 2, *longer.lengths][: max(k, 1)])
+    pair = loss[min(1, k - 1)]
+    gain = pair - loss
+    overall = (gain / np.maximum(pair.mean(-1), np.finfo(float).tiny)[:, None]).mean(1)
+    figures = (*_mean_and_se(gain), *_mean_and_se(overall))
+    return Comparison(lengths, lam, wrong.mean(-1), charge.mean(-1), *figures)
+
+
+def _mean_and_se(values):
+    return values.mean(-1), values.std(-1, ddof=1) / np.sqrt(values.shape[-1])
+
+
+def _tuned_without(out, log, model, longer, lam, refusal):
+    """(wrong, charge), each (S, G, m), of policies of all lengths on the m queries `out` (n,), tuned without them."""
+    train = np.asarray(log.answered) & ~out[:, None]
+    rows = log.logprob, log.correct, train
+    fitted = fit_near(model, *rows, log.cost)
+    policies = [
+        *tune_by_labels(fitted.calibrators, *rows, log.cost, lam, refusal),
+        *_longest(fitted, longer, lam, refusal),
+    ]
+    data = fitted.calibrators, log.logprob, log.correct, log.answered, log.cost
+    price = None if refusal is None else 1 - float(refusal.worth)
+    fates = [Outcomes(*(np.asarray(x, float)[:, out] for x in outcomes_on_log(*data, own))) for own in policies]
+    return np.stack([fate.penalty(price) for fate in fates]), np.stack([fate.cost for fate in fates])
+
+
+def _longest(model: CascadeModel, longer: Longer, lam: np.ndarray, refusal: Refusal | None) -> list[Policies]:
+    """(G,) the best longer cascades of each length."""
+    if not longer.lengths:
+        return []
+    problem = lay_out_problem(model, longer.plan, "exact", refusal)
+    return [solve_at(problem._replace(plan=only(longer.plan, rows)), lam).policies for rows in longer.rows]

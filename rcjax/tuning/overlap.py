@@ -1,0 +1,301 @@
+"""Which queries of a log were tuned on as well, and which only look so by accident.
+
+A row is shared where the query's name, the model, its log-probability (in single precision, in which policies carry
+theirs) and right or wrong all agree. Names alone recur between the splits of a benchmark, and so do values: answers of
+probability 1, or stated confidences of 0.9. So what agrees is held against what accident makes agree:
+
+- *By name, among rare values.* A value that occurs once in each of two logs, of a and b queries with m names in
+  common, meets its like under the same name with probability m/ab. With c such values under other names, (c + 1)·m/ab
+  accidental meetings are expected: hardly one, whatever the confidences are, and next to none where they are
+  continuous. Values are those of whole queries (all models' answers), and once more those of each model alone, for
+  logs with gaps.
+- *By name, among common values.* Two logs of three stated confidences agree on every third query by accident; the share
+  of the other log that has the same value says how often. They are shared where most of what could agree beyond that
+  does.
+- Of either, no less is expected than meets under the ten names before and after: where both logs are in one order, the
+  easy questions first, neighbours agree as well.
+- *Without names*, for policies that carry none and for queries that were numbered anew. A value that occurs exactly
+  twice in both logs together is as likely to lie twice in one of them as once in each, or likelier: that holds for any
+  two distributions, as 2xy ≤ x² + y². So of n such values at most about half lie once in each.
+
+Each test alarms by accident in one of 10,000 pairs of logs at most (Chernoff's bound on a binomial tail). Where both
+logs are at hand, two or three queries with continuous confidences are told of; without names, it takes 14.
+"""
+
+import base64
+import dataclasses
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rcjax.logs.errors import LogError
+from rcjax.logs.kept_sample import hash_names, read_reference
+from rcjax.logs.log import Log
+from rcjax.policy.mixture import Mixture
+from rcjax.policy.policy import Policy
+
+if TYPE_CHECKING:
+    from rcjax.frontier.frontier import Frontier
+    from rcjax.model.cascade_model import CascadeModel
+
+__all__ = ["Overlap", "OverlapWarning", "overlap", "overlap_with_tuned", "require_unseen", "warn_of_overlap"]
+
+
+_LEVEL = 1e-4  # probability, at most, that a test alarms by accident
+
+
+_MOST = 0.5  # share of what could agree beyond accident, from which common values are taken to be shared
+
+
+_NEARBY = 10
+
+
+_STEPS = [step for step in range(-_NEARBY, _NEARBY + 1) if step]
+
+
+_UNANSWERED = -1
+
+
+_GAMMA, _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
+
+
+class OverlapWarning(UserWarning):
+    """Some queries of a log that is to judge were tuned on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Overlap:
+    """How much of a log was tuned on, as far as can be told; false where nothing was."""
+
+    queries: int
+    """Queries of the log that were tuned on."""
+    rows: int
+    """Their answers that were tuned on."""
+    n: int
+    """All queries of the log."""
+    whole: bool
+    """Whether it is the very log that was tuned on."""
+    compared: int
+    """Queries tuned on that it was compared with."""
+    tuned: int
+    """Queries tuned on."""
+
+    def __bool__(self) -> bool:
+        return self.queries > 0
+
+    def describe(self) -> str:
+        """How many queries were tuned on, in words.
+
+        >>> Overlap(7, 21, 199, False, 360, 5000).describe()
+        'at least 7 of its 199 queries were tuned on (of which 360 of 5,000 are known)'
+        """
+        if self.compared >= self.tuned:
+            return f"{self.queries:,} of its {self.n:,} queries were tuned on"
+        known = f"{self.compared:,} of {self.tuned:,}"
+        return f"at least {self.queries:,} of its {self.n:,} queries were tuned on (of which {known} are known)"
+
+
+class _Rows(NamedTuple):
+    """A log for comparison: each query once."""
+
+    names: np.ndarray | None  # (n,) hashed
+    cells: np.ndarray  # (n, k) a number for each log-probability and correctness; −1 for no answer
+
+
+def overlap(log: Log, tuned_on: Log) -> Overlap:
+    """How many queries of a log are among those of another, the whole of which was tuned on.
+
+    On the models that both have, in whichever order.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(300, seed=0)
+    >>> overlap(log.take(slice(100)), log).queries, overlap(*log.split(0.5, seed=0)).queries
+    (100, 0)
+    """
+    models = [name for name in tuned_on.models if name in log.models]
+    # Python's own hash, of this process alone, takes a tenth of the time.
+    names = [np.array([hash(str(name)) for name in each.queries], np.int64) for each in (log, tuned_on)]
+    new, old = (_rows(each, models, own) for each, own in zip((log, tuned_on), names, strict=True))
+    return _compare(new, old, log.n_queries, tuned_on.n_queries)
+
+
+def overlap_with_tuned(log: Log, tuned: "Policy | Mixture | Frontier | CascadeModel") -> Overlap:
+    """How many queries of a log a policy was tuned on, or a model fitted to, as far as it tells.
+
+    By the hash of the whole log in its provenance, and by the queries that it carries; those of an older rcjax carry no
+    names. ValueError where what it carries is damaged.
+    """
+    if isinstance(tuned, Policy | Mixture):
+        provenance, reference = tuned.provenance, tuned.provenance.get("reference")
+    else:
+        model: Any = getattr(tuned, "model", tuned)
+        provenance, reference = model.provenance, model.reference
+    told = provenance.get("queries")
+    n, size = log.n_queries, told if isinstance(told, int) else 0
+    if _same_content(log, provenance):
+        return Overlap(n, int(np.asarray(log.answered).sum()), n, whole=True, compared=n, tuned=n)
+    if reference is None:
+        return Overlap(0, 0, n, whole=False, compared=0, tuned=size)
+    old = read_reference(reference, log.task)
+    models = [name for name in old.models if name in log.models]
+    names = _read_names(reference.get("names"), old.n_queries)
+    new = _rows(log, models, None if names is None else hash_names(log.queries))
+    return _compare(new, _rows(old, models, names), n, max(size, old.n_queries))
+
+
+def require_unseen(log: Log, found: Overlap) -> None:
+    """LogError where queries of a log that is to guarantee something were tuned on."""
+    if found.whole:
+        raise LogError(f"{log.source}: the model was fitted to this very log: certify on queries that were held out")
+    if found:
+        raise LogError(f"{log.source}: {found.describe()}: certify on queries that were held out")
+
+
+def warn_of_overlap(log: Log, found: Overlap) -> None:
+    """An `OverlapWarning` where queries of a log that is to judge were tuned on."""
+    if found:
+        message = f"{log.source}: {found.describe()}, where it looks better than it is: judge by others"
+        warnings.warn(message, OverlapWarning, stacklevel=3)
+
+
+def _read_names(packed: Any, size: int) -> np.ndarray | None:
+    if packed is None:
+        return None
+    try:
+        names = np.frombuffer(base64.b64decode(packed, validate=True), "<u4")
+        if len(names) != size:
+            raise ValueError(f"they are not the names of {size} queries")
+    except (TypeError, ValueError) as problem:
+        where = "the queries that it was tuned on, provenance.reference.names"
+        raise ValueError(f"{where}, are damaged: {problem}") from None
+    return names
+
+
+def _same_content(log: Log, provenance: Mapping[str, Any]) -> bool:
+    """Whether it is the log tuned on, by its hash, which is that of its models in their order."""
+    digest, answers = provenance.get("digest"), provenance.get("answers")
+    if digest is None:
+        return False
+    names = tuple(answers) if isinstance(answers, Mapping) and answers else log.models
+    return set(names) <= set(log.models) and log.select(names).digest == digest
+
+
+def _rows(log: Log, models: Sequence[str], names: np.ndarray | None) -> _Rows:
+    """The queries of a log that have an answer of these models, each once, as bootstraps repeat some."""
+    columns = [log.models.index(name) for name in models]
+    logprob, correct, answered = (np.asarray(each)[:, columns] for each in (log.logprob, log.correct, log.answered))
+    bits = np.ascontiguousarray(logprob.astype("<f4") + np.float32(0)).view("<u4").astype(np.int64)  # −0 is 0
+    cells = np.where(answered, 2 * bits + correct, _UNANSWERED)
+    rows = np.flatnonzero(answered.any(1))
+    if names is None:
+        return _Rows(None, cells[rows])
+    rows = rows[np.sort(np.unique(names[rows], return_index=True)[1])]
+    return _Rows(names[rows], cells[rows])
+
+
+def _compare(new: _Rows, old: _Rows, n: int, tuned: int) -> Overlap:
+    """The overlap of the rows of a log of n queries with those of the old one, which had `tuned` queries."""
+    shared, rows = np.zeros(len(new.cells), bool), 0
+    if new.cells.size and old.cells.size:
+        places = None if new.names is None or old.names is None else _places(new.names, old.names)
+        if places is not None:
+            shared, rows = _by_name(new.cells, old.cells, places)
+        if not shared.any():
+            shared = _by_value(new.cells, old.cells)
+            rows = int((new.cells[shared] != _UNANSWERED).sum())
+    queries = int(shared.sum())
+    whole = queries > 0 and n == tuned and queries >= len(old.cells)
+    return Overlap(queries, rows, n, whole, compared=len(old.cells), tuned=tuned)
+
+
+def _places(new: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """(n,) where the old log has each name; −1 where it does not."""
+    order = np.argsort(old)
+    place = order[np.minimum(np.searchsorted(old, new, sorter=order), len(old) - 1)]
+    return np.where(old[place] == new, place, -1)
+
+
+def _by_name(new: np.ndarray, old: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, int]:
+    """((n,) whether a query is shared, how many answers of theirs are), from cells (n, k) and (m, k)."""
+    named = places >= 0
+    whole = _View.of(*_whole_queries(new, old))
+    columns = [_View.of(a, b) for a, b in zip(new.T, old.T, strict=True)]
+    shared, found = whole.alone & whole.meets(places), False
+    for views in ([whole], columns):
+        met = np.any([view.alone & view.meets(places) for view in views], axis=0)
+        apart = 1 + sum(view.recurring - int((view.alone & view.meets(places)).sum()) for view in views)
+        anywhere = apart * named.sum() / (len(new) * len(old))
+        nearby = sum(view.meets_nearby(places, view.alone) for view in views) if met.any() else 0.0
+        if _accident(int(met.sum()), int(named.sum()), max(anywhere, nearby)) < _LEVEL:
+            shared, found = shared | met, True
+    common = named & whole.known & ~whole.alone
+    could, agreeing = int(common.sum()), common & whole.meets(places)
+    did, expected = int(agreeing.sum()), max(float(whole.share[common].sum()), whole.meets_nearby(places, common))
+    if did - expected >= _MOST * (could - expected) and _accident(did, could, expected) < _LEVEL:
+        shared, found = shared | agreeing, True
+    shared = shared & found
+    same = (new == old[places]) & (new != _UNANSWERED)
+    return shared, int(same[shared].sum())
+
+
+def _by_value(new: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """(n,) whether a query is shared, by the values of whole queries that occur twice in both logs together."""
+    view = _View.of(*_whole_queries(new, old))
+    return view.alone & (_accident(view.recurring, view.twice, view.twice / 2) < _LEVEL)
+
+
+def _whole_queries(new: np.ndarray, old: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A number for all answers of each query, (n,) and (m,); −1 where some model has not answered."""
+    both = np.concatenate([new, old])
+    number = np.zeros(len(both), np.uint64)
+    for column in both.T:  # by a hash of 63 bits: Steele, Lea & Flood 2014, "Fast splittable pseudorandom generators"
+        number = (number + column.astype(np.uint64) + _GAMMA) * _MIX
+        number ^= number >> np.uint64(31)
+    found = np.where((both == _UNANSWERED).any(1), _UNANSWERED, (number >> np.uint64(1)).astype(np.int64))
+    return found[: len(new)], found[len(new) :]
+
+
+class _View(NamedTuple):
+    """One value for each query of two logs of n and m queries."""
+
+    new: np.ndarray  # (n,) the values
+    old: np.ndarray  # (m,)
+    known: np.ndarray  # (n,) whether there is one
+    alone: np.ndarray  # (n,) whether it occurs once in each log
+    share: np.ndarray  # (n,) of the old log's queries that have it
+    recurring: int  # values that occur once in each log
+    twice: int  # values that occur twice in both logs together
+
+    @classmethod
+    def of(cls, new: np.ndarray, old: np.ndarray) -> "_View":
+        """Of values (n,) and (m,), −1 where there is none."""
+        values, number = np.unique(np.concatenate([new, old]), return_inverse=True)
+        own, theirs = number[: len(new)], number[len(new) :]
+        here, there = (np.bincount(each, minlength=len(values)) for each in (own, theirs))
+        real = values != _UNANSWERED
+        once = real & (here == 1) & (there == 1)
+        twice = int((real & (here + there == 2)).sum())
+        return cls(new, old, real[own], once[own], there[own] / len(old), int(once.sum()), twice)
+
+    def meets(self, places: np.ndarray) -> np.ndarray:
+        """(n,) whether the old log has the value at these places (n,); no place is −1."""
+        inside = (places >= 0) & (places < len(self.old))
+        return self.known & inside & (self.old[np.where(inside, places, 0)] == self.new)
+
+    def meets_nearby(self, places: np.ndarray, rows: np.ndarray) -> float:
+        """How many of some rows (n,) meet their value at one place, on average, of the ten before and after theirs."""
+        some = self._replace(new=self.new[rows], known=self.known[rows])
+        at = np.where(places[rows] >= 0, places[rows], -_NEARBY - 1)
+        return sum(int(some.meets(at + step).sum()) for step in _STEPS) / len(_STEPS)
+
+
+def _accident(count: int, n: int, expected: float) -> float:
+    """Bound (Chernoff's) on the probability of so many of n, of which accident makes so many be expected."""
+    if count <= expected or expected >= n:
+        return 1.0
+    share, chance = count / n, expected / n
+    rest = (1 - share) * math.log((1 - share) / (1 - chance)) if share < 1 else 0.0
+    return math.exp(-n * (share * math.log(share / chance) + rest))

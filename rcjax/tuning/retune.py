@@ -1,0 +1,258 @@
+"""Tuning a policy again, on a fresh log and for the same target: what that changes, and whether it gains."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+from jax import lax
+
+from rcjax._base.arguments import check_arguments
+from rcjax._core.compilation import compiled
+from rcjax.frontier.frontier import Frontier, make_frontier
+from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.points import Points
+from rcjax.frontier.policies import Policies
+from rcjax.frontier.searches import Chain
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import Log
+from rcjax.model.calibration import calibrate_all
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.fitting import fit
+from rcjax.policy.mixture import Mixture
+from rcjax.policy.policy import Policy, Transform
+from rcjax.policy.record import tuning_record
+from rcjax.replaying.replay import walk_log
+from rcjax.replaying.walk import walk
+from rcjax.tuning.bootstrap import tune_again
+from rcjax.tuning.tune import Settings, tune_in_stages
+
+_FOLDS = 5
+
+
+_MOST_QUERIES = 5_000  # to tune on, of a fresh log: more show no smaller gains worth having
+
+
+_FEWEST_QUERIES = 50
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """How a policy was tuned, as its provenance tells."""
+
+    target: dict[str, float]
+    """`budget`, `max_error`, `error_cost` or `lam`, as `Frontier.policy` has them; its own λ where no target is known,
+    empty where that is not known either."""
+    models: tuple[str, ...]
+    """All models that there were to choose from."""
+    search: Any
+    """That of the frontier: `Frontier.search`."""
+    chain: Chain
+    fit: dict[str, Any]
+    """Options of `fit`."""
+    transform: Transform
+    """That of the raw confidence."""
+    bands: bool
+    """Whether intervals were drawn."""
+    abstain_price: float | None
+    """What a refusal costs, in errors; None: models may not refuse."""
+    prices: Any
+    """Of tokens, as `read_log` takes them; None where none were recorded."""
+    confidence: float | None
+    """That of the guarantee; None for none."""
+
+    def within(self, names: tuple[str, ...]) -> "Tuning":
+        """The same for a log that holds some of the models only."""
+        kept = tuple(name for name in self.models if name in names)
+        search = self.search
+        if not isinstance(search, str):
+            search = tuple(path for path in search if set(path) <= set(kept))
+        return dataclasses.replace(self, models=kept, search=search)
+
+
+def recorded_tuning(policy: Policy | Mixture) -> Tuning:
+    """How a policy or mixture was tuned; for one made by hand, among its own models as `rcjax tune` does by default.
+
+    ValueError names the place of what is not as rcjax writes it.
+    """
+    told = tuning_record(policy)
+    lam = policy.expected.get("lam")
+    return Tuning(
+        target=told.get("target") or ({} if lam is None else {"lam": lam}),
+        models=told.get("models", tuple(policy.models)),
+        search=told.get("search", "selected"),
+        chain=told.get("chain", "exact"),
+        fit=told.get("fit", {}),
+        transform=next(iter(policy.calibrations.values())).transform,
+        bands=told.get("bands", True),
+        abstain_price=told.get("abstain_price"),
+        prices=told.get("prices") or policy.prices,
+        confidence=told["confidence"],
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Retuned:
+    """A policy tuned again."""
+
+    policy: Policy | Mixture
+    """The new policy, or a mixture in place of one."""
+    frontier: Frontier
+    """The frontier that it was chosen from."""
+    remarks: tuple[str, ...]
+    """Why it has so many models, what is guaranteed, what could not be as before."""
+
+
+def retune(policy: Policy | Mixture, log: Log, *, bands: bool | None = None) -> Retuned:
+    """Tune a policy again on a fresh log: for the same target, by the same search, with the same options.
+
+    The target is that recorded by `Frontier.policy` or `rcjax tune`, else the policy's own λ. The models to choose from
+    are those that there were, as far as the log holds them. A policy with a guarantee gets one again: half of the
+    queries are held out for it; a mixture becomes one again, where one is needed to meet the target. `bands` says
+    whether to draw intervals; None does so if it was done before.
+
+    Raises ValueError for a policy that tells neither target nor λ; InfeasibleError, a ValueError, where the target is
+    out of reach on this log; LogError where the log holds fewer than two of the models, and as `fit` does.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(600, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
+    >>> old, fresh = log.split(0.5, seed=0)
+    >>> policy = rcjax.solve_frontier(rcjax.fit(old)).policy(error_cost=0.001)
+    >>> rcjax.retune(policy, fresh).policy.provenance["tuning"]["target"]["error_cost"]
+    0.001
+    """
+    check_arguments(retune, locals())
+    before = recorded_tuning(policy)
+    if not before.target:
+        raise ValueError("the policy records neither a target nor its λ: tune a new one with rcjax tune")
+    tuning = before.within(log.models)
+    absent = [name for name in before.models if name not in tuning.models]
+    if len(tuning.models) < 2 or not tuning.search:
+        raise LogError(f"{log.source}: it lacks {', '.join(absent)}: there are no two models left to tune")
+    remarks = [f"the log lacks {', '.join(absent)}: tuned without"] if absent else []
+    settings = Settings(
+        search=tuning.search,
+        chain=tuning.chain,
+        fit=tuning.fit,
+        transform=tuning.transform,
+        abstain_price=tuning.abstain_price,
+        confidence=tuning.confidence,
+        mix=len(policy.policies) > 1 and {*tuning.target} <= {"budget", "max_error"},
+        intervals=tuning.bands if bands is None else bands,
+    )
+    tuned = tune_in_stages(log.select(tuning.models), None, tuning.target, settings)
+    if tuned.certificate is not None:
+        confidence, n = tuned.certificate.confidence, tuned.certificate.n
+        remarks.append(f"guaranteed again, with a confidence of {confidence:.4g}, by {n:,} queries held out")
+    verdict = () if tuned.verdict is None else (tuned.verdict,)
+    assert tuned.policy is not None  # as there is a target
+    return Retuned(tuned.policy, tuned.frontier, (*verdict, *remarks))
+
+
+@dataclasses.dataclass(frozen=True)
+class Gain:
+    """What policies tuned on a fresh log gain on a policy, on queries of that log that they were not tuned on."""
+
+    loss: float  # error + λ·cost of the policy
+    retuned: float  # of the policies tuned again
+    se: float  # standard error of the difference, paired over the queries
+    old: float  # the same difference on queries of the log that the policy was tuned on; NaN where there are none
+    old_se: float
+    lam: float
+    n: int  # fresh queries
+
+    @property
+    def gain(self) -> float:
+        """The difference of the losses."""
+        return self.loss - self.retuned
+
+    @property
+    def share(self) -> float:
+        """The gain as a share of the policy's loss."""
+        return self.gain / self.loss if self.loss > 0 else 0.0
+
+    @property
+    def p_value(self) -> float:
+        """One-sided, that nothing is to be gained by tuning again that was not to be gained before; by the normal law.
+
+        The larger one of two: of the gain, and of its rise since the policy was tuned. Where the new policies beat the
+        policy on the old queries too, it was unlucky when it was tuned, and nothing has changed.
+        """
+        return max(_above_zero(self.gain, self.se), _above_zero(self.gain - self.old, math.hypot(self.se, self.old_se)))
+
+
+def _above_zero(mean: float, se: float) -> float:
+    if math.isnan(mean):
+        return 0.0
+    return math.erfc(mean / se / math.sqrt(2)) / 2 if se > 0 else float(mean <= 0)
+
+
+def held_out_gain(policy: Policy | Mixture, log: Log, old: Log | None = None, seed: int = 0) -> Gain | None:
+    """What tuning again on a fresh log would gain, by five-fold cross-validation at the policy's own λ.
+
+    The policy and, for each fold, the policy tuned on the other folds by the same search answer the queries of the
+    fold, and all of them those of the `old` log, which the policy was tuned on; answers are charged their model's mean
+    cost on each log, refusals at their price. Of more than 5,000 complete queries, 5,000 are taken at random. None
+    where the policy does not tell its λ, with fewer than 50 complete queries, where a log lacks a model of the policy,
+    or there is but one.
+    """
+    lam = policy.expected.get("lam")
+    tuning = recorded_tuning(policy).within(log.models if old is None else tuple({*log.models} & {*old.models}))
+    if lam is None or len(tuning.models) < 2 or not tuning.search or not {*policy.models} <= {*tuning.models}:
+        return None
+    log = log.select(tuning.models)
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(log.complete))[:_MOST_QUERIES]
+    if len(order) < _FEWEST_QUERIES:
+        return None
+    log = log.take(order)
+    fold = np.arange(len(order)) % _FOLDS
+    others = [np.flatnonzero(fold != number) for number in range(_FOLDS)]
+    size = min(map(len, others))
+    model = fit(log, transform=tuning.transform, **tuning.fit)
+    frontier = _one_point(policy, model, tuning, lam)
+    tuned = tune_again(frontier, log, np.stack([each[:size] for each in others]), np.array([0]))
+    price = tuning.abstain_price or 0.0
+    own, losses = _losses(policy, tuned, log, lam, price)
+    left_out = losses[fold, np.arange(len(fold))]
+    gain, gain_se = _mean_and_se(own - left_out)
+    before = math.nan, 0.0
+    if old is not None and old.select(tuning.models).complete.sum() > 1:
+        old = old.select(tuning.models)
+        own_before, losses_before = _losses(policy, tuned, old.take(old.complete), lam, price)
+        before = _mean_and_se(own_before - losses_before.mean(0))
+    loss = float(own.mean())
+    return Gain(loss, loss - gain, gain_se, *before, lam=float(lam), n=len(own))
+
+
+def _losses(policy: Policy | Mixture, tuned: Any, log: Log, lam: float, price: float) -> tuple[np.ndarray, np.ndarray]:
+    """error + price·abstention + λ·cost of every query: (n,) under the policy, (F, n) under those tuned again."""
+    walked = walk_log(policy, log)
+    wrong, refused, asked = (np.asarray(each) for each in _answer(log.logprob, log.correct, log.answered, tuned))
+    charge = np.einsum("k,fkn->fn", np.asarray(log.cost, float), asked)
+    return walked.wrong + price * walked.refused + lam * walked.charge, wrong + price * refused + lam * charge
+
+
+def _mean_and_se(values: np.ndarray) -> tuple[float, float]:
+    return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
+
+
+def _one_point(policy: Policy | Mixture, model: CascadeModel, tuning: Tuning, lam: float) -> Frontier:
+    """A frontier with the policy's models, the most of a mixture's, at its λ: what there is to tune again."""
+    members = np.isin(model.models, max((part.models for part in policy.policies), key=len))[None]
+    nothing = np.zeros(1, model.cost.dtype)
+    own = Policies.of_cascades(np.zeros(members.shape), members)
+    point = Points(nothing + lam, np.zeros(1, int), Outcomes(nothing, nothing, nothing), own)
+    # Least expected loss is the best cascade under a model, too, if a shade more careful.
+    search = "all" if tuning.search == "expected" else tuning.search
+    return make_frontier(model, point, search=search, chain=tuning.chain, abstain_price=tuning.abstain_price)
+
+
+@compiled
+def _answer(logprob, correct, answered, tuned):
+    """(wrong (F, n), refused (F, n), asked (F, k, n)): what each of F policies makes of every query."""
+
+    def one(own):
+        where = walk(calibrate_all(own.calibrators, logprob, answered).T, own.policies.take(0))
+        return where.wrong(correct.T), where.refused, where.asked
+
+    return lax.map(one, tuned)

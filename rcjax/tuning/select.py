@@ -1,0 +1,307 @@
+"""The frontier of the cascades that earn their place: pairs, and longer chains only where they are shown to be better.
+
+Policies are chosen by estimates, which are noisy: the more are searched, the luckier the best one looks. Three things
+hold luck down. Pairs are judged by labels that are averaged with what is expected of them (`empirical`). A chain of
+three models or more must beat the pair in cross-validation by more than one standard error (Breiman, Friedman, Olshen &
+Stone 1984, "Classification and Regression Trees", section 3.4.3). And the frontier keeps all policies that are as good
+as the best for all that can be known, so that a budget finds one near it.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rcjax._base.arguments import check_arguments
+from rcjax._core.batching import part
+from rcjax.frontier.frontier import Frontier, make_frontier
+from rcjax.frontier.hull import lower_hull, pareto
+from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.points import Points
+from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Policies, asked_at_all
+from rcjax.frontier.statuses import PointStatus
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import Log
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.fitting import fit
+from rcjax.replaying.walk import outcomes_on_log
+from rcjax.solving.at_lambda import check_abstain_price, refusal_at
+from rcjax.solving.bellman import Refusal
+from rcjax.solving.lambda_grid import check_prices, lay_out_problem, log_prices, select, solve_at
+from rcjax.solving.paths import only
+from rcjax.tuning.cross_validation import Comparison, Longer, cross_validate, longer_cascades, require_queries
+from rcjax.tuning.label_candidates import as_cascades, judge_log, merged
+
+#: How far above the frontier a policy may be, in standard errors of its error.
+SLACK = 0.1
+
+
+_MOST_POINTS = 250
+
+
+_WINDOW = 9  # prices that the luck is averaged over
+
+
+_MOST_COMPARED = 50_000  # queries that lengths are compared on: more show no smaller gains worth having
+
+
+_HELD = 2**25  # outcomes, queries × policies, held at a time
+
+
+_LEAST_COMPLETE = 30  # queries with all answers, for cascades of three models and more to be compared on
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """The frontier of the cascades that earn their place, and what they were compared with."""
+
+    frontier: Frontier
+    comparison: Comparison
+
+    def verdict(self, point: int) -> str:
+        """Why the policy at one position of the frontier has so many models, in words.
+
+        Differences are in percentage points of loss, error + λ·cost, on queries left out, with one standard error.
+        """
+        check_arguments(Selection.verdict, locals())
+        frontier, seen = self.frontier, self.comparison
+        price = int(seen.nearest(float(np.asarray(frontier.lam)[point])))
+        members = np.flatnonzero(np.asarray(frontier.members)[point])
+        names = " → ".join(frontier.models[j] for j in members)
+        longer = "" if seen.lengths[-1] <= 2 else "; no longer chain is shown to do better"
+        if len(members) == 1:
+            return f"one model is enough: {names}{longer}"
+        if len(members) == 2:
+            return f"the pair {names} {_compared(seen, 0, price, -1)} one model alone{longer}"
+        row = int(np.searchsorted(seen.lengths, len(members)))
+        return f"the chain {names} {_compared(seen, row, price)} the best pair"
+
+
+def _compared(seen: Comparison, row: int, price: int, sign: int = 1) -> str:
+    """What `sign` times a gain on the pairs shows: "does better by … than"."""
+    gain, spread = 100 * sign * float(seen.gain[row, price]), 100 * float(seen.gain_se[row, price])
+    figures = f"{abs(gain):.2f} ± {spread:.2f} points of error + λ·cost"
+    if gain <= 0:
+        return f"is not shown to do better (its loss is higher by {figures}) than"
+    return f"{'does' if gain > 2 * spread else 'seems to do'} better (by {figures}) than"
+
+
+class _Trial(NamedTuple):
+    """Policies to choose from, C of them, in numpy's arrays."""
+
+    penalty: np.ndarray  # (C,) errors, and refusals at their price
+    cost: np.ndarray  # (C,)
+    abstention: np.ndarray  # (C,)
+    policies: Policies  # (C,)
+
+    def take(self, places: np.ndarray) -> "_Trial":
+        return part(self, places)
+
+
+def select_frontier(
+    log: Log,
+    *,
+    model: CascadeModel | None = None,
+    lam: Any = None,
+    max_length: int | None = None,
+    folds: int = 5,
+    seed: int = 0,
+    abstain_price: float | None = None,
+    abstain_early: bool = True,
+) -> Selection:
+    """The error–cost frontier of the cascades that earn their place on a log.
+
+    Single models and pairs, at every threshold, are judged by the log's own queries (`rcjax.empirical`). Longer
+    cascades, of at most `max_length` models, have the thresholds that are best under the `model` (by default
+    `fit(log)`), and are used only where they earn it on the queries of folds that were left out
+    (`Comparison.chosen`). The frontier holds the policies that no other beats in both error and cost and that are
+    within a tenth of a standard error of the best for some λ; with `lam` (L,) given, the best for each.
+    `Frontier.error` and `Frontier.cost` are estimates from the log, per query; the error is raised by how much better
+    the best pairs look on the queries that they were chosen on than on folds that were left out. Of more than 50,000
+    queries, so many are taken at random for that and for the comparison of lengths.
+
+    With an `abstain_price`, models may refuse to answer, as in `solve_frontier`: what is minimised, and compared on the
+    folds, is error + abstain_price·abstention + λ·cost.
+
+    Raises ValueError for `folds` below 2, for an empty or negative `lam` or a negative price; LogError where there are
+    fewer queries than folds, or no query has the answers of all models.
+
+    >>> import rcjax
+    >>> found = select_frontier(rcjax.sample_log(300, seed=0))
+    >>> found.frontier.models == rcjax.demo_model().models, found.comparison.lengths.tolist()
+    (True, [1, 2, 3, 4, 5])
+    """
+    check_arguments(select_frontier, locals())
+    require_queries(log, folds)
+    prices = None if lam is None else check_prices(lam)
+    price = check_abstain_price(abstain_price)
+    model = fit(log) if model is None else model
+    log = log.select(model.models)
+    complete = int(log.complete.sum())
+    if not complete:
+        raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
+    longer = longer_cascades(len(model.models), max_length if complete >= _LEAST_COMPLETE else 2)
+    refusal = refusal_at(price, abstain_early, log.cost.dtype)
+    sample = _sample(log, seed)
+    seen = cross_validate(sample, model, longer, folds, seed, refusal)
+    wanted = seen.lam if prices is None else prices
+    pairs = _judge(log, model, wanted, refusal)
+    searched = pairs if sample is log else _judge(sample, model, wanted, refusal)
+    refusing = {"abstain_price": price, "abstain_early": abstain_early}
+    chains, at = _chains(log, model, longer, seen, wanted, refusing)
+    if prices is None:
+        points, lam, status = _undominated(pairs, chains, log.n_queries)
+    else:
+        points, lam, status = _best(pairs, chains, at, prices)
+    luck = np.interp(log_prices(lam), log_prices(seen.lam), _luck(seen, searched))
+    corrected = points.penalty + luck
+    if prices is None:
+        corrected = _in_order(corrected, points.penalty)
+    points = points._replace(penalty=np.minimum(corrected, 1.0))
+    return Selection(_assemble(model, points, lam, status, refusing), seen)
+
+
+def _sample(log: Log, seed: int) -> Log:
+    """At most so many of the queries, at random."""
+    if log.n_queries <= _MOST_COMPARED:
+        return log
+    chosen = np.random.default_rng(seed).choice(log.n_queries, _MOST_COMPARED, replace=False)
+    return log.take(np.sort(chosen))
+
+
+def _judge(log: Log, model: CascadeModel, lam: np.ndarray, refusal: Refusal | None) -> _Trial:
+    """Every single model and pair; where models may refuse, with the refusals that are best at some of the λ."""
+    prices = None if refusal is None else jnp.asarray(lam, log.cost.dtype)
+    trial = judge_log(model.calibrators, log.logprob, log.correct, log.answered, log.cost, prices, refusal)
+    trial = jax.tree.map(np.asarray, trial if refusal is None else merged(trial))
+    error = trial.error
+    policies = as_cascades(trial, np.arange(len(error)), len(model.models), np)
+    abstention = np.zeros_like(error) if trial.abstention is None else trial.abstention
+    return _Trial(error, trial.cost, abstention, _refusing(policies)).take(np.flatnonzero(np.isfinite(error)))
+
+
+def _refusing(policies: Policies) -> Policies:
+    """Cascades as such that may refuse, if only nothing: so all are of one kind."""
+    if policies.refusals is not None:
+        return policies
+    never = np.full_like(policies.thresholds, NEVER_REFUSE)
+    return Policies.of_cascades(policies.thresholds, policies.members, never)
+
+
+def _chains(
+    log: Log, model: CascadeModel, longer: Longer, seen: Comparison, lam: np.ndarray, refusing: dict[str, Any]
+) -> tuple[_Trial, np.ndarray]:
+    """The longer cascades that earn their place, and the places (C,) among the λ (L,) of those where they do.
+
+    With the error and cost that they have on the log; `refusing` is what `solve_frontier` takes of refusals.
+    """
+    length = seen.chosen[seen.nearest(lam)]
+    at = np.flatnonzero(length > 2)
+    k, nothing = len(model.models), np.zeros(len(lam))
+    thresholds, members = np.full((len(lam), k), NEVER_ANSWER), np.zeros((len(lam), k), bool)
+    refusals = np.full((len(lam), k), NEVER_REFUSE)
+    if not at.size:
+        return _Trial(nothing, nothing, nothing, Policies.of_cascades(thresholds, members, refusals)).take(at), at
+    price = refusing["abstain_price"]
+    refusal = refusal_at(price, refusing["abstain_early"], model.cost.dtype)
+    problem = lay_out_problem(model, longer.plan, "exact", refusal)
+    for size, paths in zip(longer.lengths, longer.rows, strict=True):
+        rows = length == size
+        if rows.any():
+            chains = select(solve_at(problem._replace(plan=only(longer.plan, paths)), lam), refusal).policies
+            thresholds[rows], members[rows] = chains.thresholds[rows], chains.members[rows]
+            if chains.refusals is not None:
+                refusals[rows] = chains.refusals[rows]
+    # Nobody asks the models after one that always answers.
+    members = asked_at_all(thresholds, members, refusals)
+    policies = Policies.of_cascades(thresholds, members, None if price is None else refusals)
+    expected = Outcomes(*map(np.concatenate, zip(*_means(log, model, policies), strict=True)))
+    return _Trial(expected.penalty(price), expected.cost, expected.refused, _refusing(policies)).take(at), at
+
+
+def _means(log: Log, model: CascadeModel, policies: Policies) -> Iterator[Outcomes]:
+    """What becomes of the queries that all models answered, on average, under cascades (L,), some at a time."""
+    data = model.calibrators, log.logprob, log.correct, log.answered, log.cost
+    complete, size = log.complete, max(1, _HELD // log.n_queries)
+    policies = jax.tree.map(lambda leaf: leaf.astype(model.cost.dtype) if leaf.dtype.kind == "f" else leaf, policies)
+    for start in range(0, len(policies.first), size):
+        figures = outcomes_on_log(*data, policies.take(slice(start, start + size)))
+        yield Outcomes(*(np.asarray(figure, float)[:, complete].mean(1) for figure in figures))
+
+
+def _luck(seen: Comparison, pairs: _Trial) -> np.ndarray:
+    """(G,) by how much the loss of the best pair on the queries of its choice is too low, smoothed over the prices."""
+    row = min(1, len(seen.lengths) - 1)
+    least = np.array([(pairs.penalty + lam * pairs.cost).min() for lam in seen.lam])
+    luck = seen.error[row] + seen.lam * seen.cost[row] - least
+    padded = np.pad(luck, _WINDOW // 2, "edge")
+    return np.maximum(np.convolve(padded, np.full(_WINDOW, 1 / _WINDOW), "valid"), 0.0)
+
+
+def _in_order(corrected: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """(L,) corrected errors that rise where the errors rise: halfway between the nearest rising curves on either side.
+
+    Where the luck changes fast, a dearer policy would seem to fall behind a cheaper one; to leave it out for that, on
+    the word of an estimate that is noisier than their difference, costs 4 % of area with 30 queries. A hundredth of
+    the steps of the errors themselves keeps those apart that would be equal.
+    """
+    level = (np.maximum.accumulate(corrected) + np.minimum.accumulate(corrected[::-1])[::-1]) / 2
+    return 0.99 * level + 0.01 * (error + (level - error).mean())
+
+
+def _undominated(pairs: _Trial, chains: _Trial, n: int) -> tuple[_Trial, np.ndarray, np.ndarray]:
+    """The policies near the convex hull that no other beats in both error and cost, dearest first; λ and status."""
+    points: _Trial = jax.tree.map(lambda *both: np.concatenate(both), pairs, chains)
+    hull = lower_hull(points.cost, points.penalty)
+    line = np.interp(points.cost, points.cost[hull], points.penalty[hull])  # beyond its end, that end beats all
+    slack = SLACK * np.sqrt(np.maximum(line * (1 - line), 0) / n)
+    near = np.flatnonzero(points.penalty <= line + slack)
+    kept = _thinned(near[pareto(points.cost[near], points.penalty[near])], hull)[::-1]
+    slopes = -np.diff(points.penalty[hull]) / np.diff(points.cost[hull])
+    lam, corner = _prices(points.cost[kept], points.cost[hull], slopes)
+    return points.take(kept), lam, np.where(corner, PointStatus.CONVERGED, PointStatus.INTERPOLATED)
+
+
+def _thinned(places: np.ndarray, corners: np.ndarray) -> np.ndarray:
+    """At most so many of the places, spread evenly; the corners stay."""
+    if len(places) <= _MOST_POINTS:
+        return places
+    spread = places[np.linspace(0, len(places) - 1, _MOST_POINTS).round().astype(int)]
+    return places[np.isin(places, spread) | np.isin(places, corners)]
+
+
+def _prices(cost: np.ndarray, corners: np.ndarray, slopes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(λ, whether it is a corner of the hull) of points with these costs: λ is the slope, amid both at a corner.
+
+    Corners by rising cost, slopes (falling) between neighbours.
+    """
+    if not slopes.size:
+        return np.where(cost > 0, 1 / np.where(cost > 0, cost, 1.0), 1.0), np.ones(len(cost), bool)
+    around = np.concatenate([[4 * slopes[0]], slopes, [slopes[-1] / 4]])
+    place = np.searchsorted(corners, cost)
+    corner = corners[np.minimum(place, len(corners) - 1)] == cost
+    amid = np.sqrt(around[place] * around[np.minimum(place + 1, len(around) - 1)])
+    return np.where(corner, amid, around[place]), corner
+
+
+def _best(pairs: _Trial, chains: _Trial, at: np.ndarray, lam: np.ndarray) -> tuple[_Trial, np.ndarray, np.ndarray]:
+    """The best pair for each λ, or the chain that earned its place there; λ and status."""
+    best = pairs.take(np.argmin(pairs.penalty + lam[:, None] * pairs.cost, axis=1))
+    for mine, theirs in zip(jax.tree.leaves(best), jax.tree.leaves(chains), strict=True):
+        mine[at] = theirs
+    return best, lam, np.full(len(lam), PointStatus.CONVERGED)
+
+
+def _assemble(
+    model: CascadeModel, trial: _Trial, lam: np.ndarray, status: np.ndarray, refusing: dict[str, Any]
+) -> Frontier:
+    dtype, price, own = model.cost.dtype, refusing["abstain_price"], trial.policies
+    thresholds = np.where(own.members, own.thresholds, NEVER_ANSWER).astype(dtype)
+    refusals = None if price is None else own.refusals.astype(dtype)
+    policies = Policies.of_cascades(thresholds, own.members, refusals)
+    wrong = np.maximum(trial.penalty - (price or 0.0) * trial.abstention, 0.0)
+    lam, *figures = (np.asarray(figure, dtype) for figure in (lam, wrong, trial.cost, trial.abstention))
+    return make_frontier(model, Points(lam, status, Outcomes(*figures), policies), search="selected", **refusing)

@@ -1,0 +1,344 @@
+"""One verb: from a log to the frontier, the policy for a target, and what there is to say of both.
+
+`tune` is what `rcjax tune` does; `retune` is the same with what a policy's provenance recorded.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
+
+import numpy as np
+
+from rcjax._base.arguments import check_arguments
+from rcjax._base.wording import choose_unit, figure, percent
+from rcjax._core.json_values import plain
+from rcjax.copulas import Copula
+from rcjax.frontier.frontier import Frontier, InfeasibleError
+from rcjax.frontier.searches import Chain, Search
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import Log
+from rcjax.model.calibration_error import calibration_error
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.fitting import fit
+from rcjax.policy.mixture import Mixture
+from rcjax.policy.policy import Policy, Transform
+from rcjax.policy.targets import Target
+from rcjax.replaying.replay import replay
+from rcjax.solving.solve import solve_frontier
+from rcjax.tuning.bootstrap import bootstrap
+from rcjax.tuning.certify import Certificate, certify
+from rcjax.tuning.overlap import overlap, require_unseen
+from rcjax.tuning.select import Selection, select_frontier
+
+_BILL = 0.01  # from which difference on the bill is worth a word
+
+
+_HELD_OUT = 0.5  # of the queries of a log, where a guarantee is wanted and no other log given
+
+
+_DRAWS = 400  # from the posterior, where policies of least expected loss are wanted
+
+
+_WORDS = ("all", "full", "adaptive")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How a log is tuned, whichever log and target."""
+
+    search: Any = "selected"
+    """As `Frontier.search`: by the labels ("selected"), of least expected loss ("expected"), or by the model."""
+    cascades: Search = "all"
+    """What policies of least expected loss are searched among."""
+    chain: Chain = "exact"
+    fit: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"copula": "gumbel"})
+    """Options of `fit`."""
+    transform: Transform | Literal["auto"] = "auto"
+    abstain_price: float | None = None
+    """What a refusal costs, in errors; None: models may not refuse."""
+    confidence: float | None = None
+    """That of the guarantee; None for none."""
+    mix: bool = False
+    """Whether to meet the target exactly, by a mixture where need be."""
+    intervals: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Alone:
+    """What one model does on its own, on the log."""
+
+    model: str
+    answers: int
+    accuracy: float
+    """Share of its answers that are right."""
+    cost: float
+    """Mean money per query."""
+    calibration_error: float
+    """In ten bins of the calibrated confidence."""
+    certain: float
+    """Share of its answers whose raw confidence is 1."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """What tuning a log came to."""
+
+    log: Log
+    """The log tuned on."""
+    held_out: Log | None
+    """The queries that the guarantee was tested on."""
+    model: CascadeModel
+    frontier: Frontier
+    selection: Selection | None
+    """What longer cascades were compared with; None for a search by the model."""
+    alone: tuple[Alone, ...]
+    """What each model does on its own, in the order of the models."""
+    target: Mapping[str, float]
+    """The target by its name, as provenance keeps it; empty without one."""
+    policy: Policy | Mixture | None = None
+    """The policy for the target; None without one."""
+    certificate: Certificate | None = None
+    """What is guaranteed of the policy."""
+    verdict: str | None = None
+    """Why the policy has so many models, for the default search."""
+    notes: tuple[str, ...] = ()
+    """What else there is to say of the policy."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The verdict, the guarantee and the notes, in words."""
+        promise = () if self.certificate is None else (_promise(self.certificate),)
+        return (*(() if self.verdict is None else (self.verdict,)), *promise, *self.notes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `rcjax tune --json`."""
+        points = self.frontier.to_json()["frontier"]
+        rows = [plain(dataclasses.asdict(model)) for model in self.alone]
+        document = {"models": list(self.model.models), "model_summary": rows, "frontier": points}
+        copulas = {"copulas": self.model.copula_table} if self.model.copula_table else {}
+        chosen = {"policy": self.policy.to_json(), "remarks": list(self.remarks)} if self.policy else {}
+        return document | copulas | chosen
+
+
+def tune(
+    log: Log,
+    *,
+    budget: float | None = None,
+    max_error: float | None = None,
+    error_cost: float | None = None,
+    lam: float | None = None,
+    cascade: str | Sequence[Any] | None = None,
+    copula: str | type[Copula] | Sequence[str | type[Copula]] = "gumbel",
+    confidence: float | None = None,
+    held_out: Log | None = None,
+    mix: bool = False,
+    intervals: bool = True,
+    abstain_price: float | None = None,
+    posterior: bool = False,
+) -> Tuned:
+    """Find the best cascades for a log, at every trade-off of error and cost, and the policy for a target.
+
+    Args:
+        log: the log, of two models or more.
+        budget, max_error, error_cost, lam: at most one target, as `Frontier.policy` takes it; without one there is a
+            frontier, and no policy.
+        cascade: None searches by the labels: single models and pairs, longer cascades where cross-validation shows
+            them to be better (`select_frontier`). Else the search is by the model alone (`solve_frontier`): "all",
+            "full", "adaptive", the names of one cascade, or a list of cascades.
+        copula: how the confidences of two models depend on each other, as `fit` takes it.
+        confidence: guarantee the `max_error` or `budget` with this probability, by a test on queries that the tuning
+            does not see (`certify`).
+        held_out: the log of these queries; by default half of those of `log`, drawn at random.
+        mix: meet the `budget` or `max_error` exactly, by a random mixture of two policies where need be.
+        intervals: draw intervals around every point by the bootstrap (`bootstrap`).
+        abstain_price: let models refuse to answer, where a refusal costs so many errors.
+        posterior: take the policies of least expected loss over what the log leaves open of the model.
+
+    Raises InfeasibleError where nothing meets the target: its `tuned` holds all but the policy. ValueError for options
+    that do not go together; LogError as `fit` and `select_frontier` do.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(300, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
+    >>> tuned = rcjax.tune(log, max_error=0.3, intervals=False)
+    >>> tuned.policy.expected["error"] <= 0.3, [model.model for model in tuned.alone]
+    (True, ['llama3.2-1b', 'llama3.1-70b'])
+    """
+    check_arguments(tune, locals())
+    target = Target.at_most_one(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
+    cascades = as_cascades(cascade)
+    _check_options(target, confidence, held_out, mix, posterior and (cascades == "adaptive" or copula == "auto"))
+    settings = Settings(
+        search="expected" if posterior else "selected" if cascades is None else cascades,
+        cascades=cascades or "all",
+        fit={"copula": copula},
+        abstain_price=abstain_price,
+        confidence=confidence,
+        mix=mix,
+        intervals=intervals,
+    )
+    return tune_in_stages(log, held_out, {} if target is None else target.to_json(), settings)
+
+
+def as_cascades(cascade: str | Sequence[Any] | None) -> Any:
+    """A search by the model as `solve_frontier` takes it, from a word, one cascade or a list of them; None stays None.
+
+    >>> as_cascades(["small", "large"]), as_cascades([["small"], ["small", "large"]]), as_cascades("all")
+    ((('small', 'large'),), (('small',), ('small', 'large')), 'all')
+    """
+    if cascade is None or isinstance(cascade, str):
+        return cascade
+    if all(isinstance(name, str) for name in cascade):
+        return (tuple(cascade),)
+    return tuple(tuple(path) for path in cascade)
+
+
+def _check_options(target: Target | None, confidence: Any, held_out: Any, mix: bool, unknown: bool) -> None:
+    limited = target is not None and target.is_limit
+    if confidence is not None and not (limited and 0 < confidence < 1):
+        raise ValueError(f"confidence is {confidence}; it lies between 0 and 1 and needs max_error or budget")
+    if held_out is not None and confidence is None:
+        raise ValueError("held_out needs a confidence")
+    if mix and (confidence is not None or not limited):
+        raise ValueError("mix needs max_error or budget, and no confidence")
+    if unknown:
+        raise ValueError("posterior takes neither cascade='adaptive' nor copula='auto'")
+
+
+def tune_in_stages(
+    log: Log,
+    held_out: Log | None,
+    target: Mapping[str, float],
+    settings: Settings,
+    stage: Callable[[str], AbstractContextManager[Any]] = nullcontext,
+) -> Tuned:
+    """`tune` by settings; `stage` is entered for each part of the work, with what it is in words."""
+    if held_out is not None:
+        held_out = held_out.select(log.models)
+        require_unseen(held_out, overlap(held_out, log))
+    elif settings.confidence is not None:
+        held_out, log = log.split(_HELD_OUT, seed=0)
+    with stage("fitting the model"):
+        model = fit(log, transform=settings.transform, **settings.fit)
+    drawing = ", and drawing the log again, 200 times" if settings.intervals else ""
+    with stage(f"choosing cascades{drawing}"):
+        frontier, selection = find_frontier(log, model, settings)
+    tuned = Tuned(log, held_out, model, frontier, selection, describe_models(log, model), target)
+    try:
+        return _with_policy(tuned, settings)
+    except InfeasibleError as problem:
+        problem.tuned = tuned
+        raise
+
+
+def _with_policy(tuned: Tuned, settings: Settings) -> Tuned:
+    """The same with the policy for the target, if there is one, and what to say of it."""
+    frontier, target = tuned.frontier, tuned.target
+    if not target:
+        return tuned
+    certificate, notes = None, []
+    if settings.confidence is not None and tuned.held_out is not None:
+        limits: dict[str, Any] = {"max_error": target.get("max_error"), "max_cost": target.get("budget")}
+        certificate = certify(frontier, tuned.held_out, **limits, confidence=settings.confidence)
+        index, policy = certificate.index, certificate.policy
+    else:
+        index = _choose(frontier, target)
+        policy = frontier.mixture(**target) if settings.mix else frontier.point(index, target)
+        if settings.mix and len(policy.policies) == 1:
+            policy, notes = policy.policies[0], ["nothing to mix: a single point of the frontier is best here"]
+    return dataclasses.replace(
+        tuned,
+        policy=policy,
+        certificate=certificate,
+        verdict=None if tuned.selection is None else tuned.selection.verdict(index),
+        notes=(*notes, *_bill(policy, tuned.log)),
+    )
+
+
+def _choose(frontier: Frontier, target: Mapping[str, float]) -> int:
+    try:
+        return frontier.choose(**target)
+    except InfeasibleError:
+        if "budget" not in target:
+            raise
+        raise InfeasibleError(too_dear(target["budget"], float(frontier.cost.min()))) from None
+
+
+def too_dear(budget: float, cheapest: float) -> str:
+    """The message that no cascade keeps to a budget; both sums are money per query.
+
+    >>> too_dear(1e-6, 1.82154e-5)
+    'no cascade costs $1.00 per million queries or less; the cheapest costs $18.22'
+    """
+    money = choose_unit([cheapest])
+    enough = figure(cheapest * money.scale * (1 + 5e-4), 4)  # rounded up: a budget that will do
+    return f"no cascade costs {money.full(budget)} or less; the cheapest costs ${enough}"
+
+
+def _promise(certificate: Certificate) -> str:
+    refused = f" and refused {certificate.refusals:,}" if certificate.refusals else ""
+    counted = f"of {certificate.n:,} queries held out for the test it got {certificate.errors:,} wrong{refused}"
+    return f"guaranteed with {100 * certificate.confidence:.4g} % confidence: the target is kept; {counted}"
+
+
+def _bill(policy: Policy | Mixture, log: Log) -> list[str]:
+    """What the expected cost leaves out: queries that are passed on may be longer than the mean."""
+    try:
+        replayed = replay(policy, log)
+    except LogError:  # no query was answered by all of its models
+        return []
+    more = float(replayed.spent) / float(replayed.cost) - 1 if float(replayed.cost) > 0 else 0.0
+    if more < _BILL:
+        return []
+    expected = float(policy.expected["cost"])  # type: ignore[arg-type]
+    return [
+        f"queries that are passed on are longer than others: expect a bill {percent(more, 0)} higher, "
+        f"{choose_unit([expected]).full(expected * (1 + more))}"
+    ]
+
+
+def describe_models(log: Log, model: CascadeModel) -> tuple[Alone, ...]:
+    """What each model of a log does on its own, by the calibration of a fitted model."""
+    confidence = np.asarray(model.calibrate(log))
+    logprob, correct, answered = (np.asarray(column) for column in (log.logprob, log.correct, log.answered))
+    return tuple(
+        Alone(
+            model=name,
+            answers=int(own.sum()),
+            accuracy=float(correct[own, j].mean()),
+            cost=float(np.asarray(log.cost)[j]),
+            calibration_error=calibration_error(confidence[own, j], correct[own, j]),
+            certain=float((logprob[own, j] == 0).mean()),
+        )
+        for j, (name, own) in enumerate(zip(log.models, answered.T, strict=True))
+    )
+
+
+def find_frontier(log: Log, model: CascadeModel, settings: Settings) -> tuple[Frontier, Selection | None]:
+    """The frontier of a model fitted to a log, with the selection where that is the search."""
+    price, selection = settings.abstain_price, None
+    if settings.search == "selected":
+        selection = select_frontier(log, model=model, abstain_price=price)
+        frontier = selection.frontier
+    elif settings.search == "expected":
+        frontier = _least_expected(log, model, settings)
+    else:
+        frontier = solve_frontier(model, cascades=settings.search, chain=settings.chain, abstain_price=price)
+    if settings.intervals and frontier.bands is None:
+        frontier = frontier.with_bands(bootstrap(frontier, log))
+    return frontier, selection
+
+
+def _least_expected(log: Log, model: CascadeModel, settings: Settings) -> Frontier:
+    # Asked for by an option: the libraries behind it take a second to import.
+    from rcjax.bayes.expected_loss import credible_bands, solve_expected
+    from rcjax.bayes.posterior import sample_posterior
+
+    try:
+        posterior = sample_posterior(log, copula=type(model.copulas), method="laplace", draws=_DRAWS)
+    except ImportError as missing:
+        raise ValueError(str(missing)) from None
+    cascades, price = settings.cascades, settings.abstain_price
+    lam = solve_frontier(model, cascades=cascades, abstain_price=price).lam
+    frontier = solve_expected(posterior, lam=lam, cascades=cascades, abstain_price=price)
+    return frontier.with_bands(credible_bands(posterior, frontier)) if settings.intervals else frontier

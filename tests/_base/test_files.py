@@ -1,0 +1,159 @@
+import errno
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import polars as pl
+import pytest
+
+import rcjax
+from rcjax._base.files import write_atomically
+from rcjax.logs import IncompleteLogWarning, read_log
+from rcjax.model.provenance import describe_fit
+
+
+def test_writes_the_text_as_it_is(tmp_path):
+    path = tmp_path / "text.json"
+    write_atomically(path, "λ\r\n\n")
+    assert path.read_bytes() == "λ\r\n\n".encode()
+    write_atomically(path, b"\x89PNG\r\n\xff")
+    assert path.read_bytes() == b"\x89PNG\r\n\xff"
+    write_atomically(str(path), "shorter")
+    assert path.read_text() == "shorter"
+    assert os.listdir(tmp_path) == ["text.json"]
+
+
+def test_a_new_file_has_the_mode_of_any_new_file(tmp_path):
+    (tmp_path / "plain").write_text("")
+    write_atomically(tmp_path / "atomic", "")
+    modes = {stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in ("plain", "atomic")}
+    assert len(modes) == 1
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_failure_leaves_the_old_file(tmp_path, monkeypatch, call, error):
+    path = tmp_path / "text"
+    write_atomically(path, "old")
+
+    def fail(*args):
+        raise error("no")
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(error):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["text"]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_process_that_is_killed_leaves_the_old_file_or_the_new_one(tmp_path, call, when):
+    path = tmp_path / "text"
+    write_atomically(path, "old")
+    script = f"""if True:
+        import os, signal, sys
+        from rcjax._base.files import write_atomically
+        call = os.{call}
+        def killed(*arguments):
+            if "{when}" == "after":
+                call(*arguments)
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.{call} = killed
+        write_atomically(sys.argv[1], "new" * 100000)
+    """
+    assert subprocess.run([sys.executable, "-c", script, path], check=False).returncode == -signal.SIGKILL
+    assert path.read_text() == ("new" * 100000 if (call, when) == ("replace", "after") else "old")
+    write_atomically(path, "newer")
+    assert path.read_text() == "newer"
+
+
+def test_an_error_names_the_file_and_not_the_one_beside_it(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="cannot be written: No space left") as caught:
+        write_atomically(tmp_path / "text", "new")
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "text"))
+
+
+def test_a_pipe_is_written_to_and_stays(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = f"import sys; from rcjax._base.files import write_atomically; write_atomically({str(pipe)!r}, 'text')"
+    with subprocess.Popen([sys.executable, "-c", command]):
+        assert pipe.read_text() == "text"
+    assert stat.S_ISFIFO(os.stat(pipe).st_mode)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_is_read_only(tmp_path):
+    tmp_path.chmod(0o555)
+    with pytest.raises(PermissionError) as caught:
+        write_atomically(tmp_path / "text", "new")
+    assert caught.value.filename == str(tmp_path / "text")
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    write_atomically(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+def test_a_missing_folder_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        write_atomically(tmp_path / "absent" / "text", "")
+    assert os.listdir(tmp_path) == []
+
+
+def test_needs_no_jax():
+    code = "import sys, rcjax._base.files; sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# Provenance
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "answers.csv"
+    frame = pl.DataFrame(
+        {
+            "query": [0, 0, 1, 1, 2],
+            "model": ["small", "large", "small", "large", "small"],
+            "confidence": [0.5, 0.9, 0.8, 0.7, 0.6],
+            "correct": [0, 1, 1, 1, 0],
+            "cost": [1e-5, 1e-4, 1e-5, 1e-4, 1e-5],
+        }
+    )
+    frame.write_csv(path)
+    with pytest.warns(IncompleteLogWarning):
+        return read_log(str(path), task="choice")
+
+
+def test_provenance(log):
+    told = describe_fit(log)
+    assert told["source"] == "answers.csv"
+    assert told["digest"] == log.digest
+    assert told["task"] == "choice"
+    assert (told["queries"], told["complete_queries"]) == (3, 2)
+    assert told["answers"] == {"small": 3, "large": 2}
+    assert told["versions"]["rcjax"] == rcjax.__version__
+    assert told["versions"]["jax"] == jax.__version__
+    assert told["date"].endswith("+00:00")
+    assert "." not in told["date"]
+
+
+def test_provenance_is_json_and_tells_no_folder(log, tmp_path):
+    told = json.dumps(describe_fit(log), allow_nan=False)
+    assert json.loads(told) == describe_fit(log) | {"date": json.loads(told)["date"]}
+    assert str(tmp_path) not in told
+    assert not any(isinstance(value, np.generic) for value in describe_fit(log).values())

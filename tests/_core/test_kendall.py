@@ -1,0 +1,78 @@
+"""Kendall's τ-b against scipy, with ties, missing entries and constants."""
+
+import jax
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rcjax._core.kendall import kendall_counts, kendall_tau
+
+pytestmark = pytest.mark.usefixtures("float64")
+SIZE = 33
+
+batched = jax.jit(jax.vmap(kendall_tau))
+
+
+def scipys(x, y, present):
+    if min(len(set(x[present])), len(set(y[present]))) < 2:
+        return 0.0
+    return scipy.stats.kendalltau(x[present], y[present]).statistic
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3, 10, 10**6]), st.floats(0, 1))
+def test_tau_is_scipys_with_ties_and_missing_entries(seed, levels, missing):
+    rng = np.random.default_rng(seed)
+    x, noise = rng.integers(0, levels, (2, 4, SIZE)).astype(float)
+    y = np.where(rng.uniform(size=(4, SIZE)) < 0.5, x, noise)
+    present = rng.uniform(size=(4, SIZE)) >= missing
+    x, y = np.where(present, x, np.nan), np.where(present, y, np.nan)
+    expected = [scipys(*row) for row in zip(x, y, present, strict=True)]
+    np.testing.assert_allclose(batched(x, y, present), expected, atol=1e-14)
+
+
+def test_infinite_entries_rank_like_any_others():
+    x = np.array([-np.inf, 1.0, 2.0, np.inf, np.inf])
+    y = np.array([1.0, -np.inf, np.inf, 3.0, 4.0])
+    present = np.array([True, True, True, True, True])
+    assert float(kendall_tau(x, y, present)) == pytest.approx(scipys(x, y, present), abs=1e-14)
+
+
+def test_constants_and_single_entries_have_tau_zero():
+    entries = np.array([0, 1, 2, SIZE])
+    present = np.arange(SIZE) < entries[:, None]
+    varying, constant = np.tile(np.arange(SIZE) * 1.0, (4, 1)), np.full((4, SIZE), 0.5)
+    assert np.array_equal(batched(varying, constant, present), [0, 0, 0, 0])
+    assert np.array_equal(batched(constant, varying, present), [0, 0, 0, 0])
+    assert np.array_equal(batched(varying, varying, present), [0, 0, 1, 1])
+    assert np.array_equal(batched(varying, -varying, present), [0, 0, -1, -1])
+
+
+def test_counts_are_those_of_all_pairs():
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 6, (2, SIZE)) * 1.0
+    present = rng.uniform(size=SIZE) < 0.8
+    i, j = np.triu_indices(present.sum(), 1)
+    dx, dy = (np.sign(z[present][i] - z[present][j]) for z in (x, y))
+    expected = ((dx * dy).sum(), (dx != 0).sum(), (dy != 0).sum())
+    assert tuple(map(float, kendall_counts(x, y, present))) == expected
+
+
+@pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 200_000])
+def test_sizes_around_powers_of_two_and_a_large_log(n):
+    rng = np.random.default_rng(n)
+    x = np.round(rng.normal(size=n), 1)
+    y = np.round(x + rng.normal(size=n), 2)
+    tau = float(jax.jit(kendall_tau)(x, y, np.ones(n, bool)))
+    assert tau == pytest.approx(scipys(x, y, np.ones(n, bool)) if n > 1 else 0.0, abs=1e-14)
+
+
+def test_a_large_log_in_float32(float32):
+    """2·10¹⁰ pairs: sums of float32 would lose what integers keep."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=200_000).astype(np.float32)
+    y = (-x + 0.01 * rng.normal(size=200_000)).astype(np.float32)  # nearly all of them discordant
+    tau = jax.jit(kendall_tau)(x, y, np.ones(200_000, bool))
+    assert float(tau) == pytest.approx(scipy.stats.kendalltau(x, y).statistic, abs=1e-6)

@@ -1,0 +1,263 @@
+"""Posterior draws: the density, both samplers, and what they do with few, perfect or missing answers."""
+
+import dataclasses
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+from posterior_samples import cdf, keep, three, unlike
+
+import rcjax
+from rcjax._core.batching import part
+from rcjax.bayes import hierarchy, posterior
+from rcjax.bayes.hierarchy import Fitted, gather, hierarchical_model, starting_point
+from rcjax.model.marginals import Marginal
+from rcjax.model.pair_likelihood import HIGHEST, LOWEST, SMOOTH, log_likelihood, ranks
+from rcjax.model.pairs import pairs
+
+numpyro_util = pytest.importorskip("numpyro.infer.util")
+pytestmark = pytest.mark.usefixtures("float64")
+
+TOLERANCE = 4  # posterior standard deviations, of a few dozen figures
+
+
+def sample(log, **options):
+    return rcjax.sample_posterior(log, method="laplace", draws=200, **options)
+
+
+@pytest.fixture(scope="module")
+def log(float64):
+    return three(200)
+
+
+@pytest.fixture(scope="module")
+def drawn(log):
+    return sample(log)
+
+
+@pytest.fixture(scope="module")
+def evidence(log, drawn):
+    reference = drawn.reference
+    fitted = Fitted(reference.calibrators, reference.marginals, reference.copulas)
+    found = jax.jit(gather)(fitted, log.logprob, log.correct, log.answered)
+    return found, starting_point(fitted, found)
+
+
+def finite(tree):
+    return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree))
+
+
+def test_the_truth_is_where_the_posterior_is(drawn):
+    truth = rcjax.demo_model()
+    coefficients = drawn.model.calibrators.coefficients
+    assert (unlike(coefficients, truth.calibrators.coefficients[:3]) < TOLERANCE).all()
+    # The confidences of neighbours have the true copula; their ranks are the same on any scale.
+    taus = np.asarray(truth.copulas.tau())
+    for place, pair in enumerate(pairs(3)):
+        if pair[1] == pair[0] + 1:
+            assert unlike(drawn.model.copulas.tau()[:, place], taus[pairs(5).index(pair)]) < TOLERANCE
+
+
+def test_the_true_quantiles_are_where_the_marginals_are(drawn):
+    truth, goal = rcjax.demo_model(), jnp.array([0.2, 0.5, 0.8])
+    for j in range(3):
+        marginal, calibrator = part(truth.marginals, j), part(truth.calibrators, j)
+        logprob = calibrator.inverse(jax.jit(Marginal.quantile)(marginal, goal))
+        confidence = part(drawn.reference.calibrators, j)(logprob)
+        below = cdf(jax.tree.map(lambda leaf, j=j: leaf[:, j], drawn.model.marginals), confidence)
+        assert (unlike(below, goal) < TOLERANCE).all()
+
+
+def test_the_density_is_the_one_that_is_written_down(log, drawn, evidence):
+    found, start = evidence
+    ours = jax.jit(lambda *args: numpyro_util.log_density(hierarchical_model, args[:1], {}, args[1])[0])(found, start)
+    s = {name: np.asarray(value) for name, value in start.items()}
+    normal, logit = scipy.stats.norm.logpdf, scipy.special.logit
+    priors = [
+        normal(s["slope_pool"], 1, 1),
+        normal(s["slope"], s["slope_pool"], 0.5),
+        normal(s["intercept"], 0, 2.5),
+        scipy.stats.beta.logpdf(s["share"], 2, 2),
+        normal(s["lower"], 0, 1.5),
+        scipy.stats.lognorm.logpdf(s["gap"], 0.5, scale=1.5),
+        scipy.stats.lognorm.logpdf(s["concentration"], 1, scale=6),
+        normal(s["dependence_pool"], logit(0.3 / 0.98), 1),
+        normal(s["dependence"], s["dependence_pool"], 0.7),
+    ]
+    logits = s["intercept"][:, None] + s["slope"][:, None] * found.z
+    answers = np.where(log.correct.T, -np.logaddexp(0, -logits), -np.logaddexp(0, logits))
+    mean = scipy.special.expit(np.stack([s["lower"], s["lower"] + s["gap"]], 1))
+    a, b = mean * s["concentration"], (1 - mean) * s["concentration"]
+    share = np.stack([1 - s["share"], s["share"]], 1)
+    x = np.exp(found.log_x[0])[..., None]
+    density = (share[:, None] * scipy.stats.beta.pdf(x, a[:, None], b[:, None])).sum(-1)
+    mixtures = np.log(density)[np.asarray(found.side) == SMOOTH]
+    copulas = rcjax.Gumbel.from_tau(0.98 * scipy.special.expit(s["dependence"]))
+    left, right = np.array(pairs(3)).T
+    confidence = drawn.reference.calibrate(log.logprob)
+    placed = jax.jit(jax.vmap(ranks, in_axes=(0, 1)))(drawn.reference.marginals, confidence)
+    first, second = (jax.tree.map(lambda leaf, i=i: leaf[i], placed) for i in (left, right))
+    terms = jax.jit(jax.vmap(log_likelihood))(copulas, first, second)
+    expected = sum(float(np.sum(term)) for term in (*priors, answers, mixtures, terms))
+    assert float(ours) == pytest.approx(expected, abs=1e-2)  # what interpolating between knots costs
+
+
+def test_between_knots_the_tabulated_likelihood_is_exact_to_a_few_thousandths(log, drawn, evidence):
+    found, _ = evidence
+    confidence = drawn.reference.calibrate(log.logprob)
+    placed = jax.jit(jax.vmap(ranks, in_axes=(0, 1)))(drawn.reference.marginals, confidence)
+    first, second = (jax.tree.map(lambda leaf, i=i: leaf[i], placed) for i in (0, 1))
+    at = np.random.default_rng(0).uniform(-5, 3, 20)
+    copulas = rcjax.Gumbel.from_tau(0.98 * scipy.special.expit(at))
+    exact = jax.jit(jax.vmap(lambda copula: log_likelihood(copula, first, second).sum()))(copulas)
+    ours = jax.jit(jax.vmap(lambda t: hierarchy.interpolate(found.pairs[:1], t[None])[0]))(at)
+    np.testing.assert_allclose(ours, exact, atol=5e-3)
+
+
+def test_the_masses_are_conjugate(drawn, evidence):
+    found, _ = evidence
+    counts = np.stack([(np.asarray(found.side) == side).sum(1) for side in (LOWEST, SMOOTH, HIGHEST)], 1)
+    expected = (counts + 0.5) / (counts.sum(1, keepdims=True) + 1.5)
+    masses = np.asarray(drawn.sites["masses"])[0]
+    assert (unlike(masses, expected) < TOLERANCE / np.sqrt(len(masses))).all()
+    np.testing.assert_array_equal(drawn.model.marginals.mass_highest, masses[..., 2])
+
+
+def test_few_queries_are_shrunk_and_unsure():
+    few, many = (sample(three(n, seed=3)) for n in (30, 200))
+    slopes = {n: np.asarray(each.sites["slope"])[0] for n, each in ((30, few), (200, many))}
+    assert (slopes[30].std(0) > 1.2 * slopes[200].std(0)).all()
+    fitted, z = few.reference, np.asarray(few.sites["slope"])[0].mean(0)
+    scale = z / np.asarray(few.model.calibrators.coefficients)[..., 1].mean(0)
+    likeliest = scale * np.asarray(fitted.calibrators.coefficients)[:, 1]
+    assert np.ptp(z) < np.ptp(likeliest)
+    taus = np.asarray(few.sites["tau"])[0].mean(0)
+    assert np.ptp(taus) < np.ptp(fitted.copulas.tau())
+
+
+def bent(name):
+    """A log of 30 queries, with something out of the ordinary about the second model or the answers."""
+    log = three(30, seed=2)
+    if name == "always right":
+        return dataclasses.replace(log, correct=log.correct.at[:, 1].set(True))
+    if name == "one confidence":
+        return dataclasses.replace(log, logprob=log.logprob.at[:, 1].set(-0.1))
+    if name == "the first model again":
+        return dataclasses.replace(log, logprob=log.logprob.at[:, 1].set(log.logprob[:, 0]))
+    return keep(log, np.random.default_rng(0).uniform(size=(200, 3)) < 0.6)
+
+
+@pytest.mark.parametrize("name", ["always right", "one confidence", "the first model again", "holes"])
+def test_odd_logs_leave_finite_draws(name):
+    drawn = sample(bent(name))
+    calibrators = drawn.model.calibrators
+    assert finite((drawn.sites, drawn.model.marginals, drawn.model.copulas, calibrators.coefficients))
+    if name in ("always right", "one confidence"):
+        # Their φ̂ does not vary: an answer is worth the same whatever its confidence, and all lie in one mass.
+        assert (np.asarray(calibrators.coefficients)[:, 1, 1] == 0).all()
+        assert (np.asarray(drawn.model.marginals.mass_highest)[:, 1] == 1).all()
+    if name == "always right":
+        assert 0.9 < jax.nn.sigmoid(calibrators.coefficients[:, 1, 0]).mean() < 1
+    if name == "the first model again":
+        assert float(drawn.sites["tau"][..., 0].mean()) > 0.9
+
+
+def test_answers_that_are_missing_say_nothing():
+    log = bent("holes")
+    other = dataclasses.replace(
+        log, logprob=jnp.where(log.answered, log.logprob, -3.0), correct=~log.answered | log.correct
+    )
+    one, two = (sample(each) for each in (log, other))
+    jax.tree.map(np.testing.assert_array_equal, one.sites, two.sites)
+
+
+def test_two_queries_leave_the_prior():
+    drawn = sample(three(2))
+    assert finite((drawn.sites, drawn.model.marginals, drawn.model.copulas))
+
+
+@pytest.mark.slow
+def test_families_that_know_negative_dependence(log):
+    turned = dataclasses.replace(log, logprob=log.logprob.at[:, 1].set(jnp.log(-jnp.expm1(log.logprob[:, 0] - 1e-9))))
+    gaussian = sample(turned, copula="gaussian")
+    assert float(gaussian.sites["tau"][..., 0].mean()) * float(gaussian.reference.copulas.tau()[0]) > 0
+    none = sample(log, copula="independence")
+    assert (np.asarray(none.sites["tau"]) == 0).all()
+
+
+def test_a_seed_is_a_posterior(log, drawn):
+    again, other = (sample(log, seed=seed) for seed in (0, 1))
+    jax.tree.map(np.testing.assert_array_equal, again.sites, drawn.sites)
+    assert not np.array_equal(other.sites["slope"], drawn.sites["slope"])
+
+
+def test_a_second_posterior_compiles_nothing(drawn, compilations):
+    other = dataclasses.replace(three(200, seed=5), models=("a", "b", "c"))
+    with compilations() as compiled:
+        sample(other)
+    assert not compiled
+
+
+def test_a_posterior_is_a_pytree(drawn):
+    leaves, structure = jax.tree.flatten(drawn)
+    again = jax.tree.unflatten(structure, leaves)
+    assert again.models == drawn.models == drawn.reference.models
+    assert again.draws == 200
+    assert {leaf.shape[0] for leaf in jax.tree.leaves(drawn.model)} == {200}
+    assert drawn.r_hat is drawn.effective_samples is drawn.divergences is None
+
+
+@pytest.mark.slow
+def test_float32():
+    with jax.enable_x64(False):
+        drawn = sample(three(200))
+    assert drawn.model.cost.dtype == jnp.float32
+    assert finite(drawn.sites)
+
+
+def test_what_cannot_be_is_refused(log):
+    for wrong, message in (
+        ({"method": "gibbs"}, "'nuts' or 'laplace'"),
+        ({"draws": 0, "method": "laplace"}, "at least 1 and 1"),
+        ({"draws": 3}, "at least 4 and 1"),
+        ({"chains": 0}, "at least 4 and 1"),
+        ({"copula": "frnk"}, "unknown copula"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            rcjax.sample_posterior(log, **wrong)
+
+
+@pytest.mark.parametrize("module", ["numpyro", "arviz"])
+def test_a_missing_library_is_named_with_its_extra(log, drawn, monkeypatch, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=rf"{module}: pip install 'rcjax\[posterior\]'"):
+        rcjax.sample_posterior(log) if module == "numpyro" else drawn.to_arviz()
+
+
+def test_numpyro_is_imported_when_it_is_needed():
+    code = "import sys, rcjax; rcjax.sample_posterior; rcjax.solve_expected; sys.exit('numpyro' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_arviz_names_models_and_pairs(drawn):
+    pytest.importorskip("arviz")
+    found = drawn.to_arviz()["posterior"]
+    assert dict(found.sizes) == {"chain": 1, "draw": 200, "model": 3, "component": 2, "place": 3, "pair": 3}
+    assert found["model"].values.tolist() == list(drawn.models)
+    np.testing.assert_allclose(found["tau"].values[0], drawn.model.copulas.tau())
+    np.testing.assert_allclose(found["masses"].sum("place"), 1.0)
+
+
+def test_laplace_is_at_the_mode(drawn, evidence):
+    found, start = evidence
+    mode, scale = posterior._approximate(found, start)
+    energy, flat, _ = posterior._potential(found, start)
+    assert float(energy(mode)) < float(energy(flat))
+    slope, hessian = jax.jit(jax.grad(energy))(mode), jax.jit(jax.hessian(energy))(mode)
+    assert float(jnp.abs(slope @ scale).max()) < 1e-3
+    np.testing.assert_allclose(scale.T @ hessian @ scale, np.eye(len(mode)), atol=1e-3)

@@ -1,0 +1,419 @@
+"""The command line: exit codes, one JSON document, files, messages."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import NAMES, TOKEN_PRICES, fail, rows_of, run, succeed, write_folder, write_log
+
+import rcjax
+from rcjax.cli import options as _options
+from rcjax.copulas.families import FAMILIES
+
+COLUMNS = "80"
+pytestmark = pytest.mark.usefixtures("own_settings")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_folder(tmp_path_factory.mktemp("logs"))
+
+
+# -- help, version and usage
+
+
+@pytest.mark.parametrize("command", ["tune", "evaluate", "demo"])
+def test_help_has_an_example(command):
+    assert f"Example: rcjax {command}" in succeed(command, "--help")
+
+
+def test_help_names_the_commands():
+    help_text = succeed("--help")
+    assert all(command in help_text for command in ("tune", "evaluate", "demo"))
+
+
+def test_version():
+    assert succeed("--version") == f"rcjax {rcjax.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tune", "log.csv", "--budget", "1", "--lam", "2"], "give one target, not --budget and --lam"),
+        (["tune", "log.csv", "--out", "policy.json"], "needs a target"),
+        (
+            ["tune", "log.csv", "--lam", "1", "--out", "a.json", "--frontier", "a.json"],
+            "must not be the file",
+        ),
+        (["tune", "log.csv", "--lam", "1e308"], "where sums of money must lie"),
+        (["tune", "log.csv", "--lam", "1e-308"], "where sums of money must lie"),
+        (["tune", "log.csv", "--error-cost", "1e-308"], "where sums of money must lie"),
+        (["tune", "log.csv", "--budget", "1e300"], "where sums of money must lie"),
+        (["report", "log.csv", "--budget", "1e300"], "where sums of money must lie"),
+        (["tune", "log.csv", "--lam", "1", "--abstain-cost", "1e300"], "where sums of money must lie"),
+        (["tune", "log.csv", "--lam", "1e30", "--abstain-cost", "1e30"], "nobody would refuse"),
+        (["tune", "log.csv", "--error-cost", "1", "--abstain-cost", "1.1"], "must be at most the cost of an error, 1"),
+        (["tune", "log\x1b.csv", "--\x1b]0;title\x07"], r"No such option: --\x1b]0;title\x07"),
+        (["tune", "log.csv", "--budget", "cheap"], "is no sum of money"),
+        (["tune", "log.csv", "--budget", "1/week"], "is no sum of money"),
+        (["tune", "log.csv", "--budget=-1"], "is not a sum of money"),
+        (["tune", "log.csv", "--max-error", "150%"], "is more than 1"),
+        (["tune", "log.csv", "--max-error", "nan"], "is not a share"),
+        (["tune", "log.csv", "--lam", "0"], "not above 0"),
+        (["tune", "log.csv", "--error-cost", "x"], "is not a number"),
+        (["tune", "log.csv", "--models", "a,,b"], "names of models"),
+        (["tune", "log.csv", "--cascade", "a,a"], "names of models"),
+        (["tune", "log.csv", "--task", "poetry"], "poetry"),
+        (["tune", "log.csv", "--confidence", "95%"], "needs --max-error or --budget"),
+        (["tune", "log.csv", "--lam", "1", "--confidence", "95%"], "needs --max-error or --budget"),
+        (["tune", "log.csv", "--budget", "1", "--confidence", "1"], "below 100%"),
+        (["tune", "log.csv", "--budget", "1", "--held-out", "other.csv"], "needs --confidence"),
+        (["tune", "log.csv", "--posterior", "--cascade", "adaptive"], "takes neither"),
+        (["tune"], "LOG"),
+        (["evaluate", "policy.json"], "LOG"),
+        (["demo", "--queries", "1"], "50"),
+        (["polish"], "polish"),
+    ],
+)
+def test_usage_errors_have_status_2(arguments, message):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.replace("│", " ").split())
+    assert result.stdout == ""
+    as_json = run(*arguments, "--json")
+    assert as_json.exit_code == 2
+    error = json.loads(as_json.stdout)["error"]
+    assert error["kind"] == "usage"
+    assert message in error["message"]
+    assert as_json.stderr == f"error: {error['message']}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "money"),
+    [
+        ("0.00015", 1.5e-4),
+        ("150/M", 1.5e-4),
+        ("$150/m", 1.5e-4),
+        ("0.15/k", 1.5e-4),
+        ("1e-4", 1e-4),
+        ("2/query", 2),
+    ],
+)
+def test_money(text, money):
+    assert _options.money(text) == pytest.approx(money)
+
+
+def test_fractions():
+    assert _options.fraction("5%") == _options.fraction("0.05") == 0.05
+
+
+# -- tune
+
+
+def test_tune_prints_one_json_document(folder):
+    budget = 6e-5
+    document = json.loads(succeed("tune", folder / "train.csv", "--task", "choice", "--budget", budget, "--json"))
+    assert document["models"] == list(NAMES.values())
+    assert [row["model"] for row in document["model_summary"]] == document["models"]
+    assert all(0 < row["accuracy"] < 1 and row["cost"] > 0 for row in document["model_summary"])
+    for point in document["frontier"]:
+        assert {"lam", "cost", "error", "models", "thresholds", "status"} <= set(point)
+        assert set(point["thresholds"]) == set(point["models"])
+        assert point["thresholds"][point["models"][-1]] == 0
+        assert 0 < point["error"] < 1
+        for name in ("error", "cost"):
+            low, high = point[f"{name}_interval"]
+            assert 0 <= low <= high
+    policy = rcjax.policy.Policy.from_json(document["policy"])
+    assert policy.expected["cost"] <= budget * (1 + 1e-9)
+    assert policy.expected["error_low"] < policy.expected["error_high"]
+    assert policy.expected["level"] == 0.9
+    verdict, bill = document["remarks"]
+    assert "the pair middle → large" in verdict
+    assert "expect a bill 1 % higher" in bill
+
+
+def test_tune_takes_a_copula(folder):
+    document = json.loads(run("tune", folder / "train.csv", "--no-bands", "--copula", "frank", "--json").stdout)
+    assert "copulas" not in document
+    assert document["frontier"]
+    result = run("tune", folder / "train.csv", "--no-bands", "--copula", "gumble")
+    assert result.exit_code == 2
+    assert "unknown copula 'gumble'" in " ".join(result.output.replace("│", " ").split())
+
+
+@pytest.mark.slow
+def test_tune_chooses_the_copula_of_each_pair(folder):
+    document = json.loads(run("tune", folder / "train.csv", "--no-bands", "--copula", "auto", "--json").stdout)
+    assert {row["family"] for row in document["copulas"]} == {family.__name__ for family in FAMILIES}
+    assert len(document["copulas"]) == 3 * len(FAMILIES)
+    assert sum(row["chosen"] for row in document["copulas"]) == 3
+    shown = run("tune", folder / "train.csv", "--no-bands", "--copula", "auto").stdout
+    assert "Kendall's τ" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_tune_shows_tables_within_80_columns(folder, tmp_path):
+    out = tmp_path / "policy.json"
+    figure = tmp_path / "frontier.png"
+    tune = ["tune", folder / "train.csv", "--task", "choice", "--error-cost", "0.001"]
+    shown = succeed(*tune, "--out", out, "--plot", figure)
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    tables = [line for line in shown.splitlines() if str(folder) not in line and str(tmp_path) not in line]
+    assert max(map(len, tables)) <= 80
+    assert "accuracy" in shown
+    assert "small >" in shown
+    assert "Policy for your target (one wrong answer costs $0.001)" in shown
+    assert "expected cost" in shown
+    assert "90 % intervals  $" in shown
+    assert "…" not in shown
+
+
+def test_tune_writes_files_that_evaluate_reads(folder, tmp_path):
+    policy, frontier = tmp_path / "policy.json", tmp_path / "frontier.json"
+    arguments = ["tune", folder / "train.csv", "--task", "choice", "--max-error", "35%"]
+    document = json.loads(succeed(*arguments, "--out", policy, "--frontier", frontier, "--json"))
+    assert rcjax.load_policy(policy).to_json() == document["policy"]
+    assert len(rcjax.load_frontier(frontier).lam) == len(document["frontier"])
+
+    seen = json.loads(succeed("evaluate", policy, folder / "test.csv", "--json"))
+    assert seen["n"] == 400
+    assert seen["models"] == document["policy"]["models"]
+    assert all(isinstance(seen[name], float) for name in ("cost", "error", "cost_se", "error_se"))
+    assert sum(seen["share"]) == pytest.approx(1)
+    assert seen["predicted"]["error"] == document["policy"]["expected"]["error"]
+    assert abs(seen["error"] - seen["predicted"]["error"]) < 5 * seen["error_se"] + 0.05
+
+    whole = json.loads(succeed("evaluate", frontier, folder / "test.csv", "--json"))
+    points = len(document["frontier"])
+    assert all(len(whole[name]) == points for name in ("cost", "error", "cost_se", "error_se", "spent", "share"))
+    assert whole["predicted"]["cost"] == [point["cost"] for point in document["frontier"]]
+    for path in (policy, frontier):
+        shown = succeed("evaluate", path, folder / "test.csv")
+        assert "observed" in shown
+        assert "as billed" in shown
+        assert max(len(line) for line in shown.splitlines() if str(folder) not in line) <= 80
+        assert "±" in shown
+        assert "400 queries" in shown
+    assert "error_interval" in whole["predicted"]
+    low, high = seen["error_interval"]
+    assert low < seen["error"] < high
+    assert "in brackets, 90 % intervals" in succeed("evaluate", policy, folder / "test.csv")
+    for path in (policy, frontier):  # the policy asks fewer models than it was chosen from
+        own = succeed("evaluate", path, folder / "train.csv")
+        assert "this is the very log that it was tuned on" in " ".join(own.split())
+        assert "the very log" not in succeed("evaluate", path, folder / "test.csv")
+    assert seen["tuned_on_this_log"] is False
+    assert json.loads(succeed("evaluate", policy, folder / "train.csv", "--json"))["tuned_on_this_log"] is True
+
+
+def test_a_guarantee_is_tested_on_queries_held_out(folder, tmp_path):
+    tune = ["tune", folder / "train.csv", "--no-bands", "--task", "choice", "--confidence", "90%"]
+    document = json.loads(succeed(*tune, "--max-error", "45%", "--held-out", folder / "test.csv", "--json"))
+    guarantee = document["policy"]["provenance"]["guarantee"]
+    assert guarantee["max_error"] == 0.45
+    assert guarantee["n"] == 400
+    assert guarantee["error_bound"] <= 0.45
+    shown = succeed(*tune, "--max-error", "45%", "--out", tmp_path / "policy.json")  # half of the log is held out
+    assert "200 queries" in shown
+    assert "200 other queries are held out for the test of the guarantee." in " ".join(shown.split())
+    assert "guaranteed with 90 % confidence: the target is kept" in " ".join(shown.split())
+    assert rcjax.load_policy(tmp_path / "policy.json").provenance["guarantee"]["n"] == 200
+    assert "the target is kept" in " ".join(succeed(*tune, "--budget", "1").split())
+
+
+def test_a_guarantee_that_cannot_be_given_says_so(folder):
+    tune = ["tune", folder / "train.csv", "--no-bands", "--task", "choice", "--max-error", "2%", "--confidence", "95%"]
+    result = run(*tune)
+    assert result.exit_code == 1
+    assert "frontier" in result.stdout
+    assert result.stderr.startswith("error: no policy can be guaranteed")
+
+
+@pytest.mark.parametrize("cascade", ["full", "adaptive", "small,large"])
+def test_cascades(folder, tmp_path, cascade):
+    out = tmp_path / "policy.json"
+    arguments = [
+        "tune",
+        folder / "train.csv",
+        "--no-bands",
+        "--task",
+        "choice",
+        "--cascade",
+        cascade,
+        "--error-cost",
+        "0.001",
+    ]
+    points = json.loads(succeed(*arguments, "--json", "--out", out))["frontier"]
+    shown = succeed(*arguments)
+    assert "Policy for your target" in shown
+    assert max(len(line) for line in shown.splitlines() if str(folder) not in line) <= 80
+    if cascade == "adaptive":
+        assert all("thresholds" not in point and set(point["rules"]) >= set(point["models"]) for point in points)
+    else:
+        asked = {"full": ["small", "middle", "large"], "small,large": ["small", "large"]}[cascade]
+        assert all(point["models"] == asked for point in points)
+    assert json.loads(succeed("evaluate", out, folder / "test.csv", "--json"))["n"] == 400
+
+
+def test_models_choose_and_order(folder):
+    document = json.loads(
+        succeed("tune", folder / "train.csv", "--no-bands", "--task", "choice", "--models", "small,large", "--json")
+    )
+    assert document["models"] == ["small", "large"]
+    assert "policy" not in document
+
+
+def test_tokens_are_priced_as_when_tuning(folder, tmp_path):
+    policy, frontier = tmp_path / "policy.json", tmp_path / "frontier.json"
+    prices = ["--prices", folder / "prices.json"]
+    arguments = [
+        "tune",
+        folder / "train_tokens.csv",
+        "--no-bands",
+        *prices,
+        "--task",
+        "choice",
+        "--error-cost",
+        "0.001",
+    ]
+    succeed(*arguments, "--out", policy, "--frontier", frontier)
+    for path in (policy, frontier):
+        stored = succeed("evaluate", path, folder / "test_tokens.csv", "--json")
+        assert stored == succeed("evaluate", path, folder / "test_tokens.csv", *prices, "--json")
+        assert json.loads(stored)["cost"] == pytest.approx(
+            json.loads(succeed("evaluate", path, folder / "test.csv", "--json"))["cost"]
+        )
+
+
+def single(folder: Path, prices: dict | None) -> Path:
+    """The file of a policy that always asks the small model."""
+    calibration = rcjax.policy.Calibration("choice", intercept=-1.0, slope=0.5, smallest=0.0, largest=10.0)
+    rules = {"small": [rcjax.policy.Rule(1.0, "answer")]}
+    policy = rcjax.Policy(("small",), {"small": calibration}, rules, {"small": 1e-5}, prices)
+    policy.save(folder / "single.json")
+    return folder / "single.json"
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["among others", "alone"])
+@pytest.mark.parametrize("priced", ["cost", "stored", "given"])
+def test_a_policy_of_a_single_model(tmp_path, alone, priced):
+    rows = [row for row in rows_of(seed=2, n=60) if row[1] == "small" or not alone]
+    columns = "cost" if priced == "cost" else "input_tokens,output_tokens"
+    log = write_log(tmp_path / "log.csv", rows, f"query,model,logprob,correct,{columns}")
+    # Other prices than those given, and none for the models that the policy does not know.
+    policy = single(tmp_path, {"small": {"input": TOKEN_PRICES["small"], "output": TOKEN_PRICES["small"]}})
+    prices = tmp_path / "prices.json"
+    prices.write_text(json.dumps({"small": {"input": 3 * TOKEN_PRICES["small"], "output": 3 * TOKEN_PRICES["small"]}}))
+    seen = json.loads(succeed("evaluate", policy, log, "--json", *(["--prices", prices] if priced == "given" else [])))
+    small = [row for row in rows if row[1] == "small"]
+    assert (seen["n"], seen["models"], seen["share"]) == (60, ["small"], [1.0])
+    assert seen["error"] == pytest.approx(1 - np.mean([row[3] for row in small]))
+    paid = np.mean([row[4] for row in small]) * (3 if priced == "given" else 1)
+    assert seen["cost"] == pytest.approx(paid) == seen["spent"]
+
+
+def test_tokens_that_nobody_priced(tmp_path):
+    log = write_log(
+        tmp_path / "log.csv", rows_of(seed=2, n=60), "query,model,logprob,correct,input_tokens,output_tokens"
+    )
+    for command in (["evaluate", single(tmp_path, None), log], ["tune", log]):
+        assert fail(*command).endswith("log.csv: token counts but no prices: give --prices FILE, or add a column cost")
+
+
+def test_a_policy_of_a_single_model_on_a_log_of_another(tmp_path):
+    rows = [row for row in rows_of(seed=2, n=60) if row[1] == "large"]
+    assert "no model 'small'" in fail("evaluate", single(tmp_path, None), write_log(tmp_path / "log.csv", rows))
+
+
+def test_an_incomplete_log_is_told_on_standard_error(folder):
+    result = run("tune", folder / "holes.csv", "--no-bands", "--task", "choice", "--json")
+    assert result.exit_code == 0
+    json.loads(result.stdout)
+    assert result.stderr.startswith("warning: holes.csv: 280 of 400 queries have an answer of every model")
+    assert len(result.stderr.splitlines()) == 1
+
+
+# -- what is refused with status 1
+
+
+def test_an_infeasible_target_names_what_can_be_reached(folder):
+    result = run("tune", folder / "train.csv", "--no-bands", "--task", "choice", "--budget", "1e-9", "--json")
+    assert result.exit_code == 1
+    document = json.loads(result.stdout)
+    assert document["frontier"]  # what could be had
+    assert document["error"]["kind"] == "infeasible"
+    assert result.stderr == f"error: {document['error']['message']}\n"
+    assert result.stderr.startswith("error: no cascade costs $0.00100 per million queries or less")
+    assert len(result.stderr.splitlines()) == 1
+    cheapest = result.stderr.strip().rpartition("$")[2]
+    enough = ["tune", folder / "train.csv", "--no-bands", "--task", "choice", "--budget", f"{cheapest}/M", "--json"]
+    assert json.loads(succeed(*enough))["policy"]["models"] == ["small"]
+    shown = run("tune", folder / "train.csv", "--no-bands", "--task", "choice", "--max-error", "0.1%")
+    assert shown.exit_code == 1
+    assert "frontier" in shown.stdout  # what could be had
+    assert shown.stderr.startswith("error: ")
+
+
+def test_a_bad_row_is_named(tmp_path):
+    rows = [(i, name, -0.5, i % 2, 1.0) for i in range(4) for name in ("small", "large")]
+    rows[3] = (1, "large", 0.5, 1, 1.0)
+    message = fail("tune", write_log(tmp_path / "bad.csv", rows))
+    assert "bad.csv, line 5, model large: logprob 0.5" in message
+
+
+def test_missing_files_are_named(folder, tmp_path):
+    assert "none.csv" in fail("tune", tmp_path / "none.csv")
+    assert "none.json" in fail("evaluate", tmp_path / "none.json", folder / "test.csv")
+    assert "none.toml" in fail("tune", folder / "train_tokens.csv", "--no-bands", "--prices", tmp_path / "none.toml")
+
+
+def test_unknown_models_are_named(folder):
+    assert "'huge'" in fail("tune", folder / "train.csv", "--no-bands", "--models", "small,huge")
+    assert "'huge'" in fail("tune", folder / "train.csv", "--no-bands", "--cascade", "small,huge")
+    assert "'huge'" in fail(
+        "tune", folder / "train.csv", "--no-bands", "--models", "small,large", "--cascade", "small,huge"
+    )
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_any_work(tmp_path):
+    message = fail("tune", tmp_path / "none.csv", "--frontier", tmp_path / "nowhere" / "frontier.json")
+    assert "no folder" in message
+    assert "nowhere" in message
+    assert "is a folder" in fail("tune", tmp_path / "none.csv", "--lam", "1", "--out", tmp_path)
+
+
+def test_a_file_that_is_no_policy(folder, tmp_path):
+    path = tmp_path / "other.json"
+    path.write_text('{"format": "rcjax-model"}')
+    assert "its format is 'rcjax-model'" in fail("evaluate", path, folder / "test.csv")
+    path.write_text('{"format": "rcjax-policy", "schema_version": 1')
+    assert "other.json: not JSON" in fail("evaluate", path, folder / "test.csv")
+    path.write_text('{"format": "rcjax-frontier"}')
+    assert "other.json" in fail("evaluate", path, folder / "test.csv")
+    path.write_text("[1]")
+    assert "other.json" in fail("evaluate", path, folder / "test.csv")
+
+
+def test_a_log_without_a_model_of_the_policy(folder, tmp_path):
+    out = tmp_path / "frontier.json"
+    succeed("tune", folder / "train.csv", "--no-bands", "--task", "choice", "--frontier", out)
+    rows = (folder / "test.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "pair.csv").write_text("".join(row for row in rows if "middle" not in row))
+    assert "'middle'" in fail("evaluate", out, tmp_path / "pair.csv")
+
+
+# -- demo
+
+
+@pytest.mark.slow
+def test_demo_says_that_it_is_synthetic():
+    shown = succeed("demo", "--queries", "300")
+    assert "SYNTHETIC" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    document = json.loads(succeed("demo", "--queries", "300", "--json"))
+    assert document["synthetic"] is True
+    assert document["observed"]["n"] == 10_000
+    largest = document["single_models"][document["models"][-1]]
+    assert document["observed"]["cost"] < 0.5 * largest["cost"]

@@ -1,0 +1,145 @@
+"""The command line in real processes: what goes to which stream, exit codes, the cache of programmes, imports."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from command_line import write_folder
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the logs of real LLMs are not at {DATA}")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_cache():
+    """What the other tests have compiled serves these processes: there, as in conftest, without optimisations."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(jax.config.jax_compilation_cache_dir))
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+        yield
+
+
+@pytest.fixture
+def as_users_have_it(monkeypatch):
+    """Programmes are compiled as for users, and kept where rcjax keeps them."""
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    monkeypatch.delenv("JAX_DISABLE_MOST_OPTIMIZATIONS")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_folder(tmp_path_factory.mktemp("logs"))
+
+
+def process(*arguments, **variables) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "COLUMNS": "80", **{name: str(value) for name, value in variables.items()}}
+    command = [sys.executable, "-c", "import rcjax.cli; rcjax.cli.app.main()", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+
+
+def test_the_command_line_imports_lightly():
+    script = "import sys, rcjax.cli; print(sorted({'jax', 'numpy', 'polars', 'rich.table'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.slow
+def test_a_process_prints_nothing_but_json(folder):
+    done = process("tune", folder / "holes.csv", "--no-bands", "--task", "choice", "--json")
+    assert done.returncode == 0
+    json.loads(done.stdout)
+    assert done.stderr.splitlines()[0].startswith("warning: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_an_error_leaves_no_traceback(folder):
+    done = process("tune", folder / "train.csv", "--no-bands", "--budget", "1e-9/M")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+    assert process("tune").returncode == 2
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("as_users_have_it")
+def test_a_cache_folder_that_cannot_be_made_does_no_harm(folder, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = process("tune", folder / "train.csv", "--no-bands", "--json", RCJAX_CACHE_DIR=tmp_path / "file" / "cache")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_a_closed_pipe_is_no_error(folder):
+    command = (
+        f'{sys.executable} -c "import rcjax.cli; rcjax.cli.app.main()" tune --no-bands {folder / "train.csv"} | head -1'
+    )
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_a_terminal_that_knows_ascii_only(folder):
+    done = process("tune", folder / "train.csv", "--no-bands", "--lam", "1000", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert "small >" in done.stdout
+
+
+@needs_data
+@pytest.mark.slow
+@pytest.mark.parametrize(("benchmark", "task"), [("mmlu", "choice"), ("triviaqa", "generation")])
+@pytest.mark.usefixtures("as_users_have_it")
+def test_real_logs_end_to_end(tmp_path, benchmark, task):
+    frontier, cache = tmp_path / "frontier.json", tmp_path / "cache"
+    prices = ["--prices", DATA / "prices.toml"]
+    tune = ["tune", DATA / f"{benchmark}_llama_train.csv", *prices, "--task", task, "--frontier", frontier]
+    took = []
+    for _ in range(2):
+        start = time.perf_counter()
+        done = process(*tune, RCJAX_CACHE_DIR=cache)
+        took.append(time.perf_counter() - start)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+    assert any(cache.iterdir())
+    assert took[1] < took[0], "the second run should find its programs compiled"
+    done = process("evaluate", frontier, DATA / f"{benchmark}_llama_test.csv", "--json", RCJAX_CACHE_DIR=cache)
+    seen = json.loads(done.stdout)
+    assert len(seen["cost"]) == len(seen["error"]) > 10
+    assert min(seen["cost"]) > 0
+    assert max(np.abs(np.subtract(seen["error"], seen["predicted"]["error"]))) < 0.15
+
+
+@pytest.mark.parametrize("command", ["--help", "tune --help", "check --help"])
+def test_help_into_a_closed_pipe_is_no_error(command):
+    script = f'{sys.executable} -c "import rcjax.cli; rcjax.cli.app.main()" {command} | head -1'
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("redirected", "status", "message"),
+    [
+        ("--help >&-", 0, ""),
+        ("--help > /dev/full", 1, "error: standard output: No space left on device\n"),
+        ("tune none.csv >&-", 1, "error: none.csv is missing: give a file\n"),
+        ("tune none.csv 2>&-", 1, ""),
+        ("tune none.csv 2> /dev/full", 1, ""),
+        ("check none.json none.csv --json > /dev/full", 2, "error: none.json: No such file or directory\n"),
+    ],
+)
+def test_streams_that_are_closed_or_full(redirected, status, message, tmp_path):
+    script = f'{sys.executable} -c "import rcjax.cli; rcjax.cli.app.main()" {redirected}'
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stderr) == (status, message)

@@ -1,0 +1,147 @@
+"""Whatever goes wrong in a command is one line, an exit status, and with --json one document."""
+
+import errno
+import json
+import sys
+
+import polars as pl
+import pytest
+import typer
+from command_line import run
+from typer.testing import CliRunner
+
+import rcjax
+from rcjax.cli import failures
+
+RAISED = [
+    (ValueError("log.csv, line 3:\n  no"), "data", "log.csv, line 3: no"),
+    (rcjax.InfeasibleError("no cascade"), "infeasible", "no cascade"),
+    (FileNotFoundError(errno.ENOENT, "No such file", "a.csv"), "file", "a.csv: No such file"),
+    (OSError("cannot write x"), "file", "cannot write x"),
+    (OSError(errno.ENOMEM, "Cannot allocate memory"), "memory", "there is not enough memory"),
+    (MemoryError(), "memory", "there is not enough memory: give it more"),
+    (MemoryError("Unable to allocate 21.8 TiB"), "memory", "(Unable to allocate 21.8 TiB)"),
+    (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes"), "memory", "there is not enough memory"),
+    (ImportError("libjax_common.so: failed to map segment from shared object"), "memory", "there is not enough memory"),
+    (RuntimeError("can't start new thread"), "memory", "there is not enough memory"),
+    (pl.exceptions.PanicException("index out of bounds"), "internal", "unexpected PanicException: index out of bounds"),
+    (RecursionError("too deep"), "internal", "unexpected RecursionError: too deep: if the reason"),
+    (AttributeError("'NoneType' object"), "internal", "RCJAX_TRACEBACK=1"),
+    (KeyError("\x1b[31mname"), "internal", "unexpected KeyError"),
+]
+
+
+def command_line(body, status=1) -> typer.Typer:
+    """A command line of one command in a group, `check`, with this body."""
+    app = typer.Typer(cls=failures.CommandLine, pretty_exceptions_enable=False)
+
+    @app.callback()
+    def root() -> None: ...
+
+    @app.command()
+    def check(json_: bool = typer.Option(False, "--json")) -> None:
+        with failures.reported(as_json=json_, status=status):
+            body(json_)
+
+    return app
+
+
+@pytest.mark.parametrize("status", [1, 2])
+@pytest.mark.parametrize(("problem", "kind", "message"), RAISED)
+def test_what_goes_wrong_is_one_line_and_one_document(problem, kind, message, status):
+    def body(_):
+        raise problem
+
+    app = command_line(body, status)
+    told = CliRunner().invoke(app, ["check"])
+    assert (told.exit_code, told.stdout) == (status, "")
+    assert isinstance(told.exception, SystemExit)
+    assert told.stderr.startswith("error: ")
+    assert message in told.stderr
+    assert told.stderr.removesuffix("\n").isprintable()
+    as_json = CliRunner().invoke(app, ["check", "--json"])
+    assert (as_json.exit_code, as_json.stderr) == (status, told.stderr)
+    document = json.loads(as_json.stdout)
+    assert set(document) == {"error"}
+    assert document["error"]["kind"] == kind
+    assert message in document["error"]["message"]
+
+
+def test_the_traceback_is_there_for_those_who_ask(monkeypatch):
+    monkeypatch.setenv("RCJAX_TRACEBACK", "1")
+
+    def body(_):
+        raise KeyError("name")
+
+    told = CliRunner().invoke(command_line(body, 2), ["check"])
+    assert told.exit_code == 2
+    assert "Traceback" in told.stderr
+    assert told.stderr.splitlines()[-1].startswith("error: unexpected KeyError")
+
+
+def test_results_come_before_the_problem():
+    def body(as_json):
+        problem = failures.attempt(lambda: open("/nowhere/x", "w"))  # noqa: SIM115
+        failures.conclude({"cost": 1}, lambda: print("cost 1"), as_json=as_json, problem=problem)
+
+    told = CliRunner().invoke(command_line(body), ["check"])
+    assert (told.exit_code, told.stdout) == (1, "cost 1\n")
+    assert told.stderr == "error: /nowhere/x: No such file or directory\n"
+    document = json.loads(CliRunner().invoke(command_line(body), ["check", "--json"]).stdout)
+    assert document["cost"] == 1
+    assert document["error"]["kind"] == "file"
+
+
+def test_a_broken_pipe_does_not_hide_that_a_policy_has_drifted():
+    drifted = []
+
+    def body(_):
+        drifted.append(True)
+        raise BrokenPipeError
+
+    app = command_line(body)
+    assert CliRunner().invoke(app, ["check"]).exit_code == 0
+    assert drifted == [True]  # what comes after the block is reached
+
+
+def test_check_leaves_with_2_where_something_breaks_outside_of_its_block():
+    def broken() -> None:
+        raise KeyError("name")
+
+    app = typer.Typer(cls=failures.CommandLine, pretty_exceptions_enable=False)
+    app.callback()(lambda: None)
+    for name in ("check", "tune"):
+        app.command(name)(broken)
+    assert CliRunner().invoke(app, ["check"]).exit_code == 2
+    assert CliRunner().invoke(app, ["tune"]).exit_code == 1
+
+
+def test_ctrl_c_is_not_taken_for_drift():
+    def body(_):
+        raise KeyboardInterrupt
+
+    assert CliRunner().invoke(command_line(body), ["check"]).exit_code == 130
+
+
+@pytest.mark.parametrize("error", [MemoryError, RuntimeError, RecursionError])
+def test_every_command_reports_whatever_reaches_it(error, monkeypatch, tmp_path):
+    def broken(*_, **__):
+        raise error("RESOURCE_EXHAUSTED: no memory")
+
+    for name, status in {
+        "tune": 1,
+        "evaluate": 1,
+        "diagnose": 1,
+        "report": 1,
+        "check": 2,
+        "retune": 1,
+        "sweep": 1,
+    }.items():
+        for module in ("cli", "_upkeep", "_sweeping"):
+            if hasattr(sys.modules[f"rcjax.{module}"], "start_jax"):
+                monkeypatch.setattr(f"rcjax.{module}.start_jax", broken)
+        files = [tmp_path / "a.json"] * (2 if name in ("evaluate", "check", "retune") else 1)
+        result = run(name, *files, "--json")
+        assert result.exit_code == status, (name, result.exception)
+        assert json.loads(result.stdout)["error"]["kind"] == "memory"
+        assert len(result.stderr.splitlines()) == 1

@@ -1,0 +1,104 @@
+"""What reaches a terminal: escaped texts, one line for a message, errors of standard output."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rcjax.cli import printing
+
+HOSTILE = [
+    "\x1b[2J",
+    "\x1b]0;title\x07",
+    "a\nerror: b",
+    "a\rb",
+    "a\tb",
+    "\u202eb",
+    "\u2028",
+    "\x9b31m",
+    "\x7f",
+    "\ud800",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_is_not_printable_is_escaped(text):
+    shown = printing.escaped(text)
+    assert shown.isprintable()
+    assert shown.encode().decode("unicode_escape") == text
+    assert printing.escaped({text: [text, (1, None)]}) == {shown: [shown, [1, None]]}
+    assert printing.escaped(Path("x") / text.replace("/", "")).isprintable()
+
+
+@given(st.text())
+def test_printable_text_stays_and_no_other_is_printed(text):
+    shown = printing.escaped(text)
+    assert shown.isprintable()
+    assert (shown == text) == text.isprintable()
+    assert printing.one_line(text).isprintable()
+
+
+def test_text_that_people_write_stays():
+    for text in ("llama3.2-1b", "modèle α → β", "模型", "λ·cost 5 %", "🦙", r"C:\logs\x1b.csv"):
+        assert printing.escaped(text) == text
+
+
+def test_a_function_that_shows_gets_escaped_arguments(capsys):
+    @printing.shown
+    def show(*values, **named):
+        print(values, named)
+
+    show("a\x1b", Path("b\n"), {"c\u202e": ["d\r"]}, 1.5, e="f\x07")
+    values, named = (r"a\x1b", r"b\n", {r"c\u202e": [r"d\r"]}, 1.5), {"e": r"f\x07"}
+    assert capsys.readouterr().out == f"{values} {named}\n"
+
+
+def test_json_is_ascii(capsys):
+    document = {text: text for text in HOSTILE}
+    printing.print_json(document)
+    printed = capsys.readouterr().out
+    assert printed.removesuffix("\n").isascii()
+    assert printed.removesuffix("\n").replace("\x7f", "").isprintable()
+    assert json.loads(printed) == document
+
+
+def test_a_warning_is_one_line(capsys):
+    printing.warn("first\nsecond \x1b[31m")
+    assert capsys.readouterr().err == "warning: first second \\x1b[31m\n"
+
+
+def test_a_full_standard_output_is_named(monkeypatch):
+    def write(text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sys.stdout, "write", write)
+    with pytest.raises(OSError, match="No space left") as caught:
+        printing.print_json({})
+    assert caught.value.filename == "standard output"
+
+
+@pytest.mark.parametrize("closed", [(), (1,), (2,), (0, 1, 2)])
+def test_streams_that_are_closed_are_the_null_device(tmp_path, closed):
+    """No file of ours takes their numbers, and printing to them does no harm."""
+    script = """if True:
+        import os, sys
+        from rcjax.cli.printing import open_closed_streams
+        open_closed_streams()
+        with open(sys.argv[1], "w") as file:
+            print("out"); print("err", file=sys.stderr)
+            sys.stdout.flush(); sys.stderr.flush()
+            file.write(str(file.fileno() > 2))
+    """
+    path = tmp_path / "file"
+    shell = " ".join(f"{number}>&-" for number in closed)
+    command = f"exec {sys.executable} -c '{script}' {path} {shell}".replace('"w"', r'"w"')
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env={**os.environ})
+    assert done.returncode == 0, done.stderr
+    assert path.read_text() == "True"
+    assert done.stdout == ("" if 1 in closed else "out\n")

@@ -1,0 +1,100 @@
+"""What the terminal shows: numbers, cascades in words, lines that fit."""
+
+import pytest
+
+import rcjax
+from rcjax._base.wording import choose_unit, count, figure
+from rcjax.cli import tables as terminal
+from rcjax.tuning.tune import too_dear
+
+NAMES = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b", "llama3.1-405b")
+
+
+def chain(*cuts: float) -> dict:
+    return {"models": NAMES, "thresholds": dict(zip(NAMES, [*cuts, 0.0], strict=True))}
+
+
+def table(*rules: tuple) -> list[dict]:
+    """Rules of one model: (up_to, the model asked or None)."""
+    return [{"up_to": end, "action": "ask" if ask else "answer", "model": ask} for end, ask in rules]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (3e-5, "0.000030"),
+        (0.0029, "0.0029"),
+        (0.5, "0.50"),
+        (0.97, "0.97"),
+        (0.994, "0.9940"),
+        (0.99996, "0.999960"),
+        (1.0, "1"),
+    ],
+)
+def test_a_threshold_is_told_from_the_ends(value, text):
+    assert terminal.describe_cascade({"models": ["a", "b"], "thresholds": {"a": value, "b": 0.0}}) == f"a >{text} → b"
+
+
+@pytest.mark.parametrize("width", range(38, 90))
+def test_lines_of_a_chain_keep_to_the_width(width):
+    text = terminal.describe_cascade(chain(0.62, 0.7, 0.853), width)
+    assert max(map(len, text.split("\n"))) <= width
+    assert text.replace("\n  ", " ") == "llama3.2-1b >0.62 → llama3.1-8b >0.70 → llama3.1-70b >0.85 → llama3.1-405b"
+
+
+@pytest.mark.parametrize("width", range(38, 120))
+def test_lines_of_rules_keep_to_the_width(width):
+    rules = {
+        NAMES[0]: table((0.4, NAMES[1]), (0.7, NAMES[2]), (0.85, NAMES[1]), (1.0, None)),
+        NAMES[1]: table((1.0, NAMES[2])),
+        NAMES[2]: table((1.0, None)),
+    }
+    text = terminal.describe_cascade({"models": NAMES[:3], "rules": rules}, width)
+    assert max(map(len, text.split("\n"))) <= width
+    first = "llama3.2-1b: ≤0.40 → llama3.1-8b, ≤0.70 → llama3.1-70b, ≤0.85 → llama3.1-8b, else answer"
+    assert text.replace("\n  ", " ").split("\n") == [first, "llama3.1-8b: → llama3.1-70b", "llama3.1-70b"]
+
+
+@pytest.mark.parametrize("cheapest", [1.82154e-5, 1.0000049e-5, 9.99996e-5, 0.314159])
+def test_the_cheapest_cost_told_is_a_budget_that_will_do(cheapest):
+    scale = 1e6 if cheapest < 0.1 else 1e3
+    told = float(too_dear(cheapest / 2, cheapest).rpartition("$")[2])
+    assert cheapest <= told / scale <= cheapest * 1.002
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (9.999, "10.0"),
+        (10.04, "10.0"),
+        (999.6, "1,000"),
+        (0.0009999, "0.00100"),
+        (1e-24, "1.00e-24"),
+        (1e100, "1.00e+100"),
+    ],
+)
+def test_a_figure_has_three_digits_once_it_is_rounded(value, text):
+    assert figure(value) == text
+
+
+def test_ends_of_an_interval_that_are_one_figure_look_alike():
+    money = choose_unit([1e-5])
+    assert {money.show(cost) for cost in (0.9999e-5, 1.0001e-5)} == {"10.0"}
+
+
+def test_one_of_a_kind_is_singular():
+    assert [count(number, "query") for number in (0, 1, 2000)] == ["0 queries", "1 query", "2,000 queries"]
+    log = rcjax.sample_log(5, seed=0).select(["llama3.2-1b"])
+    assert "5 queries, 1 model (llama3.2-1b)" in log.describe()
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_a_policy_says_which_error_is_corrected(corrected, capsys):
+    rules = {"small": [{"up_to": 1.0, "action": "answer"}]}
+    policy = {"models": ["small"], "rules": rules, "expected": {"error": 0.302, "cost": 1e-5}}
+    rows = [{"model": "small", "cost": 1e-5, "accuracy": 0.7}]
+    terminal.show_policy(policy, {"lam": 5.0}, rows, None, corrected=corrected)
+    printed = capsys.readouterr().out
+    assert ("expected error  30.2 %, corrected for the luck of the choice" in printed) == corrected
+    assert ("30.0 % wrong as counted" in printed) == corrected

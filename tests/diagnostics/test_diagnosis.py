@@ -1,0 +1,551 @@
+"""A diagnosis as a whole: its figures, folds and files; predictions; and from figures to verdicts and advice."""
+
+import dataclasses
+import doctest
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rcjax
+from rcjax._core.batching import part
+from rcjax.diagnostics import LIMITS, diagnosis, verdicts
+from rcjax.diagnostics.prediction import FOLDS, held_out, held_out_confidence, is_training_log, lambdas
+from rcjax.diagnostics.promise import search_again, try_promise
+from rcjax.diagnostics.scope import SCOPES, concerns
+from rcjax.logs import LogError
+from rcjax.model.calibration_error import expected_calibration_error
+from rcjax.model.cascade_model import load_model
+from rcjax.tuning.cross_validation import without
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
+#: Those of test_diagnostics_copulas and test_cli_diagnose too, so that each finds the others' programmes compiled.
+N, REPLICATES = 200, 50
+
+
+@pytest.fixture(scope="module")
+def logs(float64):
+    """(training, fresh) logs of N queries each."""
+    log = rcjax.sample_log(2 * N, seed=0).select(MODELS)
+    return log.take(slice(N)), log.take(slice(N, None))
+
+
+@pytest.fixture(scope="module")
+def model(logs):
+    return rcjax.fit(logs[0])
+
+
+@pytest.fixture(scope="module")
+def found(model, logs):
+    return rcjax.diagnose(model, logs[0], replicates=REPLICATES)
+
+
+@pytest.fixture(scope="module")
+def found_fresh(model, logs):
+    return rcjax.diagnose(model, logs[1], training=logs[0], replicates=REPLICATES)
+
+
+# -- what was found
+
+
+@pytest.mark.slow
+def test_the_example_runs(found):
+    """Here, in float64 and with the sizes of this module, it compiles nothing; as any other doctest, for a minute."""
+    (example,) = [each for each in doctest.DocTestFinder().find(rcjax.diagnose, "diagnose") if each.examples]
+    assert doctest.DocTestRunner().run(example).failed == 0
+
+
+@pytest.mark.slow
+def test_every_model_pair_and_triple_is_judged(found):
+    subjects = {name: [check.subject for check in found.checks if check.name == name] for name in LIMITS}
+    pairs = [f"{MODELS[i]} & {MODELS[j]}" for i, j in ((0, 1), (0, 2), (1, 2))]
+    each = ("accuracy", "calibration error", "separation", "certain answers", "marginal")
+    assert all(subjects.pop(name) == list(MODELS) for name in each)
+    assert subjects.pop("copula") == pairs
+    assert subjects.pop("Markov property") == [" | ".join(MODELS)]
+    assert all(names == [""] for names in subjects.values())
+    assert {check.verdict for check in found.checks} <= {"fine", "doubtful", "bad"}
+    assert all((check.advice == "") == (check.verdict == "fine") for check in found.checks)
+    worst = max(found.checks, key=lambda check: ("fine", "doubtful", "bad").index(check.verdict))
+    assert found.verdict == worst.verdict
+    assert (found.n, found.tested, found.models, found.source) == (N, N, MODELS, "rcjax demo (synthetic)")
+
+
+@pytest.mark.slow
+def test_the_json_form_is_json_and_whole(found, found_fresh):
+    for each in (found, found_fresh):
+        text = json.dumps(each.to_json(), allow_nan=False)
+        told = json.loads(text)
+        fields = {field.name for field in dataclasses.fields(each)} - {"confidence", "correct"}
+        assert set(told) == fields | {"verdict", "checks", "remarks"}
+        assert [check["figure"] for check in told["checks"]] == [check.figure for check in each.checks]
+        assert np.shape(told["correlations"]) == (3, 3, 3)
+        assert told["logistic"][0] == [None] * 3
+
+
+@pytest.mark.slow
+def test_held_out_figures(found, found_fresh, model, logs):
+    assert (found.held_out, found_fresh.held_out) == (False, True)
+    np.testing.assert_allclose(found_fresh.confidence, model.calibrate(logs[1].logprob))
+    np.testing.assert_array_equal(found_fresh.correct, logs[1].correct)
+    assert not np.isin(found.confidence, np.asarray(model.calibrate(logs[0].logprob))).any()
+    np.testing.assert_allclose(found.correct.mean(0), np.asarray(logs[0].correct).mean(0))
+    in_sample = [
+        float(expected_calibration_error(*columns))
+        for columns in zip(model.calibrate(logs[0].logprob).T, logs[0].correct.T, strict=True)
+    ]
+    for each in (found, found_fresh):
+        for j, row in enumerate(each.calibration):
+            assert row["training_error"] == pytest.approx(in_sample[j], abs=1e-9)
+            error = expected_calibration_error(jnp.asarray(each.confidence[:, j]), jnp.asarray(each.correct[:, j]))
+            assert row["held_out_error"] == pytest.approx(float(error), abs=1e-9)
+            # A logistic regression is right on average on its own log, and the marginal nearly so.
+            assert row["expected_accuracy"] == pytest.approx(np.asarray(logs[0].correct)[:, j].mean(), abs=0.01)
+    assert all(row["trained"] == row["refitted"] for row in found.marginals)
+    assert all(row["trained"] > row["refitted"] for row in found_fresh.marginals)
+
+
+@pytest.mark.slow
+def test_a_model_from_a_file_is_judged_alike(found, model, logs, tmp_path):
+    model.save(tmp_path / "model.json")
+    again = rcjax.diagnose(load_model(tmp_path / "model.json"), logs[0], replicates=REPLICATES)
+    assert again.to_json() == found.to_json()
+
+
+def test_one_model_has_no_pairs_and_no_chain(model, logs):
+    confidence = model.calibrate(logs[0].logprob)[:, :1]
+    assert diagnosis._copulas(part_of(model, 1), confidence.T, jax.random.key(0), REPLICATES) == []
+    for count in (1, 2):
+        log = logs[0].select(MODELS[:count])
+        confidence = model.calibrate(logs[0].logprob)[:, :count]
+        found = diagnosis._dependence(MODELS[:count], confidence, log, jax.random.key(0), REPLICATES)
+        assert found[2] == []
+        assert found[0].shape == (3, count, count)
+        np.testing.assert_array_equal(found[0][:, range(count), range(count)], 1.0)
+
+
+def part_of(model, k):
+    """The model of the first k models alone."""
+    arrays = {name: part(getattr(model, name), slice(k)) for name in ("calibrators", "marginals", "cost")}
+    return dataclasses.replace(model, **arrays, copulas=part(model.copulas, slice(k - 1)), models=MODELS[:k])
+
+
+def test_logs_that_cannot_be_judged(model, logs):
+    with pytest.raises(LogError, match=r"llama3\.1-8b"):
+        rcjax.diagnose(model, logs[1].select([MODELS[0], MODELS[2]]))
+    with pytest.raises(LogError, match="19 queries were answered by every model"):
+        rcjax.diagnose(model, logs[1].take(slice(19)))
+    answered = np.asarray(logs[1].answered) & (np.arange(N) < 19)[:, None] | (np.arange(3) < 2)
+    holes = dataclasses.replace(logs[1], answered=jnp.asarray(answered))
+    least = r"first of all llama3\.1-70b, which answered 19 of 200, or log more"
+    with pytest.raises(LogError, match=f"19 queries were answered by every model, .* needs 20: .*{least}"):
+        rcjax.diagnose(model, holes)
+
+
+def test_few_complete_queries_are_spread_over_the_folds(model, logs):
+    """Twenty of 200: dealt without regard to them, chance leaves some fold without in one log of twenty."""
+    for seed in range(3):
+        complete = np.random.default_rng(seed).permutation(N) < 20
+        answered = complete[:, None] | (np.arange(N)[:, None] % 3 != np.arange(3))
+        gaps = dataclasses.replace(logs[0], answered=jnp.asarray(answered))
+        held = held_out(model, gaps, folds=True, seed=seed)
+        assert [int(part.complete.sum()) for _, part in held] == [4] * FOLDS
+        assert held_out_confidence(held)[0].shape == (20, 3)
+
+
+# -- predictions
+
+
+def test_a_training_log_is_known_by_the_models_that_count(model, logs):
+    turned = logs[0].select(MODELS[::-1])
+    assert not is_training_log(model, turned)
+    assert is_training_log(model, turned.select(model.models))
+
+
+def test_folds_part_the_queries(model, logs):
+    log = logs[0]
+    assert is_training_log(model, log)
+    assert not is_training_log(model, logs[1])
+    held = held_out(model, log, folds=True, seed=3)
+    assert len(held) == FOLDS
+    assert sorted(query for _, part in held for query in part.queries) == list(range(N))
+    for each, some in held:
+        assert each.provenance["answers"] == dict.fromkeys(MODELS, N - some.n_queries)
+        assert some.n_queries == N / FOLDS
+    confidence, correct = held_out_confidence(held)
+    assert confidence.shape == correct.shape == (N, 3)
+    order = [query for _, part in held for query in part.queries]
+    np.testing.assert_array_equal(correct, np.asarray(log.correct)[order])
+    assert held_out(model, log, folds=False) == [(model, log)]
+
+
+def test_a_fold_does_not_see_what_it_is_judged_on(model, logs):
+    """Answers of the first fold turned over and its confidences moved: its model stays as it was."""
+    log = logs[0]
+    (one, part), (other, _), *_ = held_out(model, log, folds=True)
+    rows = np.isin(log.queries, part.queries)[:, None]
+    turned = dataclasses.replace(log, correct=log.correct ^ rows, logprob=jnp.where(rows, -0.3, log.logprob))
+    (same, _), (changed, _), *_ = held_out(model, turned, folds=True)
+    np.testing.assert_array_equal(same.calibrators.coefficients, one.calibrators.coefficients)
+    np.testing.assert_array_equal(same.marginals.a, one.marginals.a)
+    np.testing.assert_array_equal(same.copulas.theta, one.copulas.theta)
+    np.testing.assert_array_equal(same.cost, one.cost)
+    assert not np.allclose(changed.calibrators.coefficients, other.calibrators.coefficients)
+
+
+@pytest.mark.slow
+def test_predictions_are_those_of_the_frontier_replayed(found_fresh, model, logs):
+    told = found_fresh.frontier
+    frontier = rcjax.solve_frontier(model, lam=told["lam"])
+    seen = rcjax.replay(frontier, logs[1])
+    for ours, theirs in (("predicted_error", frontier.error), ("predicted_cost", frontier.cost)):
+        np.testing.assert_allclose(told[ours], theirs)
+    for name in ("error", "cost", "spent"):
+        np.testing.assert_allclose(told[name], getattr(seen, name))
+    np.testing.assert_allclose(told["error_band"], 1.96 * np.sqrt(2) * np.asarray(seen.error_se))
+    deferred = found_fresh.chain["seen"]["deferred"]
+    np.testing.assert_allclose(
+        found_fresh.chain["seen"]["deferred_band"], 1.96 * np.sqrt(deferred * (1 - deferred) / N), atol=1e-12
+    )
+    assert ((found_fresh.chain["exact"]["deferred"] >= 0) & (found_fresh.chain["exact"]["deferred"] <= 1)).all()
+
+
+@pytest.mark.slow
+def test_the_chain_is_that_of_the_full_cascade(found_fresh, model, logs):
+    told = found_fresh.chain
+    frontier = rcjax.solve_frontier(model, lam=told["lam"], cascades="full")
+    np.testing.assert_allclose(told["exact"]["error"], frontier.error, atol=1e-6)
+    np.testing.assert_allclose(told["exact"]["cost"], frontier.cost, rtol=1e-5)
+    assert abs(told["exact"]["error"] - told["paper"]["error"]).max() > 1e-4
+    seen = rcjax.replay(frontier, logs[1])
+    np.testing.assert_allclose(told["seen"]["error"], seen.error)
+    np.testing.assert_allclose(told["seen"]["deferred"], seen.share[:, -1])
+
+
+# -- the promise
+
+
+@pytest.fixture(scope="module")
+def tuned(model, logs):
+    return rcjax.select_frontier(logs[0], model=model).frontier
+
+
+@pytest.mark.slow
+def test_the_promise_on_fresh_queries_is_the_frontier_that_was_tuned_replayed(found_fresh, tuned, logs):
+    """Policy by policy, each chosen as a user would by its λ."""
+    told = found_fresh.promise
+    assert told["search"] == "selected"
+    for place in range(0, len(told["lam"]), 5):
+        policy = tuned.policy(lam=float(told["lam"][place]))
+        seen = rcjax.replay(policy, logs[1])
+        figures = {"predicted_error": policy.expected["error"], "predicted_cost": policy.expected["cost"]}
+        figures |= {"error": seen.error, "cost": seen.cost, "spent": seen.spent}
+        for name, value in figures.items():
+            assert told[name][place] == pytest.approx(float(value), rel=1e-6, abs=1e-12), name
+
+
+@pytest.mark.slow
+def test_the_promise_in_folds_is_that_of_the_search_without_each(found, logs):
+    log, told = logs[0], found.promise
+    places = [0, 8, 15]
+    fold = np.random.default_rng(0).permutation(N) % FOLDS
+    figures = []
+    for number in range(FOLDS):
+        again = rcjax.select_frontier(log.take(fold != number), lam=told["lam"][places], max_length=2).frontier
+        seen = rcjax.replay(again, log.take(fold == number))
+        figures.append([again.error, again.cost, seen.error, seen.cost])
+    expected = dict(zip(("predicted_error", "predicted_cost", "error", "cost"), np.mean(figures, 0), strict=True))
+    for name in ("error", "cost", "predicted_cost"):
+        np.testing.assert_allclose(told[name][places], expected[name], rtol=1e-6, err_msg=name)
+    # Luck is averaged over folds within the folds, which are dealt otherwise.
+    np.testing.assert_allclose(told["predicted_error"][places], expected["predicted_error"], atol=0.02)
+
+
+def test_a_search_again_does_not_see_what_it_is_judged_on(tuned, model, logs):
+    log, rows = logs[0], np.arange(N) % FOLDS == 0
+    turned = dataclasses.replace(log, correct=log.correct ^ rows[:, None])
+    lam = lambdas(model)
+    one, same = (search_again(tuned, model, without(each, rows), lam) for each in (log, turned))
+    for name in ("error", "cost", "thresholds"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(same, name))
+    other = search_again(tuned, model, turned, lam)
+    assert not np.allclose(other.error, one.error)
+
+
+def test_a_promise_that_is_too_good_is_found_out(tuned, model, logs):
+    rosy = dataclasses.replace(tuned, error=tuned.error - 0.15)
+    told = try_promise(rosy, logs[1], [(model, logs[1])], N)
+    assert next(iter(verdicts.judge_promise(told, N))).verdict == "bad"
+    honest = try_promise(tuned, logs[1], [(model, logs[1])], N)
+    np.testing.assert_allclose(honest["predicted_error"] - told["predicted_error"], 0.15)
+    assert next(iter(verdicts.judge_promise(honest, N))).verdict != "bad"
+
+
+@pytest.mark.slow
+def test_what_the_model_predicts_is_no_verdict_on_a_promise_by_the_labels(found):
+    """A model that is off by 30 points: the promise stays, and only policies by the model are said to be affected."""
+    off = dataclasses.replace(found, frontier=found.frontier | {"predicted_error": found.frontier["error"] + 0.3})
+    before, after = ({check.name: check for check in each.checks} for each in (found, off))
+    assert after["error by the model"].verdict == "bad"
+    assert "--cascade or --posterior" in after["error by the model"].affects
+    assert after["predicted error"] == before["predicted error"]
+    by_model = dataclasses.replace(off, promise=off.promise | {"search": "all"})
+    assert {check.affects for check in by_model.checks if check.name == "error by the model"} == {"every policy"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("search", ["all", "full", [MODELS[1:]]], ids=["all", "full", "one cascade"])
+def test_a_search_by_the_model_is_held_to_its_own_promise(model, logs, search):
+    lam = lambdas(model)
+    solved = rcjax.solve_frontier(model, lam=lam, cascades=search)
+    told = try_promise(solved, logs[1], [(model, logs[1])], N)
+    np.testing.assert_allclose(told["predicted_error"], solved.error)
+    np.testing.assert_allclose(told["error"], rcjax.replay(solved, logs[1]).error)
+    held = held_out(model, logs[0], folds=True)
+    again = diagnosis._promise(model, logs[0], held, logs[0], N, 0, search, None)
+    solved = [rcjax.solve_frontier(fitted, lam=lam, cascades=search) for fitted, _ in held]
+    seen = [rcjax.replay(each, part) for each, (_, part) in zip(solved, held, strict=True)]
+    np.testing.assert_allclose(again["predicted_error"], np.mean([each.error for each in solved], 0), rtol=1e-6)
+    np.testing.assert_allclose(again["error"], np.mean([each.error for each in seen], 0), rtol=1e-6)
+    assert again["search"] != "selected"
+
+
+@pytest.mark.slow
+def test_refusals_count_at_their_price(model, logs):
+    refusing = rcjax.select_frontier(logs[0], model=model, abstain_price=0.3).frontier
+    told = try_promise(refusing, logs[1], [(model, logs[1])], N)
+    policy = refusing.policy(lam=float(told["lam"][0]))
+    seen = rcjax.replay(policy, logs[1])
+    assert float(seen.abstention) > 0
+    assert told["error"][0] == pytest.approx(float(seen.error + 0.3 * seen.abstention))
+    promised = policy.expected["error"] + 0.3 * policy.expected["abstention"]
+    assert told["predicted_error"][0] == pytest.approx(promised, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_without_the_log_tuned_on_there_is_no_promise_to_judge(found, found_fresh):
+    none = dataclasses.replace(found_fresh, promise=None)
+    assert {check.name for check in none.checks} == set(LIMITS) - {"predicted error", "predicted cost"}
+    assert any("was not judged" in remark for remark in none.remarks)
+    assert any("harder" in remark for remark in found.remarks)
+    assert not any("harder" in remark for remark in found_fresh.remarks)
+
+
+def test_no_promise_is_judged_where_it_is_not_known(model, logs):
+    for training, search in ((None, "selected"), (logs[0], None)):
+        assert diagnosis._promise(model, logs[1], [(model, logs[1])], training, N, 0, search, None) is None
+
+
+# -- whom a check affects
+
+
+def test_every_check_has_a_scope():
+    assert set(SCOPES) == set(LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("name", "subject", "asked", "by_labels", "by_model"),
+    [
+        ("queries", "", "c", True, True),
+        ("predicted error", "", "c", True, True),
+        ("accuracy", "a", "bc", False, False),
+        ("accuracy", "c", "c", True, True),
+        ("calibration error", "c", "c", False, True),
+        ("calibration error", "c", "bc", True, True),
+        ("separation", "c", "bc", False, False),
+        ("separation", "b", "bc", True, True),
+        ("certain answers", "c", "c", False, False),
+        ("marginal", "c", "bc", False, True),
+        ("marginal", "c", "abc", True, True),
+        ("copula", "b & c", "bc", False, True),
+        ("copula", "b & c", "abc", True, True),
+        ("copula", "b & c", "acd", False, False),
+        ("Markov property", "a | b | c", "abc", True, True),
+        ("Markov property", "a | b | c", "ab", False, False),
+        ("deferred by all", "", "abc", False, False),
+        ("deferred by all", "", "abcd", True, True),
+        ("error by the model", "", "c", False, True),
+        ("error by the model", "", "bc", False, True),
+        ("cost by the model", "", "abc", True, True),
+    ],
+)
+def test_a_check_concerns_policies_that_use_what_it_judges(name, subject, asked, by_labels, by_model):
+    check = verdicts.Check(name, subject, 1.0, None, LIMITS[name], "share", "bad", "")
+    assert concerns(check, asked, "abcd", by_model=False) == by_labels
+    assert concerns(check, asked, "abcd", by_model=True) == by_model
+
+
+def test_names_of_models_may_hold_the_signs_between_names():
+    check = verdicts.Check("accuracy", "R & D", 1.0, None, LIMITS["accuracy"], "share", "bad", "")
+    assert concerns(check, ["R & D", "x"], ["R & D", "x"], by_model=False)
+
+
+# -- verdicts
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_figure_is_judged_by_its_limits(name):
+    limits = LIMITS[name]
+    sign = 1 if limits.bad > limits.doubtful else -1
+    beyond, before = limits.bad + sign * 1e-6, limits.doubtful - sign * 1e-6
+    between = (limits.doubtful + limits.bad) / 2
+    for p_value, expected in (
+        (None, ("bad", "doubtful", "doubtful", "fine", "fine")),
+        (0.01, ("bad", "doubtful", "doubtful", "fine", "fine")),
+        (0.05, ("doubtful", "fine", "fine", "fine", "fine")),
+        (np.nan, ("doubtful", "fine", "fine", "fine", "fine")),
+    ):
+        figures = beyond, limits.bad, between, limits.doubtful, before
+        assert tuple(verdicts.judge(name, figure, p_value) for figure in figures) == expected
+        assert verdicts.judge(name, np.nan, p_value) == "doubtful"
+
+
+def assert_advice(checks, *expected):
+    """The verdicts are those expected, and each that is not fine says in one sentence what to do."""
+    checks = list(checks)
+    assert [check.verdict for check in checks] == list(expected)
+    for check in checks:
+        if check.verdict == "fine":
+            assert check.advice == ""
+            continue
+        assert len(check.advice) > 30
+        assert "\n" not in check.advice
+        assert not any(f"{end} " in check.advice for end in ".!?")
+        assert "nan" not in check.advice.split()
+        assert all(name in check.advice for name in check.subject.split(" | "))
+    return [check.advice for check in checks]
+
+
+def test_advice_on_size():
+    assert_advice(verdicts.judge_size(300), "fine")
+    assert_advice(verdicts.judge_size(150), "doubtful")
+    assert "30 queries" in assert_advice(verdicts.judge_size(30), "bad")[0]
+
+
+FINE = {
+    "model": "small",
+    "accuracy": 0.7,
+    "expected_accuracy": 0.7,
+    "accuracy_p": 1.0,
+    "held_out_error": 0.02,
+    "by_chance": 0.04,
+    "p_value": 0.5,
+    "separation": 0.8,
+    "slope": 1.0,
+    "slope_p": 1e-9,
+    "certain": 0.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "verdict", "said"),
+    [
+        ({"accuracy": 0.5, "accuracy_p": 1e-6}, 0, "bad", "harder"),
+        ({"accuracy": 0.75, "accuracy_p": 0.01}, 0, "doubtful", "easier"),
+        ({"held_out_error": 0.2, "p_value": 0.001}, 1, "bad", "drop the model"),
+        ({"held_out_error": 0.07, "p_value": 0.001}, 1, "doubtful", "4.0 %"),
+        ({"held_out_error": 0.12, "p_value": 0.3}, 1, "doubtful", "so few queries"),
+        ({"separation": 0.6}, 2, "doubtful", "60 %"),
+        ({"separation": 0.52}, 2, "bad", "a coin"),
+        ({"separation": 0.7, "slope_p": 0.4}, 2, "bad", "gains little"),
+        ({"separation": 0.3, "slope": -1.0}, 2, "bad", "mixed up"),
+        ({"separation": np.nan, "slope": 0.0, "slope_p": np.nan}, 2, "bad", "always right or always wrong"),
+        ({"certain": 0.6}, 3, "doubtful", "60 %"),
+        ({"certain": 0.95}, 3, "bad", "log more digits"),
+    ],
+)
+def test_advice_on_calibration(change, place, verdict, said):
+    expected = ["fine"] * 4
+    expected[place] = verdict
+    assert said in assert_advice(verdicts.judge_calibration([FINE | change]), *expected)[place]
+
+
+def test_advice_on_marginals():
+    row = {"model": "small", "trained": 0.08, "trained_p": 0.001, "refitted": 0.01}
+    rows = [row, row | {"refitted": 0.05}, row | {"refitted": 0.08}, row | {"trained": 0.04}, row | {"trained": 0.02}]
+    advice = assert_advice(verdicts.judge_marginals(rows), "bad", "bad", "bad", "doubtful", "fine")
+    assert "fit again" in advice[0]
+    assert "two betas do not fit" in advice[1]
+    assert "two betas do not fit" in advice[2]
+
+
+def test_advice_on_copulas():
+    row = {"pair": ("small", "large"), "family": "Gumbel", "distance": 0.05, "process_p": 0.001}
+    rows = [row, row | {"distance": 0.02}, row | {"process_p": 0.3}, row | {"distance": 0.01}]
+    advice = assert_advice(verdicts.judge_copulas(rows), "bad", "doubtful", "doubtful", "fine")
+    assert "Gumbel misses how small & large go together, by 5.0 %" in advice[0]
+
+
+def test_advice_on_the_markov_property():
+    row = {"models": ("a", "b", "c"), "tau": -0.3, "p_value": 0.001}
+    rows = [row, row | {"tau": 0.15}, row | {"p_value": 0.2}, row | {"tau": 0.05}]
+    advice = assert_advice(verdicts.judge_markov(rows), "bad", "doubtful", "doubtful", "fine")
+    assert "τ -0.30" in advice[0]
+    assert "τ +0.15" in advice[1]
+
+
+def chain(gap, band):
+    exact, paper = ({"deferred": np.array([0.3, 0.2]), "error": np.array([0.1, e])} for e in (0.2, 0.15))
+    return {"exact": exact, "paper": paper, "seen": {"deferred": exact["deferred"] + gap, "deferred_band": band}}
+
+
+def test_advice_on_the_chain():
+    assert_advice(verdicts.judge_chain(chain(0.1, 0.05), "abc"), "bad")
+    assert_advice(verdicts.judge_chain(chain(-0.1, 0.2), "abc"), "doubtful")
+    assert_advice(verdicts.judge_chain(chain(0.01, 0.005), "abc"), "fine")
+    (advice,) = assert_advice(verdicts.judge_chain(chain(np.array([0.0, 0.09]), 0.05), "abc"), "doubtful")
+    assert "29.0 % of the queries reach c, where 20.0 %" in advice
+    assert not list(verdicts.judge_chain(chain(0.1, 0.05), "a"))
+
+
+def frontier(error=0.0, cost=0.0, spent=0.0, band=0.001):
+    seen = {
+        "error": np.full(4, 0.2 + error),
+        "cost": np.full(4, 2.0 + cost),
+        "spent": np.full(4, (2 + cost) * (1 + spent)),
+    }
+    bands = {"error_band": np.full(4, band), "cost_band": np.full(4, band)}
+    return seen | bands | {"predicted_error": np.full(4, 0.2), "predicted_cost": np.full(4, 2.0)}
+
+
+def test_advice_on_predictions():
+    for judge in (lambda *judged, **how: verdicts.judge_promise(*judged, 150, **how), verdicts.judge_model):
+        assert_advice(judge(frontier()), "fine", "fine")
+        advice = assert_advice(judge(frontier(0.05, -0.4)), "bad", "bad")
+        assert "an error 5.0 points higher than" in advice[0]
+        assert "a cost 20.0 % lower than" in advice[1]
+        assert_advice(judge(frontier(-0.02, 0.2)), "doubtful", "doubtful")
+        assert_advice(judge(frontier(0.05, 0.4, band=1)), "doubtful", "doubtful")
+        (advice, _) = assert_advice(judge(frontier(0.05), harder=True), "bad", "fine")
+        assert "not as often right here" in advice
+
+
+def test_what_chance_can_make_of_a_promise_is_said():
+    advice = assert_advice(verdicts.judge_promise(frontier(0.05, band=1), 150), "doubtful", "fine")
+    assert "chance alone can make that with 150 queries" in advice[0]
+
+
+def test_advice_on_the_bill():
+    assert_advice(verdicts.judge_bill(frontier()), "fine")
+    assert_advice(verdicts.judge_bill(frontier(spent=0.1)), "doubtful")
+    assert "up to 20 % above" in assert_advice(verdicts.judge_bill(frontier(spent=0.2)), "bad")[0]
+
+
+def test_costs_of_nothing_are_predicted_right():
+    free = frontier()
+    for name in ("cost", "predicted_cost", "spent"):
+        free[name] = np.zeros_like(free[name])
+    checks = {check.name: check for check in (*verdicts.judge_promise(free, 9), *verdicts.judge_bill(free))}
+    assert checks["predicted cost"].figure == checks["billed cost"].figure == 0
+
+
+def test_remarks():
+    (pair, factorisation) = verdicts.remarks("ab", chain(0.0, 0.1))
+    assert pair.startswith("two models only")
+    assert "2.5 points lower" in factorisation
+    same = chain(0.0, 0.1)
+    assert not list(verdicts.remarks("abc", same | {"paper": same["exact"]}))

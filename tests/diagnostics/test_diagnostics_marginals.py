@@ -1,0 +1,107 @@
+"""Goodness of fit of a marginal: the sampler of its replicates, and p-values that hold and reject."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from rcjax.diagnostics.marginals import draw, marginal_test
+from rcjax.model.marginal_fitting import fit_marginal
+from rcjax.model.marginals import Marginal, cramer_von_mises
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+#: Three models of N queries each, as in test_diagnosis, so that either finds the other's programmes compiled.
+N, TRAINED_ON, REPLICATES = 200, 200, 50
+MANY = 1000  # where a p-value of 4 % is not to fall below 2 % by chance
+#: lowest, highest, masses, proportion, a, b: smooth, steep at both ends, a spike among tails.
+CASES = (
+    (0.2, 0.95, 0.1, 0.2, (0.3, 0.7), (2.0, 8.0), (5.0, 1.5)),
+    (0.0, 1.0, 0.0, 0.0, (0.5, 0.5), (0.1, 3.0), (0.6, 0.2)),
+    (0.4, 0.99, 0.01, 0.76, (0.9, 0.1), (1.0, 300.0), (1.0, 60.0)),
+)
+
+
+def test_samples_have_the_law_of_the_marginal():
+    """Shares of the masses within four standard errors, what lies between by Kolmogorov and Smirnov's test."""
+    for low, high, bottom, top, share, a, b in CASES:
+        marginal = Marginal(*(np.array(each, float) for each in (low, high, bottom, top, share, a, b)))  # type: ignore[arg-type]
+        values = draw(marginal, (20, 200), np.random.default_rng(0))
+        assert values.shape == (20, 200)
+        for value, mass in ((low, bottom), (high, top)):
+            assert abs((values == value).mean() - mass) <= 4 * np.sqrt(mass * (1 - mass) / values.size)
+        inner = values[(values != low) & (values != high)]
+        assert ((inner > low) & (inner < high)).all()
+        x = (inner - low) / (high - low)
+        rank = sum(s * scipy.stats.beta(*ab).cdf(x) for s, *ab in zip(share, a, b, strict=True))
+        assert scipy.stats.kstest(rank, "uniform").pvalue > 1e-3
+
+
+def test_the_key_seeds_the_samples(draws, fit):
+    marginals, log = fit(draws[1]), draws[0]
+    one, same, other = (marginal_test(marginals, log, 0, jax.random.key(seed), REPLICATES) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one.trained_p, same.trained_p)
+    assert (one.trained_p != other.trained_p).any()
+
+
+@pytest.fixture(scope="module")
+def draws(float64):
+    """(3, N) confidences to judge and (3, TRAINED_ON) to learn from: two betas, three heaps, what has moved since."""
+    rng, n = np.random.default_rng(1), N + TRAINED_ON
+    betas = np.clip(0.2 + 0.8 * np.where(rng.random(n) < 0.3, rng.beta(2, 6, n), rng.beta(9, 3, n)), 0, 0.93)
+    heaps = rng.normal(rng.choice([0.1, 0.5, 0.9], n), 0.02)
+    moved = np.concatenate([rng.beta(2, 4, N), rng.beta(4, 2, TRAINED_ON)])
+    both = jnp.asarray(np.stack([betas, heaps, moved]))
+    return both[:, :N], both[:, N:]
+
+
+@pytest.fixture(scope="module")
+def fit(float64):
+    return jax.jit(jax.vmap(lambda values: fit_marginal(values, jnp.ones(N, bool))))
+
+
+@pytest.fixture(scope="module")
+def found(draws, fit):
+    test = marginal_test(fit(draws[1]), draws[0], TRAINED_ON, jax.random.key(0), MANY)
+    return jax.tree.map(np.asarray, test)
+
+
+@pytest.mark.slow
+def test_distances_are_those_of_the_fits(draws, fit, found):
+    distance = jax.jit(jax.vmap(cramer_von_mises))
+    np.testing.assert_allclose(found.trained, distance(fit(draws[1]), draws[0]), rtol=1e-6)
+    np.testing.assert_allclose(found.refitted, distance(fit(draws[0]), draws[0]), rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_its_own_law_is_accepted_and_others_are_rejected(found):
+    assert found.trained_p[0] > 0.02
+    assert found.refitted_p[0] > 0.02
+    assert found.refitted_p[1] == found.trained_p[2] == 0.5 / (MANY + 1)
+    assert found.trained_p[1] < 0.05
+    assert found.refitted_p[2] > 0.05  # two betas, but not those learnt
+
+
+@pytest.mark.slow
+def test_p_values_hold(fit):
+    """Nine logs of one law: a mean of uniform p-values within four standard errors of a half."""
+    rng = np.random.default_rng(2)
+    values = np.where(rng.random((3, 3, 2 * N)) < 0.4, rng.beta(2, 6, (3, 3, 2 * N)), rng.beta(6, 2, (3, 3, 2 * N)))
+    tests = [
+        marginal_test(fit(log[:, N:]), jnp.asarray(log[:, :N]), TRAINED_ON, jax.random.key(i), REPLICATES)
+        for i, log in enumerate(values)
+    ]
+    for name in ("trained_p", "refitted_p"):
+        p = np.concatenate([getattr(test, name) for test in tests])
+        assert abs(p.mean() - 0.5) < 4 * np.sqrt(1 / 12 / 9)
+        assert p.min() > 0.005
+
+
+@pytest.mark.slow
+def test_on_the_log_fitted_to_the_two_tests_are_one(draws, fit, found):
+    test = marginal_test(fit(draws[0]), draws[0], 0, jax.random.key(0), REPLICATES)
+    np.testing.assert_array_equal(test.trained, test.refitted)
+    np.testing.assert_array_equal(test.trained_p, test.refitted_p)
+    np.testing.assert_allclose(test.refitted, found.refitted, rtol=1e-6)
+    assert test.refitted_p[1] == 0.5 / (REPLICATES + 1) < test.refitted_p[0]

@@ -1,0 +1,249 @@
+"""`check_policy`: quiet where nothing has changed, awake where something has, and what it says when it cannot tell."""
+
+import dataclasses
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rcjax
+from benchmarks import drift as changes
+from rcjax.diagnostics.two_samples import brier_excess
+from rcjax.logs import LogError
+
+pytestmark = pytest.mark.usefixtures("float64")
+MODELS = ("llama3.2-1b", "llama3.1-70b")
+LAM = 1000.0
+N = 300
+
+
+@pytest.fixture(scope="module")
+def logs(float64):
+    """A log tuned on, a fresh one of its size, and one of a thousand queries."""
+    log = rcjax.sample_log(2 * N + 1000, seed=1).select(MODELS)
+    return log.take(slice(N)), log.take(slice(N, 2 * N)), log.take(slice(2 * N, None))
+
+
+def tune(log):
+    return rcjax.solve_frontier(rcjax.fit(log), lam=[LAM], cascades=[MODELS]).policy(lam=LAM)
+
+
+@pytest.fixture(scope="module")
+def policy(logs):
+    return tune(logs[0])
+
+
+def check(policy, log, **options):
+    return rcjax.check_policy(policy, log, **{"retuning": False} | options)
+
+
+def drifted(found):
+    return {each.name for each in found.checks if each.verdict == "bad"}
+
+
+def test_nothing_has_changed(policy, logs):
+    found = rcjax.check_policy(policy, logs[1])
+    assert (found.drifted, found.verdict, found.policy_models) == (False, "fine", MODELS)
+    assert (found.n, found.reference, found.alarm) == (N, N, 0.05)
+    assert [each.name for each in found.checks] == [
+        *["Brier score", "calibration error", "confidences"] * 2,
+        "error",
+        "cost",
+        "re-tuning",
+    ]
+    assert not any(each.advice for each in found.checks)
+
+
+def test_halves_hardly_ever_alarm(logs):
+    """The rate of 500 splits is in the benchmark; of 12, at 5 %, more than two would be a bad sign."""
+    log = rcjax.sample_log(2 * N, seed=5).select(MODELS)
+    alarms = 0
+    for seed in range(12):
+        one, other = log.split(0.5, seed=seed)
+        alarms += check(tune(one), other).drifted
+    assert alarms <= 2
+
+
+@pytest.mark.parametrize(
+    ("change", "seen_by"),
+    [
+        (lambda log, policy: changes.surer(log, 1.0), {"Brier score", "confidences"}),
+        (lambda log, policy: changes.swapped(log, policy), {"confidences", "cost"}),
+        (lambda log, policy: changes.less_right(log, 0.1, np.random.default_rng(0)), {"error"}),
+        (lambda log, policy: changes.dearer(log, 2.0), {"cost"}),
+    ],
+    ids=["surer", "replaced", "less right", "dearer"],
+)
+def test_changes_are_seen_in_a_thousand_queries(policy, logs, change, seen_by):
+    assert not check(policy, logs[2]).drifted
+    found = check(policy, change(logs[2], policy))
+    assert found.drifted
+    assert seen_by <= drifted(found)
+    assert all(each.advice.endswith("rcjax retune on recent queries") for each in found.checks if each.verdict == "bad")
+
+
+@pytest.mark.parametrize("change", [lambda log, p: changes.swapped(log, p), lambda log, p: changes.dearer(log, 2.0)])
+def test_large_changes_are_seen_in_three_hundred(policy, logs, change):
+    assert check(policy, change(logs[1], policy)).drifted
+
+
+def test_only_the_model_that_changed_is_named(policy, logs):
+    found = check(policy, changes.swapped(logs[2], policy))
+    assert {each.subject for each in found.checks if each.name == "confidences" and each.verdict == "bad"} == {
+        MODELS[0]
+    }
+
+
+def test_re_tuning_gains_where_the_models_have_changed_places(policy, logs):
+    log = logs[1]
+    turned = dataclasses.replace(log, logprob=log.logprob[:, ::-1], correct=log.correct[:, ::-1])
+    found = rcjax.check_policy(policy, turned)
+    assert "re-tuning" in drifted(found)
+    assert found.retuning["share"] > 0.02
+    assert found.retuning["loss"] > found.retuning["retuned"]
+    assert found.retuning["n"] == N
+
+
+def test_what_is_significant_but_small_does_not_alarm(policy, logs):
+    seen = check(policy, logs[2])
+    sure = {"level": 0.9}
+    for name, small in (("error", 0.015), ("cost", 0.04 * seen.cost["seen"])):
+        expected = getattr(seen, name)["seen"] - small
+        sure |= {name: expected, f"{name}_low": expected * 0.999, f"{name}_high": expected * 1.001}
+    log = logs[2].take(np.tile(np.arange(1000), 20))  # as many queries as it takes to be sure
+    found = check(dataclasses.replace(policy, expected={**policy.expected, **sure}), log)
+    assert max(found.error["p_value"], found.cost["p_value"]) < 1e-4
+    assert not {"error", "cost"} & drifted(found)
+
+
+def test_figures_are_those_of_a_replay_and_of_the_log(policy, logs):
+    fresh = logs[1]
+    found, seen = check(policy, fresh), rcjax.replay(policy, fresh)
+    assert found.error["seen"] == pytest.approx(float(seen.error))
+    assert found.error["se"] == pytest.approx(float(seen.error_se))
+    assert found.cost["seen"] == pytest.approx(float(seen.cost))
+    assert found.cost["se"] > float(seen.cost_se)  # mean costs are estimates, too
+    assert found.error["tuned"] == pytest.approx(float(rcjax.replay(policy, logs[0]).error))
+    for row in found.models:
+        j = fresh.models.index(row["model"])
+        raw, right = np.asarray(fresh.logprob)[:, j], np.asarray(fresh.correct)[:, j]
+        phi = np.array([policy.calibrate(row["model"], logprob=value) for value in raw.tolist()])
+        assert row["calibration_error"] == pytest.approx(float(rcjax.expected_calibration_error(phi, right)), abs=1e-4)
+        assert row["brier_excess"] == pytest.approx(brier_excess(phi, right).mean(), abs=1e-6)
+        assert row["median"] == pytest.approx(np.exp(np.median(raw)), rel=1e-6)
+
+
+def test_the_standard_error_of_the_cost_counts_that_mean_costs_are_estimates(policy, logs):
+    """By drawing the queries again."""
+    rng, costs = np.random.default_rng(0), []
+    for _ in range(300):
+        costs.append(float(rcjax.replay(policy, logs[1].take(rng.integers(0, N, N))).cost))
+    assert check(policy, logs[1]).cost["se"] == pytest.approx(np.std(costs), rel=0.15)
+
+
+def test_the_log_itself_says_what_the_policy_carries(policy, logs):
+    bare = dataclasses.replace(policy, provenance={k: v for k, v in policy.provenance.items() if k != "reference"})
+    found, carried = check(bare, logs[1], tuned_on=logs[0]), check(policy, logs[1])
+    for one, other in zip(found.checks, carried.checks, strict=True):
+        assert one.figure == pytest.approx(other.figure, rel=1e-3)
+        assert one.p_value == pytest.approx(other.p_value, abs=0.02)
+
+
+def test_a_policy_that_carries_nothing_says_what_to_do(policy, logs):
+    with pytest.raises(ValueError, match=r"older rcjax, or made by hand.*tune it again, or give the log.*--tuned-on"):
+        check(dataclasses.replace(policy, provenance={}), logs[1])
+
+
+def test_the_interval_of_the_tuning_is_the_promise(policy, logs):
+    expected = {
+        **policy.expected,
+        "error": 0.0005,
+        "error_low": 0.0,
+        "error_high": 0.001,
+        "cost_low": 0.0,
+        "cost_high": 1.0,
+        "level": 0.9,
+    }
+    found = check(dataclasses.replace(policy, expected=expected), logs[1])
+    assert drifted(found) == {"error"}
+    assert found.error["interval"] == [0.0, 0.001]
+    (told,) = (each.advice for each in found.checks if each.verdict == "bad")
+    assert "(0.0 % to 0.1 %) were expected" in told
+
+
+def test_an_interval_alarms_no_sooner_than_its_ends_and_the_replay_allow(policy, logs):
+    """The middle of the interval estimates how lucky the choice was: a figure between it and the replay is no news."""
+    seen = check(policy, logs[1]).error
+    wide = {**policy.expected, "error_low": seen["tuned"] - 0.09, "error_high": seen["tuned"] + 0.01, "level": 0.9}
+    found = check(dataclasses.replace(policy, expected=wide | {"cost_low": 0.0, "cost_high": 1.0}), logs[1]).error
+    assert seen["tuned"] - 0.04 < seen["seen"] < seen["tuned"]
+    assert found["p_value"] == 1
+
+
+def test_a_policy_that_promises_nothing_is_held_to_what_it_did(policy, logs):
+    found = rcjax.check_policy(dataclasses.replace(policy, expected={}), logs[1])
+    assert found.error["expected"] == found.error["tuned"]
+    assert found.retuning is None
+    assert found.remarks == ("whether tuning again would gain was not tested: the policy does not tell its λ",)
+
+
+def test_where_models_were_not_asked_a_remark_says_what_that_means(policy, logs):
+    fresh = logs[1]
+    answered = np.ones((N, 2), bool)
+    answered[:30, 1] = False
+    some = dataclasses.replace(
+        fresh, answered=jnp.asarray(answered), logprob=jnp.where(jnp.asarray(answered), fresh.logprob, jnp.nan)
+    )
+    found = check(policy, some)
+    assert (found.n, [row["answers"] for row in found.models]) == (N - 30, [N, N - 30])
+    assert found.remarks[0].startswith("30 of 300 queries lack the answer of some model")
+
+
+def test_everything_is_json(policy, logs):
+    right = jnp.asarray(logs[1].correct).at[:].set(True)
+    found = rcjax.check_policy(policy, dataclasses.replace(logs[1], correct=right)).to_json()
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["drifted"] is True
+    assert {"figure", "limits", "p_value", "verdict", "advice"} <= set(found["checks"][0])
+
+
+def test_the_same_seed_says_the_same(policy, logs):
+    assert check(policy, logs[1]).to_json() == check(policy, logs[1]).to_json()
+
+
+def test_what_cannot_be_checked(policy, logs):
+    with pytest.raises(LogError, match="the policy was tuned on this very log"):
+        check(policy, logs[0])
+    with pytest.raises(LogError, match=r"no model 'llama3\.1-70b'"):
+        check(policy, logs[1].select(MODELS[:1]))
+    with pytest.raises(LogError, match="fewer than two answers of"):
+        check(policy, logs[1].take([0]))
+    for alarm in (0, 1, float("nan")):
+        with pytest.raises(ValueError, match="alarm is"):
+            check(policy, logs[1], alarm=alarm)
+    with pytest.raises(ValueError, match="permutations is 359; it must be from 360"):
+        check(policy, logs[1], permutations=359)
+
+
+def test_the_lowest_levels_can_alarm(policy, logs):
+    assert {"Brier score", "confidences"} <= drifted(check(policy, changes.surer(logs[2], 2.0), alarm=0.001))
+
+
+def test_questions_of_another_kind_alarm(shared_data):
+    prices = shared_data / "prices.toml"
+    pair = ("llama3.1-8b", "llama3.1-70b")
+    read = {"prices": prices, "models": pair, "task": "choice"}
+    train, fresh = (rcjax.read_log(shared_data / f"mmlu_llama_{part}.csv", **read) for part in ("train", "test"))
+    policy = rcjax.solve_frontier(rcjax.fit(train), lam=[LAM], cascades=[pair]).policy(lam=LAM)
+    assert not check(policy, fresh).drifted
+    found = check(policy, rcjax.read_log(shared_data / "triviaqa_llama_test.csv", **read))
+    assert {"confidences", "error", "cost"} <= drifted(found)
+
+
+@pytest.mark.parametrize("alarm", [1e-9, 1e-320])
+def test_a_level_that_no_computer_can_test_is_refused(policy, logs, alarm):
+    with pytest.raises(ValueError, match=r"for a policy of 2 models give 0\.00018 or more"):
+        check(policy, logs[1], alarm=alarm)
+    with pytest.raises(ValueError, match="to 100,000"):
+        check(policy, logs[1], permutations=100_001)

@@ -1,0 +1,166 @@
+"""Two-sample tests: against definitions, enumeration, scipy and statsmodels; their size where many values tie."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import rcjax
+from rcjax.diagnostics.two_samples import brier_excess, compare, holm, shuffled_labels, spiegelhalter_z
+from rcjax.model.calibration_error import calibration_error
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def distance(x, y):
+    """√∫ (F − G)² dH by its definition: mid-distribution functions, one value at a time."""
+    both = np.concatenate([x, y])
+
+    def below(sample, value):
+        return np.mean(sample < value) + np.mean(sample == value) / 2
+
+    return np.sqrt(np.mean([(below(x, value) - below(y, value)) ** 2 for value in both]))
+
+
+def compared(x, y, permutations=199, seed=0, confidence=None, correct=None):
+    both = np.concatenate([x, y])
+    n = len(both)
+    confidence = np.full(n, 0.5) if confidence is None else confidence
+    correct = np.zeros(n) if correct is None else correct
+    return compare(both, confidence, correct, shuffled_labels(len(x), len(y), permutations, seed))
+
+
+samples = st.lists(st.integers(-4, 0), min_size=2, max_size=12).map(lambda values: np.array(values, float))
+
+
+@settings(max_examples=100, deadline=None)
+@given(samples, samples)
+def test_the_distance_is_as_defined_and_of_ranks_alone(x, y):
+    found = compared(x, y, 9).distance
+    assert found == pytest.approx(distance(x, y), abs=1e-4)
+    assert compared(y, x, 9).distance == pytest.approx(found, abs=1e-4)
+    assert compared(-x, -y, 9).distance == pytest.approx(found, abs=1e-4)
+    assert compared(np.exp(x), np.exp(y), 9).distance == pytest.approx(found, abs=1e-4)
+
+
+def test_minus_infinity_is_a_value_like_others():
+    x, y = np.array([-np.inf, -np.inf, -1.0]), np.array([-np.inf, -2.0, 0.0])
+    assert compared(x, y, 9).distance == pytest.approx(distance(x, y), abs=1e-6)
+
+
+def test_with_ties_the_p_value_is_that_of_all_permutations():
+    x, y = np.array([0, 0, 0, -1.0, -2]), np.array([0, -1, -1, -2.0, -2, -3])
+    both = np.concatenate([x, y])
+    every = []
+    for chosen in itertools.combinations(range(len(both)), len(x)):
+        first = np.isin(np.arange(len(both)), chosen)
+        every.append(distance(both[first], both[~first]))
+    exact = np.mean(np.array(every) >= distance(x, y) - 1e-12)
+    assert compared(x, y, 4000).distance_p == pytest.approx(exact, abs=0.03)
+
+
+def test_without_ties_the_p_value_is_that_of_scipy():
+    rng = np.random.default_rng(0)
+    for shift in (0.0, 0.3, 0.5):
+        x, y = rng.normal(size=60), rng.normal(shift, size=80)
+        assert compared(x, y, 1999).distance_p == pytest.approx(stats.cramervonmises_2samp(x, y).pvalue, abs=0.03)
+
+
+def test_where_nearly_all_values_tie_the_level_is_kept():
+    rng = np.random.default_rng(1)
+    p_values = []
+    for seed in range(300):
+        x, y = (np.where(rng.random(n) < 0.7, 0.0, np.round(-rng.random(n), 1)) for n in (40, 60))
+        p_values.append(compared(x, y, 99, seed).distance_p)
+    assert 0.02 < np.mean(np.array(p_values) <= 0.05) < 0.085
+    assert 0.4 < np.mean(p_values) < 0.62
+
+
+def test_all_alike_is_no_drift():
+    found = compared(np.zeros(20), np.zeros(30), 99)
+    assert found.distance == 0
+    assert (found.distance_p, found.excess_p, found.curve_p) == (1, 1, 1)
+
+
+def test_a_changed_calibration_is_seen_and_an_unchanged_one_is_not():
+    rng = np.random.default_rng(2)
+    confidence = rng.choice([0.55, 0.7, 0.85, 0.95], 800)
+    right = rng.random(800) < confidence
+    labels = shuffled_labels(300, 500, 499, 0)
+    same = compare(np.zeros(800), confidence, right, labels)
+    assert min(same.excess_p, same.curve_p) > 0.05
+    right[300:] = rng.random(500) < confidence[300:] - 0.15
+    changed = compare(np.zeros(800), confidence, right, labels)
+    assert (changed.excess_p, changed.curve_p) == (1 / 500, 1 / 500)
+    assert changed.distance_p == 1
+
+
+def test_a_misfit_that_was_always_there_is_no_change():
+    rng = np.random.default_rng(3)
+    p_values = []
+    for seed in range(200):
+        confidence = rng.choice([0.6, 0.9], 240)
+        right = rng.random(240) < confidence - 0.2
+        found = compare(np.zeros(240), confidence, right, shuffled_labels(100, 140, 99, seed))
+        p_values.append([found.excess_p, found.curve_p])
+        assert spiegelhalter_z(confidence, right) > 2
+    assert (np.mean(np.array(p_values) <= 0.05, axis=0) < 0.09).all()
+
+
+def test_spiegelhalters_z_is_standard_normal_for_true_confidences():
+    rng = np.random.default_rng(4)
+    confidence = rng.beta(4, 2, (2000, 150))
+    z = np.array([spiegelhalter_z(p, rng.random(150) < p) for p in confidence])
+    assert stats.kstest(z, "norm").pvalue > 0.01
+
+
+def test_spiegelhalters_z_is_the_brier_score_less_its_expectation():
+    p, y = np.array([0.2, 0.8, 0.9, 0.65]), np.array([0, 1, 0, 1])
+    surplus = ((y - p) ** 2).sum() - (p * (1 - p)).sum()
+    assert brier_excess(p, y).sum() == pytest.approx(surplus)
+    assert spiegelhalter_z(p, y) == pytest.approx(surplus / np.sqrt(((1 - 2 * p) ** 2 * p * (1 - p)).sum()))
+
+
+def test_spiegelhalters_z_does_not_exist_where_the_brier_score_cannot_vary():
+    assert np.isnan(spiegelhalter_z(np.array([0.5, 0.5]), np.array([0, 1])))
+    assert np.isnan(spiegelhalter_z(np.array([1.0, 0.0]), np.array([1, 0])))
+
+
+@pytest.mark.parametrize("n", [1, 10, 41])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_calibration_error_is_that_of_the_library(n, seed):
+    rng = np.random.default_rng(seed)
+    confidence, correct = rng.choice([0.1, 0.25, 0.5, 0.5001, 0.9, 1.0], n), (rng.random(n) < 0.6).astype(float)
+    expected = float(rcjax.expected_calibration_error(confidence, correct))
+    assert calibration_error(confidence, correct) == pytest.approx(expected, abs=1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_holm_rejects_step_by_step(p_values):
+    """By the procedure itself: the smallest p-value at α/K, the next at α/(K − 1), until one is not rejected."""
+    adjusted, order = holm(p_values), np.argsort(p_values, kind="stable")
+    for level in (0.05, 0.3):
+        rejected = set()
+        for step, place in enumerate(order.tolist()):
+            if not p_values[place] * (len(p_values) - step) < level:
+                break
+            rejected.add(place)
+        assert rejected == set(np.flatnonzero(adjusted < level).tolist())
+
+
+def test_holm_leaves_out_what_says_nothing():
+    np.testing.assert_allclose(holm([0.02, np.nan, 0.03]), [0.04, np.nan, 0.04])
+    assert np.isnan(holm([np.nan])).all()
+
+
+def test_permutations_in_blocks_are_those_at_once(monkeypatch):
+    rng = np.random.default_rng(0)
+    values, confidence = rng.normal(size=90).round(1), rng.uniform(size=90)
+    correct, labels = (rng.uniform(size=90) < confidence).astype(float), shuffled_labels(40, 50, 499, 0)
+    at_once = compare(values, confidence, correct, labels)
+    monkeypatch.setattr("rcjax.diagnostics.two_samples._ROWS", 7)
+    np.testing.assert_allclose(compare(values, confidence, correct, labels), at_once, rtol=1e-6)

@@ -1,0 +1,152 @@
+"""The JSON Schemas of frontiers and models, held to what their readers read and refuse; and their readers to anything.
+
+Any place of a good file is replaced by any value: the reader makes of it what can be used, or refuses in one line.
+"""
+
+import copy
+import json
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from policy_samples import DELETE, places, wrong
+
+import rcjax
+from rcjax.frontier.frontier import frontier_from_json
+from rcjax.model.cascade_model import model_from_json
+
+pytestmark = pytest.mark.usefixtures("float64")
+FOLDER = Path(__file__).parents[1] / "files_of_before"
+KINDS = {
+    "model": (rcjax.CascadeModel, model_from_json, "model.schema.json"),
+    "frontier": (rcjax.Frontier, frontier_from_json, "frontier.schema.json"),
+}
+SCHEMAS = {name: Draft202012Validator(kind.json_schema()) for name, (kind, *_) in KINDS.items()}
+SAMPLES = {
+    path.stem: json.loads(path.read_text("utf-8"))
+    for path in sorted(FOLDER.glob("*.json"))
+    if path.stem.startswith(tuple(KINDS))
+}
+# What relates one part of a file to another, or what only a family of copulas knows.
+BEYOND = (
+    "must be a list of",
+    "must be at most",
+    "must sum to 1",
+    "must name some of",
+    "must have as keys",
+    "must be there in all points",
+    "must have its lower end first",
+    "must be the model's",
+    "increasing order",
+    "as its last up_to",
+    "must be a later model",
+    "last model has to",
+    "nested more than",
+    "unknown copula",
+    "it must lie in",
+    "copulas.",
+    "must be a JSON value",
+    "details",
+)
+
+
+def kind_of(name):
+    return name.partition("_")[0]
+
+
+def edited(data, path, value):
+    """A copy with the entry at a path replaced, or deleted."""
+    data = copy.deepcopy(data)
+    *parents, last = path
+    spot = data
+    for key in parents:
+        spot = spot[key]
+    if value is DELETE:
+        del spot[last]
+    else:
+        spot[last] = value
+    return data
+
+
+def refusal(name, data):
+    """Why a reader refuses, in one line, or None; what it reads can be used and written."""
+    try:
+        read = KINDS[kind_of(name)][1](data)
+    except ValueError as problem:
+        text = str(problem)
+        assert len(text.splitlines()) == 1
+        assert len(text) < 1000
+        return text
+    json.dumps(read.to_json(), allow_nan=False)
+    if kind_of(name) == "frontier":
+        assert read.point(len(read.lam) // 2).models
+    return None
+
+
+def is_json(value):
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def agrees(name, data):
+    """Whether schema and reader agree, where a schema can tell."""
+    problem, valid = refusal(name, data), SCHEMAS[kind_of(name)].is_valid(data)
+    if problem is None:
+        return valid
+    return not valid or any(words in problem for words in BEYOND)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_schema_is_one_and_is_in_the_package(name):
+    Draft202012Validator.check_schema(SCHEMAS[name].schema)
+    held = json.loads(resources.files("rcjax").joinpath(KINDS[name][2]).read_text("utf-8"))
+    schema = SCHEMAS[name].schema
+    assert all(schema[key] == value for key, value in held.items() if key != "$defs")
+    assert held["$defs"].items() <= schema["$defs"].items()
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_what_rcjax_writes_is_valid(name):
+    SCHEMAS[kind_of(name)].validate(SAMPLES[name])
+    assert refusal(name, SAMPLES[name]) is None
+
+
+PLACES = {name: list(places(data)) for name, data in SAMPLES.items() if name != "frontier_selected"}  # for being long
+
+
+@st.composite
+def tampered(draw):
+    """The name of a good file, and its content with one entry replaced by any value or deleted."""
+    name = draw(st.sampled_from(list(PLACES)))
+    path = draw(st.sampled_from(PLACES[name]))
+    return name, edited(SAMPLES[name], path, draw(wrong)), path
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(case=tampered())
+def test_any_value_at_any_place_is_read_or_refused_and_the_schema_agrees(case):
+    name, data, path = case
+    if is_json(data):
+        assert agrees(name, data), path
+    else:
+        refusal(name, data)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.recursive(st.none() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
+def test_any_other_value_is_refused(data):
+    for name in KINDS:
+        assert refusal(name, data)
+
+
+def test_unknown_keys_are_ignored():
+    for name, data in SAMPLES.items():
+        later = data | {"later": {"deep": [1]}}
+        SCHEMAS[kind_of(name)].validate(later)
+        assert refusal(name, later) is None

@@ -1,0 +1,126 @@
+"""Frontiers in files, with and without bands; what is damaged is refused."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rcjax
+from rcjax import solve_frontier
+from rcjax.frontier.bands import Bands
+from rcjax.frontier.frontier import load_frontier
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+@pytest.mark.parametrize("cascades", ["all", "adaptive"])
+def test_save_and_load(demo, demo_lam, cascades, tmp_path):
+    frontier = solve_frontier(demo, lam=demo_lam, cascades=cascades)
+    frontier.save(tmp_path / "frontier.json")
+    loaded = load_frontier(tmp_path / "frontier.json")
+    for name in ("lam", "error", "cost", "members", "status", "first"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(frontier, name), err_msg=name)
+    if cascades == "all":
+        np.testing.assert_array_equal(loaded.thresholds, frontier.thresholds)
+    else:
+        assert loaded.thresholds is None
+    for row in range(len(demo_lam)):
+        assert loaded.point(row) == frontier.point(row)
+
+
+@pytest.fixture(scope="module")
+def banded(demo, demo_lam):
+    """A frontier with bands around its points."""
+    frontier = solve_frontier(demo, lam=demo_lam)
+    points, k = np.asarray(frontier.members).shape
+    rng = np.random.default_rng(0)
+    thresholds = np.where(np.asarray(frontier.members)[..., None], np.sort(rng.uniform(size=(points, k, 2))), np.nan)
+    bands = Bands(
+        error=jnp.asarray(np.sort(rng.uniform(size=(points, 2)))),
+        cost=jnp.asarray(np.sort(rng.uniform(1e-5, 1e-3, (points, 2)))),
+        thresholds=jnp.asarray(thresholds),
+        optimism=jnp.asarray(rng.normal(size=points)),
+        frequency=jnp.asarray([[0.25, 0.75]] * points),
+        cascades=((demo.models[0],), demo.models[1:3]),
+        level=0.9,
+        replicates=200,
+    )
+    return dataclasses.replace(frontier, bands=bands)
+
+
+def test_bands_survive_a_file(banded, tmp_path):
+    banded.save(tmp_path / "frontier.json")
+    loaded = load_frontier(tmp_path / "frontier.json")
+    for name in ("error", "cost", "thresholds", "optimism"):
+        np.testing.assert_array_equal(getattr(loaded.bands, name), getattr(banded.bands, name), err_msg=name)
+    columns = [loaded.bands.cascades.index(names) for names in banded.bands.cascades]
+    np.testing.assert_array_equal(loaded.bands.frequency[:, columns], banded.bands.frequency)
+    assert (loaded.bands.level, loaded.bands.replicates) == (0.9, 200)
+    assert loaded.point(2) == banded.point(2)
+
+
+def test_a_policy_expects_what_the_bands_say(banded):
+    expected = banded.point(3).expected
+    low, high = (float(end) for end in banded.bands.error[3])
+    assert (expected["error_low"], expected["error_high"]) == (low, high)
+    low, high = (float(end) for end in banded.bands.cost[3])
+    assert (expected["cost_low"], expected["cost_high"]) == (low, high)
+    assert expected["level"] == 0.9
+    lam = float(banded.lam[3])
+    assert banded.policy(lam=lam).expected["level"] == 0.9
+    plain = dataclasses.replace(banded, bands=None).point(3).expected
+    assert set(expected) - set(plain) == {"error_low", "error_high", "cost_low", "cost_high", "level"}
+    assert {name: expected[name] for name in plain} == dict(plain)
+
+
+@pytest.mark.parametrize(
+    ("options", "search"),
+    [
+        ({}, "all"),
+        ({"cascades": "full"}, "full"),
+        ({"cascades": "adaptive"}, "adaptive"),
+        (
+            {"cascades": [("llama3.2-3b", "llama3.1-8b"), "llama3.2-1b"]},
+            {("llama3.2-1b",), ("llama3.2-3b", "llama3.1-8b")},
+        ),
+        ({"max_length": 1}, {(name,) for name in rcjax.demo_model().models}),
+    ],
+    ids=["all", "full", "adaptive", "a list", "max_length"],
+)
+def test_which_cascades_competed_survives_a_file(demo, demo_lam, options, search, tmp_path):
+    frontier = solve_frontier(demo, lam=demo_lam, **options)
+    frontier.save(tmp_path / "frontier.json")
+    loaded = load_frontier(tmp_path / "frontier.json")
+    assert loaded.search == frontier.search
+    assert (loaded.search if isinstance(search, str) else set(loaded.search)) == search
+    assert hash(jax.tree.structure(loaded)) == hash(jax.tree.structure(frontier))
+
+
+def test_a_file_of_an_older_version_has_no_bands(banded, tmp_path):
+    data = banded.to_json()
+    del data["search"], data["bands"]
+    (tmp_path / "old.json").write_text(json.dumps(data))
+    loaded = load_frontier(tmp_path / "old.json")
+    assert loaded.bands is None
+    assert loaded.search == "all"
+    np.testing.assert_array_equal(loaded.error, banded.error)
+    assert "level" not in loaded.point(0).expected
+
+
+@pytest.mark.parametrize("damage", [{"bands": {}}, {"bands": 3}, {"bands": {"level": 0.9}}, {"search": 3}])
+def test_damaged_bands_are_refused(banded, damage, tmp_path):
+    path = tmp_path / "damaged.json"
+    path.write_text(json.dumps(banded.to_json() | damage))
+    with pytest.raises(ValueError, match=r"damaged\.json"):
+        load_frontier(path)
+
+
+def test_broken_files_are_refused(tmp_path):
+    path = tmp_path / "broken.json"
+    for text in ("", "[]", "{}", '{"format": "rcjax-frontier", "schema_version": 1, "frontier": []}'):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=r"broken\.json"):
+            load_frontier(path)

@@ -1,0 +1,150 @@
+"""Policies as arrays: cascades against a loop over their models, leading axes, and who is asked at all."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rcjax.frontier.policies import ABSTAIN, NEVER_REFUSE, Policies, asked_at_all
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+COUNT, K = 60, 4
+LEVELS = np.array([0.0, 0.3, 0.5, 0.8, 1.0])
+NAMES = tuple(field.name for field in dataclasses.fields(Policies))
+
+
+def cascades(refusing, shape=(COUNT,)):
+    """(thresholds, members, refusals or None) at random; some refuse all that they do not answer, one has no member."""
+    rng = np.random.default_rng(1)
+    thresholds, members = rng.choice(LEVELS, (*shape, K)), rng.uniform(size=(*shape, K)) < 0.6
+    members[(0,) * len(shape)] = False
+    return thresholds, members, np.minimum(rng.choice(LEVELS, (*shape, K)), thresholds) if refusing else None
+
+
+def assert_same(one, other):
+    for name in NAMES:
+        own, theirs = getattr(one, name), getattr(other, name)
+        assert (own is None) == (theirs is None), name
+        if own is not None:
+            np.testing.assert_array_equal(own, theirs, err_msg=name)
+            assert np.asarray(own).dtype == np.asarray(theirs).dtype, name
+
+
+def action_at(policies, row, j, confidence):
+    """What a model does: the action of the first interval whose upper end is not below the confidence."""
+    rules = zip(policies.bounds[row, j], policies.actions[row, j], strict=True)
+    return next(int(action) for end, action in rules if confidence <= end)
+
+
+@pytest.mark.parametrize("refusing", [False, True])
+def test_intervals_of_cascades_are_those_of_a_loop(refusing):
+    thresholds, members, refusals = cascades(refusing)
+    policies = Policies.of_cascades(thresholds, members, refusals)
+    assert policies.bounds.shape == policies.actions.shape == (COUNT, K, 3 if refusing else 2)
+    assert (policies.bounds[..., -1] == 1).all()
+    assert (np.diff(policies.bounds, axis=-1) >= 0).all()
+    for row in range(COUNT):
+        assert policies.first[row] == next((j for j in range(K) if members[row, j]), 0)
+        for j in range(K):
+            following = next((later for later in range(j + 1, K) if members[row, later]), j)
+            for confidence in (*LEVELS, *(LEVELS[:-1] + 0.1)):
+                refuses = refusals is not None and confidence <= refusals[row, j]
+                asks = not refuses and confidence <= thresholds[row, j]
+                expected = ABSTAIN if refuses else following if asks else j
+                assert action_at(policies, row, j, confidence) == expected
+
+
+@pytest.mark.parametrize("refusing", [False, True])
+def test_cascades_keep_what_they_are_made_of(refusing):
+    thresholds, members, refusals = cascades(refusing)
+    policies = Policies.of_cascades(thresholds, members, refusals)
+    assert policies.thresholds is thresholds
+    assert policies.members is members
+    assert policies.refusals is refusals
+
+
+@pytest.mark.parametrize("refusing", [False, True])
+def test_several_leading_axes_are_so_many_cascades(refusing):
+    arrays = cascades(refusing, (3, 5))
+    policies = Policies.of_cascades(*arrays)
+    assert policies.first.shape == (3, 5)
+    for row in np.ndindex(3, 5):
+        one = Policies.of_cascades(*(None if each is None else each[row] for each in arrays))
+        assert_same(policies.take(row), one)
+
+
+@pytest.mark.parametrize("refusing", [False, True])
+def test_in_a_compiled_function_they_are_the_same(refusing):
+    arrays = cascades(refusing)
+    compiled = jax.jit(lambda *arrays: Policies.of_cascades(*arrays, xp=jnp))(*arrays)
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(compiled))
+    assert_same(compiled, Policies.of_cascades(*arrays))
+
+
+def test_in_single_precision(float32):
+    thresholds, members, _ = cascades(False)
+    thresholds = thresholds.astype(np.float32)
+    policies = Policies.of_cascades(thresholds, members, thresholds / 2)
+    assert policies.bounds.dtype == np.float32
+    np.testing.assert_array_equal(policies.bounds[..., 0], thresholds / 2)
+    np.testing.assert_array_equal(policies.bounds[..., 1], thresholds)
+
+
+PLACES = [7, slice(3, 9), np.array([5, 5, 0]), np.arange(COUNT) % 7 == 0, np.array([], int)]
+
+
+@pytest.mark.parametrize("places", PLACES, ids=["one", "a range", "some, twice", "a mask", "none"])
+@pytest.mark.parametrize("refusing", [False, True])
+def test_some_of_the_policies_are_those_at_their_places(places, refusing):
+    policies = Policies.of_cascades(*cascades(refusing))
+    some = policies.take(places)
+    for name in NAMES:
+        whole = getattr(policies, name)
+        if whole is None:
+            assert getattr(some, name) is None
+        else:
+            np.testing.assert_array_equal(getattr(some, name), whole[places])
+
+
+def test_policies_without_thresholds_are_taken_too():
+    whole = Policies.of_cascades(*cascades(False))
+    skipping = Policies(whole.first, whole.bounds, whole.actions, whole.members)
+    some = skipping.take(slice(2))
+    assert some.thresholds is some.refusals is None
+    np.testing.assert_array_equal(some.bounds, whole.bounds[:2])
+
+
+def test_on_the_host_they_are_numpys():
+    policies = Policies.of_cascades(*cascades(True))
+    back = jax.device_put(policies).on_host()
+    assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(back))
+    assert_same(back, policies)
+
+
+# -- who is asked at all
+
+
+@pytest.mark.parametrize("xp", [np, jnp])
+@pytest.mark.parametrize("refusing", [False, True])
+def test_nobody_is_asked_after_a_model_that_never_defers(xp, refusing):
+    """It answers everything, or refuses all that it does not answer."""
+    thresholds, members, refusals = cascades(refusing)
+    asked = np.asarray(asked_at_all(*(None if each is None else xp.asarray(each) for each in cascades(refusing))))
+    ends = 0
+    for row in range(COUNT):
+        going = True
+        for j in range(K):
+            assert asked[row, j] == (going and members[row, j])
+            least = NEVER_REFUSE if refusals is None else refusals[row, j]
+            going &= not (members[row, j] and thresholds[row, j] <= least)
+        ends += not going
+    assert 0 < ends < COUNT
+
+
+def test_who_is_asked_has_any_leading_axes():
+    arrays = cascades(True, (3, 5))
+    flat = asked_at_all(*(each.reshape(15, K) for each in arrays))
+    np.testing.assert_array_equal(asked_at_all(*arrays), flat.reshape(3, 5, K))

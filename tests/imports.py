@@ -1,0 +1,124 @@
+"""Who imports whom inside rcjax, read from the files: at run time, lazily, and for types.
+
+python tests/imports.py     # modules, arrows, circles and floors; long files and functions; vague names
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1] / "rcjax"
+
+#: Each package imports from those before it, and from itself.
+LAYERS = [
+    "_base",
+    "_core",
+    "signals",
+    "policy",
+    "serving",
+    "logs",
+    "copulas",
+    "testing",
+    "model",
+    "frontier",
+    "replaying",
+    "solving",
+    "bayes",
+    "tuning",
+    "diagnostics",
+    "sweeps",
+    "plots",
+    "report",
+    "cli",
+]
+#: Names that say nothing of a value.
+VAGUE = ("each", "found", "seen")
+
+
+def modules() -> dict[str, Path]:
+    """Every module but the root, by its name below rcjax: `"model.fitting"`, `"model"` for a package."""
+    names = {path: path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".") for path in ROOT.rglob("*.py")}
+    return {name.removesuffix(".__init__"): path for path, name in names.items() if name != "__init__"}
+
+
+def imported(path: Path, known: set[str]) -> Iterator[tuple[str, int]]:
+    """What a file imports of rcjax, as names of modules, with the line; `""` is the root."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "rcjax":
+                    yield alias.name.removeprefix("rcjax").removeprefix("."), node.lineno
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "rcjax":
+            source = (node.module or "").removeprefix("rcjax").removeprefix(".")
+            for alias in node.names:
+                inner = f"{source}.{alias.name}".removeprefix(".")
+                yield inner if inner in known else source, node.lineno
+
+
+def arrows() -> dict[str, set[str]]:
+    """module → the modules that it imports; the root, which holds the public names alone, is left out."""
+    paths = modules()
+    return {name: {target for target, _ in imported(path, {*paths})} - {name, ""} for name, path in paths.items()}
+
+
+def circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Sets of modules that import each other, directly or through others."""
+    reach = {name: set(targets) & {*graph} for name, targets in graph.items()}
+    for middle in graph:
+        for targets in reach.values():
+            if middle in targets:
+                targets |= reach[middle]
+    rings = {frozenset(n for n in targets if name in reach[n]) for name, targets in reach.items() if name in targets}
+    return [set(ring) for ring in rings]
+
+
+def floors(graph: dict[str, set[str]]) -> int:
+    """The longest chain of imports, in modules; a circle is left where it is entered."""
+    height: dict[str, int] = {}
+
+    def climb(name: str, path: frozenset[str]) -> int:
+        if name not in height:
+            below = [climb(target, path | {name}) for target in graph[name] if target in graph and target not in path]
+            height[name] = 1 + max(below, default=0)
+        return height[name]
+
+    return max(climb(name, frozenset()) for name in graph)
+
+
+def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Every function with the name of its module."""
+    for name, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield name, node
+
+
+def unannotated(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a parameter, or what is returned, has no annotation."""
+    arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    named = [argument for argument in arguments if argument.arg not in ("self", "cls", "_")]
+    return function.returns is None or any(argument.annotation is None for argument in named)
+
+
+def vague_names() -> int:
+    """How many bindings have a name that says nothing of the value."""
+    pattern = re.compile(rf"\b({'|'.join(VAGUE)})\b *(=[^=]|,.*=[^=]| in |:)")
+    return sum(bool(pattern.search(line)) for path in ROOT.rglob("*.py") for line in path.read_text().splitlines())
+
+
+def main() -> None:
+    """Print the figures of the house."""
+    graph = arrows()
+    print(f"{len(graph)} modules, {sum(map(len, graph.values()))} arrows, {floors(graph)} floors")
+    print(f"circles: {[sorted(ring) for ring in circles(graph)]}")
+    lengths = sorted((len(path.read_text("utf-8").splitlines()), name) for name, path in modules().items())
+    print(f"longest files: {lengths[:-6:-1]}; the median has {lengths[len(lengths) // 2][0]} lines")
+    long = [(node.end_lineno or 0) - node.lineno + 1 for _, node in functions()]
+    print(f"functions: {len(long)}, of more than 50 lines {sum(length > 50 for length in long)}")
+    print(f"not fully annotated: {sum(unannotated(node) for _, node in functions())}")
+    print(f"bindings named {', '.join(VAGUE)}: {vague_names()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The queries that a policy carries: they come back as they were, and are few."""
+
+import dataclasses
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rcjax
+from rcjax.frontier.frontier import make_frontier
+from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.points import Points
+from rcjax.frontier.policies import Policies
+from rcjax.logs import Log
+from rcjax.logs.kept_sample import describe_reference, read_reference
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def make_log(n: int = 50, k: int = 3) -> Log:
+    rng = np.random.default_rng(0)
+    logprob = np.where(rng.random((n, k)) < 0.3, 0.0, -rng.exponential(size=(n, k)))
+    logprob[0, 0] = -np.inf
+    answered = rng.random((n, k)) < 0.9
+    answered[:2] = True
+    cost = rng.lognormal(-10, 0.5, (n, k)) * answered
+    return Log(
+        models=tuple(f"model {j}" for j in range(k)),
+        logprob=jnp.asarray(np.where(answered, logprob, np.nan)),
+        correct=jnp.asarray((rng.random((n, k)) < 0.6) & answered),
+        query_cost=jnp.asarray(cost),
+        answered=jnp.asarray(answered),
+        cost=jnp.asarray(cost.sum(0) / answered.sum(0)),
+        queries=tuple(range(n)),
+        task="choice",
+        source="made",
+    )
+
+
+def again(log: Log) -> Log:
+    return read_reference(json.loads(json.dumps(describe_reference(log), allow_nan=False)), log.task)
+
+
+def test_a_small_log_comes_back():
+    log = make_log()
+    back = again(log)
+    assert (back.models, back.n_queries, back.task) == (log.models, 50, "choice")
+    np.testing.assert_array_equal(back.answered, log.answered)
+    np.testing.assert_array_equal(back.correct, log.correct)
+    np.testing.assert_array_equal(np.asarray(back.logprob, np.float32), np.asarray(log.logprob, np.float32))
+    np.testing.assert_allclose(back.query_cost, log.query_cost, rtol=1e-3)
+    np.testing.assert_allclose(back.cost, log.cost, rtol=1e-3)
+
+
+def test_what_ties_in_a_log_ties_with_what_comes_back():
+    log = make_log()
+    back = np.asarray(again(log).logprob)
+    again_single = np.asarray(log.logprob, np.float32)
+    known = np.asarray(log.answered)
+    assert set(again_single[known].tolist()) == set(back[known].tolist())
+
+
+def test_calls_that_cost_nothing_cost_nothing():
+    log = make_log()
+    free = dataclasses.replace(log, query_cost=log.query_cost * 0, cost=log.cost * 0)
+    assert not np.asarray(again(free).query_cost).any()
+
+
+@pytest.mark.parametrize(("k", "size"), [(2, 400), (5, 360), (30, 60)])
+def test_of_a_large_log_some_whole_queries_are_kept_always_the_same(k, size):
+    log = make_log(1000, k)
+    kept = again(log)
+    assert kept.n_queries == size
+    rows = {tuple(row) for row in np.nan_to_num(np.asarray(log.logprob, np.float32), nan=1.0).tolist()}
+    assert {tuple(row) for row in np.nan_to_num(np.asarray(kept.logprob), nan=1.0).tolist()} <= rows
+    assert describe_reference(log) == describe_reference(log)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data.pop("queries"),
+        lambda data: data.update(queries=7),
+        lambda data: data["models"]["model 0"].pop("cost"),
+        lambda data: data["models"]["model 0"].update(logprob="no base64"),
+        lambda data: data["models"]["model 1"].update(correct=""),
+        lambda data: data["models"]["model 1"].update(logprob=data["models"]["model 1"]["logprob"][:8]),
+        lambda data: data.update(models=[]),
+    ],
+)
+def test_damage_is_told(damage):
+    data = describe_reference(make_log())
+    damage(data)
+    with pytest.raises(ValueError, match=r"tuned on are damaged: provenance\.reference"):
+        read_reference(data, "choice")
+
+
+def test_a_policy_file_with_five_models_is_small_and_keeps_them(tmp_path):
+    log = rcjax.sample_log(500, seed=0)
+    thresholds, members = np.array([[0.6, 0.6, 0.6, 0.6, 0.0]]), np.ones((1, 5), bool)
+    tenth, nothing = np.array([0.1]), np.zeros(1)
+    expected, policies = Outcomes(tenth, tenth, nothing), Policies.of_cascades(thresholds, members)
+    points = Points(tenth, nothing.astype(int), expected, policies)
+    frontier = make_frontier(rcjax.fit(log), points, search="full")
+    policy = frontier.policy(lam=0.1)
+    policy.save(tmp_path / "policy.json")
+    assert (tmp_path / "policy.json").stat().st_size < 22_000
+    assert rcjax.load_policy(tmp_path / "policy.json") == policy
+    assert len(repr(policy)) < 4_000
+    kept = read_reference(rcjax.load_policy(tmp_path / "policy.json").provenance["reference"], "choice")
+    assert kept.models == log.models
+    frontier.save(tmp_path / "frontier.json")
+    assert rcjax.load_frontier(tmp_path / "frontier.json").policy(lam=0.1) == policy

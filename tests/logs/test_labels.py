@@ -1,0 +1,126 @@
+"""Labels: those that are the log's own answers, or name its queries in another way, are refused."""
+
+import dataclasses
+import shutil
+import warnings
+
+import polars as pl
+import pytest
+from log_samples import costed, refusal
+
+from rcjax.logs import LeftOutWarning, LogError, read_log
+from rcjax.serving.call_log import Call, CallLog
+
+_CALL = Call("q1", "small", "org/small", "B", "B", -0.1, 0.8, 1e-5, 90, 1, False, 1, 0.25, "2026-01-01", True, None)
+
+
+def _call(query, model, answer, **changes):
+    cost = {"small": 1e-5, "large": 2e-4}[model]
+    return dataclasses.replace(_CALL, query=str(query), model=model, answer=answer, cost=cost, **changes)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A call log of two models that answer differently."""
+    path = tmp_path / "calls.jsonl"
+    with CallLog(path) as log:
+        for query in range(4):
+            log.write(_call(query, "small", "B"))
+            log.write(_call(query, "large", "C"))
+    return path
+
+
+def table(path):
+    """The call log as a table without the marks of a call log."""
+    return pl.read_ndjson(path).select("query", "model", "answer", "logprob", "cost")
+
+
+def test_labels_that_are_the_file_of_the_log(path, tmp_path):
+    linked = tmp_path / "linked.jsonl"
+    linked.symlink_to(path)
+    for labels in (path, str(path), linked):
+        message = refusal(path, labels=labels)
+        assert "the labels are the log itself" in message
+        assert "give a table of query and answer (the right one), or of query, model and correct" in message
+    frame = costed()
+    assert "labels: the labels are the log itself" in refusal(frame, labels=frame)
+
+
+def test_labels_that_are_a_call_log(path, tmp_path):
+    copy = tmp_path / "copy.jsonl"
+    shutil.copy(path, copy)
+    assert refusal(path, labels=copy).startswith("copy.jsonl: the labels are a call log, whose answers are the models'")
+    judged = pl.read_ndjson(path).with_columns(correct=pl.col("model") == "large")
+    assert read_log(path, labels=judged).correct.sum() == 4
+
+
+@pytest.mark.parametrize("models", [["small", "large"], ["large"]])
+def test_labels_that_are_answers_by_models_of_the_log(models, path):
+    own = table(path).filter(pl.col("model").is_in(models))
+    message = refusal(table(path), labels=own)
+    assert f"its answers are those of {', '.join(sorted(models))}, which the log judges" in message
+    assert "leave out the column model" in message
+
+
+def test_labels_that_have_the_content_of_the_log(path):
+    own = table(path).select("query", pl.col("answer").str.to_lowercase())
+    assert "the labels are the log's own answers: every answer of the log is right by them" in refusal(path, labels=own)
+    assert "the labels are the log's own answers" in refusal(
+        path, labels=own.sample(fraction=1.0, shuffle=True, seed=0)
+    )
+    # A right answer that no model gave, a wrong one, or one right answer each: somebody has judged them.
+    for other in (
+        pl.concat([own, pl.DataFrame({"query": ["0"], "answer": ["d"]})]),
+        own.head(-1),
+        pl.DataFrame({"query": [str(i) for i in range(4)], "answer": ["C"] * 4}),
+    ):
+        assert read_log(path, labels=other).n_queries == 4
+
+
+@pytest.mark.parametrize(
+    ("spelling", "pair"), [("{}.0", ("'0'", "'0.0'")), ("00{}", ("'0'", "'000'")), ("+{}", ("'0'", "'+0'"))]
+)
+def test_labels_that_name_the_queries_in_another_way(spelling, pair, path):
+    names = [spelling.format(i) for i in range(4)]
+    by_answer = pl.DataFrame({"query": names, "answer": ["B"] * 4})
+    by_model = pl.DataFrame({"query": names, "model": ["small"] * 4, "correct": [1] * 4})
+    for labels in (by_answer, by_model):
+        message = refusal(path, labels=labels)
+        assert "no row has a label in polars.DataFrame: names are written differently" in message
+        assert f"{pair[0]} in the log and {pair[1]} in the labels: write them alike" in message
+
+
+def test_labels_that_name_the_models_in_another_way(path):
+    labels = pl.DataFrame({"query": ["0", "1"], "model": ["Small"] * 2, "correct": [1, 0]})
+    assert "'small' in the log and 'Small' in the labels" in refusal(path, labels=labels)
+    labels = labels.with_columns(model=pl.lit("other"))
+    assert "they are about the models other, not small, large" in refusal(path, labels=labels)
+
+
+def test_a_model_whose_calls_all_failed_is_named(tmp_path):
+    path = tmp_path / "calls.jsonl"
+    with CallLog(path) as log:
+        for query in range(4):
+            log.write(_call(query, "small", "B", error="no reply"))
+            log.write(_call(query, "large", "C"))
+            log.write(dataclasses.replace(_call(query, "large", "B"), model="other"))
+    labels = pl.DataFrame({"query": list("0123"), "answer": list("BCBC")})
+    with pytest.warns(LeftOutWarning, match="4 calls that failed; that is all of small$"):
+        assert set(read_log(path, labels=labels).models) == {"large", "other"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LeftOutWarning)
+        with pytest.raises(LogError, match=r"calls\.jsonl, model small: no row can be used: its calls failed"):
+            read_log(path, labels=labels, models=["small", "large"])
+
+
+def test_a_log_whose_calls_all_failed(tmp_path):
+    path = tmp_path / "calls.jsonl"
+    with CallLog(path) as log:
+        for query in range(4):
+            log.write(_call(query, "small", "B", error="no reply"))
+    frame = pl.read_ndjson(path).drop("shadow")
+    labels = pl.DataFrame({"query": list("0123"), "answer": list("BCBC")})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LeftOutWarning)
+        with pytest.raises(LogError, match="no row has an answer to compare with"):
+            read_log(frame, labels=labels)

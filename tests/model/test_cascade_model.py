@@ -1,0 +1,240 @@
+"""The joint model: fitting, sampling, files."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import rcjax
+from rcjax.copulas import Copula, Frank, Gumbel, OneOf, SurvivalClayton, param
+from rcjax.logs import LogError
+from rcjax.model import fitting as joint
+from rcjax.model.cascade_model import load_model
+from rcjax.model.fitting import fit_arrays, refit
+from rcjax.model.marginal_fitting import fit_marginal
+from rcjax.model.marginals import Marginal
+from rcjax.model.pairs import pairs
+from rcjax.model.sampling import sample_confidences
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+class FGM(Copula):
+    """A user's family."""
+
+    theta: jax.Array = param(0.5, support=(-1.0, 1.0))
+
+    def cdf(self, u, v):
+        return u * v * (1 + self.theta * (1 - u) * (1 - v))
+
+    @classmethod
+    def from_tau(cls, tau):
+        return cls(jnp.clip(4.5 * tau, -1, 1))
+
+
+@pytest.fixture(scope="module")
+def log(float64):
+    return rcjax.sample_log(600, seed=1)
+
+
+@pytest.fixture(scope="module")
+def model(log):
+    return rcjax.fit(log)
+
+
+def test_taus_of_all_pairs_are_scipys(log, model):
+    confidence = np.asarray(model.calibrate(log.logprob))
+    taus = [scipy.stats.kendalltau(confidence[:, i], confidence[:, j]).statistic for i, j in pairs(5)]
+    # Gumbel knows no negative dependence, and stops at θ = 50.
+    np.testing.assert_allclose(model.copulas.tau(), np.clip(taus, 0, 0.98), atol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def holes(log):
+    """The log of three models with a third of their answers missing at random, differently for each."""
+    part = log.select(log.models[:3])
+    answered = np.random.default_rng(3).uniform(size=part.answered.shape) < 0.67
+    return dataclasses.replace(part, answered=jnp.asarray(answered), logprob=jnp.where(answered, part.logprob, jnp.nan))
+
+
+def test_a_marginal_uses_all_answers_of_its_model(holes):
+    model, answered = rcjax.fit(holes), np.asarray(holes.answered)
+    # A model's own answers one after the other, as if there had been no other queries; the rest is not looked at.
+    own = [column[seen] for column, seen in zip(np.asarray(model.calibrate(holes.logprob)).T, answered.T, strict=True)]
+    rows = np.stack([np.pad(values, (0, len(answered) - len(values))) for values in own])
+    expected = jax.jit(jax.vmap(fit_marginal))(rows, np.arange(len(answered)) < answered.sum(0)[:, None])
+    for field in dataclasses.fields(expected):
+        ours, theirs = getattr(model.marginals, field.name), getattr(expected, field.name)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, err_msg=field.name)  # EM stops up to a step apart
+    for values, bottom, top in zip(own, model.marginals.mass_lowest, model.marginals.mass_highest, strict=True):
+        assert len(values) > holes.complete.sum()
+        assert float(bottom) == np.mean(values == values.min())
+        assert float(top) == np.mean(values == values.max())
+
+
+def test_the_tau_of_a_pair_uses_the_queries_that_both_answered(holes):
+    model = rcjax.fit(holes)
+    confidence, answered = np.asarray(model.calibrate(holes.logprob)), np.asarray(holes.answered)
+    for (i, j), ours in zip(pairs(3), np.asarray(model.copulas.tau()), strict=True):
+        both = answered[:, i] & answered[:, j]
+        assert holes.complete.sum() < both.sum() < answered[:, [i, j]].sum(0).min()
+        tau = scipy.stats.kendalltau(confidence[both, i], confidence[both, j]).statistic
+        assert 0 < tau < 0.98  # what a Gumbel copula can have
+        assert ours == pytest.approx(tau, abs=1e-9)
+
+
+@pytest.mark.parametrize("common", [0, 1])
+def test_a_pair_without_two_common_queries_is_named(holes, common):
+    answered = np.ones(holes.answered.shape, bool)
+    answered[:300, 0] = answered[300 + common :, 2] = False
+    broken = dataclasses.replace(holes, answered=jnp.asarray(answered))
+    with pytest.raises(LogError, match=r"fewer than two queries .*llama3\.2-1b and llama3\.1-8b"):
+        rcjax.fit(broken)
+
+
+def test_a_second_fit_compiles_nothing(log, model, compilations):
+    other = rcjax.sample_log(600, seed=2)
+    with compilations() as compiled:
+        rcjax.fit(other)
+    assert not compiled
+
+
+@pytest.fixture(scope="module")
+def small(log):
+    """(the log of three models, its fit)."""
+    part = log.select(log.models[:3])
+    return part, rcjax.fit(part)
+
+
+def near(log, model, copulas=None):
+    """The fit of a log from that of another one."""
+    options = {"transform": "choice", "family": model.copulas if copulas is None else copulas}
+    return fit_arrays(log.logprob, log.correct, log.answered, **options, near=model.marginals)
+
+
+def test_a_fit_near_another_agrees_with_the_whole_fit(small):
+    """Calibrators and copulas are the same; mixtures differ by what fifty steps of EM leave undone."""
+    log, model = small
+    draw = log.take(np.random.default_rng(5).integers(0, 600, 600))
+    whole, (calibrators, marginals, copulas) = rcjax.fit(draw), near(draw, model)
+    for one, other in zip(jax.tree.leaves(calibrators), jax.tree.leaves(whole.calibrators), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
+    assert type(copulas) is rcjax.Gumbel
+    np.testing.assert_allclose(copulas.theta, whole.copulas.theta, rtol=1e-9)
+    for name in ("lowest", "highest", "mass_lowest", "mass_highest"):
+        np.testing.assert_allclose(getattr(marginals, name), getattr(whole.marginals, name), rtol=1e-12)
+    confidence = whole.calibrate(draw.logprob).T
+    cdf, density = (jax.jit(jax.vmap(each)) for each in (Marginal.cdf, Marginal.density))
+    np.testing.assert_allclose(cdf(marginals, confidence), cdf(whole.marginals, confidence), atol=0.03)
+    ours, theirs = (np.asarray(density(each, confidence)) for each in (marginals, whole.marginals))
+    for one, other in zip(ours, theirs, strict=True):
+        inside = other > 0
+        assert np.log(one[inside]).mean() > np.log(other[inside]).mean() - 0.005
+
+
+def test_a_fit_near_another_keeps_each_pairs_family(small):
+    """With the parameters of its τ."""
+    log, model = small
+    families = Gumbel(jnp.full(3, 2.0)), Frank(jnp.full(3, 1.0)), SurvivalClayton(jnp.full(3, 1.0))
+    *_, joined = near(log, model, OneOf(jnp.array([1, 0, 2]), families))
+    assert joined.index.tolist() == [1, 0, 2]
+    assert [type(each) for each in joined.members] == [Gumbel, Frank, SurvivalClayton]
+    np.testing.assert_allclose(joined.tau(), model.copulas.tau(), rtol=1e-6)
+
+
+def test_a_fit_near_another_uses_the_answers_of_each_model(holes):
+    """As the whole fit does where some are missing."""
+    model = rcjax.fit(holes)
+    calibrators, marginals, copulas = near(holes, model)
+    np.testing.assert_allclose(calibrators.coefficients, model.calibrators.coefficients, rtol=1e-9)
+    np.testing.assert_allclose(copulas.theta, model.copulas.theta, rtol=1e-9)
+    np.testing.assert_allclose(marginals.mass_highest, model.marginals.mass_highest, rtol=1e-12)
+    # From the optimum itself there is nowhere to go.
+    np.testing.assert_allclose(marginals.a, model.marginals.a, rtol=1e-2)
+
+
+@pytest.mark.parametrize("values", [1, 2])
+def test_a_draw_with_nothing_between_the_ends_has_a_marginal(small, values):
+    """Some draws of a small log hold one confidence only, or two."""
+    log, model = small
+    logprob = jnp.broadcast_to(jnp.where(jnp.arange(600) % values == 0, -0.1, -0.9)[:, None], log.logprob.shape)
+    _, marginals, copulas = near(dataclasses.replace(log, logprob=logprob), model)
+    for leaf in jax.tree.leaves((marginals, copulas)):
+        assert np.isfinite(leaf).all()
+    np.testing.assert_allclose(marginals.mass_lowest + marginals.mass_highest, 1, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"copula": "Frank", "method": "likelihood"},
+        {"copula": "FGM", "method": "tau"},
+        {"copula": ["Frank", "Gumbel"], "criterion": "cv"},
+    ],
+)
+def test_a_refit_has_the_options_of_the_fit(log, model, monkeypatch, options):
+    calls = []
+    monkeypatch.setattr(joint, "fit", lambda part, **given: calls.append((part.models, given)))
+    calibrators = dataclasses.replace(model.calibrators, transform="none")
+    details = json.dumps(json.loads(model.details) | {"fit": options})
+    refit(dataclasses.replace(model, calibrators=calibrators, details=details, models=log.models[:3]), log)
+    assert calls == [(log.models[:3], {"transform": "none", **options})]
+
+
+def test_a_fit_says_its_options_and_a_refit_to_the_same_log_is_the_same(log, model):
+    assert json.loads(model.details)["fit"] == {"copula": "Gumbel", "method": "tau"}
+    assert json.loads(rcjax.fit(log, copula=FGM).details)["fit"] == {"copula": "FGM", "method": "tau"}
+    again = refit(model, log)
+    for one, other in zip(jax.tree.leaves(again), jax.tree.leaves(model), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_a_model_of_an_older_file_is_fitted_again_by_its_family(log, model, monkeypatch):
+    calls = []
+    monkeypatch.setattr(joint, "fit", lambda _, **given: calls.append(given["copula"]))
+    old = dataclasses.replace(model, details="{}")
+    refit(old, log)
+    refit(dataclasses.replace(old, copulas=OneOf(jnp.zeros(10, int), (model.copulas,))), log)
+    assert calls == [rcjax.Gumbel, "auto"]
+
+
+def test_the_model_is_a_pytree_and_survives_a_file(log, model, tmp_path):
+    leaves, structure = jax.tree.flatten(model)
+    assert jax.tree.unflatten(structure, leaves).models == model.models
+    model.save(tmp_path / "model.json")
+    again = load_model(tmp_path / "model.json")
+    for one, other in zip(leaves, jax.tree.leaves(again), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(again.calibrate(log.logprob), model.calibrate(log.logprob))
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", "{}", {"schema_version": 99}, {"copula": "x"}, {"marginals": {}}])
+def test_damaged_files_are_named(model, tmp_path, damage):
+    path = tmp_path / "damaged.json"
+    path.write_text(damage if isinstance(damage, str) else json.dumps({**model.to_json(), **damage}))
+    with pytest.raises(ValueError, match=r"damaged\.json"):
+        load_model(path)
+
+
+def test_families(log):
+    with pytest.raises(ValueError, match="unknown copula 'frnk'"):
+        rcjax.fit(log, copula="frnk")
+    assert type(rcjax.fit(log, copula=FGM).copulas) is FGM
+
+
+def test_samples_follow_marginals_and_neighbours(model):
+    n = 4000
+    draws = np.asarray(sample_confidences(model, jax.random.key(0), n))
+    for j in range(5):
+        bottom, top = float(model.marginals.mass_lowest[j]), float(model.marginals.mass_highest[j])
+        m = jax.tree.map(lambda leaf, j=j: leaf[j], model.marginals)
+        assert abs((draws[:, j] == m.highest).mean() - top) <= 4 * np.sqrt(top / n)
+        assert abs((draws[:, j] == m.lowest).mean() - bottom) <= 4 * np.sqrt(bottom / n)
+    for p, (i, j) in enumerate(pairs(5)):
+        if j == i + 1:
+            tau = scipy.stats.kendalltau(draws[:, i], draws[:, j]).statistic
+            assert tau == pytest.approx(float(model.copulas.tau()[p]), abs=0.05)

@@ -1,0 +1,181 @@
+"""Choosing a family for each pair, and models whose pairs are of different families."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rcjax
+from rcjax import Clayton, Copula, Frank, Gaussian, Gumbel, Independence, SurvivalClayton, SurvivalGumbel, param
+from rcjax.copulas import OneOf
+from rcjax.copulas.families import as_family
+from rcjax.model.copula_choice import pair_ranks, select_copulas
+from rcjax.model.pair_likelihood import log_likelihood
+from rcjax.model.pairs import pairs
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+CANDIDATES = (Frank, Gaussian, SurvivalClayton)  # no one of them suits all pairs of the demo
+
+
+class Plackett(Copula):
+    """A user's family, by its cdf alone."""
+
+    theta: jax.Array = param(3.0, support=(1.0, 200.0))
+
+    def cdf(self, u, v):
+        eta = self.theta - 1 + 1e-9
+        s = 1 + eta * (u + v)
+        return (s - jnp.sqrt(s * s - 4 * u * v * eta * (1 + eta))) / (2 * eta)
+
+
+@pytest.fixture(scope="module")
+def log():
+    return rcjax.sample_log(600, seed=5)
+
+
+@pytest.fixture(scope="module")
+def model(log):
+    return rcjax.fit(log, copula=CANDIDATES)
+
+
+def table_of(model):
+    table = model.copula_table
+    assert table is not None
+    return table
+
+
+def test_every_family_is_fitted_to_every_pair_and_one_is_chosen(model, log):
+    table = table_of(model)
+    assert len(table) == 10 * 4  # Independence always competes
+    assert {row["family"] for row in table} == {"Independence", "Frank", "Gaussian", "SurvivalClayton"}
+    for place, (i, j) in enumerate(pairs(5)):
+        rows = [row for row in table if row["pair"] == [log.models[i], log.models[j]]]
+        (chosen,) = [row for row in rows if row["chosen"]]
+        assert chosen["aic"] == min(row["aic"] for row in rows)
+        assert chosen["delta_aic"] == 0
+        for row in rows:
+            free = 0 if row["family"] == "Independence" else 1
+            assert row["aic"] == pytest.approx(2 * free - 2 * row["log_likelihood"])
+        members = model.copulas.members
+        kept = members[int(model.copulas.index[place])]
+        assert type(kept).__name__ == chosen["family"]
+        assert float(model.copulas.tau()[place]) == pytest.approx(chosen["tau"], abs=1e-12)
+
+
+def test_the_table_holds_the_likelihood_of_the_log(model, log):
+    confidence = model.calibrate(log.logprob)
+    first, second, weights = pair_ranks(model.marginals, confidence, log.answered, pairs(5))
+    each = jax.vmap(log_likelihood)(model.copulas, first, second)
+    chosen = [row["log_likelihood"] for row in table_of(model) if row["chosen"]]
+    np.testing.assert_allclose((weights * each).sum(-1), chosen, rtol=1e-8)
+
+
+def test_the_true_family_is_found():
+    """The demo's pairs of neighbours are Gumbel copulas; 4,000 queries are enough to tell."""
+    found = rcjax.fit(rcjax.sample_log(4000, seed=1), copula=(Gumbel, SurvivalGumbel, Gaussian))
+    chosen = {tuple(row["pair"]): row["family"] for row in table_of(found) if row["chosen"]}
+    neighbours = list(zip(found.models, found.models[1:], strict=False))
+    assert [chosen[pair] for pair in neighbours] == ["Gumbel"] * 4
+
+
+def test_independence_wins_where_there_is_nothing():
+    rng = np.random.default_rng(0)
+    demo = rcjax.sample_log(600, seed=2)
+    columns = [rng.permutation(600) for _ in range(5)]
+    shuffled = [
+        np.stack([np.asarray(part)[c, j] for j, c in enumerate(columns)], 1) for part in (demo.logprob, demo.correct)
+    ]
+
+    mixed = dataclasses.replace(demo, logprob=jnp.asarray(shuffled[0]), correct=jnp.asarray(shuffled[1]))
+    chosen = [row["family"] for row in table_of(rcjax.fit(mixed, copula=CANDIDATES)) if row["chosen"]]
+    # An independent pair shows an AIC gain of over 2 − 0 for one of three families in about 3 × 16 % at most.
+    assert chosen.count("Independence") >= 5
+
+
+def test_cross_validation_is_on_queries_left_out(log):
+    held = rcjax.fit(log, copula=CANDIDATES, criterion="cv")
+    for row in table_of(held):
+        # A fit does worse on queries that it has not seen, unless it has no parameter.
+        inside = row["log_likelihood"] / 600
+        assert row["cv_score"] <= inside + (1e-9 if row["family"] == "Independence" else 0.01)
+    for i, j in pairs(5):
+        rows = [row for row in table_of(held) if row["pair"] == [log.models[i], log.models[j]]]
+        best = max(rows, key=lambda row: row["cv_score"])
+        assert best["chosen"]
+
+
+def test_a_mixed_model_solves_samples_and_survives_a_file(model, log, tmp_path):
+    assert isinstance(model.copulas, OneOf)
+    frontier = rcjax.solve_frontier(model, lam=[10.0, 1000.0, 5000.0])
+    assert np.all((np.asarray(frontier.error) > 0) & (np.asarray(frontier.error) < 1))
+    error, cost = rcjax.error_and_cost(model, np.full(4, 0.6))
+    assert 0 < float(error) < 1
+    assert float(cost) > 0
+    draws = rcjax.sample_confidences(model, jax.random.key(0), 500)
+    assert np.isfinite(draws).all()
+    path = tmp_path / "model.json"
+    model.save(path)
+    again = rcjax.load_model(path)
+    assert again.copula_table == model.copula_table
+    for ours, theirs in zip(jax.tree.leaves(model), jax.tree.leaves(again), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert again.copulas.members == () or [type(m) for m in again.copulas.members] == [
+        type(m) for m in model.copulas.members
+    ]
+
+
+def test_one_of_is_the_member_that_it_names():
+    u, v = np.array([0.2, 0.7]), np.array([0.4, 0.9])
+    members = (Frank(3.0), Gumbel(2.0), Clayton(1.5))
+    for place, member in enumerate(members):
+        chosen = OneOf(place, members)
+        for method in ("cdf", "conditional", "conditional_on_v", "log_density", "inverse_conditional"):
+            np.testing.assert_allclose(getattr(chosen, method)(u, v), getattr(member, method)(u, v), rtol=1e-14)
+        assert float(chosen.tau()) == pytest.approx(float(member.tau()))
+        np.testing.assert_allclose(chosen.tail_dependence(), member.tail_dependence())
+
+
+def test_likelihood_and_tau_give_different_members(log):
+    by_tau, by_likelihood = rcjax.fit(log), rcjax.fit(log, method="likelihood")
+    assert by_tau.copula_table is None
+    np.testing.assert_allclose(by_likelihood.copulas.theta, by_tau.copulas.theta, rtol=0.25)
+    assert not np.allclose(by_likelihood.copulas.theta, by_tau.copulas.theta, rtol=1e-3)
+
+
+def test_a_users_family_competes(log, tmp_path):
+    found = rcjax.fit(log, copula=[Plackett])
+    assert {row["family"] for row in table_of(found)} == {"Independence", "Plackett"}
+    alone = rcjax.fit(log, copula="plackett")  # known by its name once it is defined
+    assert type(alone.copulas) is Plackett
+    alone.save(tmp_path / "model.json")
+    assert type(rcjax.load_model(tmp_path / "model.json").copulas) is Plackett
+
+
+def test_what_does_not_exist_is_said(log, tmp_path):
+    with pytest.raises(ValueError, match=r"unknown copula 'gumble'; the families are .*clayton.*which must have been"):
+        rcjax.fit(log, copula="gumble")
+    with pytest.raises(ValueError, match="method is 'mle'; it is 'tau' or 'likelihood'"):
+        rcjax.fit(log, method="mle")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="criterion is 'bic'; it is 'aic' or 'cv'"):
+        rcjax.fit(log, copula=CANDIDATES, criterion="bic")  # type: ignore[arg-type]
+    assert as_family("survival-gumbel") is as_family("Survival_Gumbel") is SurvivalGumbel
+    path = tmp_path / "model.json"
+    rcjax.fit(log, copula=Independence).save(path)
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps(data | {"copula": "Nowhere"}))
+    with pytest.raises(ValueError, match="unknown copula 'Nowhere'"):
+        rcjax.load_model(path)
+
+
+def test_a_pair_that_nobody_answered_together_stays_finite(log):
+    # Weight 0 throughout: no family can be told from another, and nothing turns into NaN.
+    model = rcjax.fit(log)
+    confidence = model.calibrate(log.logprob)
+    answered = log.answered.at[:, 0].set(False)
+    copulas, table = select_copulas(model.marginals, confidence, answered, ((0, 1),), jnp.zeros(1), (Gumbel,))
+    assert type(copulas) is Independence
+    assert all(np.isfinite(row["log_likelihood"]) for row in table)

@@ -1,0 +1,200 @@
+"""Maximum likelihood of every family: against scipy, under ties, at the ends of the support, in batches."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+
+from rcjax import Clayton, Copula, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, param
+from rcjax._core.kendall import kendall_tau
+from rcjax.copulas.families import FAMILIES
+from rcjax.model.copula_fitting import FitStatus, constrain, count_parameters, fit_copula, fit_families, unconstrain
+from rcjax.model.pair_likelihood import HIGHEST, LOWEST, SMOOTH, Ranks, log_likelihood
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+N = 1000
+INFINITE = float("inf")
+
+
+class BB1(Copula):
+    """Joe (1997): two free parameters, tail dependence on both ends."""
+
+    theta: jax.Array = param(0.5, support=(1e-3, INFINITE))
+    delta: jax.Array = param(1.5, support=(1.0, INFINITE))
+
+    def cdf(self, u, v):
+        x, y = (jnp.log(jnp.expm1(-self.theta * jnp.log(z))) for z in (u, v))
+        return jnp.exp(-jax.nn.softplus(jnp.logaddexp(self.delta * x, self.delta * y) / self.delta) / self.theta)
+
+
+class NegativeGumbel(Rotation, of=Gumbel, degrees=90):
+    """Negative dependence."""
+
+
+def smooth(u, v):
+    return tuple(Ranks(jnp.asarray(z), jnp.zeros(()), jnp.ones(()), None) for z in (u, v))
+
+
+def tied(u, low, high):
+    """Ranks whose lowest share `low` and highest share `high` are tied."""
+    side = np.where(u <= low, LOWEST, np.where(u >= 1 - high, HIGHEST, SMOOTH))
+    return Ranks(jnp.asarray(u), jnp.asarray(low, float), jnp.asarray(1.0 - high), jnp.asarray(side))
+
+
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f is not Independence], ids=lambda f: f.__name__)
+def test_the_fit_is_scipys_maximum(family):
+    copula = family.from_tau(jnp.asarray(0.4))
+    u, v = copula.sample(jax.random.key(1), (400,))
+    first, second = tied(np.asarray(u), 0.1, 0.0), tied(np.asarray(v), 0.0, 0.2)
+    found = jax.jit(lambda tau: fit_copula(family, first, second, jnp.ones(400), tau))(0.1)
+    name = family.free[0]
+
+    @jax.jit
+    def loss(value):
+        return -log_likelihood(
+            family(**{n: value if n == name else getattr(found.copula, n) for n in family.supports}), first, second
+        ).sum()
+
+    best = float(getattr(found.copula, name))
+    low, high = family.supports[name]
+    bracket = max(low, best - 1), min(high, best + 1)
+    theirs = scipy.optimize.minimize_scalar(loss, bounds=bracket, method="bounded", options={"xatol": 1e-7})
+    # The likelihood is flat at its top: a difference of 1e-5 there is 1e-10 of it.
+    assert abs(best - theirs.x) < 1e-4
+    np.testing.assert_allclose(found.log_likelihood, -theirs.fun, rtol=1e-8)
+    assert int(found.status) == FitStatus.CONVERGED
+    step = 1e-3
+    curvature = (loss(best + step) - 2 * loss(best) + loss(best - step)) / step**2
+    np.testing.assert_allclose(found.standard_errors[name], 1 / np.sqrt(curvature), rtol=1e-3)
+    truth = float(getattr(copula, name))
+    assert abs(best - truth) < 4 * float(found.standard_errors[name])
+
+
+def test_degrees_of_freedom_are_profiled():
+    u, v = StudentT(0.5, 3.0).sample(jax.random.key(2), (N,))
+    found = jax.jit(lambda: fit_copula(StudentT, *smooth(u, v), jnp.ones(N)))()
+    every = [float(log_likelihood(StudentT(found.copula.rho, df), *smooth(u, v)).sum()) for df in StudentT.grids["df"]]
+    assert float(found.copula.df) == StudentT.grids["df"][int(np.argmax(every))]
+    assert float(found.copula.df) in (2.0, 3.0, 4.0)
+    assert count_parameters(StudentT) == 2
+    assert np.isinf(found.standard_errors["df"])
+
+
+def test_two_parameters_at_once():
+    u, v = BB1(0.8, 1.6).sample(jax.random.key(3), (N,))
+    found = jax.jit(lambda: fit_copula(BB1, *smooth(u, v), jnp.ones(N)))()
+    assert int(found.status) == FitStatus.CONVERGED
+
+    def loss(parameters):
+        return -log_likelihood(BB1(*parameters), *smooth(u, v)).sum()
+
+    slope = jax.grad(loss)(jnp.stack([found.copula.theta, found.copula.delta]))
+    np.testing.assert_allclose(slope, 0, atol=0.05)  # per standard error of 0.1: 0.005 of log-likelihood
+    for name, truth in (("theta", 0.8), ("delta", 1.6)):
+        error = float(found.standard_errors[name])
+        assert 0 < error < 0.2
+        assert abs(float(getattr(found.copula, name)) - truth) < 4 * error
+
+
+def test_ties_bias_tau_and_not_the_likelihood():
+    """θ = 4 with half the mass of both margins tied, at opposite ends: 50 samples of 1,000."""
+    keys = jax.random.split(jax.random.key(0), 50)
+    u, v = jax.jit(jax.vmap(lambda key: Gumbel(4.0).sample(key, (N,))))(keys)
+
+    def both(u, v):
+        side_u, side_v = jnp.where(u <= 0.5, LOWEST, SMOOTH), jnp.where(v >= 0.5, HIGHEST, SMOOTH)
+        first = Ranks(u, jnp.asarray(0.5), jnp.asarray(1.0), side_u)
+        second = Ranks(v, jnp.asarray(0.0), jnp.asarray(0.5), side_v)
+        tau = kendall_tau(jnp.maximum(u, 0.5), jnp.minimum(v, 0.5), jnp.ones(N, bool))
+        return Gumbel.from_tau(tau).theta, fit_copula(Gumbel, first, second, jnp.ones(N), tau).copula.theta
+
+    inverted, likely = (np.asarray(x) for x in jax.jit(jax.vmap(both))(u, v))
+    assert abs(likely.mean() - 4) < 0.1
+    assert inverted.mean() < 3  # biased: nearly every query of one margin's smooth part is tied in the other
+
+
+def test_opposite_dependence_ends_at_the_bound():
+    u, v = Frank(-6.0).sample(jax.random.key(4), (N,))
+    found = jax.jit(lambda: fit_copula(Gumbel, *smooth(u, v), jnp.ones(N)))()
+    assert int(found.status) == FitStatus.AT_BOUND
+    assert float(found.copula.theta) - 1 < 1e-2
+    assert float(found.log_likelihood) < 0.5  # independence, or all but
+    turned = jax.jit(lambda: fit_copula(NegativeGumbel, *smooth(u, v), jnp.ones(N), -0.3))()
+    assert int(turned.status) == FitStatus.CONVERGED
+    assert float(turned.copula.theta) > 1.5
+
+
+def test_the_same_confidence_twice_ends_at_a_bound_without_nan():
+    u = jnp.linspace(0.01, 0.99, 50)
+    for family in (Gumbel, Clayton, Frank, Joe, Gaussian):
+        found = jax.jit(lambda family=family: fit_copula(family, *smooth(u, u), jnp.ones(50)))()
+        assert int(found.status) != FitStatus.FAILED, FitStatus.FAILED.message
+        assert float(found.copula.tau()) > 0.9
+        assert np.isfinite(found.log_likelihood)
+
+
+@pytest.mark.parametrize("start", [-0.9, 0.0, 0.97])
+def test_the_start_does_not_matter(start):
+    u, v = Frank(4.0).sample(jax.random.key(5), (N,))
+    for family, expected in ((Frank, 4.0), (Gaussian, 0.6)):
+        found = jax.jit(lambda tau, family=family: fit_copula(family, *smooth(u, v), jnp.ones(N), tau))(start)
+        assert int(found.status) == FitStatus.CONVERGED
+        assert abs(float(jax.tree.leaves(found.copula)[0]) - expected) < 0.5
+
+
+def test_weights_count_repetitions_and_absent_rows_do_not_matter():
+    u, v = (np.array(z) for z in Gumbel(2.0).sample(jax.random.key(6), (200,)))
+    weights = np.random.default_rng(0).integers(0, 3, 200)
+    repeated = fit_copula(Gumbel, *smooth(np.repeat(u, weights), np.repeat(v, weights)), jnp.ones(weights.sum()))
+    u[weights == 0] = np.nan
+    weighted = fit_copula(Gumbel, *smooth(u, v), jnp.asarray(weights, float))
+    for ours, theirs in zip(jax.tree.leaves(weighted), jax.tree.leaves(repeated), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-8)
+
+
+def test_two_observations_are_survived():
+    for family in (Independence, Gumbel, Frank, Gaussian):
+        found = jax.jit(lambda family=family: fit_copula(family, *smooth([0.3, 0.6], [0.5, 0.2]), jnp.ones(2)))()
+        assert np.isfinite(found.log_likelihood)
+
+
+@functools.cache
+def single(family):
+    return jax.jit(lambda u, v, weights: fit_copula(family, *smooth(u, v), weights))
+
+
+def test_a_batch_of_pairs_and_replicates_is_the_single_fits():
+    u, v = Gumbel(2.0).sample(jax.random.key(7), (3, 100))
+    first, second = (Ranks(z, jnp.zeros(3), jnp.ones(3), None) for z in (u, v))
+    weights = jnp.asarray(np.random.default_rng(1).integers(0, 3, (2, 3, 100)), float)
+    families = (Independence, Gumbel, Frank)
+    whole = jax.jit(lambda w: fit_families(families, first, second, w, jnp.full(3, 0.3)))(weights)
+    for family, fits in zip(families, whole, strict=True):
+        assert fits.log_likelihood.shape == (2, 3)
+        for replicate in range(2):
+            for pair in range(3):
+                alone = single(family)(u[pair], v[pair], weights[replicate, pair])
+                np.testing.assert_allclose(fits.log_likelihood[replicate, pair], alone.log_likelihood, rtol=1e-9)
+
+
+def test_float32(float32):
+    u, v = Gumbel(2.0).sample(jax.random.key(8), (N,))
+    for family in (Gumbel, Frank, Gaussian):
+        found = single(family)(u, v, jnp.ones(N))
+        assert found.log_likelihood.dtype == jnp.float32
+        assert int(found.status) == FitStatus.CONVERGED
+    assert abs(float(single(Gumbel)(u, v, jnp.ones(N)).copula.theta) - 2) < 0.3
+
+
+@pytest.mark.parametrize("support", [(-1.0, 1.0), (1.0, INFINITE), (-INFINITE, 2.0), (-INFINITE, INFINITE)])
+def test_constraints_round_trip(support):
+    z = jnp.array([-9.0, -2.0, 0.0, 1.5, 9.0])
+    values = constrain(z, support)
+    assert np.all((values >= support[0]) & (values <= support[1]))
+    np.testing.assert_allclose(unconstrain(values, support), z, rtol=1e-6, atol=1e-9)
+    ends = [end for end in support if np.isfinite(end)]
+    assert all(np.isfinite(unconstrain(jnp.asarray(end), support)) for end in ends)

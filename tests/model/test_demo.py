@@ -1,0 +1,137 @@
+import jax
+import numpy as np
+import pytest
+
+from rcjax.model.demo import demo_model, sample_log
+from rcjax.model.fitting import fit
+from rcjax.model.pairs import pairs
+
+N = 4000  # one size for all tests: each size compiles anew
+
+
+@pytest.fixture(scope="module", autouse=True)
+def x64():
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture(scope="module")
+def model(x64):
+    return demo_model()
+
+
+@pytest.fixture(scope="module")
+def log(x64):
+    return sample_log(N, seed=3)
+
+
+@pytest.fixture(scope="module")
+def refitted(log):
+    return fit(log)
+
+
+def neighbours(model):
+    place = {pair: p for p, pair in enumerate(pairs(len(model.models)))}
+    return [place[j, j + 1] for j in range(len(model.models) - 1)]
+
+
+def test_the_model_is_parameters_without_data(model):
+    assert len(model.models) == 5
+    assert "no row of the log" in model.provenance["note"]
+    assert model.provenance["source"] == "mmlu_llama_train.csv"
+    assert set(model.prices) == set(model.models)
+    assert max(leaf.size for leaf in jax.tree.leaves(model)) <= 10
+
+
+def test_the_rounded_parameters_are_sound(model):
+    marginals = model.marginals
+    assert np.array_equal(marginals.proportion.sum(-1), np.ones(5))
+    assert np.all(np.asarray(marginals.lowest) < marginals.highest)
+    assert np.all(np.diff(model.cost) >= 0)
+    assert np.all(np.asarray(model.copulas.theta) >= 1)
+    # A certain answer gets the confidence where the upper point mass sits.
+    np.testing.assert_allclose(model.calibrate(np.zeros(5)), marginals.highest, atol=2e-6)
+
+
+def test_shapes_and_names(log, model):
+    assert log.models == model.models
+    assert log.source == "rcjax demo (synthetic)"
+    assert log.task == "choice"
+    assert log.n_queries == N
+    assert log.complete.all()
+    assert log.logprob.shape == log.correct.shape == log.query_cost.shape == (N, 5)
+    assert log.correct.dtype == bool
+    assert log.prices["llama3.1-405b"] == (3.0, 3.0)
+    assert np.all(np.isfinite(log.logprob))
+    assert np.all(np.asarray(log.logprob) <= 0)
+    assert np.all(np.asarray(log.query_cost) > 0)
+
+
+def test_models_are_right_as_often_as_their_confidence_says(log, model):
+    confidence = np.asarray(model.calibrate(log.logprob))
+    gap = np.asarray(log.correct).mean(0) - confidence.mean(0)
+    standard_error = np.sqrt((confidence * (1 - confidence)).mean(0) / N)
+    assert np.all(np.abs(gap) < 4 * standard_error)
+
+
+def test_answers_are_independent_given_the_confidences(log, model):
+    confidence = np.asarray(model.calibrate(log.logprob))
+    surprise = (np.asarray(log.correct) - confidence) / np.sqrt(confidence * (1 - confidence))
+    correlation = np.corrcoef(surprise.T)[np.triu_indices(5, 1)]
+    assert np.all(np.abs(correlation) < 4 / np.sqrt(N))
+
+
+def test_the_extremes_of_the_confidence_keep_their_masses(log, model):
+    confidence = np.asarray(model.calibrate(log.logprob))
+    for end, mass in [("highest", model.marginals.mass_highest), ("lowest", model.marginals.mass_lowest)]:
+        share = (np.abs(confidence - getattr(model.marginals, end)) < 3e-6).mean(0)
+        mass = np.asarray(mass)
+        assert np.all(np.abs(share - mass) < 5 * np.sqrt(mass / N))
+
+
+def test_costs_share_the_length_of_the_query(log, model):
+    length = np.asarray(log.query_cost / model.cost)
+    assert np.allclose(length, length[:, :1])
+    spread = length[:, 0].std()
+    assert abs(length[:, 0].mean() - 1) < 4 * spread / np.sqrt(N)
+    assert spread == pytest.approx(0.467, rel=0.1)
+    np.testing.assert_allclose(log.cost, np.asarray(log.query_cost).mean(0), rtol=1e-12)
+
+
+def test_refitting_finds_the_model_again(refitted, model):
+    # Neighbours only: the chain alone says how models further apart depend on each other.
+    chosen = neighbours(model)
+    theta, expected = (np.asarray(m.copulas.theta)[chosen] for m in (refitted, model))
+    np.testing.assert_allclose(theta, expected, rtol=0.08)
+    np.testing.assert_allclose(refitted.cost, model.cost, rtol=4 * 0.467 / np.sqrt(N))
+    gap = np.abs(refitted.calibrators.coefficients - model.calibrators.coefficients)
+    assert np.all(gap < 4 * refitted.calibrators.standard_errors)
+    assert np.all(np.asarray(refitted.calibrators.status) == 0)
+
+
+def test_the_seed_makes_the_log(log, compilations):
+    same = sample_log(N, seed=3)
+    with compilations() as compiled:
+        other = sample_log(N, seed=4)
+    assert log.digest == same.digest
+    assert np.array_equal(log.query_cost, same.query_cost)
+    assert log.digest != other.digest
+    assert not compiled, "another seed compiled again"
+
+
+def test_float32(model):
+    with jax.enable_x64(False):
+        log = sample_log(N, seed=0)
+        assert {log.logprob.dtype, log.query_cost.dtype, log.cost.dtype} == {np.dtype("float32")}
+        assert np.all(np.isfinite(log.logprob))
+        confidence = np.asarray(demo_model().calibrate(log.logprob), dtype=float)
+        correct = np.asarray(log.correct)
+    assert np.all(confidence >= np.asarray(model.marginals.lowest) - 1e-5)
+    assert np.all(confidence <= np.asarray(model.marginals.highest) + 1e-5)
+    assert np.all(np.abs(correct.mean(0) - confidence.mean(0)) < 4 * 0.5 / np.sqrt(N))
+
+
+@pytest.mark.parametrize("n", [1, 0, -3])
+def test_a_log_has_more_than_one_query(n):
+    with pytest.raises(ValueError, match="at least 2"):
+        sample_log(n)

@@ -1,0 +1,179 @@
+"""The nine cells of the mixed likelihood, and ranks with and without a model of the margin."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rcjax import Clayton, Copula, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, SurvivalGumbel, param
+from rcjax.copulas import OneOf
+from rcjax.model.marginals import Marginal
+from rcjax.model.pair_likelihood import HIGHEST, LOWEST, SMOOTH, Ranks, log_likelihood, pseudo_ranks, ranks
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+class TurnedClayton(Rotation, of=Clayton, degrees=90):
+    """Not exchangeable: both conditionals are needed."""
+
+
+class FGM(Copula):
+    """A family with no closed form but its cdf."""
+
+    theta: jax.Array = param(0.5, support=(-1.0, 1.0))
+
+    def cdf(self, u, v):
+        return u * v * (1 + self.theta * (1 - u) * (1 - v))
+
+
+COPULAS = [
+    Independence(),
+    Gumbel(4.0),
+    SurvivalGumbel(1.7),
+    Clayton(2.5),
+    Frank(-6.0),
+    Joe(3.0),
+    Gaussian(-0.7),
+    StudentT(0.6, 4.0),
+    TurnedClayton(2.0),
+    FGM(0.8),
+    OneOf(1, (Frank(3.0), Gumbel(2.0))),
+]
+MASSES = {"first": (0.2, 0.3), "second": (0.15, 0.4)}  # (w_min, w_max)
+SIDES = (LOWEST, SMOOTH, HIGHEST)
+
+
+@pytest.fixture(params=COPULAS, ids=lambda copula: type(copula).__name__)
+def copula(request):
+    return request.param
+
+
+def placed(u, name, side=None):
+    """Ranks of places u under a margin with the masses of `name`."""
+    low, high = MASSES[name][0], 1 - MASSES[name][1]
+    side = np.where(u <= low, LOWEST, np.where(u >= high, HIGHEST, SMOOTH)) if side is None else side
+    return Ranks(jnp.asarray(u, float), jnp.asarray(low), jnp.asarray(high), jnp.asarray(side))
+
+
+def cell(name, side, u, width):
+    """[low, high] of the u-scale that an observation stands for: its mass, or a cell of some width around its place."""
+    low, high = MASSES[name][0], 1 - MASSES[name][1]
+    return {LOWEST: (0.0, low), HIGHEST: (high, 1.0), SMOOTH: (u - width / 2, u + width / 2)}[side]
+
+
+def test_each_cell_is_a_volume_of_the_cdf(copula):
+    # Smooth coordinates stand for a cell of width 1e-4, whose volume over its size is the density up to 1e-8 of its
+    # curvature; rounding of the four corners adds 1e-16 over the size.
+    u, v, width = 0.41, 0.37, 1e-4
+    first, second = (side.ravel() for side in np.meshgrid(SIDES, SIDES))
+    a, b = np.array([cell("first", side, u, width) for side in first]).T
+    c, d = np.array([cell("second", side, v, width) for side in second]).T
+    volume = copula.cdf(b, d) - copula.cdf(a, d) - copula.cdf(b, c) + copula.cdf(a, c)
+    size = np.where(first == SMOOTH, width, 1.0) * np.where(second == SMOOTH, width, 1.0)
+    ours = log_likelihood(copula, placed(np.full(9, u), "first", first), placed(np.full(9, v), "second", second))
+    np.testing.assert_allclose(np.exp(ours), volume / size, rtol=1e-6, atol=1e-7)
+
+
+def test_discrete_margins_are_the_four_corner_differences(copula):
+    # Nothing between the masses: every observation is a corner.
+    low, high = jnp.asarray(0.35), jnp.asarray(0.35)
+    side = jnp.array([LOWEST, LOWEST, HIGHEST, HIGHEST])
+    other = jnp.array([LOWEST, HIGHEST, LOWEST, HIGHEST])
+    ours = log_likelihood(copula, Ranks(jnp.zeros(4), low, high, side), Ranks(jnp.zeros(4), 2 * low, 2 * high, other))
+    c = float(copula.cdf(0.35, 0.7))
+    expected = np.log([c, 0.35 - c, 0.7 - c, 1 - 0.35 - 0.7 + c])
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-6)
+
+
+def test_the_cells_add_up_to_one(copula):
+    nodes, weights = np.polynomial.legendre.leggauss(60)
+
+    def smooth(name):
+        low, high = MASSES[name][0], 1 - MASSES[name][1]
+        return low + (high - low) * (nodes + 1) / 2, weights * (high - low) / 2
+
+    (u, du), (v, dv) = smooth("first"), smooth("second")
+    # Both masses of a margin are observations of weight one, its smooth part is integrated.
+    u, du, side_u = np.append(u, [0, 0]), np.append(du, [1, 1]), np.append(np.zeros(60, int), [LOWEST, HIGHEST])
+    v, dv, side_v = np.append(v, [0, 0]), np.append(dv, [1, 1]), np.append(np.zeros(60, int), [LOWEST, HIGHEST])
+    place = np.array([(i, j) for i in range(62) for j in range(62)])
+    each = log_likelihood(
+        copula,
+        placed(u[place[:, 0]], "first", side_u[place[:, 0]]),
+        placed(v[place[:, 1]], "second", side_v[place[:, 1]]),
+    )
+    np.testing.assert_allclose((np.exp(each) * du[place[:, 0]] * dv[place[:, 1]]).sum(), 1.0, rtol=1e-6)
+
+
+def test_gradients_are_those_of_differences(copula):
+    u, v = np.array([0.1, 0.1, 0.4, 0.5, 0.8, 0.9, 0.3]), np.array([0.1, 0.3, 0.05, 0.4, 0.5, 0.9, 0.95])
+
+    def total(scale, low):
+        bent = jax.tree.map(lambda leaf: leaf if isinstance(leaf, int) else leaf * scale, copula)
+        first, second = placed(u, "first"), placed(v, "second")
+        first = Ranks(first.u, first.lowest * low, first.highest, first.side)
+        return log_likelihood(bent, first, second).sum()
+
+    total = jax.jit(total)
+    point = (jnp.asarray(1.0), jnp.asarray(1.0))
+    gradient = jax.grad(total, argnums=(0, 1))(*point)
+    step = 1e-5
+    for place, ours in enumerate(gradient):
+        ahead, behind = ([p + sign * step * (i == place) for i, p in enumerate(point)] for sign in (1, -1))
+        np.testing.assert_allclose(ours, (total(*ahead) - total(*behind)) / (2 * step), rtol=1e-5, atol=1e-6)
+
+
+def test_no_masses_leave_the_density():
+    u, v = np.array([0.2, 0.9]), np.array([0.3, 0.7])
+    whole = [Ranks(jnp.asarray(z), jnp.zeros(()), jnp.ones(()), None) for z in (u, v)]
+    np.testing.assert_allclose(log_likelihood(Gumbel(2.0), *whole), Gumbel(2.0).log_density(u, v), rtol=1e-14)
+    with pytest.raises(ValueError, match="one margin has point masses"):
+        log_likelihood(Gumbel(2.0), whole[0], placed(v, "second"))
+
+
+def test_empty_masses_stay_finite():
+    # A mass of 0 has no observations; its cells must not spoil the gradients of the others.
+    first = Ranks(jnp.array([0.2, 0.7]), jnp.zeros(()), jnp.ones(()), jnp.zeros(2, int))
+    for copula in COPULAS:
+        slopes = jax.jit(jax.grad(lambda c: log_likelihood(c, first, first).sum(), allow_int=True))(copula)
+        assert all(np.isfinite(leaf) for leaf in jax.tree.leaves(slopes) if leaf.dtype.kind == "f")
+
+
+def test_ranks_of_a_fitted_marginal():
+    marginal = Marginal(
+        *(jnp.asarray(x) for x in (0.3, 0.9, 0.1, 0.25)), jnp.array([0.4, 0.6]), jnp.array([2.0, 5.0]), jnp.ones(2)
+    )
+    confidence = jnp.array([0.2, 0.3, 0.5, 0.9, 0.95])
+    found = ranks(marginal, confidence)
+    assert found.side.tolist() == [-1, -1, 0, 1, 1]  # beyond the training extremes lie the masses
+    np.testing.assert_allclose(found.u[2], marginal.cdf(0.5), rtol=1e-14)
+    assert (float(found.lowest), float(found.highest)) == (0.1, 0.75)
+    slope = jax.jit(jax.grad(lambda m: ranks(m, confidence).u[2]))(marginal)
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(slope))
+    assert float(slope.mass_lowest) != 0
+    same = Marginal(*(jnp.asarray(x) for x in (0.5, 0.5, 1.0, 0.0)), jnp.array([1.0, 0.0]), jnp.ones(2), jnp.ones(2))
+    assert np.isfinite(ranks(same, confidence).u).all()  # one distinct value
+
+
+def test_pseudo_ranks_are_mid_ranks_and_ties_at_the_ends_are_masses():
+    values = jnp.array([1.0, 1.0, 2.0, 3.0, 3.0, 5.0, 5.0, 5.0])
+    found = pseudo_ranks(values, jnp.ones(8))
+    assert found.side.tolist() == [-1, -1, 0, 0, 0, 1, 1, 1]
+    np.testing.assert_allclose(found.u[2:5], np.array([3, 4.5, 4.5]) / 9)
+    np.testing.assert_allclose([found.lowest, found.highest], [2 / 9, 1 - 3 / 9])
+    lone = pseudo_ranks(jnp.array([3.0, 1.0, 2.0]), jnp.ones(3))
+    assert lone.side.tolist() == [0, 0, 0]
+    np.testing.assert_allclose(lone.u, np.array([3, 1, 2]) / 4)
+    tied = pseudo_ranks(jnp.ones(4), jnp.ones(4))
+    assert tied.side.tolist() == [-1] * 4  # all ties: one mass
+
+
+def test_weights_of_pseudo_ranks_count_repetitions():
+    rng = np.random.default_rng(0)
+    values, weights = rng.normal(size=30), rng.integers(0, 4, 30)
+    ours = pseudo_ranks(jnp.asarray(values), jnp.asarray(weights))
+    repeated = pseudo_ranks(jnp.asarray(np.repeat(values, weights)), jnp.ones(weights.sum()))
+    drawn = weights > 0
+    first_of = np.cumsum(weights) - weights
+    np.testing.assert_allclose(np.asarray(ours.u)[drawn], np.asarray(repeated.u)[first_of[drawn]], rtol=1e-12)
+    np.testing.assert_allclose([ours.lowest, ours.highest], [repeated.lowest, repeated.highest], rtol=1e-12)

@@ -1,0 +1,165 @@
+"""What policies record of their tuning, tampered with: read where it can be, or refused with its place, in one line."""
+
+import copy
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from policy_samples import DELETE, places, wrong
+
+import rcjax
+from rcjax.cli import inputs as _shell
+from rcjax.logs.kept_sample import read_reference
+from rcjax.policy.files import policy_from_json
+from rcjax.policy.record import recorded_count, recorded_prices
+from rcjax.tuning.retune import recorded_tuning
+
+pytestmark = pytest.mark.usefixtures("float64")
+FOLDER = Path(__file__).parents[1] / "files_of_before"
+SAMPLES = {
+    path.stem: json.loads(path.read_text("utf-8"))
+    for path in sorted(FOLDER.glob("*.json"))
+    if path.stem.startswith(("policy", "mixture"))
+}
+PLACES = {name: list(places(data)) for name, data in SAMPLES.items()}
+TUNING, REFERENCE = ("provenance", "tuning"), ("provenance", "reference")
+SMALL = "llama3.2-1b"
+
+
+def edited(data, path, value):
+    """A copy with the entry at a path replaced, or deleted."""
+    data = copy.deepcopy(data)
+    *parents, last = path
+    spot = data
+    for key in parents:
+        spot = spot[key]
+    if value is DELETE:
+        del spot[last]
+    else:
+        spot[last] = value
+    return data
+
+
+def one_line(use, *arguments):
+    """What a function gives, or None where it refuses, in one line."""
+    problem = ""
+    try:
+        return use(*arguments)
+    except ValueError as refusal:
+        problem = str(refusal)
+    assert len(problem.splitlines()) == 1
+    assert len(problem) < 1000
+    return None
+
+
+@st.composite
+def tampered(draw):
+    """A real policy or mixture with one entry replaced by any value, or deleted; most often where it was tuned."""
+    name = draw(st.sampled_from(list(PLACES)))
+    recorded = [path for path in PLACES[name] if "tuning" in path or "reference" in path or path[-1] == "provenance"]
+    path = draw(st.sampled_from(recorded) | st.sampled_from(PLACES[name]))
+    return edited(SAMPLES[name], path, draw(wrong))
+
+
+@pytest.fixture(scope="module")
+def log(float64):
+    return rcjax.sample_log(60, seed=0).select(SAMPLES["policy"]["provenance"]["tuning"]["models"])
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=tampered())
+def test_whatever_loads_is_read_or_refused(log, data):
+    policy = one_line(policy_from_json, data)
+    if policy is None:
+        return
+    tuning = one_line(recorded_tuning, policy)
+    assert tuning is None or {*tuning.within(log.models).models} <= {*log.models}
+    one_line(recorded_prices, policy)
+    one_line(recorded_count, policy.provenance, "complete_queries", 0)
+    one_line(_shell.is_training_log, policy, log, Path("absent.csv"), None, None)
+    kept = one_line(read_reference, policy.provenance.get("reference"), "choice")
+    if kept is not None:
+        assert np.isfinite(kept.query_cost).all()
+        assert not (np.asarray(kept.logprob) > 0).any()
+
+
+BROKEN = [
+    (TUNING, None, r"provenance\.tuning: must be an object, but it is missing or null"),
+    (TUNING, [], r"provenance\.tuning: must be an object"),
+    (TUNING, "by hand", r"provenance\.tuning: must be an object, but it is 'by hand'"),
+    ((*TUNING, "search"), None, r"tuning\.search: must be a list"),
+    ((*TUNING, "search"), 5, r"tuning\.search: must be a list, not empty, but it is 5"),
+    ((*TUNING, "search"), "best", r"tuning\.search: this rcjax knows selected, .* 'best'"),
+    ((*TUNING, "search"), [["other"]], r"tuning\.search\[0\]: must name some of llama3\.2-1b, "),
+    ((*TUNING, "search"), [["llama3.1-8b", SMALL]], r"tuning\.search\[0\]: must name some of .*in this order"),
+    ((*TUNING, "models"), None, r"tuning\.models: must be a list"),
+    ((*TUNING, "models"), [1], r"tuning\.models\[0\]: must be a text"),
+    ((*TUNING, "models"), [SMALL, SMALL], r"tuning\.models: must not repeat"),
+    ((*TUNING, "target"), {"foo": 1}, r"tuning\.target: this rcjax knows budget, .* 'foo'"),
+    ((*TUNING, "target"), 5, r"tuning\.target: must be an object"),
+    ((*TUNING, "target"), {"budget": 1, "max_error": 0.1}, r"tuning\.target: must be one target"),
+    ((*TUNING, "target"), {"error_cost": 0}, r"tuning\.target\.error_cost: must be between"),
+    ((*TUNING, "target"), {"lam": "x"}, r"tuning\.target\.lam: must be a number"),
+    ((*TUNING, "abstain_price"), "x", r"tuning\.abstain_price: must be a number"),
+    ((*TUNING, "abstain_price"), -1, r"tuning\.abstain_price: must be between 0"),
+    ((*TUNING, "bands"), "yes", r"tuning\.bands: must be true or false"),
+    ((*TUNING, "chain"), 3, r"tuning\.chain: must be a text"),
+    ((*TUNING, "fit"), 5, r"tuning\.fit: must be an object"),
+    ((*TUNING, "fit"), {"transform": "none"}, r"tuning\.fit: this rcjax knows copula, .*'transform'"),
+    ((*TUNING, "fit", "method"), "guess", r"tuning\.fit\.method: this rcjax knows tau, likelihood"),
+    ((*TUNING, "fit", "copula"), 5, r"tuning\.fit\.copula: must be a list"),
+    ((*TUNING, "prices"), [], r"tuning\.prices: must be an object"),
+    ((*TUNING, "prices", SMALL), 5, r"tuning\.prices\['llama3\.2-1b'\]: must be an object"),
+    ((*TUNING, "prices", SMALL, "input"), "x", r"tuning\.prices\['llama3\.2-1b'\]\['input'\]: must be a number"),
+    (("provenance", "guarantee"), None, r"provenance\.guarantee: must be an object"),
+    (("provenance", "guarantee"), {"confidence": 1}, r"guarantee\.confidence: must lie between 0 and 1"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "message"), BROKEN)
+def test_a_broken_record_is_refused_with_its_place(path, value, message, tmp_path):
+    policy = policy_from_json(edited(SAMPLES["policy"], path, value))
+    with pytest.raises(ValueError, match=message):
+        recorded_tuning(policy)
+    policy.save(tmp_path / "policy.json")
+    with pytest.raises(ValueError, match=rf"policy\.json: .*{message}"):
+        _shell.load_tuned(tmp_path / "policy.json")
+
+
+@pytest.mark.parametrize(
+    "value", [None, [], "x", 5, {"prices": 5}, {"prices": {"a": 1}}, {"prices": {"a": {"input": 1}}}]
+)
+def test_a_service_does_not_start_on_a_broken_record(value):
+    openai = pytest.importorskip("openai")
+    from rcjax import signals
+
+    client = openai.AsyncOpenAI(api_key="none", base_url="http://localhost:9")
+    for name, place in (("policy", ""), ("mixture", r"policies\[1\]\.")):
+        path = (*TUNING,) if name == "policy" else ("policies", 1, *TUNING)
+        policy = policy_from_json(edited(SAMPLES[name], path, value))
+        with pytest.raises(ValueError, match=rf"^{place}provenance\.tuning"):
+            rcjax.Cascade(policy, client, signal=signals.Choice())
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (REFERENCE, 5, r"reference: must be an object"),
+        ((*REFERENCE, "queries"), 0, r"reference\.queries: must be between 1"),
+        ((*REFERENCE, "queries"), "60", r"reference\.queries: must be a whole number"),
+        ((*REFERENCE, "models"), [], r"reference\.models: must be an object"),
+        ((*REFERENCE, "models", SMALL), None, r"models\['llama3\.2-1b'\]: must be an object"),
+        ((*REFERENCE, "models", SMALL, "logprob"), 5, r"\.logprob: must be 60 numbers in base64"),
+        ((*REFERENCE, "models", SMALL, "logprob"), "AAAA", r"\.logprob: must be 60 numbers in base64"),
+        ((*REFERENCE, "models", SMALL, "mean_cost"), -1, r"\.mean_cost: must be between 0"),
+        (("provenance", "complete_queries"), None, r"provenance\.complete_queries: must be a whole number"),
+    ],
+)
+def test_a_check_against_broken_queries_is_refused(log, path, value, message):
+    policy = policy_from_json(edited(SAMPLES["policy"], path, value))
+    fresh = rcjax.sample_log(60, seed=5).select(log.models)
+    with pytest.raises(ValueError, match=message):
+        rcjax.check_policy(policy, fresh, retuning=False)

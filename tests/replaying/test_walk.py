@@ -1,0 +1,160 @@
+"""Queries walking through policies, against a loop over the intervals of each model."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rcjax._core.batching import stack
+from rcjax.frontier.policies import Policies
+from rcjax.policy import Answer, Calibration, Policy, Rule
+from rcjax.replaying.walk import outcomes, walk
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+K, N = 4, 25
+#: Few values, so that confidences often sit on a bound.
+LEVELS = np.linspace(0, 1, 6)
+walked = jax.jit(walk)
+answered_by = jax.jit(outcomes)
+
+
+def random_policy(rng, intervals_each):
+    """Any rising bounds, equal ones among them, and any model from each on."""
+    bounds = np.sort(rng.choice(LEVELS, (K, intervals_each)), axis=1)
+    bounds[:, -1] = 1.0
+    actions = np.array([rng.integers(j, K, intervals_each) for j in range(K)])
+    return Policies(rng.integers(K), bounds, actions, np.ones(K, bool))
+
+
+def by_loop(confidence, policy):
+    """(answers, asked) as the rules say: the first interval whose upper end is not below the confidence."""
+    answers, asked = np.zeros((2, *confidence.shape), bool)
+    for q in range(confidence.shape[1]):
+        j = int(policy.first)
+        while True:
+            asked[j, q] = True
+            rules = zip(policy.bounds[j], policy.actions[j], strict=True)
+            action = next(a for end, a in rules if confidence[j, q] <= end)
+            if action == j:
+                break
+            j = int(action)
+        answers[j, q] = True
+    return answers, asked
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3, 20]))
+def test_a_walk_is_a_loop_over_the_intervals(seed, intervals_each):
+    """Twenty bounds are searched by halves, fewer are all compared with."""
+    rng = np.random.default_rng(seed)
+    policy = random_policy(rng, intervals_each)
+    confidence = np.where(rng.uniform(size=(K, N)) < 0.7, rng.choice(LEVELS, (K, N)), rng.uniform(size=(K, N)))
+    answers, asked = (np.asarray(each) for each in walked(confidence, policy))
+    expected = by_loop(confidence, policy)
+    np.testing.assert_array_equal(answers, expected[0])
+    np.testing.assert_array_equal(asked, expected[1])
+    assert (answers.sum(0) == 1).all()
+    assert not (answers & ~asked).any()
+
+
+def test_intervals_that_are_empty_change_nothing():
+    rng = np.random.default_rng(0)
+    policy = random_policy(rng, 3)
+    bounds, actions = np.pad(policy.bounds, ((0, 0), (0, 17)), "edge"), np.pad(policy.actions, ((0, 0), (0, 17)))
+    confidence = rng.choice(LEVELS, (K, N))
+    few = walked(confidence, policy)
+    many = walked(confidence, dataclasses.replace(policy, bounds=bounds, actions=actions))
+    for one, other in zip(few, many, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_walk_takes_the_steps_of_the_policy():
+    calibration = Calibration("none", intercept=0.3, slope=1.1, smallest=-50.0, largest=0.0)
+    names = ("a", "b", "c", "d")
+    cascade = Policies.of_cascades(np.array([0.3, 1.0, 0.42, 0.0]), np.array([True, False, True, True]))
+    rules = {
+        "a": (Rule(0.3, "ask", "c"), Rule(1.0, "answer")),
+        "c": (Rule(0.42, "ask", "d"), Rule(1.0, "answer")),
+        "d": (Rule(1.0, "answer"),),
+    }
+    asked = ("a", "c", "d")
+    policy = Policy(asked, dict.fromkeys(asked, calibration), rules, dict.fromkeys(asked, 1.0))
+    logprob = -np.random.default_rng(1).exponential(1.0, (K, 100))
+    confidence = np.vectorize(calibration)(logprob)
+    answers, _ = walked(confidence, cascade)
+    for q in range(100):
+        name = "a"
+        while not isinstance(step := policy.step(name, logprob=float(logprob[names.index(name), q])), Answer):
+            name = step.next_model
+        assert np.flatnonzero(answers[:, q]).tolist() == [names.index(name)]
+
+
+def test_a_confidence_on_its_threshold_asks_on():
+    policy = Policies.of_cascades(np.array([0.5, 0.0]), np.array([True, True]))
+    confidence = jnp.array([[0.5, np.nextafter(0.5, 1)], [0.0, 1.0]])
+    answers, asked = walked(confidence, policy)
+    assert answers.tolist() == [[False, True], [True, False]]
+    assert asked.tolist() == [[True, True], [True, False]]
+
+
+def test_one_model_answers_everything():
+    policy = Policies.of_cascades(np.zeros(1), np.ones(1, bool))
+    answers, asked = walked(np.array([[0.0, 0.3, 1.0]]), policy)
+    assert answers.tolist() == asked.tolist() == [[True, True, True]]
+
+
+def test_policies_batch():
+    rng = np.random.default_rng(2)
+    policies = [random_policy(rng, 3) for _ in range(6)]
+    confidence = rng.choice(LEVELS, (K, N))
+    answers, asked = jax.jit(jax.vmap(walk, (None, 0)))(confidence, stack(policies))
+    for row, policy in enumerate(policies):
+        expected = by_loop(confidence, policy)
+        np.testing.assert_array_equal(answers[row], expected[0])
+        np.testing.assert_array_equal(asked[row], expected[1])
+
+
+def test_in_single_precision(float32):
+    rng = np.random.default_rng(3)
+    policy = random_policy(rng, 3)
+    policy = dataclasses.replace(policy, bounds=policy.bounds.astype(np.float32))
+    confidence = rng.choice(LEVELS, (K, N)).astype(np.float32)
+    answers, asked = walked(confidence, policy)
+    expected = by_loop(confidence, policy)
+    np.testing.assert_array_equal(answers, expected[0])
+    np.testing.assert_array_equal(asked, expected[1])
+
+
+# -- what becomes of queries in cascades
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_outcomes_are_those_of_a_loop(seed):
+    n, k, points = 20, 4, 6
+    rng = np.random.default_rng(seed)
+    levels = np.linspace(0.1, 0.9, 5)
+    confidence, correct = rng.choice(levels, (n, k)), rng.uniform(size=(n, k)) < 0.5
+    cost = rng.uniform(1, 9, k)
+    members = rng.uniform(size=(points, k)) < 0.6
+    members[np.arange(points), rng.integers(0, k, points)] = True
+    thresholds = rng.choice([*levels, 0.2, 0.0, 1.0], (points, k))
+    last = k - 1 - members[:, ::-1].argmax(1)
+    thresholds[np.arange(points), last] = 0.0
+    fates = answered_by(confidence, correct, cost, Policies.of_cascades(thresholds, members))
+    wrong, charge, refused = (np.asarray(fate) for fate in fates)
+    assert not refused.any()
+    for row, q in itertools.product(range(points), range(n)):
+        spent = 0.0
+        for j in np.flatnonzero(members[row]):
+            spent += cost[j]
+            if confidence[q, j] > thresholds[row, j]:
+                break
+        assert wrong[row, q] == (not correct[q, j])
+        assert charge[row, q] == pytest.approx(spent, rel=1e-12)

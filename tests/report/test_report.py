@@ -1,0 +1,372 @@
+"""The report: its figures against loops, its words, a page that needs nothing else; in a browser, what people see."""
+
+import dataclasses
+import json
+import re
+import shutil
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from command_line import fail, run, succeed, write_folder
+
+import rcjax
+from rcjax.policy import Policy
+from rcjax.report.findings import compare
+from rcjax.report.page import context
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, which is not installed")
+
+
+@pytest.fixture(scope="module")
+def logs(float64):
+    return rcjax.sample_log(400, seed=0).select(MODELS).split(0.5, seed=0)
+
+
+@pytest.fixture(scope="module")
+def report(logs):
+    return rcjax.make_report(logs[0], replicates=50)
+
+
+@pytest.fixture(scope="module")
+def page(report):
+    return report.to_html()
+
+
+# -- figures
+
+
+def test_a_model_is_compared_with_the_best_that_its_money_buys(report):
+    frontier = report.frontier
+    for j, against in enumerate(report.comparisons):
+        assert against.error == pytest.approx(1 - float(report.log.correct[:, j].mean()))
+        assert against.cost == float(report.log.cost[j])
+        affordable = [i for i in range(len(frontier.lam)) if frontier.cost[i] <= against.cost * (1 + 1e-9)]
+        if affordable:
+            assert against.at_its_cost in affordable
+            assert float(frontier.error[against.at_its_cost]) == min(float(frontier.error[i]) for i in affordable)
+        good = [i for i in range(len(frontier.lam)) if frontier.error[i] <= against.error + 1e-9]
+        assert (against.at_its_error is None) == (not good)
+        if good:
+            assert float(frontier.cost[against.at_its_error]) == min(float(frontier.cost[i]) for i in good)
+
+
+def test_where_no_point_will_do_there_is_none(report):
+    assert compare(report.frontier, 0, error=0.0).at_its_error is None
+    dear = dataclasses.replace(report.frontier, cost=report.frontier.cost + 1.0)
+    assert compare(dear, 0, error=1.0).at_its_cost is None
+
+
+def with_figures(report, error, cost, alone):
+    """The report of a frontier of three points, and of a baseline (error, cost)."""
+    frontier = dataclasses.replace(report.frontier, error=jnp.asarray(error), cost=jnp.asarray(cost))
+    model = dataclasses.replace(frontier.model, cost=jnp.asarray([1e-6, 2e-6, alone[1]]))
+    against = compare(dataclasses.replace(frontier, model=model), 2, alone[0])
+    return dataclasses.replace(report, frontier=frontier, comparisons=(*report.comparisons[:2], against))
+
+
+@pytest.mark.parametrize(
+    ("error", "cost", "expected"),
+    [
+        ([0.07, 0.1, 0.3], [1e-4, 4e-5, 1e-6], "you could make 30 % fewer errors at today’s spend, or keep today’s"),
+        ([0.07, 0.1, 0.3], [1e-4, 4e-5, 1e-6], "keep today’s error at 40 % of the cost."),
+        ([0.12, 0.2, 0.3], [8e-5, 4e-5, 1e-6], "The best cascade is expected to be wrong on 12.0 %, at 80 % of the"),
+        ([0.12, 0.2, 0.3], [1e-4, 4e-5, 1e-6], "No cascade of these models is expected to do better"),
+        ([0.05, 0.06, 0.09], [3e-4, 2e-4, 1.5e-4], "No cascade of these models is expected to do better"),
+    ],
+)
+def test_the_headline_says_what_is_to_be_had(report, error, cost, expected):
+    found = with_figures(report, error, cost, alone=(0.1, 1e-4)).headline()
+    assert found.startswith(f"Asking {MODELS[2]} for everything is wrong on 10.0 % of the queries, at $100 per million")
+    assert expected in found
+
+
+def test_of_fresh_queries_the_shares_are_those_seen(logs):
+    train, test = logs
+    found = rcjax.make_report(train, test=test, baseline=MODELS[1], replicates=50)
+    np.testing.assert_allclose(found.shares, rcjax.replay(found.frontier, test).share)
+    assert found.diagnosis.held_out
+    assert found.against.model == MODELS[1]
+    page = context(found)
+    assert "the tuning has not seen" in page["judged"]
+    assert page["tried"].startswith(f"On {test.n_queries} fresh queries")
+    for index in (0, found.chosen):
+        wrong = 100 * float(rcjax.replay(found.frontier.point(index), test).error)
+        assert page["points"][index]["tried"].startswith(f"This one was wrong on {wrong:.1f} % of them")
+    again = rcjax.diagnose(found.model, test, training=train, replicates=50)
+    for name, value in again.promise.items():
+        np.testing.assert_array_equal(found.diagnosis.promise[name], value)
+
+
+def test_a_baseline_must_be_a_model(logs):
+    with pytest.raises(ValueError, match="baseline 'gpt' is not a model of the log; they are llama"):
+        rcjax.make_report(logs[0], baseline="gpt")
+
+
+def test_the_page_opens_at_the_policy_for_the_target(report):
+    frontier = report.frontier
+    dearest, cheapest = float(frontier.cost.max()), float(frontier.cost.min())
+    for target in ({"budget": 0.6 * dearest + 0.4 * cheapest}, {"max_error": float(frontier.error.max())}):
+        aimed = dataclasses.replace(report, target=target)
+        assert aimed.chosen == context(aimed)["start"] == aimed.to_json()["chosen"] == frontier.choose(**target)
+        assert "Marked to begin with: the policy for your target, at most" in aimed.to_html()
+    assert "your target" not in report.to_html()
+
+
+def test_a_target_that_cannot_be_is_refused(logs):
+    with pytest.raises(ValueError, match="give one target, not budget and lam"):
+        rcjax.make_report(logs[0], budget=1e-4, lam=1.0)
+
+
+def test_the_verdict_on_a_policy_is_of_what_it_asks(report):
+    members = np.asarray(report.frontier.members)
+    places = {tuple(np.flatnonzero(row)): at for at, row in enumerate(members)}
+    check = report.diagnosis.checks[0]
+    small, middle, large = MODELS
+    pair, triple = f"{small} & {large}", f"{small} | {middle} | {large}"
+    assert len(places) > 1
+    for asked, at in places.items():
+        chain = len(asked) > 2
+        for name, subject, concerned in (
+            ("predicted error", "", True),
+            ("accuracy", small, 0 in asked),
+            ("separation", small, 0 in asked[:-1]),
+            ("copula", pair, chain),
+            ("Markov property", triple, chain),
+            ("deferred by all", "", chain),
+            ("error by the model", "", chain),
+        ):
+            assert report.concerns(dataclasses.replace(check, name=name, subject=subject), at) == concerned, name
+
+
+def test_the_badge_is_the_worst_verdict_on_the_policy(report):
+    page = context(report)
+    problems = [check for check in page["checks"] if check["verdict"] != "fine"]
+    assert problems
+    for index, point in enumerate(page["points"]):
+        own = [problems[place]["verdict"] for place in point["concerned"]]
+        assert point["trust"] == ("bad" if "bad" in own else "doubtful" if own else "fine")
+        assert point["aside"].startswith(
+            f"This policy is affected by {len(own)} of these {len(problems)} checks"
+            if 0 < len(own) < len(problems)
+            else f"All {len(own)} affect"
+            if len(own) > 1
+            else "It affects"
+            if own
+            else "This policy is not affected"
+        ), index
+
+
+def test_a_model_that_is_off_is_no_verdict_on_policies_by_the_labels(report):
+    """What the page promises is counted on labels: predictions that are 30 points off do not touch it."""
+    frontier = report.diagnosis.frontier | {"predicted_error": report.diagnosis.frontier["error"] + 0.3}
+    off = dataclasses.replace(report, diagnosis=dataclasses.replace(report.diagnosis, frontier=frontier))
+    page, before = context(off), context(report)
+    place = [check["name"] for check in page["checks"]].index("error by the model")
+    assert page["checks"][place]["verdict"] == "bad"
+    assert "only policies found with --cascade or --posterior" in page["checks"][place]["affects"]
+    for point, same, members in zip(page["points"], before["points"], report.frontier.members, strict=True):
+        assert (place in point["concerned"]) == (members.sum() > 2)
+        if members.sum() <= 2:
+            assert point["trust"] == same["trust"]
+
+
+def test_the_page_says_how_the_promise_fared(report):
+    promise, found = report.diagnosis.promise, context(report)
+    gap = 100 * float(np.mean(promise["error"] - promise["predicted_error"]))
+    words = f"{abs(gap):.1f} points {'above' if gap > 0 else 'below'} what was promised"
+    assert words in found["tried"]
+    assert "harder" in found["tried"]
+    assert all(point["tried"] == "" for point in found["points"])
+    assert found["tried"] in report.to_html()
+
+
+def test_the_figures_are_json(report):
+    found = json.loads(json.dumps(report.to_json(), allow_nan=False))
+    assert len(found["frontier"]) == len(found["shares"])
+    assert found["headline"] == report.headline()
+
+
+# -- the page
+
+
+def test_the_page_needs_nothing_else(page):
+    assert len(page.encode()) < 3_000_000
+    assert not re.findall(r"""(?:src|href)=["'](?!#|data:)[^"']+|@import|url\((?!["']?[#d])""", page)
+    assert not re.findall(r"https?://(?!www\.w3\.org/)", page)
+
+
+def test_no_two_elements_have_one_id(page):
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    for target in re.findall(r'(?:href="|url\()#([^")]+)', page):
+        assert target in ids
+
+
+def test_names_are_text_and_never_markup(report):
+    models = ("<b>one</b>", *MODELS[1:])
+    model = dataclasses.replace(report.model, models=models)
+    log = dataclasses.replace(report.log, models=models, prices=None)
+    frontier = dataclasses.replace(report.frontier, model=model)
+    selection = dataclasses.replace(report.selection, frontier=frontier)
+    comparisons = tuple(
+        dataclasses.replace(each, model=name) for each, name in zip(report.comparisons, models, strict=True)
+    )
+    odd = dataclasses.replace(
+        report, log=log, judged=log, model=model, frontier=frontier, selection=selection, comparisons=comparisons
+    )
+    html = odd.to_html()
+    assert "<b>one</b>" not in html
+    assert "&lt;b&gt;one&lt;/b&gt;" in html
+
+
+def embedded(page, name="points"):
+    return json.loads(re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def test_every_point_brings_its_policy(report, page):
+    points = embedded(page)
+    assert len(points) == len(report.frontier.lam)
+    for index in range(0, len(points), 7):
+        policy = points[index]["policy"]
+        policy["provenance"]["reference"] = embedded(page, "reference")
+        assert Policy.from_json(policy) == report.frontier.point(index)
+
+
+def test_the_budget_of_a_point_is_its_own(report, page):
+    for index, point in enumerate(embedded(page)):
+        assert report.frontier.choose(budget=float(point["budget"].removesuffix("/M")) / 1e6) == index
+
+
+def test_raw_probabilities_are_calibrated_to_the_thresholds(report, page):
+    checked = 0
+    for index, point in enumerate(embedded(page)):
+        cuts = np.asarray(report.frontier.thresholds[index])
+        for row in point["rows"][:-1]:
+            j = report.frontier.models.index(row["model"])
+            raw = float(row["raw"].removeprefix("probability above "))
+            logprob = np.full(3, np.log(raw)) if raw > 0 else np.full(3, -700.0)
+            assert float(report.model.calibrate(logprob)[j]) == pytest.approx(cuts[j], abs=0.03)
+            checked += 1
+    assert checked > 10
+
+
+def test_without_a_learning_curve_it_is_not_spoken_of(report):
+    short = dataclasses.replace(report, learning=None)
+    assert "Would more labels help" not in short.to_html()
+
+
+# -- the command
+
+
+def test_the_command_writes_a_page(tmp_path):
+    folder = write_folder(tmp_path)
+    out = tmp_path / "out.html"
+    said = succeed("report", folder / "train.csv", "--models", "small,large", "-o", out)
+    assert said.startswith("Asking ")
+    assert f"Report written to {out}" in said
+    assert out.read_text("utf-8").startswith("<!doctype html>")
+    found = json.loads(succeed("report", folder / "train.csv", "--models", "small,large", "-o", out, "--json"))
+    assert found["written"] == str(out)
+
+
+def test_the_command_refuses_before_any_work(tmp_path):
+    folder = write_folder(tmp_path)
+    assert "there is no folder" in fail("report", folder / "train.csv", "-o", tmp_path / "none" / "report.html")
+    assert "not a model of the log" in fail("report", folder / "train.csv", "--baseline", "gpt")
+    assert run("report").exit_code == 2
+    assert run("report", folder / "train.csv", "--budget", "1/M", "--lam", "1").exit_code == 2
+
+
+# -- what people see
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as started:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        running = started.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def opened(browser, page, tmp_path):
+    """A function that opens the page from disk; afterwards there was no request, and no error."""
+    (tmp_path / "report.html").write_text(page, "utf-8")
+    troubles = []
+
+    def start(**options):
+        tab = browser.new_page(**options)
+        tab.on("console", lambda message: troubles.append(message.text))
+        tab.on("pageerror", lambda error: troubles.append(str(error)))
+        tab.on("request", lambda request: troubles.append(request.url) if request.url != url else None)
+        tab.goto(url)
+        return tab
+
+    url = (tmp_path / "report.html").as_uri()
+    yield start
+    assert [each for each in troubles if not each.startswith("blob:")] == []
+
+
+def shown(tab):
+    return {name: tab.inner_text(f"#{name}") for name in ("error", "cost", "members", "verdict", "budget")}
+
+
+@in_a_browser
+def test_a_click_picks_the_policy_there(opened, page):
+    tab, points = opened(viewport={"width": 1280, "height": 900}), embedded(page)
+    before = shown(tab)
+    for index in (0, len(points) // 3, len(points) - 1):
+        box = tab.locator("#drawing svg").bounding_box()
+        width = tab.evaluate("document.querySelector('#drawing svg').viewBox.baseVal.width")
+        scale = box["width"] / width
+        tab.mouse.click(box["x"] + points[index]["x"] * scale, box["y"] + points[index]["y"] * scale)
+        after = shown(tab)
+        assert (after["error"], after["cost"]) == (points[index]["error"], points[index]["cost"])
+        for row in points[index]["rows"]:
+            assert row["answers"] in after["members"]
+    assert after != before
+
+
+@in_a_browser
+def test_keys_move_along_the_curve(opened, page):
+    tab, points = opened(), embedded(page)
+    tab.focus("#slider")
+    tab.keyboard.press("Home")
+    assert tab.inner_text("#cost") == points[-1]["cost"]
+    tab.keyboard.press("ArrowRight")
+    assert tab.inner_text("#cost") == points[-2]["cost"]
+    assert points[-2]["cascade"] in tab.get_attribute("#slider", "aria-valuetext")
+    tab.keyboard.press("End")
+    assert tab.inner_text("#cost") == points[0]["cost"]
+
+
+@in_a_browser
+def test_the_policy_that_is_downloaded_is_the_one_shown(opened, report, tmp_path):
+    tab = opened()
+    tab.focus("#slider")
+    tab.keyboard.press("Home")
+    with tab.expect_download() as found:
+        tab.click("#download")
+    found.value.save_as(tmp_path / "policy.json")
+    assert rcjax.load_policy(tmp_path / "policy.json") == report.frontier.point(len(report.frontier.lam) - 1)
+
+
+@in_a_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390], ids=["desktop", "phone"])
+def test_everybody_can_use_it(opened, width, scheme):
+    """What axe finds wrong: nothing. And nothing but what is meant to scrolls sideways."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    tab = opened(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    for each in tab.locator("summary").all():
+        each.click()
+    found = axe.run(tab).response["violations"]
+    assert [(each["id"], each["nodes"][0]["html"][:90]) for each in found] == []
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width

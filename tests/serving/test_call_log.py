@@ -1,0 +1,398 @@
+"""The log of calls: what is written, what a kill leaves behind, and what `read_log` makes of it with labels."""
+
+import dataclasses
+import json
+import math
+import os
+import threading
+import warnings
+
+import numpy as np
+import polars as pl
+import pytest
+from command_line import fail, run, succeed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_policy import run_bare
+
+import rcjax
+from rcjax.logs import LeftOutWarning, LogError, read_log
+from rcjax.serving.call_log import Call, CallLog
+from rcjax.signals import normalise_answer
+
+CALL = Call("q1", "small", "org/small", "B", "B", -0.1, 0.8, 1e-5, 90, 1, False, 1, 0.25, "2026-01-01", True, None)
+PRICES = {"small": {"input": 0.1, "output": 0.4}, "large": {"input": 2.0, "output": 8.0}}
+
+
+def call(query, model, **changes):
+    return dataclasses.replace(CALL, query=str(query), model=model, **changes)
+
+
+def write(path, *calls, **options):
+    with CallLog(path, **options) as log:
+        for each in calls:
+            log.write(each)
+    return path
+
+
+def both(query, **changes):
+    """Both models on a query; the small one answers B, the large one C."""
+    return call(query, "small", **changes), call(query, "large", answer="C", logprob=-0.01, cost=2e-4, **changes)
+
+
+def answers(*right):
+    return pl.DataFrame({"query": list(range(len(right))), "answer": list(right)})
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "calls.jsonl"
+
+
+# Writing
+
+
+def test_a_line_is_there_at_once_and_whole(path):
+    with CallLog(path) as log:
+        for i in range(3):
+            log.write(call(i, "small"))
+            assert len(path.read_text().splitlines()) == i + 1
+            assert json.loads(path.read_text().splitlines()[-1])["query"] == str(i)
+        log.close()
+
+
+def test_values_that_json_has_no_number_for(path):
+    write(path, call(1, "größe\n", logprob=-math.inf, answer='a "b" \n\u2028 \ud800'), call(2, "x", logprob=None))
+    first, second = (json.loads(line) for line in path.read_bytes().split(b"\n")[:2])
+    assert (first["logprob"], first["model"], second["logprob"]) == ("-inf", "größe\n", None)
+    assert len(path.read_bytes().split(b"\n")) == 3
+
+
+def test_threads_write_whole_lines(path):
+    with CallLog(path) as log, CallLog(path) as other:
+        writers = [log, other] * 4
+
+        def work(i):
+            for j in range(100):
+                writers[i].write(call(f"{i}-{j}", "small", answer="x" * (1 + 500 * (j % 7))))
+
+        threads = [threading.Thread(target=work, args=[i]) for i in range(len(writers))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    found = [json.loads(line)["query"] for line in path.read_text().splitlines()]
+    assert sorted(found) == sorted(f"{i}-{j}" for i in range(8) for j in range(100))
+
+
+def test_a_log_that_ends_within_a_line_is_continued_on_a_new_one(path):
+    write(path, *both(0))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-40])
+    write(path, *both(1))
+    lines = path.read_bytes().split(b"\n")
+    assert lines[1] == whole.split(b"\n")[1][:-39]
+    assert [json.loads(line)["query"] for line in lines[2:4]] == ["1", "1"]
+    write(path, call(2, "small"))
+    assert b"\n\n" not in path.read_bytes()
+
+
+def test_a_full_disk_is_an_error(path, monkeypatch):
+    with CallLog(path) as log:
+        monkeypatch.setattr(os, "write", lambda file, line: len(line) - 1)
+        with pytest.raises(OSError, match="is the disk full"):
+            log.write(CALL)
+
+
+def test_a_call_after_a_full_disk_is_on_a_line_of_its_own(path, monkeypatch):
+    with CallLog(path) as log:
+        log.write(call(0, "small"))
+        really = os.write
+        monkeypatch.setattr(os, "write", lambda file, line: really(file, line[:30]))
+        with pytest.raises(OSError, match="only 30 of"):
+            log.write(call(1, "small"))
+        monkeypatch.setattr(os, "write", really)
+        log.write(call(2, "small"))
+    first, cut, last = path.read_bytes().splitlines()
+    assert [json.loads(line)["query"] for line in (first, last)] == ["0", "2"]
+    assert len(cut) == 30
+
+
+def test_a_call_after_the_kill_of_another_process_is_on_a_line_of_its_own(path):
+    with CallLog(path) as log, CallLog(path) as killed:
+        log.write(call(0, "small"))
+        os.write(killed._file, b'{"call_log": 1, "que')
+        log.write(call(1, "small"))
+        log.write(call(2, "small"))
+    lines = path.read_bytes().splitlines()
+    assert [json.loads(line)["query"] for line in (lines[0], *lines[2:])] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"path": None}, "path must be a text or a path, not None"),
+        ({"path": b"calls.jsonl"}, "path must be a text or a path, not a bytes"),
+        ({"answers": "no"}, "answers must be True or False, not a text"),
+        ({"prompts": 1}, "prompts must be True or False, not an int"),
+    ],
+)
+def test_arguments_of_another_kind(tmp_path, arguments, says):
+    with pytest.raises(TypeError, match=says):
+        CallLog(**{"path": tmp_path / "calls.jsonl", **arguments})
+    assert not [*tmp_path.iterdir()]
+
+
+def test_what_is_no_call_is_not_written(path):
+    with CallLog(path) as log:
+        for bad, error in ((None, TypeError), ({"query": 1}, TypeError), (call(1, "a", cost=math.nan), ValueError)):
+            with pytest.raises(error):
+                log.write(bad)
+        with pytest.raises(ValueError, match="Out of range"):
+            log.write(call(1, "a", logprob=math.inf))
+    assert path.read_bytes() == b""
+
+
+def test_a_missing_folder_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        CallLog(tmp_path / "absent" / "calls.jsonl")
+
+
+def test_writing_needs_only_the_standard_library(path):
+    program = f"""
+from rcjax.serving.call_log import Call, CallLog
+with CallLog(sys.argv[1]) as log:
+    log.write({CALL!r})
+"""
+    run_bare(program, path)
+    assert json.loads(path.read_text())["model"] == "small"
+
+
+# Reading
+
+
+def read(path, labels, **options):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        log = read_log(path, labels=labels, **options)
+    return log, [str(each.message) for each in caught if each.category is LeftOutWarning]
+
+
+def test_labels_by_the_right_answer(path):
+    write(path, *both(0), *both(1), *both(2))
+    log, left_out = read(path, answers("B", " c ", "neither"))
+    assert log.models == ("small", "large")
+    assert log.correct.tolist() == [[True, False], [False, True], [False, False]]
+    np.testing.assert_allclose(log.logprob, [[-0.1, -0.01]] * 3, rtol=1e-6)
+    np.testing.assert_allclose(log.query_cost, [[1e-5, 2e-4]] * 3, rtol=1e-6)
+    assert left_out == []
+
+
+def test_any_of_several_right_answers_will_do(path):
+    write(path, *both(0), *both(1))
+    labels = pl.DataFrame({"query": [0, 0, 1], "answer": ["B", "C", "B"]})
+    assert read(path, labels)[0].correct.tolist() == [[True, True], [True, False]]
+
+
+def test_labels_by_query_and_model(path, tmp_path):
+    write(path, *both("a"), *both("b"))
+    labels = tmp_path / "labels.csv"
+    labels.write_text("model,query,correct\nsmall,a,true\nlarge,a,0\nsmall,b,0\nlarge,b,1\nsmall,a,1\n")
+    assert read(path, labels)[0].correct.tolist() == [[True, False], [False, True]]
+
+
+@given(answer=st.text(max_size=20), right=st.text(max_size=20))
+@settings(max_examples=50, deadline=None)
+def test_answers_are_compared_but_for_case_and_space(tmp_path_factory, answer, right):
+    path = tmp_path_factory.mktemp("answers") / "calls.jsonl"
+    write(path, *(call(i, model, answer=answer) for i in range(2) for model in ("small", "large")), *both(2))
+    if not right.strip():
+        return
+    log, _ = read(path, answers(right, right))
+    same = normalise_answer(answer) == normalise_answer(right)
+    assert np.asarray(log.correct).all() == same
+
+
+def test_rows_without_a_label_are_left_out_and_counted(path):
+    write(path, *both(0), *both(1), *both(2), *both(3))
+    log, (message,) = read(path, answers("B", "C"))
+    assert log.n_queries == 2
+    assert message == "calls.jsonl: 4 of 8 rows are left out: 4 without a label"
+
+
+def test_failed_calls_do_not_break_the_log(path):
+    failed = {"error": "HTTP 500", "logprob": None, "answer": None, "cost": 0.0, "input_tokens": None}
+    write(path, *both(0), *both(1), *both(2), call(3, "small", **failed), call(1, "large", **failed))
+    log, (message,) = read(path, answers(*"BBBB"))
+    assert log.n_queries == 3
+    assert message == "calls.jsonl: 2 of 8 rows are left out: 2 calls that failed"
+
+
+def test_only_queries_that_went_to_all_models_are_learnt_from(path):
+    """The small model answers what it is sure of: what got to the large one would make it look bad."""
+    write(path, *both(0), *both(1), call(2, "small", shadow=False), *both(3, shadow=False))
+    log, (message,) = read(path, answers(*"BBBB"))
+    assert log.queries == (0, 1)
+    assert message == "calls.jsonl: 3 of 7 rows are left out: 3 of queries that did not go to all models"
+    write(path.with_name("none.jsonl"), *both(0, shadow=False))
+    with pytest.raises(LogError, match=r"no query of it went to all models, .* shadow=0\.05"):
+        read_log(path.with_name("none.jsonl"), labels=answers("B"))
+    frame = pl.read_ndjson(path).drop("call_log", "shadow").with_columns(pl.col("query").cast(int))
+    with pytest.warns(rcjax.IncompleteLogWarning):
+        assert read_log(frame, labels=answers(*"BBBB")).n_queries == 4
+
+
+def test_frames_of_call_logs_are_read_like_their_files(path):
+    write(path, *both(0), *both(1), call(2, "small", shadow=False), call(1, "large", answer="B"))
+    labels = answers(*"BCB")
+    for frame in (pl.read_ndjson(path), pl.read_ndjson(path).to_pandas()):
+        log, (message,) = read(frame, labels)
+        assert log.digest == read(path, labels)[0].digest
+        assert "1 of queries that did not go to all models; 1 repeated answers" in message
+
+
+def test_of_repeated_answers_the_first_counts(path):
+    write(path, call(0, "small", error="timed out", logprob=None), *both(0), *both(1), call(0, "small", logprob=-3.0))
+    log, (message,) = read(path, answers("B", "C"))
+    assert float(log.logprob[0, 0]) == pytest.approx(-0.1)
+    assert message.endswith("1 calls that failed; 1 repeated answers")
+
+
+def test_prices_apply_to_the_tokens(path):
+    write(path, *both(0), *both(1))
+    log, _ = read(path, answers("B", "C"), prices=PRICES)
+    np.testing.assert_allclose(log.cost, [(90 * 0.1 + 0.4) / 1e6, (90 * 2 + 8) / 1e6], rtol=1e-6)
+
+
+def test_labels_go_before_a_column_of_the_log():
+    table = {"query": [0, 0, 1, 1], "model": ["small", "large"] * 2, "confidence": [0.5] * 4, "cost": [1, 2] * 2}
+    frame = pl.DataFrame(table | {"correct": [0, 0, 0, 0]})
+    labels = pl.DataFrame({"query": [0, 0, 1, 1], "model": ["small", "large"] * 2, "correct": [1, 1, 0, 1]})
+    assert read_log(frame, labels=labels).correct.tolist() == [[True, True], [False, True]]
+    assert read_log(frame.drop("correct"), labels=labels).correct.tolist() == [[True, True], [False, True]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_log_cut_anywhere_loses_one_line_at_most(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("cut") / "calls.jsonl"
+    write(path, *both(0), *both(1), *both(2))
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    cut = data.draw(st.integers(len(b"".join(lines[:4])), len(whole)))
+    path.write_bytes(whole[:cut])
+    log, left_out = read(path, answers(*"BCB"), models=["small", "large"])
+    lost = sum(len(b"".join(lines[: i + 1])) - 1 > cut for i in (4, 5))
+    assert int(np.asarray(log.answered).sum()) == 6 - lost
+    begun = cut not in {len(b"".join(lines[:i])) for i in (4, 5, 6)} and lost
+    assert [message for message in left_out if "1 cut off" in message] == left_out[: bool(begun)]
+    if data.draw(st.booleans()):  # and it goes on
+        write(path, *both(3))
+        assert read(path, answers(*"BCBB"))[0].n_queries == log.n_queries + 1
+
+
+def test_a_log_cut_at_any_byte_is_read_and_continued(path):
+    """Of the first line too, and of texts that look like the end of a line."""
+    write(path, call(0, "small", answer="}"), *both(1)[1:])
+    whole = path.read_bytes()
+    starts = (0, whole.index(b"\n") + 1)
+    cuts = {start + j for start in starts for j in (1, 2, 7, 12, 13, 14, 60, 150, 250)} | {whole.index(b'"}"') + 2}
+    for cut in sorted(cuts):
+        path.write_bytes(whole[:cut])
+        write(path, *both(2), *both(3))
+        log, left_out = read(
+            path, pl.DataFrame({"query": [0, 1, 2, 3], "answer": ["B"] * 4}), models=["small", "large"]
+        )
+        assert {2, 3} <= {*log.queries}
+        lines = path.read_bytes().splitlines()
+        cut_off = sum(not line.endswith(b"}") or line.endswith(b': "}') for line in lines)
+        assert ["1 cut off" in message for message in left_out] == [True] * cut_off
+
+
+def test_clocks_that_jump_do_not_reorder_a_log(path):
+    times = ("2026-01-02", "1970-01-01", "2150-01-01", "")
+    write(
+        path,
+        *(each for i, at in enumerate(times) for each in both(i, time=at)),
+        call(0, "small", logprob=-2.0, time="1960"),
+    )
+    log, _ = read(path, answers(*"BBBB"))
+    assert log.queries == (0, 1, 2, 3)
+    assert float(log.logprob[0, 0]) == pytest.approx(-0.1)  # of repeated answers the first in the file
+
+
+def test_other_damage_is_an_error(path):
+    write(path, *both(0), *both(1))
+    whole = path.read_text()
+    path.write_text(whole + "oops\n")
+    with pytest.raises(LogError, match="line 5: not JSON"):
+        read_log(path, labels=answers("B", "C"))
+    path.write_text(whole.replace('"logprob": -0.1', '"logprob": 0.1'))
+    with pytest.raises(LogError, match=r"row 1, model small: logprob 0\.1 > 0"):
+        read_log(path, labels=answers("B", "C"))
+    path.write_text(whole.replace('"call_log": 1', '"call_log": 2'))
+    with pytest.raises(LogError, match=r"call_log 2 is from a newer rcjax: .*upgrade rcjax"):
+        read_log(path, labels=answers("B", "C"))
+    other = path.with_name("other.jsonl")
+    other.write_text('{"query": 1, "model": "a", "logprob": -1, "correct": 1, "cost": 1}\n{"query": 1, "mod')
+    with pytest.raises(LogError, match="line 2: not JSON"):
+        read_log(other)
+    path.write_text('{"call_log": 1, "que')
+    with pytest.raises(LogError, match="no rows: its 1 lines are cut off"):
+        read_log(path, labels=answers("B"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (None, "a call log does not tell right from wrong: give labels, a table of query and answer"),
+        (pl.DataFrame({"query": [0], "correct": [1]}), "rename or add missing columns model; found: query, correct"),
+        (pl.DataFrame({"id": [0], "answer": ["B"]}), "missing columns query"),
+        (pl.DataFrame({"query": [0, 1], "answer": ["B", None]}), "row 2: answer is missing: give the right answer"),
+        (pl.DataFrame({"query": [None], "answer": ["B"]}), "row 1: query is missing"),
+        (pl.DataFrame({"query": [7], "answer": ["B"]}), "no row has a label in polars.DataFrame: do both name"),
+        (
+            pl.DataFrame({"query": [0, 0], "model": ["small"] * 2, "correct": [0, 1]}),
+            "query 0, model small is labelled right and wrong",
+        ),
+        (pl.DataFrame({"query": [0], "model": ["small"], "correct": ["maybe"]}), "correct maybe is not clear"),
+        ("absent.csv", "absent.csv is missing: give a file"),
+    ],
+)
+def test_labels_that_cannot_be_used(path, labels, message):
+    write(path, *both(0), *both(1))
+    with pytest.raises(LogError) as caught:
+        read_log(path, labels=labels)
+    assert message in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_log_without_answers_needs_labels_by_model(path):
+    write(path, *both(0), *both(1), answers=False)
+    with pytest.raises(LogError, match=r"no row has an answer to compare with .*: give labels by query, model"):
+        read_log(path, labels=answers("B", "C"))
+    labels = pl.DataFrame({"query": [0, 0, 1, 1], "model": ["small", "large"] * 2, "correct": [1, 1, 0, 1]})
+    assert read_log(path, labels=labels).n_queries == 2
+
+
+# The command line
+
+
+@pytest.mark.slow
+def test_tune_and_evaluate_from_a_call_log(path, tmp_path):
+    log = rcjax.sample_log(300, 0).select(["llama3.2-1b", "llama3.1-70b"])
+    calls = []
+    for i in range(300):
+        for j, (model, cost) in enumerate((("small", 1e-5), ("large", 2e-4))):
+            answer = "yes" if log.correct[i, j] else "no"
+            calls.append(call(i, model, logprob=float(log.logprob[i, j]), answer=answer, cost=cost))
+    write(path, *calls, call(300, "small", error="timed out", logprob=None), call(301, "small", shadow=False))
+    labels, policy = tmp_path / "labels.csv", tmp_path / "policy.json"
+    labels.write_text("query,answer\n" + "".join(f"{i},Yes\n" for i in range(302)))
+    options = ["--labels", labels, "--task", "choice"]
+    result = run("tune", path, *options, "--error-cost", "0.001", "--no-bands", "--out", policy, "--cascade", "all")
+    assert result.exit_code == 0, result.stderr
+    assert "warning: calls.jsonl: 2 of 602 rows are left out: 1 calls that failed; 1 of queries" in result.stderr
+    seen = json.loads(succeed("evaluate", policy, path, "--labels", labels, "--json"))
+    assert seen["n"] == 300
+    assert "a call log does not tell right from wrong" in fail("tune", path)

@@ -1,0 +1,201 @@
+"""Many queries against a real server on loopback: order and limits, the log, shadow queries."""
+
+import asyncio
+import dataclasses
+import json
+from collections import Counter
+
+import polars as pl
+import pytest
+from chat_server import Response, serving, sure
+from openai import AsyncOpenAI
+from test_run import MODELS, POLICY, SURE, UNSURE, ask, broken, good, script
+
+from rcjax import IncompleteLogWarning, LeftOutWarning, read_log, signals
+from rcjax._base.hashing import draw_lot
+from rcjax.serving.call_log import CallLog
+from rcjax.serving.cascade import Cascade, CascadeWarning
+
+# Batches
+
+
+def test_a_batch_keeps_its_order_and_its_limit():
+    def behave(request, headers):
+        i = int(request["messages"][0]["content"])
+        return Response(sure("A", SURE), delay=0.001 * (i % 7))
+
+    async def main():
+        async with serving(behave) as (server, client):
+            cascade = Cascade(POLICY, client, signal=signals.Choice(), concurrency=5)
+            results = await cascade.ask_all((i, str(i)) for i in range(80))
+
+            async def questions():
+                for i in range(10):
+                    yield f"x{i}", str(i)
+
+            streamed = [result.query async for result in cascade.stream(questions())]
+            return results, streamed, server
+
+    results, streamed, server = asyncio.run(main())
+    assert [result.query for result in results] == [str(i) for i in range(80)]
+    assert sorted(streamed) == [f"x{i}" for i in range(10)]
+    assert 2 <= server.busiest <= 5
+
+
+def test_a_query_that_fails_ends_no_batch():
+    def behave(request, headers):
+        return broken(400) if request["messages"][0]["content"] == "3" else good("A", SURE)
+
+    async def main():
+        async with serving(behave) as (_, client):
+            return await Cascade(POLICY, client, signal=signals.Choice()).ask_all((i, str(i)) for i in range(6))
+
+    results = asyncio.run(main())
+    assert [result.status for result in results] == ["answered"] * 3 + ["failed"] + ["answered"] * 2
+    assert "no model answered" in results[3].problem
+
+
+def test_an_empty_batch():
+    async def main():
+        async with serving(script()) as (_, client):
+            return await Cascade(POLICY, client, signal=signals.Choice()).ask_all([])
+
+    assert asyncio.run(main()) == []
+
+
+# Logs and shadow queries
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_each_call_is_a_line(tmp_path):
+    with CallLog(tmp_path / "calls.jsonl") as log:
+        result, _ = ask(script(small=good("A", UNSURE), middle=good("B", SURE)), log=log)
+    rows = read(tmp_path / "calls.jsonl")
+    assert [(row["query"], row["model"], row["answer"]) for row in rows] == [
+        ("q1", "small", "A"),
+        ("q1", "middle", "B"),
+    ]
+    for row, call in zip(rows, result.calls, strict=True):
+        assert (row["logprob"], row["cost"], row["calibrated"]) == (call.logprob, call.cost, call.confidence)
+        assert (row["input_tokens"], row["attempts"], row["shadow"], row["error"]) == (100, 1, False, None)
+        assert "prompt" not in row
+
+
+def test_prompts_are_logged_only_when_asked_for(tmp_path):
+    with CallLog(tmp_path / "calls.jsonl", prompts=True, answers=False) as log:
+        ask(script(small=good("A", SURE)), log=log)
+    (row,) = read(tmp_path / "calls.jsonl")
+    assert json.loads(row["prompt"]) == [{"role": "user", "content": "the prompt"}]
+    assert row["answer"] is None
+
+
+def test_shadow_queries_go_to_all_models_and_their_share_is_by_id(tmp_path):
+    behave = script(small=good("A", SURE), middle=good("B", SURE), large=good("C", SURE))
+
+    async def main(log):
+        async with serving(behave) as (_, client):
+            cascade = Cascade(POLICY, client, signal=signals.Choice(), log=log, shadow=0.3)
+            return await cascade.ask_all((i, "?") for i in range(100))
+
+    with CallLog(tmp_path / "calls.jsonl") as log:
+        results = asyncio.run(main(log))
+    rows = read(tmp_path / "calls.jsonl")
+    assert all([call.model for call in result.calls] == ["small"] for result in results)
+    models = {str(i): {row["model"] for row in rows if row["query"] == str(i)} for i in range(100)}
+    shadow = {row["query"] for row in rows if row["shadow"]}
+    assert shadow == {query for query, asked in models.items() if asked == {*MODELS}}
+    assert all(models[query] == {"small"} for query in models.keys() - shadow)
+    assert 15 < len(shadow) < 45
+    with CallLog(tmp_path / "again.jsonl") as log:
+        asyncio.run(main(log))
+    assert {row["query"] for row in read(tmp_path / "again.jsonl") if row["shadow"]} == shadow
+
+
+def test_shadow_models_are_asked_about_shadow_queries_alone(tmp_path):
+    """What a tuning left out is in the log beside the policy's own, at its own price, to be tuned on."""
+    untold = Response({**good("D", SURE).body, "usage": None})
+
+    def behave(request, headers):
+        if request["model"] == "org/tiny":
+            return untold if request["messages"][0]["content"] == "7" else good("D", UNSURE)
+        return good("A", SURE)
+
+    options = {"signal": signals.Choice(), "prices": {"tiny": {"input": 1.0, "output": 2.0}}, "shadow": 0.3}
+
+    async def main(log):
+        async with serving(behave) as (_, client):
+            cascade = Cascade(
+                POLICY, client, log=log, shadow_models=("tiny", "small"), served={"tiny": "org/tiny"}, **options
+            )
+            return await cascade.ask_all((i, "7" if i == least else "?") for i in range(40))
+
+    least = min(i for i in range(40) if draw_lot("shadow", str(i)) < 0.3)
+    with CallLog(tmp_path / "calls.jsonl") as log:
+        results = asyncio.run(main(log))
+    assert all([call.model for call in result.calls] == ["small"] for result in results)
+    rows = read(tmp_path / "calls.jsonl")
+    shadow = {row["query"] for row in rows if row["shadow"]}
+    tiny = {row["query"]: row for row in rows if row["model"] == "tiny"}
+    assert set(tiny) == shadow
+    odd = tiny.pop(str(least))
+    assert odd["error"] == "the server tells no tokens: what it cost is not known"
+    assert len(tiny) > 4
+    for row in tiny.values():
+        assert (row["cost"], row["shadow"], row["calibrated"]) == (pytest.approx((100 + 2) / 1e6), True, None)
+    with pytest.warns(IncompleteLogWarning), pytest.warns(LeftOutWarning):
+        log = read_log(
+            tmp_path / "calls.jsonl", labels=pl.DataFrame({"query": sorted(shadow), "answer": "A"}), task="choice"
+        )
+    assert set(log.models) == {*MODELS, "tiny"}
+    j = log.models.index("tiny")
+    assert int(log.answered[:, j].sum()) == len(tiny)
+    assert not log.correct[:, j].any()
+    assert float(log.cost[j]) == pytest.approx(102e-6)
+
+
+def test_prices_of_shadow_models_are_those_of_the_tuning():
+    prices = {"tiny": {"input": 3, "output": 0}}
+    tuned = dataclasses.replace(POLICY, provenance={"tuning": {"prices": prices}})
+    cascade = Cascade(tuned, AsyncOpenAI(api_key="x"), signal=signals.Choice(), shadow=0.1, shadow_models=["tiny"])
+    assert cascade._endpoints["tiny"].price == (3, 0)
+    assert cascade.models == POLICY.models
+
+
+def test_an_answer_does_not_wait_for_shadow_calls(tmp_path):
+    slow = Response(sure("C", SURE), delay=0.5)
+
+    async def main(log):
+        async with serving(script(small=good("A", SURE), middle=good("B", SURE), large=slow)) as (_, client):
+            async with Cascade(POLICY, client, signal=signals.Choice(), log=log, shadow=1.0) as cascade:
+                result = await cascade.ask("?", "q1")
+                before = len(read(tmp_path / "calls.jsonl"))
+            return result, before
+
+    with CallLog(tmp_path / "calls.jsonl") as log:
+        result, before = asyncio.run(main(log))
+    assert result.model == "small"
+    assert before < 3
+    assert Counter(row["model"] for row in read(tmp_path / "calls.jsonl")) == Counter(MODELS)
+
+
+def test_a_log_that_cannot_be_written_costs_no_answer(tmp_path, monkeypatch):
+    with CallLog(tmp_path / "calls.jsonl") as log:
+
+        def fail(call, messages=None):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(log, "write", fail)
+        with pytest.warns(CascadeWarning, match=r"not logged: .*calls\.jsonl: No space left on device") as caught:
+            results, _ = ask(script(small=good("A", SURE)), log=log, times=3)
+    assert [result.answer for result in results] == ["A"] * 3
+    assert len(caught) == 1
+
+
+def test_queries_without_an_id_get_one(tmp_path):
+    with CallLog(tmp_path / "calls.jsonl") as log:
+        results, _ = ask(script(small=good("A", SURE)), query=None, times=3, log=log)
+    assert len({result.query for result in results}) == 3
+    assert [row["query"] for row in read(tmp_path / "calls.jsonl")] == [result.query for result in results]

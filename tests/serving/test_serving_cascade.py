@@ -1,0 +1,519 @@
+"""A cascade against a real server on loopback: who is asked, what fails and how, money, secrets."""
+
+import asyncio
+import json
+import math
+import subprocess
+import sys
+import warnings
+
+import pytest
+from chat_server import KEY, Response, completion, serving, sure
+from openai import AsyncOpenAI, OpenAI
+
+from rcjax import signals
+from rcjax.policy import Calibration, Policy, Rule
+from rcjax.policy.mixture import Mixture
+from rcjax.serving.call_log import CallLog
+from rcjax.serving.cascade import Cascade, CascadeError, CascadeWarning
+
+MODELS = ("small", "middle", "large")
+PRICES = {
+    "small": {"input": 0.1, "output": 0.4},
+    "middle": {"input": 0.5, "output": 1.5},
+    "large": {"input": 3, "output": 15},
+}
+SURE, UNSURE = math.log(0.9), math.log(0.4)
+QUICK = {"retry-after-ms": "1"}
+SECRETS = (KEY, "bearer", "the prompt", "quoted by the server")
+
+
+def cascade_policy(**changes):
+    identity = Calibration("none", intercept=2.0, slope=4.0, smallest=-9.0, largest=0.0)
+    parts = {
+        "models": MODELS,
+        "calibrations": dict.fromkeys(MODELS, identity),
+        "rules": {
+            "small": (Rule(0.5, "ask", "middle"), Rule(1.0, "answer")),
+            "middle": (Rule(0.5, "ask", "large"), Rule(1.0, "answer")),
+            "large": (Rule(1.0, "answer"),),
+        },
+        "cost": {"small": 1e-5, "middle": 5e-5, "large": 3e-4},
+        "prices": PRICES,
+    }
+    return Policy(**{**parts, **changes})
+
+
+POLICY = cascade_policy()
+
+
+def script(**by_model):
+    """Behaviour by model: a Response, or a list of them, of which the last one stays."""
+    left = {model: list(each) if isinstance(each, list) else [each] for model, each in by_model.items()}
+
+    def behave(request, headers):
+        responses = left[request["model"]]
+        return responses.pop(0) if len(responses) > 1 else responses[0]
+
+    return behave
+
+
+def good(letter, logprob, usage=(100, 1)):
+    return Response(sure(letter, logprob, usage))
+
+
+def broken(status=500, **body):
+    error = {"message": f"the prompt, quoted by the server: {KEY}", **body}
+    return Response({"error": error}, status=status, headers=QUICK)
+
+
+def ask(behave, messages="the prompt", *, query="q1", policy=POLICY, signal=None, times=1, **options):
+    """(results or the error of so many questions, the server), by a cascade of its own."""
+
+    async def main():
+        async with (
+            serving(behave) as (server, client),
+            Cascade(policy, client, signal=signal or signals.Choice(), **options) as cascade,
+        ):
+            try:
+                found = [await cascade.ask(messages, query) for _ in range(times)]
+            except CascadeError as error:
+                return error, server
+            return found[0] if times == 1 else found, server
+
+    return asyncio.run(main())
+
+
+def asked(server):
+    return [request["model"] for request in server.requests]
+
+
+# Who is asked
+
+
+def test_a_sure_model_answers_alone():
+    result, server = ask(script(small=good("B", SURE)))
+    assert asked(server) == ["small"]
+    assert (result.status, result.text, result.answer, result.model) == ("answered", "B", "B", "small")
+    assert result.confidence == POLICY.calibrate("small", logprob=SURE)
+    assert result.problem == ""
+
+
+def test_unsure_models_defer():
+    result, server = ask(script(small=good("A", UNSURE), middle=good("B", UNSURE), large=good("C", UNSURE)))
+    assert asked(server) == list(MODELS)
+    assert (result.answer, result.model) == ("C", "large")
+    assert [call.answer for call in result.calls] == ["A", "B", "C"]
+
+
+def test_a_policy_that_skips_ahead():
+    rules = {**POLICY.rules, "small": (Rule(0.9, "ask", "large"), Rule(1.0, "answer"))}
+    _, server = ask(script(small=good("A", UNSURE), large=good("B", SURE)), policy=cascade_policy(rules=rules))
+    assert asked(server) == ["small", "large"]
+
+
+def test_a_mixture_gives_each_query_to_one_policy():
+    large = Policy(("large",), *({"large": each["large"]} for each in (POLICY.calibrations, POLICY.rules, POLICY.cost)))
+    mixture = Mixture((POLICY, large), (0.5, 0.5))
+    behave = script(small=good("A", SURE), large=good("B", SURE))
+
+    async def main():
+        async with serving(behave) as (_, client):
+            cascade = Cascade(mixture, client, signal=signals.Choice())
+            return await cascade.ask_all((i, "?") for i in range(60))
+
+    results = asyncio.run(main())
+    for i, result in enumerate(results):
+        assert result.model == mixture.choose(i).first
+    assert 15 < sum(result.model == "large" for result in results) < 45
+
+
+def test_requests_hold_what_signal_and_options_ask_for():
+    options = {
+        "options": {"max_tokens": 1, "seed": 5},
+        "model_options": {"large": {"max_tokens": 3, "top_logprobs": 5}},
+    }
+    served = {"small": "org/small-1b"}
+    behave = script(**{"org/small-1b": good("A", UNSURE), "middle": good("A", UNSURE), "large": good("A", SURE)})
+    result, server = ask(behave, served=served, **options)
+    first, _, last = server.requests
+    assert first["messages"] == [{"role": "user", "content": "the prompt"}]
+    assert (first["logprobs"], first["top_logprobs"], first["max_tokens"], first["seed"]) == (True, 20, 1, 5)
+    assert (last["max_tokens"], last["top_logprobs"]) == (3, 5)
+    assert result.calls[0].served == "org/small-1b"
+    assert result.calls[0].model == "small"
+
+
+def test_conversations_and_clients_and_signals_by_model():
+    conversation = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "?"}]
+
+    async def main():
+        behave = script(small=good("A", UNSURE), middle=good("A", UNSURE))
+        other = script(large=Response(completion("Confidence: 80%")))
+        async with serving(behave) as (one, client), serving(other) as (two, second):
+            cascade = Cascade(
+                POLICY,
+                {"small": client, "middle": client, "large": second},
+                signal={**dict.fromkeys(MODELS, signals.Choice()), "large": signals.Stated(question=None)},
+            )
+            return await cascade.ask(conversation, "q1"), one, two
+
+    result, one, two = asyncio.run(main())
+    assert asked(one) == ["small", "middle"]
+    assert asked(two) == ["large"]
+    assert two.requests[0]["messages"] == conversation
+    assert result.calls[-1].logprob == pytest.approx(math.log(0.8))
+
+
+# Failures
+
+
+@pytest.mark.parametrize(
+    ("response", "error"),
+    [
+        (broken(500), "HTTP 500"),
+        (broken(400, code="context_length_exceeded"), "HTTP 400 (context_length_exceeded)"),
+        (broken(401, code="invalid_api_key"), "HTTP 401 (invalid_api_key)"),
+        (broken(404, code=f"not {KEY}", type="model_not_found"), "HTTP 404 (model_not_found)"),
+        (Response(b"<html>the prompt", status=502, headers=QUICK), "HTTP 502"),
+        (Response({}, hang=True), "no connection"),
+        (Response(b"not json: the prompt"), "malformed answer: not a JSON object"),
+        (Response(b"not json", headers={"content-type": "text/plain"}), "malformed answer: not a JSON object"),
+        (Response(b""), "malformed answer: not a JSON object"),
+        (Response(b"\xff\xfe"), "malformed answer: not a JSON object"),
+        (Response([]), "malformed answer: not a JSON object"),
+        (Response(None), "malformed answer: not a JSON object"),
+        (Response({}), "malformed answer: no choices"),
+        (Response(completion("A", choices=[])), "malformed answer: no choices"),
+        (Response(completion("A", choices=None)), "malformed answer: no choices"),
+        (Response(completion("A", choices="A")), "malformed answer: no choices"),
+        (Response({"error": {"message": "the prompt", "code": 429}}), "an error in place of an answer (429)"),
+        (Response(completion(None)), "an answer without text (finish_reason stop)"),
+        (Response(completion("")), "an answer without text (finish_reason stop)"),
+        (Response(completion("A", choices=[None])), "an answer without text (finish_reason unknown)"),
+        (Response(completion("A", choices=[{"message": "x"}])), "an answer without text (finish_reason unknown)"),
+        (Response(completion("A")), "the reply has no log-probabilities: use"),
+        (Response(completion("A", [("A", {"A": math.nan})])), "the reply has no log-probabilities: use"),
+        (Response(completion("A", [("A", {"A": "high"})])), "the reply has no log-probabilities: use"),
+        (Response(completion("Well", [("Well", {"Well": -0.1})])), "no choice of A, B, C, D is among"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::rcjax.serving.cascade.CascadeWarning")
+def test_a_model_that_fails_is_skipped_upward(response, error, tmp_path):
+    with CallLog(tmp_path / "calls.jsonl") as log:
+        result, server = ask(script(small=response, middle=good("B", SURE)), retries=0, log=log)
+    assert asked(server) == ["small", "middle"]
+    assert (result.status, result.model) == ("answered", "middle")
+    failed, answered = result.calls
+    assert failed.error.startswith(error)
+    assert (failed.logprob, failed.answer, answered.error) == (None, None, None)
+    assert result.problem.startswith(f"query q1: some models failed: small: {error}")
+    written = (tmp_path / "calls.jsonl").read_text()
+    assert [json.loads(line)["error"] for line in written.splitlines()] == [failed.error, None]
+    assert not any(secret in written + result.problem for secret in SECRETS)
+
+
+def test_retries_wait_as_long_as_the_server_says_and_are_counted():
+    limited = Response({"error": {}}, status=429, headers={"retry-after-ms": "150"})
+    result, server = ask(script(small=[limited, broken(503), good("A", SURE)]))
+    (call,) = result.calls
+    assert (call.attempts, call.error, len(server.requests)) == (3, None, 3)
+    assert call.seconds > 0.15
+    result, server = ask(script(small=broken(500), middle=good("A", SURE)), retries=1)
+    assert [call.attempts for call in result.calls] == [2, 1]
+    assert result.calls[0].error == "HTTP 500"
+
+
+def test_a_slow_model_times_out():
+    slow = Response(sure("A", SURE), delay=5.0)
+    result, _ = ask(script(small=slow, middle=good("B", SURE)), timeout=0.2, retries=0)
+    assert result.calls[0].error == "timed out"
+    assert result.calls[0].seconds < 4
+    assert result.model == "middle"
+
+
+def test_where_the_largest_fails_the_surest_answer_so_far_counts():
+    behave = script(small=good("A", math.log(0.55)), middle=good("B", UNSURE), large=broken(400))
+    result, _ = ask(behave)
+    assert (result.status, result.answer, result.model) == ("best so far", "A", "small")
+    assert [call.model for call in result.calls] == list(MODELS)
+    assert "large: HTTP 400" in result.problem
+
+
+def test_where_all_fail_there_is_one_clear_error_without_secrets():
+    error, _ = ask(script(small=broken(400), middle=broken(403), large=Response(b"")))
+    assert isinstance(error, CascadeError)
+    assert str(error) == (
+        "query q1: no model answered: small: HTTP 400 (attempts: 1); middle: HTTP 403 (attempts: 1); "
+        "large: malformed answer: not a JSON object (attempts: 1)"
+    )
+    assert error.__cause__ is None
+    assert error.__context__ is None
+    assert error.result.status == "failed"
+    assert not any(secret in str(error) + repr(error.result) for secret in SECRETS)
+
+
+def test_a_model_that_always_answers_needs_no_confidence():
+    with pytest.warns(CascadeWarning, match="model large: its confidence cannot be read: the reply has no log-prob"):
+        result, _ = ask(script(small=good("A", UNSURE), middle=good("A", UNSURE), large=Response(completion("C"))))
+    assert (result.status, result.text, result.confidence) == ("answered", "C", None)
+    assert result.answer is None
+
+
+def test_a_text_without_a_confidence_is_better_than_nothing():
+    with pytest.warns(CascadeWarning):
+        result, _ = ask(script(small=Response(completion("A")), middle=broken(400), large=broken(400)))
+    assert (result.status, result.text, result.confidence) == ("best so far", "A", None)
+
+
+def test_a_confidence_that_cannot_be_read_warns_once_a_model():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ask(script(small=Response(completion("A")), middle=good("B", SURE)), times=5)
+    assert len([each for each in caught if each.category is CascadeWarning]) == 1
+
+
+# Second questions
+
+
+def verified(probability):
+    top = {"Y": math.log(probability), "N": math.log1p(-probability)}
+    return Response(completion("Y", [("Y", top)], usage=(200, 1)))
+
+
+def test_a_verification_is_part_of_the_call_and_of_its_cost():
+    behave = script(small=[Response(completion("Paris", usage=(100, 10))), verified(0.8)])
+    result, server = ask(
+        behave, signal=signals.Verification(), options={"max_tokens": 50, "extra_body": {"route": "x"}}
+    )
+    first, second = server.requests
+    assert "Paris" in second["messages"][0]["content"]
+    assert (first["max_tokens"], second["max_tokens"], second["logprobs"]) == (50, 1, True)
+    assert first["route"] == second["route"] == "x"
+    (call,) = result.calls
+    assert (call.input_tokens, call.output_tokens, call.attempts) == (300, 11, 2)
+    assert result.cost == pytest.approx((300 * 0.1 + 11 * 0.4) / 1e6, rel=1e-15)
+    assert (result.text, call.logprob) == ("Paris", pytest.approx(math.log(0.8)))
+
+
+def test_a_verification_that_fails_leaves_the_answer_and_its_cost():
+    behave = script(
+        small=[Response(completion("Paris", usage=(100, 10))), broken(400)], middle=broken(400), large=broken(400)
+    )
+    result, _ = ask(behave, signal=signals.Verification())
+    assert (result.status, result.text) == ("best so far", "Paris")
+    assert result.calls[0].error == "the second question: HTTP 400"
+    assert result.cost == pytest.approx((100 * 0.1 + 10 * 0.4) / 1e6)
+
+
+def test_votes_keep_a_reply_of_the_winners():
+    body = completion("Lyon")
+    body["choices"] = [{**body["choices"][0], "message": {"content": each}} for each in ("Lyon", "Paris", " paris")]
+    result, server = ask(script(small=Response(body)), signal=signals.Votes(samples=3))
+    assert server.requests[0]["n"] == 3
+    assert (result.text, result.answer) == ("Paris", "paris")
+    assert result.calls[0].logprob == pytest.approx(math.log(2 / 3))
+
+
+# Money
+
+
+def test_costs_are_tokens_times_prices():
+    usages = [(123, 7), (1_000_003, 9), (456, 1)]
+    letters = dict(zip(MODELS, (good("A", UNSURE, usage) for usage in usages), strict=True))
+    result, _ = ask(script(**letters))
+    exact = [u[0] * p["input"] * 10 + u[1] * p["output"] * 10 for u, p in zip(usages, PRICES.values(), strict=True)]
+    assert result.cost == pytest.approx(sum(exact) / 1e7, rel=1e-15)
+    assert not any(call.estimated for call in result.calls)
+    twice = {name: {kind: 2 * price for kind, price in each.items()} for name, each in PRICES.items()}
+    assert ask(script(**letters), prices=twice)[0].cost == pytest.approx(2 * result.cost, rel=1e-15)
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": -1, "completion_tokens": 2}, {"prompt_tokens": "3"}, 7])
+def test_without_token_counts_a_call_costs_the_mean(usage):
+    result, _ = ask(script(small=Response(sure("A", SURE) | {"usage": usage})))
+    (call,) = result.calls
+    assert (call.cost, call.estimated, call.input_tokens) == (1e-5, True, None)
+
+
+def test_without_prices_a_call_costs_the_mean():
+    result, _ = ask(script(small=good("A", SURE)), policy=cascade_policy(prices=None))
+    assert (result.calls[0].cost, result.calls[0].estimated, result.calls[0].input_tokens) == (1e-5, True, 100)
+
+
+def test_what_never_arrived_costs_nothing_and_what_arrived_malformed_costs():
+    paid = Response(completion(None, usage=(50, 5)))
+    result, _ = ask(script(small=broken(400), middle=paid, large=good("A", SURE)))
+    assert [call.cost for call in result.calls[:2]] == [0.0, pytest.approx((50 * 0.5 + 5 * 1.5) / 1e6)]
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"client": {"small": 1}}, "client: none given for middle, large"),
+        ({"client": OpenAI(api_key="x")}, r"client of small: give an openai\.AsyncOpenAI, not an OpenAI"),
+        ({"signal": {"large": signals.Choice()}}, "signal: none given for small, middle"),
+        ({"served": {"tiny": "x"}}, "served names tiny; the policy has small, middle, large"),
+        ({"model_options": {"tiny": {}}}, "model_options names tiny"),
+        ({"options": {"max_tokenz": 1}}, "the client knows no max_tokenz: .* extra_body"),
+        ({"options": {"stream": True}}, "stream cannot be used"),
+        ({"prices": {"small": {"input": -1, "output": 1}}}, "prices of small: give input and output"),
+        ({"prices": {"small": {"input": 1}}}, "prices of small"),
+        ({"prices": {"small": {"input": "much", "output": 1}}}, "prices of small"),
+        ({"concurrency": 0}, "concurrency must be at least 1"),
+        ({"shadow": 1.5}, "shadow: must be between 0 and 1"),
+        ({"shadow": math.nan}, "shadow: must be between 0 and 1"),
+        ({"shadow": "half"}, "shadow: must be a number, but it is 'half'"),
+        ({"options": {"model": "x"}}, r"model cannot be set for every question: name a model by served="),
+        ({"options": {"messages": [], "model": "x"}}, r"model and messages cannot be set .* ask\(\)"),
+        ({"model_options": {"small": {"model": "x"}}}, "model cannot be set"),
+        ({"options": {"self": 1}}, "the client knows no self"),
+        ({"options": {5: 1}}, "the client knows no 5"),
+        ({"retries": -1}, "retries must be at least 0, not -1"),
+        ({"timeout": 0}, "timeout must be above 0 seconds"),
+        ({"prices": {"small": {"input": 1e200, "output": 1}}}, "prices of small"),
+        ({"timeout": math.nan}, "timeout: must be between 0 and inf, but it is nan"),
+        ({"shadow_models": ["tiny"]}, "need shadow above 0"),
+        ({"shadow": 0.1, "shadow_models": "tiny"}, "a list of them"),
+        ({"shadow": 0.1, "shadow_models": ["tiny"]}, "prices: none known for the shadow models tiny"),
+        ({"shadow": 0.1, "shadow_models": ["tiny"], "served": {"none": "x"}}, "names none; there are small, .*, tiny"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    given = {"client": AsyncOpenAI(api_key="x"), "signal": signals.Choice(), **arguments}
+    with pytest.raises(ValueError, match=message):
+        Cascade(POLICY, given.pop("client"), **given)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"policy": None}, r"policy must be a Policy or a Mixture \(as rcjax\.load_policy reads\), not None"),
+        ({"policy": "policy.json"}, "policy must be a Policy .*, not a text"),
+        (
+            {"signal": None},
+            r"signal of small: give an instance of a signal, such as rcjax\.signals\.Choice\(\), not None",
+        ),
+        ({"signal": signals.Choice}, "signal of small: give an instance .*, not the class Choice"),
+        ({"signal": "choice"}, "signal of small: .*, not a text"),
+        (
+            {"signal": {**dict.fromkeys(MODELS, signals.Choice()), "large": signals.Stated}},
+            "signal of large: .* Stated",
+        ),
+        ({"retries": 1.5}, "retries must be a whole number, not a float"),
+        ({"retries": True}, "retries must be a whole number, not a bool"),
+        ({"concurrency": "64"}, "concurrency must be a whole number, not a text"),
+        ({"concurrency": None}, "concurrency must be a whole number, not None"),
+        ({"log": "calls.jsonl"}, r"log must be a CallLog or None \(as rcjax\.CallLog\(path\) opens\), not a text"),
+        ({"served": "org/small"}, "served must be a mapping or None, not a text"),
+        ({"served": {"small": 5}}, "served of small must be a text, not an int"),
+        ({"options": [("seed", 1)]}, "options must be a mapping or None, not a list"),
+        ({"model_options": {"small": 5}}, "model_options of small must be a mapping, not an int"),
+        ({"prices": "prices.toml"}, "prices must be a mapping or None, not a text"),
+        ({"shadow": 0.1, "shadow_models": [None]}, "each of shadow_models must be a text, not None"),
+    ],
+)
+def test_arguments_of_another_kind(arguments, message):
+    given = {"policy": POLICY, "client": AsyncOpenAI(api_key="x"), "signal": signals.Choice(), **arguments}
+    with pytest.raises(TypeError, match=message):
+        Cascade(given.pop("policy"), given.pop("client"), **given)
+
+
+@pytest.mark.parametrize("client", [None, "x", AsyncOpenAI, {**dict.fromkeys(MODELS, None)}])
+def test_a_client_of_another_kind(client):
+    with pytest.raises(ValueError, match=r"client of small: give an openai\.AsyncOpenAI, not "):
+        Cascade(POLICY, client, signal=signals.Choice())
+
+
+def test_a_policy_without_prices_in_its_provenance_needs_none():
+    for tuning in (None, 5, {}, {"prices": None}, {"prices": "x"}):
+        policy = cascade_policy(provenance={"tuning": tuning})
+        assert Cascade(policy, AsyncOpenAI(api_key="x"), signal=signals.Choice()).models == MODELS
+
+
+# Questions
+
+QUESTION = "messages must be a text, or a list of messages as the API has them"
+
+
+@pytest.mark.parametrize(
+    ("messages", "query", "error", "says"),
+    [
+        (None, "q", TypeError, f"{QUESTION}, not None"),
+        (b"What?", "q", TypeError, f"{QUESTION}, not a bytes"),
+        (5, "q", TypeError, f"{QUESTION}, not an int"),
+        ({"role": "user"}, "q", TypeError, f"{QUESTION}, not a dict"),
+        ([], "q", ValueError, f"{QUESTION}, not an empty one"),
+        (["What?"], "q", TypeError, f"{QUESTION}, such as .*: one of them is a text"),
+        ([None], "q", TypeError, f"{QUESTION}, such as .*: one of them is None"),
+        ("What?", b"q", TypeError, "query must be a whole number or a text that names it, not a bytes"),
+        ("What?", 1.5, TypeError, "query must be .*, not a float"),
+        ("What?", True, TypeError, "query must be .*, not a bool"),
+        ("What?", ["q"], TypeError, "query must be .*, not a list"),
+        ("What?", " ", ValueError, "query must be a text that is not empty"),
+    ],
+)
+def test_a_question_that_is_none(messages, query, error, says):
+    with pytest.raises(error, match=says):
+        ask(script(small=good("A", SURE)), messages, query=query)
+    in_a_batch = says.replace("messages must", "messages of question 2 must").replace(
+        "query must", "query of question 2 must"
+    )
+    for questions in ([(1, "?"), (query, messages)], iter([(1, "?"), (query, messages)])):
+        with pytest.raises(error, match=in_a_batch):
+            batch(questions)
+
+
+def batch(questions):
+    """(the results, the requests) of many questions."""
+
+    async def main():
+        async with serving(script(small=good("A", SURE))) as (server, client):
+            cascade = Cascade(POLICY, client, signal=signals.Choice())
+            try:
+                return await cascade.ask_all(questions)
+            finally:
+                requests.extend(server.requests)
+
+    requests = []
+    return asyncio.run(main()), requests
+
+
+@pytest.mark.parametrize(
+    ("questions", "says"),
+    [
+        ({"q1": "What?"}, r"questions must be pairs of an id and messages, not a dict: give \.items\(\) of it"),
+        ("text", "questions must be pairs of an id and messages, not a text"),
+        (None, "questions must be pairs of an id and messages, not None"),
+        (5, "questions must be .*, not an int"),
+        (["q1", "q2"], "questions must be .*: question 1 is a text"),
+        ([("q1", "?"), ("q2",)], "questions must be .*: question 2 is a tuple"),
+        ([("q1", "?", "!")], "questions must be .*: question 1 is a tuple"),
+        ([(None, "?")], "questions must be .*: question 1 has no id"),
+    ],
+)
+def test_questions_that_are_no_pairs(questions, says):
+    with pytest.raises(TypeError, match=says):
+        batch(questions)
+
+
+def test_the_questions_of_a_mapping():
+    results, requests = batch({"q1": "?", "q2": "!"}.items())
+    assert [result.query for result in results] == ["q1", "q2"]
+    assert len(requests) == 2
+
+
+def test_running_needs_neither_jax_nor_numpy():
+    heavy = ("jax", "jaxlib", "numpy", "polars", "narwhals")
+    program = f"import sys, rcjax.run; print(*[name for name in {heavy} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == ""
+
+
+def test_without_the_client_the_error_says_what_to_install():
+    program = "import sys; sys.modules['openai'] = None\nimport rcjax.run"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.stderr.strip().endswith("running a cascade needs the client of OpenAI: pip install 'rcjax[run]'")

@@ -1,0 +1,266 @@
+"""Whatever a server replies and whatever goes wrong in a signal: a query may fail, a batch and a log go on."""
+
+import asyncio
+import itertools
+import json
+import math
+import time
+import warnings
+from copy import deepcopy
+
+import polars as pl
+import pytest
+from chat_server import Response, completion, serving, sure
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_run import MODELS, PRICES, SURE, UNSURE, ask, good, script
+
+from rcjax import read_log, signals
+from rcjax.policy import Calibration, Policy, Rule
+from rcjax.serving.call_log import CallLog
+from rcjax.serving.cascade import Cascade, CascadeWarning, Result
+
+ABSURD = (10**400, 10**18, -1, -(10**400), math.nan, math.inf, 1e308, 2.5, True, None, "7", "\ud800", [], [1], {}, "")
+ANYTHING = st.recursive(
+    st.sampled_from(ABSURD) | st.floats() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+BODY = sure("A", SURE) | {"error": {"code": "x", "type": "y"}}
+
+
+def calibrated(*models):
+    identity = Calibration("none", intercept=2.0, slope=4.0, smallest=-9.0, largest=0.0)
+    rules = {model: (Rule(0.5, "ask", larger), Rule(1.0, "answer")) for model, larger in itertools.pairwise(models)}
+    last = {models[-1]: (Rule(1.0, "answer"),)}
+    return Policy(models, dict.fromkeys(models, identity), rules | last, dict.fromkeys(models, 1e-5), PRICES)
+
+
+def paths(value, before=()):
+    """The place of every value in a JSON value, the whole included."""
+    yield before
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in pairs:
+        yield from paths(inner, (*before, key))
+
+
+def put(body, path, value):
+    """The body with another value at a place; without that place where it is `...`."""
+    if not path:
+        return value
+    body = deepcopy(body)
+    inner = body
+    for key in path[:-1]:
+        inner = inner[key]
+    if value is ...:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    return body
+
+
+@st.composite
+def bodies(draw):
+    """A good reply with up to three of its values changed or gone, as bytes."""
+    body = BODY
+    for _ in range(draw(st.integers(1, 3))):
+        path = draw(st.sampled_from([path for path in paths(body) if path]))
+        body = put(body, path, draw(st.just(...) | ANYTHING))
+    return json.dumps(body).encode()
+
+
+def run_batch(replies, log, *, policy=None, signal=None, **options):
+    """The results of a query for each of the replies (bytes), which all models give to it."""
+
+    def behave(request, headers):
+        return Response(replies[int(request["messages"][-1]["content"])])
+
+    async def main():
+        async with serving(behave) as (_, client):
+            reader = signal or signals.Choice()
+            cascade = Cascade(policy or calibrated(*MODELS), client, signal=reader, log=log, **options)
+            return await cascade.ask_all([(i, str(i)) for i in range(len(replies))])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CascadeWarning)
+        return asyncio.run(main())
+
+
+GOOD = json.dumps(sure("B", SURE)).encode()
+
+
+def check_batch(replies, path, **options):
+    """Good replies around others are answered, and every call is in a log that can be read."""
+    path.unlink(missing_ok=True)
+    with CallLog(path) as log:
+        results = run_batch([GOOD, *replies, GOOD], log, shadow=1.0, **options)
+    assert all(isinstance(result, Result) for result in results)
+    assert [results[i].answer for i in (0, -1)] == ["B", "B"]
+    rows = [json.loads(line, parse_constant=pytest.fail) for line in path.read_text().splitlines()]
+    assert len(rows) == len(MODELS) * (len(replies) + 2)
+    for row in rows:
+        assert row["cost"] >= 0
+        assert row["cost"] < 1e6
+        assert (row["error"] is None) == (row["logprob"] is not None)
+    labels = pl.DataFrame({"query": [0, len(replies) + 1], "answer": ["B", "B"]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert read_log(path, labels=labels, task="choice").n_queries == 2
+    return results[1:-1], rows
+
+
+@settings(max_examples=40, deadline=None)
+@given(replies=st.lists(bodies(), min_size=1, max_size=8))
+def test_no_reply_of_a_server_ends_a_batch(tmp_path_factory, replies):
+    check_batch(replies, tmp_path_factory.mktemp("replies") / "calls.jsonl")
+
+
+@pytest.mark.parametrize("value", ABSURD, ids=lambda value: repr(value)[:12])
+def test_an_absurd_value_anywhere_in_a_reply_ends_no_batch(tmp_path, value):
+    replies = [json.dumps(put(BODY, path, value)).encode() for path in paths(BODY) if path]
+    check_batch(replies, tmp_path / "calls.jsonl")
+
+
+@pytest.mark.parametrize("tokens", [10**400, 10**18, -1, math.nan, math.inf, True, "7", [7], None])
+def test_an_absurd_count_of_tokens_is_none_and_the_call_costs_the_mean(tmp_path, tokens):
+    for name in ("prompt_tokens", "completion_tokens"):
+        body = json.dumps(put(BODY, ("usage", name), tokens)).encode()
+        (result,), _ = check_batch([body], tmp_path / "calls.jsonl")
+        (call,) = result.calls
+        assert (result.answer, call.cost, call.estimated, call.input_tokens) == ("A", 1e-5, True, None)
+
+
+@pytest.mark.parametrize("logprob", [0.9, 5, 10**400, math.inf, math.nan, "-0.1", True, None, [-0.1]])
+def test_what_is_no_log_probability_is_not_taken_for_certainty(tmp_path, logprob):
+    place = ("choices", 0, "logprobs", "content", 0)
+    for path in ((*place, "logprob"), (*place, "top_logprobs", 0, "logprob")):
+        (result,), _ = check_batch([json.dumps(put(BODY, path, logprob)).encode()], tmp_path / "calls.jsonl")
+        assert result.calls[0].logprob is None
+        assert result.calls[0].error.startswith("the reply has no log-probabilities")
+
+
+@pytest.mark.parametrize("text", [{"value": "A"}, ["A"], 7, True])
+def test_parts_of_a_reply_that_are_no_text_are_none(tmp_path, text):
+    body = put(BODY, ("choices", 0, "message", "content"), [{"type": "text", "text": text}])
+    (result,), _ = check_batch([json.dumps(body).encode()], tmp_path / "calls.jsonl")
+    assert {call.error for call in result.calls} == {"an answer without text (finish_reason stop)"}
+
+
+def test_a_reply_nested_deeply_is_a_failed_call(tmp_path):
+    deep = b'{"choices": [{"finish_reason": ' + b"[" * 900 + b"]" * 900 + b"}]}"
+    replies = [deep, b"[" * 10**5, b'{"usage": {"prompt_tokens": 1' + b"0" * 5000 + b"}}"]
+    results, _ = check_batch(replies, tmp_path / "calls.jsonl")
+    assert [result.status for result in results] == ["failed"] * 3
+
+
+# Signals
+
+
+class Broken(signals.Choice):
+    """A signal that does as it is told about the second query."""
+
+    def __init__(self, reading, where="read"):
+        super().__init__()
+        object.__setattr__(self, "reading", reading)
+        object.__setattr__(self, "where", where)
+
+    def _perhaps(self, where, usual):
+        if where != self.where:
+            return usual()
+        return self.reading() if callable(self.reading) else self.reading
+
+    def follow_up(self, messages, reply):
+        return self._perhaps("follow_up", lambda: None) if messages[0]["content"] == "1" else None
+
+    def read(self, reply, second=None):
+        return (
+            self._perhaps("read", lambda: super(Broken, self).read(reply)) if reply.text == "A" else super().read(reply)
+        )
+
+
+def fail(error):
+    def raising():
+        raise error
+
+    return raising
+
+
+@pytest.mark.parametrize(
+    ("reading", "says"),
+    [
+        (fail(KeyError("the prompt")), "the signal failed: KeyError in test_run_replies.py, line "),
+        (fail(RecursionError()), "the signal failed: RecursionError"),
+        (fail(signals.SignalError("no letter")), "no letter"),
+        (None, "the signal's read gave None: it must give a rcjax.signals.Reading"),
+        (("A", -0.1), "the signal's read gave a tuple"),
+        (lambda: signals.Reading("A", math.nan), "the signal reads the log-probability nan: it must be at most 0"),
+        (lambda: signals.Reading("A", math.inf), "the signal reads the log-probability inf"),
+        (lambda: signals.Reading("A", 0.7), "the signal reads the log-probability 0.7"),
+        (lambda: signals.Reading("A", "-0.1"), "what the signal reads has as its logprob a text"),
+        (lambda: signals.Reading("A", None), "what the signal reads has as its logprob None"),
+        (lambda: signals.Reading("A", True), "what the signal reads has as its logprob a bool"),
+        (lambda: signals.Reading(7, -0.1), "what the signal reads must have texts"),
+        (lambda: signals.Reading("A", -0.1, b"A"), "what the signal reads must have texts"),
+        (lambda: math.log(-1), "the signal failed: ValueError"),
+    ],
+)
+def test_a_signal_that_fails_fails_a_call(tmp_path, reading, says):
+    (result,), rows = check_batch(
+        [json.dumps(BODY).encode()], tmp_path / "calls.jsonl", signal=Broken(reading), policy=calibrated(*MODELS)
+    )
+    assert result.status == "answered"  # by the largest, which needs no confidence
+    assert [call.error.startswith(says) for call in result.calls] == [True] * 3
+    assert not any("the prompt" in str(row) for row in rows)
+
+
+@pytest.mark.parametrize("second", [fail(KeyError()), 5, (), ("x",), ([], 5), (5, {}), ([], {"model": "x"})])
+def test_a_second_question_that_is_none_fails_a_call(tmp_path, second):
+    (result,), _ = check_batch(
+        [json.dumps(BODY).encode()], tmp_path / "calls.jsonl", signal=Broken(second, "follow_up")
+    )
+    assert all(call.error for call in result.calls)
+
+
+def test_rounding_above_zero_is_certainty():
+    assert signals.Reading("A", 1e-12).logprob == 0.0
+
+
+# Logs
+
+
+def test_what_cannot_be_logged_is_answered_all_the_same(tmp_path):
+    odd = [{"role": "user", "content": "0", ("a", "tuple"): 1}]  # no JSON: neither the server nor the log can have it
+    with CallLog(tmp_path / "calls.jsonl", prompts=True) as log, pytest.warns(CascadeWarning, match="are not logged"):
+        error, _ = ask(script(small=good("A", SURE)), odd, log=log)
+    assert error.result.status == "failed"
+
+
+def test_names_with_control_characters_are_escaped_in_messages(tmp_path):
+    evil = "small\x1b]0;x\x07\n\u202etxt"
+    policy = calibrated(evil, "large")
+    reply = good("Well", UNSURE)
+    with CallLog(tmp_path / "calls.jsonl") as log, pytest.warns(CascadeWarning) as caught:
+        result, _ = ask(script(**{evil: reply, "large": good("A", SURE)}), query="q\x1b[2J", policy=policy, log=log)
+    lines = (tmp_path / "calls.jsonl").read_text().splitlines()
+    for text in (result.problem, *(str(each.message) for each in caught), *lines):
+        assert text.isprintable()
+    assert all("\\u202etxt" in text for text in (result.problem, str(caught[0].message), lines[0]))
+    assert json.loads(lines[0])["model"] == evil
+
+
+# Clocks
+
+
+@pytest.mark.parametrize("step", [-1e9, 1e9])
+def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch, step):
+    wall, jumps = time.time, iter(range(10**6))
+    monkeypatch.setattr(time, "time", lambda: wall() + step * (next(jumps) % 2))
+    begun = time.monotonic()
+    # It asks to be called again at a time of day, which such a clock puts years away.
+    limited = Response(completion(None), status=429, headers={"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"})
+    behave = script(small=[limited, good("A", UNSURE)], middle=good("B", SURE))
+    with CallLog(tmp_path / "calls.jsonl") as log:
+        result, server = ask(behave, log=log, timeout=5.0)
+    assert time.monotonic() - begun < 5
+    assert (result.answer, [call.attempts for call in result.calls], len(server.requests)) == ("B", [2, 1], 3)
+    assert all(0 <= call.seconds < 5 for call in result.calls)

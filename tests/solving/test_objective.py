@@ -1,0 +1,290 @@
+"""The objective: against adaptive quadrature, finer grids, and central differences."""
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cascade_references import (
+    batched,
+    make_model,
+    pair_reference,
+    paper_reference,
+    random_chains,
+    random_models,
+    random_thresholds,
+    take,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rcjax import Gumbel, Marginal, error_and_cost, sweeps
+from rcjax._core.batching import part
+from rcjax.frontier.policies import ALWAYS_ANSWER
+from rcjax.solving import objective as cascade
+from rcjax.solving import quadrature
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+batched_couples = jax.jit(jax.vmap(error_and_cost))
+
+
+def afresh(m):
+    """`error_and_cost` of m models as a function of its own: what was traced with other panels is not found again."""
+    plain = cascade._error_and_cost.__wrapped__
+
+    @jax.jit
+    def call(model, cuts):
+        always = jnp.full((*cuts.shape[:-1], 1), ALWAYS_ANSWER)
+        cuts = jnp.concatenate([cuts, always], axis=-1)
+        expected = plain(model.marginals, model.copulas, model.cost, cuts, None, tuple(range(m)), "exact")
+        return expected.wrong, expected.cost
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def couples(float64):
+    """32 models of two, thresholds everywhere in their range and outside it, and what quadrature says."""
+    models = random_models(11, 2, 32)
+    thresholds = random_thresholds(12, models, 6)
+    reference = [pair_reference(take(models, i), thresholds[i, :, 0]) for i in range(32)]
+    return models, thresholds, np.array(reference)
+
+
+@pytest.fixture(scope="module")
+def chains(float64):
+    return random_chains()
+
+
+@pytest.mark.slow
+def test_two_models_match_adaptive_quadrature(couples):
+    models, thresholds, reference = couples
+    error, cost = batched(models, thresholds)
+    np.testing.assert_allclose(error, reference[:, 0], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(cost, reference[:, 1], rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_the_panels_of_sweeps_are_exact_enough(couples, monkeypatch):
+    models, thresholds, reference = couples
+    monkeypatch.setattr(quadrature, "PANELS", sweeps.problems.PANELS)
+    error, cost = jax.vmap(afresh(2))(models, jnp.asarray(thresholds))
+    assert 1e-7 < np.abs(error - reference[:, 0]).max() < 5e-6
+    np.testing.assert_allclose(cost, reference[:, 1], rtol=1e-9)
+
+
+SHAPES = st.floats(np.log(0.3), np.log(300)).map(np.exp)
+MARGINALS = st.fixed_dictionaries(
+    {
+        "lowest": st.floats(0.05, 0.4),
+        "highest": st.floats(0.7, 0.999),
+        "mass_lowest": st.sampled_from([0, 0.003, 0.1, 0.3]),
+        "mass_highest": st.sampled_from([0, 0.003, 0.2, 0.45]),
+        "proportion": st.floats(0.02, 0.98).map(lambda p: (p, 1 - p)),
+        "a": st.tuples(SHAPES, SHAPES),
+        "b": st.tuples(SHAPES, SHAPES),
+    }
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(first=MARGINALS, second=MARGINALS, theta=st.floats(1, 8), threshold=st.floats(0, 1))
+def test_any_two_models_match_adaptive_quadrature(first, second, theta, threshold):
+    columns = {name: jnp.array([[first[name], second[name]]], float) for name in first}
+    models = make_model(Marginal(**columns), Gumbel(jnp.array([[theta]])), jnp.array([[1.0, 7.0]]))
+    error, cost = batched_couples(models, jnp.array([[[threshold]]]))
+    expected = pair_reference(take(models, 0), np.array([threshold]))
+    np.testing.assert_allclose(error[0], expected[0], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(cost[0], expected[1], rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_paper_equals_exact_for_two_models(couples):
+    models, thresholds, reference = couples
+    error, cost = batched(models, thresholds, chain="paper")
+    exact, _ = batched(models, thresholds)
+    np.testing.assert_allclose(error, reference[:, 0], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(cost, reference[:, 1], rtol=1e-9)
+    np.testing.assert_allclose(error, exact, rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_paper_chain_matches_adaptive_quadrature_of_proposition_2(float64):
+    models = random_models(31, 3, 8)
+    thresholds = random_thresholds(32, models, 3)
+    error, cost = batched(models, thresholds, chain="paper")
+    reference = np.array([[paper_reference(take(models, i), t) for t in thresholds[i]] for i in range(8)])
+    np.testing.assert_allclose(error, reference[..., 0], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(cost, reference[..., 1], rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_longer_chains_match_sixteen_times_the_nodes(chains, monkeypatch):
+    models, thresholds, (error, cost) = chains
+    monkeypatch.setattr(quadrature, "PANELS", 16 * quadrature.PANELS)
+    fine = afresh(6)
+    for i in range(2):
+        expected_error, expected_cost = fine(take(models, i), jnp.asarray(thresholds[i]))
+        np.testing.assert_allclose(error[i], expected_error, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(cost[i], expected_cost, rtol=1e-5)
+
+
+def test_a_subcascade_is_the_chain_that_ends_there(chains):
+    models, thresholds, (error, cost) = chains
+    found = batched(models, thresholds[:, 6:12, :2], models.models[:3])
+    np.testing.assert_allclose(found[0], error[:, 6:12], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found[1], cost[:, 6:12], rtol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def smooth(float64):
+    """A model of three without steep corners: central differences are good to nine digits there."""
+    marginals = Marginal(
+        *(
+            jnp.array(column)
+            for column in (
+                (0.2, 0.25, 0.3),
+                (0.85, 0.9, 0.95),
+                (0.05, 0.1, 0.02),
+                (0.1, 0.05, 0.2),
+                ((0.4, 0.6), (0.3, 0.7), (0.5, 0.5)),
+                ((2.0, 4.0), (3.0, 2.5), (2.0, 3.0)),
+                ((3.0, 2.0), (2.0, 4.0), (2.5, 2.0)),
+            )
+        )
+    )
+    return make_model(marginals, Gumbel(jnp.array([1.8, 1.5, 2.4])), jnp.array([1.0, 4.0, 20.0]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chain", ["exact", "paper"])
+def test_gradients_match_central_differences(smooth, chain):
+    """In the thresholds and in every parameter; proportions move along the simplex."""
+    thresholds = jnp.array([0.55, 0.65])
+    tree = (
+        dict(vars(smooth.marginals), proportion=smooth.marginals.proportion[:, 0]),
+        smooth.copulas.theta,
+        smooth.cost,
+        thresholds,
+    )
+    start, unravel = jax.flatten_util.ravel_pytree(tree)
+
+    def both(flat):
+        columns, theta, cost, cuts = unravel(flat)
+        share = columns["proportion"]
+        marginals = Marginal(**dict(columns, proportion=jnp.stack([share, 1 - share], -1)))
+        return jnp.stack(error_and_cost(make_model(marginals, Gumbel(theta), cost), cuts, chain=chain))
+
+    found = jax.jit(jax.jacrev(both))(start)
+    step = 1e-3 * jnp.maximum(jnp.abs(start), 0.05)
+    moves = jnp.diag(step)
+    many = jax.jit(jax.vmap(both))
+    near, far = ((many(start + c * moves) - many(start - c * moves)) / (2 * c * step[:, None]) for c in (0.5, 1))
+    expected = ((4 * near - far) / 3).T  # Richardson: the step's cubic term cancels
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-5, atol=1e-5)
+
+
+def test_shapes_of_thresholds(demo):
+    names = (demo.models[0], demo.models[2], demo.models[4])
+    short = jnp.array([0.4, 0.6])
+    full = jnp.array([0.4, 0.1, 0.6, 0.1, 0.9])
+    expected = error_and_cost(demo, short, names)
+    for longer in (jnp.append(short, 0.7), full):
+        np.testing.assert_array_equal(error_and_cost(demo, longer, names), expected)
+    batch = error_and_cost(demo, jnp.broadcast_to(short, (2, 3, 2)), names)
+    assert batch[0].shape == batch[1].shape == (2, 3)
+    np.testing.assert_allclose(batch[0], expected[0], atol=1e-14)
+    np.testing.assert_allclose(batch[1], expected[1], rtol=1e-13)
+    assert error_and_cost(demo, jnp.zeros((4, 1)), names[:1])[0].shape == (4,)
+    assert error_and_cost(demo, jnp.zeros((4, 0)), names[:1])[0].shape == (4,)
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "names", "message"),
+    [
+        ((0.5,), ("llama3.1-70b", "llama3.2-1b"), "does not follow the model's order"),
+        ((0.5,), ("llama3.2-1b", "llama3.2-1b"), "does not follow the model's order"),
+        ((0.5,), ("llama3.2-1b", "gpt-5"), "unknown model 'gpt-5'"),
+        ((), (), "non-empty"),
+        ((0.5, 0.5, 0.5), ("llama3.2-1b", "llama3.1-70b"), "its last axis"),
+        (0.5, ("llama3.2-1b", "llama3.1-70b"), "its last axis"),
+    ],
+)
+def test_bad_cascades_are_refused(demo, thresholds, names, message):
+    with pytest.raises(ValueError, match=message):
+        error_and_cost(demo, jnp.array(thresholds), names)
+
+
+def test_a_text_is_no_cascade(demo):
+    with pytest.raises(TypeError, match="cascade must be a list or None, not a text"):
+        error_and_cost(demo, jnp.array([0.5]), "llama3.2-1b")
+
+
+def test_unknown_chain_is_refused(demo):
+    with pytest.raises(ValueError, match="'exact' or 'paper'"):
+        error_and_cost(demo, jnp.full(4, 0.5), chain="markov")
+
+
+@pytest.mark.parametrize("chain", ["exact", "paper"])
+def test_extreme_thresholds(chains, chain):
+    """0 everywhere is the first model alone, 1 everywhere asks them all and leaves the last one's mean."""
+    models, *_ = chains
+    cuts = jnp.broadcast_to(jnp.array([[0.0] * 5, [1.0] * 5]), (2, 2, 5))
+    error, cost = batched(models, cuts, chain=chain)
+    mean = jax.vmap(jax.vmap(lambda m: m.mean_above(m.lowest - 1)))(models.marginals)
+    np.testing.assert_allclose(error[:, 0], 1 - mean[:, 0], atol=1e-12)
+    np.testing.assert_allclose(cost[:, 0], models.cost[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(cost[:, 1], models.cost.sum(-1), rtol=1e-12)
+    # All passed on, every model's confidences have their own marginal again.
+    np.testing.assert_allclose(error[:, 1], 1 - mean[:, 5], atol=1e-6)
+
+
+def test_a_model_that_never_answers_adds_its_cost_alone(demo):
+    """Under independence nothing is learnt from it."""
+    model = make_model(demo.marginals, Gumbel(jnp.ones(10)), demo.cost)
+    names = model.models
+    with_it = error_and_cost(model, jnp.array([0.5, 1.0]), (names[0], names[1], names[4]))
+    without = error_and_cost(model, jnp.array([0.5]), (names[0], names[4]))
+    np.testing.assert_allclose(with_it[0], without[0], atol=1e-8)
+    share = (without[1] - model.cost[0]) / model.cost[4]
+    np.testing.assert_allclose(with_it[1], without[1] + share * model.cost[1], rtol=1e-9)
+
+
+def test_degenerate_marginals_give_no_nan(float64):
+    """One value; nothing but masses; no masses; equal and zero costs: value and gradient stay finite."""
+    rows = [
+        (0.6, 0.6, 0.0, 1.0, (0.5, 0.5), (1.0, 1.0), (1.0, 1.0)),
+        (0.1, 0.9, 0.4, 0.6, (0.5, 0.5), (1.0, 1.0), (1.0, 1.0)),
+        (0.2, 0.9, 0.0, 0.0, (0.5, 0.5), (1.0, 1.0), (1.0, 1.0)),
+        (0.2, 0.9, 0.1, 0.0, (1e-12, 1.0), (0.3, 6000.0), (0.3, 3000.0)),
+    ]
+    marginals = Marginal(*(jnp.asarray(column) for column in zip(*rows, strict=True)))
+    model = make_model(marginals, Gumbel(jnp.array([1.0, 2.0, 50.0, 3.0, 1.0, 5.0])), jnp.zeros(4))
+    rng = np.random.default_rng(0)
+    cuts = jnp.array(np.concatenate([rng.uniform(0, 1, (20, 3)), np.full((1, 3), 0.6), np.eye(3)]))
+    error, cost = error_and_cost(model, cuts)
+    assert np.isfinite(error).all()
+    assert ((np.asarray(error) > 0) & (np.asarray(error) < 1)).all()
+    np.testing.assert_array_equal(cost, 0)
+
+
+@pytest.mark.slow
+def test_float32_is_close_to_float64(float64):
+    models = random_models(41, 4, 8, steep=(0.5, 100.0))
+    cuts = random_thresholds(42, models, 6)
+    error, cost = batched(models, cuts)
+    lower = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), models)
+    with jax.enable_x64(False):
+        found = batched(jax.tree.map(jnp.asarray, lower), np.asarray(cuts, np.float32))
+    assert found[0].dtype == found[1].dtype == np.float32
+    np.testing.assert_allclose(found[0], error, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(found[1], cost, rtol=1e-4)
+
+
+def test_part_takes_a_model_out_of_a_batch(chains):
+    models, *_ = chains
+    assert part(models, 1).cost.shape == (6,)

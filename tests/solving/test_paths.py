@@ -1,0 +1,189 @@
+"""The plan of a set of cascades: what it says, and that plans of one shape are alike."""
+
+import functools
+import itertools
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+from cascade_references import random_models, take
+
+from rcjax._core.compilation import compiled
+from rcjax.solving.at_lambda import lay_out, optimise, points_at
+from rcjax.solving.paths import make_plan, only, pair_places, plan_cascades
+from rcjax.solving.solve import solve_frontier
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+#: Costs of the random models lie between 1 and 30.
+LAM = np.geomspace(1e-3, 0.1, 8)
+
+
+def everything(k):
+    return [path for size in range(1, k + 1) for path in itertools.combinations(range(k), size)]
+
+
+PLANS = {
+    "one model": ([(2,)], 4),
+    "a pair": ([(0, 3)], 4),
+    "every model": ([(0, 1, 2, 3)], 4),
+    "a list": ([(0, 2), (1, 3), (0, 1, 3), (2,)], 4),
+    "all": (everything(4), 4),
+    "all of six": (everything(6), 6),
+    "only one": ([(0,)], 1),
+    "all of two": (everything(2), 2),
+}
+
+
+@pytest.mark.parametrize(("paths", "k"), PLANS.values(), ids=PLANS)
+def test_a_plan_says_what_its_paths_are(paths, k):
+    plan = jax.tree.map(np.asarray, make_plan(paths, k))
+    union = tuple(sorted(set(itertools.chain(*paths))))
+    filler = [paths[0]] * (len(plan.members) - len(paths) - 1)
+    for path, members, links, first, last, defers in zip(
+        [*paths, *filler, union], plan.members, plan.links, plan.first, plan.last, plan.defers, strict=True
+    ):
+        assert tuple(np.flatnonzero(members)) == path
+        assert (first, last) == (path[0], path[-1])
+        assert tuple(np.flatnonzero(defers)) == path[:-1]
+        linked = zip(plan.left[links].tolist(), plan.right[links].tolist(), strict=True)
+        assert sorted(linked) == list(itertools.pairwise(path))
+    # Every end follows the one that it defers to; walking along the ends gives the path back.
+    steps = {end: (rest, pair) for end, rest, pair in plan.steps.tolist()}
+    order = [end for end, *_ in plan.steps.tolist()]
+    for path, end in zip(paths, plan.ends.tolist(), strict=False):
+        walked = [plan.heads[end]]
+        while end in steps:
+            rest, pair = steps[end]
+            assert plan.left[pair] == plan.heads[end]
+            assert plan.right[pair] == plan.heads[rest]
+            assert rest not in steps or order.index(rest) < order.index(end)
+            end = rest
+            walked.append(plan.heads[end])
+        assert tuple(walked) == path
+
+
+def test_nobody_reads_what_fills_the_steps():
+    plan = make_plan([(0, 1), (1, 2)], 4)
+    filler = np.asarray(plan.steps)[2:]
+    assert len(filler)
+    assert not np.isin(filler[:, 0], plan.ends).any()
+    assert not np.isin(filler[:, 0], np.asarray(plan.steps)[:2]).any()
+
+
+def test_queries_reach_a_model_before_it_passes_them_on():
+    plan = jax.tree.map(np.asarray, make_plan([(0, 2), (1, 3), (0, 1, 3)], 4))
+    used = plan.links.any(0)
+    left, right = plan.left[used], plan.right[used]
+    for place, model in enumerate(left):
+        assert model not in right[place:]
+
+
+def test_cascades_of_two_to_five_of_five_models_have_one_shape():
+    shapes = {
+        tuple(leaf.shape for leaf in jax.tree.leaves(make_plan([path], 5))) for path in everything(5) if len(path) > 1
+    }
+    assert len(shapes) == 1
+
+
+def test_prefixes():
+    assert make_plan(everything(3), 3).prefixes
+    assert make_plan([(0,), (0, 1)], 3).prefixes
+    assert not make_plan([(0, 1)], 3).prefixes
+
+
+def test_pair_places():
+    assert pair_places(make_plan(everything(3), 3), 3).tolist() == [0, 1, 2]
+    assert pair_places(make_plan([(0, 2)], 3), 3)[0] == 1
+
+
+# -- some of the paths of a plan
+
+
+@pytest.fixture(scope="module")
+def triple(float64):
+    return take(random_models(53, 3, 1), 0)
+
+
+@functools.cache
+def solver():
+    """Of some of a plan's paths: (the number of the best of them, thresholds, members, loss), for each λ."""
+
+    def solve(model, those, places):
+        tables = lay_out(model.marginals, model.copulas, model.cost, those.left, those.right, places)
+        solved = points_at(model.marginals, tables, optimise(tables, LAM, those, "exact"), those, "exact")
+        return solved.path, solved.policies.thresholds, solved.policies.members, solved.expected.loss(LAM)
+
+    return compiled(solve)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [[3, 4, 5], [0, 1, 6], [6, 6, 6], [2, 5, 2]])
+def test_the_optimum_of_some_paths_is_that_of_these_alone(triple, rows):
+    paths = everything(3)
+    plan = make_plan(paths, 3)
+    path, thresholds, members, loss = solver()(triple, only(plan, rows), pair_places(plan, 3))
+    chosen = [paths[row] for row in dict.fromkeys(rows)]
+    names = [tuple(triple.models[j] for j in each) for each in chosen]
+    alone = solve_frontier(triple, lam=LAM, cascades=names)
+    # `solve_frontier` gives each λ the best of all its solutions, which can only be better.
+    best = np.asarray(alone.error + alone.lam * alone.cost)
+    np.testing.assert_allclose(loss, best, rtol=0, atol=1e-6)
+    assert (np.asarray(loss) >= best - 1e-9).all()
+    for number, used, cut in zip(np.asarray(path), np.asarray(members), np.asarray(thresholds), strict=True):
+        # A path is not cut short, as what is left of it may not be among them.
+        assert tuple(np.flatnonzero(used)) == paths[rows[number]]
+        assert (cut[~used] == 1).all()
+        assert cut[np.flatnonzero(used)[-1]] == 0
+
+
+def test_some_of_the_paths_keep_the_layout_of_the_plan():
+    plan = make_plan(everything(3), 3)
+    part = jax.tree.map(np.asarray, only(plan, [4, 6]))
+    for name in ("heads", "steps", "left", "right"):
+        np.testing.assert_array_equal(getattr(part, name), getattr(plan, name))
+    for name in ("members", "links", "first", "last"):
+        np.testing.assert_array_equal(getattr(part, name), np.asarray(getattr(plan, name))[[4, 6, -1]])
+    np.testing.assert_array_equal(part.ends, np.asarray(plan.ends)[[4, 6]])
+    assert not part.prefixes
+
+
+# -- what a search goes through
+
+
+def named_paths(plan, names):
+    return {tuple(name for name, used in zip(names, row, strict=True) if used) for row in np.asarray(plan.members)[:-1]}
+
+
+def test_a_search_goes_through_its_cascades(triple):
+    names = triple.models
+    every = {path for size in (1, 2, 3) for path in itertools.combinations(names, size)}
+    assert plan_cascades(triple, "adaptive") is None
+    assert named_paths(plan_cascades(triple, "full"), names) == {names}
+    assert named_paths(plan_cascades(triple, "all"), names) == every
+    assert named_paths(plan_cascades(triple, "all", max_length=2), names) == every - {names}
+    assert named_paths(plan_cascades(triple, "all", max_length=9), names) == every
+    assert named_paths(plan_cascades(triple, [("m0", "m2"), "m1", ("m0", "m2")]), names) == {("m0", "m2"), ("m1",)}
+
+
+@pytest.mark.parametrize(
+    ("cascades", "message"),
+    [
+        ("some", "'all', 'full', 'adaptive'"),
+        ([], "name at least one"),
+        ([("m2", "m0")], "order"),
+        ([("m0", "m9")], "unknown model 'm9'"),
+    ],
+)
+def test_a_search_that_makes_no_sense_is_refused(triple, cascades, message):
+    with pytest.raises(ValueError, match=message):
+        plan_cascades(triple, cascades)
+
+
+def test_thirteen_models_have_too_many_subcascades():
+    models = SimpleNamespace(models=tuple(f"m{j}" for j in range(13)))
+    with pytest.raises(ValueError, match="8191 subcascades: set max_length"):
+        plan_cascades(models, "all")
+    plan = plan_cascades(models, "all", max_length=2)
+    assert len(named_paths(plan, models.models)) == 13 + 13 * 12 // 2

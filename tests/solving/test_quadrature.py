@@ -1,0 +1,165 @@
+"""Grids in u-space: weights, cuts, interpolation, cell means, and the kernels between two of them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cascade_references import random_models
+
+from rcjax import Gumbel, Marginal
+from rcjax._core.batching import part
+from rcjax.solving.objective import transition, truncated_transition
+from rcjax.solving.quadrature import ORDER, Grid, build_grid
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def degenerate() -> Marginal:
+    """No masses; nothing but masses; one distinct value; one spike beside a mass; a tiny range."""
+    rows = [
+        (0.1, 0.9, 0.0, 0.0, (0.5, 0.5), (1.0, 1.0), (1.0, 1.0)),
+        (0.1, 0.9, 0.4, 0.6, (0.5, 0.5), (1.0, 1.0), (1.0, 1.0)),
+        (0.7, 0.7, 0.0, 1.0, (0.5, 0.5), (1.0, 1.0), (1.0, 1.0)),
+        (0.2, 0.9, 0.3, 0.0, (1e-9, 1.0), (3e3, 7e3), (7e3, 3e3)),
+        (0.5, 0.5 + 1e-9, 0.1, 0.1, (0.3, 0.7), (0.5, 2.0), (2.0, 0.5)),
+    ]
+    return Marginal(*(jnp.asarray(column) for column in zip(*rows, strict=True)))
+
+
+@pytest.fixture(scope="module")
+def marginals(float64) -> Marginal:
+    """(43,) random marginals and the degenerate ones."""
+    random = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), random_models(3, 2, 19).marginals)
+    return jax.tree.map(lambda *x: jnp.concatenate(x), random, degenerate())
+
+
+@pytest.fixture(scope="module")
+def grids(marginals) -> Grid:
+    return jax.jit(jax.vmap(build_grid))(marginals)
+
+
+def test_every_leaf_is_finite(grids):
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(grids))
+
+
+def test_weights_are_a_distribution_over_ordered_cells(grids, marginals):
+    assert (np.asarray(grids.weight) >= 0).all()
+    np.testing.assert_allclose(grids.weight.sum(-1), 1.0, atol=1e-14)
+    np.testing.assert_allclose(np.diff(grids.edges), grids.weight, atol=1e-14)
+    assert (np.diff(grids.edges) >= -1e-15).all()
+    assert (np.asarray(grids.edges[:, 0]) == 0).all()
+    assert (np.asarray(grids.edges[:, -1]) == 1).all()
+    np.testing.assert_allclose(grids.weight[:, 0], marginals.mass_lowest, atol=1e-15)
+    np.testing.assert_allclose(grids.weight[:, -1], marginals.mass_highest, atol=1e-15)
+
+
+def test_nodes_lie_in_their_cells(grids):
+    slack = 1e-14
+    assert (np.asarray(grids.u) >= np.asarray(grids.edges[:, :-1]) - slack).all()
+    assert (np.asarray(grids.u) <= np.asarray(grids.edges[:, 1:]) + slack).all()
+
+
+def test_below_sums_to_u(grids):
+    u = jnp.linspace(0, 1, 41)
+    below = jax.vmap(lambda grid: jax.vmap(grid.below)(u))(grids)
+    np.testing.assert_allclose(below.sum(-1), np.broadcast_to(u, below.shape[:2]), atol=1e-13)
+    np.testing.assert_allclose(below[:, 0], 0, atol=1e-16)
+    np.testing.assert_allclose(below[:, -1], grids.weight, atol=1e-14)
+
+
+def test_below_integrates_polynomials_of_each_panel_exactly(grids):
+    """Σ below(c) · f(nodes) = ∫₀ᶜ f for the degrees that ORDER nodes determine."""
+    grid = part(grids, 38)  # no masses
+    cut = jnp.linspace(0, 1, 23)
+    for degree in range(ORDER):
+        found = jax.vmap(grid.below)(cut) @ grid.u**degree
+        np.testing.assert_allclose(found, cut ** (degree + 1) / (degree + 1), atol=1e-13)
+
+
+def test_at_interpolates_polynomials(grids):
+    grid = part(grids, 38)
+    cut = jnp.linspace(0.001, 0.999, 29)
+    weights = jax.vmap(grid.at)(cut)
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-11)
+    for degree in range(ORDER):
+        np.testing.assert_allclose(weights @ grid.u**degree, cut**degree, atol=1e-11)
+
+
+def test_at_is_the_derivative_of_below(grids):
+    grid, cut, step = part(grids, 5), 0.5, 1e-6
+    found = (grid.below(cut + step) - grid.below(cut - step)) / (2 * step)
+    np.testing.assert_allclose(found, grid.at(jnp.asarray(cut)), atol=1e-6)
+
+
+def test_quantiles_integrate_to_the_mean(grids, marginals):
+    mean = jax.jit(jax.vmap(lambda m: m.mean_above(m.lowest - 1)))(marginals)
+    np.testing.assert_allclose((grids.weight * grids.quantile).sum(-1), mean, atol=1e-13)
+
+
+def test_quantiles_stay_near_the_quantile_function(grids, marginals):
+    """Nodes move only by what the mean of their panel asks for; masses sit at the extremes exactly."""
+    exact = jax.jit(jax.vmap(lambda m, u: m.quantile(u)))(marginals, grids.u)
+    inner = slice(1, -1)
+    moved = np.abs(np.asarray(grids.quantile - exact))[:, inner] * np.asarray(grids.weight)[:, inner]
+    assert moved.sum(-1).max() < 1e-4
+    np.testing.assert_array_equal(grids.quantile[:, 0], marginals.lowest)
+    np.testing.assert_array_equal(grids.quantile[:, -1], marginals.highest)
+
+
+@pytest.fixture(scope="module")
+def kernels(grids):
+    """Every neighbour of the list as source and target, for an independent, a mild and a steep copula."""
+    source, target = part(grids, slice(None, -1)), part(grids, slice(1, None))
+    over = jax.vmap(jax.vmap(transition, in_axes=(None, 0, 0)), in_axes=(0, None, None))
+    return jax.jit(over)(Gumbel(jnp.array([1.0, 2.0, 40.0])), source, target), source, target
+
+
+def test_rows_of_a_transition_conserve_mass(kernels):
+    """Of every node that has weight: the row of an absent mass is never used."""
+    kernel, source, target = kernels
+    total = np.asarray(jnp.einsum("cpmn,pn->cpm", kernel, target.weight))
+    present = np.broadcast_to(np.asarray(source.weight) > 1e-13, total.shape)
+    np.testing.assert_allclose(total[present], 1.0, atol=1e-12)
+
+
+def test_transition_keeps_the_uniform_law(grids):
+    """Without a threshold the second model's rank is uniform again, but for cells of little weight in the corners."""
+    source, target = part(grids, 38), part(grids, 38)
+    density = source.weight @ jax.jit(transition)(Gumbel(jnp.asarray(2.0)), source, target)
+    # Measured: 1.02e-5, all of it in the corner cells.
+    assert (np.abs(density - 1) * target.weight).sum() < 2e-5
+    np.testing.assert_allclose((density * target.weight).sum(), 1.0, atol=1e-13)
+
+
+def test_independent_copula_forgets_the_source(kernels):
+    kernel, _, target = kernels
+    present = np.broadcast_to(np.asarray(target.weight)[:, None, :] > 1e-12, kernel[0].shape)
+    np.testing.assert_allclose(np.asarray(kernel[0])[present], 1.0, atol=1e-8)
+
+
+def test_truncated_transition_conserves_mass(grids):
+    u = jnp.array([0.0, 1e-12, 1e-3, 0.4, 1.0])
+    law = jax.jit(jax.vmap(jax.vmap(truncated_transition, in_axes=(None, 0, None)), in_axes=(None, None, 0)))(
+        Gumbel(jnp.asarray(3.0)), u, grids
+    )
+    np.testing.assert_allclose(jnp.einsum("pun,pn->pu", law, grids.weight), 1.0, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_gradients_are_finite(marginals):
+    """Also where a component is empty, the masses hold everything, or all values are equal."""
+
+    def total(marginal):
+        grid = build_grid(marginal)
+        kernel = transition(Gumbel(jnp.asarray(2.0)), grid, grid)
+        return (grid.weight * grid.quantile) @ kernel @ (grid.below(jnp.asarray(0.37)) * grid.quantile)
+
+    few = part(marginals, jnp.array([0, 7, 38, 39, 40, 41, 42]))
+    value, gradient = jax.jit(jax.vmap(jax.value_and_grad(total)))(few)
+    assert np.isfinite(value).all()
+    bad = [name for name, leaf in vars(gradient).items() if not np.isfinite(leaf).all()]
+    assert not bad
+
+
+def test_order_and_panels_agree(grids):
+    assert (grids.u.shape[-1] - 2) == (grids.panels.shape[-1] - 1) * ORDER

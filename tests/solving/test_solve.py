@@ -1,0 +1,486 @@
+"""The frontier: global optima, order between families of policies, targets, corner cases, no recompilation."""
+
+import csv
+import itertools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cascade_references import make_model, random_models, take
+from scipy.optimize import minimize
+
+import rcjax
+from rcjax import Gumbel, Marginal, error_and_cost, solve_frontier
+from rcjax.frontier.frontier import InfeasibleError
+from rcjax.frontier.statuses import PointStatus
+from rcjax.model.pairs import pairs
+from rcjax.replaying.curves import area_under_curve
+from rcjax.solving.objective import build_tables, evaluate
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+#: Costs of the random models lie between 1 and 30.
+LAM = np.geomspace(1e-3, 0.1, 8)
+GLOBAL = 1e-5
+
+
+@pytest.fixture(scope="module")
+def triples(float64):
+    return random_models(51, 3, 6)
+
+
+@pytest.fixture(scope="module")
+def fours(float64):
+    return random_models(52, 4, 3)
+
+
+@pytest.fixture(scope="module")
+def automatic(demo):
+    return solve_frontier(demo)
+
+
+def loss(frontier):
+    return np.asarray(frontier.error + frontier.lam * frontier.cost)
+
+
+def grid_losses(model, names, lam, count, chain="exact"):
+    """(L,) the least loss of a cascade over an exhaustive grid of thresholds, evenly spaced in probability."""
+    columns = []
+    for j in model.index(names)[:-1]:
+        marginal = take(model.marginals, j)
+        inside = marginal.quantile(jnp.linspace(0, 1, count - 2))
+        columns.append(np.concatenate([[0.0], inside, [1.0]]))
+    cuts = np.array(list(itertools.product(*columns)))
+    error, cost = (np.asarray(x) for x in error_and_cost(model, cuts, names, chain=chain))
+    return (error + np.asarray(lam)[:, None] * cost).min(1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chain", ["exact", "paper"])
+def test_no_grid_beats_the_solver_for_three_models(triples, chain):
+    for i in range(6 if chain == "exact" else 3):
+        model = take(triples, i)
+        found = loss(solve_frontier(model, lam=LAM, cascades="full", chain=chain))
+        assert (found <= grid_losses(model, model.models, LAM, 60, chain) + GLOBAL).all(), i
+
+
+@pytest.mark.slow
+def test_no_grid_beats_the_solver_for_four_models(fours):
+    for i in range(3):
+        model = take(fours, i)
+        found = loss(solve_frontier(model, lam=LAM, cascades="full"))
+        assert (found <= grid_losses(model, model.models, LAM, 25) + GLOBAL).all(), i
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("members", "count"), [((0, 2, 4), 60), ((0, 1, 3, 4), 25)])
+def test_no_grid_beats_the_solver_on_the_demo(demo, demo_lam, members, count):
+    names = tuple(demo.models[j] for j in members)
+    found = loss(solve_frontier(demo, lam=demo_lam, cascades=[names]))
+    assert (found <= grid_losses(demo, names, demo_lam, count) + GLOBAL).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["triples", "fours"])
+def test_fifty_starts_of_l_bfgs_b_never_beat_the_solver(request, which):
+    """On the same objective, in u, from uniform starts, with jax's gradients."""
+    models = request.getfixturevalue(which)
+    k = models.cost.shape[-1]
+    left, right = np.arange(k - 1), np.arange(1, k)
+    neighbours = np.array([pairs(k).index(pair) for pair in zip(left, right, strict=True)])
+    lam = LAM[[1, 4, 6]]
+
+    @jax.jit
+    def tables_of(model):
+        copulas = jax.tree.map(lambda leaf: leaf[neighbours], model.copulas)
+        return build_tables(model.marginals, copulas, model.cost, left, right)
+
+    @jax.jit
+    @jax.value_and_grad
+    def objective(u, tables, price):
+        return evaluate(tables, jnp.append(u, 0.0), np.ones(k - 1, bool), 0).loss(price)
+
+    rng = np.random.default_rng(0)
+    for i in range(2):
+        model = take(models, i)
+        tables = tables_of(model)
+        low, high = np.asarray(tables.grid.panels[:-1, [0, -1]]).T
+        found = loss(solve_frontier(model, lam=lam, cascades="full"))
+        for price, best in zip(lam, found, strict=True):
+
+            def call(u, tables=tables, price=price):
+                value, slope = objective(u, tables, price)
+                return float(value), np.asarray(slope, float)
+
+            bounds = list(zip(low, high, strict=True))
+            starts = low + (high - low) * rng.uniform(size=(50, k - 1))
+            least = min(minimize(call, u, jac=True, method="L-BFGS-B", bounds=bounds).fun for u in starts)
+            assert best <= least + GLOBAL, (i, price)
+
+
+@pytest.mark.slow
+def test_all_is_the_best_of_every_subcascade(triples):
+    """Solved one by one, and by exhaustive grids."""
+    model = take(triples, 1)
+    names = model.models
+    subsets = [c for m in (1, 2, 3) for c in itertools.combinations(names, m)]
+    each = np.array([loss(solve_frontier(model, lam=LAM, cascades=[c])) for c in subsets])
+    grids = np.array([grid_losses(model, c, LAM, 60) for c in subsets])
+    found = solve_frontier(model, lam=LAM)
+    np.testing.assert_allclose(loss(found), each.min(0), rtol=0, atol=1e-7)
+    assert (loss(found) <= grids.min(0) + GLOBAL).all()
+    assert (each <= grids + GLOBAL).all()
+
+
+def test_adaptive_beats_all_beats_fixed(demo, demo_lam):
+    """Up to 1e-6: the programme integrates the adaptive policy on the nodes without a polish."""
+    adaptive, best, full = (loss(solve_frontier(demo, lam=demo_lam, cascades=c)) for c in ("adaptive", "all", "full"))
+    pair = loss(solve_frontier(demo, lam=demo_lam, cascades=[(demo.models[0], demo.models[4])]))
+    single = np.min([1 - demo_mean(demo, j) + demo_lam * float(demo.cost[j]) for j in range(5)], axis=0)
+    assert (adaptive <= best + 1e-6).all()
+    for other in (full, pair, single):
+        assert (best <= other + 1e-9).all()
+
+
+def demo_mean(model, j):
+    marginal = take(model.marginals, j)
+    return float(marginal.mean_above(marginal.lowest - 1))
+
+
+@pytest.mark.slow
+def test_adaptive_beats_all_on_random_models(fours):
+    for i in range(3):
+        model = take(fours, i)
+        adaptive, best = (loss(solve_frontier(model, lam=LAM, cascades=c)) for c in ("adaptive", "all"))
+        assert (adaptive <= best + 1e-6).all(), i
+
+
+@pytest.mark.parametrize("cascades", ["all", "full", "adaptive"])
+def test_cost_falls_and_error_rises_with_lambda(demo, demo_lam, cascades):
+    frontier = solve_frontier(demo, lam=demo_lam, cascades=cascades)
+    assert (np.diff(frontier.lam) > 0).all()
+    assert (np.diff(frontier.cost) <= 1e-12 * float(frontier.cost.max())).all()
+    assert (np.diff(frontier.error) >= -1e-12).all()
+    assert {int(s) for s in frontier.status} <= set(PointStatus)
+
+
+def test_lambdas_are_sorted_and_distinct(demo, demo_lam):
+    shuffled = np.append(demo_lam[::-1], demo_lam[3])
+    np.testing.assert_allclose(solve_frontier(demo, lam=shuffled).lam, demo_lam, rtol=1e-15)
+
+
+@pytest.mark.parametrize("chain", ["exact", "paper"])
+def test_reported_figures_are_those_of_the_reported_thresholds(demo, demo_lam, chain):
+    cascades = "all" if chain == "exact" else "full"
+    frontier = solve_frontier(demo, lam=demo_lam, cascades=cascades, chain=chain)
+    for row in range(len(demo_lam)):
+        names = tuple(n for n, used in zip(demo.models, frontier.members[row], strict=True) if used)
+        error, cost = error_and_cost(demo, frontier.thresholds[row], names, chain=chain)
+        assert abs(error - frontier.error[row]) < 1e-10
+        assert abs(cost - frontier.cost[row]) < 1e-10 * float(demo.cost[-1])
+
+
+def test_thresholds_and_members_agree(automatic):
+    thresholds, members = np.asarray(automatic.thresholds), np.asarray(automatic.members)
+    k = members.shape[1]
+    last = k - 1 - members[:, ::-1].argmax(1)
+    rows = np.arange(len(members))
+    assert (thresholds[~members] == 1).all()
+    assert (thresholds[rows, last] == 0).all()
+    np.testing.assert_array_equal(automatic.first, members.argmax(1))
+    # Nobody is asked after a model that always answers.
+    assert ((thresholds == 0) & members).sum(1).max() == 1
+
+
+def test_gradient_vanishes_at_interior_thresholds(triples):
+    """In u, where a threshold counted as converged lies between the masses."""
+    checked = 0
+    slope = jax.jit(
+        jax.vmap(
+            jax.grad(lambda t, lam, model: (lambda e, c: e + lam * c)(*error_and_cost(model, t))),
+            in_axes=(0, 0, None),
+        )
+    )
+    for i in range(3):
+        model = take(triples, i)
+        frontier = solve_frontier(model, lam=LAM, cascades="full")
+        cuts = frontier.thresholds[:, :-1]
+        gradient = np.asarray(slope(cuts, frontier.lam, model))
+        for j in range(2):
+            marginal = take(model.marginals, j)
+            u, density = np.asarray(marginal.cdf(cuts[:, j])), np.asarray(marginal.density(cuts[:, j]))
+            inside = (u > marginal.mass_lowest + 1e-3) & (u < 1 - marginal.mass_highest - 1e-3)
+            inside &= np.asarray(
+                (frontier.status == PointStatus.CONVERGED) | (frontier.status == PointStatus.AT_BOUND)
+            ) & (density > 0)
+            checked += inside.sum()
+            assert (np.abs(gradient[inside, j] / density[inside]) < 1e-3).all()
+    assert checked >= 10
+
+
+def test_free_and_priceless_errors(demo, demo_lam):
+    """λ = 0 buys the least error there is, a huge λ the cheapest model."""
+    frontier = solve_frontier(demo, lam=np.concatenate([[0.0], demo_lam[:6], [1e12]]))
+    assert np.isfinite(np.asarray(frontier.error)).all()
+    cheapest = np.flatnonzero(np.asarray(demo.cost) == demo.cost.min())  # two models cost the same
+    np.testing.assert_allclose(frontier.cost[-1], demo.cost.min(), rtol=1e-12)
+    np.testing.assert_allclose(frontier.error[-1], min(1 - demo_mean(demo, j) for j in cheapest), atol=1e-12)
+    best_single = min(1 - demo_mean(demo, j) for j in range(5))
+    assert frontier.error[0] <= best_single + 1e-9
+
+
+def perturbed(model, factor):
+    return make_model(
+        jax.tree.map(lambda leaf: leaf * 1.0, model.marginals),
+        Gumbel(1 + (model.copulas.theta - 1) * factor),
+        model.cost * factor,
+    )
+
+
+@pytest.mark.parametrize("cascades", ["all", "adaptive"])
+def test_a_second_call_compiles_nothing(demo, demo_lam, cascades, compilations):
+    first, second = perturbed(demo, 1.0), perturbed(demo, 0.9)
+    solve_frontier(first, lam=demo_lam, cascades=cascades)
+    solve_frontier(first, cascades=cascades)
+    with compilations() as compiled:
+        solve_frontier(second, lam=2 * demo_lam, cascades=cascades)
+        solve_frontier(second, cascades=cascades)
+    assert not compiled
+
+
+def test_few_prices_of_any_number_share_one_programme(demo, demo_lam, compilations):
+    whole = solve_frontier(demo, lam=demo_lam)
+    with compilations() as compiled:
+        some = [solve_frontier(demo, lam=demo_lam[:count]) for count in (1, 2, len(demo_lam) - 1)]
+    assert not compiled
+    for count, frontier in zip((1, 2, len(demo_lam) - 1), some, strict=True):
+        # Fewer prices have fewer solutions to choose from.
+        loss, least = (each.error[:count] + demo_lam[:count] * each.cost[:count] for each in (frontier, whole))
+        np.testing.assert_allclose(loss, least, atol=1e-6)
+
+
+def test_a_grid_and_what_lies_between_share_one_programme(demo, demo_lam, compilations):
+    jax.clear_caches()
+    with compilations() as compiled:
+        solve_frontier(demo, lam=demo_lam)
+        frontier = solve_frontier(demo)
+    assert (np.asarray(frontier.status) == PointStatus.INTERPOLATED).any()
+    assert len([message for message in compiled if message.startswith("Finished XLA") and "points_at" in message]) == 1
+
+
+def test_cascades_of_one_menu_share_one_programme(demo, demo_lam, compilations):
+    a, b, c, d, e = demo.models
+    solve_frontier(demo, lam=demo_lam, cascades=[(a, b)])
+    with compilations() as compiled:
+        for cascade in [(b, e), (a, c, d), (b, c, d, e), demo.models]:
+            solve_frontier(demo, lam=demo_lam, cascades=[cascade])
+    assert not compiled
+
+
+@pytest.mark.parametrize("cascades", ["all", "adaptive"])
+def test_batches_of_lambdas_are_one_frontier(demo, demo_lam, cascades, monkeypatch):
+    whole = solve_frontier(demo, lam=demo_lam, cascades=cascades)
+    monkeypatch.setattr(
+        "rcjax.solving.lambda_grid._bytes_per_lambda", lambda problem: rcjax.solving.lambda_grid._MEMORY // 3
+    )
+    batched = solve_frontier(demo, lam=demo_lam, cascades=cascades)
+    np.testing.assert_allclose(batched.error, whole.error, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(batched.bounds, whole.bounds, rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(batched.lam, whole.lam)
+
+
+@pytest.mark.slow
+def test_float32_is_close_to_float64(demo, demo_lam):
+    double = solve_frontier(demo, lam=demo_lam)
+    leaves = jax.tree.map(np.asarray, demo)
+    with jax.enable_x64(False):
+        lower = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32 if x.dtype.kind == "f" else jnp.int32), leaves)
+        single = solve_frontier(lower, lam=demo_lam)
+        assert single.error.dtype == single.thresholds.dtype == jnp.float32
+        np.testing.assert_allclose(single.error, double.error, rtol=0, atol=1e-3)
+        # The loss is flat at its optimum: that is what float32 must not move.
+        np.testing.assert_allclose(loss(single), loss(double), rtol=0, atol=1e-4)
+
+
+def test_a_list_of_cascades(demo, demo_lam):
+    a, b, _, d, e = demo.models
+    one = loss(solve_frontier(demo, lam=demo_lam, cascades=[(a, e)]))
+    two = loss(solve_frontier(demo, lam=demo_lam, cascades=[(b, d)]))
+    both = solve_frontier(demo, lam=demo_lam, cascades=[(a, e), (b, d)])
+    np.testing.assert_allclose(loss(both), np.minimum(one, two), rtol=0, atol=1e-8)
+    rows = {tuple(row) for row in np.asarray(both.members).tolist()}
+    assert rows <= {(True, False, False, False, True), (False, True, False, True, False)}
+    single = solve_frontier(demo, lam=demo_lam, cascades=[b])
+    np.testing.assert_allclose(single.cost, demo.cost[1], rtol=1e-12)
+
+
+def test_max_length(demo, demo_lam):
+    short = solve_frontier(demo, lam=demo_lam, max_length=2)
+    assert np.asarray(short.members).sum(1).max() <= 2
+    assert (loss(solve_frontier(demo, lam=demo_lam)) <= loss(short) + 1e-9).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cascades": [("llama3.1-70b", "llama3.2-1b")]}, "does not follow the model's order"),
+        ({"cascades": [("llama3.2-1b", "nobody")]}, "unknown model 'nobody'"),
+        ({"cascades": []}, "empty"),
+        ({"cascades": "some"}, "'all', 'full', 'adaptive'"),
+        ({"cascades": "adaptive", "chain": "paper"}, "does not exist"),
+        ({"chain": "markov"}, "does not exist"),
+        ({"lam": []}, "at least one"),
+        ({"lam": [-1.0]}, "none below 0"),
+        ({"lam": [np.nan]}, "finite"),
+        ({"lam": [np.inf]}, "finite"),
+    ],
+)
+def test_bad_arguments_are_refused(demo, options, message):
+    with pytest.raises(ValueError, match=message):
+        solve_frontier(demo, **options)
+
+
+def test_automatic_grid_covers_every_trade_off(demo, automatic):
+    """From the least error of all to the cheapest model; in order; infilled."""
+    cost, error = np.asarray(automatic.cost), np.asarray(automatic.error)
+    assert (np.diff(automatic.lam) >= 0).all()
+    assert (np.diff(cost) <= 1e-9 * cost.max()).all()
+    assert (np.diff(error) >= -1e-9).all()
+    np.testing.assert_allclose(cost[-1], demo.cost.min(), rtol=1e-9)
+    least = solve_frontier(demo, lam=[0.0]).error[0]
+    assert error[0] <= least + 2e-4
+    # Without cost in steps: no neighbours of one cascade are far apart.
+    same = (np.asarray(automatic.members)[1:] == np.asarray(automatic.members)[:-1]).all(1)
+    assert np.abs(np.diff(error))[same].max() < 0.01
+
+
+@pytest.mark.parametrize("cascade", list(itertools.combinations(range(5), 3)), ids=str)
+def test_infill_stays_near_the_optima(demo, cascade):
+    """Also where one of two neighbouring optima asks the middle model nothing, so that its cut there is free."""
+    frontier = solve_frontier(demo, cascades=[tuple(demo.models[j] for j in cascade)])
+    cost, error, lam = (np.asarray(x) for x in (frontier.cost, frontier.error, frontier.lam))
+    assert (np.diff(cost) <= 1e-9 * cost.max()).all()
+    least = (error + lam[:, None] * cost).min(1)
+    assert (loss(frontier) - least).max() < 0.01
+
+
+@pytest.mark.parametrize(("benchmark", "task"), [("mmlu", "choice"), ("triviaqa", "generation")])
+def test_areas_against_the_published_thresholds(shared_data, shared_reference, benchmark, task):
+    """On test data, mean over the 26 cascades: less area than the thresholds of the paper's authors."""
+    read = {"prices": shared_data / "prices.toml", "task": task}
+    train, test = (rcjax.read_log(shared_data / f"{benchmark}_llama_{part}.csv", **read) for part in ("train", "test"))
+    with (shared_reference / "authors_curves.csv").open() as file:
+        published = [row for row in csv.DictReader(file) if row["benchmark"] == benchmark]
+    names = json.loads((shared_reference / "published_tables.json").read_text())["models"][:5]
+    model, change = rcjax.fit(train.select(names)), []
+    for cascade in (path for length in range(2, 6) for path in itertools.combinations(range(5), length)):
+        place = "-".join(map(str, cascade))
+        rows = [row for row in published if (row["cascade"], row["method"]) == (place, "rational_tuning")]
+        theirs = np.array([[float(row["cost_per_million_queries"]), 1 - float(row["accuracy"])] for row in rows]).T
+        seen = rcjax.replay(solve_frontier(model, cascades=[tuple(names[j] for j in cascade)]), test)
+        ours = np.array([np.asarray(seen.cost) * 1e6, seen.error])
+        low, high = max(ours[0].min(), theirs[0].min()), min(ours[0].max(), theirs[0].max())
+        change.append(area_under_curve(*ours, low, high) / area_under_curve(*theirs, low, high) - 1)
+    assert np.mean(change) < -0.002
+    assert max(change) < 0.02
+
+
+def test_policies_of_the_targets(demo, automatic):
+    cost, error, lam = (np.asarray(x) for x in (automatic.cost, automatic.error, automatic.lam))
+    middle = len(cost) // 2
+    cheap = automatic.policy(budget=float(cost[middle]))
+    assert cheap.expected["cost"] <= cost[middle] * (1 + 1e-9)
+    assert cheap.expected["error"] == error[cost <= cost[middle] * (1 + 1e-9)].min()
+    good = automatic.policy(max_error=float(error[middle]))
+    assert good.expected["error"] <= error[middle] * (1 + 1e-9)
+    assert good.expected["cost"] == cost[error <= error[middle] * (1 + 1e-9)].min()
+    price = float(1 / lam[middle])
+    by_price, by_lam = automatic.policy(error_cost=price), automatic.policy(lam=1 / price)
+    assert (by_price.rules, by_price.expected) == (by_lam.rules, by_lam.expected)
+    assert by_price.provenance["tuning"]["target"] == {"error_cost": price}
+    value = by_lam.expected["error"] + by_lam.expected["cost"] / price
+    assert value <= (error + cost / price).min() + 1e-15
+
+
+def test_infeasible_targets_name_the_best_figure(automatic):
+    with pytest.raises(InfeasibleError, match=f"{float(automatic.cost.min()):.6g}"):
+        automatic.policy(budget=float(automatic.cost.min()) / 2)
+    with pytest.raises(InfeasibleError, match=f"{float(automatic.error.min()):.3%}"):
+        automatic.policy(max_error=float(automatic.error.min()) / 2)
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [{}, {"budget": 1.0, "lam": 1.0}, {"budget": -1.0}, {"error_cost": 0.0}, {"lam": np.inf}, {"max_error": np.nan}],
+)
+def test_exactly_one_sensible_target(automatic, targets):
+    with pytest.raises(ValueError, match=r"exactly one|must be a positive"):
+        automatic.policy(**targets)
+
+
+def test_a_policy_has_the_thresholds_of_its_point(demo, automatic):
+    row = int(np.asarray(automatic.members).sum(1).argmax())
+    policy = automatic.point(row)
+    names = [n for n, used in zip(demo.models, automatic.members[row], strict=True) if used]
+    assert list(policy.models) == names
+    for name, following in itertools.pairwise(names):
+        rules = policy.rules[name]
+        threshold = float(automatic.thresholds[row, demo.models.index(name)])
+        if 0 < threshold < 1:
+            assert [(r.up_to, r.action, r.model) for r in rules] == [
+                (threshold, "ask", following),
+                (1.0, "answer", None),
+            ]
+    assert [r.action for r in policy.rules[names[-1]]] == ["answer"]
+    assert policy.expected["cost"] == float(automatic.cost[row])
+
+
+def degenerate(case):
+    """Two models of a kind that breaks things, as Marginal columns, θ and costs."""
+    plain = (0.2, 0.9, 0.1, 0.1, (0.4, 0.6), (2.0, 3.0), (3.0, 1.5))
+    better = (0.5, 0.98, 0.05, 0.2, (0.5, 0.5), (4.0, 3.0), (1.5, 1.0))
+    constant = (0.6, 0.6, 0.0, 1.0, (0.5, 0.5), (1.0, 1.0), (1.0, 1.0))
+    masses = (0.2, 0.9, 0.5, 0.5, (0.5, 0.5), (1.0, 1.0), (1.0, 1.0))
+    return {
+        "constant first": ((constant, better), 1.0, (1.0, 10.0)),
+        "constant last": ((plain, constant), 1.0, (1.0, 10.0)),
+        "masses only": ((masses, better), 2.0, (1.0, 10.0)),
+        "equal cost": ((plain, better), 2.0, (5.0, 5.0)),
+        "first is free": ((plain, better), 2.0, (0.0, 5.0)),
+        "both free": ((plain, better), 2.0, (0.0, 0.0)),
+        "tau is one": ((plain, plain), 50.0, (1.0, 2.0)),
+    }[case]
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["constant first", "constant last", "masses only", "equal cost", "first is free", "both free", "tau is one"],
+)
+def test_degenerate_models(float64, case):
+    rows, theta, cost = degenerate(case)
+    marginals = Marginal(*(jnp.asarray(column) for column in zip(*rows, strict=True)))
+    model = make_model(marginals, Gumbel(jnp.array([theta])), jnp.asarray(cost))
+    automatic = solve_frontier(model)
+    given = solve_frontier(model, lam=LAM)
+    adaptive = solve_frontier(model, lam=LAM, cascades="adaptive")
+    for frontier in (automatic, given, adaptive):
+        for name in ("lam", "error", "cost", "bounds"):
+            assert np.isfinite(getattr(frontier, name)).all(), name
+        assert (np.diff(frontier.cost) <= 1e-12).all()
+    every = [grid_losses(model, names, LAM, 200) for names in (("m0", "m1"), ("m0",), ("m1",))]
+    assert (loss(given) <= np.min(every, axis=0) + GLOBAL).all()
+    assert (loss(adaptive) <= loss(given) + 1e-6).all()
+    automatic.policy(lam=0.01)
+
+
+def test_masses_only_has_the_closed_form_optimum(float64):
+    """First model 0.2 or 0.9 with even odds, independent of the second: pass on the lower half where it pays."""
+    rows, _, cost = degenerate("masses only")
+    marginals = Marginal(*(jnp.asarray(column) for column in zip(*rows, strict=True)))
+    model = make_model(marginals, Gumbel(jnp.array([1.0])), jnp.asarray(cost))
+    frontier = solve_frontier(model, lam=[0.01], cascades="full")
+    mean = demo_mean(model, 1)
+    np.testing.assert_allclose(frontier.error, 1 - 0.5 * 0.9 - 0.5 * mean, atol=1e-9)
+    np.testing.assert_allclose(frontier.cost, 1 + 0.5 * 10, rtol=1e-9)

@@ -1,0 +1,418 @@
+"""Early abstention: hand calculation, simulation, grids, laws of its price, files, and what a service sees.
+
+The references know the confidences' distribution by scipy or by draws, and nothing of Bellman's equation.
+"""
+
+import itertools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cascade_references import PlainMarginal, make_model, mean_above, random_models, take
+from policy_samples import make_policy
+
+import rcjax
+from rcjax import Gumbel, Marginal, error_and_cost, replay, solve_frontier
+from rcjax.frontier.frontier import InfeasibleError, load_frontier
+from rcjax.policy import Abstain, Answer, Defer, Policy, Rule
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+#: Costs of the random models lie between 1 and 30.
+LAM = np.geomspace(1e-3, 0.1, 8)
+GLOBAL = 1e-5
+SEARCHES = ("all", "full", "adaptive")
+
+
+@pytest.fixture(scope="module")
+def triples(float64):
+    return random_models(81, 3, 4)
+
+
+@pytest.fixture(scope="module")
+def refusing(demo, demo_lam):
+    """The frontiers of the demo at one price, by search."""
+    return {search: solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=0.3) for search in SEARCHES}
+
+
+def loss(frontier):
+    return np.asarray(frontier.penalty + frontier.lam * frontier.cost)
+
+
+# -- one model, by hand
+
+
+@pytest.mark.parametrize("price", [0.05, 0.3, 0.6])
+def test_one_model_refuses_below_what_a_refusal_is_worth(price):
+    models = random_models(82, 1, 5)
+    for i in range(5):
+        model = take(models, i)
+        plain = PlainMarginal(model.marginals, 0)
+        frontier = solve_frontier(model, lam=[0.01], abstain_price=price)
+        worth = 1 - price
+        refused = float(plain.cdf(worth))
+        right = float(mean_above(lambda v: v, plain, worth))
+        assert float(frontier.abstention[0]) == pytest.approx(refused, abs=2e-6)
+        assert float(frontier.error[0]) == pytest.approx(1 - refused - right, abs=2e-6)
+        assert float(frontier.cost[0]) == pytest.approx(float(model.cost[0]))
+        assert float(frontier.thresholds[0, 0]) == float(frontier.refusals[0, 0])
+        # Where hardly any confidence lies, no threshold is better than its neighbours.
+        if float(take(model.marginals, 0).density(worth)) > 0.01:
+            assert float(frontier.refusals[0, 0]) == pytest.approx(worth, abs=1e-12)
+
+
+@pytest.mark.parametrize(("confidence", "price", "refuses"), [(0.6, 0.3, True), (0.6, 0.5, False)])
+def test_a_model_of_one_confidence_refuses_all_or_nothing(confidence, price, refuses):
+    half, one = jnp.full((1, 2), 0.5), jnp.ones((1, 2))
+    level = jnp.full(1, confidence)
+    marginal = Marginal(level, level, jnp.full(1, 0.4), jnp.full(1, 0.6), half, one, one)
+    model = make_model(marginal, Gumbel(jnp.ones(0)), [2.0])
+    for search in SEARCHES:
+        frontier = solve_frontier(model, lam=[0.1], cascades=search, abstain_price=price)
+        assert float(frontier.abstention[0]) == pytest.approx(float(refuses))
+        assert float(frontier.error[0]) == pytest.approx(0 if refuses else 1 - confidence)
+        assert frontier.point(0).rules["m0"] == (Rule(1.0, "abstain" if refuses else "answer"),)
+
+
+# -- against draws and grids
+
+
+def walked(confidence, cost, first, bounds, actions):
+    """(error, cost, abstention) of each draw (n, k) under one policy: a loop over models, as a service would."""
+    n, k = confidence.shape
+    error, spent, refused = np.zeros(n), np.zeros(n), np.zeros(n)
+    at = np.full(n, first)
+    for j in range(k):
+        here = at == j
+        spent += here * cost[j]
+        action = actions[j][np.searchsorted(bounds[j], confidence[:, j], side="left")]
+        error += here * (action == j) * (1 - confidence[:, j])
+        refused += here * (action < 0)
+        at = np.where(here, np.where(action == j, -1, action), at)
+    return error, spent, refused
+
+
+@pytest.mark.parametrize(("search", "theta"), [("full", 8.0), ("all", 1.0), ("adaptive", 1.0)])
+def test_predictions_are_those_of_draws(search, theta):
+    """Draws are of the chain through every model, which policies that skip one share where models are independent."""
+    model = take(random_models(83, 3, 1, theta=(1.0, theta)), 0)
+    frontier = solve_frontier(model, lam=LAM, cascades=search, abstain_price=0.2)
+    confidence = np.asarray(rcjax.sample_confidences(model, jax.random.key(3), 20_000))
+    assert float(frontier.abstention.max()) > 0.05
+    for row in range(0, len(LAM), 2):
+        policy = (np.asarray(each)[row] for each in (frontier.first, frontier.bounds, frontier.actions))
+        seen = walked(confidence, np.asarray(model.cost), *policy)
+        for name, figure in zip(("error", "cost", "abstention"), seen, strict=True):
+            spread = figure.std() / np.sqrt(len(figure)) + 1e-9
+            assert abs(figure.mean() - float(getattr(frontier, name)[row])) < 4.5 * spread, (row, name)
+
+
+@pytest.mark.slow
+def test_no_grid_of_thresholds_and_refusals_beats_the_solver(triples):
+    """Every combination of 8 refusals and thresholds of the first two models, and of refusals of the last."""
+    for i, price in ((1, 0.1), (2, 0.3)):
+        model = take(triples, i)
+        levels = [np.asarray(take(model.marginals, j).quantile(jnp.linspace(0, 1, 6))) for j in range(3)]
+        levels = [np.concatenate([[0.0], level, [1.0]]) for level in levels]
+        firsts = [[(r, d) for r, d in itertools.product(level, level) if r <= d] for level in levels[:2]]
+        rows = np.array([(*a, *b) for a, b in itertools.product(*firsts)])
+        lasts = np.array([0.0, 1 - price])
+        rows = np.concatenate([np.repeat(rows, 2, axis=0), np.tile(lasts, len(rows))[:, None]], axis=1)
+        figures = error_and_cost(model, rows[:, [1, 3]], refusals=rows[:, [0, 2, 4]])
+        error, cost, refused = (np.asarray(each) for each in figures)
+        best = (error + price * refused + LAM[:, None] * cost).min(1)
+        found = loss(solve_frontier(model, lam=LAM, cascades="full", abstain_price=price))
+        assert (found <= best + GLOBAL).all(), i
+        assert (found >= best - 0.02).all(), i
+
+
+def test_refusals_in_the_objective_are_those_of_draws(triples):
+    model = take(triples, 3)
+    confidence = np.asarray(rcjax.sample_confidences(model, jax.random.key(4), 20_000))
+    quantiles = np.quantile(confidence, [0.2, 0.55], axis=0)
+    refusals, thresholds = quantiles + 1e-9
+    found = error_and_cost(model, thresholds, refusals=refusals)
+    bounds = np.stack([refusals, [*thresholds[:2], refusals[2]], np.ones(3)], axis=1)
+    actions = np.array([[-1, 1, 0], [-1, 2, 1], [-1, 2, 2]])
+    for ours, seen in zip(found, walked(confidence, np.asarray(model.cost), 0, bounds, actions), strict=True):
+        assert abs(float(ours) - seen.mean()) < 4.5 * seen.std() / np.sqrt(len(seen))
+
+
+def test_the_objective_has_the_derivatives_of_differences(demo):
+    names = (demo.models[0], demo.models[2], demo.models[4])
+    refusals, thresholds = jnp.array([0.3, 0.4, 0.6]), jnp.array([0.7, 0.8])
+
+    def objective(refusals):
+        error, cost, refused = error_and_cost(demo, thresholds, names, refusals=refusals)
+        return error + 0.3 * refused + 500 * cost
+
+    gradient = np.asarray(jax.grad(objective)(refusals))
+    for j, step in enumerate(1e-4 * np.eye(3)):
+        difference = (objective(refusals + step) - objective(refusals - step)) / 2e-4
+        assert gradient[j] == pytest.approx(float(difference), rel=1e-3, abs=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("search", ["all", "full"])
+def test_no_refusal_moved_a_little_does_better(demo, refusing, search):
+    frontier = refusing[search]
+    rng = np.random.default_rng(5)
+    for row in (2, 4, 6):
+        names = tuple(name for name, on in zip(demo.models, frontier.members[row], strict=True) if on)
+        lam, best = float(frontier.lam[row]), loss(frontier)[row]
+        refusals, thresholds = (np.asarray(each)[row] for each in (frontier.refusals, frontier.thresholds))
+        deferred = thresholds > refusals
+        moves = 0.02 * rng.normal(size=(2, 60, len(refusals))) * (refusals > 0)
+        moved = np.clip(refusals + moves[0], 0, 1)
+        cuts = np.where(deferred, np.maximum(thresholds, moved), moved)
+        error, cost, refused = error_and_cost(demo, cuts, names, refusals=moved)
+        assert (np.asarray(error + 0.3 * refused + lam * cost) >= best - 1e-7).all(), row
+        at = error_and_cost(demo, thresholds, names, refusals=refusals)
+        figures = [float(getattr(frontier, name)[row]) for name in ("error", "cost", "abstention")]
+        np.testing.assert_allclose([float(each) for each in at], figures, atol=1e-9)
+
+
+# -- laws
+
+
+def test_more_freedom_is_never_worse(demo, demo_lam, refusing):
+    without = solve_frontier(demo, lam=demo_lam)
+    late = solve_frontier(demo, lam=demo_lam, abstain_price=0.3, abstain_early=False)
+    full_late = solve_frontier(demo, lam=demo_lam, cascades="full", abstain_price=0.3, abstain_early=False)
+    slack = 1e-7
+    assert (loss(refusing["adaptive"]) <= loss(refusing["all"]) + slack).all()
+    assert (loss(refusing["all"]) <= loss(refusing["full"]) + slack).all()
+    assert (loss(refusing["all"]) <= loss(late) + slack).all()
+    assert (loss(refusing["full"]) < loss(full_late) + slack).all()
+    assert (loss(late) < loss(without)).all()
+    assert (loss(late) - loss(refusing["all"])).max() > 1e-3
+
+
+def test_late_abstention_is_of_the_last_model_alone(demo, demo_lam):
+    late = solve_frontier(demo, lam=demo_lam, abstain_price=0.3, abstain_early=False)
+    refuses = np.asarray(late.refusals) > 0
+    last = len(demo.models) - 1 - np.asarray(late.members)[:, ::-1].argmax(1)
+    assert (refuses == (np.arange(len(demo.models)) == last[:, None])).all()
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_the_dearer_the_rarer(demo, demo_lam, search):
+    """The least loss is concave in the price, of which the abstention is the derivative."""
+    lam, prices = demo_lam[[2, 5]], [0.0, 0.1, 0.2, 0.4, 0.7, 0.95, 1.0]
+    found = [solve_frontier(demo, lam=lam, cascades=search, abstain_price=price) for price in prices]
+    rates, losses = np.stack([np.asarray(f.abstention) for f in found]), np.stack([loss(f) for f in found])
+    assert (np.diff(rates, axis=0) <= 1e-6).all()
+    steps = np.diff(losses, axis=0) / np.diff(prices)[:, None]
+    assert (steps <= rates[:-1] + 1e-6).all()
+    assert (steps >= rates[1:] - 1e-6).all()
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_nothing_is_refused_for_more_than_an_error(demo, demo_lam, search):
+    without = solve_frontier(demo, lam=demo_lam, cascades=search)
+    assert without.abstention is None
+    assert without.refusals is None
+    for price in (1.0, 50, np.inf):
+        found = solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=price)
+        for name in ("error", "cost", "bounds", "actions", "members", "status"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(without, name), err_msg=name)
+        assert found.abstain_price == (None if price == np.inf else price)
+        assert price == np.inf or not np.any(found.abstention)
+        assert found.point(3).rules == without.point(3).rules
+    nearly = solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=1 - 1e-12)
+    np.testing.assert_allclose(loss(nearly), loss(without), rtol=1e-9)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_all_is_refused_for_nothing_by_the_cheapest_model(demo, demo_lam, search):
+    frontier = solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=0)
+    np.testing.assert_allclose(frontier.abstention, 1.0, atol=1e-9)
+    np.testing.assert_allclose(frontier.error, 0.0, atol=1e-9)
+    np.testing.assert_allclose(frontier.cost, demo.cost[0], rtol=1e-9)
+
+
+def test_refusals_never_pass_thresholds(demo):
+    frontier = solve_frontier(demo, abstain_price=0.25)
+    assert len(frontier.lam) > 100
+    assert (frontier.refusals <= frontier.thresholds).all()
+    assert (np.diff(np.asarray(frontier.bounds), axis=-1) >= 0).all()
+    for name in ("error", "cost", "abstention", "penalty"):
+        assert np.isfinite(getattr(frontier, name)).all()
+    assert (np.diff(np.asarray(frontier.cost)) <= 1e-12).all()
+
+
+# -- targets
+
+
+def test_a_refusal_counts_at_its_price_in_every_target(demo):
+    frontier = solve_frontier(demo, abstain_price=0.25)
+    penalty, cost = np.asarray(frontier.penalty), np.asarray(frontier.cost)
+    at = frontier.choose(max_error=0.15)
+    assert penalty[at] <= 0.15
+    assert cost[at] == cost[penalty <= 0.15].min()
+    at = frontier.choose(budget=2e-4)
+    assert penalty[at] == penalty[cost <= 2e-4].min()
+    at = frontier.choose(error_cost=0.002)
+    assert penalty[at] + 500 * cost[at] == (penalty + 500 * cost).min()
+    policy = frontier.point(at)
+    assert policy.expected["abstention"] == float(frontier.abstention[at]) > 0
+    assert policy.expected["abstain_price"] == 0.25
+    with pytest.raises(InfeasibleError, match=r"a refusal counted as 0\.25 errors"):
+        frontier.choose(max_error=0.001)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"abstain_price": -0.1}, "abstain_price is -0.1; .* at least 0"),
+        ({"abstain_price": np.nan}, "abstain_price is nan"),
+        ({"abstain_price": 0.3, "chain": "paper"}, "abstain_price goes with chain='exact'"),
+        ({"abstain_price": 0.3, "cascades": "adaptive", "abstain_early": False}, "abstain_early=True"),
+    ],
+)
+def test_what_does_not_exist_is_refused(demo, options, message):
+    with pytest.raises(ValueError, match=message):
+        solve_frontier(demo, lam=[1.0], **options)
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (4,)])
+def test_refusals_of_another_number_of_models_are_refused(demo, shape):
+    names = demo.models[:3]
+    with pytest.raises(ValueError, match="refusals has shape"):
+        error_and_cost(demo, jnp.full(2, 0.7), names, refusals=jnp.zeros(shape))
+
+
+# -- files, replays, services
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_frontiers_survive_files(refusing, search, tmp_path):
+    frontier = refusing[search]
+    frontier.save(tmp_path / "frontier.json")
+    assert json.loads((tmp_path / "frontier.json").read_text())["schema_version"] == 2
+    loaded = load_frontier(tmp_path / "frontier.json")
+    for name in ("error", "cost", "abstention", "refusals", "thresholds", "penalty"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(frontier, name), err_msg=name)
+    assert loaded.abstain_price == 0.3
+    for row in range(len(frontier.lam)):
+        assert loaded.point(row) == frontier.point(row)
+
+
+def test_only_what_abstains_needs_the_new_schema(demo, demo_lam, refusing, tmp_path):
+    without = solve_frontier(demo, lam=demo_lam)
+    assert without.to_json()["schema_version"] == 1
+    assert without.point(3).to_json()["schema_version"] == 1
+    policy = refusing["all"].point(6)
+    assert policy.to_json()["schema_version"] == 2
+    policy.save(tmp_path / "policy.json")
+    assert Policy.load(tmp_path / "policy.json") == policy
+
+
+def test_steps_of_a_policy_that_abstains():
+    rules = {
+        "small": (Rule(0.2, "abstain"), Rule(0.6, "ask", "large"), Rule(1.0, "answer")),
+        "médium": (Rule(1.0, "answer"),),
+        "large": (Rule(0.3, "abstain"), Rule(1.0, "answer")),
+    }
+    policy = make_policy(rules=rules)
+    assert policy.thresholds == {"small": None, "médium": None, "large": None}
+    kinds = {"small": (Abstain, Defer, Answer), "large": (Abstain, Answer, Answer)}
+    for model, expected in kinds.items():
+        for confidence, kind in zip((0.01, 0.55, 0.97), expected, strict=True):
+            decision = policy.step(model, confidence=confidence)
+            assert type(decision) is kind, (model, confidence)
+            assert decision.confidence == policy.calibrate(model, confidence=confidence)
+    decision = policy.step("small", confidence=0.01)
+    assert decision == Abstain("small", decision.confidence)
+    with pytest.raises(AttributeError):
+        decision.model = "large"
+    with pytest.raises(ValueError, match="is for the action 'ask' only"):
+        Rule(0.5, "abstain", "large")
+
+
+def served(policy, log):
+    """(error, cost, abstention) of a service's loop over a log."""
+    column = {name: j for j, name in enumerate(log.models)}
+    logprob, correct, cost = (np.asarray(each) for each in (log.logprob, log.correct, log.cost))
+    wrong = spent = refused = 0.0
+    for query in range(log.n_queries):
+        model = policy.first
+        while True:
+            j = column[model]
+            spent += cost[j]
+            decision = policy.step(model, logprob=float(logprob[query, j]))
+            if not isinstance(decision, Defer):
+                break
+            model = decision.next_model
+        refused += isinstance(decision, Abstain)
+        wrong += isinstance(decision, Answer) and not correct[query, j]
+    return np.array([wrong, spent, refused]) / log.n_queries
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_replay_is_what_a_service_sees(refusing, search):
+    frontier, log = refusing[search], rcjax.sample_log(150, seed=9)
+    curve = replay(frontier, log)
+    for row in (1, 5, 7):
+        expected = served(frontier.point(row), log)
+        figures = [float(getattr(curve, name)[row]) for name in ("error", "cost", "abstention")]
+        np.testing.assert_allclose(figures, expected, rtol=1e-9, err_msg=str(row))
+        policy = replay(frontier.point(row), log)
+        assert float(policy.abstention) == pytest.approx(expected[2])
+        assert float(policy.share.sum() + policy.abstention) == pytest.approx(1.0)
+        assert float(policy.error_answered) == pytest.approx(expected[0] / (1 - expected[2]))
+    assert expected[2] > 0.2
+
+
+def test_a_replay_where_all_is_refused():
+    rules = {"small": (Rule(1.0, "abstain"),), "médium": (Rule(1.0, "answer"),), "large": (Rule(1.0, "answer"),)}
+    log = rcjax.sample_log(40, seed=2)
+    renamed = log.select(log.models[:3])
+    policy = make_policy(
+        models=renamed.models,
+        rules={new: rules[old] for new, old in zip(renamed.models, rules, strict=True)},
+        **{
+            name: dict(zip(renamed.models, getattr(make_policy(), name).values(), strict=True))
+            for name in ("calibrations", "cost")
+        },
+    )
+    seen = replay(policy, renamed)
+    assert (float(seen.error), float(seen.abstention), float(seen.error_answered)) == (0.0, 1.0, 0.0)
+    assert float(seen.cost) == pytest.approx(float(log.cost[0]))
+    assert seen.n == 40
+
+
+@pytest.mark.slow
+def test_bands_of_what_is_refused(tmp_path):
+    log = rcjax.sample_log(250, seed=6)
+    model = rcjax.fit(log)
+    frontier = solve_frontier(model, lam=[100.0, 600.0, 3000.0], abstain_price=0.3)
+    bands = rcjax.bootstrap(frontier, log, replicates=40)
+    seen = np.asarray(replay(frontier, log).abstention)
+    low, high = np.asarray(bands.abstention).T
+    assert (low < seen).all()
+    assert (seen < high).all()
+    assert (high - low < 0.25).all()
+    # A model's interval is that of its threshold, not of its refusal.
+    first = np.asarray(frontier.members).argmax(1)
+    for row in range(3):
+        ends = np.asarray(bands.thresholds)[row, first[row]]
+        if np.isfinite(ends).all():
+            assert ends[1] > float(frontier.refusals[row, first[row]]) + 1e-3
+    frontier.with_bands(bands).save(tmp_path / "frontier.json")
+    loaded = load_frontier(tmp_path / "frontier.json")
+    np.testing.assert_array_equal(loaded.bands.abstention, bands.abstention)
+    late = solve_frontier(model, lam=[100.0, 600.0, 3000.0], abstain_price=0.3, abstain_early=False)
+    late.save(tmp_path / "late.json")
+    assert load_frontier(tmp_path / "late.json").abstain_early is False
+
+
+@pytest.mark.slow
+def test_predictions_hold_on_fresh_queries(demo, refusing):
+    fresh = rcjax.sample_log(20_000, seed=11)
+    seen = replay(refusing["all"], fresh)
+    for name in ("error", "abstention"):
+        gap = np.abs(np.asarray(getattr(seen, name)) - np.asarray(getattr(refusing["all"], name)))
+        assert (gap < 0.02).all(), name

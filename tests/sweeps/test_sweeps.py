@@ -1,0 +1,222 @@
+"""Sweeps in this process: what `sweep` finds is what `fit`, `solve_frontier` and `replay` do, one by one."""
+
+import datetime
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+import rcjax
+from rcjax.frontier.statuses import PointStatus
+from rcjax.model.provenance import describe_fit
+
+MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
+SIZES = {"small": 50, "smaller": 40, "other": 80}  # two shapes
+
+
+@pytest.fixture(scope="module")
+def logs(float64):
+    return {name: rcjax.sample_log(n, seed=n).select(MODELS) for name, n in SIZES.items()}
+
+
+@pytest.fixture(scope="module")
+def settings():
+    cascades = {"all": "all", "adaptive": "adaptive", "labels": "labels", "pair": [MODELS[::2]]}
+    return {"cascades": cascades, "copulas": ["gumbel", "frank"], "lam": 4, "replicates": 1, "train": 0.8, "panels": 17}
+
+
+@pytest.fixture(scope="module")
+def swept(logs, settings, tmp_path_factory):
+    return rcjax.sweep(logs, tmp_path_factory.mktemp("sweep"), **settings)
+
+
+@pytest.fixture(scope="module")
+def points(swept):
+    return swept.points.collect()
+
+
+def of(points, **wanted):
+    for name, value in wanted.items():
+        points = points.filter(pl.col(name).eq_missing(pl.lit(value)))
+    return points.sort("lam")
+
+
+def test_every_problem_is_solved_once(points, swept):
+    expected = len(SIZES) * 2 * 4 * (3 * 2 + 1)  # logs, replicates, prices, searches with both copulas and one without
+    keys = ["log", "seed", "replicate", "cascades", "copula", "lam"]
+    assert points.height == expected
+    assert points.select(keys).is_unique().all()
+    assert set(points["status"]) <= {0, 1}
+    assert swept.finished
+
+
+@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("copula", ["Gumbel", "Frank"])
+def test_a_sample_is_fitted_and_solved_as_alone(points, swept, logs, name, copula):
+    frontier = swept.frontier(name, cascades="all", copula=copula)
+    sample = tuned_on(logs[name])
+    model = rcjax.fit(sample, copula=copula)
+    np.testing.assert_allclose(frontier.model.marginals.a, model.marginals.a, rtol=1e-5)
+    for search in ("all", "adaptive"):
+        found = of(points, log=name, replicate=0, cascades=search, copula=copula)
+        lam = found["lam"].to_numpy()
+        alone = rcjax.solve_frontier(model, lam=lam, cascades=search)
+        # At its optimum a loss does not tell small steps of the thresholds; error and cost each do.
+        loss = found["error"].to_numpy() + lam * found["cost"].to_numpy()
+        np.testing.assert_allclose(loss, alone.error + alone.lam * alone.cost, rtol=0, atol=2e-8)
+
+
+def tuned_on(log):
+    """The queries that the sweep tunes on, as it says it draws them."""
+    rng = np.random.default_rng([0, int(log.digest[:16], 16)])
+    return log.take(np.sort(rng.permutation(log.n_queries)[: round(0.8 * log.n_queries)]))
+
+
+@pytest.mark.parametrize("search", ["all", "adaptive", "labels", "pair"])
+def test_policies_do_on_the_queries_held_out_as_told(points, swept, logs, search):
+    log = logs["other"]
+    copula = None if search == "labels" else "Frank"
+    found = of(points, log="other", replicate=0, cascades=search, copula=copula)
+    ids = set(tuned_on(log).queries)
+    fresh = log.take([row for row, query in enumerate(log.queries) if query not in ids])
+    assert found["held_out"].unique().to_list() == [fresh.n_queries]
+    seen = rcjax.replay(swept.frontier("other", cascades=search, copula="Frank"), fresh)
+    same = np.isin(found["cascade"].to_list(), found["cascade"].unique())
+    np.testing.assert_allclose(found["held_out_error"].to_numpy()[same], np.asarray(seen.error)[same], atol=1e-12)
+    np.testing.assert_allclose(found["held_out_cost"].to_numpy()[same], np.asarray(seen.cost)[same], rtol=1e-12)
+
+
+def test_a_replicate_is_judged_by_the_queries_it_has_not_drawn(points, logs):
+    log = logs["other"]
+    found = of(points, log="other", replicate=1, cascades="all", copula="Gumbel")
+    assert found["held_out"].unique().to_list() == [log.n_queries - round(0.8 * log.n_queries)]
+    assert (
+        found["error"].to_list()
+        != of(points, log="other", replicate=0, cascades="all", copula="Gumbel")["error"].to_list()
+    )
+
+
+def test_a_pair_is_all_that_a_list_of_one_pair_allows(points):
+    found = points.filter(pl.col("cascades") == "pair")
+    assert set(found["cascade"]) <= {" > ".join(MODELS[::2]), MODELS[0], MODELS[2]}
+
+
+def test_a_frontier_of_a_sweep_can_be_deployed(swept, logs, tmp_path):
+    frontier = swept.frontier("small")
+    policy = frontier.policy(max_error=float(frontier.error[0]) + 1e-6)
+    policy.save(tmp_path / "policy.json")
+    loaded = rcjax.load_policy(tmp_path / "policy.json")
+    assert loaded == policy
+    assert loaded.provenance["digest"] == logs["small"].digest
+    assert rcjax.replay(loaded, logs["small"]).n == logs["small"].n_queries
+
+
+def test_a_frontier_that_there_is_not(swept):
+    with pytest.raises(ValueError, match="no frontier of 'large'"):
+        swept.frontier("large")
+    with pytest.raises(ValueError, match="copula is 'joe'; of this sweep it is Gumbel, Frank"):
+        swept.frontier("small", copula="joe")
+
+
+def test_what_is_lost_is_done_again_and_nothing_else(swept, logs, settings):
+    parts = sorted(swept.path.glob("parts/*.parquet"))
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in parts}
+    parts[0].unlink()
+    (swept.path / "parts" / ".0123456789abcdef.tmp").write_bytes(b"half of a")
+    told = []
+    rcjax.sweep(logs, swept.path, **settings, progress=lambda *each: told.append(each))
+    assert sorted(swept.path.glob("parts/*")) == parts
+    assert parts[0].read_bytes() == before[parts[0]][0]
+    assert all(path.stat().st_mtime_ns == before[path][1] for path in parts[1:])
+    assert told[-1] == (len(SIZES) * 2,) * 2
+    assert told[0][0] == told[-1][0] - {2: 2, 4: 4}[told[-1][0] - told[0][0]]
+
+
+def test_batches_change_nothing_and_nothing_is_compiled_twice(points, logs, settings, tmp_path, compilations):
+    with compilations() as compiled:
+        again = rcjax.sweep(logs, tmp_path / "again", **settings)
+    assert not [message for message in compiled if "share" in message or "run" in message]
+    assert again.points.collect().equals(points)
+
+
+def test_a_sweep_that_went_on_another_day_leaves_the_same_bytes(logs, tmp_path, monkeypatch):
+    some = {"small": logs["small"]}
+    options = {"cascades": "labels", "lam": [10.0, 1000.0], "replicates": 3, "batch": 2}
+    at_once, resumed = (tmp_path / name for name in ("at once", "resumed"))
+    rcjax.sweep(some, at_once, **options)
+    rcjax.sweep(some, resumed, **options)
+    for path in sorted((resumed / "parts").glob("*"))[1:]:  # as if it had been killed in its second batch
+        path.unlink()
+
+    class Later(datetime.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return super().now(tz) + datetime.timedelta(days=1)
+
+    monkeypatch.setattr(datetime, "datetime", Later)
+    assert describe_fit(logs["small"])["date"] > f"{datetime.date.today()}T99"
+    rcjax.sweep(some, resumed, **options)
+    files = sorted(path.relative_to(at_once) for path in at_once.rglob("*") if path.is_file())
+    assert len(files) == 6  # sweep.json, logs.parquet, two parts and their fits
+    for path in files:
+        assert (resumed / path).read_bytes() == (at_once / path).read_bytes(), path
+
+
+def test_another_sweep_does_not_go_into_the_folder(swept, logs, settings):
+    with pytest.raises(ValueError, match=r"holds another sweep: settings of lam was 4 and is 5"):
+        rcjax.sweep(logs, swept.path, **settings | {"lam": 5})
+    with pytest.raises(ValueError, match=r"holds another sweep: logs of other was"):
+        rcjax.sweep({**logs, "other": logs["small"]}, swept.path, **settings)
+
+
+def test_a_bad_log_is_told_of_and_the_others_are_swept(logs, tmp_path):
+    rows = ["1,a,1,2.5,1", "1,b,1,0.5,2", "2,a,1,0.5,1", "2,b,0,0.5,2"]
+    (tmp_path / "bad.csv").write_text("\n".join(["query,model,correct,confidence,cost", *rows]))
+    everything = {"good": logs["small"], "bad": tmp_path / "bad.csv", "none": tmp_path / "none.csv"}
+    swept = rcjax.sweep(everything, tmp_path / "out", cascades="labels", lam=[10.0, 1000.0])
+    problems = dict(swept.logs.select("log", "problem").rows())
+    assert problems["good"] is None
+    assert "bad.csv" in problems["bad"]
+    assert "2.5" in problems["bad"]
+    assert "none.csv is missing" in problems["none"]
+    assert swept.points.collect()["log"].unique().to_list() == ["good"]
+    with pytest.raises(ValueError, match=r"no frontier of 'bad'.*2\.5"):
+        swept.frontier("bad")
+
+
+def test_where_no_log_can_be_used_that_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match=r"no log can be swept over; of none: .*none.csv is missing"):
+        rcjax.sweep([tmp_path / "none.csv"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_draw_without_any_answer_of_a_model_fails_alone(logs, tmp_path):
+    log = logs["small"]
+    answered = np.array(log.answered)
+    answered[2:, 1] = False  # two answers: a replicate in seven draws neither
+    matrices = [
+        np.where(answered, each, empty) for each, empty in zip(log._matrices(), (np.nan, 0, 0.0, 0), strict=True)
+    ]
+    sparse = log._with(*matrices)
+    swept = rcjax.sweep({"sparse": sparse}, tmp_path, lam=3, replicates=11)
+    found = swept.points.collect()
+    failed = found.filter(pl.col("status") == PointStatus.NO_DATA)
+    assert 0 < failed["replicate"].n_unique() < 8
+    assert (
+        failed.select("error", "cost", "cascade", "thresholds", "held_out_error").null_count().row(0)
+        == (failed.height,) * 5
+    )
+    fine = found.filter(pl.col("status") < PointStatus.NO_DATA)
+    assert fine["replicate"].min() == 0
+    assert fine.select("error", "cost", "cascade").null_count().row(0) == (0,) * 3
+    assert {int(status) for status in PointStatus} == {0, 1, 2, 3, PointStatus.NO_DATA, PointStatus.NOT_FINITE}
+    assert all(status.message for status in PointStatus)
+
+
+def test_a_folder_that_is_no_sweep(tmp_path):
+    with pytest.raises(ValueError, match=r"there is no sweep\.json"):
+        rcjax.Sweep(tmp_path).plan  # noqa: B018
+    (tmp_path / "sweep.json").write_text(json.dumps({"format": "rcjax-policy"}))
+    with pytest.raises(ValueError, match="is no sweep of rcjax"):
+        rcjax.Sweep(tmp_path).plan  # noqa: B018

@@ -1,0 +1,55 @@
+"""The house: packages in layers, each of which imports only from those before it."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+from imports import LAYERS, arrows, circles, imported, modules
+
+MODULES = modules()
+LIGHT = ("rcjax.policy", "rcjax.signals", "rcjax.serving.call_log")
+STANDARD = ("_base", "policy", "signals")
+
+
+def layer(name: str) -> str:
+    return name.split(".")[0]
+
+
+def test_every_module_has_a_layer():
+    assert {layer(name) for name in MODULES} == {*LAYERS}
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_a_module_imports_from_its_layer_and_those_before_it(name):
+    allowed = {*LAYERS[: LAYERS.index(layer(name)) + 1]}
+    if layer(name) == "cli":
+        allowed.add("")  # the root's public names, as users have them
+    upward = [
+        f"{MODULES[name]}:{line} imports rcjax.{target}"
+        for target, line in imported(MODULES[name], {*MODULES})
+        if layer(target) not in allowed
+    ]
+    assert upward == []
+
+
+def test_no_two_modules_import_each_other():
+    assert circles(arrows()) == []
+
+
+@pytest.mark.parametrize("name", sorted(name for name in MODULES if layer(name) in STANDARD))
+def test_what_is_deployed_takes_the_standard_library_alone(name):
+    targets = set()
+    for node in ast.walk(ast.parse(MODULES[name].read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            targets |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            targets.add((node.module or "").split(".")[0])
+    assert targets <= {*sys.stdlib_module_names, "__future__", "rcjax"}
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_it_imports_without_numpy_and_jax(module):
+    code = f"import sys, {module}; print([name for name in ('numpy', 'jax', 'polars') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,324 @@
+"""The bootstrap: fixed policies against the textbook, tuned ones against fits of the draws, coverage, corner cases."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from selection_references import CUTS, LAM, draws_of, fixed_frontier, make_log
+
+import rcjax
+from rcjax._core.batching import part
+from rcjax.logs import LogError
+from rcjax.tuning import bootstrap as resampling
+from rcjax.tuning.bootstrap import bootstrap
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+N, B = 120, 40
+
+
+def what_happens(frontier, log):
+    """(wrong, asked second), each (L, n) bool, by comparing confidences with thresholds."""
+    confidence, correct = np.asarray(frontier.model.calibrate(log.logprob)), np.asarray(log.correct)
+    defers = confidence[:, 0] <= CUTS[:, None]
+    return ~np.where(defers, correct[:, -1], correct[:, 0]), defers
+
+
+def widened(own, beyond, n, level):
+    """(L, 2) percentile intervals of the truth, wider as Student's t is, from replicates (B, L) of log less draw.
+
+    They lie around what the replicates say of the bias.
+    """
+    drawn = beyond.mean(0) - beyond
+    ends = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0, method="weibull")
+    ratio = scipy.stats.t.ppf((1 + level) / 2, n - 1) / scipy.stats.norm.ppf((1 + level) / 2)
+    return (own + beyond.mean(0) + ends * ratio * np.sqrt(n / (n - 1))).T
+
+
+@pytest.fixture(scope="module")
+def two(float64):
+    """(log, fixed frontier) of two models."""
+    log = make_log(N, 2, seed=1)
+    return log, fixed_frontier(log, rcjax.fit(log))
+
+
+# -- fixed policies
+
+
+@pytest.mark.parametrize(("level", "seed"), [(0.9, 0), (0.5, 3)])
+def test_fixed_policies_have_the_textbook_bootstrap_of_a_mean(two, level, seed):
+    log, frontier = two
+    bands = bootstrap(frontier, log, replicates=B, level=level, refit=False, seed=seed)
+    draws = draws_of(seed, N, B)
+    wrong, defers = what_happens(frontier, log)
+    query_cost = np.asarray(log.query_cost)
+    cost = query_cost.mean(0)
+    error_of = wrong.mean(1) - wrong[:, draws].mean(-1).T
+    shares = defers[:, draws].mean(-1).T
+    drawn = query_cost[draws].mean(1)
+    own = cost[0] + cost[1] * defers.mean(1)
+    cost_of = own - (drawn[:, :1] + drawn[:, 1:] * shares)
+    expected = widened(wrong.mean(1), error_of, N, level), widened(own, cost_of, N, level)
+    np.testing.assert_allclose(bands.error, np.clip(expected[0], 0, 1), atol=1e-5)
+    np.testing.assert_allclose(bands.cost, np.maximum(expected[1], 0), rtol=1e-4)
+    assert (bands.level, bands.replicates) == (level, B)
+
+
+def test_optimism_is_the_loss_out_of_the_bag_less_that_in_it(two):
+    log, frontier = two
+    bands = bootstrap(frontier, log, replicates=B, refit=False)
+    wrong, defers = what_happens(frontier, log)
+    query_cost, gaps = np.asarray(log.query_cost), []
+    for draw in draws_of(0, N, B):
+        out = np.setdiff1d(np.arange(N), draw)
+        losses = []
+        for rows in (draw, out):
+            cost = query_cost[rows].mean(0)
+            spent = cost[0] + cost[1] * defers[:, rows].mean(1)
+            losses.append(wrong[:, rows].mean(1) + LAM * spent)
+        gaps.append(losses[1] - losses[0])
+    np.testing.assert_allclose(bands.optimism, np.mean(gaps, axis=0), atol=1e-12)
+
+
+def test_queries_that_lack_an_answer_do_not_count(two):
+    """Their figures are those of the log without them, drawn as often as they were."""
+    log = make_log(N, 2, seed=2, missing=0.2)
+    frontier = fixed_frontier(log, rcjax.fit(log))
+    rows = log.complete
+    assert 0 < rows.sum() < N
+    bands = bootstrap(frontier, log, replicates=B, refit=False)
+    wrong, _ = what_happens(frontier, log)
+    beyond = np.stack([wrong[:, rows].mean(1) - wrong[:, draw[rows[draw]]].mean(1) for draw in draws_of(0, N, B)])
+    # The single model at the end is replayed on all its answers.
+    expected = widened(np.asarray(rcjax.replay(frontier, log).error), beyond, rows.sum(), 0.9)
+    np.testing.assert_allclose(bands.error, np.clip(expected, 0, 1), atol=5e-5)
+
+
+def test_blocks_of_queries_draw_as_many_and_spread_as_the_whole(two, monkeypatch):
+    """A log of millions is drawn block by block: n of n queries in all, so the figures of the log are exact."""
+    log, frontier = two
+    places = resampling._spread(np.asarray(frontier.lam))
+    policies = part(resampling._as_they_are(frontier, places, 400), 0)
+    whole = resampling._recount(policies, log, 400, 0)
+    monkeypatch.setattr(resampling, "_BLOCK", 50)
+    blocks = resampling._recount(policies, log, 400, 0)
+    for one, other in zip(whole, blocks, strict=True):
+        np.testing.assert_allclose(one[..., 0], other[..., 0], rtol=1e-12)
+        mean, spread = (
+            np.stack([getattr(each[..., 1:], what)(0) for each in (one, other)]) for what in ("mean", "std")
+        )
+        varies = spread[0] > 1e-12
+        assert (np.abs(mean[0] - mean[1]) <= 5 * spread[0] / np.sqrt(200) + 1e-12).all()
+        np.testing.assert_allclose(spread[1][varies], spread[0][varies], rtol=0.25)
+
+
+@pytest.mark.parametrize(("level", "tolerance"), [(0.5, 0.01), (0.9, 0.015), (0.99, 0.05)])
+@pytest.mark.parametrize("n", [10, 30, 1000])
+def test_of_normal_replicates_the_interval_is_students(n, level, tolerance):
+    """Replicates are the quantiles of the bootstrap of means of n with standard errors 1 and 2."""
+    normal = scipy.stats.norm.ppf((np.arange(20_001) + 0.5) / 20_001)
+    spread = np.stack([normal, 3 + 2 * normal], axis=1) * np.sqrt((n - 1) / n)
+    ends = resampling._quantiles(spread, n, level)
+    half = scipy.stats.t.ppf((1 + level) / 2, n - 1) * np.array([[1], [2]])
+    np.testing.assert_allclose(ends - spread.mean(0)[:, None], half * np.array([-1, 1]), rtol=tolerance)
+
+
+def test_intervals_are_skewed_as_the_figure_is():
+    """A share near 0 may be larger than seen by more than it may be smaller."""
+    share = 0.05 - np.random.default_rng(0).binomial(60, 0.05, (4000, 1)) / 60
+    ((low, high),) = resampling._quantiles(share, 60, 0.9)
+    assert high > -low > 0
+
+
+def test_intervals_grow_with_the_level_and_with_fewer_queries(two):
+    log, frontier = two
+    wide, narrow = (bootstrap(frontier, log, replicates=B, level=level, refit=False) for level in (0.95, 0.6))
+    assert (wide.error[:, 0] <= narrow.error[:, 0]).all()
+    assert (wide.error[:, 1] >= narrow.error[:, 1]).all()
+    assert (np.diff(np.asarray(wide.cost)[:-1]) > np.diff(np.asarray(narrow.cost)[:-1])).all()
+
+
+@pytest.mark.slow
+def test_intervals_cover_the_truth_as_often_as_they_say(float64):
+    """Of policies that were fixed before: 200 logs of 120 queries, judged by one of 40,000."""
+    large = make_log(40_000, 2, seed=10**6)
+    frontier = fixed_frontier(large, rcjax.fit(make_log(N, 2, seed=1)))
+    wrong, defers = what_happens(frontier, large)
+    cost = np.asarray(large.query_cost).mean(0)
+    truth = wrong.mean(1), cost[0] + cost[1] * defers.mean(1)
+    covered = np.zeros((2, len(CUTS)))
+    for seed in range(200):
+        bands = bootstrap(frontier, make_log(N, 2, seed=seed), replicates=80, refit=False)
+        for row, (ends, value) in enumerate(zip((bands.error, bands.cost), truth, strict=True)):
+            ends = np.asarray(ends)
+            covered[row] += (ends[:, 0] <= value) & (value <= ends[:, 1])
+    # 0.9 has a standard error of 0.021; eighty replicates cost a little.
+    assert (covered / 200 >= 0.83).all()
+    assert (covered / 200 <= 0.97).all()
+
+
+def test_the_seed_decides_and_the_order_of_models_does_not(two):
+    log, frontier = two
+    one, same, other = (bootstrap(frontier, log, replicates=B, refit=False, seed=seed) for seed in (0, 0, 1))
+    turned = bootstrap(frontier, log.select(log.models[::-1]), replicates=B, refit=False)
+    np.testing.assert_array_equal(one.error, same.error)
+    np.testing.assert_allclose(one.error, turned.error, atol=1e-12)
+    assert (np.asarray(one.error) != np.asarray(other.error)).any()
+
+
+def test_equal_and_zero_prices(two):
+    """Points between the corners of a hull share one λ, and errors may be free."""
+    log, frontier = two
+    lam = np.array([0.0, 0.01, 0.01, 0.02, 0.02])
+    bands = bootstrap(dataclasses.replace(frontier, lam=jnp.asarray(lam)), log, replicates=B, refit=False)
+    usual = bootstrap(frontier, log, replicates=B, refit=False)
+    for leaf in jax.tree.leaves(dataclasses.replace(bands, thresholds=jnp.zeros(0))):
+        assert np.isfinite(leaf).all()
+    for row in (0, 1, 3):  # where a λ occurs first, its own policy has been replayed
+        np.testing.assert_allclose(bands.error[row], usual.error[row], atol=1e-12)
+    wrong, _ = what_happens(frontier, log)
+    assert (bands.error[:, 0] < wrong.mean(1)).all()
+    assert (bands.error[:, 1] > wrong.mean(1)).all()
+
+
+def test_many_prices_are_interpolated(two, monkeypatch):
+    log, frontier = two
+    whole = bootstrap(frontier, log, replicates=B, refit=False)
+    monkeypatch.setattr(resampling, "_PRICES", 3)
+    few = bootstrap(frontier, log, replicates=B, refit=False)
+    np.testing.assert_allclose(few.error[::2], whole.error[::2], atol=1e-12)
+    middle = np.asarray(few.error[1])
+    assert middle[0] < np.asarray(rcjax.replay(frontier, log).error)[1] < middle[1]
+
+
+def test_a_fixed_policy_is_chosen_by_every_replicate(two):
+    log, frontier = two
+    bands = bootstrap(frontier, log, replicates=B, refit=False)
+    assert set(bands.cascades) == {("m0",), ("m0", "m1")}
+    expected = [
+        [float(names == (("m0",) if row == 4 else ("m0", "m1"))) for names in bands.cascades] for row in range(5)
+    ]
+    np.testing.assert_array_equal(bands.frequency, expected)
+    # Its threshold is not in doubt either; a model that always answers has none.
+    np.testing.assert_allclose(bands.thresholds[:4, 0], np.stack([CUTS[:4]] * 2, axis=1), rtol=1e-9)
+    assert np.isnan(bands.thresholds[4]).all()
+    assert np.isnan(bands.thresholds[:, 1]).all()
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_few_queries(n, two):
+    """A draw may hold all queries: it has nothing out of its bag, and says nothing about optimism."""
+    _, frontier = two
+    log = make_log(n, 2, seed=8)
+    bands = bootstrap(frontier, log, replicates=B, refit=False)
+    assert np.isfinite(bands.error).all()
+    wrong, defers = what_happens(frontier, log)
+    query_cost, gaps = np.asarray(log.query_cost), []
+    for draw in draws_of(0, n, B):
+        out = np.setdiff1d(np.arange(n), draw)
+        if not out.size:
+            continue
+        losses = []
+        for rows in (draw, out):
+            cost = query_cost[rows].mean(0)
+            losses.append(wrong[:, rows].mean(1) + LAM * (cost[0] + cost[1] * defers[:, rows].mean(1)))
+        gaps.append(losses[1] - losses[0])
+    assert len(gaps) < B
+    np.testing.assert_allclose(bands.optimism, np.mean(gaps, axis=0), atol=1e-12)
+
+
+def test_a_draw_without_a_complete_query_says_nothing(two):
+    """Two queries of a hundred are complete, and every policy is wrong on both."""
+    _, frontier = two
+    rare = np.array([True, False]) | (np.arange(N) < 2)[:, None]
+    log = make_log(N, 2, seed=9, answered=rare, correct=np.array([[False, False]]))
+    told = (draws_of(0, N, B) < 2).any(1)
+    assert 2 < told.sum() < B
+    bands = bootstrap(frontier, log, replicates=B, refit=False)
+    # Two wrong answers of two say that the error is not small, with Clopper and Pearson's limit.
+    limit = scipy.stats.beta.ppf(0.05, 2, 1)
+    np.testing.assert_allclose(bands.error, np.tile([limit, 1.0], (len(bands.error), 1)), rtol=1e-9)
+
+
+def test_a_policy_that_was_never_wrong_may_still_be():
+    log = make_log(N, 2, seed=11, correct=np.array([[True, True]]))
+    frontier = fixed_frontier(log, rcjax.fit(log))
+    bands = bootstrap(frontier, log, replicates=B)
+    limit = scipy.stats.beta.ppf(0.95, 1, N)
+    np.testing.assert_allclose(bands.error, np.tile([0.0, limit], (len(bands.error), 1)), rtol=1e-9, atol=1e-12)
+
+
+def test_a_second_bootstrap_compiles_nothing(two, compilations):
+    log, frontier = two
+    bootstrap(frontier, log, replicates=B, refit=False)
+    other = make_log(N, 2, seed=3)
+    with compilations() as compiled:
+        bootstrap(frontier, other, replicates=B, refit=False, seed=5)
+    assert not compiled
+
+
+def test_in_single_precision(two, float32):
+    log, frontier = two
+    small = {
+        name: jnp.asarray(np.asarray(getattr(log, name)), jnp.float32) for name in ("logprob", "query_cost", "cost")
+    }
+    lower = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), frontier)
+    bands = bootstrap(lower, dataclasses.replace(log, **small), replicates=B, refit=False)
+    with jax.enable_x64(True):
+        double = bootstrap(frontier, log, replicates=B, refit=False)
+    assert bands.error.dtype == jnp.float32
+    np.testing.assert_allclose(bands.error, double.error, atol=0.01)
+    np.testing.assert_allclose(bands.cost, double.cost, rtol=0.02)
+
+
+# -- thresholds on one scale
+
+
+def test_thresholds_are_on_the_scale_of_the_frontier():
+    """The same raw confidence: σ⁻¹ by the replicate's line back to ξ, and forth by the model's; falling lines too."""
+    rng = np.random.default_rng(0)
+    own, scale = rng.normal(size=(6, 3, 2)), rng.normal(size=(3, 2))
+    thresholds = rng.uniform(0.05, 0.95, (6, 4, 3))
+    ours = np.asarray(resampling._on_scale(thresholds, own, scale))
+    for b, g, j in np.ndindex(6, 4, 3):
+        xi = (np.log(thresholds[b, g, j] / (1 - thresholds[b, g, j])) - own[b, j, 0]) / own[b, j, 1]
+        assert ours[b, g, j] == pytest.approx(1 / (1 + np.exp(-scale[j, 0] - scale[j, 1] * xi)), rel=1e-9)
+
+
+def test_a_calibration_without_slope_has_no_scale():
+    own = np.array([[[0.3, 0.0]]])
+    assert np.isnan(resampling._on_scale(np.array([[[0.5]]]), own, np.array([[0.0, 1.0]]))).all()
+
+
+# -- refusals
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"replicates": 19}, "replicates is 19; take at least 20"),
+        ({"level": 0.0}, "level is 0.0"),
+        ({"level": 1.0}, "level is 1.0"),
+        ({"level": 90}, "level is 90"),
+        ({"level": float("nan")}, "level is nan"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(two, options, message):
+    log, frontier = two
+    with pytest.raises(ValueError, match=message):
+        bootstrap(frontier, log, **options)
+
+
+def test_a_log_that_lacks_a_model_is_refused(two):
+    log, frontier = two
+    with pytest.raises(LogError, match="m1"):
+        bootstrap(frontier, log.select(["m0"]))
+
+
+def test_a_log_without_a_complete_query_is_refused(two):
+    _, frontier = two
+    with pytest.raises(LogError, match="no query was answered by all"):
+        bootstrap(frontier, make_log(N, 2, seed=5, answered=np.arange(N)[:, None] % 2 == np.arange(2)), refit=False)

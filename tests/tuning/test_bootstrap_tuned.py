@@ -1,0 +1,173 @@
+"""The bootstrap of tuned policies: against fits and solutions of the draws, and logs that teach little."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from selection_references import best_by_labels, draws_of, fixed_frontier, make_log
+
+import rcjax
+from rcjax.tuning import bootstrap as resampling
+from rcjax.tuning.bootstrap import bootstrap
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+N, B = 120, 40
+
+
+@pytest.fixture(scope="module")
+def log(float64):
+    return make_log(N, 2, seed=1)
+
+
+@pytest.fixture(scope="module")
+def three(float64):
+    log = make_log(N, 3, seed=1)
+    return log, rcjax.fit(log)
+
+
+@pytest.fixture(scope="module")
+def selected(log):
+    """A frontier of pairs chosen by labels, and its bands."""
+    frontier = rcjax.select_frontier(log, lam=np.geomspace(1e-3, 0.05, 6)).frontier
+    return frontier, bootstrap(frontier, log, replicates=B)
+
+
+def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
+    frontier, bands = selected
+    policies = resampling.tune_again(frontier, log, draws_of(0, N, B), np.arange(6)).policies
+    arrays = [np.asarray(each) for each in (log.logprob, log.correct, log.answered, log.query_cost)]
+    checked, frequency = 0, np.zeros((6, len(bands.cascades)))
+    for b, draw in enumerate(draws_of(0, N, B)):
+        logprob, correct, answered, query_cost = (each[draw] for each in arrays)
+        *_, both = best_by_labels(logprob, correct, answered, query_cost.mean(0), frontier.lam)
+        for g, (i, j, threshold, *_) in enumerate(both):
+            assert np.flatnonzero(policies.members[b, g]).tolist() == sorted({i, j})
+            assert int(policies.first[b, g]) == i
+            assert float(policies.bounds[b, g, i, 0]) == pytest.approx(threshold, rel=1e-6)
+            checked += i != j
+            names = tuple(log.models[m] for m in sorted({i, j}))
+            frequency[g, bands.cascades.index(names)] += 1 / B
+    assert checked > B
+    np.testing.assert_allclose(bands.frequency, frequency, atol=1e-12)
+
+
+def test_the_bands_of_a_tuned_frontier_make_sense(log, selected):
+    frontier, bands = selected
+    seen = rcjax.replay(frontier, log)
+    assert bands.error.shape == bands.cost.shape == (6, 2)
+    assert (bands.error[:, 0] < bands.error[:, 1]).all()
+    assert (bands.error[:, 1] > seen.error).all()
+    np.testing.assert_allclose(bands.frequency.sum(1), 1, rtol=1e-12)
+    low, high = np.moveaxis(np.asarray(bands.thresholds), -1, 0)
+    deferring = (np.asarray(frontier.members).sum(1) == 2)[:, None] & np.array([True, False])
+    inside = (low <= np.asarray(frontier.thresholds)) & (np.asarray(frontier.thresholds) <= high)
+    assert deferring.sum() >= 2
+    assert inside[deferring].mean() >= 0.5
+    assert np.isnan(low[:, 1]).all()
+    # What is tuned on a draw does worse beyond it.
+    assert float(bands.optimism.mean()) > 0
+
+
+def test_by_default_a_small_log_is_fitted_again_and_a_large_one_is_not(log, selected, monkeypatch):
+    frontier, bands = selected
+    monkeypatch.setattr(resampling, "_MOST_QUERIES", N)
+    np.testing.assert_array_equal(bootstrap(frontier, log, replicates=B).error, bands.error)
+    monkeypatch.setattr(resampling, "_MOST_QUERIES", N - 1)
+    kept = bootstrap(frontier, log, replicates=B)
+    np.testing.assert_array_equal(kept.error, bootstrap(frontier, log, replicates=B, refit=False).error)
+    assert (np.asarray(kept.error) != np.asarray(bands.error)).any()
+
+
+def test_a_second_bootstrap_of_tuned_policies_compiles_nothing(selected, compilations):
+    frontier, _ = selected
+    other = make_log(N, 2, seed=3)
+    with compilations() as compiled:
+        bootstrap(frontier, other, replicates=B, seed=4)
+    assert not compiled
+
+
+@pytest.mark.slow
+def test_cascades_of_the_model_are_solved_again_from_each_draw(three):
+    """Up to what the start of the mixtures makes: whole fits and solutions of the draws lose as much on the log."""
+    log, model = three
+    frontier = rcjax.solve_frontier(model, lam=np.geomspace(1e-3, 0.02, 4))
+    draws = draws_of(0, N, 20)
+    tuned = resampling.tune_again(frontier, log, draws, np.arange(4))
+    differences = []
+    for b in range(4):
+        part = log.take(draws[b])
+        again = rcjax.fit(part)
+        np.testing.assert_allclose(
+            tuned.calibrators.coefficients[b], again.calibrators.coefficients, rtol=1e-6, atol=1e-9
+        )
+        whole = rcjax.solve_frontier(again, lam=frontier.lam)
+        near = dataclasses.replace(whole, policies=tuned.policies.take(b))
+        one, other = (rcjax.replay(each, log) for each in (near, whole))
+        differences.append(one.error + frontier.lam * one.cost - other.error - frontier.lam * other.cost)
+    assert np.abs(np.mean(differences, axis=0)).max() < 0.01
+    assert np.median(np.abs(differences)) < 0.005
+
+
+@pytest.mark.slow
+def test_searches_of_every_kind_have_bands(three, tmp_path):
+    log, model = three
+    lam = np.geomspace(1e-3, 0.02, 4)
+    for search in ("all", "full", "adaptive", [("m0", "m2"), ("m1",)]):
+        frontier = rcjax.solve_frontier(model, lam=lam, cascades=search)
+        bands = bootstrap(frontier, log, replicates=20)
+        np.testing.assert_allclose(bands.frequency.sum(1), 1, rtol=1e-12)
+        assert (bands.error[:, 0] < bands.error[:, 1]).all()
+        assert np.isnan(bands.thresholds).all() == (search == "adaptive")
+        if search == "full":
+            # Nobody is asked after a model that always answers, but the search has no other cascade.
+            assert bands.cascades == (log.models,)
+        if isinstance(search, list):
+            assert set(bands.cascades) <= {("m0", "m2"), ("m0",), ("m1",)}
+        with_bands = dataclasses.replace(frontier, bands=bands)
+        with_bands.save(tmp_path / "frontier.json")
+        loaded = rcjax.load_frontier(tmp_path / "frontier.json")
+        assert loaded.search == frontier.search
+        np.testing.assert_array_equal(loaded.bands.error, bands.error)
+        again = bootstrap(loaded, log, replicates=20)
+        np.testing.assert_allclose(again.error, bands.error, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_chains_that_earned_their_place_are_chosen_again(three):
+    log, model = three
+    found = rcjax.solve_frontier(model, lam=[1e-3, 3e-3, 0.5], cascades=[log.models])
+    pair = fixed_frontier(log, model)
+    mixed = jax.tree.map(lambda own, other: own.at[2].set(other[0]), found.policies, pair.policies)
+    frontier = dataclasses.replace(found, search="selected", policies=mixed)
+    bands = bootstrap(frontier, log, replicates=20)
+    sizes = np.array([len(names) for names in bands.cascades])
+    np.testing.assert_allclose(bands.frequency.sum(1), 1, rtol=1e-12)
+    assert float(bands.frequency[0, sizes == 3].sum()) == 1
+    assert float(bands.frequency[2, sizes < 3].sum()) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"correct": np.array([True, False])},
+        {"correct": np.arange(N)[:, None] < 1},
+        {"logprob": np.array([-0.5, -0.5])},
+        {"logprob": np.where(np.arange(N)[:, None] % 2, -np.inf, 0.0)},
+        {"query_cost": np.array([0.0, 1.0])},
+        {"answered": np.array([True, False]) | (np.arange(N) < 2)[:, None]},
+    ],
+    ids=["always right, never right", "right once", "one confidence", "certain", "the first is free", "two answers"],
+)
+def test_a_log_that_teaches_little_has_bands_all_the_same(selected, changes):
+    """Some draws have no wrong answer, or none at all, of a model."""
+    frontier, _ = selected
+    log = make_log(N, 2, seed=4, **changes)
+    bands = bootstrap(dataclasses.replace(frontier, model=rcjax.fit(log)), log, replicates=B)
+    for name in ("error", "cost", "optimism", "frequency"):
+        assert np.isfinite(getattr(bands, name)).all(), name
+    np.testing.assert_allclose(bands.frequency.sum(1), 1, rtol=1e-12)
+    assert (bands.error[:, 0] <= bands.error[:, 1]).all()
+    assert ((bands.error >= 0) & (bands.error <= 1)).all()
+    assert (bands.cost >= 0).all()

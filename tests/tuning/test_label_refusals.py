@@ -1,0 +1,159 @@
+"""Refusals of single models and pairs judged on a log, against loops over the definition."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rcjax.replaying.walk import outcomes
+from rcjax.solving.bellman import Refusal
+from rcjax.tuning import label_refusals as refusing
+from rcjax.tuning.label_candidates import as_cascades, best_candidates, candidates, merged, refusing_candidates
+from rcjax.tuning.label_refusals import refuse_alone, spread_cuts
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+K, N = 3, 9
+COST = np.array([1.0, 10.0, 40.0])
+LAM = np.array([1e-4, 2e-3, 1e-2, 3e-2])
+tried = jax.jit(refusing_candidates)
+
+
+def random_log(seed, levels=6, missing=0.2):
+    """(confidence, crossed, correct, present), with ties, and two queries at least that all have answered."""
+    rng = np.random.default_rng(seed)
+    confidence = rng.integers(1, levels + 1, (N, K)) / (levels + 1)
+    present = (rng.uniform(size=(N, K)) >= missing) | (np.arange(N) < 2)[:, None]
+    return confidence, rng.uniform(size=(K, N)), (rng.uniform(size=(N, K)) < 0.6) & present, present
+
+
+def price_of(price, early=True):
+    return Refusal(jnp.asarray(1.0 - price), jnp.asarray(early))
+
+
+def loss(found):
+    return np.asarray(found.error + LAM[:, None] * found.cost)
+
+
+def cuts(confidence):
+    """Halfway between the distinct ones; what lies below all, and above all."""
+    levels = np.unique(confidence)
+    return [0.0, *(levels[1:] + levels[:-1]) / 2, 1.0]
+
+
+def by_definition(confidence, crossed, correct, present, price, early):
+    """(L,) the least penalty + λ·cost of every single model and pair with any refusals, by trying them all."""
+    least = np.full(len(LAM), np.inf)
+    for j in range(K):
+        kept = present[:, j]
+        phi, right = confidence[kept, j], correct[kept, j] / 4 + 3 / 4 * confidence[kept, j]
+        gains = [(right[phi <= level] - (1 - price)).sum() for level in cuts(phi)]
+        least = np.minimum(least, 1 - correct[kept, j].mean() + min(gains) / kept.sum() + LAM * COST[j])
+    for row, (i, j) in enumerate(itertools.combinations(range(K), 2)):
+        both = present[:, i] & present[:, j]
+        first, second = confidence[both, i], confidence[both, j]
+        y = correct[both, i] / 4 + 3 / 4 * first
+        then = correct[both, j] / 4 + 3 / 8 * (second + crossed[row, both])
+        for low, high in itertools.combinations(cuts(first), 2):
+            if (low > 0 and not early) or (low == 0 and high == 1):
+                continue
+            for last in cuts(second)[:-1]:
+                asked = (first > low) & (first <= high)
+                wrong = np.where(asked, np.where(second <= last, price, 1 - then), np.where(first <= low, price, 1 - y))
+                least = np.minimum(least, wrong.mean() + LAM * (COST[i] + COST[j] * asked.mean()))
+    return least
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("price", [0.1, 0.3, 0.6])
+def test_no_refusals_and_thresholds_are_better(price, early):
+    for seed in range(6):
+        log = random_log(seed, levels=(2, 4, 50)[seed % 3])
+        found = tried(*log, COST, LAM, price_of(price, early))
+        np.testing.assert_allclose(loss(found).min(1), by_definition(*log, price, early), rtol=1e-10, err_msg=str(seed))
+
+
+@pytest.mark.parametrize("price", [0.1, 0.3, 0.6])
+def test_early_is_no_worse_than_late_and_late_no_worse_than_never(price):
+    for seed in range(20, 40):
+        log = random_log(seed)
+        never = candidates(*log, COST)
+        least = np.min(np.asarray(never.error) + LAM[:, None] * np.asarray(never.cost), axis=1)
+        early, late = (loss(tried(*log, COST, LAM, price_of(price, first))).min(1) for first in (True, False))
+        assert (early <= late + 1e-12).all()
+        assert (late <= least + 1e-12).all()
+
+
+def test_where_a_refusal_is_worth_nothing_all_is_as_without():
+    for seed in range(5):
+        log = random_log(seed)
+        found, never = tried(*log, COST, LAM, price_of(1.0)), candidates(*log, COST)
+        assert (np.asarray(found.abstention)[np.arange(len(LAM)), loss(found).argmin(1)] == 0).all()
+        np.testing.assert_allclose(
+            loss(found).min(1), (np.asarray(never.error) + LAM[:, None] * np.asarray(never.cost)).min(1), rtol=1e-12
+        )
+
+
+def test_where_it_costs_nothing_the_cheapest_model_refuses_all():
+    confidence, crossed, correct, present = random_log(3)
+    found = tried(confidence.clip(max=0.9), crossed, correct, present, COST, LAM, price_of(0.0))
+    best = loss(found).argmin(1)
+    assert (best == 0).all()
+    np.testing.assert_allclose(np.asarray(found.abstention)[:, 0], 1.0)
+    np.testing.assert_allclose(np.asarray(found.refused)[:, 0], 1.0)
+
+
+def test_by_labels_alone_the_figures_are_those_of_a_walk(monkeypatch):
+    """Without smoothing, every candidate's figures are what its cascade makes of the queries themselves."""
+    monkeypatch.setattr("rcjax.tuning.label_candidates.LABEL", 1.0)
+    confidence, crossed, correct, present = random_log(1, missing=0.0)
+    found = jax.jit(lambda *log: refusing_candidates(*log))(
+        confidence, crossed, correct, present, COST, LAM, price_of(0.3)
+    )
+    flat = merged(found)
+    cascades = as_cascades(flat, jnp.arange(len(flat.error)), K)
+    wrong, charge, refused = (np.asarray(each).mean(1) for each in outcomes(confidence, correct, COST, cascades))
+    kept = np.isfinite(flat.error)
+    assert kept.sum() > 20
+    np.testing.assert_allclose((wrong + 0.3 * refused)[kept], flat.error[kept], atol=1e-12)
+    np.testing.assert_allclose(charge[kept], flat.cost[kept], rtol=1e-12)
+    np.testing.assert_allclose(refused[kept], flat.abstention[kept], atol=1e-12)
+
+
+def test_each_price_chooses_among_its_own_candidates():
+    log = random_log(5)
+    found = tried(*log, COST, LAM, price_of(0.2))
+    np.testing.assert_array_equal(jax.jit(best_candidates)(found, LAM), loss(found).argmin(1))
+
+
+def test_in_single_precision(float32):
+    confidence, crossed, correct, present = random_log(0)
+    lower = [each.astype(np.float32) for each in (confidence, crossed, COST, LAM)]
+    found = tried(*lower[:2], correct, present, *lower[2:], Refusal(jnp.asarray(0.7), jnp.asarray(True)))
+    assert found.error.dtype == found.abstention.dtype == found.refused.dtype == jnp.float32
+    expected = by_definition(confidence, crossed, correct, present, 0.3, True)
+    np.testing.assert_allclose(loss(found).min(1), expected, rtol=1e-5)
+
+
+def test_of_no_queries_nothing_is_known():
+    confidence, crossed, correct, present = random_log(0)
+    nobody = np.zeros_like(present)
+    nobody[:, 0] = True
+    found = tried(confidence, crossed, correct & nobody, nobody, COST, LAM, price_of(0.3))
+    assert np.isfinite(np.asarray(found.error)[:, 0]).all()
+    assert not np.isfinite(np.asarray(found.error)[:, 1:]).any()
+
+
+def test_few_cuts_are_spread_over_many_queries(monkeypatch):
+    confidence = jnp.asarray(np.random.default_rng(0).uniform(size=101))
+    found = spread_cuts(confidence, jnp.ones(101, bool), 10)
+    below = (np.asarray(confidence)[:, None] <= np.asarray(found.threshold)).sum(0)
+    np.testing.assert_array_equal(below[:-1], [11, 21, 31, 41, 51, 61, 71, 81, 91])
+    assert not found.parts[-1]
+    monkeypatch.setattr(refusing, "MOST_CUTS", 10)
+    right = jnp.where(confidence > 0.5, 0.9, 0.1)
+    refusal, gain, share = refuse_alone(confidence, right, jnp.ones(101, bool), jnp.asarray(0.5))
+    assert abs(float(refusal) - 0.5) < 0.1
+    assert float(gain) == pytest.approx(0.4 * float(share), abs=0.04)

@@ -1,0 +1,214 @@
+"""Tuning again: the same target and search, what the record of a policy says, and what there is to gain."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import rcjax
+from rcjax.logs import LogError
+from rcjax.tuning.retune import Gain, held_out_gain, recorded_tuning
+from rcjax.tuning.tune import Settings, find_frontier
+
+pytestmark = pytest.mark.usefixtures("float64")
+MODELS = ("llama3.2-1b", "llama3.1-70b")
+N = 200
+
+
+@pytest.fixture(scope="module")
+def logs(float64):
+    log = rcjax.sample_log(2 * N, seed=3).select(MODELS)
+    return log.take(slice(N)), log.take(slice(N, 2 * N))
+
+
+@pytest.fixture(scope="module")
+def frontier(logs):
+    return rcjax.select_frontier(logs[0]).frontier
+
+
+@pytest.fixture(scope="module")
+def policy(frontier):
+    return frontier.policy(budget=0.8 * float(frontier.model.cost[-1]))
+
+
+def test_a_policy_records_how_it_was_tuned(policy, frontier, tmp_path):
+    policy.save(tmp_path / "policy.json")
+    tuning = recorded_tuning(rcjax.load_policy(tmp_path / "policy.json"))
+    assert tuning.target == {"budget": 0.8 * float(frontier.model.cost[-1])}
+    assert (tuning.models, tuning.search, tuning.chain, tuning.transform) == (MODELS, "selected", "exact", "choice")
+    assert tuning.fit == {"copula": "Gumbel", "method": "tau"}
+    assert (tuning.bands, tuning.confidence) == (False, None)
+    assert tuning.prices == frontier.model.prices
+
+
+def test_a_list_of_cascades_is_recorded_and_cut_to_the_models_there_are(logs):
+    found = rcjax.solve_frontier(rcjax.fit(logs[0]), lam=[300.0], cascades=[MODELS, MODELS[1:]]).policy(lam=300.0)
+    tuning = recorded_tuning(found)
+    assert set(tuning.search) == {MODELS, MODELS[1:]}
+    assert tuning.target == {"lam": 300.0}
+    assert tuning.within(MODELS[1:]).search == (MODELS[1:],)
+    assert tuning.within(MODELS[1:]).models == MODELS[1:]
+
+
+def test_a_policy_made_by_hand_is_tuned_for_its_own_price(policy, logs):
+    bare = dataclasses.replace(policy, provenance={})
+    tuning = recorded_tuning(bare)
+    assert tuning.target == {"lam": policy.expected["lam"]}
+    assert (tuning.models, tuning.search) == (policy.models, "selected")
+    with pytest.raises(ValueError, match="neither a target nor its λ: tune a new one"):
+        rcjax.retune(dataclasses.replace(bare, expected={}), logs[1])
+
+
+def test_tuned_again_is_tuned_as_before(policy, logs):
+    found = rcjax.retune(policy, logs[1])
+    selection = rcjax.select_frontier(logs[1])
+    budget = recorded_tuning(policy).target["budget"]
+    assert found.policy.rules == selection.frontier.policy(budget=budget).rules
+    assert found.policy.provenance["tuning"] == policy.provenance["tuning"]
+    assert found.policy.provenance["digest"] == logs[1].digest
+    assert found.remarks == (selection.verdict(selection.frontier.choose(budget=budget)),)
+    assert found.frontier.bands is None
+    again = rcjax.retune(found.policy, logs[0]).policy
+    assert again.rules == policy.rules
+
+
+def test_by_the_log_it_was_tuned_on_nothing_changes(policy, logs):
+    again = rcjax.retune(policy, logs[0]).policy
+    assert (again.rules, again.expected, again.cost) == (policy.rules, policy.expected, policy.cost)
+
+
+def test_a_guarantee_is_given_again(logs):
+    frontier = rcjax.solve_frontier(rcjax.fit(logs[0]), lam=[1.0, 1e3, 1e5])
+    before = rcjax.certify(frontier, logs[1], max_error=0.5, confidence=0.9).policy
+    assert before.provenance["tuning"]["target"] == {"max_error": 0.5}
+    found = rcjax.retune(before, logs[1])
+    guarantee = found.policy.provenance["guarantee"]
+    assert (guarantee["max_error"], guarantee["n"]) == (0.5, N / 2)
+    assert guarantee["confidence"] == pytest.approx(0.9)
+    assert "guaranteed again, with a confidence of 0.9, by 100 queries held out" in found.remarks
+
+
+def test_a_model_that_is_gone_is_told(policy, logs):
+    more = dataclasses.replace(
+        policy,
+        provenance={"tuning": {**policy.to_json()["provenance"]["tuning"], "models": ["retired", *MODELS]}},
+    )
+    found = rcjax.retune(more, logs[1])
+    assert "the log lacks retired: tuned without" in found.remarks
+    with pytest.raises(LogError, match=r"it lacks llama3\.1-70b: there are no two models left"):
+        rcjax.retune(policy, logs[1].select(MODELS[:1]))
+
+
+def test_a_target_out_of_reach_is_an_error(policy, logs):
+    tuning = {**policy.to_json()["provenance"]["tuning"], "target": {"max_error": 1e-6}}
+    with pytest.raises(rcjax.InfeasibleError, match="the best errs on"):
+        rcjax.retune(dataclasses.replace(policy, provenance={"tuning": tuning}), logs[1])
+
+
+def test_nothing_is_to_be_gained_on_queries_of_the_same_kind(policy, logs):
+    found = held_out_gain(policy, logs[1], logs[0])
+    assert found.p_value > 0.01
+    assert (found.n, found.lam) == (N, policy.expected["lam"])
+    assert json.dumps(dataclasses.asdict(found), allow_nan=False)
+
+
+def test_the_loss_of_the_policy_is_that_of_its_replay(policy, logs):
+    found, seen = held_out_gain(policy, logs[1]), rcjax.replay(policy, logs[1])
+    assert found.loss == pytest.approx(float(seen.error + found.lam * seen.cost))
+
+
+def test_the_loss_of_those_tuned_again_is_that_of_five_folds_by_hand(policy, logs):
+    """Each fold in turn is left out, the rest is tuned on, and the policy replayed at the costs of the whole log."""
+    log = logs[1].take(np.random.default_rng(0).permutation(N))
+    found = held_out_gain(policy, logs[1])
+    fold, losses = np.arange(N) % 5, []
+    for number in range(5):
+        tuned = rcjax.select_frontier(log.take(fold != number), lam=[found.lam]).frontier.policy(lam=found.lam)
+        rest = log.take(fold == number)
+        at_mean = dataclasses.replace(rest, query_cost=rest.query_cost * 0 + log.cost, cost=log.cost)
+        seen = rcjax.replay(tuned, at_mean)
+        losses.append(float(seen.error) + found.lam * float(seen.cost))
+    assert found.retuned == pytest.approx(np.mean(losses), rel=1e-6)
+
+
+def test_what_was_to_be_gained_before_is_no_news():
+    gain = Gain(loss=0.3, retuned=0.2, se=0.01, old=np.nan, old_se=0.0, lam=1.0, n=100)
+    assert gain.p_value < 1e-6
+    assert gain.share == pytest.approx(1 / 3)
+    assert dataclasses.replace(gain, old=0.1, old_se=0.01).p_value == pytest.approx(0.5)
+    assert dataclasses.replace(gain, old=-0.1, old_se=0.01).p_value < 1e-6
+    assert dataclasses.replace(gain, retuned=0.3, se=0.0).p_value == 1
+
+
+@pytest.fixture(scope="module")
+def mixture(logs):
+    frontier = rcjax.select_frontier(logs[0]).frontier
+    cost = np.asarray(frontier.cost)
+    found = frontier.mixture(budget=float(0.6 * cost.max() + 0.4 * cost.min()))
+    assert len(found.policies) == 2
+    return found
+
+
+def test_a_mixture_is_tuned_again_to_one(mixture, logs):
+    found = rcjax.retune(mixture, logs[1])
+    budget = recorded_tuning(mixture).target["budget"]
+    assert isinstance(found.policy, rcjax.Mixture)
+    assert found.policy.expected["cost"] == pytest.approx(budget)
+    same = rcjax.retune(mixture, logs[0]).policy
+    assert [each.rules for each in same.policies] == [each.rules for each in mixture.policies]
+    assert same.weights == mixture.weights
+    one = dataclasses.replace(mixture, policies=mixture.policies[:1], weights=(1.0,))
+    assert recorded_tuning(one) == recorded_tuning(mixture) == recorded_tuning(mixture.policies[0])
+
+
+def test_a_mixture_for_an_error_is_tuned_again_to_one_and_a_mixture_for_a_price_to_a_policy(logs):
+    frontier = rcjax.select_frontier(logs[0]).frontier
+    error = np.asarray(frontier.error)
+    mixture = frontier.mixture(max_error=float(0.5 * error.max() + 0.5 * error.min()))
+    assert len(mixture.policies) == 2
+    retuned = rcjax.retune(mixture, logs[0]).policy
+    assert isinstance(retuned, rcjax.Mixture)
+    assert retuned.weights == mixture.weights
+    middle = len(error) // 2
+    priced = frontier.point(middle, {"lam": float(frontier.lam[middle])})
+    by_price = rcjax.Mixture((priced, mixture.policies[1]), mixture.weights)  # by hand: its first policy has a price
+    assert recorded_tuning(by_price).target == {"lam": float(frontier.lam[middle])}
+    assert isinstance(rcjax.retune(by_price, logs[0]).policy, rcjax.Policy)
+
+
+def test_the_loss_of_a_mixture_is_that_of_its_replay(mixture, logs):
+    found, seen = held_out_gain(mixture, logs[1]), rcjax.replay(mixture, logs[1])
+    assert found.lam == mixture.expected["lam"]
+    assert found.loss == pytest.approx(float(seen.error + found.lam * seen.cost))
+
+
+def test_a_mixture_is_held_to_its_expected_figures(mixture, logs):
+    found = rcjax.check_policy(mixture, logs[1], retuning=False)
+    seen, before = (rcjax.replay(mixture, log) for log in (logs[1], logs[0]))
+    assert found.error["seen"] == pytest.approx(float(seen.error))
+    assert found.cost["seen"] == pytest.approx(float(seen.cost))
+    assert found.error["tuned"] == pytest.approx(float(before.error))
+    assert found.cost["expected"] == pytest.approx(mixture.expected["cost"])
+    assert (found.policy_models, found.drifted) == (mixture.models, False)
+
+
+def test_refusals_count_at_their_price_in_what_is_gained(logs):
+    policy = rcjax.select_frontier(logs[0], lam=[1000.0], abstain_price=0.2).frontier.policy(lam=1000.0)
+    found, seen = held_out_gain(policy, logs[1]), rcjax.replay(policy, logs[1])
+    assert float(seen.abstention) > 0.05
+    assert found.loss == pytest.approx(float(seen.error + 0.2 * seen.abstention + 1000 * seen.cost))
+    assert abs(found.gain) < 5 * found.se
+    again = rcjax.retune(policy, logs[0]).policy
+    assert again.rules == policy.rules
+    assert "re-tuning" in {check.name for check in rcjax.check_policy(policy, logs[1]).checks}
+
+
+def test_too_little_to_test_on(policy, logs):
+    assert held_out_gain(policy, logs[1].take(slice(49))) is None
+    assert held_out_gain(policy, logs[1].select(MODELS[:1])) is None
+
+
+def test_an_unknown_search_is_an_error(logs):
+    with pytest.raises(ValueError, match="cascades is 'most'"):
+        find_frontier(logs[0], rcjax.fit(logs[0]), Settings(search="most"))

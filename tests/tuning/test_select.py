@@ -1,0 +1,484 @@
+"""The frontier of the cascades that earn their place: against loops over all pairs, replay, and the hull by hand."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from selection_references import feature, judge, logistic, make_log
+
+import rcjax
+from rcjax.frontier.hull import lower_hull
+from rcjax.frontier.policies import Policies
+from rcjax.frontier.statuses import PointStatus
+from rcjax.logs import LogError
+from rcjax.model.pairs import pairs
+from rcjax.replaying.walk import outcomes
+from rcjax.solving.lambda_grid import price_range
+from rcjax.solving.solve import solve_frontier
+from rcjax.tuning import select as choice
+from rcjax.tuning.cross_validation import PRICES, Comparison
+from rcjax.tuning.select import SLACK, Selection, select_frontier
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+N, K = 120, 3
+
+
+@pytest.fixture(scope="module")
+def log(float64):
+    return make_log(N, K, seed=1)
+
+
+@pytest.fixture(scope="module")
+def model(log):
+    return rcjax.fit(log)
+
+
+@pytest.fixture(scope="module")
+def found(log, model):
+    return select_frontier(log, model=model)
+
+
+def made_comparison(lam, overall, gain=None):
+    """Lengths 1, 2, … that gain so much over the pair, with standard errors of 1."""
+    size = len(overall)
+    gain = np.zeros((size, len(lam))) if gain is None else np.asarray(gain, float)
+    nothing, ones = np.zeros((size, len(lam))), np.ones(size)
+    arrays = np.asarray(lam), nothing, nothing, gain, np.ones_like(nothing), np.array(overall, float), ones
+    return Comparison(np.arange(1, size + 1), *arrays)
+
+
+@pytest.fixture
+def compared(monkeypatch, log):
+    """Replaces cross-validation by a verdict: from the price of this number on, chains of three earn their place."""
+
+    def decide(start):
+        lam = price_range(np.asarray(log.cost), PRICES)
+        gain = np.zeros((3, PRICES))
+        gain[2, start:] = 5
+        seen = made_comparison(lam, [-1, 0, 5], gain)
+        monkeypatch.setattr(choice, "cross_validate", lambda *_: seen)
+        return seen
+
+    return decide
+
+
+def reference(log):
+    """[(first, second, threshold, error, cost)] of all single models and pairs on a log."""
+    logprob, correct, present, cost = (np.asarray(each) for each in (log.logprob, log.correct, log.answered, log.cost))
+    k = logprob.shape[1]
+    confidence = np.stack([logistic(logprob[:, j], correct[:, j], present[:, j]) for j in range(k)], axis=1)
+    crossed = {(i, j): logistic(logprob[:, i], correct[:, j], present[:, i] & present[:, j]) for i, j in pairs(k)}
+    return judge(confidence, crossed, correct, present, cost)
+
+
+def as_rows(frontier):
+    """[(first, second, threshold, error, cost)] of a frontier without longer chains."""
+    rows = []
+    for members, *figures in zip(*(np.asarray(getattr(frontier, name)) for name in ("members", "thresholds", "error", "cost")), strict=True):  # fmt: skip # noqa: E501
+        i, *rest = np.flatnonzero(members)
+        thresholds, error, cost = figures
+        rows.append((i, rest[0] if rest else i, thresholds[i], error, cost))
+    return rows
+
+
+# -- on a log
+
+
+def test_the_frontier_is_in_order_and_nothing_on_it_is_beaten(found):
+    frontier = found.frontier
+    lam, error, cost = (np.asarray(each) for each in (frontier.lam, frontier.error, frontier.cost))
+    assert frontier.search == "selected"
+    assert len(lam) > 5
+    assert (np.diff(lam) >= 0).all()
+    assert (np.diff(cost) < 0).all()
+    assert (np.diff(error) > 0).all()
+    assert set(np.asarray(frontier.status).tolist()) <= {PointStatus.CONVERGED, PointStatus.INTERPOLATED}
+    assert (np.asarray(frontier.members).sum(1) <= 2).any()
+    np.testing.assert_array_equal(frontier.first, np.asarray(frontier.members).argmax(1))
+    assert found.comparison.lengths.tolist() == [1, 2, 3]
+
+
+def test_pairs_have_the_figures_of_the_definition(log, model, compared):
+    compared(PRICES)
+    rows = as_rows(select_frontier(log, model=model).frontier)
+    every = np.array(reference(log))
+    assert sum(i != j for i, j, *_ in rows) > 3
+    for row in rows:
+        assert np.abs(every - row).max(1).min() < 1e-6
+    # What is best at some λ is there.
+    for lam in np.geomspace(1e-3, 1, 30):
+        assert min(row[3] + lam * row[4] for row in rows) <= (every[:, 3] + lam * every[:, 4]).min() + 1e-6
+
+
+def test_for_a_lambda_it_is_the_pair_with_the_least_loss(log, model, compared):
+    compared(PRICES)
+    lam = np.geomspace(1e-3, 1, 25)
+    frontier = select_frontier(log, model=model, lam=lam[::-1]).frontier
+    every = np.array(reference(log))
+    np.testing.assert_allclose(frontier.lam, lam, rtol=1e-15)
+    assert (np.asarray(frontier.status) == PointStatus.CONVERGED).all()
+    best = every[(every[:, 3] + lam[:, None] * every[:, 4]).argmin(1)]
+    np.testing.assert_allclose(np.array(as_rows(frontier)), best, rtol=1e-6, atol=1e-9)
+    assert len(np.unique(best, axis=0)) > 3
+
+
+def test_free_and_priceless_errors(log, model, compared):
+    compared(PRICES)
+    frontier = select_frontier(log, model=model, lam=[0.0, 1e9, 0.0]).frontier
+    every = np.array(reference(log))
+    assert float(frontier.error[0]) == pytest.approx(every[:, 3].min(), rel=1e-6)
+    assert float(frontier.cost[1]) == pytest.approx(every[:, 4].min(), rel=1e-9)
+
+
+def test_where_chains_earn_their_place_they_are_those_of_the_model(log, model, compared):
+    """Their figures are what becomes of the queries of the log."""
+    seen = compared(15)
+    selection = select_frontier(log, model=model, lam=seen.lam)
+    frontier = selection.frontier
+    longer = np.arange(PRICES) >= 15
+    solved = solve_frontier(model, lam=seen.lam, cascades=[log.models])
+    calibrated = model.calibrate(log.logprob)
+    wrong, charge, _ = jax.jit(outcomes)(calibrated, log.correct, log.cost, solved.policies)
+    np.testing.assert_allclose(frontier.error[longer], np.asarray(wrong).mean(1)[longer], atol=1e-12)
+    np.testing.assert_allclose(frontier.cost[longer], np.asarray(charge).mean(1)[longer], rtol=1e-12)
+    seen_again = rcjax.replay(frontier, log)
+    np.testing.assert_allclose(seen_again.error[longer], frontier.error[longer], atol=1e-12)
+    np.testing.assert_allclose(seen_again.cost[longer], frontier.cost[longer], rtol=1e-9)
+    # The others are pairs; nobody is asked after a model that always answers.
+    members, thresholds = np.asarray(frontier.members), np.asarray(frontier.thresholds)
+    assert (members[~longer].sum(1) <= 2).all()
+    assert (members[longer].sum(1) == 3).any()
+    assert ((thresholds == 0) & members).sum(1).tolist() == [1] * PRICES
+    assert (thresholds[~members] == 1).all()
+
+
+def test_chains_join_the_pairs_on_the_frontier(log, model, compared):
+    """A frontier without given λ has what is near the hull of both."""
+    compared(0)
+    both = select_frontier(log, model=model).frontier
+    compared(PRICES)
+    short = select_frontier(log, model=model).frontier
+    for lam in np.geomspace(1e-3, 1, 30):
+        least = (np.asarray(short.error) + lam * np.asarray(short.cost)).min()
+        assert (np.asarray(both.error) + lam * np.asarray(both.cost)).min() <= least + 1e-12
+
+
+def test_a_policy_does_on_the_log_what_its_point_says(log, found):
+    frontier = found.frontier
+    row = int(np.asarray(frontier.members).sum(1).argmax())
+    policy = frontier.point(row)
+    assert policy.expected["cost"] == pytest.approx(float(frontier.cost[row]), rel=1e-12)
+    assert float(rcjax.replay(policy, log).cost) == pytest.approx(policy.expected["cost"], rel=1e-9)
+    cheap = frontier.policy(budget=float(np.median(frontier.cost)))
+    assert cheap.expected["cost"] <= np.median(frontier.cost) * (1 + 1e-9)
+
+
+def test_the_order_of_the_log_does_not_matter_where_a_model_is_given(log, model, found):
+    again = select_frontier(log.select(log.models[::-1]), model=model)
+    np.testing.assert_allclose(again.frontier.error, found.frontier.error, rtol=1e-9)
+    np.testing.assert_allclose(again.frontier.thresholds, found.frontier.thresholds, rtol=1e-9)
+    np.testing.assert_array_equal(again.comparison.error, found.comparison.error)
+
+
+def test_a_second_selection_compiles_nothing(log, model, found, compilations):
+    other = make_log(N, K, seed=2)
+    fitted = rcjax.fit(other)
+    with compilations() as compiled:
+        select_frontier(other, model=fitted)
+    assert not compiled
+
+
+def test_the_model_is_fitted_where_none_is_given(log, model, compared):
+    compared(PRICES)
+    one, other = select_frontier(log, lam=[0.01]), select_frontier(log, model=model, lam=[0.01])
+    np.testing.assert_allclose(one.frontier.thresholds, other.frontier.thresholds, rtol=1e-12)
+
+
+def test_a_large_log_is_compared_on_a_sample_and_judged_as_a_whole(log, model, monkeypatch):
+    assert choice._sample(log, 0) is log
+    thresholds = np.linspace(0.2, 0.8, 7)[:, None] * np.ones(len(model.models))
+    cascades = Policies.of_cascades(thresholds, np.arange(len(model.models)) < 3 + np.zeros((7, 1)))
+    whole = [np.concatenate(each) for each in zip(*choice._means(log, model, cascades), strict=True)]
+    monkeypatch.setattr(choice, "_MOST_COMPARED", 50)
+    monkeypatch.setattr(choice, "_HELD", 3 * log.n_queries)
+    sample = choice._sample(log, 0)
+    assert sample.n_queries == len(set(sample.queries)) == 50
+    assert set(sample.queries) <= set(log.queries)
+    some = [np.concatenate(each) for each in zip(*choice._means(log, model, cascades), strict=True)]
+    for one, other in zip(whole, some, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-14)
+    compared = []
+
+    def compare(log, *rest):
+        compared.append(log.n_queries)
+        raise StopIteration
+
+    monkeypatch.setattr(choice, "cross_validate", compare)
+    with pytest.raises(StopIteration):
+        select_frontier(log, model=model)
+    assert compared == [50]
+
+
+def test_a_short_search_has_no_long_chains(log, model):
+    seen = select_frontier(log, model=model, lam=[0.01], max_length=2).comparison
+    assert seen.lengths.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("cost", [np.zeros(3), np.array([0.0, 1.0, 2.0])], ids=["all are free", "the best is free"])
+def test_a_frontier_of_one_free_model_can_be_used(cost, compared, log):
+    compared(PRICES)
+    correct = np.arange(N)[:, None] < np.array([110, 60, 70])
+    one = make_log(N, K, seed=3, correct=correct, query_cost=cost, logprob=np.full(3, -0.5))
+    frontier = select_frontier(one).frontier
+    assert np.asarray(frontier.members).tolist() == [[True, False, False]]
+    assert np.isfinite(frontier.lam).all()
+    assert frontier.policy(budget=1.0).expected["error"] == pytest.approx(10 / N)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"correct": np.array([False, True, True])},
+        {"correct": np.array([True, True, True])},
+        {"logprob": np.full(3, -0.5)},
+        {"logprob": np.where(np.arange(N)[:, None] % 2, -np.inf, 0.0)},
+        {"query_cost": np.ones(3)},
+        {"query_cost": np.array([0.0, 1.0, 2.0])},
+    ],
+    ids=["never right", "always right", "one confidence", "certain", "one cost", "the first is free"],
+)
+def test_a_log_that_teaches_little_has_a_frontier_all_the_same(found, changes):
+    log = make_log(N, K, seed=4, **changes)
+    frontier = select_frontier(log).frontier
+    for name in ("lam", "error", "cost", "thresholds", "bounds"):
+        assert np.isfinite(getattr(frontier, name)).all(), name
+    right = np.asarray(log.correct)
+    assert float(frontier.error.min()) <= 1 - right.mean(0).max() + 0.05  # with what folds left out show of luck
+    for point in range(len(frontier.lam)):
+        assert frontier.point(point).models
+
+
+def test_a_calibration_that_falls_is_used_as_it_is(found):
+    """A model that is right where it is unsure: its calibrated confidence falls with the raw one."""
+    log = make_log(N, K, seed=5)
+    logprob = np.asarray(log.logprob)
+    turned = make_log(N, K, seed=5, logprob=np.log(1 - np.exp(logprob)), correct=np.asarray(log.correct))
+    model = rcjax.fit(turned)
+    assert (np.asarray(model.calibrators.coefficients)[:, 1] < 0).all()
+    np.testing.assert_allclose(feature(np.asarray(turned.logprob)), -feature(logprob), atol=1e-9)
+    one, other = select_frontier(turned, model=model).frontier, select_frontier(log).frontier
+    np.testing.assert_allclose(one.error, other.error, atol=1e-6)
+    np.testing.assert_allclose(one.cost, other.cost, rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("k", [1, 2])
+def test_logs_of_one_and_two_models(float64, k):
+    log = make_log(N, k, seed=6)
+    selection = select_frontier(log)
+    assert selection.comparison.lengths.tolist() == [1, 2][:k]
+    every = np.array(reference(log))
+    rows = as_rows(selection.frontier)
+    assert (len(rows) == 1) == (k == 1)
+    for row in rows:
+        same = np.abs(np.delete(every - row, 3, axis=1)).max(1) < 1e-6
+        assert (row[3] >= every[same, 3] - 1e-9).any()  # raised by the luck that folds left out show
+    assert "longer" not in selection.verdict(0)
+
+
+@pytest.mark.slow
+def test_single_precision_is_close_to_double(log, model, compared, float32):
+    compared(PRICES)
+    with jax.enable_x64(True):
+        double = select_frontier(log, model=model).frontier
+    lower = {name: np.asarray(getattr(log, name)).astype(np.float32) for name in ("logprob", "query_cost", "cost")}
+    single = select_frontier(dataclasses.replace(log, **{name: jnp.asarray(each) for name, each in lower.items()}))
+    frontier, lam = single.frontier, np.geomspace(1e-3, 1, 20)[:, None]
+    assert frontier.lam.dtype == frontier.error.dtype == frontier.thresholds.dtype == jnp.float32
+    rising = np.diff(np.asarray(frontier.lam, float))
+    assert (rising >= -1e-5 * np.asarray(frontier.lam, float)[1:]).all()
+    one, other = ((np.asarray(each.error) + lam * np.asarray(each.cost)).min(1) for each in (frontier, double))
+    np.testing.assert_allclose(one, other, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("folds", "message"),
+    [(1, "folds is 1: give at least 2"), (-3, "folds is -3"), (N + 1, f"too few queries, {N}: .* takes {N + 1} at")],
+)
+def test_folds_must_be_between_two_and_the_number_of_queries(log, model, folds, message):
+    with pytest.raises(ValueError, match=message):
+        select_frontier(log, model=model, folds=folds)
+
+
+@pytest.mark.parametrize("lam", [[], [-1.0], [np.nan], [1.0, np.inf]])
+def test_prices_must_be_finite_and_not_negative(log, model, lam):
+    with pytest.raises(ValueError, match="lam must hold at least one finite number"):
+        select_frontier(log, model=model, lam=lam)
+
+
+def test_a_log_without_a_model_is_refused(log, model):
+    with pytest.raises(LogError, match="m2"):
+        select_frontier(log.select(log.models[:2]), model=model)
+
+
+def test_a_log_without_a_complete_query_is_refused(model):
+    """Every pair of models has common queries, but no cascade of all three can be compared with another."""
+    turn = np.arange(N)[:, None] % 3 != np.arange(3)
+    with pytest.raises(ValueError, match="no query"):
+        select_frontier(make_log(N, K, seed=7, answered=turn))
+
+
+# -- the frontier near the hull
+
+
+def test_what_is_dearer_than_the_end_of_the_hull_is_not_near_it():
+    """However near: with 20 queries an error of 10 % more would be, between the corners."""
+    half, one = np.full((4, 2), 0.5), np.ones((4, 2), bool)
+    cost, error = np.array([1.0, 2.0, 2.1, 3.0]), np.array([0.3, 0.2, 0.2, 0.21])
+    everything = choice._Trial(error, cost, 0 * cost, Policies.of_cascades(half, one, 0 * half))
+    kept, _, _ = choice._undominated(everything, everything.take(np.zeros(0, int)), 20)
+    assert kept.cost.tolist() == [2.0, 1.0]
+
+
+def points(seed, count, levels):
+    """Made-up policies with k = 5 models, ties among them."""
+    rng = np.random.default_rng(seed)
+    cost = rng.integers(1, levels, count) / levels
+    error = np.clip(np.exp(-3 * cost) + rng.integers(0, levels, count) / levels * 0.2, 0, 1)
+    members = rng.uniform(size=(count, 5)) < 0.4
+    members[np.arange(count), rng.integers(0, 5, count)] = True
+    half = np.full((count, 5), 0.5)
+    return choice._Trial(error, cost, 0 * cost, Policies.of_cascades(half, members, 0 * half))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 60]), st.sampled_from([3, 10, 10**6]), st.sampled_from([20, 2000]))  # fmt: skip # noqa: E501
+def test_kept_are_the_policies_near_the_hull_that_none_beats(seed, count, levels, n):
+    everything, none = points(seed, count, levels), points(seed, 0, levels)
+    kept, lam, status = choice._undominated(everything, none, n)
+    error, cost = kept.penalty, kept.cost
+    assert (np.diff(cost) < 0).all()
+    assert (np.diff(error) > 0).all()
+    assert (np.diff(lam) >= -1e-12 * lam[1:]).all()
+    assert (lam > 0).all()
+    known = set(zip(everything.penalty.tolist(), everything.cost.tolist(), strict=True))
+    assert set(zip(error.tolist(), cost.tolist(), strict=True)) <= known
+    hull = lower_hull(everything.cost, everything.penalty)
+    corners = set(zip(everything.penalty[hull].tolist(), everything.cost[hull].tolist(), strict=True))
+    assert corners <= set(zip(error.tolist(), cost.tolist(), strict=True))
+    assert cost.min() == everything.cost[hull[0]]  # nothing beyond the ends of the hull is near it
+    assert cost.max() == everything.cost[hull[-1]]
+    line = np.interp(cost, everything.cost[hull], everything.penalty[hull])
+    assert (error <= line + SLACK * np.sqrt(line * (1 - line) / n) + 1e-12).all()
+    # What is left out is beaten by another, or far from the hull.
+    for wrong, spent in known - set(zip(error.tolist(), cost.tolist(), strict=True)):
+        beaten = ((everything.penalty <= wrong) & (everything.cost <= spent)).sum() > 1
+        line = np.interp(spent, everything.cost[hull], everything.penalty[hull])
+        assert beaten or spent > everything.cost[hull[-1]] or wrong > line + SLACK * np.sqrt(line * (1 - line) / n)
+    # At the λ of a corner nothing beats it, and only corners have converged.
+    for row in range(len(lam)):
+        corner = (float(error[row]), float(cost[row])) in corners
+        assert (int(status[row]) == PointStatus.CONVERGED) == corner
+        if corner:
+            own = error[row] + lam[row] * cost[row]
+            assert own <= (everything.penalty + lam[row] * everything.cost).min() + 1e-12
+
+
+def test_many_policies_are_thinned_but_corners_stay():
+    places, corners = np.arange(1000, 2000), np.array([1001, 1002, 1500, 1998])
+    kept = choice._thinned(places, corners)
+    assert set(corners.tolist()) <= set(kept.tolist())
+    assert 250 <= len(kept) <= 254
+    assert (np.diff(kept) > 0).all()
+    assert np.diff(kept).max() <= 5
+    np.testing.assert_array_equal(choice._thinned(places[:250], corners), places[:250])
+
+
+# -- in words
+
+
+def words(members, lam, comparison):
+    frontier = SimpleNamespace(models=("small", "middle", "large"), lam=np.array([lam]), members=np.array([members]))
+    return Selection(frontier, comparison).verdict(0)  # type: ignore[arg-type]
+
+
+def test_verdicts():
+    gain = [[-0.01, -0.021, 0], [0, 0, 0], [0.0312, 0.01, 0]]
+    seen = made_comparison([1, 10, 100], [-1, 0, 5], gain)
+    seen = dataclasses.replace(seen, gain_se=np.array([[0.004, 0.005, 0], [0, 0, 0], [0.0123, 0.01, 0]]))
+    assert words([True, True, True], 1.2, seen) == (
+        "the chain small → middle → large does better (by 3.12 ± 1.23 points of error + λ·cost) than the best pair"
+    )
+    assert words([True, False, True], 9, seen) == (
+        "the pair small → large does better (by 2.10 ± 0.50 points of error + λ·cost) than one model alone; "
+        "no longer chain is shown to do better"
+    )
+    assert words([False, True, False], 1e5, seen) == (
+        "one model is enough: middle; no longer chain is shown to do better"
+    )
+
+
+def test_verdicts_where_no_longer_chain_was_compared():
+    pair = made_comparison([1, 10], [-1, 0], [[-0.01, -0.02], [0, 0]])
+    assert words([True, False, True], 10, pair) == (
+        "the pair small → large seems to do better (by 2.00 ± 100.00 points of error + λ·cost) than one model alone"
+    )
+    assert words([True, False, False], 10, pair) == "one model is enough: small"
+    alone = made_comparison([1, 10], [0], [[0, 0]])
+    assert words([True, False, False], 10, alone) == "one model is enough: small"
+
+
+def test_no_verdict_recommends_what_is_worse():
+    """A pair that is near the best may do worse than the best single model on the queries of left-out folds."""
+    seen = made_comparison([1, 10, 100], [1, 0, -5], [[0.02] * 3, [0] * 3, [-0.03] * 3])
+    for members in ([True, True, False], [True, True, True]):
+        assert "is not shown to do better (its loss is higher" in words(members, 10, seen)
+
+
+def test_the_luck_of_the_choice_is_added_to_the_errors(log, model, monkeypatch):
+    """Folds that show losses 0.03 higher than the pairs' own raise every error by that much."""
+    plain, lam = {}, np.geomspace(1e-3, 1, 40)
+    pairs = choice._judge(log, model, lam, None)
+    least = np.array([(pairs.penalty + price * pairs.cost).min() for price in lam])
+    for luck in (0.0, 0.03, -0.03):
+        seen = made_comparison(lam, [-1, 0], np.zeros((2, 40)))
+        seen = dataclasses.replace(seen, error=np.stack([least + luck] * 2), cost=np.zeros((2, 40)))
+        monkeypatch.setattr(choice, "cross_validate", lambda *_, seen=seen: seen)
+        plain[luck] = np.asarray(select_frontier(log, model=model, max_length=2).frontier.error)
+    np.testing.assert_allclose(plain[0.03], plain[0.0] + 0.03, rtol=1e-9)
+    np.testing.assert_allclose(plain[-0.03], plain[0.0], rtol=1e-12)
+
+
+def test_luck_that_changes_fast_leaves_no_policy_out(log, model, monkeypatch):
+    """A dearer policy whose luck is greater stays: its error is evened out with those of its neighbours."""
+    lam = np.geomspace(1e-3, 1, 40)
+    pairs = choice._judge(log, model, lam, None)
+    least = np.array([(pairs.penalty + price * pairs.cost).min() for price in lam])
+    found = []
+    for luck in (np.zeros(40), np.where(np.arange(40) < 20, 0.3, 0.0)):
+        seen = made_comparison(lam, [-1, 0], np.zeros((2, 40)))
+        seen = dataclasses.replace(seen, error=np.stack([least + luck] * 2), cost=np.zeros((2, 40)))
+        monkeypatch.setattr(choice, "cross_validate", lambda *_, seen=seen: seen)
+        found.append(select_frontier(log, model=model, max_length=2).frontier)
+    np.testing.assert_array_equal(found[1].thresholds, found[0].thresholds)
+    np.testing.assert_array_equal(found[1].cost, found[0].cost)
+    error = np.asarray(found[1].error)
+    assert (np.diff(error) > 0).all()
+    assert error[0] > float(found[0].error[0]) + 0.1
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.integers(0, 2**32 - 1))
+def test_corrected_errors_rise(luck, seed):
+    error = np.sort(np.random.default_rng(seed).uniform(size=len(luck)))
+    even = choice._in_order(error + np.array(luck), error)
+    assert (np.diff(even) >= 0).all()
+    assert even.min() >= (error + luck).min() - 0.02
+    assert even.max() <= (error + luck).max() + 0.02
+    np.testing.assert_allclose(choice._in_order(error + 0.2, error), error + 0.2, rtol=1e-12)

@@ -1,0 +1,163 @@
+"""Where models may refuse: the frontier of the cascades that earn their place, intervals around it, guarantees."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from selection_references import make_log
+
+import rcjax
+from rcjax.tuning import bootstrap as resampling
+from rcjax.tuning.certify import bounded_mean_p_value
+from rcjax.tuning.cross_validation import Comparison
+
+pytestmark = pytest.mark.usefixtures("float64")
+N, K, PRICE = 90, 3, 0.2
+LAM = np.array([1e-3, 4e-3, 2e-2])
+
+
+@pytest.fixture(scope="module")
+def log(float64):
+    return make_log(N, K, seed=3)
+
+
+@pytest.fixture(scope="module")
+def model(log):
+    return rcjax.fit(log)
+
+
+@pytest.fixture(scope="module")
+def selection(log, model):
+    return rcjax.select_frontier(log, model=model, lam=LAM, abstain_price=PRICE)
+
+
+@pytest.fixture(scope="module")
+def whole(log, model):
+    return rcjax.select_frontier(log, model=model, abstain_price=PRICE).frontier
+
+
+def test_the_figures_are_those_of_the_log(log, selection, whole):
+    """But for the smoothing and the luck of the error: who is asked, and who is refused, is counted."""
+    for frontier in (selection.frontier, whole):
+        seen = rcjax.replay(frontier, log)
+        np.testing.assert_allclose(frontier.cost, seen.cost, rtol=1e-9)
+        np.testing.assert_allclose(frontier.abstention, seen.abstention, atol=1e-12)
+        assert np.abs(np.asarray(frontier.error - seen.error)).max() < 0.15
+        assert frontier.abstain_price == PRICE
+    assert float(whole.abstention.max()) > 0.1
+    assert (np.asarray(whole.refusals) <= np.asarray(whole.thresholds)).all()
+
+
+def test_the_frontier_trades_cost_for_errors_and_refusals(whole):
+    penalty, cost = np.asarray(whole.penalty), np.asarray(whole.cost)
+    assert (np.diff(cost) <= 0).all()
+    assert (np.diff(penalty) >= -1e-12).all()
+    policy = whole.policy(max_error=float(np.median(penalty)))
+    assert policy.expected["error"] + PRICE * policy.expected["abstention"] <= np.median(penalty) * (1 + 1e-9)
+
+
+def test_refusing_is_worth_it(log, model, selection):
+    never = rcjax.select_frontier(log, model=model, lam=LAM)
+    rows = slice(1, 2)  # pairs, or one model
+    ours, theirs = (each.comparison.error + each.comparison.lam * each.comparison.cost for each in (selection, never))
+    assert (ours[rows] < theirs[rows]).mean() > 0.9
+    assert ours[rows].mean() < theirs[rows].mean() - 0.02
+
+
+@pytest.mark.parametrize("price", [1.0, np.inf])
+def test_too_dear_a_refusal_changes_nothing(log, model, price):
+    found, never = (rcjax.select_frontier(log, model=model, abstain_price=each).frontier for each in (price, None))
+    for name in ("lam", "error", "cost", "thresholds", "members"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(never, name))
+    assert found.point(7).rules == never.point(7).rules
+    assert (found.abstention is None) if price == np.inf else not np.asarray(found.abstention).any()
+
+
+def test_longer_chains_refuse_as_well(log, model, monkeypatch):
+    monkeypatch.setattr(Comparison, "chosen", property(lambda seen: np.full(len(seen.lam), 3)))
+    frontier = rcjax.select_frontier(log, model=model, lam=LAM, abstain_price=PRICE).frontier
+    by_model = rcjax.solve_frontier(model, lam=LAM, cascades=[model.models], abstain_price=PRICE)
+    np.testing.assert_allclose(frontier.refusals, by_model.refusals, atol=1e-12)
+    seen = rcjax.replay(frontier, log)
+    np.testing.assert_allclose(frontier.cost, seen.cost, rtol=1e-9)
+    np.testing.assert_allclose(frontier.abstention, seen.abstention, atol=1e-12)
+    assert 0 < float(frontier.abstention.max()) < 1
+
+
+def test_a_negative_price_is_refused(log, model):
+    with pytest.raises(ValueError, match="abstain_price is -1"):
+        rcjax.select_frontier(log, model=model, abstain_price=-1)
+
+
+# -- intervals
+
+
+def test_tuned_again_on_the_log_itself_it_is_the_same(log, selection):
+    frontier = selection.frontier
+    again = resampling.tune_again(frontier, log, np.arange(N)[None], np.arange(len(LAM))).policies
+    np.testing.assert_array_equal(again.members[0], frontier.members)
+    np.testing.assert_array_equal(again.actions[0], frontier.actions)
+    np.testing.assert_allclose(again.bounds[0], frontier.bounds, rtol=1e-6)
+
+
+def test_intervals_hold_what_was_seen(log, selection):
+    bands = rcjax.bootstrap(selection.frontier, log, replicates=20)
+    seen = rcjax.replay(selection.frontier, log)
+    low, high = np.asarray(bands.abstention).T
+    assert (low <= seen.abstention).all()
+    assert (seen.abstention <= high).all()
+    assert (low < high).any()
+
+
+# -- guarantees
+
+
+@pytest.fixture(scope="module")
+def held_out(float64):
+    return dataclasses.replace(make_log(600, K, seed=4), source="held out")
+
+
+def test_a_refusal_counts_at_its_price(whole, held_out):
+    found = rcjax.certify(whole, held_out, max_error=0.25, confidence=0.9)
+    seen = rcjax.replay(found.policy, held_out)
+    errors, refusals = (round(float(share) * seen.n) for share in (seen.error, seen.abstention))
+    assert (found.errors, found.refusals, found.n) == (errors, refusals, seen.n)
+    assert refusals > 0
+    mean = (errors + PRICE * refusals) / seen.n
+    assert found.p_value == pytest.approx(bounded_mean_p_value(mean, seen.n, 0.25), rel=1e-9)
+    assert mean < found.error_bound <= 0.25
+    told = found.policy.provenance["guarantee"]
+    assert (told["refusals"], told["abstain_price"]) == (refusals, PRICE)
+    with pytest.raises(rcjax.InfeasibleError, match=r"refused .*, each as 0.2 errors"):
+        rcjax.certify(whole, held_out, max_error=0.02)
+
+
+def test_who_never_refuses_is_tested_as_before(log, model, held_out):
+    plain, dear = (rcjax.select_frontier(log, model=model, abstain_price=price).frontier for price in (None, 1.0))
+    one, other = (rcjax.certify(each, held_out, max_error=0.4) for each in (plain, dear))
+    assert (one.index, one.errors, one.p_value, one.error_bound) == (
+        other.index,
+        other.errors,
+        other.p_value,
+        other.error_bound,
+    )
+    assert other.refusals == 0
+
+
+def test_promises_with_refusals_are_kept(whole, held_out):
+    """The true penalty is that on a large log; of held-out draws, at most a tenth may break a promise of 90 %."""
+    truth = make_log(20_000, K, seed=5)
+    penalty = rcjax.replay(whole, truth)
+    penalty = np.asarray(penalty.error) + PRICE * np.asarray(penalty.abstention)
+    broken = made = 0
+    target = float(np.quantile(penalty, 0.3))
+    for seed in range(30):
+        draw = np.random.default_rng(seed).integers(0, truth.n_queries, 300)
+        try:
+            found = rcjax.certify(whole, truth.take(draw), max_error=target, confidence=0.9)
+        except rcjax.InfeasibleError:
+            continue
+        made += 1
+        broken += penalty[found.index] > target
+    assert made > 0
+    assert broken <= 6
