@@ -16,8 +16,16 @@ from typing import Annotated
 
 import typer
 
+from rcjax.cli.check import check
+from rcjax.cli.demo import demo
+from rcjax.cli.diagnose import diagnose
+from rcjax.cli.evaluate import evaluate
 from rcjax.cli.failures import CommandLine
 from rcjax.cli.printing import open_closed_streams
+from rcjax.cli.report import report
+from rcjax.cli.retune import retune
+from rcjax.cli.sweep import sweep
+from rcjax.cli.tune import tune
 
 __all__ = ["app", "main"]
 
@@ -60,3 +68,13 @@ def _root(
     A cascade asks a cheap model first and a dearer one only where the cheap one is unsure. Start with
     `rcjax demo`, which needs no data; then `rcjax tune LOG` for your own.
     """
+
+
+app.command(epilog="Example: `rcjax tune log.csv --budget 150/M --out policy.json`")(tune)
+app.command(epilog="Example: `rcjax evaluate policy.json fresh_log.csv`")(evaluate)
+app.command(epilog="Example: `rcjax diagnose log.csv --plots figures`")(diagnose)
+app.command(epilog="Example: `rcjax report log.csv --test fresh_log.csv --out report.html`")(report)
+app.command(epilog="Example: `rcjax demo --queries 300 --seed 7`")(demo)
+app.command(epilog="Example: `rcjax check policy.json last_week.csv`")(check)
+app.command(epilog="Example: `rcjax retune policy.json last_month.csv --out policy.json`")(retune)
+app.command(epilog="Example: `rcjax sweep nightly.toml`")(sweep)

@@ -7,18 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rcjax.cli.app import app
-from rcjax.cli.check import check
 from rcjax.cli.common import start_jax
-from rcjax.cli.diagnose import diagnose
-from rcjax.cli.evaluate import evaluate
 from rcjax.cli.failures import reported
 from rcjax.cli.options import AsJson
 from rcjax.cli.printing import print_json
-from rcjax.cli.report import report
-from rcjax.cli.retune import retune
-from rcjax.cli.sweep import sweep
-from rcjax.cli.tune import tune
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
@@ -77,27 +69,3 @@ def _alone(log: Log) -> dict[str, dict[str, float]]:
     error, cost = 1 - np.asarray(log.correct).mean(axis=0), np.asarray(log.cost)
     pairs = zip(log.models, error.tolist(), cost.tolist(), strict=True)
     return {name: {"error": wrong, "cost": money} for name, wrong, money in pairs}
-
-
-app.command(epilog="Example: `rcjax tune log.csv --budget 150/M --out policy.json`")(tune)
-
-
-app.command(epilog="Example: `rcjax evaluate policy.json fresh_log.csv`")(evaluate)
-
-
-app.command(epilog="Example: `rcjax diagnose log.csv --plots figures`")(diagnose)
-
-
-app.command(epilog="Example: `rcjax report log.csv --test fresh_log.csv --out report.html`")(report)
-
-
-app.command(epilog="Example: `rcjax demo --queries 300 --seed 7`")(demo)
-
-
-app.command(epilog="Example: `rcjax check policy.json last_week.csv`")(check)
-
-
-app.command(epilog="Example: `rcjax retune policy.json last_month.csv --out policy.json`")(retune)
-
-
-app.command(epilog="Example: `rcjax sweep nightly.toml`")(sweep)
