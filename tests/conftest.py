@@ -24,8 +24,8 @@ LONG = LEVELS["long"]
 def pytest_configure(config):
     """Most of the suite's time is compilation: what is compiled once serves all workers and later runs."""
     if jax.__version_info__ < (0, 11):
-        # The quicker of two CPU emitters, as in rcjax._core.compilation; and no parts for several threads, which take a sixth
-        # longer, as every core has a worker already.
+        # The quicker of two CPU emitters, as in rcjax._core.compilation; and no parts for several threads, which take a
+        # sixth longer, as every core has a worker already.
         flags = " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
         os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + flags
     jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("jax")))

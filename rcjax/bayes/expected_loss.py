@@ -33,6 +33,7 @@ from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
+from rcjax.model.provenance import Details
 from rcjax.solving.at_lambda import lay_out, optimise, refusal_at, thresholds_at
 from rcjax.solving.bellman import Cut
 from rcjax.solving.objective import build_tables, evaluate
@@ -191,7 +192,7 @@ def _thin(model, draws):
     if draws is not None and draws < 1:
         raise ValueError(f"draws is {draws}; it must be at least 1")
     kept = count if draws is None else min(draws, count)
-    return part(dataclasses.replace(model, models=(), details="{}"), np.arange(kept) * count // kept)
+    return part(dataclasses.replace(model, models=(), details=Details()), np.arange(kept) * count // kept)
 
 
 def _cascades(frontier: Frontier, refusing: bool) -> Policies:

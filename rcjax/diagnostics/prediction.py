@@ -23,7 +23,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit_near, refit
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
-from rcjax.model.provenance import details_of
+from rcjax.model.provenance import Details
 from rcjax.replaying.replay import replay
 from rcjax.solving.lambda_grid import check_prices, lay_out_problem
 from rcjax.solving.objective import evaluate
@@ -56,7 +56,7 @@ def _fitted_near(model, log):
     if isinstance(model.copulas, OneOf) or model.options.get("method", "tau") != "tau":
         return refit(model, log)
     fitted = fit_near(model, log.logprob, log.correct, log.answered, log.cost)
-    return dataclasses.replace(fitted, details=details_of(log, fit=model.options))
+    return dataclasses.replace(fitted, details=Details.of_log(log, fit=model.options))
 
 
 def is_training_log(model: CascadeModel, log: Log) -> bool:

@@ -29,6 +29,7 @@ from rcjax.model.calibration import Calibrator, calibrate_all
 from rcjax.model.marginals import Marginal
 from rcjax.model.model_file import FORMAT, SCHEMA, check_members, check_model, check_parameters
 from rcjax.model.pairs import pairs
+from rcjax.model.provenance import Details
 
 
 def positions(models: tuple[str, ...], names: Sequence[str]) -> tuple[int, ...]:
@@ -56,7 +57,7 @@ class CascadeModel:
     copulas: Copula  # leading axis k(k − 1)/2
     cost: jax.Array  # (k,) expected cost of one answer, in the log's money
     models: tuple[str, ...]
-    details: str = "{}"  # JSON: prices, and what was fitted on what (`provenance`)
+    details: Details = dataclasses.field(default_factory=Details)  # what was fitted on what, and how
 
     def calibrate(self, logprob: ArrayLike | Log) -> jax.Array:
         """(…, k) calibrated confidences of raw log-probabilities, in the order of this model's `models`.
@@ -88,29 +89,29 @@ class CascadeModel:
     @property
     def provenance(self) -> dict[str, Any]:
         """What was fitted on what: hash and size of the log, versions, date."""
-        return json.loads(self.details).get("provenance", {})
+        return dict(self.details.provenance or {})
 
     @property
     def options(self) -> dict[str, Any]:
         """How it was fitted: `copula`, and `method` or `criterion`; empty where that was not recorded."""
-        return json.loads(self.details).get("fit", {})
+        return dict(self.details.fit or {})
 
     @property
     def reference(self) -> dict[str, Any] | None:
         """Some queries of the log that it was fitted on, for later logs to be compared with (`rcjax.check_policy`)."""
-        return json.loads(self.details).get("reference")
+        return None if self.details.reference is None else dict(self.details.reference)
 
     @property
     def copula_table(self) -> list[dict[str, Any]] | None:
         """Every family on every pair, where `fit` chose among several: `pair`, `family`, `parameters`,
         `standard_errors`, `tau`, `log_likelihood`, `aic`, `delta_aic`, `cv_score`, `status`, `chosen`.
         """
-        return json.loads(self.details).get("copulas")
+        return None if self.details.copulas is None else [dict(row) for row in self.details.copulas]
 
     @property
     def prices(self) -> dict[str, Any] | None:
         """Money per million input and output tokens by model, where the log was priced by tokens."""
-        return json.loads(self.details).get("prices")
+        return None if self.details.prices is None else dict(self.details.prices)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as JSON (numbers round-trip exactly); never leaves a half-written file."""
@@ -136,7 +137,7 @@ class CascadeModel:
             **parts,
             **_copulas_to_json(self.copulas),
             "cost": np.asarray(self.cost).tolist(),
-            "details": json.loads(self.details),
+            "details": self.details.to_json(),
         }
 
 
@@ -156,7 +157,7 @@ def model_from_json(data: Any) -> CascadeModel:
         copulas=_copulas_from_json(data, len(pairs(len(models)))),
         cost=jnp.asarray(data["cost"], jnp.result_type(float)),
         models=models,
-        details=json.dumps(data.get("details", {})),
+        details=Details.from_json(data.get("details", {})),
     )
 
 

@@ -23,7 +23,7 @@ from rcjax.model.copula_fitting import fit_families
 from rcjax.model.fitting_steps import calibrate_log, fit_on_devices, marginals_of_log, taus_of_log
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
-from rcjax.model.provenance import details_of
+from rcjax.model.provenance import Details
 
 Method = Literal["tau", "likelihood"]
 
@@ -67,7 +67,7 @@ def fit(
     shared = None if devices is None else fit_on_devices(*arrays, devices)
     if isinstance(copula, type) or (isinstance(copula, str) and copula != "auto"):
         calibrators, marginals, joined = fit_arrays(*arrays, as_family(copula), method, shared=shared)
-        details = details_of(log, fit={"copula": as_family(copula).__name__, "method": method})
+        details = Details.of_log(log, fit={"copula": as_family(copula).__name__, "method": method})
         return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)
     candidates = FAMILIES if copula == "auto" else tuple(as_family(each) for each in copula)
     calibrators, marginals, starts = fit_arrays(*arrays, Gaussian, "tau", shared=shared)
@@ -76,7 +76,7 @@ def fit(
     joined, table = select_copulas(marginals, confidence, log.answered, chosen, starts.tau(), candidates, criterion)
     named = [row | {"pair": [log.models[place] for place in chosen[row["pair"]]]} for row in table]
     settings = {"copula": [family.__name__ for family in candidates], "criterion": criterion}
-    details = details_of(log, fit=settings, copulas=named)
+    details = Details.of_log(log, fit=settings, copulas=named)
     return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)
 
 

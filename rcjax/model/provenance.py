@@ -1,8 +1,11 @@
 """Where a fitted model comes from, told in JSON values."""
 
+import dataclasses
 import datetime
 import json
 import platform
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import PurePath
 from typing import Any
 
@@ -34,11 +37,60 @@ def describe_fit(log: Log) -> dict[str, Any]:
     }
 
 
-def details_of(log: Log, **more: Any) -> str:
-    """What a model keeps of its log, as JSON: where it comes from, some queries, its prices."""
-    from rcjax.model.provenance import describe_fit
+@dataclasses.dataclass(frozen=True, eq=False)
+class Details:
+    """What a model keeps of its log and of its fit, as JSON values, which nobody may change.
 
-    details = {"provenance": describe_fit(log), "reference": describe_reference(log), **more}
-    if log.prices is not None:
-        details["prices"] = {name: {"input": i, "output": o} for name, (i, o) in log.prices.items()}
-    return json.dumps(details)
+    Static in a pytree, so it has a hash: two are equal where their JSON is.
+
+    >>> details = Details(fit={"copula": "Gumbel"})
+    >>> details.to_json(), details == Details.from_json(details.to_json())
+    ({'fit': {'copula': 'Gumbel'}}, True)
+    """
+
+    provenance: Mapping[str, Any] | None = None
+    """What was fitted on what (`describe_fit`); None, as all others, where that was not recorded."""
+    reference: Mapping[str, Any] | None = None
+    """Some queries of the log (`describe_reference`)."""
+    fit: Mapping[str, Any] | None = None
+    """Options of `fit`."""
+    copulas: Sequence[Mapping[str, Any]] | None = None
+    """Every family on every pair, where `fit` chose among several."""
+    prices: Mapping[str, Mapping[str, float]] | None = None
+    """Money per million input and output tokens, by model."""
+    others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What another version of rcjax keeps."""
+
+    @classmethod
+    def of_log(cls, log: Log, **more: Any) -> "Details":
+        """Where a log comes from, some of its queries, its prices; `more` are other fields."""
+        prices = None
+        if log.prices is not None:
+            prices = {name: {"input": i, "output": o} for name, (i, o) in log.prices.items()}
+        return cls(provenance=describe_fit(log), reference=describe_reference(log), prices=prices, **more)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Details":
+        """The inverse of `to_json`."""
+        own = {name: data[name] for name in _KEPT if name in data}
+        return cls(**own, others={name: value for name, value in data.items() if name not in _KEPT})
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with what was recorded."""
+        own = {name: getattr(self, name) for name in _KEPT}
+        return {name: value for name, value in own.items() if value is not None} | dict(self.others)
+
+    @cached_property
+    def _text(self) -> str:
+        return json.dumps(self.to_json(), sort_keys=True)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the two have the same JSON."""
+        return isinstance(other, Details) and (self is other or self._text == other._text)
+
+    def __hash__(self) -> int:
+        """The hash of the JSON."""
+        return hash(self._text)
+
+
+_KEPT = ("provenance", "reference", "fit", "copulas", "prices")

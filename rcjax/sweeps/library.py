@@ -15,7 +15,7 @@ import numpy as np
 
 from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log
 from rcjax.logs.reading import read_log
-from rcjax.model.provenance import details_of
+from rcjax.model.provenance import Details
 from rcjax.sweeps.problems import Settings, Shape, shape_of
 
 _KEPT = 2**30  # bytes of logs that stay in memory; others are read again when it is their turn
@@ -87,7 +87,7 @@ class Library:
                 log = self.log(name)
                 shapes[name] = shape_of(log, settings)
                 cost = tuple(np.asarray(log.cost, float).tolist())
-                details = json.loads(details_of(log))
+                details = Details.of_log(log).to_json()
                 del details["provenance"]["date"]  # a sweep that went on leaves the same bytes as one at once
                 digest, kept = details["provenance"]["digest"], json.dumps(details)
                 entry = Entry(log.source, log.models, cost, log.n_queries, digest, task=log.task, details=kept)

@@ -21,6 +21,7 @@ from rcjax.frontier.statuses import PointStatus
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
+from rcjax.model.provenance import Details
 from rcjax.solving.lambda_grid import select
 from rcjax.sweeps.batch_program import Fit
 from rcjax.sweeps.problems import Batch, Search
@@ -50,7 +51,7 @@ def model_of(log: Mapping[str, Any], fit: str, copula: str) -> CascadeModel:
         copulas=jax.vmap(family.from_tau)(jnp.asarray(found["taus"])),
         cost=jnp.asarray(found["cost"]),
         models=tuple(log["models"]),
-        details=json.dumps(details),
+        details=Details.from_json(details),
     )
 
 

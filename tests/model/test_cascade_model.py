@@ -18,6 +18,7 @@ from rcjax.model.fitting import fit_arrays, refit
 from rcjax.model.marginal_fitting import fit_marginal
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
+from rcjax.model.provenance import Details
 from rcjax.model.sampling import sample_confidences
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -180,14 +181,14 @@ def test_a_refit_has_the_options_of_the_fit(log, model, monkeypatch, options):
     calls = []
     monkeypatch.setattr(joint, "fit", lambda part, **given: calls.append((part.models, given)))
     calibrators = dataclasses.replace(model.calibrators, transform="none")
-    details = json.dumps(json.loads(model.details) | {"fit": options})
+    details = dataclasses.replace(model.details, fit=options)
     refit(dataclasses.replace(model, calibrators=calibrators, details=details, models=log.models[:3]), log)
     assert calls == [(log.models[:3], {"transform": "none", **options})]
 
 
 def test_a_fit_says_its_options_and_a_refit_to_the_same_log_is_the_same(log, model):
-    assert json.loads(model.details)["fit"] == {"copula": "Gumbel", "method": "tau"}
-    assert json.loads(rcjax.fit(log, copula=FGM).details)["fit"] == {"copula": "FGM", "method": "tau"}
+    assert model.options == {"copula": "Gumbel", "method": "tau"}
+    assert rcjax.fit(log, copula=FGM).options == {"copula": "FGM", "method": "tau"}
     again = refit(model, log)
     for one, other in zip(jax.tree.leaves(again), jax.tree.leaves(model), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
@@ -196,7 +197,7 @@ def test_a_fit_says_its_options_and_a_refit_to_the_same_log_is_the_same(log, mod
 def test_a_model_of_an_older_file_is_fitted_again_by_its_family(log, model, monkeypatch):
     calls = []
     monkeypatch.setattr(joint, "fit", lambda _, **given: calls.append(given["copula"]))
-    old = dataclasses.replace(model, details="{}")
+    old = dataclasses.replace(model, details=Details())
     refit(old, log)
     refit(dataclasses.replace(old, copulas=OneOf(jnp.zeros(10, int), (model.copulas,))), log)
     assert calls == [rcjax.Gumbel, "auto"]

@@ -16,6 +16,7 @@ from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import Policies
+from rcjax.model.provenance import Details
 from rcjax.tuning.certify import Certificate, binomial_tail, bounded_mean_p_value, certify, upper_limit
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -303,7 +304,7 @@ def test_targets_that_make_no_sense_are_refused(model, targets, message):
 
 def test_the_log_of_the_fit_is_refused(model):
     log = wrong(1, 1, 1, 1, 1)
-    details = json.dumps({"provenance": {"digest": log.digest}})
+    details = Details(provenance={"digest": log.digest})
     frontier = singles(dataclasses.replace(model, details=details), ERROR)
     with pytest.raises(rcjax.LogError, match="fitted to this very log"):
         certify(frontier, log, max_error=0.2)
