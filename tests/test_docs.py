@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
-from rcjax.cli.app.app import app
 
 import rcjax
 from benchmarks import make_reference
+from rcjax.cli import app
 from rcjax.diagnostics import LIMITS
 from rcjax.logs import read_log
 from rcjax.policy import Calibration, Policy, Rule

@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from rcjax._core import threads as _threads
+from rcjax._core import threads
 from rcjax._core.batching import MANY
 from rcjax._core.threads import as_here, at_once, cores, side_by_side
 
 
 @pytest.fixture
 def two_cores(monkeypatch):
-    monkeypatch.setattr(_threads, "cores", lambda: 2)
+    monkeypatch.setattr(threads, "cores", lambda: 2)
 
 
 def test_results_are_in_order_of_the_items(two_cores):

@@ -8,7 +8,7 @@ import pytest
 from command_line import NAMES, TOKEN_PRICES, fail, rows_of, run, succeed, write_folder, write_log
 
 import rcjax
-from rcjax.cli import options as _options
+from rcjax.cli import options
 from rcjax.copulas.families import FAMILIES
 
 COLUMNS = "80"
@@ -101,11 +101,11 @@ def test_usage_errors_have_status_2(arguments, message):
     ],
 )
 def test_money(text, money):
-    assert _options.money(text) == pytest.approx(money)
+    assert options.money(text) == pytest.approx(money)
 
 
 def test_fractions():
-    assert _options.fraction("5%") == _options.fraction("0.05") == 0.05
+    assert options.fraction("5%") == options.fraction("0.05") == 0.05
 
 
 # -- tune

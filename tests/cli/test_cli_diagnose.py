@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import rcjax
-from rcjax.cli import app as cli
+from rcjax.cli import app
 from rcjax.cli.check_tables import show_diagnosis
 from rcjax.diagnostics import LIMITS
 
@@ -38,7 +38,7 @@ def logs(tmp_path_factory):
 
 
 def run(*arguments):
-    return CliRunner().invoke(cli.app, ["diagnose", *map(str, arguments)])
+    return CliRunner().invoke(app, ["diagnose", *map(str, arguments)])
 
 
 def judge(log, *arguments):
@@ -61,7 +61,7 @@ def fail(*arguments):
 def test_help():
     result = run("--help")
     assert "Example: rcjax diagnose" in result.stdout
-    assert "diagnose" in CliRunner().invoke(cli.app, ["--help"]).stdout
+    assert "diagnose" in CliRunner().invoke(app, ["--help"]).stdout
 
 
 @pytest.mark.parametrize(

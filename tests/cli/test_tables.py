@@ -3,8 +3,8 @@
 import pytest
 
 import rcjax
-from rcjax._base.wording import choose_unit, count, figure
-from rcjax.cli import tables as terminal
+from rcjax._base.wording import choose_unit, count, describe_cascade, figure
+from rcjax.cli import tables
 from rcjax.tuning.tune import too_dear
 
 NAMES = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b", "llama3.1-405b")
@@ -33,12 +33,12 @@ def table(*rules: tuple) -> list[dict]:
     ],
 )
 def test_a_threshold_is_told_from_the_ends(value, text):
-    assert terminal.describe_cascade({"models": ["a", "b"], "thresholds": {"a": value, "b": 0.0}}) == f"a >{text} → b"
+    assert describe_cascade({"models": ["a", "b"], "thresholds": {"a": value, "b": 0.0}}) == f"a >{text} → b"
 
 
 @pytest.mark.parametrize("width", range(38, 90))
 def test_lines_of_a_chain_keep_to_the_width(width):
-    text = terminal.describe_cascade(chain(0.62, 0.7, 0.853), width)
+    text = describe_cascade(chain(0.62, 0.7, 0.853), width)
     assert max(map(len, text.split("\n"))) <= width
     assert text.replace("\n  ", " ") == "llama3.2-1b >0.62 → llama3.1-8b >0.70 → llama3.1-70b >0.85 → llama3.1-405b"
 
@@ -50,7 +50,7 @@ def test_lines_of_rules_keep_to_the_width(width):
         NAMES[1]: table((1.0, NAMES[2])),
         NAMES[2]: table((1.0, None)),
     }
-    text = terminal.describe_cascade({"models": NAMES[:3], "rules": rules}, width)
+    text = describe_cascade({"models": NAMES[:3], "rules": rules}, width)
     assert max(map(len, text.split("\n"))) <= width
     first = "llama3.2-1b: ≤0.40 → llama3.1-8b, ≤0.70 → llama3.1-70b, ≤0.85 → llama3.1-8b, else answer"
     assert text.replace("\n  ", " ").split("\n") == [first, "llama3.1-8b: → llama3.1-70b", "llama3.1-70b"]
@@ -94,7 +94,7 @@ def test_a_policy_says_which_error_is_corrected(corrected, capsys):
     rules = {"small": [{"up_to": 1.0, "action": "answer"}]}
     policy = {"models": ["small"], "rules": rules, "expected": {"error": 0.302, "cost": 1e-5}}
     rows = [{"model": "small", "cost": 1e-5, "accuracy": 0.7}]
-    terminal.show_policy(policy, {"lam": 5.0}, rows, None, corrected=corrected)
+    tables.show_policy(policy, {"lam": 5.0}, rows, None, corrected=corrected)
     printed = capsys.readouterr().out
     assert ("expected error  30.2 %, corrected for the luck of the choice" in printed) == corrected
     assert ("30.0 % wrong as counted" in printed) == corrected

@@ -13,9 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_samples import HEADER, ROWS, assert_same, refusal, write
 
-from rcjax.logs import IncompleteLogWarning, LeftOutWarning, read_log
-from rcjax.logs import checked_rows as _rows
-from rcjax.logs import text_files as _text
+from rcjax.logs import IncompleteLogWarning, LeftOutWarning, checked_rows, read_log, text_files
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the logs of real LLMs are not at {DATA}")
@@ -26,8 +24,8 @@ def batches(monkeypatch):
     """Sets how many rows, and how many bytes of text, are gone through at a time."""
 
     def of(size):
-        monkeypatch.setattr(_rows, "BATCH", size)
-        monkeypatch.setattr(_text, "_BLOCK", size)
+        monkeypatch.setattr(checked_rows, "BATCH", size)
+        monkeypatch.setattr(text_files, "_BLOCK", size)
 
     return of
 

@@ -12,7 +12,7 @@ import scipy.stats
 import rcjax
 from rcjax.copulas import Copula, Frank, Gumbel, OneOf, SurvivalClayton, param
 from rcjax.logs import LogError
-from rcjax.model import fitting as joint
+from rcjax.model import fitting
 from rcjax.model.cascade_model import load_model
 from rcjax.model.fitting import fit_arrays, refit
 from rcjax.model.marginal_fitting import fit_marginal
@@ -179,7 +179,7 @@ def test_a_draw_with_nothing_between_the_ends_has_a_marginal(small, values):
 )
 def test_a_refit_has_the_options_of_the_fit(log, model, monkeypatch, options):
     calls = []
-    monkeypatch.setattr(joint, "fit", lambda part, **given: calls.append((part.models, given)))
+    monkeypatch.setattr(fitting, "fit", lambda part, **given: calls.append((part.models, given)))
     calibrators = dataclasses.replace(model.calibrators, transform="none")
     details = dataclasses.replace(model.details, fit=options)
     refit(dataclasses.replace(model, calibrators=calibrators, details=details, models=log.models[:3]), log)
@@ -196,7 +196,7 @@ def test_a_fit_says_its_options_and_a_refit_to_the_same_log_is_the_same(log, mod
 
 def test_a_model_of_an_older_file_is_fitted_again_by_its_family(log, model, monkeypatch):
     calls = []
-    monkeypatch.setattr(joint, "fit", lambda _, **given: calls.append(given["copula"]))
+    monkeypatch.setattr(fitting, "fit", lambda _, **given: calls.append(given["copula"]))
     old = dataclasses.replace(model, details=Details())
     refit(old, log)
     refit(dataclasses.replace(old, copulas=OneOf(jnp.zeros(10, int), (model.copulas,))), log)

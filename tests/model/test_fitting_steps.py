@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rcjax
-from rcjax._core import batching as _trees
+from rcjax._core import batching
 from rcjax.model import marginals
 from rcjax.model.fitting_steps import fit_on_devices
 
@@ -22,10 +22,10 @@ import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 jax.config.update("jax_enable_x64", True)
 import rcjax
-from rcjax._core import batching as _trees
-from rcjax.model import fitting_steps as margins, marginals
+from rcjax._core import batching
+from rcjax.model import fitting_steps, marginals
 marginals._SAMPLE, marginals._BLOCK = 128, 32  # so that EM starts on a sample, and goes on in blocks
-_trees.MANY = 64  # models and pairs one after the other
+batching.MANY = 64  # models and pairs one after the other
 log = rcjax.sample_log(501, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
 answered = np.random.default_rng(0).random(log.answered.shape) < 0.9
 log = dataclasses.replace(log, answered=jnp.asarray(answered), correct=log.correct & answered)
@@ -39,7 +39,7 @@ for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(shared), strict=Tr
 mesh = Mesh(np.asarray(jax.devices()), ("queries",))
 ours = NamedSharding(mesh, PartitionSpec("queries"))
 shapes = [jax.ShapeDtypeStruct((504, 3), kind, sharding=ours) for kind in (float, bool, bool)]
-text = margins.margins_on(mesh, "choice").lower(*shapes).compile().as_text()
+text = fitting_steps.margins_on(mesh, "choice").lower(*shapes).compile().as_text()
 found = sorted(set(re.findall(r"(all-[a-z]+|collective-[a-z]+|reduce-scatter)(?:-start)?\\(", text)))
 print(json.dumps({"devices": len(jax.devices()), "worst": worst, "collectives": found}))
 """
@@ -68,7 +68,7 @@ def test_no_device():
 def small_blocks(monkeypatch):
     """What a log of millions of queries goes through, for one of a few hundred."""
     jax.clear_caches()
-    monkeypatch.setattr(_trees, "MANY", 64)
+    monkeypatch.setattr(batching, "MANY", 64)
     monkeypatch.setattr(marginals, "_BLOCK", 32)
     yield
     jax.clear_caches()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from policy_samples import DELETE, places, wrong
 
 import rcjax
-from rcjax.cli import inputs as _shell
+from rcjax.cli import inputs
 from rcjax.logs.kept_sample import read_reference
 from rcjax.policy.files import policy_from_json
 from rcjax.policy.record import recorded_count, recorded_prices
@@ -79,7 +79,7 @@ def test_whatever_loads_is_read_or_refused(log, data):
     assert tuning is None or {*tuning.within(log.models).models} <= {*log.models}
     one_line(recorded_prices, policy)
     one_line(recorded_count, policy.provenance, "complete_queries", 0)
-    one_line(_shell.is_training_log, policy, log, Path("absent.csv"), None, None)
+    one_line(inputs.is_training_log, policy, log, Path("absent.csv"), None, None)
     kept = one_line(read_reference, policy.provenance.get("reference"), "choice")
     if kept is not None:
         assert np.isfinite(kept.query_cost).all()
@@ -126,7 +126,7 @@ def test_a_broken_record_is_refused_with_its_place(path, value, message, tmp_pat
         recorded_tuning(policy)
     policy.save(tmp_path / "policy.json")
     with pytest.raises(ValueError, match=rf"policy\.json: .*{message}"):
-        _shell.load_tuned(tmp_path / "policy.json")
+        inputs.load_tuned(tmp_path / "policy.json")
 
 
 @pytest.mark.parametrize(

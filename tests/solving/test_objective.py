@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from rcjax import Gumbel, Marginal, error_and_cost, sweeps
 from rcjax._core.batching import part
 from rcjax.frontier.policies import ALWAYS_ANSWER
-from rcjax.solving import objective as cascade
-from rcjax.solving import quadrature
+from rcjax.solving import objective, quadrature
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -32,7 +31,7 @@ batched_couples = jax.jit(jax.vmap(error_and_cost))
 
 def afresh(m):
     """`error_and_cost` of m models as a function of its own: what was traced with other panels is not found again."""
-    plain = cascade._error_and_cost.__wrapped__
+    plain = objective._error_and_cost.__wrapped__
 
     @jax.jit
     def call(model, cuts):

@@ -14,7 +14,7 @@ from rcjax.model.calibration import CalibrationStatus, Calibrator, calibrate_all
 from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes
 from rcjax.solving.lambda_grid import price_range
-from rcjax.tuning import label_candidates as empirical
+from rcjax.tuning import label_candidates
 from rcjax.tuning.label_candidates import (
     Candidates,
     as_cascades,
@@ -109,7 +109,7 @@ every_cascade = jax.jit(lambda found: as_cascades(found, np.arange(found.error.s
 @pytest.mark.parametrize("seed", range(3))
 def test_by_labels_alone_the_error_is_that_of_a_walk(seed, monkeypatch):
     """Without smoothing, every candidate's figures are what its cascade makes of the queries themselves."""
-    monkeypatch.setattr(empirical, "LABEL", 1.0)
+    monkeypatch.setattr(label_candidates, "LABEL", 1.0)
     confidence, crossed, correct, present = random_log(seed, missing=0.0)
     found = tried_anew(confidence, crossed, correct, present, COST)
     kept = np.flatnonzero(np.isfinite(found.error))
@@ -137,7 +137,7 @@ def test_a_threshold_parts_confidences_that_are_as_close_as_can_be(dtype):
 
 
 def test_few_thresholds_are_spread_over_the_queries(monkeypatch):
-    monkeypatch.setattr(empirical, "MOST_THRESHOLDS", 4)
+    monkeypatch.setattr(label_candidates, "MOST_THRESHOLDS", 4)
     log = random_log(3, levels=10**6, missing=0.0)
     found = tried_anew(*log, COST)
     assert found.error.shape == (K + 4 * len(pairs(K)),)

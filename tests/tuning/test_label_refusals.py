@@ -9,7 +9,7 @@ import pytest
 
 from rcjax.replaying.walk import outcomes
 from rcjax.solving.bellman import Refusal
-from rcjax.tuning import label_refusals as refusing
+from rcjax.tuning import label_refusals
 from rcjax.tuning.label_candidates import as_cascades, best_candidates, candidates, merged, refusing_candidates
 from rcjax.tuning.label_refusals import refuse_alone, spread_cuts
 
@@ -152,7 +152,7 @@ def test_few_cuts_are_spread_over_many_queries(monkeypatch):
     below = (np.asarray(confidence)[:, None] <= np.asarray(found.threshold)).sum(0)
     np.testing.assert_array_equal(below[:-1], [11, 21, 31, 41, 51, 61, 71, 81, 91])
     assert not found.parts[-1]
-    monkeypatch.setattr(refusing, "MOST_CUTS", 10)
+    monkeypatch.setattr(label_refusals, "MOST_CUTS", 10)
     right = jnp.where(confidence > 0.5, 0.9, 0.1)
     refusal, gain, share = refuse_alone(confidence, right, jnp.ones(101, bool), jnp.asarray(0.5))
     assert abs(float(refusal) - 0.5) < 0.1

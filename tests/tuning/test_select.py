@@ -20,7 +20,7 @@ from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes
 from rcjax.solving.lambda_grid import price_range
 from rcjax.solving.solve import solve_frontier
-from rcjax.tuning import select as choice
+from rcjax.tuning import select
 from rcjax.tuning.cross_validation import PRICES, Comparison
 from rcjax.tuning.select import SLACK, Selection, select_frontier
 
@@ -62,7 +62,7 @@ def compared(monkeypatch, log):
         gain = np.zeros((3, PRICES))
         gain[2, start:] = 5
         seen = made_comparison(lam, [-1, 0, 5], gain)
-        monkeypatch.setattr(choice, "cross_validate", lambda *_: seen)
+        monkeypatch.setattr(select, "cross_validate", lambda *_: seen)
         return seen
 
     return decide
@@ -201,16 +201,16 @@ def test_the_model_is_fitted_where_none_is_given(log, model, compared):
 
 
 def test_a_large_log_is_compared_on_a_sample_and_judged_as_a_whole(log, model, monkeypatch):
-    assert choice._sample(log, 0) is log
+    assert select._sample(log, 0) is log
     thresholds = np.linspace(0.2, 0.8, 7)[:, None] * np.ones(len(model.models))
     cascades = Policies.of_cascades(thresholds, np.arange(len(model.models)) < 3 + np.zeros((7, 1)))
-    whole = [np.concatenate(each) for each in zip(*choice._means(log, model, cascades), strict=True)]
-    monkeypatch.setattr(choice, "_MOST_COMPARED", 50)
-    monkeypatch.setattr(choice, "_HELD", 3 * log.n_queries)
-    sample = choice._sample(log, 0)
+    whole = [np.concatenate(each) for each in zip(*select._means(log, model, cascades), strict=True)]
+    monkeypatch.setattr(select, "_MOST_COMPARED", 50)
+    monkeypatch.setattr(select, "_HELD", 3 * log.n_queries)
+    sample = select._sample(log, 0)
     assert sample.n_queries == len(set(sample.queries)) == 50
     assert set(sample.queries) <= set(log.queries)
-    some = [np.concatenate(each) for each in zip(*choice._means(log, model, cascades), strict=True)]
+    some = [np.concatenate(each) for each in zip(*select._means(log, model, cascades), strict=True)]
     for one, other in zip(whole, some, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-14)
     compared = []
@@ -219,7 +219,7 @@ def test_a_large_log_is_compared_on_a_sample_and_judged_as_a_whole(log, model, m
         compared.append(log.n_queries)
         raise StopIteration
 
-    monkeypatch.setattr(choice, "cross_validate", compare)
+    monkeypatch.setattr(select, "cross_validate", compare)
     with pytest.raises(StopIteration):
         select_frontier(log, model=model)
     assert compared == [50]
@@ -341,8 +341,8 @@ def test_what_is_dearer_than_the_end_of_the_hull_is_not_near_it():
     """However near: with 20 queries an error of 10 % more would be, between the corners."""
     half, one = np.full((4, 2), 0.5), np.ones((4, 2), bool)
     cost, error = np.array([1.0, 2.0, 2.1, 3.0]), np.array([0.3, 0.2, 0.2, 0.21])
-    everything = choice._Trial(error, cost, 0 * cost, Policies.of_cascades(half, one, 0 * half))
-    kept, _, _ = choice._undominated(everything, everything.take(np.zeros(0, int)), 20)
+    everything = select._Trial(error, cost, 0 * cost, Policies.of_cascades(half, one, 0 * half))
+    kept, _, _ = select._undominated(everything, everything.take(np.zeros(0, int)), 20)
     assert kept.cost.tolist() == [2.0, 1.0]
 
 
@@ -354,14 +354,14 @@ def points(seed, count, levels):
     members = rng.uniform(size=(count, 5)) < 0.4
     members[np.arange(count), rng.integers(0, 5, count)] = True
     half = np.full((count, 5), 0.5)
-    return choice._Trial(error, cost, 0 * cost, Policies.of_cascades(half, members, 0 * half))
+    return select._Trial(error, cost, 0 * cost, Policies.of_cascades(half, members, 0 * half))
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 60]), st.sampled_from([3, 10, 10**6]), st.sampled_from([20, 2000]))  # fmt: skip # noqa: E501
 def test_kept_are_the_policies_near_the_hull_that_none_beats(seed, count, levels, n):
     everything, none = points(seed, count, levels), points(seed, 0, levels)
-    kept, lam, status = choice._undominated(everything, none, n)
+    kept, lam, status = select._undominated(everything, none, n)
     error, cost = kept.penalty, kept.cost
     assert (np.diff(cost) < 0).all()
     assert (np.diff(error) > 0).all()
@@ -392,12 +392,12 @@ def test_kept_are_the_policies_near_the_hull_that_none_beats(seed, count, levels
 
 def test_many_policies_are_thinned_but_corners_stay():
     places, corners = np.arange(1000, 2000), np.array([1001, 1002, 1500, 1998])
-    kept = choice._thinned(places, corners)
+    kept = select._thinned(places, corners)
     assert set(corners.tolist()) <= set(kept.tolist())
     assert 250 <= len(kept) <= 254
     assert (np.diff(kept) > 0).all()
     assert np.diff(kept).max() <= 5
-    np.testing.assert_array_equal(choice._thinned(places[:250], corners), places[:250])
+    np.testing.assert_array_equal(select._thinned(places[:250], corners), places[:250])
 
 
 # -- in words
@@ -444,12 +444,12 @@ def test_no_verdict_recommends_what_is_worse():
 def test_the_luck_of_the_choice_is_added_to_the_errors(log, model, monkeypatch):
     """Folds that show losses 0.03 higher than the pairs' own raise every error by that much."""
     plain, lam = {}, np.geomspace(1e-3, 1, 40)
-    pairs = choice._judge(log, model, lam, None)
+    pairs = select._judge(log, model, lam, None)
     least = np.array([(pairs.penalty + price * pairs.cost).min() for price in lam])
     for luck in (0.0, 0.03, -0.03):
         seen = made_comparison(lam, [-1, 0], np.zeros((2, 40)))
         seen = dataclasses.replace(seen, error=np.stack([least + luck] * 2), cost=np.zeros((2, 40)))
-        monkeypatch.setattr(choice, "cross_validate", lambda *_, seen=seen: seen)
+        monkeypatch.setattr(select, "cross_validate", lambda *_, seen=seen: seen)
         plain[luck] = np.asarray(select_frontier(log, model=model, max_length=2).frontier.error)
     np.testing.assert_allclose(plain[0.03], plain[0.0] + 0.03, rtol=1e-9)
     np.testing.assert_allclose(plain[-0.03], plain[0.0], rtol=1e-12)
@@ -458,13 +458,13 @@ def test_the_luck_of_the_choice_is_added_to_the_errors(log, model, monkeypatch):
 def test_luck_that_changes_fast_leaves_no_policy_out(log, model, monkeypatch):
     """A dearer policy whose luck is greater stays: its error is evened out with those of its neighbours."""
     lam = np.geomspace(1e-3, 1, 40)
-    pairs = choice._judge(log, model, lam, None)
+    pairs = select._judge(log, model, lam, None)
     least = np.array([(pairs.penalty + price * pairs.cost).min() for price in lam])
     found = []
     for luck in (np.zeros(40), np.where(np.arange(40) < 20, 0.3, 0.0)):
         seen = made_comparison(lam, [-1, 0], np.zeros((2, 40)))
         seen = dataclasses.replace(seen, error=np.stack([least + luck] * 2), cost=np.zeros((2, 40)))
-        monkeypatch.setattr(choice, "cross_validate", lambda *_, seen=seen: seen)
+        monkeypatch.setattr(select, "cross_validate", lambda *_, seen=seen: seen)
         found.append(select_frontier(log, model=model, max_length=2).frontier)
     np.testing.assert_array_equal(found[1].thresholds, found[0].thresholds)
     np.testing.assert_array_equal(found[1].cost, found[0].cost)
@@ -477,8 +477,8 @@ def test_luck_that_changes_fast_leaves_no_policy_out(log, model, monkeypatch):
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.integers(0, 2**32 - 1))
 def test_corrected_errors_rise(luck, seed):
     error = np.sort(np.random.default_rng(seed).uniform(size=len(luck)))
-    even = choice._in_order(error + np.array(luck), error)
+    even = select._in_order(error + np.array(luck), error)
     assert (np.diff(even) >= 0).all()
     assert even.min() >= (error + luck).min() - 0.02
     assert even.max() <= (error + luck).max() + 0.02
-    np.testing.assert_allclose(choice._in_order(error + 0.2, error), error + 0.2, rtol=1e-12)
+    np.testing.assert_allclose(select._in_order(error + 0.2, error), error + 0.2, rtol=1e-12)

@@ -7,7 +7,7 @@ import pytest
 from selection_references import make_log
 
 import rcjax
-from rcjax.tuning import bootstrap as resampling
+from rcjax.tuning import bootstrap
 from rcjax.tuning.certify import bounded_mean_p_value
 from rcjax.tuning.cross_validation import Comparison
 
@@ -94,7 +94,7 @@ def test_a_negative_price_is_refused(log, model):
 
 def test_tuned_again_on_the_log_itself_it_is_the_same(log, selection):
     frontier = selection.frontier
-    again = resampling.tune_again(frontier, log, np.arange(N)[None], np.arange(len(LAM))).policies
+    again = bootstrap.tune_again(frontier, log, np.arange(N)[None], np.arange(len(LAM))).policies
     np.testing.assert_array_equal(again.members[0], frontier.members)
     np.testing.assert_array_equal(again.actions[0], frontier.actions)
     np.testing.assert_allclose(again.bounds[0], frontier.bounds, rtol=1e-6)
