@@ -12,7 +12,7 @@ import scipy.integrate
 import scipy.stats
 
 import rcjax
-from rcjax.model import marginals
+from rcjax.model import marginal_fitting as fitting
 from rcjax.model.marginal_fitting import fit_beta_mixture, fit_marginal, refit_marginal
 from rcjax.model.marginals import Marginal, cramer_von_mises
 
@@ -172,14 +172,14 @@ def likelihoods_on_the_way(x, share):
     """(1001,) mean log-likelihood before each step of EM, from one of the starts."""
     weight = jnp.ones_like(x)
     columns = jnp.stack([weight, jnp.log(x), jnp.log1p(-x)])
-    start = marginals._initial_mixture(x, weight, share)
-    return jax.lax.scan(lambda mixture, _: marginals._climb(columns, mixture), start, length=1001)[1]
+    start = fitting._initial_mixture(x, weight, share)
+    return jax.lax.scan(lambda mixture, _: fitting._climb(columns, mixture), start, length=1001)[1]
 
 
 def test_no_step_of_em_lowers_the_likelihood():
     """By more than its inexact M-steps, of two Newton steps each, may cost: 1e-9 was seen."""
     samples = np.stack([draw_mixture(mixture, 200) for mixture in (*MIXTURES, RARE)])
-    climbs = np.asarray(likelihoods_on_the_way(samples, np.array(marginals._STARTS)))
+    climbs = np.asarray(likelihoods_on_the_way(samples, np.array(fitting._STARTS)))
     assert (climbs[..., -1] > climbs[..., 0] + 1e-4).all()
     assert np.diff(climbs).min() >= -1e-8
     found = jax.jit(jax.vmap(fit_beta_mixture))(samples, np.ones(samples.shape, bool))

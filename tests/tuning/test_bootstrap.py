@@ -12,7 +12,7 @@ from selection_references import CUTS, LAM, draws_of, fixed_frontier, make_log
 import rcjax
 from rcjax._core.batching import part
 from rcjax.logs import LogError
-from rcjax.tuning import bootstrap
+from rcjax.tuning import bootstrap as resampling
 from rcjax.tuning.bootstrap import bootstrap
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -100,11 +100,11 @@ def test_queries_that_lack_an_answer_do_not_count(two):
 def test_blocks_of_queries_draw_as_many_and_spread_as_the_whole(two, monkeypatch):
     """A log of millions is drawn block by block: n of n queries in all, so the figures of the log are exact."""
     log, frontier = two
-    places = bootstrap._spread(np.asarray(frontier.lam))
-    policies = part(bootstrap._as_they_are(frontier, places, 400), 0)
-    whole = bootstrap._recount(policies, log, 400, 0)
-    monkeypatch.setattr(bootstrap, "_BLOCK", 50)
-    blocks = bootstrap._recount(policies, log, 400, 0)
+    places = resampling._spread(np.asarray(frontier.lam))
+    policies = part(resampling._as_they_are(frontier, places, 400), 0)
+    whole = resampling._recount(policies, log, 400, 0)
+    monkeypatch.setattr(resampling, "_BLOCK", 50)
+    blocks = resampling._recount(policies, log, 400, 0)
     for one, other in zip(whole, blocks, strict=True):
         np.testing.assert_allclose(one[..., 0], other[..., 0], rtol=1e-12)
         mean, spread = (
@@ -121,7 +121,7 @@ def test_of_normal_replicates_the_interval_is_students(n, level, tolerance):
     """Replicates are the quantiles of the bootstrap of means of n with standard errors 1 and 2."""
     normal = scipy.stats.norm.ppf((np.arange(20_001) + 0.5) / 20_001)
     spread = np.stack([normal, 3 + 2 * normal], axis=1) * np.sqrt((n - 1) / n)
-    ends = bootstrap._quantiles(spread, n, level)
+    ends = resampling._quantiles(spread, n, level)
     half = scipy.stats.t.ppf((1 + level) / 2, n - 1) * np.array([[1], [2]])
     np.testing.assert_allclose(ends - spread.mean(0)[:, None], half * np.array([-1, 1]), rtol=tolerance)
 
@@ -129,7 +129,7 @@ def test_of_normal_replicates_the_interval_is_students(n, level, tolerance):
 def test_intervals_are_skewed_as_the_figure_is():
     """A share near 0 may be larger than seen by more than it may be smaller."""
     share = 0.05 - np.random.default_rng(0).binomial(60, 0.05, (4000, 1)) / 60
-    ((low, high),) = bootstrap._quantiles(share, 60, 0.9)
+    ((low, high),) = resampling._quantiles(share, 60, 0.9)
     assert high > -low > 0
 
 
@@ -187,7 +187,7 @@ def test_equal_and_zero_prices(two):
 def test_many_prices_are_interpolated(two, monkeypatch):
     log, frontier = two
     whole = bootstrap(frontier, log, replicates=B, refit=False)
-    monkeypatch.setattr(bootstrap, "_PRICES", 3)
+    monkeypatch.setattr(resampling, "_PRICES", 3)
     few = bootstrap(frontier, log, replicates=B, refit=False)
     np.testing.assert_allclose(few.error[::2], whole.error[::2], atol=1e-12)
     middle = np.asarray(few.error[1])
@@ -282,7 +282,7 @@ def test_thresholds_are_on_the_scale_of_the_frontier():
     rng = np.random.default_rng(0)
     own, scale = rng.normal(size=(6, 3, 2)), rng.normal(size=(3, 2))
     thresholds = rng.uniform(0.05, 0.95, (6, 4, 3))
-    ours = np.asarray(bootstrap._on_scale(thresholds, own, scale))
+    ours = np.asarray(resampling._on_scale(thresholds, own, scale))
     for b, g, j in np.ndindex(6, 4, 3):
         xi = (np.log(thresholds[b, g, j] / (1 - thresholds[b, g, j])) - own[b, j, 0]) / own[b, j, 1]
         assert ours[b, g, j] == pytest.approx(1 / (1 + np.exp(-scale[j, 0] - scale[j, 1] * xi)), rel=1e-9)
@@ -290,7 +290,7 @@ def test_thresholds_are_on_the_scale_of_the_frontier():
 
 def test_a_calibration_without_slope_has_no_scale():
     own = np.array([[[0.3, 0.0]]])
-    assert np.isnan(bootstrap._on_scale(np.array([[[0.5]]]), own, np.array([[0.0, 1.0]]))).all()
+    assert np.isnan(resampling._on_scale(np.array([[[0.5]]]), own, np.array([[0.0, 1.0]]))).all()
 
 
 # -- refusals

@@ -8,7 +8,7 @@ import pytest
 from selection_references import best_by_labels, draws_of, fixed_frontier, make_log
 
 import rcjax
-from rcjax.tuning import bootstrap
+from rcjax.tuning import bootstrap as resampling
 from rcjax.tuning.bootstrap import bootstrap
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -36,7 +36,7 @@ def selected(log):
 
 def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
     frontier, bands = selected
-    policies = bootstrap.tune_again(frontier, log, draws_of(0, N, B), np.arange(6)).policies
+    policies = resampling.tune_again(frontier, log, draws_of(0, N, B), np.arange(6)).policies
     arrays = [np.asarray(each) for each in (log.logprob, log.correct, log.answered, log.query_cost)]
     checked, frequency = 0, np.zeros((6, len(bands.cascades)))
     for b, draw in enumerate(draws_of(0, N, B)):
@@ -72,9 +72,9 @@ def test_the_bands_of_a_tuned_frontier_make_sense(log, selected):
 
 def test_by_default_a_small_log_is_fitted_again_and_a_large_one_is_not(log, selected, monkeypatch):
     frontier, bands = selected
-    monkeypatch.setattr(bootstrap, "_MOST_QUERIES", N)
+    monkeypatch.setattr(resampling, "_MOST_QUERIES", N)
     np.testing.assert_array_equal(bootstrap(frontier, log, replicates=B).error, bands.error)
-    monkeypatch.setattr(bootstrap, "_MOST_QUERIES", N - 1)
+    monkeypatch.setattr(resampling, "_MOST_QUERIES", N - 1)
     kept = bootstrap(frontier, log, replicates=B)
     np.testing.assert_array_equal(kept.error, bootstrap(frontier, log, replicates=B, refit=False).error)
     assert (np.asarray(kept.error) != np.asarray(bands.error)).any()
@@ -94,7 +94,7 @@ def test_cascades_of_the_model_are_solved_again_from_each_draw(three):
     log, model = three
     frontier = rcjax.solve_frontier(model, lam=np.geomspace(1e-3, 0.02, 4))
     draws = draws_of(0, N, 20)
-    tuned = bootstrap.tune_again(frontier, log, draws, np.arange(4))
+    tuned = resampling.tune_again(frontier, log, draws, np.arange(4))
     differences = []
     for b in range(4):
         part = log.take(draws[b])

@@ -12,7 +12,7 @@ import rcjax
 from rcjax.logs import IncompleteLogWarning, Log, LogError
 from rcjax.replaying.curves import area_under_curve
 from rcjax.solving.lambda_grid import price_range
-from rcjax.tuning import learning_curve
+from rcjax.tuning import learning_curve as learning
 from rcjax.tuning.learning_curve import LearningCurve, area_of_points, fit_power_law, learning_curve
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -74,11 +74,11 @@ def test_sizes_and_figures(curve):
 
 
 def test_small_subsets_without_errors_are_left_out():
-    assert learning_curve._sizes(1000, 800, 0.2)[[0, -1]].tolist() == [62, 800]
-    assert learning_curve._sizes(1000, 800, 0.04)[0] == 100
-    assert learning_curve._sizes(1000, 800, 0.001)[0] == learning_curve._sizes(1000, 800, 0.0)[0] == 200
+    assert learning._sizes(1000, 800, 0.2)[[0, -1]].tolist() == [62, 800]
+    assert learning._sizes(1000, 800, 0.04)[0] == 100
+    assert learning._sizes(1000, 800, 0.001)[0] == learning._sizes(1000, 800, 0.0)[0] == 200
     for n in (40, 60, 100):
-        found = learning_curve._sizes(n, n - n // 5, 0.02)
+        found = learning._sizes(n, n - n // 5, 0.02)
         assert found[0] == 20
         assert (np.diff(found) > 0).all()
 
@@ -102,7 +102,7 @@ def test_the_same_seed_is_the_same_curve(curve):
 
 
 def test_every_query_is_held_out_equally_often():
-    tests, others = learning_curve._deals(N + 3, 4, seed=0)
+    tests, others = learning._deals(N + 3, 4, seed=0)
     assert tests.shape == (20, 30)
     assert others.shape == (20, N + 3 - 30)
     assert (np.sort(np.concatenate([tests, others], 1), 1) == np.arange(N + 3)).all()
@@ -116,10 +116,10 @@ def test_every_query_is_held_out_equally_often():
 def test_a_deal_is_a_replay_of_what_the_log_says():
     """Tuned on all of the others, every policy answers the queries held out as a frontier of the same policies does."""
     log = sampled()
-    tests, others = learning_curve._deals(N, 2, seed=0)
+    tests, others = learning._deals(N, 2, seed=0)
     lam = price_range(np.asarray(log.cost), 24)
     data = log.logprob, log.correct, log.cost, jnp.asarray(lam)
-    error, cost = learning_curve.tune_and_answer(*data, tests[:1], others[:1], np.array([120]), transform="choice")
+    error, cost = learning.tune_and_answer(*data, tests[:1], others[:1], np.array([120]), transform="choice")
     assert error.shape == cost.shape == (1, 1, 24)
     train, held_out = log.take(others[0]), log.take(tests[0])
     train = dataclasses.replace(train, cost=log.cost)
@@ -225,11 +225,11 @@ def test_how_hard_the_queries_of_a_deal_are_has_no_say_in_the_weights():
     noise = rng.standard_normal((10, 5)) * [0.05, 0.03, 0.01, 0.003, 0.001]
     hard = rng.standard_normal(10)
     areas = 1.0 + 2.0 * sizes**-0.6 + noise
-    law, _ = learning_curve._fitted(sizes, areas, 1.0, 0)
-    moved, _ = learning_curve._fitted(sizes, areas + (hard - hard.mean())[:, None], 1.0, 0)
+    law, _ = learning._fitted(sizes, areas, 1.0, 0)
+    moved, _ = learning._fitted(sizes, areas + (hard - hard.mean())[:, None], 1.0, 0)
     np.testing.assert_allclose(moved, law, rtol=1e-9)
     beside = areas - areas.mean(0) - (areas - areas.mean(0)).mean(1, keepdims=True)
-    weighted = fit_power_law(sizes, areas.mean(0), beside.var(0, ddof=1), learning_curve.EXPONENT)
+    weighted = fit_power_law(sizes, areas.mean(0), beside.var(0, ddof=1), learning.EXPONENT)
     np.testing.assert_allclose(law, weighted, rtol=1e-9)
 
 
@@ -337,7 +337,7 @@ def test_the_gain_foretold_is_what_happens():
     others = np.arange(2 * n * draws).reshape(draws, 2 * n)
     tests = np.broadcast_to(np.arange(2 * n * draws, log.n_queries), (draws, judges))
     data = log.logprob, log.correct, log.cost, lam
-    error, charge = learning_curve.tune_and_answer(*data, tests, others, np.array([n, 2 * n]), transform="choice")
+    error, charge = learning.tune_and_answer(*data, tests, others, np.array([n, 2 * n]), transform="choice")
     before, after = area_of_points(charge, error, cost.min(), cost.max()).T
     gain = 100 * (before - after) / before.mean()
     expected, low, high = np.array(foretold).T
