@@ -1,0 +1,146 @@
+"""The verb: what `tune` does is what its parts do one by one, and what the command prints."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from command_line import succeed, write_folder
+
+import rcjax
+from rcjax.policy import Mixture
+from rcjax.tuning.tune import Settings, as_cascades, describe_models, tune_in_stages
+
+pytestmark = pytest.mark.usefixtures("float64")
+MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
+
+
+@pytest.fixture(scope="module")
+def log(float64):
+    return rcjax.sample_log(200, seed=3).select(MODELS)
+
+
+def test_without_a_target_it_is_the_selected_frontier(log):
+    tuned = rcjax.tune(log, intervals=False)
+    model = rcjax.fit(log)
+    selected = rcjax.select_frontier(log, model=model).frontier
+    assert tuned.policy is None
+    assert tuned.remarks == ()
+    assert tuned.frontier.bands is None
+    np.testing.assert_array_equal(tuned.frontier.cost, selected.cost)
+    np.testing.assert_array_equal(tuned.frontier.thresholds, selected.thresholds)
+    assert "policy" not in tuned.to_json()
+
+
+@pytest.mark.parametrize("target", [{"budget": 1e-4}, {"max_error": 0.3}, {"error_cost": 0.001}, {"lam": 2000.0}])
+def test_the_policy_is_that_of_the_frontier(log, target):
+    tuned = rcjax.tune(log, intervals=False, **target)
+    expected = tuned.frontier.policy(**target)
+    assert tuned.policy is not None
+    assert tuned.policy.rules == expected.rules
+    assert tuned.policy.provenance["tuning"]["target"] == target == dict(tuned.target)
+    assert tuned.verdict == tuned.selection.verdict(tuned.frontier.choose(**target))
+    assert tuned.remarks[0] == tuned.verdict
+
+
+def test_intervals_are_drawn_by_default(log):
+    assert rcjax.tune(log, cascade="full").frontier.bands is not None
+
+
+@pytest.mark.parametrize("cascade", ["all", "full", "adaptive", MODELS[:2], [MODELS[:1], MODELS[1:]]])
+def test_a_search_by_the_model_is_that_of_solve_frontier(log, cascade):
+    tuned = rcjax.tune(log, cascade=cascade, intervals=False, lam=1000.0)
+    expected = rcjax.solve_frontier(rcjax.fit(log), cascades=as_cascades(cascade))
+    assert tuned.selection is None
+    assert tuned.verdict is None
+    np.testing.assert_array_equal(tuned.frontier.cost, expected.cost)
+
+
+def test_a_target_out_of_reach_tells_what_there_was(log):
+    with pytest.raises(rcjax.InfeasibleError, match="the cheapest costs") as caught:
+        rcjax.tune(log, budget=1e-12, intervals=False)
+    assert caught.value.tuned.policy is None
+    assert len(caught.value.tuned.frontier.lam) > 1
+
+
+def test_a_guarantee_is_tested_on_queries_held_out(log):
+    tuned = rcjax.tune(log, max_error=0.5, confidence=0.9, intervals=False)
+    held_out, rest = log.split(0.5, seed=0)
+    assert tuned.log.queries == rest.queries
+    assert tuned.held_out.queries == held_out.queries
+    assert tuned.certificate.n == len(held_out.queries)
+    assert "guaranteed with 90 % confidence" in tuned.remarks[1]
+    fresh = rcjax.sample_log(200, seed=4).select(MODELS[::-1])  # its columns are found by their names
+    other = rcjax.tune(log, max_error=0.5, confidence=0.9, held_out=fresh, intervals=False)
+    assert other.held_out.models == log.models
+    with pytest.raises(rcjax.LogError, match="tuned on"):
+        rcjax.tune(log, max_error=0.5, confidence=0.9, held_out=log.take(slice(100)), intervals=False)
+
+
+def test_a_mixture_meets_a_budget_exactly(log):
+    cost = np.asarray(rcjax.tune(log, cascade="full", intervals=False).frontier.cost)
+    budget = float((cost.min() + cost.max()) / 2)
+    tuned = rcjax.tune(log, cascade="full", budget=budget, mix=True, intervals=False)
+    assert isinstance(tuned.policy, Mixture)
+    assert tuned.policy.expected["cost"] == pytest.approx(budget)
+    dearest = rcjax.tune(log, cascade="full", budget=1.0, mix=True, intervals=False)
+    assert isinstance(dearest.policy, rcjax.Policy)
+    assert "nothing to mix" in dearest.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"budget": 1.0, "lam": 1.0}, "give one target, not budget and lam"),
+        ({"lam": 1.0, "confidence": 0.9}, "confidence is 0.9"),
+        ({"budget": 1.0, "confidence": 1.5}, "confidence is 1.5"),
+        ({"mix": True}, "mix needs max_error or budget"),
+        ({"posterior": True, "cascade": "adaptive"}, "posterior takes neither"),
+        ({"cascade": "most"}, "cascades is 'most'"),
+    ],
+)
+def test_options_that_do_not_go_together(log, options, message):
+    with pytest.raises(ValueError, match=message):
+        rcjax.tune(log, intervals=False, **options)
+    with pytest.raises(ValueError, match="held_out needs a confidence"):
+        rcjax.tune(log, held_out=log)
+
+
+def test_what_the_models_do_on_their_own(log):
+    rows = describe_models(log, rcjax.fit(log))
+    correct = np.asarray(log.correct)
+    assert [row.model for row in rows] == list(log.models)
+    np.testing.assert_allclose([row.accuracy for row in rows], correct.mean(0))
+    np.testing.assert_allclose([row.cost for row in rows], log.cost)
+    assert all(row.answers == 200 and 0 <= row.calibration_error < 0.5 for row in rows)
+
+
+def test_retune_is_tune_with_what_the_provenance_recorded(log):
+    fresh = rcjax.sample_log(200, seed=5).select(MODELS)
+    old = rcjax.tune(log, max_error=0.4, cascade="full", copula="frank", intervals=False).policy
+    again = rcjax.retune(old, fresh)
+    directly = rcjax.tune(fresh, max_error=0.4, cascade="full", copula="frank", intervals=False)
+    assert again.policy.rules == directly.policy.rules
+    np.testing.assert_array_equal(again.frontier.cost, directly.frontier.cost)
+
+
+def test_stages_are_told_as_they_begin(log):
+    told = []
+
+    def stage(words):
+        told.append(words)
+        return jax.default_device(None)
+
+    tune_in_stages(log, None, {}, Settings(search="full", intervals=False), stage)
+    assert told == ["fitting the model", "choosing cascades"]
+
+
+@pytest.mark.usefixtures("own_settings")
+def test_it_is_what_the_command_prints(tmp_path):
+    folder = write_folder(tmp_path)
+    printed = json.loads(succeed("tune", folder / "train.csv", "--task", "choice", "--max-error", "40%", "--json"))
+    tuned = rcjax.tune(rcjax.read_log(folder / "train.csv", task="choice"), max_error=0.4)
+    document = json.loads(json.dumps(tuned.to_json()))
+    for one in (printed, document):
+        del one["policy"]["provenance"]["date"]
+    assert printed == document
