@@ -3,9 +3,9 @@
 import math
 
 import pytest
+from bare_python import run_bare
 from hypothesis import given
 from hypothesis import strategies as st
-from test_policy import run_bare
 
 from rcjax.signals import (
     Choice,

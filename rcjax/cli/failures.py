@@ -119,7 +119,7 @@ def _describe(problem: BaseException) -> tuple[str, str]:
 
 
 def _is_infeasible(problem: ValueError) -> bool:
-    if "rcjax.frontier" not in sys.modules:  # it was not raised there, and JAX need not be imported to find out
+    if "rcjax.frontier.frontier" not in sys.modules:  # it was not raised there, and JAX need not be imported to find out
         return False
     from rcjax.frontier.frontier import InfeasibleError
 

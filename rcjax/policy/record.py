@@ -65,8 +65,8 @@ def tuning_record(policy: Policy | Mixture) -> dict[str, Any]:
 
 def recorded_prices(policy: Policy | Mixture) -> dict[str, Mapping[str, float]]:
     """Money per million tokens of all models that a policy, or those of a mixture, were chosen from; by model."""
-    policies = getattr(policy, "policies", None)
-    places = {"": policy} if policies is None else {f"policies[{i}].": each for i, each in enumerate(policies)}
+    alone = policy.policies[0] is policy
+    places = {"": policy} if alone else {f"policies[{i}].": part for i, part in enumerate(policy.policies)}
     prices: dict[str, Mapping[str, float]] = {}
     for place, each in places.items():
         told = _tuning(each.provenance, f"{place}{_TUNING}").get("prices")

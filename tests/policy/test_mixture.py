@@ -9,12 +9,12 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
+from bare_python import run_bare
 from command_line import fail, run, succeed, write_folder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from policy_samples import make_policy, policies
-from test_policy import run_bare
 
 import rcjax
 from rcjax._base.hashing import draw_lot

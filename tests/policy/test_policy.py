@@ -7,14 +7,13 @@ import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
+from bare_python import run_bare
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_samples import CHOICE, GENERATION, PLAIN, make_policy
 
-import rcjax
 from rcjax.policy import Answer, Calibration, Defer, Rule
 
 # Calibration
@@ -235,16 +234,6 @@ def test_importing_the_policy_imports_no_jax_and_no_numpy():
     program = f"import sys, rcjax.policy; print(*[name for name in {heavy} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == ""
-
-
-def run_bare(program, *arguments):
-    """Run a program where nothing but the standard library and rcjax itself can be imported; its output."""
-    folder = str(Path(rcjax.__file__).parents[1])
-    start = f"import sys; sys.path.append({folder!r})\n"
-    command = [sys.executable, "-I", "-S", "-c", start + program, *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    return result.stdout.strip()
 
 
 def test_a_service_needs_only_the_standard_library(tmp_path):

@@ -10,10 +10,10 @@ import warnings
 import numpy as np
 import polars as pl
 import pytest
+from bare_python import run_bare
 from command_line import fail, run, succeed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_policy import run_bare
 
 import rcjax
 from rcjax.logs import LeftOutWarning, LogError, read_log

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from chat_server import Response, serving, sure
 from openai import AsyncOpenAI
-from test_run import MODELS, POLICY, SURE, UNSURE, ask, broken, good, script
+from test_serving_cascade import MODELS, POLICY, SURE, UNSURE, ask, broken, good, script
 
 from rcjax import IncompleteLogWarning, LeftOutWarning, read_log, signals
 from rcjax._base.hashing import draw_lot

@@ -508,12 +508,12 @@ def test_the_questions_of_a_mapping():
 
 def test_running_needs_neither_jax_nor_numpy():
     heavy = ("jax", "jaxlib", "numpy", "polars", "narwhals")
-    program = f"import sys, rcjax.run; print(*[name for name in {heavy} if name in sys.modules])"
+    program = f"import sys, rcjax.serving.cascade; print(*[name for name in {heavy} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == ""
 
 
 def test_without_the_client_the_error_says_what_to_install():
-    program = "import sys; sys.modules['openai'] = None\nimport rcjax.run"
+    program = "import sys; sys.modules['openai'] = None\nimport rcjax.serving.cascade"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert result.stderr.strip().endswith("running a cascade needs the client of OpenAI: pip install 'rcjax[run]'")

@@ -13,7 +13,7 @@ import pytest
 from chat_server import Response, completion, serving, sure
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_run import MODELS, PRICES, SURE, UNSURE, ask, good, script
+from test_serving_cascade import MODELS, PRICES, SURE, UNSURE, ask, good, script
 
 from rcjax import read_log, signals
 from rcjax.policy import Calibration, Policy, Rule
@@ -188,7 +188,7 @@ def fail(error):
 @pytest.mark.parametrize(
     ("reading", "says"),
     [
-        (fail(KeyError("the prompt")), "the signal failed: KeyError in test_run_replies.py, line "),
+        (fail(KeyError("the prompt")), "the signal failed: KeyError in test_serving_replies.py, line "),
         (fail(RecursionError()), "the signal failed: RecursionError"),
         (fail(signals.SignalError("no letter")), "no letter"),
         (None, "the signal's read gave None: it must give a rcjax.signals.Reading"),
