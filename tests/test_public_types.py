@@ -27,11 +27,11 @@ RECORDS = {
         "Log",
         "Marginal",
     ),
-    *("PolicyCheck", "Posterior", "Replay", "Report", "Retuned", "Selection", "Solver", "Sweep"),
+    *("PolicyCheck", "Posterior", "Replay", "Report", "Retuned", "Selection", "Solver", "Sweep", "Tuned"),
 }
 #: Held to their places elsewhere: `test_policy_files`, `test_mixture`, `test_run`.
 HELD_ELSEWHERE = {"Policy", "Mixture", "Cascade"}
-ERRORS = {"CascadeError", "IncompleteLogWarning", "InfeasibleError", "LeftOutWarning", "LogError"}
+ERRORS = {"CascadeError", "IncompleteLogWarning", "InfeasibleError", "LeftOutWarning", "LogError", "OverlapWarning"}
 BASES = {"Copula", "Rotation"}
 FAMILIES = sorted(
     name
@@ -82,6 +82,7 @@ FUNCTIONS = {
     "solve_expected": Public(("posterior", "number"), {"lam": NUMBER + LIST + "None"}),
     "solve_frontier": Public(("model",), {"lam": NUMBER + LIST + "None"}),
     "sweep": Public(("paths", "path"), {"prices": "None, a text, an int, a list", "progress": "the class dict"}),
+    "tune": Public(("log",)),
     **dict.fromkeys(FAMILIES, Public((), dict.fromkeys(("theta", "rho", "df", "scale"), "None"))),
     "Log.select": Public(("log", "paths")),
     "Log.split": Public(("log", "number", "whole")),

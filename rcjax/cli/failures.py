@@ -119,7 +119,8 @@ def _describe(problem: BaseException) -> tuple[str, str]:
 
 
 def _is_infeasible(problem: ValueError) -> bool:
-    if "rcjax.frontier.frontier" not in sys.modules:  # it was not raised there, and JAX need not be imported to find out
+    # Where its module is not there it was not raised, and JAX need not be imported to find out.
+    if "rcjax.frontier.frontier" not in sys.modules:
         return False
     from rcjax.frontier.frontier import InfeasibleError
 

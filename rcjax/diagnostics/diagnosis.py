@@ -143,7 +143,7 @@ def diagnose(
     training: Log | None = None,
     replicates: int = 1000,
     seed: int = 0,
-    search: Any = "selected",
+    search: str | Sequence[Sequence[str]] | None = "selected",
     frontier: Frontier | None = None,
 ) -> Diagnosis:
     """Does the promise hold, and is the model right on this log? Calibration, marginals, copulas, the Markov property.

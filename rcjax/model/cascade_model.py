@@ -15,7 +15,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike
 
 from rcjax._base.arguments import check_arguments
 from rcjax._base.files import write_atomically
@@ -59,7 +58,7 @@ class CascadeModel:
     models: tuple[str, ...]
     details: Details = dataclasses.field(default_factory=Details)  # what was fitted on what, and how
 
-    def calibrate(self, logprob: ArrayLike | Log) -> jax.Array:
+    def calibrate(self, logprob: jax.Array | Log) -> jax.Array:
         """(…, k) calibrated confidences of raw log-probabilities, in the order of this model's `models`.
 
         Of a log, whose columns are found by their names: (n, k), NaN where a model did not answer. A bare array (…, k)

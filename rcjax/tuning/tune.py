@@ -190,6 +190,8 @@ def as_cascades(cascade: str | Sequence[Any] | None) -> Any:
         return cascade
     if all(isinstance(name, str) for name in cascade):
         return (tuple(cascade),)
+    if not all(isinstance(path, list | tuple) for path in cascade):
+        raise TypeError("cascade must be a word, a list of names of models, or a list of such lists")
     return tuple(tuple(path) for path in cascade)
 
 
