@@ -55,7 +55,7 @@ def divide(numerator: ArrayLike, denominator: ArrayLike, otherwise: ArrayLike = 
 def extremes(values: ArrayLike, present: ArrayLike, axis: str | None = None) -> tuple[jax.Array, jax.Array]:
     """(least, largest) along the last axis of the values that are present, in one reduction; (∞, −∞) of none.
 
-    `axis` names the devices that the last axis is spread over, if it is (`rcjax.margins`).
+    `axis` names the devices that the last axis is spread over, if it is (`rcjax.model.fitting_steps`).
 
     >>> [float(end) for end in extremes(jnp.array([3.0, 1.0, 2.0]), jnp.array([True, False, True]))]
     [2.0, 3.0]

@@ -1,4 +1,4 @@
-"""How sure a log makes us of its model: draws from the posterior of `hierarchy`, by NUTS or Laplace's method."""
+"""How sure a log makes us of its model: draws from its posterior, by NUTS or Laplace's method."""
 
 import dataclasses
 import inspect
@@ -113,7 +113,7 @@ def sample_posterior(
     seed: int = 0,
     progress: bool = False,
 ) -> Posterior:
-    """Draw the parameters of the Markov-copula model given a log: the model at the head of `rcjax.hierarchy`.
+    """Draw the parameters of the Markov-copula model given a log: the model at the head of `rcjax.bayes.hierarchy`.
 
     "nuts" runs the No-U-Turn sampler of NumPyro for `draws` draws in each of the `chains`, after 400 steps of warm-up,
     in coordinates in which the Gaussian approximation is round; see `Posterior.r_hat` before the draws are used.

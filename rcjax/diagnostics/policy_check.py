@@ -110,8 +110,8 @@ def check_policy(
     promise (Spiegelhalter's z) and by the calibration error, and its raw confidences, by the Cramér–von Mises distance,
     all against the queries of the training log that the policy carries, by permutations; for the policy: its error and
     its cost against those expected, counting the sampling of both logs; and what re-tuning would gain on queries left
-    out (`retuning`). A mixture is judged by its expected error and cost on each query, without the noise of the lots.
-    p-values are adjusted by Holm's method, so that nothing alarms with a probability of 1 − `alarm`
+    out (`rcjax.tuning.retune`). A mixture is judged by its expected error and cost on each query, without the noise of
+    the lots. p-values are adjusted by Holm's method, so that nothing alarms with a probability of 1 − `alarm`
     where nothing has changed. A model's own tests take all its answers; the others the queries that all answered.
 
     Policies tuned by an older rcjax, or made by hand, carry no queries: give the log that they were `tuned_on`. Where

@@ -1,6 +1,6 @@
 """An embedded example: a fitted model of five LLMs, and synthetic logs of any size drawn from it.
 
-`demo.json` holds parameters that `rcjax.joint.fit` computed from a log of five Llama models on MMLU, by
+`demo.json` holds parameters that `rcjax.fit` computed from a log of five Llama models on MMLU, by
 `benchmarks/make_demo.py`; no row of that log is in the package.
 """
 

@@ -42,7 +42,7 @@ def fit(
     Calibrators and marginals learn from all of a model's answers, the copula of a pair from the queries that both
     answered. `copula` is a family's name or class, fitted by `method`: "tau" inverts Kendall's τ-b (the paper's),
     "likelihood" is exact for the point masses, which bias τ. With "auto", or several families, each pair takes the
-    one that is best by `criterion`, "aic" or "cv" (see `selection.select_copulas`), fitted by likelihood;
+    one that is best by `criterion`, "aic" or "cv" (see `rcjax.model.copula_choice`), fitted by likelihood;
     `CascadeModel.copula_table` tells how the others did. `transform` is that of the raw confidence ("auto": by the
     log's task). Arrays have jax's default float type.
 

@@ -17,7 +17,7 @@ from rcjax.policy.record import fit_record, recorded_count
 FORMAT, SCHEMA = "rcjax-model", 1
 
 
-_STATUSES = 4  # of a calibrator: see `rcjax.calibration`
+_STATUSES = 4  # of a calibrator: see `rcjax.model.calibration`
 
 
 _LOOSE = 1e-4  # to which probabilities sum to 1: files hold them in single precision, or rounded

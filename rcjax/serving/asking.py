@@ -1,4 +1,4 @@
-"""Where and how each model of a cascade is asked and what it costs, from the arguments of `rcjax.run.Cascade`, checked.
+"""Where and how each model of a cascade is asked and what it costs, from the arguments of `rcjax.Cascade`, checked.
 
 No JAX, no numpy: the client of OpenAI and the standard library.
 """

@@ -10,12 +10,18 @@ import json
 import math
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from rcjax._base.arguments import instance
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 __all__ = ["Call", "CallLog"]
 
@@ -119,11 +125,25 @@ class CallLog:
         self._append(json.dumps(row, allow_nan=False).encode() + b"\n")
 
     def _append(self, line: bytes) -> None:
-        with self._turn:
+        with self._turn, self._alone():
             line = b"\n" + line if self._is_cut_off() else line
             written = os.write(self._file, line)
         if written != len(line):
             raise OSError(f"cannot write to {self.path}: only {written} of {len(line)} bytes: is the disk full?")
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While nobody else writes to the file: of a long line, others would see the beginning first."""
+        locked = False
+        if fcntl is not None:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(self._file, fcntl.LOCK_EX)
+                locked = True
+        try:
+            yield
+        finally:
+            if locked:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def _is_cut_off(self) -> bool:
         """Whether the file ends within a line, as a kill or a full disk leaves it, of this process or another."""

@@ -1,6 +1,6 @@
 """What cascades of each length do on queries that they were not tuned on: cross-validation.
 
-Single models and pairs are tuned on the labels (`empirical`), longer chains by the Markov-copula model. The more
+Single models and pairs are tuned on the labels (`label_candidates`), longer chains by the Markov-copula model. The more
 policies are searched, the luckier the best one looks on the queries of the search; on those of a fold that was left
 out, luck does not help.
 """
@@ -36,9 +36,8 @@ _MOST_PATHS = 1_000
 class Comparison:
     """Cross-validated figures of the best policies with so many models; S lengths, G prices λ, numpy's arrays.
 
-    Length 1 is the best single model, 2 the best pair (or single model) by `empirical`; from 3 on, the best cascade
-    of exactly so many models under the Markov-copula model. A policy that is best for one λ may be another for the
-    next.
+    Length 1 is the best single model, 2 the best pair (or single model) by the labels; from 3 on, the best cascade of
+    exactly so many models under the Markov-copula model. A policy that is best for one λ may be another for the next.
     """
 
     lengths: np.ndarray  # (S,)

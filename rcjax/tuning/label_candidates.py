@@ -13,7 +13,7 @@ The last is the calibration of one model by the confidence of *another*. Φ_j al
 right or wrong regardless of Φ_i: but what is hard for one model is hard for the next, and the queries that are deferred
 would look too easy. By how much the labels count matters little.
 
-Where models may refuse to answer (`refusing`), a refusal counts as so many errors as it costs.
+Where models may refuse to answer (`label_refusals`), a refusal counts as so many errors as it costs.
 """
 
 import dataclasses

@@ -1,8 +1,8 @@
 """How many labels are enough: the area under the error–cost curve against the number of queries it was tuned on.
 
 A log is dealt into five folds, again and again. One fold is kept to be answered; of the other queries, nested subsets
-of several sizes are tuned on, as single models and pairs are by default (`empirical`). What the policies do on the
-queries kept aside, averaged over the deals, is the learning curve, and an inverse power law
+of several sizes are tuned on, as single models and pairs are by default (`label_candidates`). What the policies do on
+the queries kept aside, averaged over the deals, is the learning curve, and an inverse power law
 
     area(m) = a + b·m^(−c)        a ≥ 0, b ≥ 0, ½ ≤ c ≤ 1
 
@@ -14,7 +14,7 @@ finitely many policies m^(−1/2) at worst. One log hardly tells c: it is ¾ unl
 real and sampled logs (`benchmarks/learning.py`). Very small subsets learn faster than that, and have no say.
 
 A label is a query that every model has answered, with all answers judged. Longer chains than pairs have a curve of
-their own, which is not drawn here; they are used only where they do better (`choice`).
+their own, which is not drawn here; they are used only where they do better (`select`).
 """
 
 import dataclasses

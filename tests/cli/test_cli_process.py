@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
 
 def process(*arguments, **variables) -> subprocess.CompletedProcess:
     environment = {**os.environ, "COLUMNS": "80", **{name: str(value) for name, value in variables.items()}}
-    command = [sys.executable, "-c", "import rcjax.cli; rcjax.cli.app.main()", *map(str, arguments)]
+    command = [sys.executable, "-c", "import rcjax.cli; rcjax.cli.main()", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
 
 
@@ -81,7 +81,7 @@ def test_a_cache_folder_that_cannot_be_made_does_no_harm(folder, tmp_path):
 @pytest.mark.slow
 def test_a_closed_pipe_is_no_error(folder):
     command = (
-        f'{sys.executable} -c "import rcjax.cli; rcjax.cli.app.main()" tune --no-bands {folder / "train.csv"} | head -1'
+        f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" tune --no-bands {folder / "train.csv"} | head -1'
     )
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
     assert done.returncode == 0
@@ -122,7 +122,7 @@ def test_real_logs_end_to_end(tmp_path, benchmark, task):
 
 @pytest.mark.parametrize("command", ["--help", "tune --help", "check --help"])
 def test_help_into_a_closed_pipe_is_no_error(command):
-    script = f'{sys.executable} -c "import rcjax.cli; rcjax.cli.app.main()" {command} | head -1'
+    script = f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" {command} | head -1'
     done = subprocess.run(["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -139,7 +139,7 @@ def test_help_into_a_closed_pipe_is_no_error(command):
     ],
 )
 def test_streams_that_are_closed_or_full(redirected, status, message, tmp_path):
-    script = f'{sys.executable} -c "import rcjax.cli; rcjax.cli.app.main()" {redirected}'
+    script = f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" {redirected}'
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert (done.returncode, done.stderr) == (status, message)

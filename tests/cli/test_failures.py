@@ -137,9 +137,7 @@ def test_every_command_reports_whatever_reaches_it(error, monkeypatch, tmp_path)
         "retune": 1,
         "sweep": 1,
     }.items():
-        for module in ("cli", "_upkeep", "_sweeping"):
-            if hasattr(sys.modules[f"rcjax.{module}"], "start_jax"):
-                monkeypatch.setattr(f"rcjax.{module}.start_jax", broken)
+        monkeypatch.setattr(sys.modules[f"rcjax.cli.{name}"], "start_jax", broken)
         files = [tmp_path / "a.json"] * (2 if name in ("evaluate", "check", "retune") else 1)
         result = run(name, *files, "--json")
         assert result.exit_code == status, (name, result.exception)

@@ -5,6 +5,7 @@ import pytest
 import rcjax
 from rcjax._base.wording import choose_unit, count, describe_cascade, figure
 from rcjax.cli import tables
+from rcjax.policy.targets import Target
 from rcjax.tuning.tune import too_dear
 
 NAMES = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b", "llama3.1-405b")
@@ -94,7 +95,7 @@ def test_a_policy_says_which_error_is_corrected(corrected, capsys):
     rules = {"small": [{"up_to": 1.0, "action": "answer"}]}
     policy = {"models": ["small"], "rules": rules, "expected": {"error": 0.302, "cost": 1e-5}}
     rows = [{"model": "small", "cost": 1e-5, "accuracy": 0.7}]
-    tables.show_policy(policy, {"lam": 5.0}, rows, None, corrected=corrected)
+    tables.show_policy(policy, Target("lam", 5.0), rows, None, corrected=corrected)
     printed = capsys.readouterr().out
     assert ("expected error  30.2 %, corrected for the luck of the choice" in printed) == corrected
     assert ("30.0 % wrong as counted" in printed) == corrected

@@ -11,7 +11,7 @@ import pytest
 
 import rcjax
 from rcjax._core import batching
-from rcjax.model import marginals
+from rcjax.model import marginal_fitting
 from rcjax.model.fitting_steps import fit_on_devices
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -23,8 +23,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 jax.config.update("jax_enable_x64", True)
 import rcjax
 from rcjax._core import batching
-from rcjax.model import fitting_steps, marginals
-marginals._SAMPLE, marginals._BLOCK = 128, 32  # so that EM starts on a sample, and goes on in blocks
+from rcjax.model import fitting_steps, marginal_fitting
+marginal_fitting._SAMPLE, marginal_fitting._BLOCK = 128, 32  # so that EM starts on a sample, and goes on in blocks
 batching.MANY = 64  # models and pairs one after the other
 log = rcjax.sample_log(501, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
 answered = np.random.default_rng(0).random(log.answered.shape) < 0.9
@@ -69,7 +69,7 @@ def small_blocks(monkeypatch):
     """What a log of millions of queries goes through, for one of a few hundred."""
     jax.clear_caches()
     monkeypatch.setattr(batching, "MANY", 64)
-    monkeypatch.setattr(marginals, "_BLOCK", 32)
+    monkeypatch.setattr(marginal_fitting, "_BLOCK", 32)
     yield
     jax.clear_caches()
 
@@ -94,17 +94,17 @@ def test_a_climb_from_a_sample_reaches_the_top_of_all(monkeypatch):
     present = rng.random(2000) < 0.8
 
     def likelihood(mixture):
-        columns = marginals._columns(x, present)
-        return float(marginals._climb(columns, mixture)[1])
+        columns = marginal_fitting._columns(x, present)
+        return float(marginal_fitting._climb(columns, mixture)[1])
 
-    whole = likelihood(marginals.fit_beta_mixture(x, present))
+    whole = likelihood(marginal_fitting.fit_beta_mixture(x, present))
     monkeypatch.setattr(marginals, "_SAMPLE", 128)
-    sampled = likelihood(marginals.fit_beta_mixture(x, present))
+    sampled = likelihood(marginal_fitting.fit_beta_mixture(x, present))
     assert sampled == pytest.approx(whole, abs=1e-6)
-    values, there = marginals._sample(jax.numpy.asarray(x), jax.numpy.asarray(present), None)
+    values, there = marginal_fitting._sample(jax.numpy.asarray(x), jax.numpy.asarray(present), None)
     assert there.all()
     assert np.isin(values, x[present]).all()
     assert len(np.unique(values)) == 128
     few = present & (np.arange(2000) % 50 == 0)
-    values, there = marginals._sample(jax.numpy.asarray(x), jax.numpy.asarray(few), None)
+    values, there = marginal_fitting._sample(jax.numpy.asarray(x), jax.numpy.asarray(few), None)
     assert np.asarray(values)[np.asarray(there)].tolist() == x[few].tolist()

@@ -12,6 +12,7 @@ from command_line import fail, run, succeed, write_folder
 
 import rcjax
 from rcjax.policy import Policy
+from rcjax.policy.targets import Target
 from rcjax.report.findings import compare
 from rcjax.report.page import context
 
@@ -111,7 +112,7 @@ def test_the_page_opens_at_the_policy_for_the_target(report):
     frontier = report.frontier
     dearest, cheapest = float(frontier.cost.max()), float(frontier.cost.min())
     for target in ({"budget": 0.6 * dearest + 0.4 * cheapest}, {"max_error": float(frontier.error.max())}):
-        aimed = dataclasses.replace(report, target=target)
+        aimed = dataclasses.replace(report, target=Target.of(**target))
         assert aimed.chosen == context(aimed)["start"] == aimed.to_json()["chosen"] == frontier.choose(**target)
         assert "Marked to begin with: the policy for your target, at most" in aimed.to_html()
     assert "your target" not in report.to_html()
