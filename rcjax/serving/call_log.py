@@ -142,7 +142,7 @@ class CallLog:
         try:
             yield
         finally:
-            if locked:
+            if fcntl is not None and locked:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def _is_cut_off(self) -> bool:

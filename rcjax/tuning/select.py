@@ -2,9 +2,9 @@
 
 Policies are chosen by estimates, which are noisy: the more are searched, the luckier the best one looks. Three things
 hold luck down. Pairs are judged by labels that are averaged with what is expected of them (`label_candidates`). A chain
-of three models or more must beat the pair in cross-validation by more than one standard error (Breiman, Friedman, Olshen &
-Stone 1984, "Classification and Regression Trees", section 3.4.3). And the frontier keeps all policies that are as good
-as the best for all that can be known, so that a budget finds one near it.
+of three models or more must beat the pair in cross-validation by more than one standard error (Breiman, Friedman,
+Olshen & Stone 1984, "Classification and Regression Trees", section 3.4.3). And the frontier keeps all policies that are
+as good as the best for all that can be known, so that a budget finds one near it.
 """
 
 import dataclasses
@@ -114,7 +114,8 @@ def select_frontier(
 ) -> Selection:
     """The error–cost frontier of the cascades that earn their place on a log.
 
-    Single models and pairs, at every threshold, are judged by the log's own queries. Longer cascades, of at most `max_length` models, have the thresholds that are best under the `model` (by default
+    Single models and pairs, at every threshold, are judged by the log's own queries (`label_candidates`). Longer
+    cascades, of at most `max_length` models, have the thresholds that are best under the `model` (by default
     `fit(log)`), and are used only where they earn it on the queries of folds that were left out
     (`Comparison.chosen`). The frontier holds the policies that no other beats in both error and cost and that are
     within a tenth of a standard error of the best for some λ; with `lam` (L,) given, the best for each.

@@ -98,7 +98,7 @@ def test_a_climb_from_a_sample_reaches_the_top_of_all(monkeypatch):
         return float(marginal_fitting._climb(columns, mixture)[1])
 
     whole = likelihood(marginal_fitting.fit_beta_mixture(x, present))
-    monkeypatch.setattr(marginals, "_SAMPLE", 128)
+    monkeypatch.setattr(marginal_fitting, "_SAMPLE", 128)
     sampled = likelihood(marginal_fitting.fit_beta_mixture(x, present))
     assert sampled == pytest.approx(whole, abs=1e-6)
     values, there = marginal_fitting._sample(jax.numpy.asarray(x), jax.numpy.asarray(present), None)
