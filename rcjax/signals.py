@@ -277,7 +277,7 @@ def _stated(number: str, percent: str | None, whole: str | None) -> float:
     scale = 100.0 if percent else float(whole) if whole else 1.0
     if not percent and not whole and "." not in number and number != "0":
         raise SignalError(f'the confidence {number} could be on any scale: ask for "{number}%" or "0.…"')
-    if scale == 0 or float(number) > scale:
+    if not 0 < scale < math.inf or float(number) > scale:
         raise SignalError(f"the confidence {number}{percent or ''}{f'/{whole}' if whole else ''} is above 1")
     return float(number) / scale
 

@@ -203,7 +203,9 @@ def parsed(content: bytes) -> Any:
     """The JSON value in the bytes of a file; a key that is there twice in one object is refused."""
     try:
         return json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as problem:
+    except RecursionError as problem:
+        raise ValueError("not JSON that rcjax writes: it is nested too deeply") from problem
+    except ValueError as problem:
         raise ValueError(f"not JSON ({problem}); if it was cut off, write it again") from problem
 
 

@@ -48,6 +48,8 @@ from rcjax.tuning.tune import Settings, find_frontier
 
 #: Queries that the bootstraps of marginals and copulas use; their time grows with the square.
 MOST_QUERIES = 500
+#: Replicates of all pairs together, and of each at least: beyond sixty pairs, a thousand of each would take minutes.
+MOST_REPLICATES, FEWEST_REPLICATES = 60_000, 100
 FEWEST_QUERIES = 20
 CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
@@ -307,6 +309,7 @@ def _copulas(model, confidence, key, replicates):
     chosen = pairs(len(model.models))
     if not chosen:
         return []
+    replicates = min(replicates, max(FEWEST_REPLICATES, MOST_REPLICATES // len(chosen)))
     families = _families(model.copulas, len(chosen))
     taus = np.asarray(taus_of_log(confidence.T, np.ones(confidence.T.shape, bool)))
     rows: list[dict[str, Any]] = [{} for _ in chosen]

@@ -275,6 +275,8 @@ def _against_promise(
     expected_se, interval = _standard_error(before, trained_on), None
     ends = [known.get(f"{name}_{end}") for end in ("low", "high")]
     if level is not None and None not in ends:
+        if not 0 < level < 1:
+            raise ValueError(f"expected.level is {level}; it must lie between 0 and 1")
         interval = ends
         low, high = map(float, ends)  # type: ignore[arg-type]
         promises = [(low + high) / 2, *(min(max(each, low), high) for each in promises)]

@@ -5,6 +5,7 @@ replayed under a model fitted to the other four, and the parts are put together.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from rcjax._core.compilation import compiled
 from rcjax.copulas import OneOf
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.policies import ALWAYS_ANSWER
+from rcjax.frontier.searches import Search
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit_near, refit
@@ -31,6 +33,8 @@ from rcjax.solving.paths import only, plan_cascades
 from rcjax.solving.solve import solve_problem
 from rcjax.tuning.cross_validation import deal_folds, without
 
+#: Models up to which the predictions are those of all cascades.
+MOST_MODELS = 12
 FOLDS = 5
 #: λ times the cost of the dearest model: what one answer of it may cost, in errors.
 SCALED_LAMBDAS = np.geomspace(1e-3, 1.0, 16)
@@ -85,8 +89,15 @@ def predict(held: Sequence[HeldOut]) -> list[Prediction]:
     return [_predict(*each) for each in held]
 
 
+def _cascades(models: tuple[str, ...]) -> Search:
+    """All cascades; of so many models that these are too many, single ones, pairs and the full cascade."""
+    if len(models) <= MOST_MODELS:
+        return "all"
+    return [*itertools.chain.from_iterable(itertools.combinations(models, size) for size in (1, 2)), models]
+
+
 def _predict(model, log):
-    lam, plan = check_prices(lambdas(model)), plan_cascades(model, "all")
+    lam, plan = check_prices(lambdas(model)), plan_cascades(model, _cascades(model.models))
     assert plan is not None  # which only adaptive policies are without
     problem = lay_out_problem(model, plan, "exact", None)
     everyone = int(np.asarray(plan.members).all(1).argmax())

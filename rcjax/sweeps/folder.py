@@ -72,7 +72,7 @@ def read_plan(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"{path.parent}: no sweep was run into this folder: there is no {path.name}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: is damaged: {error}") from None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise ValueError(f"{path}: is no sweep of rcjax")
