@@ -549,3 +549,20 @@ def test_remarks():
     assert "2.5 points lower" in factorisation
     same = chain(0.0, 0.1)
     assert not list(verdicts.remarks("abc", same | {"paper": same["exact"]}))
+
+
+# -- many models
+
+
+def test_many_models_share_the_replicates_of_their_pairs(monkeypatch):
+    monkeypatch.setattr("rcjax.diagnostics.diagnosis.MOST_REPLICATES", 60)
+    monkeypatch.setattr("rcjax.diagnostics.diagnosis.FEWEST_REPLICATES", 20)
+    monkeypatch.setattr("rcjax.diagnostics.prediction.MOST_MODELS", 2)
+    log = rcjax.sample_log(60, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
+    result = rcjax.diagnose(rcjax.fit(log), log, training=log, replicates=100, search=None)
+    assert len(result.copulas) == 3
+    for row in result.copulas:
+        exceedances = row["process_p"] * 21 - 0.5  # of twenty replicates
+        assert exceedances == pytest.approx(round(exceedances), abs=1e-4)
+    assert len(result.chain["lam"]) == len(result.frontier["lam"]) == 16
+    assert np.isfinite(result.frontier["error"]).all()
