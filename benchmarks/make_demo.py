@@ -1,4 +1,4 @@
-"""Make rcjax/demo.json: the parameters of a model fitted to a log of five LLMs, without the log itself.
+"""Make rcjax/model/demo.json: the parameters of a model fitted to a log of five LLMs, without the log itself.
 
     python -m benchmarks.make_demo LOG.csv PRICES.toml
 
@@ -59,7 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("log", type=Path)
     parser.add_argument("prices", type=Path)
-    parser.add_argument("--out", type=Path, default=Path(rcjax.__file__).with_name("demo.json"))
+    parser.add_argument("--out", type=Path, default=Path(rcjax.__file__).parent / "model" / "demo.json")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     model = fit(read_log(arguments.log, prices=arguments.prices, task="choice"))

@@ -243,11 +243,11 @@ class Frontier:
     def json_schema() -> dict[str, Any]:
         """Return the JSON Schema (draft 2020-12) of the file of a frontier, that of its model included.
 
-        It is `rcjax/frontier.schema.json` with `CascadeModel.json_schema()` and `Policy.json_schema()`, whose rules
-        points may have, in its `$defs`. It accepts every frontier that `load_frontier` reads. What relates one part of
-        a file to another it cannot say, such as that the points name models of the model.
+        It is `rcjax/frontier/frontier.schema.json` with `CascadeModel.json_schema()` and `Policy.json_schema()`, whose
+        rules points may have, in its `$defs`. It accepts every frontier that `load_frontier` reads. What relates one
+        part of a file to another it cannot say, such as that the points name models of the model.
         """
-        schema = json.loads(resources.files("rcjax").joinpath("frontier.schema.json").read_text("utf-8"))
+        schema = json.loads(resources.files("rcjax.frontier").joinpath("frontier.schema.json").read_text("utf-8"))
         others = {"model": CascadeModel.json_schema(), "policy": Policy.json_schema()}
         return schema | {"$defs": schema["$defs"] | others}
 

@@ -120,10 +120,10 @@ class CascadeModel:
     def json_schema() -> dict[str, Any]:
         """Return the JSON Schema (draft 2020-12) of the file of a model, for readers and writers in other languages.
 
-        It is `rcjax/model.schema.json`. It accepts every model that `load_model` reads, but cannot say how long lists
-        are, nor what a family of copulas has as parameters, and where these may lie; `load_model` checks it all.
+        It is `rcjax/model/model.schema.json`. It accepts every model that `load_model` reads, but cannot say how long
+        lists are, nor what a family of copulas has as parameters, and where these may lie; `load_model` checks it all.
         """
-        return json.loads(resources.files("rcjax").joinpath("model.schema.json").read_text("utf-8"))
+        return json.loads(resources.files("rcjax.model").joinpath("model.schema.json").read_text("utf-8"))
 
     def to_json(self) -> dict[str, Any]:
         """The model as JSON values; the inverse of `model_from_json`."""

@@ -61,7 +61,7 @@ def sample_log(n: int = 1000, seed: int = 0) -> Log:
 
 
 def _content():
-    return json.loads((resources.files("rcjax") / "demo.json").read_text("utf-8"))
+    return json.loads((resources.files("rcjax.model") / "demo.json").read_text("utf-8"))
 
 
 @partial(jax.jit, static_argnames="n")

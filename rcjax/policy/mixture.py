@@ -186,10 +186,10 @@ class Mixture:
     def json_schema() -> dict[str, Any]:
         """Return the JSON Schema (draft 2020-12) of the file of a mixture, that of its policies included.
 
-        It is `rcjax/mixture.schema.json` with `Policy.json_schema()` in its `$defs`. That there are as many weights
-        as policies, and that they sum to 1, it cannot say.
+        It is `rcjax/policy/mixture.schema.json` with `Policy.json_schema()` in its `$defs`. That there are as many
+        weights as policies, and that they sum to 1, it cannot say.
         """
-        schema = json.loads(resources.files("rcjax").joinpath("mixture.schema.json").read_text("utf-8"))
+        schema = json.loads(resources.files("rcjax.policy").joinpath("mixture.schema.json").read_text("utf-8"))
         return schema | {"$defs": {"policy": Policy.json_schema()}}
 
 

@@ -301,11 +301,12 @@ class Policy:
     def json_schema() -> dict[str, Any]:
         """Return the JSON Schema (draft 2020-12) of a policy file, for readers and writers in other languages.
 
-        It is `rcjax/policy.schema.json`. It accepts every policy that `load` reads. What relates one part of a file
-        to another it cannot say: that `calibrations`, `rules` and `cost` have the models as keys, that the `up_to` of
-        a model increase, that asks go to later models and `smallest` is at most `largest`; `load` checks it all.
+        It is `rcjax/policy/policy.schema.json`. It accepts every policy that `load` reads. What relates one part of
+        a file to another it cannot say: that `calibrations`, `rules` and `cost` have the models as keys, that the
+        `up_to` of a model increase, that asks go to later models and `smallest` is at most `largest`; `load` checks
+        it all.
         """
-        return json.loads(resources.files("rcjax").joinpath("policy.schema.json").read_text("utf-8"))
+        return json.loads(resources.files("rcjax.policy").joinpath("policy.schema.json").read_text("utf-8"))
 
 
 def _transformed(transform: Transform, logprob: float) -> float:

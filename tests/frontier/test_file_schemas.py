@@ -105,7 +105,7 @@ def agrees(name, data):
 @pytest.mark.parametrize("name", KINDS)
 def test_a_schema_is_one_and_is_in_the_package(name):
     Draft202012Validator.check_schema(SCHEMAS[name].schema)
-    held = json.loads(resources.files("rcjax").joinpath(KINDS[name][2]).read_text("utf-8"))
+    held = json.loads(resources.files(f"rcjax.{name}").joinpath(KINDS[name][2]).read_text("utf-8"))
     schema = SCHEMAS[name].schema
     assert all(schema[key] == value for key, value in held.items() if key != "$defs")
     assert held["$defs"].items() <= schema["$defs"].items()

@@ -39,7 +39,9 @@ def agrees(data):
 
 def test_the_schema_is_one_and_is_in_the_package():
     Draft202012Validator.check_schema(SCHEMA.schema)
-    assert json.loads(resources.files("rcjax").joinpath("policy.schema.json").read_text("utf-8")) == SCHEMA.schema
+    assert (
+        json.loads(resources.files("rcjax.policy").joinpath("policy.schema.json").read_text("utf-8")) == SCHEMA.schema
+    )
 
 
 def test_the_schema_knows_the_words_and_the_version_that_the_reader_knows():
