@@ -122,6 +122,7 @@ class Log:
         """Return a short paragraph: how many queries, which models, and who answered what.
 
         >>> import polars as pl
+        >>> from rcjax import read_log
         >>> table = {"query": [1, 1, 2, 2], "model": ["small", "large"] * 2, "correct": [0, 1, 1, 1]}
         >>> frame = pl.DataFrame(table | {"confidence": [0.4, 0.9, 0.8, 0.7], "cost": [1e-5, 3e-4] * 2})
         >>> print(read_log(frame).describe())
