@@ -3,11 +3,13 @@
 import math
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax.policy.targets import Target
+if TYPE_CHECKING:
+    from rcjax.policy.targets import Target
+
 
 _KINDS = ("all", "full", "adaptive")
 
@@ -160,8 +162,10 @@ Lam = Annotated[Any, typer.Option(parser=positive, metavar="NUMBER", help="λ of
 
 def one_target(
     budget: float | None, max_error: float | None, error_cost: float | None, lam: float | None
-) -> Target | None:
+) -> "Target | None":
     """The target, None where there is none; a usage error for several."""
+    from rcjax.policy.targets import Target  # imported when a command starts to work
+
     targets = Target.those(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
     if len(targets) > 1:
         options = " and ".join("--" + target.name.replace("_", "-") for target in targets)
@@ -169,7 +173,7 @@ def one_target(
     return targets[0] if targets else None
 
 
-def price_of_refusing(share: float | None, cost: float | None, target: Target | None) -> float | None:
+def price_of_refusing(share: float | None, cost: float | None, target: "Target | None") -> float | None:
     """What a refusal costs in errors, of --abstain-price (`share`) or --abstain-cost (`cost`); a usage error for both.
 
     None where models may not refuse.
