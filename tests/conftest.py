@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rcjax
-from rcjax._core.compilation import LEVELS
+from rcjax._core.compilation import LEVELS, forget_programs, keep_programs
 
 SHARED = Path(__file__).parents[2] / "shared"
 
@@ -53,6 +53,7 @@ def _compiler(request):
     jax.config.update("jax_enable_x64", wide)  # which commands switch on
     if not quick or _maps() > MOST_MAPS:
         jax.clear_caches()
+        forget_programs()
 
 
 def _maps():
@@ -74,6 +75,7 @@ def own_settings(request, tmp_path_factory, monkeypatch):
     monkeypatch.setenv("COLUMNS", getattr(request.module, "COLUMNS", "100"))
     before = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")}
     yield
+    keep_programs(None)
     before["jax_disable_most_optimizations"] = request.node.get_closest_marker("optimised") is None
     for name, value in before.items():
         jax.config.update(name, value)

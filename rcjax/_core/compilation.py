@@ -1,12 +1,20 @@
-"""`jax.jit` for our largest programs, which spend seconds in XLA before the first answer."""
+"""`jax.jit` for our largest programs, which spend seconds in XLA before the first answer.
 
+A process may keep what is compiled in a folder (`keep_programs`; the command line does): then a later process neither
+traces nor compiles it.
+"""
+
+import inspect
 from collections.abc import Callable, Iterable
 from functools import cache, wraps
-from threading import RLock
+from pathlib import Path
+from threading import Lock, RLock
 from typing import Any, Literal
 
 import jax
 
+from rcjax._core.program_files import ProgramFiles, open_program_files
+from rcjax._core.signatures import signature, signature_key, traced_or_elsewhere
 from rcjax._core.threads import cores
 
 #: How hard LLVM tries, on the CPU: for programs that run for milliseconds, once or a few times, and for those that run
@@ -18,6 +26,30 @@ LEVELS = {"once": 0, "long": 1}
 #: Threads trace one after the other: the first is then compiled while the second traces, and so on, where all at once
 #: would keep each other waiting for Python's lock before XLA has anything to do.
 _TRACING = RLock()
+
+
+#: Where programmes are kept, if anywhere.
+_FILES: list[ProgramFiles] = []
+
+
+#: The kept programmes of every function.
+_ALL_KEPT: "list[_Kept]" = []
+
+
+def keep_programs(cache_folder: Path | None) -> bool:
+    """From now on keep compiled programmes below this folder, or nowhere (None); whether they are kept.
+
+    They are not where somebody else can write to the folder, and on the CPU only: elsewhere JAX's own cache has to do.
+    """
+    files = open_program_files(cache_folder) if cache_folder is not None and jax.default_backend() == "cpu" else None
+    _FILES[:] = [] if files is None else [files]
+    return bool(_FILES)
+
+
+def forget_programs() -> None:
+    """Let go of the kept programmes that this process holds in memory; the files stay."""
+    for kept in _ALL_KEPT:
+        kept.runners.clear()
 
 
 def compiled(
@@ -33,6 +65,7 @@ def compiled(
     jax takes compiler options only for the outermost function: compose with `function` itself. What is chosen is
     seen at the first call, when the backend is known, so that importing builds nothing.
     """
+    static = {static_argnames} if isinstance(static_argnames, str) else {*static_argnames}
 
     @wraps(function)
     def traced(*args, **kwargs):  # called by jax to trace it, and no more
@@ -43,11 +76,69 @@ def compiled(
     def program(backend, level):
         return jax.jit(traced, static_argnames=static_argnames, compiler_options=_options(backend, level))
 
+    kept = _Kept(function, traced, static)
+
     @wraps(function)
     def call(*args, **kwargs):
-        return program(jax.default_backend(), LEVELS.get(runs))(*args, **kwargs)
+        backend = jax.default_backend()
+        # What JAX has loaded from a cache of its own cannot be saved again.
+        if _FILES and not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+            return kept(program(backend, LEVELS.get(runs)), _options(backend, LEVELS.get(runs)), *args, **kwargs)
+        return program(backend, LEVELS.get(runs))(*args, **kwargs)
 
     return call
+
+
+class _Kept:
+    """The programmes of one function, by the signature of the call."""
+
+    def __init__(self, function: Callable[..., Any], traced: Callable[..., Any], static: set[str]) -> None:
+        self.function, self.traced, self.static = function, traced, static
+        self.parameters = inspect.signature(function)
+        self.runners: dict[Any, Callable[..., Any] | None] = {}
+        self.locks: dict[Any, Lock] = {}
+        _ALL_KEPT.append(self)
+
+    def __call__(self, plain: Callable[..., Any], options: Any, *args: Any, **kwargs: Any) -> Any:
+        bound = self.parameters.bind(*args, **kwargs).arguments
+        static = {name: value for name, value in bound.items() if name in self.static}
+        leaves, tree = jax.tree.flatten({name: value for name, value in bound.items() if name not in static})
+        if traced_or_elsewhere(leaves):
+            return plain(*args, **kwargs)
+        look = signature(leaves, tree, static)
+        place = look, repr(options), *_FILES
+        with self.locks.setdefault(place, Lock()):  # another thread may be at it
+            if place not in self.runners:
+                self.runners[place] = self._runner(look, options, static, leaves)
+            runner = self.runners[place]
+        return plain(*args, **kwargs) if runner is None else runner(*leaves)
+
+    def _runner(self, look, options, static, leaves):
+        """The programme that is kept, or is from now on; None where it cannot be."""
+        key = signature_key(self.function, look, options)
+        if key is None:
+            return None
+        (files,) = _FILES
+        held = files.load(key)
+        if held is None:
+            held = self._compile(look[0], options, static, leaves)
+            files.save(key, held[0], len(leaves), held[1])
+        program, example = held
+        shape = jax.tree.structure(example)
+        return lambda *leaves: jax.tree.unflatten(shape, program(*leaves))
+
+    def _compile(self, tree, options, static, leaves):
+        """(the programme of the leaves, what it returns with its leaves numbered)."""
+        shapes = []
+
+        @wraps(self.function)
+        def flat(*leaves):
+            result, shape = jax.tree.flatten(self.traced(**jax.tree.unflatten(tree, leaves), **static))
+            shapes.append(shape)
+            return result
+
+        program = jax.jit(flat, compiler_options=options).lower(*leaves).compile()
+        return program, jax.tree.unflatten(shapes[0], range(shapes[0].num_leaves))
 
 
 def _options(backend, level):

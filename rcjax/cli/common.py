@@ -20,13 +20,15 @@ __all__ = ["require_distinct", "require_libraries", "require_writable", "start_j
 
 
 def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool = False) -> None:
-    """Switch on float64 and the persistent compilation cache, before JAX does any work.
+    """Switch on float64 and a folder for what is compiled, before JAX does any work.
 
     A CPU is one device, or so many, unless the user has said so (JAX_NUM_CPU_DEVICES). Programmes that run for a `long`
     time are compiled to run quickly, others to be compiled quickly.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's own chatter; errors still show
     import jax
+
+    from rcjax._core.compilation import keep_programs
 
     jax.config.update("jax_enable_x64", float64)
     if cpu_devices is not None and getattr(jax.config, "jax_num_cpu_devices", 0) < 1:
@@ -47,7 +49,8 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
         usable = os.access(folder, os.W_OK | os.X_OK)
     except (OSError, RuntimeError):  # RuntimeError: there is no home folder
         return
-    if usable:
+    # Whole programmes are quicker to load; those of a sweep are for several devices, which JAX's own cache can keep.
+    if usable and (long or not keep_programs(folder)):
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -1,0 +1,111 @@
+"""Compiled programmes kept in a folder of this user's, one file each.
+
+JAX's own cache saves compiling alone: a programme is traced and lowered again to know its key. Here the key is what
+the call looks like (`rcjax._core.signatures`), so that nothing is traced.
+
+An executable is machine code, in a pickle: it is loaded only from files that nobody else can have written.
+"""
+
+import hashlib
+import os
+import pickle
+import re
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.experimental import serialize_executable
+
+from rcjax._base.files import write_atomically
+from rcjax._base.private_files import is_private
+
+__all__ = ["ProgramFiles", "open_program_files"]
+
+#: The most that the cache folder may hold, what JAX keeps there included; what was not used for longest goes first.
+MOST_BYTES = 256 * 2**20
+
+#: A full folder is emptied down to this share, so that not every new programme has to look for what may go.
+_LEFT = 0.75
+
+_SUFFIX = ".program"
+
+#: What may be deleted: our programmes, and what JAX keeps. A cache folder may hold files of the user's too.
+_OURS = re.compile(rf"[0-9a-f]{{64}}{re.escape(_SUFFIX)}|.+-[0-9a-f]{{64}}-(cache|atime)")
+
+Program = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class ProgramFiles:
+    """A folder of compiled programmes."""
+
+    folder: Path
+
+    def load(self, key: str) -> tuple[Program, Any] | None:
+        """(the programme, an example of what it returns, with its leaves numbered); None where none is kept.
+
+        A damaged file counts as none, and so does one that somebody else can write to.
+        """
+        path = self._path(key)
+        try:
+            if not is_private(path):
+                return None
+            content = path.read_bytes()
+            if hashlib.sha256(content[32:]).digest() != content[:32]:
+                return None
+            executable, leaves, example = pickle.loads(zlib.decompress(content[32:]))
+            with suppress(OSError):
+                os.utime(path)  # the time of its last use
+            trees = jax.tree.structure(((0,) * leaves, {})), jax.tree.structure([0] * len(jax.tree.leaves(example)))
+            # The first device alone: there may be more, and a programme is compiled for one.
+            return serialize_executable.deserialize_and_load(executable, *trees, execution_devices=_device()), example
+        except Exception:  # whatever is wrong with a file of a cache, it is only a cache
+            return None
+
+    def save(self, key: str, program: jax.stages.Compiled, leaves: int, example: Any) -> None:
+        """Keep a programme of so many leaves; that a disk is full, or that it cannot be kept, costs nothing."""
+        with suppress(Exception):
+            executable, _, _ = serialize_executable.serialize(program)
+            content = zlib.compress(pickle.dumps((executable, leaves, example)), level=1)
+            write_atomically(self._path(key), hashlib.sha256(content).digest() + content)
+            self._make_room()
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}{_SUFFIX}"
+
+    def _make_room(self) -> None:
+        """Delete what was not used for longest, in the folder and in the one above, which is JAX's."""
+        entries = []
+        for folder in (self.folder, self.folder.parent):
+            for path in folder.iterdir():
+                with suppress(OSError):  # another process may have deleted it
+                    if _OURS.fullmatch(path.name):
+                        status = path.lstat()
+                        entries.append((status.st_mtime, status.st_size, path))
+        size = sum(entry[1] for entry in entries)
+        if size <= MOST_BYTES:
+            return
+        for _, bytes_, path in sorted(entries):
+            with suppress(OSError):
+                path.unlink()
+            size -= bytes_
+            if size <= _LEFT * MOST_BYTES:
+                return
+
+
+def open_program_files(cache: Path) -> ProgramFiles | None:
+    """The programmes of a cache folder, in one of their own; None where others could put theirs there."""
+    folder = cache / "programs"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError:
+        return None
+    return ProgramFiles(folder) if is_private(folder) else None
+
+
+def _device() -> list[Any]:
+    return jax.devices()[:1]

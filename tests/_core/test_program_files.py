@@ -1,0 +1,202 @@
+"""Compiled programmes that are kept: loaded where the call is the same, and from nowhere that others can write to."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+
+import rcjax
+from rcjax._core import program_files
+from rcjax._core.compilation import compiled, forget_programs, keep_programs
+from rcjax._core.program_files import ProgramFiles
+from rcjax._core.signatures import signature, signature_key
+from rcjax.model.fitting_steps import taus_of_log
+
+DATA = np.random.default_rng(0).random((40, 3)), np.ones((40, 3), bool)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Programmes are kept here, and none is in memory."""
+    cache = tmp_path / "cache"
+    cache.mkdir(mode=0o700)
+    jaxs_own = jax.config.jax_compilation_cache_dir
+    use_jaxs_cache(None)
+    forget_programs()
+    keep_programs(cache)
+    yield cache / "programs"
+    keep_programs(None)
+    forget_programs()
+    use_jaxs_cache(jaxs_own)
+
+
+def use_jaxs_cache(folder):
+    jax.config.update("jax_compilation_cache_dir", folder)
+    compilation_cache.reset_cache()
+
+
+def again():
+    """As in a new process: what is in memory is gone."""
+    forget_programs()
+    jax.clear_caches()
+    return np.asarray(taus_of_log(*DATA))
+
+
+def test_a_second_process_compiles_nothing(folder, compilations):
+    first = np.asarray(taus_of_log(*DATA))
+    assert len(list(folder.iterdir())) == 1
+    with compilations() as messages:
+        second = again()
+    assert not messages
+    np.testing.assert_array_equal(first, second)
+    keep_programs(None)
+    np.testing.assert_array_equal(first, np.asarray(taus_of_log(*DATA)))
+
+
+def test_other_shapes_types_and_settings_are_other_programmes(folder):
+    taus_of_log(*DATA)
+    taus_of_log(*(array[:30] for array in DATA))
+    with jax.enable_x64(not jax.config.jax_enable_x64):
+        taus_of_log(*DATA)
+    assert len(list(folder.iterdir())) == 3
+
+
+@pytest.mark.parametrize("damage", [b"", b"no program", None, "a byte"])
+def test_a_damaged_file_is_replaced(folder, damage, compilations):
+    first = np.asarray(taus_of_log(*DATA))
+    (path,) = folder.iterdir()
+    whole = path.read_bytes()
+    if damage is None:
+        path.write_bytes(whole[: len(whole) // 2])
+    elif damage == "a byte":
+        path.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+    else:
+        path.write_bytes(damage)
+    with compilations() as messages:
+        np.testing.assert_array_equal(first, again())
+    assert messages
+    with compilations() as messages:
+        np.testing.assert_array_equal(first, again())
+    assert not messages
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system has no owners of files")
+def test_nothing_is_loaded_that_others_could_have_written(folder, compilations):
+    taus_of_log(*DATA)
+    (path,) = folder.iterdir()
+    path.chmod(0o666)
+    with compilations() as messages:
+        again()
+    assert messages
+    folder.chmod(0o777)
+    assert program_files.open_program_files(folder.parent) is None
+
+
+def test_a_folder_that_cannot_be_written_to_costs_nothing(folder):
+    folder.rmdir()
+    folder.write_text("a file")
+    keep_programs(folder.parent)
+    assert again().shape == (3,)
+
+
+def test_a_full_disk_costs_nothing(folder, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("rcjax._core.program_files.write_atomically", full)
+    assert again().shape == (3,)
+    assert not list(folder.iterdir())
+
+
+def test_the_folder_is_bounded_and_holds_files_of_others(folder, monkeypatch):
+    monkeypatch.setattr(program_files, "MOST_BYTES", 20_000)
+    old = folder / f"{'0' * 64}.program"
+    old.write_bytes(bytes(30_000))
+    os.utime(old, (1, 1))
+    ours = folder / "notes.txt"
+    ours.write_bytes(bytes(30_000))
+    beside = folder.parent / "log.csv"
+    beside.write_bytes(bytes(30_000))
+    cached = folder.parent / f"jit_old-{'1' * 64}-cache"
+    cached.write_bytes(bytes(30_000))
+    os.utime(cached, (2, 2))
+    taus_of_log(*DATA)
+    assert ours.exists()
+    assert beside.exists()
+    assert not old.exists()
+    assert not cached.exists()
+
+
+def test_functions_and_types_of_the_users_own_are_not_kept(folder):
+    @jax.tree_util.register_pytree_node_class
+    class Own(tuple):
+        def tree_flatten(self):
+            return tuple(self), None
+
+        @classmethod
+        def tree_unflatten(cls, _, children):
+            return cls(children)
+
+    twice = compiled(lambda x: 2 * x)
+    assert float(twice(1.0)) == 2.0
+    leaves, tree = jax.tree.flatten({"x": Own((1.0,))})
+    assert signature_key(taus_of_log, signature(leaves, tree, {}), None) is None
+    assert signature_key(taus_of_log, signature(*jax.tree.flatten({"x": 1.0}), {"by": Own}), None) is None
+    assert signature_key(taus_of_log, signature(*jax.tree.flatten({"x": 1.0}), {"by": "tau"}), None) is not None
+    assert not list(folder.iterdir())
+
+
+def test_with_jaxs_own_cache_nothing_is_kept(folder, tmp_path):
+    """What JAX has loaded from its cache cannot be saved again."""
+    use_jaxs_cache(str(tmp_path / "jax"))
+    assert again().shape == (3,)
+    assert not list(folder.iterdir())
+
+
+def test_a_key_is_the_same_in_every_process():
+    program = """
+import jax, numpy as np
+from rcjax._core.signatures import signature, signature_key
+from rcjax.model.fitting_steps import taus_of_log
+import rcjax
+tree = jax.tree.flatten(rcjax.demo_model().marginals)
+print(signature_key(taus_of_log, signature(*tree, {"family": rcjax.Gumbel, "name": "a"}), {"level": 1}))
+"""
+    keys = {
+        subprocess.run(
+            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(keys) == 1
+    assert len(keys.pop().strip()) == 64
+
+
+def test_a_programme_returns_what_the_function_does(folder):
+    """Pytrees of rcjax's types come back as such, from the file as from the function."""
+    log = rcjax.sample_log(60, seed=0)
+    plain = rcjax.fit(log)
+    jax.clear_caches()
+    forget_programs()
+    kept = rcjax.fit(log)
+    for part in ("calibrators", "marginals", "copulas"):
+        assert jax.tree.structure(getattr(plain, part)) == jax.tree.structure(getattr(kept, part))
+    for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(kept), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_processes_share_a_folder(tmp_path):
+    program = "import sys, rcjax; from rcjax._core.compilation import keep_programs; from pathlib import Path; "
+    program += "keep_programs(Path(sys.argv[1])); print(rcjax.fit(rcjax.sample_log(50, seed=0)).copulas.theta)"
+    cache = tmp_path / "cache"
+    cache.mkdir(mode=0o700)
+    command = [sys.executable, "-c", program, str(cache)]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    printed = {process.communicate()[0] for process in both}
+    assert len(printed) == 1
+    assert ProgramFiles(cache / "programs").folder.is_dir()
+    assert not [path for path in (cache / "programs").iterdir() if path.suffix != ".program"]
