@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from rcjax._base.arguments import check_arguments
 from rcjax._core.compilation import compiled
+from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula, Gaussian, OneOf
 from rcjax.copulas.families import FAMILIES, as_family
 from rcjax.logs.dialects import spelt_otherwise
@@ -104,6 +105,7 @@ def fit_arrays(
     devices have found together (`fit_on_devices`), which is then not computed again.
     """
     if shared is None:
+        logprob, correct, answered = fill_up(logprob, correct, answered)
         calibrators, confidence = calibrate_log(logprob, correct, answered, transform=transform)
         marginals = marginals_of_log(confidence, answered, near)
         taus = taus_of_log(confidence, answered)

@@ -18,6 +18,7 @@ from jax import lax
 from rcjax._base.arguments import check_arguments
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
+from rcjax._core.size_classes import fill_up
 from rcjax.frontier.policies import ABSTAIN, Policies
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
@@ -107,13 +108,14 @@ def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
     models = tuple(policy_or_frontier.models)
     data = _columns(log, models, packed.asked)
     n = data[0].shape[1]
+    data = _filled(*data)
     if single:
         figures = _replay_one(packed.calibrators, packed.policies.take(0), *data, transforms=packed.transforms)
     else:
         # Frontiers have any number of points; rounded up, few programmes serve them all.
         points = len(packed.policies.first)
         filled = np.minimum(np.arange(points + -points % _ROUND), points - 1)
-        batch = max(1, min(_ROUND, _BATCH_ELEMENTS // n))
+        batch = max(1, min(_ROUND, _BATCH_ELEMENTS // data[0].shape[1]))
         policies = packed.policies.take(filled)
         figures = _replay_all(packed.calibrators, policies, *data, transforms=packed.transforms, batch=batch)
         figures = jax.device_put(tuple(np.asarray(figure)[:points] for figure in figures))
@@ -143,11 +145,12 @@ def walk_log(policy: Policy | Mixture, log: Log) -> Walked:
     n = data[0].shape[1]
     wrong, refused, asked = np.zeros(n), np.zeros(n), np.zeros(data[0].shape)
     for weight, own, packed in parts:
-        columns = (column[own] for column in data[:2])
+        columns = fill_up(*(column[own] for column in data[:2]), axis=1)
         fates = _fates(packed.calibrators, packed.policies.take(0), *columns, transforms=packed.transforms)
-        wrong += weight * np.asarray(fates[0])
-        refused += weight * np.asarray(fates[1])
-        asked[own] += weight * np.asarray(fates[2])
+        wrong_here, refused_here, asked_here = (np.asarray(fate)[..., :n] for fate in fates)
+        wrong += weight * wrong_here
+        refused += weight * refused_here
+        asked[own] += weight * asked_here
     return Walked(wrong, refused, asked, data[2].astype(float))
 
 
@@ -163,46 +166,58 @@ def _in_parts(policy, log):
 
 def _replay_mixture(mixture, log):
     parts, data = _in_parts(mixture, log)
-    total = [jnp.zeros(shape, log.logprob.dtype) for shape in (data[0].shape[1],) * 4 + (data[0].shape,)]
-    for weight, own, each in parts:
-        columns = (column[own] for column in data)
-        *figures, answers = _walk_one(each.calibrators, each.policies.take(0), *columns, transforms=each.transforms)
-        figures.append(jnp.zeros_like(total[-1]).at[own].set(answers))
-        total = [sum_ + weight * figure for sum_, figure in zip(total, figures, strict=True)]
-    return Replay(*_figures(*total), n=data[0].shape[1], models=mixture.models)
+    n, columns = data[0].shape[1], _filled(*data)
+    size = columns[0].shape[1]
+    total = [np.zeros(shape, log.logprob.dtype) for shape in (size,) * 4 + (columns[0].shape,)]
+    for weight, own, packed in parts:
+        here = *(column[own] for column in columns[:3]), columns[3]
+        fates = _walk_one(packed.calibrators, packed.policies.take(0), *here, transforms=packed.transforms)
+        *fates, answers = (np.asarray(fate) for fate in fates)
+        fates.append(np.zeros_like(total[-1]))
+        fates[-1][own] = answers
+        total = [sum_ + weight * fate for sum_, fate in zip(total, fates, strict=True)]
+    return Replay(*_figures_of(*total, columns[3]), n=n, models=mixture.models)
 
 
-def _answer(phi, policy, correct, query_cost):
+def _filled(logprob, correct, query_cost):
+    """Columns (k, n) filled up to the size class, and which queries count (n,)."""
+    return fill_up(logprob, correct, query_cost, axis=1) + fill_up(np.ones(logprob.shape[1], bool))
+
+
+def _answer(phi, policy, correct, query_cost, counts):
     """The figures of one policy on calibrated confidences (k, n), in the order of the fields of `Replay`."""
-    return _figures(*_outcomes(phi, policy, correct, query_cost))
+    return _figures(*_outcomes(phi, policy, correct, query_cost, counts), counts)
 
 
-def _outcomes(phi, policy, correct, query_cost):
+def _outcomes(phi, policy, correct, query_cost, counts):
     """Of each query (n,): was it answered wrongly, was it refused, what is it charged and what was spent; (k, n): who
     answered it.
     """
     where = walk(phi, policy)
-    charged, spent = (
-        jnp.where(where.asked, money, 0).sum(axis=0) for money in (query_cost.mean(axis=1)[:, None], query_cost)
-    )
+    mean_cost = query_cost.sum(axis=1, keepdims=True) / counts.sum()
+    charged, spent = (jnp.where(where.asked, money, 0).sum(axis=0) for money in (mean_cost, query_cost))
     return where.wrong(correct).astype(phi.dtype), where.refused.astype(phi.dtype), charged, spent, where.answers
 
 
-def _figures(wrong, refused, charged, spent, answers):
-    """The fields of `Replay` from the outcomes of all queries."""
-    error, error_se = _mean_and_se(wrong)
-    cost, cost_se = _mean_and_se(charged)
-    share, abstention = answers.mean(axis=1, dtype=wrong.dtype), refused.mean()
-    return error, cost, error_se, cost_se, share, *_mean_and_se(spent), abstention
+def _figures(wrong, refused, charged, spent, answers, counts):
+    """The fields of `Replay` from the outcomes of all queries, of which those that count do."""
+    error, error_se = _mean_and_se(wrong, counts)
+    cost, cost_se = _mean_and_se(charged, counts)
+    n = counts.sum().astype(wrong.dtype)
+    share, abstention = (jnp.where(counts, fate, 0).sum(-1) / n for fate in (answers, refused))
+    return error, cost, error_se, cost_se, share, *_mean_and_se(spent, counts), abstention
 
 
-def _mean_and_se(values):
-    n = values.shape[0]
-    guess = values.mean()
-    residual = values - guess
-    correction = residual.mean()  # a float32 sum of small numbers loses digits: the second pass restores them
-    variance = ((residual - correction) ** 2).sum() / jnp.asarray(n - 1, values.dtype)
+def _mean_and_se(values, counts):
+    n = counts.sum().astype(values.dtype)
+    guess = jnp.where(counts, values, 0).sum() / n
+    residual = jnp.where(counts, values - guess, 0)
+    correction = residual.sum() / n  # a float32 sum of small numbers loses digits: the second pass restores them
+    variance = jnp.where(counts, (residual - correction) ** 2, 0).sum() / (n - 1)
     return guess + correction, jnp.sqrt(variance / n)
+
+
+_figures_of = compiled(_figures)
 
 
 def _calibrated(transforms, calibrators, logprob):
@@ -222,15 +237,15 @@ def _calibrate(transform, coefficients, smallest, largest, logprob):
 
 
 @partial(compiled, static_argnames="transforms")
-def _replay_one(calibrators, policy, logprob, correct, query_cost, *, transforms):
+def _replay_one(calibrators, policy, logprob, correct, query_cost, counts, *, transforms):
     phi = _calibrated(transforms, calibrators, logprob)
-    return _answer(phi, policy, correct, query_cost)
+    return _answer(phi, policy, correct, query_cost, counts)
 
 
 @partial(compiled, static_argnames="transforms")
-def _walk_one(calibrators, policy, logprob, correct, query_cost, *, transforms):
+def _walk_one(calibrators, policy, logprob, correct, query_cost, counts, *, transforms):
     phi = _calibrated(transforms, calibrators, logprob)
-    return _outcomes(phi, policy, correct, query_cost)
+    return _outcomes(phi, policy, correct, query_cost, counts)
 
 
 @partial(compiled, static_argnames="transforms")
@@ -240,9 +255,9 @@ def _fates(calibrators, policy, logprob, correct, *, transforms):
 
 
 @partial(compiled, static_argnames=("transforms", "batch"))
-def _replay_all(calibrators, policies, logprob, correct, query_cost, *, transforms, batch):
+def _replay_all(calibrators, policies, logprob, correct, query_cost, counts, *, transforms, batch):
     phi = _calibrated(transforms, calibrators, logprob)
-    return lax.map(lambda policy: _answer(phi, policy, correct, query_cost), policies, batch_size=batch)
+    return lax.map(lambda policy: _answer(phi, policy, correct, query_cost, counts), policies, batch_size=batch)
 
 
 class _Packed(NamedTuple):

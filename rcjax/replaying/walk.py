@@ -5,9 +5,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from jax.typing import ArrayLike
 
 from rcjax._core.compilation import compiled
+from rcjax._core.size_classes import fill_up
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import Policies
 from rcjax.model.calibration import Calibrator, calibrate_all
@@ -76,8 +79,22 @@ def outcomes(confidence: jax.Array, correct: jax.Array, cost: jax.Array, policie
     return jax.vmap(one)(policies)
 
 
-@partial(compiled, runs="long")
 def outcomes_on_log(
+    calibrators: Calibrator,
+    logprob: ArrayLike,
+    correct: ArrayLike,
+    answered: ArrayLike,
+    cost: ArrayLike,
+    policies: Policies,
+) -> Outcomes:
+    """`outcomes` on a log (n, k), compiled, in numpy's arrays; queries that lack a model are walked by a stand-in."""
+    n = np.shape(logprob)[0]
+    fates = _outcomes_filled(calibrators, *fill_up(logprob, correct, answered), cost, policies)
+    return Outcomes(*(np.asarray(fate)[:, :n] for fate in fates))
+
+
+@partial(compiled, runs="long")
+def _outcomes_filled(
     calibrators: Calibrator,
     logprob: jax.Array,
     correct: jax.Array,
@@ -85,5 +102,4 @@ def outcomes_on_log(
     cost: jax.Array,
     policies: Policies,
 ) -> Outcomes:
-    """`outcomes` on a log (n, k), compiled; queries that lack a model are walked by a stand-in for it."""
     return outcomes(calibrate_all(calibrators, logprob, answered), correct, cost, policies)

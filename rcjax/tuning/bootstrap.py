@@ -21,6 +21,7 @@ from rcjax._base.arguments import check_arguments
 from rcjax._core.batching import part, stack
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
+from rcjax._core.size_classes import fill_up, size_class
 from rcjax._core.threads import side_by_side
 from rcjax.frontier.bands import Bands, check_level, frequencies
 from rcjax.frontier.frontier import Frontier
@@ -106,7 +107,8 @@ def bootstrap(
     tuned = tune_again(frontier, log, draws, places)
     # One after the other, as both are of one shape: one programme.
     weights, tuned = weights.astype(log.cost.dtype), jax.tree.map(np.asarray, tuned)
-    both = [_judge(*_data(log), weights, _comparable(policies)) for policies in (fixed, tuned)]
+    filled = *fill_up(*_data(log)), *fill_up(weights, axis=1)
+    both = [_judge(*filled, _comparable(policies)) for policies in (fixed, tuned)]
     return _bands(frontier, log, places, tuned, jax.tree.map(lambda *figures: np.stack(figures), *both), level)
 
 
@@ -159,7 +161,7 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
         cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
         cost, rows = jnp.asarray(cost, log.cost.dtype), (logprob, correct, answered)
         if selected and not longer.any():
-            calibrators, _ = calibrate_log(*rows, transform=model.calibrators.transform)
+            calibrators, _ = calibrate_log(*fill_up(*rows), transform=model.calibrators.transform)
         else:
             fitted = fit_near(model, *rows, cost)
             calibrators = fitted.calibrators
@@ -232,7 +234,7 @@ def _recount(tuned: _Tuned, log: Log, replicates: int, seed: int) -> Outcomes:
     starts = np.arange(0, n, _BLOCK)
     sizes = np.minimum(_BLOCK, n - starts)
     drawn = rng.multinomial(n, sizes / n, replicates) if len(starts) > 1 else np.full((replicates, 1), n)
-    width = min(_BLOCK, n)
+    width = min(_BLOCK, size_class(n))
     data = [np.asarray(each) for each in _data(log)]
     sums = None
     for start, size, count in zip(starts, sizes, drawn.T, strict=True):

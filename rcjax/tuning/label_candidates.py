@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike
 from rcjax._core.batching import each, part
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
+from rcjax._core.size_classes import fill_up
 from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Policies
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
 from rcjax.model.pairs import pairs
@@ -242,8 +243,20 @@ def best_by_labels(trial: Candidates, lam: np.ndarray, k: int) -> tuple[Policies
     return tuple(best(candidates) for candidates in (alone, trial)[: min(2, k)])
 
 
-#: Compiled for one log at a time, so that folds, replicates and deals share it.
-judge_log = compiled(judge, runs="long")
+_judge_filled = compiled(judge, runs="long")
+
+
+def judge_log(
+    calibrators: Calibrator,
+    logprob: ArrayLike,
+    correct: ArrayLike,
+    present: ArrayLike,
+    cost: ArrayLike,
+    lam: ArrayLike | None = None,
+    refusal: Refusal | None = None,
+) -> Candidates:
+    """`judge`, compiled for one log at a time, so that folds, replicates and deals share it, and logs of like size."""
+    return _judge_filled(calibrators, *fill_up(logprob, correct, present), cost, lam, refusal)
 
 
 def tune_by_labels(

@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike
 
 from rcjax._base.arguments import check_arguments
 from rcjax._core.json_values import plain
+from rcjax._core.size_classes import fill_up
 from rcjax._core.threads import side_by_side
 from rcjax.frontier.bands import check_level
 from rcjax.logs.errors import LogError
@@ -260,7 +261,7 @@ def tune_and_answer(
     def tuned(test, other, size):
         present = np.broadcast_to((np.arange(len(other)) < size)[:, None], (len(other), logprob.shape[1]))
         rows = logprob[other], correct[other], present
-        calibrators, _ = calibrate_log(*rows, transform=transform)
+        calibrators, _ = calibrate_log(*fill_up(*rows), transform=transform)
         policies = tune_by_labels(calibrators, *rows, cost, lam)[-1]
         fates = outcomes_on_log(calibrators, logprob[test], correct[test], everyone, cost, policies)
         return [np.asarray(figure, float).mean(-1) for figure in (fates.wrong, fates.cost)]

@@ -9,6 +9,7 @@ from jax import lax
 
 from rcjax._base.arguments import check_arguments
 from rcjax._core.compilation import compiled
+from rcjax._core.size_classes import fill_up
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
@@ -227,7 +228,8 @@ def held_out_gain(policy: Policy | Mixture, log: Log, old: Log | None = None, se
 def _losses(policy: Policy | Mixture, tuned: Any, log: Log, lam: float, price: float) -> tuple[np.ndarray, np.ndarray]:
     """error + price·abstention + λ·cost of every query: (n,) under the policy, (F, n) under those tuned again."""
     walked = walk_log(policy, log)
-    wrong, refused, asked = (np.asarray(each) for each in _answer(log.logprob, log.correct, log.answered, tuned))
+    fates = _answer(*fill_up(log.logprob, log.correct, log.answered), tuned)
+    wrong, refused, asked = (np.asarray(fate)[..., : log.n_queries] for fate in fates)
     charge = np.einsum("k,fkn->fn", np.asarray(log.cost, float), asked)
     return walked.wrong + price * walked.refused + lam * walked.charge, wrong + price * refused + lam * charge
 
