@@ -9,7 +9,6 @@ of log time in log rows: over all sizes, and between the two largest, where what
 compilation) weighs least. Prints a Markdown table.
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -18,6 +17,8 @@ import time
 from pathlib import Path
 
 import numpy as np
+
+from benchmarks import record
 
 _BLOCK = 50_000  # queries drawn at a time
 
@@ -78,7 +79,7 @@ def commands(path: Path, budget: float) -> dict[str, list[str]]:
 
 def main() -> None:
     """The table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = record.parser(__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[10**5, 3 * 10**5, 10**6, 3 * 10**6, 10**7])
     parser.add_argument("--kind", choices=["csv", "parquet"], default="csv")
     parser.add_argument("--budget", type=float, default=2e-4, help="dollars per query")
@@ -96,6 +97,8 @@ def main() -> None:
                 figures = measure(command, environment)
                 found.setdefault(step, []).append(figures)
                 cells = f"{rows:,} | {path.stat().st_size / 1e6:,.0f} | {step}"
+                told = f"{step}: {rows:,} rows, with compilation"
+                record.headline(told, f"{figures[0]:.0f} s of CPU, {figures[2]:.1f} GiB")
                 print(f"| {cells} | {figures[0]:.1f} | {figures[1]:.1f} | {figures[2]:.2f} |", flush=True)
     if len(options.rows) > 1:
         print("\n| step | exponent, all sizes | exponent, two largest |\n|---|--:|--:|")
@@ -106,4 +109,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    record.run(main)

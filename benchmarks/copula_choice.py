@@ -10,13 +10,13 @@ error–cost curve in replay over the costs shared with the Gumbel copula's, in 
 any models, and of the full one. Below 0 is better. Prints a Markdown table, ± one standard error over the splits.
 """
 
-import argparse
 from pathlib import Path
 
 import jax
 import numpy as np
 
 import rcjax
+from benchmarks import record
 from benchmarks.methods import areas, change, rational_tuning
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import progress
@@ -59,7 +59,7 @@ def figures(train: rcjax.Log, test: rcjax.Log) -> np.ndarray:
 
 def main() -> None:
     """A row for each log and method."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = record.parser(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the logs")
     parser.add_argument("--splits", type=int, default=5, help="random splits of each log")
     parser.add_argument("--queries", type=int, default=300, help="queries to fit to")
@@ -88,4 +88,4 @@ def show(name: str, found: np.ndarray) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    record.run(main)

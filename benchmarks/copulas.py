@@ -21,7 +21,6 @@ The best of up to five runs counts, of fewer where they take long; compilation i
 included. Prints Markdown tables.
 """
 
-import argparse
 import itertools
 import os
 from collections.abc import Sequence
@@ -36,6 +35,7 @@ import statsmodels.distributions.copula.api as sm
 from scipy.stats import kendalltau, rankdata
 
 import rcjax
+from benchmarks import record
 from benchmarks.timing import timed
 from rcjax._core.compilation import compiled
 from rcjax.copulas import Copula
@@ -172,7 +172,7 @@ def compare(found: list[CopulaFit], each: dict[type[Copula], tuple[float, np.nda
 def main() -> None:
     """The evaluations, then the fits."""
     jax.config.update("jax_enable_x64", True)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = record.parser(__doc__)
     parser.add_argument("--points", type=int, default=1_000_000)
     parser.add_argument("--replicates", type=int, default=200)
     parser.add_argument("--sample", type=int, default=10, help="replicates that the peer fits")
@@ -182,4 +182,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    record.run(main)

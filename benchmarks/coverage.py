@@ -13,7 +13,6 @@ logs. Beside it, the mean width of the interval for the error, and the mean of t
 points.
 """
 
-import argparse
 import sys
 from functools import partial
 
@@ -24,6 +23,7 @@ import polars as pl
 from scipy.special import expit, logit, ndtr
 
 import rcjax
+from benchmarks import record
 from benchmarks.report import machine, markdown
 from rcjax.model.calibration import Calibrator
 from rcjax.model.marginals import Marginal
@@ -109,8 +109,15 @@ def study(name: str, population: rcjax.Log, tuned: int, logs: int, replicates: i
             }
 
 
+def ends(cells: list[str]) -> tuple[str, str]:
+    """The least and the greatest mean of cells "mean ± error"."""
+    means = [cell.partition(" ")[0] for cell in cells]
+    return min(means, key=float), max(means, key=float)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """The table."""
+    parser = record.parser(__doc__)
     parser.add_argument("--logs", type=int, default=200)
     parser.add_argument("--tuned", type=int, default=60)
     parser.add_argument("--replicates", type=int, default=200)
@@ -121,8 +128,14 @@ def main() -> None:
         for row in study(name, population, options.tuned, options.logs, options.replicates):
             print(row, file=sys.stderr, flush=True)
             rows.append(row)
+    for way in ("fixed before", "by labels"):
+        shares = [
+            ends([row[f"{what} covered, %"] for row in rows if row["policies"] == way]) for what in ("error", "cost")
+        ]
+        told = f"{LEVEL:.0%} intervals of policies {way} cover the error; the cost"
+        record.headline(told, "; ".join(f"{low} to {high} %" for low, high in shares))
     print(f"{LEVEL:.0%} intervals, {options.replicates} replicates. {machine()}\n\n{markdown(pl.DataFrame(rows))}")
 
 
 if __name__ == "__main__":
-    main()
+    record.run(main)

@@ -14,7 +14,6 @@ Power: policies tuned on 300 queries, `--trials` of each log, are checked on 300
 been changed. Real logs are {name}_train.csv and {name}_test.csv, pooled, and prices.toml in DIR.
 """
 
-import argparse
 import dataclasses
 import time
 from collections import Counter
@@ -27,6 +26,7 @@ import numpy as np
 import polars as pl
 
 import rcjax
+from benchmarks import record
 from benchmarks.report import machine, markdown, progress
 
 TUNED_ON = 300
@@ -190,7 +190,7 @@ def speed() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = record.parser(__doc__)
     parser.add_argument("--data", type=Path, help="folder with real logs")
     parser.add_argument("--splits", type=int, default=500)
     parser.add_argument("--trials", type=int, default=50)
@@ -210,6 +210,9 @@ def main() -> None:
     if arguments.splits:
         halvings = [Halvings(*each, search, replicates, arguments.first) for each in chosen for search in searches]
         print(false_alarms(halvings, arguments.splits, arguments.partial), flush=True)
+        shares = [100 * log.counts["any"] / log.splits for log in halvings]
+        told = f"alarms of `rcjax check` where nothing has changed, {arguments.splits} halvings of each log"
+        record.headline(told, f"{min(shares):.1f} to {max(shares):.1f} %")
     if arguments.trials:
         rows = [
             row
@@ -218,7 +221,10 @@ def main() -> None:
             for row in power(name, log, arguments.trials, replicates)
         ]
         print(f"\n{markdown(pl.DataFrame(rows))}")
+        for row in rows:
+            figures = ", ".join(f"{row[size]} ({size})" for size in row if str(size).startswith("n = "))
+            record.headline(f"alarms on {row['log']}, {arguments.trials} trials: {row['change']}", figures)
 
 
 if __name__ == "__main__":
-    main()
+    record.run(main)

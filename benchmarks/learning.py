@@ -12,7 +12,6 @@ The second table has the areas of the truth by number of queries, in per cent of
 power law through them, whose exponent is free between ½ and 1.
 """
 
-import argparse
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ import numpy as np
 import polars as pl
 
 import rcjax
+from benchmarks import record
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import machine, markdown, progress
 from rcjax.solving.lambda_grid import price_range
@@ -98,7 +98,7 @@ def compare(name: str, logs: list[rcjax.Log], true: Truth) -> dict:
 
 def main() -> None:
     """Both tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = record.parser(__doc__)
     parser.add_argument("--logs", type=int, default=40, help="sampled logs of each size")
     parser.add_argument("--truths", type=int, default=300, help="draws that the truth is averaged over")
     parser.add_argument("--data", type=Path, help="folder of real logs")
@@ -118,9 +118,11 @@ def main() -> None:
         laws.append({"log": name} | true.row())
         splits = range(arguments.splits)
         rows += [compare(name, [log.split(n / log.n_queries, seed)[0] for seed in splits], true) for n in LABELS]
+    covers = [float(row["covers, %"]) for row in rows]
+    record.headline("90 % intervals of the learning curve cover", f"{min(covers):g} to {max(covers):g} %")
     print(f"Gain from twice the labels.\n\n{markdown(pl.DataFrame(rows))}\n")
     print(f"True areas by number of queries, in per cent of the last.\n\n{markdown(pl.DataFrame(laws))}")
 
 
 if __name__ == "__main__":
-    main()
+    record.run(main)

@@ -7,7 +7,6 @@ Adaptive policies in full; the best cascades up to a length. Each row is from a 
 table.
 """
 
-import argparse
 import resource
 import time
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 import polars as pl
 
 import rcjax
+from benchmarks import record
 from benchmarks.sweeps import alone
 from rcjax.cli.common import start_jax
 
@@ -60,14 +60,18 @@ def case(models: int, search: Any, max_length: int | None) -> dict[str, Any]:
 
 def main() -> None:
     """A row per case."""
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    record.parser(__doc__).parse_args()
     print("| models | search | points | fit, s | frontier, s | first time, s | peak memory, GiB |\n|" + "--:|" * 7)
     for models, search, length in CASES:
         found = alone(case, models, search, length)
         told = search if length is None else f"{search}, of {length} at most"
         times = f"{found['fit']:.2f} | {found['solve']:.2f} | {found['first']:.0f}"
+        record.headline(
+            f"{models} models, {told}: `fit` and frontier, compiled; memory",
+            f"{found['fit'] + found['solve']:.1f} s; {found['peak']:.2f} GiB",
+        )
         print(f"| {models} | {told} | {found['points']} | {times} | {found['peak']:.2f} |", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    record.run(main)

@@ -10,7 +10,6 @@ nodes on each model, against 34; and of pairs of models whose confidences are ra
 from 0.3 to 300, sharper than any log's: quantiles of the difference of the error. Prints Markdown tables.
 """
 
-import argparse
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import rcjax
+from benchmarks import record
 from benchmarks.paper.inputs import CHOICE
 from rcjax.solving import quadrature
 from rcjax.solving.lambda_grid import price_range
@@ -88,7 +88,7 @@ def compare_panels(logs: dict[str, rcjax.Log], numbers: list[int]) -> None:
 
 def main() -> None:
     """A row per log, or per number of panels."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = record.parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--panels", type=int, nargs="+")
     given = parser.parse_args()
@@ -103,6 +103,7 @@ def main() -> None:
         compare_panels({name: read() for name, read in readers.items()}, given.panels)
         return
     print("| log | loss, points | error, points | cost, % | other cascades |\n|---|--:|--:|--:|--:|")
+    largest = np.zeros(3)
     for name, read in readers.items():
         single = solved(read)
         with jax.enable_x64(True):
@@ -115,7 +116,12 @@ def main() -> None:
             f"| {name} | {100 * loss.max():.5f} | {100 * error.max():.4f} | {relative:.4f} | {other} of 50 |",
             flush=True,
         )
+        largest = np.maximum(largest, [100 * loss.max(), relative, other])
+    record.headline(
+        "float32 against float64, 50 λ of each log: error + λ·cost; cost; other cascades",
+        f"at most {largest[0]:.3f} points; {largest[1]:.2f} %; {largest[2]:.0f}",
+    )
 
 
 if __name__ == "__main__":
-    main()
+    record.run(main)

@@ -13,7 +13,6 @@ of the training split shows. With `--halvings`, false alarms: the test split of 
 random so many times, is tuned on by half and judged by the rest, which is as hard. Prints Markdown tables.
 """
 
-import argparse
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import jax
 import numpy as np
 
 import rcjax
+from benchmarks import record
 from rcjax.diagnostics import verdicts
 from rcjax.diagnostics.prediction import compare_frontier, held_out, predict
 from rcjax.diagnostics.promise import try_promise
@@ -86,7 +86,7 @@ def read(folder: Path, name: str, split: str) -> rcjax.Log:
 
 def main() -> None:
     """The tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = record.parser(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the logs")
     parser.add_argument("--halvings", type=int, default=0, help="halvings of each log that is halved")
     parser.add_argument("--halved", nargs="+", default=["mmlu_llama", "triviaqa_llama"], help="names of these logs")
@@ -140,4 +140,4 @@ def show_alarms(folder: Path, names: list[str], halvings: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    record.run(main)

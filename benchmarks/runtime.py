@@ -8,7 +8,6 @@ requests and reads the JSON of the replies. CPU time is that of the asking proce
 the ways to ask take turns. Needs `pip install 'rcjax[run]'`. Prints Markdown tables.
 """
 
-import argparse
 import asyncio
 import itertools
 import json
@@ -23,6 +22,7 @@ from typing import Any
 
 from openai import AsyncOpenAI
 
+from benchmarks import record
 from rcjax.policy import Calibration, Policy, Rule
 from rcjax.policy.mixture import Mixture
 from rcjax.serving.call_log import CallLog
@@ -137,11 +137,14 @@ def signals() -> float:
 
 def main() -> None:
     """Both tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = record.parser(__doc__)
     parser.add_argument("--calls", type=int, default=2000, help="requests for each figure")
     arguments = parser.parse_args()
     print("| | µs |\n|---|--:|")
-    for name, microseconds in [*steps(), ("`Choice.read`, 20 log-probabilities", signals())]:
+    known = [*steps()]
+    times = [microseconds for _, microseconds in known]
+    record.headline("a step of a policy", f"{min(times):.1f} to {max(times):.1f} µs")
+    for name, microseconds in [*known, ("`Choice.read`, 20 log-probabilities", signals())]:
         print(f"| {name} | {microseconds:.2f} |")
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), daemon=True)
@@ -157,7 +160,9 @@ def main() -> None:
     for name, width, seconds, busy in rows:
         more = "" if busy == alone[width] else f"{(busy - alone[width]) * 1e6:,.0f}"
         print(f"| {name} | {width} | {1 / seconds:,.0f} | {busy * 1e6:,.0f} | {more} |")
+        if more and width > 1:
+            record.headline(f"what {name} adds to a call of OpenAI's client, {width} at a time", f"{more} µs of CPU")
 
 
 if __name__ == "__main__":
-    main()
+    record.run(main)

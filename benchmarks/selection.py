@@ -11,7 +11,6 @@ the two share, in per cent. Below 0 is better; ± is one standard error over spl
 posterior (Laplace), in a table of its own. With --out the rows of all splits are kept as JSON lines.
 """
 
-import argparse
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 import polars as pl
 
 import rcjax
+from benchmarks import record
 from benchmarks.methods import Curve, areas, best_single_or_pair, change, rational_tuning
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import collected, machine, markdown, with_error
@@ -100,7 +100,7 @@ def table(rows: list[dict], choose: Callable[[dict], bool], methods: list[str]) 
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = record.parser(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the logs")
     parser.add_argument("--splits", type=int, default=50, help="random splits of each log and size")
     parser.add_argument("--expected", type=int, default=0, help="splits that have the policy of least expected loss")
@@ -113,7 +113,12 @@ def main() -> None:
     print(f"{machine()} Change of area, per cent.\n\nThe splits of the files:\n")
     print(markdown(table(rows, lambda row: row["split"] < 0, methods)))
     print("\nRandom splits:\n")
-    print(markdown(table(rows, lambda row: row["split"] >= 0, methods)))
+    drawn = table(rows, lambda row: row["split"] >= 0, methods)
+    print(markdown(drawn))
+    means = drawn.filter(pl.col("log") == "mean of the logs") if len(drawn) else drawn
+    for method in methods:
+        cells = [f"{row[method]} % ({row['queries']})" for row in means.iter_rows(named=True)]
+        record.headline(f"area of “{method}” against the {BASELINE} (queries to tune on)", ", ".join(cells))
     if options.expected:
         print("\nWith the policy of least expected loss:\n")
         also = [*methods, "least expected loss"]
@@ -121,4 +126,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    record.run(main)

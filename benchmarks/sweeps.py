@@ -9,7 +9,6 @@ in Python, one after the other, without the intervals or anything else. Each fig
 are those after the first two batches, when everything is compiled. Prints Markdown tables.
 """
 
-import argparse
 import multiprocessing
 import random
 import resource
@@ -25,6 +24,7 @@ import numpy as np
 import polars as pl
 
 import rcjax
+from benchmarks import record
 from rcjax.cli.common import start_jax
 
 CASCADES = 31
@@ -92,6 +92,9 @@ def compare(options: dict[str, Any]) -> None:
     print("| | problems per second | frontier points per second | peak memory, GiB |\n|---|--:|--:|--:|")
     for name, row in (("`rcjax.sweep`", swept), ("loop of `fit` and `solve_frontier`", loop)):
         print(f"| {name} | {row['rate']:.1f} | {row['rate'] * options['lam']:,.0f} | {row['gigabytes']:.2f} |")
+    told = f"a sweep of {swept['points']:,.0f} frontier points, {options['devices']} devices"
+    figure = f"{swept['seconds']:.0f} s; {swept['rate'] / loop['rate']:.1f} times as fast as a loop"
+    record.headline(told, figure)
     print(f"\nRatio {swept['rate'] / loop['rate']:.1f}; to solving alone {swept['rate'] / loop['solve']:.1f}.")
     print(
         f"{swept['points']:,.0f} points ({swept['solved']:,.0f} solved), each the best of {CASCADES} cascades, in "
@@ -146,7 +149,7 @@ def kills(count: int) -> None:
 
 def main() -> None:
     """One of the three."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = record.parser(__doc__)
     sizes = {"logs": 1000, "queries": 300, "replicates": 19, "lam": 50, "batch": 256, "panels": 9, "loop": 50}
     for name, value in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=value)
@@ -165,4 +168,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    record.run(main)

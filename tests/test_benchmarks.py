@@ -6,14 +6,16 @@ import json
 import pkgutil
 import subprocess
 import sys
+from xml.etree import ElementTree
 
+import jax
 import numpy as np
 import polars as pl
 import pytest
 
 import benchmarks
 import rcjax
-from benchmarks import methods
+from benchmarks import make_measured, make_picture, methods, record
 from benchmarks.methods import Answers, Curve
 from benchmarks.race import __main__ as race
 from benchmarks.race import contenders
@@ -166,3 +168,62 @@ def test_exponents_and_ratios_of_the_race():
     compared = race.compare(frame.filter(pl.col("run, s").is_not_null()))
     assert set(compared.filter(pl.col("method") == "other")["run time over that of rcjax"]) == {2.0}
     assert compared["loss over the least"].to_list() == pytest.approx([0.0] * 5 + [1.0] * 5)
+
+
+@pytest.fixture
+def recorded(tmp_path, monkeypatch):
+    """A program's `main`, run with some words: what it left in the folder of results."""
+    monkeypatch.setattr(record, "RESULTS", tmp_path / "results")
+
+    def run(main, *words):
+        monkeypatch.setattr(sys, "argv", ["program", *words])
+        record.run(main)
+        return {path.name: path.read_text("utf-8") for path in (tmp_path / "results").glob("*")}
+
+    return run
+
+
+def test_a_recorded_run_keeps_what_it_prints_with_its_command_and_headlines(recorded, capsys, tmp_path):
+    def main():
+        record.headline("time", "3 s")
+        print("| a table |")
+
+    assert recorded(main) == {}
+    (content,) = recorded(main, "--data", str(tmp_path / "logs"), "--splits", "5", "--record", "part").values()
+    assert capsys.readouterr().out.count("| a table |") == 2  # it is shown too
+    assert content.endswith("\n\n| what | figure |\n|---|---|\n| time | 3 s |\n\n| a table |\n")
+    assert "--data DIR --splits 5\n" in content
+    assert str(tmp_path) not in content
+    assert f"jax {jax.__version__}" in content
+
+
+def test_a_run_that_fails_keeps_nothing(recorded, tmp_path):
+    def main():
+        print("half of it")
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        recorded(main, "--record")
+    assert not (tmp_path / "results").exists()
+
+
+def test_the_page_of_figures_is_made_of_the_results():
+    text = make_measured.PAGE.read_text("utf-8")
+    assert make_measured.page(text) == text, "run `python -m benchmarks.make_measured`"
+    assert text.count("| [") == sum(bool(make_measured.read(path).headlines) for path in record.RESULTS.glob("*.md"))
+
+
+@pytest.mark.parametrize("theme", make_picture.THEMES)
+def test_the_picture_of_the_readme_is_small_and_has_the_colours_of_its_theme(theme):
+    path = make_picture.DOCS / f"tradeoff-{theme}.svg"
+    assert path.stat().st_size < 60_000
+    root = ElementTree.parse(path).getroot()
+    assert root.tag.endswith("svg")
+    assert root.get("fill") == make_picture.THEMES[theme]["ink"]
+    assert "var(" not in path.read_text("utf-8")
+
+
+def test_the_picture_is_drawn_alike_each_time():
+    log = rcjax.sample_log(100, seed=0)
+    result = rcjax.tune(log, max_error=0.3, intervals=False)
+    assert make_picture.render(result, "dark") == make_picture.render(result, "dark")

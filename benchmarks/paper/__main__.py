@@ -8,7 +8,6 @@ are then shown beside ours. Each table is written as CSV and Markdown, figures a
 What is in the output folder already is not computed again: delete a file to have it made anew.
 """
 
-import argparse
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -18,6 +17,7 @@ import polars as pl
 from matplotlib.figure import Figure
 from rich.progress import track
 
+from benchmarks import record
 from benchmarks.paper import areas, figures, runtime, sensitivity
 from benchmarks.paper.inputs import CHOICE, Published, Source, read_folder
 from benchmarks.paper.tables import TABLES
@@ -26,6 +26,9 @@ from rcjax._base.files import write_atomically
 from rcjax.plots import save_figure
 
 Rows = list[dict]
+
+
+_SHORT = 45  # lines of a table that is printed too; the folder has all of them
 
 
 class Output:
@@ -87,6 +90,11 @@ def reproduce(sources: list[Source], published: Published, out: Output, quick: b
     against += [(method, "the authors'") for method in ("rational tuning", "paper's factorisation")]
     summary = [row for method, baseline in against for row in areas.by_length(fixed, method, baseline)]
     out.table("table7_summary", "Table 7, by length: negative is better", lambda: summary)
+    for row in summary:
+        if row["models"] == "all":
+            told = f"area of {row['method']} against {row['against']}, {row['cascades']} fixed cascades, "
+            figure = f"{row['change of area, %']:+.2f} %"
+            record.headline(f"{told}{row['benchmark']}, {row['family']}", figure)
     out.table(
         "free_cascades",
         "Where the method chooses the models",
@@ -121,7 +129,7 @@ def reproduce(sources: list[Source], published: Published, out: Output, quick: b
 
 def main() -> None:
     """Reproduce from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = record.parser(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the logs")
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--reference", type=Path, help="folder of what was published")
@@ -135,8 +143,8 @@ def main() -> None:
         parser.error(f"{options.data} holds no pair of _train.csv and _test.csv")
     output = Output(options.out)
     reproduce(sources, Published.read(options.reference), output, options.quick, options.bayesian)
-    print(options.out / "index.md")
+    print("\n".join(section for section in output.sections if 0 < section.count("\n") <= _SHORT))
 
 
 if __name__ == "__main__":
-    main()
+    record.run(main)

@@ -26,6 +26,7 @@ import polars as pl
 from matplotlib.figure import Figure
 from rich.progress import track
 
+from benchmarks import record
 from benchmarks.race.cells import KINDS, Setting
 from benchmarks.race.contenders import METHODS
 from benchmarks.report import machine, markdown
@@ -170,12 +171,12 @@ def report(tables: dict[str, pl.DataFrame]) -> str:
         "Fitting": markdown(tables["fit"]),
     }
     body = "\n\n".join(f"## {title}\n\n{text}" for title, text in sections.items())
-    return f"# Race\n\n{machine()}\n\n{body}\n\n![Run times](race.png)\n"
+    return f"{machine()}\n\n{body}\n"
 
 
 def main() -> None:
     """Race, or measure one thing."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = record.parser(__doc__)
     parser.add_argument("--out", type=Path, help="folder of the results")
     parser.add_argument("--quick", action="store_true", help="few and small problems")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for one method on one problem")
@@ -203,10 +204,17 @@ def main() -> None:
     tables = {kind: made.table(kind, each) for kind, each in cells.items()}
     for kind, table in tables.items():
         write_atomically(options.out / f"{kind.replace(' ', '_')}.csv", table.write_csv())
-    write_atomically(options.out / "race.md", report(tables))
+    ratios = compare(tables["contender"]).group_by("method", maintain_order=True)
+    for (method,), rows in ratios:
+        if method != "rcjax":
+            ratio = rows["run time over that of rcjax"].median()
+            record.headline(f"a frontier by {method}, median over the problems", f"{ratio:,.3g} times as long")
+    page = report(tables)
+    print(page)
+    write_atomically(options.out / "race.md", f"# Race\n\n{page}\n![Run times](race.png)\n")
     plots.save_figure(draw(tables), options.out / "race.png")
     print(options.out / "race.md")
 
 
 if __name__ == "__main__":
-    main()
+    record.run(main)
