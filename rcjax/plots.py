@@ -93,9 +93,9 @@ def plot_marginal(
     masses = ax.twinx()
     ends = ((low - 2.2 * bar, marginal.mass_lowest, low), (low + width + 0.7 * bar, marginal.mass_highest, high))
     for place, fitted, value in ends:
-        seen = np.mean(confidence == value) if low < high or place > low else 0.0
+        observed = np.mean(confidence == value) if low < high or place > low else 0.0
         style = {"width": 1.5 * bar, "align": "edge", "hatch": "////", "facecolor": "white"}
-        masses.bar(place, seen, edgecolor=ORANGE, linewidth=1, **style)
+        masses.bar(place, observed, edgecolor=ORANGE, linewidth=1, **style)
         masses.plot([place, place + 1.5 * bar], [float(fitted)] * 2, color=BLACK, linewidth=2)
     masses.set_ylim(0, 1)
     masses.set_ylabel("point mass", color=ORANGE)
@@ -195,9 +195,9 @@ def plot_error_cost(
     band = frontier["error_band"][order]
     ax.fill_between(cost, error - band, error + band, color=BLUE, alpha=0.15, linewidth=0, label="95 % band")
     ax.plot(cost, error, color=BLUE, linewidth=1.6, label="promised")
-    seen = np.argsort(frontier["cost"])
+    held_out = np.argsort(frontier["cost"])
     style = {"color": ORANGE, "marker": "o", "markersize": 4, "linestyle": ":", "linewidth": 1}
-    ax.plot(money.scale * frontier["cost"][seen], frontier["error"][seen], label="seen, held out", **style)
+    ax.plot(money.scale * frontier["cost"][held_out], frontier["error"][held_out], label="seen, held out", **style)
     _finish_error_cost(ax, single or {}, money)
 
 
@@ -253,11 +253,13 @@ def _place_names(ax: "Axes", spots: Mapping[str, tuple[float, float]]) -> dict[s
     for line in ax.get_lines():  # which a name may cross, if need be: what it covers is little
         x, y = np.asarray(line.get_xydata(), float).T
         for share in np.linspace(0, len(x) - 1, 80):
-            point = (np.array([np.interp(share, np.arange(len(x)), each) for each in (x, y)]) - (left, bottom)) * scale
+            point = (
+                np.array([np.interp(share, np.arange(len(x)), values) for values in (x, y)]) - (left, bottom)
+            ) * scale
             taken.append(np.array([*(point - 1), *(point + 1)]))
     offsets = [(side * 7, rise) for rise in (5, -6, 15, -16, 25, -26, 35) for side in (1, -1)]
-    found = {}
-    for name, mark in sorted(marks.items(), key=lambda each: each[1][0]):
+    offsets_of = {}
+    for name, mark in sorted(marks.items(), key=lambda item: item[1][0]):
         boxes, long = [], 0.56 * _NAME * len(name)
         for x, y in offsets:
             start = mark[0] + (x if x > 0 else x - long)
@@ -268,8 +270,8 @@ def _place_names(ax: "Axes", spots: Mapping[str, tuple[float, float]]) -> dict[s
         ]
         best = int(np.argmin(np.round(cover, 3)))
         taken.append(boxes[best])
-        found[name] = (*offsets[best], "left" if offsets[best][0] > 0 else "right")
-    return {name: found[name] for name in spots}
+        offsets_of[name] = (*offsets[best], "left" if offsets[best][0] > 0 else "right")
+    return {name: offsets_of[name] for name in spots}
 
 
 def _area(box: np.ndarray) -> float:
@@ -318,7 +320,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
     write_atomically(path, content.getvalue())
 
 
-def diagnosis_figures(found: Diagnosis, model: CascadeModel, log: Log) -> dict[str, Figure]:
+def diagnosis_figures(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> dict[str, Figure]:
     """All figures of a diagnosis of `model` on `log`, by name: reliability, accuracy_above, marginals, copulas,
     correlations and frontier. The diagnosis must be of this very model and log.
     """
@@ -328,7 +330,8 @@ def diagnosis_figures(found: Diagnosis, model: CascadeModel, log: Log) -> dict[s
     names, marginals = model.models, jax.tree.map(np.asarray, model.marginals)
     figures = {
         "reliability": _grid(
-            len(names), lambda ax, j: plot_reliability(ax, found.confidence[:, j], found.correct[:, j], title=names[j])
+            len(names),
+            lambda ax, j: plot_reliability(ax, diagnosis.confidence[:, j], diagnosis.correct[:, j], title=names[j]),
         ),
         "marginals": _grid(
             len(names),
@@ -338,14 +341,16 @@ def diagnosis_figures(found: Diagnosis, model: CascadeModel, log: Log) -> dict[s
         ),
     }
     figure, ax = _single()
-    plot_accuracy_above(ax, found.confidence, found.correct, names)
+    plot_accuracy_above(ax, diagnosis.confidence, diagnosis.correct, names)
     figures["accuracy_above"] = figure
     figure, ax = _single()
-    wrong, cost = 1 - found.correct.mean(0), np.asarray(log.query_cost).mean(0)
-    plot_error_cost(ax, found.promise or found.frontier, {name: (cost[j], wrong[j]) for j, name in enumerate(names)})
+    wrong, cost = 1 - diagnosis.correct.mean(0), np.asarray(log.query_cost).mean(0)
+    plot_error_cost(
+        ax, diagnosis.promise or diagnosis.frontier, {name: (cost[j], wrong[j]) for j, name in enumerate(names)}
+    )
     figures["frontier"] = figure
     if len(names) > 1:
-        figures["correlations"] = correlation_figure(found.correlations, names)
+        figures["correlations"] = correlation_figure(diagnosis.correlations, names)
         figures["copulas"] = _copulas(model, confidence, names)
     return figures
 
@@ -398,14 +403,14 @@ def _copulas(model, confidence, names):
     k = len(names)
     places = {pair: p for p, pair in enumerate(pairs(k))}
     figure, place = _panels(2, k - 1, 3.2, 3.3)
-    seen = np.asarray(taus_of_log(confidence, np.ones(confidence.shape, bool)))
+    observed = np.asarray(taus_of_log(confidence, np.ones(confidence.shape, bool)))
     for j in range(k - 1):
         labels, columns = names[j : j + 2], confidence[:, j : j + 2].T
         copula = _copula_of(model.copulas, places[j, j + 1])
         tied, tau = _draw_alike(copula, columns, jax.random.key(j))
-        titles = f"log, τ = {seen[places[j, j + 1]]:.2f}", f"{type(copula).__name__}, τ = {tau:.2f}"
+        titles = f"log, τ = {observed[places[j, j + 1]]:.2f}", f"{type(copula).__name__}, τ = {tau:.2f}"
         for row, (values, title) in enumerate(zip((columns, tied), titles, strict=True)):
-            u, v = (_spread_ranks(each, seed) for seed, each in enumerate(np.asarray(values)))
+            u, v = (_spread_ranks(column, seed) for seed, column in enumerate(np.asarray(values)))
             plot_ranks(place(row * (k - 1) + j), u, v, names=labels, title=title)
     return figure
 

@@ -156,12 +156,12 @@ def choice_logprob(tokens: Sequence[Token] | None, choices: Iterable[str]) -> tu
     """
     if not tokens:
         raise SignalError(_NO_LOGPROBS)
-    found = _spelled(tokens, choices)
-    if not found:
+    spelled = _spelled(tokens, choices)
+    if not spelled:
         names = ", ".join(choices)
         raise SignalError(f"no choice of {names} is among the likeliest first tokens: ask for the letter alone")
-    choice = max(found, key=found.__getitem__)
-    return choice, found[choice]
+    choice = max(spelled, key=spelled.__getitem__)
+    return choice, spelled[choice]
 
 
 def verification_logprob(
@@ -178,10 +178,10 @@ def verification_logprob(
     """
     if not tokens:
         raise SignalError(_NO_LOGPROBS)
-    found = _spelled(tokens, [*yes, *no])
-    if not found:
+    spelled = _spelled(tokens, [*yes, *no])
+    if not spelled:
         raise SignalError(f"neither {yes[0]} nor {no[0]} is among the likeliest first tokens of the verification")
-    return _sum([found[word] for word in yes if word in found])
+    return _sum([spelled[word] for word in yes if word in spelled])
 
 
 def mean_logprob(tokens: Sequence[Token] | None) -> float:
@@ -259,12 +259,12 @@ def stated_confidence(text: str) -> float:
     (0.85, 0.9)
     """
     text = unicodedata.normalize("NFKC", text).strip(" \t\r\n*~≈")
-    found = [_stated(*match.groups()) for match in _LABELLED.finditer(text)]
-    if not found:
+    statements = [_stated(*match.groups()) for match in _LABELLED.finditer(text)]
+    if not statements:
         whole = _ANY.fullmatch(text.rstrip("."))
         marked = [match for match in _ANY.finditer(text) if match[2] or match[3]]
-        found = [_stated(*match.groups()) for match in ([whole] if whole else marked)]
-    values = sorted({*found})
+        statements = [_stated(*match.groups()) for match in ([whole] if whole else marked)]
+    values = sorted({*statements})
     if len(values) == 1:
         return values[0]
     advice = 'ask for "Confidence: NN%" alone'
@@ -285,16 +285,16 @@ def _stated(number: str, percent: str | None, whole: str | None) -> float:
 def _spelled(tokens: Sequence[Token], words: Iterable[str]) -> dict[str, float]:
     """The log-probability of each of the words that is found, over its spellings, at the beginning of the tokens."""
     names = {_bare(word): word for word in words}
-    found: dict[str, list[float]] = {}
+    logprobs: dict[str, list[float]] = {}
     path = 0.0  # log-probability of the tokens passed through
     for token in tokens:
         for text, logprob in {token.text: token.logprob, **token.top}.items():
             if _bare(text) in names:
-                found.setdefault(names[_bare(text)], []).append(path + logprob)
+                logprobs.setdefault(names[_bare(text)], []).append(path + logprob)
         if _bare(token.text):
             break
         path += token.logprob
-    return {word: _sum(each) for word, each in found.items()}
+    return {word: _sum(values) for word, values in logprobs.items()}
 
 
 def _bare(text: str) -> str:
@@ -307,7 +307,7 @@ def _sum(logprobs: Sequence[float]) -> float:
     if largest == -math.inf:
         return -math.inf
     rest = sorted(logprobs)[:-1]
-    return min(0.0, largest + math.log1p(math.fsum(math.exp(each - largest) for each in rest)))
+    return min(0.0, largest + math.log1p(math.fsum(math.exp(logprob - largest) for logprob in rest)))
 
 
 def _conversation(messages: Sequence[Mapping[str, Any]]) -> str:
@@ -406,8 +406,8 @@ class Votes(_OneReply):
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
         """The answer that most samples give, as it is compared, the log of their share, and one of them as it is."""
         if len(reply.texts) < self.samples:
-            seen = f"{len(reply.texts)} of {self.samples} samples"
-            raise SignalError(f"the reply has {seen}: the endpoint ignores n; use rcjax.signals.Stated")
+            counted = f"{len(reply.texts)} of {self.samples} samples"
+            raise SignalError(f"the reply has {counted}: the endpoint ignores n; use rcjax.signals.Stated")
         answer, share = vote_share(reply.texts, self.normalise)
         return Reading(self.normalise(answer), math.log(share), answer)
 

@@ -72,12 +72,12 @@ def check_copula(copula: Copula | type[Copula]) -> None:
 def _members(family):
     """Members of the family from all over its support."""
     default = family()
-    found = [default]
+    members = [default]
     for name, ends in family.supports.items():
-        found += [dataclasses.replace(default, **{name: end}) for end in ends if np.isfinite(end)]
+        members += [dataclasses.replace(default, **{name: end}) for end in ends if np.isfinite(end)]
     if family.free:
-        found += _unstack(family.from_tau(jnp.array([-0.5, 0.2, 0.7])))
-    return [jax.tree.map(lambda leaf: jnp.asarray(leaf, float), member) for member in found]
+        members += _unstack(family.from_tau(jnp.array([-0.5, 0.2, 0.7])))
+    return [jax.tree.map(lambda leaf: jnp.asarray(leaf, float), member) for member in members]
 
 
 def _unstack(copula):
@@ -97,8 +97,8 @@ def _worst(law, members):
             if excess.max() > 0 and name not in told:
                 told.add(name)
                 at = np.unravel_index(excess.argmax(), excess.shape)
-                found = f"{got[at]:.10g}, {excess[at]:.2g} beyond what is allowed"
-                yield f"{name} fails at {_where(u[at], v[at], member)}: {found}"
+                figure = f"{got[at]:.10g}, {excess[at]:.2g} beyond what is allowed"
+                yield f"{name} fails at {_where(u[at], v[at], member)}: {figure}"
 
 
 def _where(u, v, member):
@@ -123,12 +123,12 @@ def _by_block(method: str) -> Callable[..., Any]:
     def call(copula, *points):
         points = np.broadcast_arrays(*map(np.asarray, points))
         count = points[0].size
-        filled = [np.pad(each.ravel(), (0, -count % _BLOCK), "edge") for each in points]
-        found = [
-            np.asarray(compiled(copula, *(each[start : start + _BLOCK] for each in filled)))
+        filled = [np.pad(column.ravel(), (0, -count % _BLOCK), "edge") for column in points]
+        blocks = [
+            np.asarray(compiled(copula, *(column[start : start + _BLOCK] for column in filled)))
             for start in range(0, count, _BLOCK)
         ]
-        return np.concatenate(found)[:count].reshape(points[0].shape)
+        return np.concatenate(blocks)[:count].reshape(points[0].shape)
 
     return call
 
@@ -281,8 +281,8 @@ def _structure(family, members) -> list[str]:
                 failures.append(f"vmap and jit change {name}, at {_where(float(u[worst]), float(v[worst]), member)}")
     if len(family.supports) == len(family.free) == 1:
         taus = np.array([float(_tau(member)) for member in members])
-        found = np.asarray(_taus(family.from_tau(jnp.asarray(taus))))
-        for member, tau, again in zip(members, taus, found, strict=True):
+        roundtrip = np.asarray(_taus(family.from_tau(jnp.asarray(taus))))
+        for member, tau, again in zip(members, taus, roundtrip, strict=True):
             if abs(tau) <= family.MAX_TAU and not abs(again - tau) <= 1e-3:
                 failures.append(f"from_tau({tau:.6g}) has τ {again:.6g}, though {member} has {tau:.6g}")
     return failures

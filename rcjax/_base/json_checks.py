@@ -86,7 +86,7 @@ def choice(value: Any, known: tuple[str, ...], where: str) -> str:
 def entries(value: Any, where: str, check: Check[T], what: str = "must be a list") -> tuple[T, ...]:
     """A list, perhaps empty, each of its entries checked."""
     require(isinstance(value, (list, tuple)), where, what, value)
-    return tuple(check(each, f"{where}[{i}]") for i, each in enumerate(value))
+    return tuple(check(entry, f"{where}[{i}]") for i, entry in enumerate(value))
 
 
 def sequence(value: Any, where: str, check: Check[T]) -> tuple[T, ...]:
@@ -112,7 +112,7 @@ def names(value: Any, where: str) -> tuple[str, ...]:
 def names_among(value: Any, where: str, known: Sequence[str]) -> tuple[str, ...]:
     """A list of different ones of the known names, not empty, in their order."""
     listed = names(value, where)
-    right = [each for each in known if each in listed]
+    right = [name for name in known if name in listed]
     require(right == list(listed), where, f"must name some of {', '.join(known)}, in this order", listed)
     return listed
 
@@ -125,14 +125,14 @@ def optional(value: Any, where: str, check: Check[T]) -> T | None:
 def items(value: Any, where: str, check: Check[T]) -> Mapping[str, T]:
     """An object, each of its entries checked."""
     require(isinstance(value, Mapping), where, "must be an object", value)
-    return MappingProxyType({name(k, where): check(each, f"{where}[{k!r}]") for k, each in value.items()})
+    return MappingProxyType({name(k, where): check(entry, f"{where}[{k!r}]") for k, entry in value.items()})
 
 
 def by_name(value: Any, where: str, known: Sequence[str], check: Check[T]) -> Mapping[str, T]:
     """An object whose keys are the known names, in their order, each of its entries checked."""
     entries = items(value, where, check)
     require(set(entries) == set(known), where, f"must have as keys {tuple(known)}", list(entries))
-    return MappingProxyType({each: entries[each] for each in known})
+    return MappingProxyType({name: entries[name] for name in known})
 
 
 amount = partial(number, low=0.0)
@@ -164,7 +164,7 @@ def frozen(value: Any, where: str, depth: int = 0) -> Any:
     require(depth < _DEEPEST, f"{where[:40]}…", f"must not be nested more than {_DEEPEST} deep", value)
     deeper = partial(frozen, depth=depth + 1)
     if isinstance(value, (list, tuple)):
-        return tuple(deeper(each, f"{where}[{i}]") for i, each in enumerate(value))
+        return tuple(deeper(entry, f"{where}[{i}]") for i, entry in enumerate(value))
     require(isinstance(value, Mapping), where, "must be a JSON value", value)
     return items(value, where, deeper)
 
@@ -172,8 +172,8 @@ def frozen(value: Any, where: str, depth: int = 0) -> Any:
 def header(data: Any, kind: str, newest: int) -> None:
     """The beginning of every file of ours: an object that tells its format and the version of its schema."""
     require(isinstance(data, Mapping), "file", "must hold a JSON object", data)
-    found, version = data.get("format"), data.get("schema_version")
-    require(found == kind, "format", f"must be {kind!r}, as in every {kind.removeprefix('rcjax-')}", found)
+    form, version = data.get("format"), data.get("schema_version")
+    require(form == kind, "format", f"must be {kind!r}, as in every {kind.removeprefix('rcjax-')}", form)
     require(type(version) is int and version > 0, "schema_version", "must be a whole number", version)
     if version > newest:
         known = f"this rcjax reads up to {newest}: upgrade rcjax"

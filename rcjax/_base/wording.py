@@ -32,7 +32,7 @@ def visible(text: str) -> str:
     >>> print(visible("small\\x1b[2J\\nlarge \\u202e größe"))
     small\\x1b[2J\\nlarge \\u202e größe
     """
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def choose_unit(amounts: Sequence[float]) -> Money:

@@ -47,6 +47,6 @@ def each(function: Callable[..., Any], n: int, in_axes: Sequence[int]) -> Callab
             jax.tree.map(lambda leaf, axis=axis: jnp.moveaxis(leaf, axis, 0), t)
             for axis, t in zip(in_axes, trees, strict=True)
         )
-        return lax.map(lambda each: function(*each), tuple(moved))
+        return lax.map(lambda arguments: function(*arguments), tuple(moved))
 
     return one_by_one

@@ -53,9 +53,9 @@ def side_by_side(function: Callable[[Item], Found], items: Iterable[Item], n: in
     [2, 3, 4]
     """
     first, *others = items
-    found = [function(first)]
+    results = [function(first)]
     threads = ThreadPoolExecutor(cores() if n < MANY else 1)
     try:
-        return found + list(threads.map(as_here(function), others))
+        return results + list(threads.map(as_here(function), others))
     finally:  # where one has failed, or somebody has had enough, the others need not be waited for
         threads.shutdown(cancel_futures=True)

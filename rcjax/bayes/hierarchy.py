@@ -184,7 +184,9 @@ def starting_point(fitted: Fitted, evidence: Evidence) -> dict[str, jax.Array]:
     intercept = jnp.clip(intercept + slope * evidence.center, -5.0, 5.0)
     slope = jnp.clip(jnp.where(steep, divide(slope, evidence.steepness), _SLOPE_CENTER), -1.0, 3.0)
     order = jnp.argsort(marginals.a / (marginals.a + marginals.b), axis=-1)
-    a, b, share = (jnp.take_along_axis(each, order, -1) for each in (marginals.a, marginals.b, marginals.proportion))
+    a, b, share = (
+        jnp.take_along_axis(parameter, order, -1) for parameter in (marginals.a, marginals.b, marginals.proportion)
+    )
     logit = jnp.clip(jnp.log(a) - jnp.log(b), -4.0, 4.0)
     dependence = _as_dependence(jax.vmap(lambda copula: copula.tau())(copulas), evidence.tau_range)
     return {

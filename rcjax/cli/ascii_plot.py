@@ -50,8 +50,8 @@ def sketch(
     if chosen:
         series.append([(chosen["cost"], chosen["error"])])
         marks.append(_CHOSEN)
-    xs = [[float(f"{money.scale * cost:.6g}") for cost, _ in each] for each in series]
-    ys = [[round(100 * error, _DECIMALS) for _, error in each] for each in series]
+    xs = [[float(f"{money.scale * cost:.6g}") for cost, _ in curve] for curve in series]
+    ys = [[round(100 * error, _DECIMALS) for _, error in curve] for curve in series]
     drawing = plot_to_string(
         xs=xs,
         ys=ys,

@@ -64,7 +64,7 @@ def check(
             old = _read(subject, tuned_on, prices, None) if tuned_on else None
         with busy("checking"):
             options = {"tuned_on": old, "retuning": retuning, "alarm": 0.05 if alarm is None else alarm}
-            found = rcjax.check_policy(subject, fresh, **options)
-        drifted, document = found.drifted, found.to_json()
+            outcome = rcjax.check_policy(subject, fresh, **options)
+        drifted, document = outcome.drifted, outcome.to_json()
         conclude(document, partial(show_check, document), as_json=json_)
     raise typer.Exit({False: 0, True: 1, None: 2}[drifted])

@@ -20,13 +20,13 @@ _DRIFT = {"fine": "fine", "doubtful": "unclear", "bad": "drifted"}  # the verdic
 
 
 @shown
-def show_diagnosis(found: Mapping[str, Any], *, every: bool = False, plots: Path | None = None) -> None:
+def show_diagnosis(facts: Mapping[str, Any], *, every: bool = False, plots: Path | None = None) -> None:
     """Print a diagnosis (its JSON form): how many checks are fine, what to act on, or `every` check."""
     screen = Screen()
-    models, checks = found["models"], found["checks"]
-    held_out = "queries that the fit has not seen" if found["held_out"] else "held-out figures from five folds"
-    name = Path(found["source"]).name
-    screen.print(f"{name}: {count(len(models), 'model')}, {count(found['n'], 'query')} that all answered; {held_out}\n")
+    models, checks = facts["models"], facts["checks"]
+    held_out = "queries that the fit has not seen" if facts["held_out"] else "held-out figures from five folds"
+    name = Path(facts["source"]).name
+    screen.print(f"{name}: {count(len(models), 'model')}, {count(facts['n'], 'query')} that all answered; {held_out}\n")
     screen.print(_checks_table(checks) if every else _summary_table(checks))
     todo = [check for verdict in ("bad", "doubtful") for check in checks if check["verdict"] == verdict]
     if todo:
@@ -36,9 +36,9 @@ def show_diagnosis(found: Mapping[str, Any], *, every: bool = False, plots: Path
         others = [f"{check['subject']} ({check_figure(check['figure'], check['unit'])})" for check in group[1:]]
         said = "; likewise ".join([group[0]["advice"], ", ".join(others)][: 1 + bool(others)])
         hang(screen, f"{verdict:<9}", f"{said} (affects {group[0]['affects']})")
-    remarks = list(found["remarks"])
-    if found["tested"] < found["n"]:
-        remarks.append(f"p-values of marginals and copulas are from {found['tested']:,} of the queries, at random")
+    remarks = list(facts["remarks"])
+    if facts["tested"] < facts["n"]:
+        remarks.append(f"p-values of marginals and copulas are from {facts['tested']:,} of the queries, at random")
     if remarks:
         screen.print("\nWorth knowing" if todo else "Worth knowing")
     for remark in remarks:
@@ -48,12 +48,12 @@ def show_diagnosis(found: Mapping[str, Any], *, every: bool = False, plots: Path
 
 
 @shown
-def show_check(found: Mapping[str, Any]) -> None:
+def show_check(facts: Mapping[str, Any]) -> None:
     """Print the check of a policy (its JSON form): every figure with its limit, and what to do."""
     screen = Screen()
-    models, checks = found["policy_models"], found["checks"]
-    seen = f"{count(found['n'], 'query')} against {found['reference']:,} tuned on, answers"
-    screen.print(f"{found['source']}: {seen} of {', '.join(models)}")
+    models, checks = facts["policy_models"], facts["checks"]
+    compared = f"{count(facts['n'], 'query')} against {facts['reference']:,} tuned on, answers"
+    screen.print(f"{facts['source']}: {compared} of {', '.join(models)}")
     screen.print(_checks_table([check | {"verdict": _DRIFT[check["verdict"]]} for check in checks]))
     alarms = sum(check["verdict"] == "bad" for check in checks)
     every = count(len(checks), "check")
@@ -63,9 +63,9 @@ def show_check(found: Mapping[str, Any]) -> None:
         for check in checks:
             if check["verdict"] == verdict:
                 hang(screen, f"{_DRIFT[verdict]:<9}", check["advice"])
-    for remark in found["remarks"]:
+    for remark in facts["remarks"]:
         hang(screen, "", remark)
-    level = f"{100 * found['alarm']:.4g} %"
+    level = f"{100 * facts['alarm']:.4g} %"
     screen.print(
         f"p is adjusted for all checks: where nothing has changed, any of them alarms in {level} of logs at most."
     )

@@ -48,18 +48,18 @@ def demo(
             budget = _DEMO_SHARE * float(log.cost[-1])
             policy = frontier.policy(budget=budget)
         with busy("replaying on fresh queries"):
-            seen = plain_replay(rcjax.replay(policy, fresh))
+            replayed = plain_replay(rcjax.replay(policy, fresh))
         rows = [dataclasses.asdict(model_alone) for model_alone in describe_models(log, model)]
         alone = _alone(fresh)
         if json_:
             facts = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
-            results = {"predicted": expectation(policy), "observed": seen, "single_models": alone}
+            results = {"predicted": expectation(policy), "observed": replayed, "single_models": alone}
             print_json(facts | {"policy": policy.to_json()} | results)
         else:
             points = frontier.to_json()["frontier"]
             show_tuning(log.describe(), rows, points, None, chosen=policy.expected)
             show_policy(policy.to_json(), Target("budget", budget), rows, None)
-            show_demo(policy.to_json(), seen, alone)
+            show_demo(policy.to_json(), replayed, alone)
 
 
 def _alone(log: Log) -> dict[str, dict[str, float]]:

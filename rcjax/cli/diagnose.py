@@ -86,12 +86,12 @@ def diagnose(
             model = rcjax.fit(training, copula=copula or "gumbel")
         search = "selected" if cascade is None else as_search(cascade)
         with busy(f"testing, with {replicates:,} bootstrap replicates"), echoed(rcjax.OverlapWarning):
-            found = rcjax.diagnose(model, judged, training=training, replicates=replicates, search=search)
+            diagnosis = rcjax.diagnose(model, judged, training=training, replicates=replicates, search=search)
         written, problem = [], None
         if plots:
             with busy("drawing"):
-                problem = attempt(lambda: save_plots(found, model, judged, plots, written))
-        document = found.to_json()
+                problem = attempt(lambda: save_plots(diagnosis, model, judged, plots, written))
+        document = diagnosis.to_json()
         show = partial(show_diagnosis, document, every=every, plots=None if problem else plots)
         told = {"plots": [str(path) for path in written]} if plots else {}
         conclude(document | told, show, as_json=json_, problem=problem)
@@ -105,12 +105,12 @@ def require_plots(folder: Path) -> None:
     require_writable(folder / "figure.png" if folder.is_dir() else folder)
 
 
-def save_plots(found: Diagnosis, model: CascadeModel, log: Log, folder: Path, written: list[Path]) -> None:
+def save_plots(diagnosis: Diagnosis, model: CascadeModel, log: Log, folder: Path, written: list[Path]) -> None:
     """Draw every figure of a diagnosis into a folder, made if need be, and add each file to those `written`."""
     from rcjax.plots import diagnosis_figures, save_figure
 
     folder.mkdir(exist_ok=True)
-    for name, figure in diagnosis_figures(found, model, log).items():
+    for name, figure in diagnosis_figures(diagnosis, model, log).items():
         path = folder / f"{name}.png"
         save_figure(figure, path)
         written.append(path)

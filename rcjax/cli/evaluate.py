@@ -41,13 +41,13 @@ def evaluate(
             subject = load_tuned(policy_or_frontier)
             data = read_for(subject, log, prices, labels)
         with busy("replaying"):
-            seen = plain_replay(rcjax.replay(subject, data))
+            replayed = plain_replay(rcjax.replay(subject, data))
         predicted, shared = expectation(subject), overlap_with_tuned(data, subject)
         same = shared.whole or is_training_log(subject, data, log, prices, labels)
         if json_:
             counts = {"queries_tuned_on": shared.queries, "rows_tuned_on": shared.rows}
-            print_json(seen | {"predicted": predicted, "tuned_on_this_log": same} | counts)
+            print_json(replayed | {"predicted": predicted, "tuned_on_this_log": same} | counts)
         else:
-            show_replay(data.describe(), predicted, seen, same)
+            show_replay(data.describe(), predicted, replayed, same)
             if shared and not same:
                 hang(Screen(), "note", f"{shared.describe()}, where it looks better than it is: evaluate it on others")

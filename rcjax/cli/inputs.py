@@ -49,11 +49,11 @@ def echoed(category: type[Warning]) -> Iterator[None]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", category)
         yield
-    for each in caught:
-        if issubclass(each.category, category):
-            warn(each.message)
+    for warning in caught:
+        if issubclass(warning.category, category):
+            warn(warning.message)
         else:
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def read_pair(log: Path, test: Path | None, others: str, models: Any, **options: Any) -> tuple[Log, Log | None]:
@@ -145,11 +145,11 @@ def _load(path: Path) -> Policy | Mixture:
     from rcjax.policy.mixture import Mixture
     from rcjax.policy.policy import Policy
 
-    found = load_tuned(path)
-    if not isinstance(found, Policy | Mixture):
-        kind = type(found).__name__.lower()
+    tuned = load_tuned(path)
+    if not isinstance(tuned, Policy | Mixture):
+        kind = type(tuned).__name__.lower()
         raise ValueError(f"{path}: it is a {kind}: give a policy, which rcjax tune writes with --out")
-    return found
+    return tuned
 
 
 def _read(policy: Policy | Mixture, path: Path, prices: Path | None, labels: Path | None) -> Log:

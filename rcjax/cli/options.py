@@ -105,10 +105,10 @@ def _checked(number: Any, text: str, what: str) -> float:
 
 def names(text: str) -> Any:
     """Parse names of models, with commas between them."""
-    found = tuple(name.strip() for name in text.split(","))
-    if not all(found) or len(found) > len({*found}):
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names) or len(names) > len({*names}):
         raise typer.BadParameter(f"{text!r}: give names of models, each once, with commas between them")
-    return found
+    return names
 
 
 def as_search(cascade: tuple[str, ...]) -> Any:

@@ -36,65 +36,67 @@ def expectation(subject: Policy | Mixture | Frontier) -> dict[str, Any]:
     """
     if isinstance(subject, Policy | Mixture):
         known = subject.expected
-        found: dict[str, Any] = {name: known.get(name) for name in ("error", "cost")}
-        found |= {"abstention": known["abstention"]} if known.get("abstention") is not None else {}
+        figures: dict[str, Any] = {name: known.get(name) for name in ("error", "cost")}
+        figures |= {"abstention": known["abstention"]} if known.get("abstention") is not None else {}
         if known.get("level") is not None:
             ends = {f"{name}_interval": [known[f"{name}_low"], known[f"{name}_high"]] for name in ("error", "cost")}
-            found |= ends | {"level": known["level"]}
-        return found
-    found = {"error": plain(subject.error), "cost": plain(subject.cost)}
+            figures |= ends | {"level": known["level"]}
+        return figures
+    figures = {"error": plain(subject.error), "cost": plain(subject.cost)}
     if subject.abstention is not None:
-        found["abstention"] = plain(subject.abstention)
+        figures["abstention"] = plain(subject.abstention)
     if subject.bands is not None:
-        found |= {"error_interval": plain(subject.bands.error), "cost_interval": plain(subject.bands.cost)}
-        found["level"] = subject.bands.level
-    return found
+        figures |= {"error_interval": plain(subject.bands.error), "cost_interval": plain(subject.bands.cost)}
+        figures["level"] = subject.bands.level
+    return figures
 
 
-def plain_replay(seen: Replay) -> dict[str, Any]:
+def plain_replay(replay: Replay) -> dict[str, Any]:
     """Return what a replay saw as JSON values, with 90 % intervals for the true error and cost."""
     from rcjax.replaying.curves import wilson_interval
 
     names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share", "abstention", "error_answered")
-    figures = {name: plain(getattr(seen, name)) for name in names} | {"n": seen.n, "models": list(seen.models)}
-    cost, se = (np.asarray(each, float)[..., None] for each in (seen.cost, seen.cost_se))
+    figures = {name: plain(getattr(replay, name)) for name in names} | {"n": replay.n, "models": list(replay.models)}
+    cost, se = (np.asarray(figure, float)[..., None] for figure in (replay.cost, replay.cost_se))
     intervals = {
-        "error_interval": wilson_interval(np.asarray(seen.error), seen.n, LEVEL),
+        "error_interval": wilson_interval(np.asarray(replay.error), replay.n, LEVEL),
         "cost_interval": np.maximum(cost + np.array([-1, 1]) * NormalDist().inv_cdf((1 + LEVEL) / 2) * se, 0.0),
     }
     return figures | plain(intervals) | {"level": LEVEL}
 
 
 @shown
-def show_replay(heading: str, predicted: Mapping[str, Any], seen: Mapping[str, Any], tuned_on: bool = False) -> None:
+def show_replay(
+    heading: str, predicted: Mapping[str, Any], replayed: Mapping[str, Any], tuned_on: bool = False
+) -> None:
     """Print what happened when a policy or a frontier answered the queries of a log, beside the promise.
 
     `tuned_on`: whether it was tuned on this very log.
     """
     screen = Screen()
     screen.print(heading, style="bold")
-    costs = seen["cost"] if isinstance(seen["cost"], list) else [seen["cost"]]
+    costs = replayed["cost"] if isinstance(replayed["cost"], list) else [replayed["cost"]]
     sure = f"; in brackets, {100 * predicted['level']:.4g} % intervals" if "level" in predicted else ""
-    sure = sure if not isinstance(seen["cost"], list) else ""
-    screen.print(f"Replayed on {count(seen['n'], 'query')}; ± is one standard error{sure}.")
+    sure = sure if not isinstance(replayed["cost"], list) else ""
+    screen.print(f"Replayed on {count(replayed['n'], 'query')}; ± is one standard error{sure}.")
     screen.print("Costs take each answer at its model's mean price; as billed, at its own.")
-    screen.print(_replay_table(predicted, seen, choose_unit(costs)))
+    screen.print(_replay_table(predicted, replayed, choose_unit(costs)))
     if tuned_on:
         what = "this is the very log that it was tuned on, where it looks better than it is: evaluate it on others"
         hang(screen, "note", what)
 
 
 @shown
-def show_demo(policy: Mapping[str, Any], seen: Mapping[str, Any], alone: Mapping[str, Mapping[str, float]]) -> None:
+def show_demo(policy: Mapping[str, Any], replayed: Mapping[str, Any], alone: Mapping[str, Mapping[str, float]]) -> None:
     """Print the policy of the demo, replayed on fresh queries, among the single models."""
     screen = Screen()
-    money = choose_unit([each["cost"] for each in alone.values()])
-    table = make_table(f"on {seen['n']:,} fresh queries", "error", f"$ per {money.name}")
-    for name, each in alone.items():
-        table.add_row(f"{name} alone", percent(each["error"]), money.show(each["cost"]))
+    money = choose_unit([figures["cost"] for figures in alone.values()])
+    table = make_table(f"on {replayed['n']:,} fresh queries", "error", f"$ per {money.name}")
+    for name, figures in alone.items():
+        table.add_row(f"{name} alone", percent(figures["error"]), money.show(figures["cost"]))
     expected = policy["expected"]
     table.add_section()
-    table.add_row("the policy", percent(seen["error"]), money.show(seen["cost"]), style="bold")
+    table.add_row("the policy", percent(replayed["error"]), money.show(replayed["cost"]), style="bold")
     table.add_row("the policy, as predicted", percent(expected["error"]), money.show(expected["cost"]))
     screen.print()
     screen.print(table)
@@ -103,77 +105,80 @@ def show_demo(policy: Mapping[str, Any], seen: Mapping[str, Any], alone: Mapping
 
 
 @shown
-def show_retuning(heading: str, found: Mapping[str, Any], saved: Path | None) -> None:
+def show_retuning(heading: str, facts: Mapping[str, Any], saved: Path | None) -> None:
     """Print a policy tuned again beside the one before: `found` is the document of `rcjax retune --json`."""
     screen = Screen()
     screen.print(heading, style="bold")
-    policies = {"before": found["before"], "after": found["policy"]}
+    policies = {"before": facts["before"], "after": facts["policy"]}
     for name, policy in policies.items():
         for share, part in _parts(policy):
             screen.print(f"{name}:" if share == 1 else f"{name}, for {percent(share)} of the queries:")
             screen.print(_indent(describe_cascade(_point(part), width=76)))
-    replays = found["replayed"]
-    money = choose_unit([each["cost"] for each in replays.values() if each])
+    replays = facts["replayed"]
+    money = choose_unit([replay["cost"] for replay in replays.values() if replay])
     table = make_table("on these queries", "before", "after")
 
     def row(label: str, show: Any) -> None:
         table.add_row(label, *(show(name) for name in policies))
 
     row("expected error", lambda name: _maybe(policies[name]["expected"].get("error"), percent))
-    row("replayed", lambda name: _maybe(replays[name], lambda seen: _error(seen["error"], seen["error_se"])))
+    row("replayed", lambda name: _maybe(replays[name], lambda replay: _error(replay["error"], replay["error_se"])))
     table.add_section()
     row(f"expected $ per {money.name}", lambda name: _maybe(policies[name]["expected"].get("cost"), money.show))
-    row("replayed", lambda name: _maybe(replays[name], lambda seen: _cost(seen["cost"], seen["cost_se"], money)))
+    row("replayed", lambda name: _maybe(replays[name], lambda replay: _cost(replay["cost"], replay["cost_se"], money)))
     table.add_section()
     parts = (part for policy in policies.values() for _, part in _parts(policy))
     for model in dict.fromkeys(model for part in parts for model in part["models"]):
-        row(f"answered by {model}", lambda name, model=model: _maybe(replays[name], lambda seen: _share(seen, model)))
+        row(
+            f"answered by {model}",
+            lambda name, model=model: _maybe(replays[name], lambda replay: _share(replay, model)),
+        )
     screen.print(table)
     screen.print("The new policy was tuned on these queries, where it looks a little better than it is.")
-    gain = found["gain"]
+    gain = facts["gain"]
     if gain and gain["loss"] > 0:
         share, se = 100 * gain["share"], 100 * gain["se"] / gain["loss"]
         screen.print(f"On queries left out of the tuning it lowers error + λ·cost by {share:.1f} ± {se:.1f} %.")
-    for remark in found["remarks"]:
+    for remark in facts["remarks"]:
         hang(screen, "", remark)
     if saved:
         screen.print(f"Policy written to {saved}", soft_wrap=True)
 
 
-def _share(seen: Mapping[str, Any], model: str) -> str:
-    return percent(dict(zip(seen["models"], seen["share"], strict=True)).get(model))
+def _share(replayed: Mapping[str, Any], model: str) -> str:
+    return percent(dict(zip(replayed["models"], replayed["share"], strict=True)).get(model))
 
 
-def _replay_table(predicted: Mapping[str, Any], seen: Mapping[str, Any], money: Money) -> Table:
+def _replay_table(predicted: Mapping[str, Any], replayed: Mapping[str, Any], money: Money) -> Table:
     """Predicted beside observed: a row per figure for a policy, a row per point for a frontier."""
-    if not isinstance(seen["cost"], list):
+    if not isinstance(replayed["cost"], list):
         table = make_table("", "predicted", "observed")
         error, cost = _maybe(predicted["error"], percent), _maybe(predicted["cost"], money.show)
         if "level" in predicted:
             error += f" ({between(predicted['error_interval'])})"
             cost += f" ({'–'.join(money.show(end) for end in predicted['cost_interval'])})"
-        table.add_row("error", error, _error(seen["error"], seen["error_se"]))
-        if seen["abstention"] or predicted.get("abstention"):
+        table.add_row("error", error, _error(replayed["error"], replayed["error_se"]))
+        if replayed["abstention"] or predicted.get("abstention"):
             refused = _maybe(predicted.get("abstention"), percent)
-            table.add_row("without answer", refused, percent(seen["abstention"]))
-            table.add_row("error among the answered", "", percent(seen["error_answered"]))
-        table.add_row(f"$ per {money.name}", cost, _cost(seen["cost"], seen["cost_se"], money))
-        table.add_row("  as billed", "", _cost(seen["spent"], seen["spent_se"], money))
-        for name, share in zip(seen["models"], seen["share"], strict=True):
+            table.add_row("without answer", refused, percent(replayed["abstention"]))
+            table.add_row("error among the answered", "", percent(replayed["error_answered"]))
+        table.add_row(f"$ per {money.name}", cost, _cost(replayed["cost"], replayed["cost_se"], money))
+        table.add_row("  as billed", "", _cost(replayed["spent"], replayed["spent_se"], money))
+        for name, share in zip(replayed["models"], replayed["share"], strict=True):
             table.add_row(f"answered by {name}", "", percent(share))
         return table
     unit = f"$ per {money.name}"
     heads = (f"{unit},\npredicted", "\nobserved", "\nas billed", "error,\npredicted", "error,\nobserved")
-    refusing = any(seen["abstention"])
+    refusing = any(replayed["abstention"])
     table = make_table(*heads, *["no answer,\nobserved"] * refusing, numbers=5 + refusing)
-    for i in spread(seen["cost"], seen["error"]):
+    for i in spread(replayed["cost"], replayed["error"]):
         table.add_row(
             money.show(predicted["cost"][i]),
-            _cost(seen["cost"][i], seen["cost_se"][i], money),
-            _cost(seen["spent"][i], seen["spent_se"][i], money),
+            _cost(replayed["cost"][i], replayed["cost_se"][i], money),
+            _cost(replayed["spent"][i], replayed["spent_se"][i], money),
             percent(predicted["error"][i]),
-            _error(seen["error"][i], seen["error_se"][i]),
-            *[percent(seen["abstention"][i])] * refusing,
+            _error(replayed["error"][i], replayed["error_se"][i]),
+            *[percent(replayed["abstention"][i])] * refusing,
         )
     return table
 

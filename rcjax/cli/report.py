@@ -77,9 +77,9 @@ def report(
         with busy("tuning, drawing the log again, and checking"), echoed(rcjax.OverlapWarning):
             options: dict[str, Any] = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}
             options |= {} if target is None else target.to_json()
-            found = rcjax.make_report(training, draw=True, **options)
+            findings = rcjax.make_report(training, draw=True, **options)
         with busy("writing the page"):
-            problem = attempt(lambda: found.save(out))
+            problem = attempt(lambda: findings.save(out))
         written = {} if problem else {"written": str(out)}
-        show = partial(show_report, found.headline(), None if problem else out)
-        conclude(found.to_json() | written, show, as_json=json_, problem=problem)
+        show = partial(show_report, findings.headline(), None if problem else out)
+        conclude(findings.to_json() | written, show, as_json=json_, problem=problem)

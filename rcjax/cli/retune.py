@@ -48,22 +48,22 @@ def retune(
             old = _load(policy)
             fresh = _read(old, log, prices, labels)
         with busy("tuning again"):
-            found = rcjax.retune(old, fresh, bands=bands)
+            retuned = rcjax.retune(old, fresh, bands=bands)
         with busy("replaying both"):
             gain = held_out_gain(old, fresh)
             known = set(old.models) <= set(fresh.models)
             replays = {
-                name: plain_replay(rcjax.replay(each, fresh)) if name == "after" or known else None
-                for name, each in (("before", old), ("after", found.policy))
+                name: plain_replay(rcjax.replay(subject, fresh)) if name == "after" or known else None
+                for name, subject in (("before", old), ("after", retuned.policy))
             }
-        problem = attempt(partial(found.policy.save, out)) if out else None
+        problem = attempt(partial(retuned.policy.save, out)) if out else None
         written = None if problem else out
         document = {
             "before": old.to_json(),
-            "policy": found.policy.to_json(),
+            "policy": retuned.policy.to_json(),
             "replayed": replays,
             "gain": None if gain is None else plain(dataclasses.asdict(gain) | {"share": gain.share}),
-            "remarks": list(found.remarks),
+            "remarks": list(retuned.remarks),
         }
         show = partial(show_retuning, fresh.describe(), document, written)
         told = {"written": str(written)} if written else {}

@@ -142,8 +142,8 @@ def _show(facts: dict[str, Any]) -> None:
     from rcjax.cli.console import Screen
 
     screen = Screen()
-    for each in facts["left_out"][:_MOST_TOLD]:
-        warn(f"{each['log']} is left out: {each['problem']}")
+    for entry in facts["left_out"][:_MOST_TOLD]:
+        warn(f"{entry['log']} is left out: {entry['problem']}")
     more = len(facts["left_out"]) - _MOST_TOLD
     if more > 0:
         warn(f"and {more:,} more: see logs.parquet")

@@ -134,8 +134,8 @@ def _alone(rows: Sequence[Mapping[str, Any]], target: Target) -> dict[str, str]:
             name, (row["cost"] + price * wrong, wrong)
         )
 
-    found = {min(near, key=merit)["model"]: "the best of them within the target"} if near else {}
-    return {min(rows, key=lambda row: (1 - row["accuracy"], row["cost"]))["model"]: "the fewest errors"} | found
+    marks = {min(near, key=merit)["model"]: "the best of them within the target"} if near else {}
+    return {min(rows, key=lambda row: (1 - row["accuracy"], row["cost"]))["model"]: "the fewest errors"} | marks
 
 
 @shown

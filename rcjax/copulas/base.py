@@ -195,9 +195,9 @@ def check_shapes(copula: Copula, *arguments: Any) -> None:
     try:
         np.broadcast_shapes(*shapes)
     except ValueError:
-        given, own = shapes[: len(arguments)], shapes[len(arguments) :]
+        points, own = shapes[: len(arguments)], shapes[len(arguments) :]
         raise ValueError(
-            f"{type(copula).__name__}: arguments of shapes {given} and parameters of shapes {own} do not broadcast; "
+            f"{type(copula).__name__}: arguments of shapes {points} and parameters of shapes {own} do not broadcast; "
             "for every copula at every point, jax.vmap over the copula"
         ) from None
 
@@ -275,6 +275,6 @@ def _match_tau(tau_of, cls, goal):
         return jnp.where(jnp.isnan(gap), 1.0, gap)
 
     z = implicit_root(excess, bisection(0.0, 1.0, goal.dtype), goal.dtype)
-    found = jnp.clip(position(z), low, high)
+    inside = jnp.clip(position(z), low, high)
     # Out of reach: the end of the support, whatever the goal.
-    return jnp.where(z < 1 - 4 * jnp.finfo(goal.dtype).eps, found, lax.stop_gradient(found))
+    return jnp.where(z < 1 - 4 * jnp.finfo(goal.dtype).eps, inside, lax.stop_gradient(inside))

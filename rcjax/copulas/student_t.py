@@ -137,9 +137,9 @@ def _student_cdf_jvp(primals, tangents):
         # The quantiles move with df: those that came with u and v are made again.
         bare = [Unit(z.value, z.complement) for z in (u, v)]
         change += jax.jvp(lambda df: _student_cdf.fun(rho, df, *bare), (df,), (df_tangent,))[1]
-    for given, other, tangent in ((u, v, u_tangent), (v, u, v_tangent)):
+    for condition, other, tangent in ((u, v, u_tangent), (v, u, v_tangent)):
         if not _is_zero(tangent.value):
-            change += _student_conditional(rho, df, given, other).value * tangent.value
+            change += _student_conditional(rho, df, condition, other).value * tangent.value
     return value, change
 
 

@@ -17,8 +17,8 @@ def replicate(statistic: Callable[[jax.Array], Any], keys: jax.Array, most: int)
     [1, 2, 3, 4, 5]
     """
     batches = in_batches(keys, most)
-    found = lax.map(jax.vmap(statistic), batches)
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[: keys.shape[0]], found)
+    statistics = lax.map(jax.vmap(statistic), batches)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[: keys.shape[0]], statistics)
 
 
 def in_batches(keys: jax.Array, most: int) -> jax.Array:

@@ -35,8 +35,8 @@ def calibration_test(
 
     >>> draw, key = jax.random.split(jax.random.key(0))
     >>> confidence = jax.random.uniform(draw, (300,))
-    >>> seen = calibration_test(confidence, jax.random.bernoulli(key, confidence), jax.random.key(1))
-    >>> bool(seen.p_value > 0.05), bool(0.03 < seen.by_chance < 0.07)
+    >>> test = calibration_test(confidence, jax.random.bernoulli(key, confidence), jax.random.key(1))
+    >>> bool(test.p_value > 0.05), bool(0.03 < test.by_chance < 0.07)
     (True, True)
     """
     bins = decile_bins(confidence)

@@ -91,15 +91,15 @@ def copula_test(
 
     >>> from rcjax import Gumbel
     >>> u, v = Gumbel(2.0).sample(jax.random.key(0), (200,))
-    >>> seen = copula_test(Gumbel, u, v, jnp.ones(200, bool), jax.random.key(1), replicates=100)
-    >>> bool(seen.process_p > 0.05), bool(seen.distance < 0.02)
+    >>> test = copula_test(Gumbel, u, v, jnp.ones(200, bool), jax.random.key(1), replicates=100)
+    >>> bool(test.process_p > 0.05), bool(test.distance < 0.02)
     (True, True)
     """
     shape, n = np.shape(x)[:-1], np.shape(x)[-1]
     rows = [np.asarray(array).reshape(-1, n) for array in (x, y, np.broadcast_to(present, np.shape(x)))]
     start = _taus(*rows) if tau is None else np.reshape(tau, -1)
-    found = _copula_tests(*rows, start, key, family=family, replicates=replicates, batch=_BATCH // n**2)
-    return jax.tree.map(lambda leaf: leaf.reshape(shape), found)
+    tests = _copula_tests(*rows, start, key, family=family, replicates=replicates, batch=_BATCH // n**2)
+    return jax.tree.map(lambda leaf: leaf.reshape(shape), tests)
 
 
 _taus = compiled(jax.vmap(kendall_tau))
@@ -125,7 +125,7 @@ def _copula_test(family, pair, replicates, batch):
 
         def one(key):
             drawn = (margin.impose(u) for margin, u in zip(margins, copula.sample(key, x.shape), strict=True))
-            sample = (jnp.where(drawing, new, seen) for new, seen in zip(drawn, (x, y), strict=True))
+            sample = (jnp.where(drawing, new, value) for new, value in zip(drawn, (x, y), strict=True))
             return statistics(family, *sample, present, start)
 
         fitted, process, kendall = jax.vmap(one)(keys)
@@ -136,9 +136,9 @@ def _copula_test(family, pair, replicates, batch):
     keys = in_batches(jax.random.split(key, replicates), batch)
     keys = jnp.concatenate([keys[:1], keys])  # one more, for the log
     (copula, _), figures = lax.scan(judge, (unknown, jnp.zeros((), bool)), keys)
-    process, kendall = (each[0, 0] for each in figures)
-    drawn = [each[1:].reshape(-1)[:replicates] for each in figures]
-    p_values = [p_value(seen, sample) for seen, sample in zip((process, kendall), drawn, strict=True)]
+    process, kendall = (figure[0, 0] for figure in figures)
+    drawn = [figure[1:].reshape(-1)[:replicates] for figure in figures]
+    p_values = [p_value(statistic, sample) for statistic, sample in zip((process, kendall), drawn, strict=True)]
     n = present.sum()
     return CopulaTest(copula, process, p_values[0], kendall, p_values[1], jnp.sqrt(process / n), n)
 
@@ -161,8 +161,8 @@ def statistics(
     ends_u, ends_v = ((margin.lowest, margin.highest) for margin in (first, second))
     levels = (jnp.arange(_LEVELS, dtype=x.dtype) + 1) ** 2 / _LEVELS**2  # dense where the law of C(U, V) is
     law = kendall_distribution(copula, ends_u, ends_v, levels)
-    seen = divide((present & (empirical <= levels[:, None])).sum(-1), m)
-    gap = jnp.pad((seen - law) ** 2, (1, 0))
+    share = divide((present & (empirical <= levels[:, None])).sum(-1), m)
+    gap = jnp.pad((share - law) ** 2, (1, 0))
     kendall = m * ((gap[1:] + gap[:-1]) / 2 * jnp.diff(law, prepend=0.0)).sum()
     return copula, process, kendall
 

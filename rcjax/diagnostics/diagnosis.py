@@ -127,8 +127,8 @@ class Diagnosis:
     @property
     def verdict(self) -> verdicts.Verdict:
         """The worst verdict of all checks."""
-        found = {check.verdict for check in self.checks}
-        return "bad" if "bad" in found else "doubtful" if "doubtful" in found else "fine"
+        grades = {check.verdict for check in self.checks}
+        return "bad" if "bad" in grades else "doubtful" if "doubtful" in grades else "fine"
 
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON values; what is not a number (NaN) becomes None."""
@@ -164,8 +164,8 @@ def diagnose(
 
     >>> import rcjax
     >>> log = rcjax.sample_log(200, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
-    >>> found = diagnose(rcjax.fit(log), log, replicates=50)
-    >>> found.n, found.held_out, sorted({check.name for check in found.checks})[:3]
+    >>> diagnosis = diagnose(rcjax.fit(log), log, replicates=50)
+    >>> diagnosis.n, diagnosis.held_out, sorted({check.name for check in diagnosis.checks})[:3]
     (200, False, ['Markov property', 'accuracy', 'billed cost'])
     """
     check_arguments(diagnose, locals())
@@ -225,7 +225,7 @@ def _promise(model, log, held, training, trained_on, seed, search, frontier):
 def _keys(seed, count):
     """Keys of their own: to index the array of them would compile a programme."""
     data = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), count)))
-    return [jax.random.wrap_key_data(each) for each in data]
+    return [jax.random.wrap_key_data(bits) for bits in data]
 
 
 def _complete(log):
@@ -295,7 +295,9 @@ def _accuracy_at(confidence, correct):
 def _training_error(model, training, j):
     training = training.select(model.models)
     rows = np.asarray(training.answered)[:, j]
-    confidence, correct = (np.asarray(each)[rows, j] for each in (model.calibrate(training.logprob), training.correct))
+    confidence, correct = (
+        np.asarray(column)[rows, j] for column in (model.calibrate(training.logprob), training.correct)
+    )
     return calibration_error(confidence, correct)
 
 
@@ -314,7 +316,7 @@ def _copulas(model, confidence, key, replicates):
     taus = np.asarray(taus_of_log(confidence.T, np.ones(confidence.T.shape, bool)))
     rows: list[dict[str, Any]] = [{} for _ in chosen]
     for family in dict.fromkeys(families):
-        places = [p for p, each in enumerate(families) if each is family]
+        places = [p for p, other in enumerate(families) if other is family]
         left, right = np.array(chosen, int)[places].T
         x, y = confidence[left], confidence[right]
         test = copula_test(family, x, y, np.ones(x.shape, bool), key, replicates, taus[places])
@@ -370,7 +372,7 @@ def _dependence_tests(confidence, correct, answered, key, replicates):
     first, middle, last = (confidence.T[i : k - 2 + i] for i in range(3))
     data = first, middle, last, jnp.ones(first.shape, bool), jax.random.split(key, k - 2)
     # Not vmapped, which draws random numbers in a form that compiles for seconds.
-    return logistic, jax.lax.map(lambda each: conditional_test(*each, replicates=replicates), data)
+    return logistic, jax.lax.map(lambda rows: conditional_test(*rows, replicates=replicates), data)
 
 
 def _rows(batch: Any, **names: Sequence[Any]) -> list[dict[str, Any]]:
@@ -378,5 +380,5 @@ def _rows(batch: Any, **names: Sequence[Any]) -> list[dict[str, Any]]:
     fields = {f.name: np.asarray(getattr(batch, f.name)) for f in dataclasses.fields(batch)}
     columns = {name: values for name, values in fields.items() if values.dtype.kind in "fiub"}
     size = len(next(iter(columns.values())))
-    given = [{name: values[row] for name, values in names.items()} for row in range(size)]
-    return [given[row] | {name: values[row].item() for name, values in columns.items()} for row in range(size)]
+    labels = [{name: values[row] for name, values in names.items()} for row in range(size)]
+    return [labels[row] | {name: values[row].item() for name, values in columns.items()} for row in range(size)]

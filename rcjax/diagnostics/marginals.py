@@ -48,8 +48,8 @@ def marginal_test(
 
     >>> import jax.numpy as jnp
     >>> even = Marginal(*jnp.array([[0.0], [1.0], [0.0], [0.0]]), *jnp.array([[[0.5, 0.5]], [[1, 1]], [[1, 1]]]))
-    >>> seen = marginal_test(even, jax.random.uniform(jax.random.key(0), (1, 200)), 100, jax.random.key(1), 50)
-    >>> bool(seen.trained_p[0] > 0.05), bool(seen.trained[0] < 0.06)
+    >>> test = marginal_test(even, jax.random.uniform(jax.random.key(0), (1, 200)), 100, jax.random.key(1), 50)
+    >>> bool(test.trained_p[0] > 0.05), bool(test.trained[0] < 0.06)
     (True, True)
     """
     refitted = marginals_of_log(confidence.T, np.ones(confidence.T.shape, bool), None)

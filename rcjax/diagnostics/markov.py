@@ -142,7 +142,7 @@ def conditional_test(
         places = jnp.argsort(jnp.where(here, jax.random.uniform(key, x.shape), 2.0), axis=1)
         return association(jnp.take_along_axis(y, places, axis=1))[0]
 
-    seen, untied = association(y)
+    statistic, untied = association(y)
     drawn = jax.vmap(replicate)(jax.random.split(permute, replicates))
-    tau = divide(seen, jnp.sqrt(jnp.abs(sign_x).sum() * untied))
-    return MarkovTest(tau, p_value(jnp.abs(seen), jnp.abs(drawn)), present.sum())
+    tau = divide(statistic, jnp.sqrt(jnp.abs(sign_x).sum() * untied))
+    return MarkovTest(tau, p_value(jnp.abs(statistic), jnp.abs(drawn)), present.sum())

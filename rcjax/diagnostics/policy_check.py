@@ -84,8 +84,8 @@ class PolicyCheck:
     @property
     def verdict(self) -> Verdict:
         """The worst verdict of all checks."""
-        found = {check.verdict for check in self.checks}
-        return "bad" if "bad" in found else "doubtful" if "doubtful" in found else "fine"
+        verdicts = {check.verdict for check in self.checks}
+        return "bad" if "bad" in verdicts else "doubtful" if "doubtful" in verdicts else "fine"
 
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON values; what is not a number (NaN) becomes None."""
@@ -124,8 +124,8 @@ def check_policy(
     >>> log = rcjax.sample_log(600, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
     >>> train, fresh = log.split(0.5, seed=0)
     >>> policy = rcjax.solve_frontier(rcjax.fit(train), lam=[1000.0], cascades="full").policy(lam=1000.0)
-    >>> found = rcjax.check_policy(policy, fresh)
-    >>> found.drifted, len(found.checks), found.reference
+    >>> check = rcjax.check_policy(policy, fresh)
+    >>> check.drifted, len(check.checks), check.reference
     (False, 9, 300)
     """
     check_arguments(check_policy, locals())
@@ -198,7 +198,7 @@ def _compare_model(
     policy: Policy | Mixture, name: str, old: Log, new: Log, shuffled: Callable[[int, int], np.ndarray]
 ) -> dict[str, Any]:
     """The row of one model: its answers in the old log and in the new one; `shuffled` as `shuffled_labels`."""
-    (before, right_before), (after, right_after) = (_answers(each, name) for each in (old, new))
+    (before, right_before), (after, right_after) = (_answers(side, name) for side in (old, new))
     if min(len(before), len(after)) < 2:
         raise LogError(f"{new.source if len(after) < 2 else old.source}: fewer than two answers of {name}: log more")
     values, place = np.unique(np.concatenate([before, after]), return_inverse=True)
@@ -208,7 +208,7 @@ def _compare_model(
     rng = np.random.default_rng(0)
     kept = np.concatenate([_some(rng, np.arange(m)), _some(rng, np.arange(m, len(place)))])
     labels = shuffled(int((kept < m).sum()), int((kept >= m).sum()))
-    found = compare(values[place][kept], confidence[kept], right[kept], labels)
+    comparison = compare(values[place][kept], confidence[kept], right[kept], labels)
     phi, y = confidence[m:], right[m:]
     z = spiegelhalter_z(phi, y)
     return {
@@ -221,12 +221,12 @@ def _compare_model(
         "z": z,
         "z_p": math.erfc(abs(z) / math.sqrt(2)),
         "brier_excess": float(brier_excess(phi, y).mean()),
-        "excess_p": found.excess_p,
+        "excess_p": comparison.excess_p,
         "calibration_error": calibration_error(phi, y),
         "calibration_error_tuned": calibration_error(confidence[:m], right_before),
-        "curve_p": found.curve_p,
-        "distance": found.distance,
-        "distance_p": found.distance_p,
+        "curve_p": comparison.curve_p,
+        "distance": comparison.distance,
+        "distance_p": comparison.distance_p,
         "median": math.exp(np.median(after)),
         "median_tuned": math.exp(np.median(before)),
     }
@@ -267,7 +267,7 @@ def _against_promise(
     beyond the ends; the standard error is then the interval's.
     """
     known = policy.expected
-    seen, se = float(now.mean()), _standard_error(now, len(now))
+    mean, se = float(now.mean()), _standard_error(now, len(now))
     replayed, level = float(before.mean()), known.get("level")
     expected = known.get(name)
     expected = replayed if expected is None else expected
@@ -279,12 +279,12 @@ def _against_promise(
             raise ValueError(f"expected.level is {level}; it must lie between 0 and 1")
         interval = ends
         low, high = map(float, ends)  # type: ignore[arg-type]
-        promises = [(low + high) / 2, *(min(max(each, low), high) for each in promises)]
+        promises = [(low + high) / 2, *(min(max(promise, low), high) for promise in promises)]
         expected_se = (high - low) / 2 / NormalDist().inv_cdf((1 + level) / 2)
-    spread, gap = math.hypot(se, expected_se), max(min(promises) - seen, seen - max(promises), 0.0)
+    spread, gap = math.hypot(se, expected_se), max(min(promises) - mean, mean - max(promises), 0.0)
     p_value = math.erfc(gap / spread / math.sqrt(2)) if spread > 0 else float(gap == 0)
     return {
-        "seen": seen,
+        "seen": mean,
         "se": se,
         "expected": float(expected),
         "expected_se": expected_se,

@@ -38,9 +38,9 @@ def judge_drift(figure: float, p_value: float, limits: Limits, alarm: float) -> 
     return "doubtful" if figure > limits.bad else "fine"
 
 
-def judge_all(found: Iterable[Check], alarm: float) -> Iterator[Check]:
+def judge_all(raw: Iterable[Check], alarm: float) -> Iterator[Check]:
     """Checks with raw p-values judged together: p-values adjusted by Holm's method, advice only where it is needed."""
-    checks = list(found)
+    checks = list(raw)
     adjusted = holm([math.nan if check.p_value is None else check.p_value for check in checks]).tolist()
     for check, p_value in zip(checks, adjusted, strict=True):
         verdict = judge_drift(check.figure, p_value, check.limits, alarm)
@@ -75,8 +75,8 @@ def _brier_score(row):
 
 def _calibration_error(row):
     name = row["model"]
-    seen, before = percent(row["calibration_error"]), percent(row["calibration_error_tuned"])
-    advice = f"the calibration error of {name} is {seen}, {before} when tuned: {_means(row)}; {_RETUNE}"
+    now, before = percent(row["calibration_error"]), percent(row["calibration_error_tuned"])
+    advice = f"the calibration error of {name} is {now}, {before} when tuned: {_means(row)}; {_RETUNE}"
     return _check("calibration error", name, row["calibration_error"], row["curve_p"], advice)
 
 
@@ -117,7 +117,7 @@ def judge_policy(error: Mapping[str, Any], cost: Mapping[str, Any], gain: Gain |
         yield _check("re-tuning", "", gain.share, gain.p_value, advice)
 
 
-def _relative(seen: float, expected: float) -> float:
+def _relative(observed: float, expected: float) -> float:
     if expected > 0:
-        return seen / expected - 1
-    return float(np.inf) if seen > 0 else 0.0
+        return observed / expected - 1
+    return float(np.inf) if observed > 0 else 0.0

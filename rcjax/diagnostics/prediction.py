@@ -86,7 +86,7 @@ class Prediction(NamedTuple):
 
 def predict(held: Sequence[HeldOut]) -> list[Prediction]:
     """What each model predicts at sixteen λ. One layout and one programme serve all cascades and the full one."""
-    return [_predict(*each) for each in held]
+    return [_predict(*fold) for fold in held]
 
 
 def _cascades(models: tuple[str, ...]) -> Search:
@@ -124,11 +124,16 @@ def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | N
 
 
 def _seen_and_predicted(frontier: Frontier, log: Log) -> dict[str, Any]:
-    seen, price = replay(frontier, log), frontier.abstain_price or 0.0
+    replayed, price = replay(frontier, log), frontier.abstain_price or 0.0
     # `cost_se` takes the mean costs of the models for known, which depend on how long these queries are.
-    figures = {"cost": seen.cost, "spent": seen.spent, "error_se": seen.error_se, "cost_se": seen.spent_se}
+    figures = {
+        "cost": replayed.cost,
+        "spent": replayed.spent,
+        "error_se": replayed.error_se,
+        "cost_se": replayed.spent_se,
+    }
     predicted = {"predicted_error": frontier.penalty, "predicted_cost": frontier.cost}
-    return {"lam": frontier.lam, **predicted, "error": seen.error + price * seen.abstention, **figures}
+    return {"lam": frontier.lam, **predicted, "error": replayed.error + price * replayed.abstention, **figures}
 
 
 def compare_chain(predictions: Sequence[Prediction]) -> dict[str, Any]:
@@ -142,14 +147,14 @@ def compare_chain(predictions: Sequence[Prediction]) -> dict[str, Any]:
     """
 
     def one(prediction):
-        seen = replay(prediction.full, prediction.log)
-        deferred = np.asarray(seen.share)[:, -1]
-        spread = np.sqrt(deferred * (1 - deferred) / seen.n)
-        named = {"error": seen.error, "cost": seen.cost, "deferred": deferred}
+        replayed = replay(prediction.full, prediction.log)
+        deferred = np.asarray(replayed.share)[:, -1]
+        spread = np.sqrt(deferred * (1 - deferred) / replayed.n)
+        named = {"error": replayed.error, "cost": replayed.cost, "deferred": deferred}
         figures: dict[str, Any] = {"lam": prediction.full.lam, **prediction.chains}
-        return figures | {"seen": named | {"error_se": seen.error_se, "deferred_se": spread}}
+        return figures | {"seen": named | {"error_se": replayed.error_se, "deferred_se": spread}}
 
-    pooled = _pool([one(each) for each in predictions])
+    pooled = _pool([one(prediction) for prediction in predictions])
     for name in ("error", "deferred"):
         pooled["seen"][f"{name}_band"] = 1.96 * pooled["seen"].pop(f"{name}_se")
     return pooled

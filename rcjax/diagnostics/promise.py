@@ -57,8 +57,8 @@ def search_again(frontier: Frontier, model: CascadeModel, log: Log, lam: np.ndar
     if frontier.search == "selected":
         longest = max(2, int(np.asarray(frontier.members).sum(1).max()))
         # Folds of their own: those dealt by the same seed would be the ones that are left out already.
-        found = select_frontier(log, model=model, lam=lam, max_length=longest, seed=seed + 1, **refusing)
-        return found.frontier
+        selection = select_frontier(log, model=model, lam=lam, max_length=longest, seed=seed + 1, **refusing)
+        return selection.frontier
     if frontier.search == "expected":
         price = frontier.abstain_price
         settings = Settings(search="expected", abstain_price=price, intervals=False)

@@ -235,12 +235,12 @@ def judge_chain(chain: Mapping[str, Any], models: Sequence[str]) -> Iterator[Che
     gap = chain["seen"]["deferred"] - chain["exact"]["deferred"]
     outside = np.abs(gap) > chain["seen"]["deferred_band"]
     worst = int(np.argmax(np.abs(gap)))
-    predicted, seen = chain["exact"]["deferred"][worst], chain["seen"]["deferred"][worst]
+    predicted, observed = chain["exact"]["deferred"][worst], chain["seen"]["deferred"][worst]
 
     def advice(_):
         return (
-            f"in the full cascade {_percent(seen)} of the queries reach {models[-1]}, where {_percent(predicted)} were "
-            "predicted: the confidences do not depend on each other as the chain says; prefer pairs of models"
+            f"in the full cascade {_percent(observed)} of the queries reach {models[-1]}, where {_percent(predicted)} "
+            "were predicted: the confidences do not depend on each other as the chain says; prefer pairs of models"
         )
 
     yield _check("deferred by all", "", float(np.abs(gap).mean()), advice, by_chance=not outside.any())

@@ -65,7 +65,7 @@ def bands_to_json(bands: Bands, names: Sequence[str], index: int) -> dict[str, A
             name: ends.tolist() for name, ends in zip(names, thresholds, strict=True) if np.isfinite(ends).all()
         },
         "optimism": float(bands.optimism[index]),
-        "chosen_by_replicates": sorted(kept, key=lambda each: (-each["share"], each["models"])),
+        "chosen_by_replicates": sorted(kept, key=lambda entry: (-entry["share"], entry["models"])),
     }
 
 
@@ -106,13 +106,13 @@ def _intervals(point: Mapping[str, Any], where: str, names: Sequence[str], refus
     if refusing:
         checks["abstention_interval"] = _interval
     checks["threshold_intervals"] = partial(check.items, check=_interval)
-    found = {name: each(point.get(name), f"{where}.{name}") for name, each in checks.items()}
+    figures = {name: read(point.get(name), f"{where}.{name}") for name, read in checks.items()}
     at = f"{where}.threshold_intervals"
-    unknown = [name for name in found["threshold_intervals"] if name not in names]
+    unknown = [name for name in figures["threshold_intervals"] if name not in names]
     check.require(not unknown, at, f"must have as keys some of {', '.join(names)}", unknown)
     name = "chosen_by_replicates"
     chosen = check.entries(point.get(name), f"{where}.{name}", partial(_chosen, names=names))
-    return found | {"chosen": dict(chosen)}
+    return figures | {"chosen": dict(chosen)}
 
 
 def _interval(value: Any, where: str) -> tuple[float, ...]:

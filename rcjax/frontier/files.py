@@ -46,8 +46,8 @@ def _point_to_json(names, arrays, index):
             if arrays.get(name) is not None:
                 data[name] = {names[j]: float(arrays[name][index, j]) for j in members}
     else:
-        found = {names[j]: rules(names, j, arrays["bounds"][index, j], arrays["actions"][index, j]) for j in members}
-        data["rules"] = {name: [_rule_to_json(rule) for rule in each] for name, each in found.items()}
+        tables = {names[j]: rules(names, j, arrays["bounds"][index, j], arrays["actions"][index, j]) for j in members}
+        data["rules"] = {name: [_rule_to_json(rule) for rule in table] for name, table in tables.items()}
     return data
 
 
@@ -88,7 +88,7 @@ def _point(value: Any, where: str, names: tuple[str, ...]) -> dict[str, Any]:
         by_model = partial(check.by_name, known=models, check=check.share)
         checks |= {"thresholds": by_model, **({"refusals": by_model} if "refusals" in data else {})}
     point: dict[str, Any] = {"models": models}
-    point |= {name: each(data.get(name), f"{where}.{name}") for name, each in checks.items()}
+    point |= {name: read(data.get(name), f"{where}.{name}") for name, read in checks.items()}
     for name, refused in point.get("refusals", {}).items():
         at = f"{where}.refusals[{name!r}]"
         check.require(refused <= point["thresholds"][name], at, "must be at most the threshold", refused)
@@ -119,12 +119,12 @@ def _by_model(names, points, kind, otherwise):
 
 
 def _intervals_from_json(names, points):
-    width = max(len(each) for point in points for each in point["rules"].values())
+    width = max(len(table) for point in points for table in point["rules"].values())
     bounds = np.ones((len(points), len(names), width))
     actions = np.broadcast_to(np.arange(len(names))[:, None], bounds.shape).copy()
     for row, point in enumerate(points):
-        for name, each in point["rules"].items():
+        for name, table in point["rules"].items():
             j = names.index(name)
-            bounds[row, j, : len(each)] = [rule.up_to for rule in each]
-            actions[row, j, : len(each)] = [_action_from_json(names, j, rule) for rule in each]
+            bounds[row, j, : len(table)] = [rule.up_to for rule in table]
+            actions[row, j, : len(table)] = [_action_from_json(names, j, rule) for rule in table]
     return bounds, actions

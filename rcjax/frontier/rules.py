@@ -12,17 +12,17 @@ def rules(names: tuple[str, ...], j: int, bounds: np.ndarray, actions: np.ndarra
     >>> rules(("small", "large"), 0, np.array([0.4, 0.4, 0.7, 1.0]), np.array([1, 0, 1, 0]))
     (Rule(up_to=0.7, action='ask', model='large'), Rule(up_to=1.0, action='answer', model=None))
     """
-    found: list[Rule] = []
+    table: list[Rule] = []
     start = 0.0
     for end, action in zip(np.asarray(bounds, float), np.asarray(actions), strict=True):
         if end <= start:
             continue
         here = _rule(names, j, float(end), int(action))
-        if found and (found[-1].action, found[-1].model) == (here.action, here.model):
-            found.pop()
-        found.append(here)
+        if table and (table[-1].action, table[-1].model) == (here.action, here.model):
+            table.pop()
+        table.append(here)
         start = end
-    return tuple(found)
+    return tuple(table)
 
 
 def _rule(names, j, end, action):

@@ -245,39 +245,39 @@ class Rows:
             raise LogError(f"{self.name}, {self.place(int(self.position[i]))}{of_model}: {column} {shown}{why}")
 
 
-def _needed(name: str, found: list[str], priced: bool, judged: str | None) -> list[str]:
+def _needed(name: str, columns: list[str], priced: bool, judged: str | None) -> list[str]:
     """The columns to read: query, model, what is judged, the confidence and what the costs come from."""
     for column in ADVICE:
-        if found.count(column) > 1 or f"{column}_duplicated_0" in found:  # the latter is polars' new name
+        if columns.count(column) > 1 or f"{column}_duplicated_0" in columns:  # the latter is polars' new name
             raise LogError(f"{name}: column {column} occurs twice: drop one of the two")
-    if {"logprob", "confidence"} <= {*found}:
+    if {"logprob", "confidence"} <= {*columns}:
         raise LogError(f"{name}: columns logprob and confidence both occur: drop one of the two")
-    if "call_log" in found and judged == "correct" and "correct" not in found:
+    if "call_log" in columns and judged == "correct" and "correct" not in columns:
         forms = "query and answer (the right one), or query, model and correct"
         raise LogError(f"{name}: a call log does not tell right from wrong: give labels, a table of {forms}")
-    confidence = "confidence" if "confidence" in found else "logprob"
-    money = TOKENS if priced or ("cost" not in found and {*TOKENS} & {*found}) else ["cost"]
+    confidence = "confidence" if "confidence" in columns else "logprob"
+    money = TOKENS if priced or ("cost" not in columns and {*TOKENS} & {*columns}) else ["cost"]
     needed = ["query", "model", *([judged] if judged else []), confidence, *money]
-    require_columns(name, needed, found)
+    require_columns(name, needed, columns)
     if money == TOKENS and not priced:
         raise MissingPricesError(f"{name}: token counts but no prices: give prices=, or add a column cost")
-    return needed + [column for column in CALL_COLUMNS if "call_log" in found and column in found]
+    return needed + [column for column in CALL_COLUMNS if "call_log" in columns and column in columns]
 
 
-def require_columns(name: str, needed: Sequence[str], found: Sequence[str]) -> None:
+def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) -> None:
     """Refuse a table that lacks a column, and name those that may have been meant."""
-    missing = [column for column in needed if column not in found]
+    missing = [column for column in needed if column not in columns]
     if missing:
         either = {"logprob": "logprob (or confidence)", "cost": "cost (or input_tokens and output_tokens)"}
         lacking = ", ".join(either.get(column, column) for column in missing)
-        pairs = _renamings(missing, [column for column in found if column not in ADVICE])
+        pairs = _renamings(missing, [column for column in columns if column not in ADVICE])
         meant = f" (did you mean {', '.join(pairs)}?)" if pairs else ""
-        raise LogError(f"{name}: rename or add missing columns {lacking}{meant}; found: {listed(found)}")
+        raise LogError(f"{name}: rename or add missing columns {lacking}{meant}; found: {listed(columns)}")
 
 
-def _renamings(missing: Sequence[str], found: Sequence[str]) -> list[str]:
+def _renamings(missing: Sequence[str], columns: Sequence[str]) -> list[str]:
     """Which columns may have been meant for those missing, by what others call them or by their spelling, each once."""
-    free, pairs = list(found), []
+    free, pairs = list(columns), []
     for column in missing:
         known = [name for name in free if plain_name(name) in _OTHER_NAMES.get(column, ())]
         close = known or difflib.get_close_matches(column, free, n=1, cutoff=0.55)
@@ -293,7 +293,7 @@ def read_rows(source: Any, priced: bool, judged: str | None = "correct") -> tupl
 
     `judged` is the column that is to tell right from wrong: "correct", "answer", or None where labels bring it.
     """
-    table = load(source, lambda name, found: _needed(name, found, priced, judged))
+    table = load(source, lambda name, columns: _needed(name, columns, priced, judged))
     return _typed(table), table.cut
 
 
@@ -336,13 +336,13 @@ def require_models(rows: Rows) -> None:
 
 def numbers(rows: Rows, column: str) -> np.ndarray:
     """A column as float64 within the limits of its meaning."""
-    given = _with_points(rows, column)
+    texts = _with_points(rows, column)
     low, high = LIMITS.get(column, (0, 1e300))
-    values, advice = given.cast(float, strict=False), ADVICE[column]
-    rows.refuse(given.is_null() | values.is_nan().fill_null(False), column, f"is missing: {advice}")
+    values, advice = texts.cast(float, strict=False), ADVICE[column]
+    rows.refuse(texts.is_null() | values.is_nan().fill_null(False), column, f"is missing: {advice}")
     unclear = (values % 1 != 0).fill_null(True) if column == "correct" else values.is_null()
     if unclear.any():
-        comma = "," in str(given.filter(unclear)[0])
+        comma = "," in str(texts.filter(unclear)[0])
         rows.refuse(unclear, column, f"is not clear: {_DECIMALS if comma else advice}")
     rows.refuse(values > high, column, f"> {high:g}: {advice}")
     rows.refuse(values < low, column, f"< {low:g}: {advice}")

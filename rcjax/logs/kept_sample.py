@@ -42,7 +42,7 @@ def describe_reference(log: Log) -> dict[str, Any]:
     size = min(log.n_queries, MOST_QUERIES, max(1, _MOST_ANSWERS // len(log.models)))
     rows = np.sort(np.random.default_rng(0).permutation(log.n_queries)[:size])
     logprob, correct, money, answered = (
-        np.asarray(each)[rows] for each in (log.logprob, log.correct, log.query_cost, log.answered)
+        np.asarray(column)[rows] for column in (log.logprob, log.correct, log.query_cost, log.answered)
     )
     logprob = np.where(answered, logprob, np.nan).astype("<f4")
     unit = np.nan_to_num(np.asarray(log.cost, float))
@@ -76,7 +76,7 @@ def read_reference(data: Any, task: Literal["generation", "choice"], source: str
         check.require(len(columns) > 0, f"{_PLACE}.models", "must not be empty", {})
     except ValueError as problem:
         raise ValueError(f"{source}: the queries that it was tuned on are damaged: {problem}") from None
-    logprob, correct, money = (np.stack(each, axis=1) for each in zip(*columns.values(), strict=True))
+    logprob, correct, money = (np.stack(rows, axis=1) for rows in zip(*columns.values(), strict=True))
     answered = ~np.isnan(logprob)
     fields: dict[str, Any] = jax.device_put(
         {

@@ -134,11 +134,11 @@ class Labeller:
         self._note(rows, query)
         if self.by == "correct":
             pairs = zip(query, rows.frame["model"], strict=True)
-            found = [self._right.get(model, {}).get(name) for name, model in pairs]
+            labels = [self._right.get(model, {}).get(name) for name, model in pairs]
         else:
             self._any_answer |= not rows.frame["answer"].is_null().all()
-            found = [self._judge(*row) for row in zip(query, rows.frame["answer"], strict=True)]
-        frame = rows.frame.with_columns(correct=pl.Series(found, dtype=pl.Float64))
+            labels = [self._judge(*row) for row in zip(query, rows.frame["answer"], strict=True)]
+        frame = rows.frame.with_columns(correct=pl.Series(labels, dtype=pl.Float64))
         labelled = frame["correct"].is_not_null()
         kept = dataclasses.replace(rows, frame=frame).keep(labelled)
         self._any_label |= bool(labelled.any())

@@ -131,8 +131,8 @@ class Log:
         names = f"{count(len(self.models), 'model')} ({', '.join(self.models)})"
         head = f"{self.source}: {count(self.n_queries, 'query')}, {names}, {self.task}"
         answers = np.asarray(self.answered).sum(axis=0)
-        each = ", ".join(f"{name} {number:,}" for name, number in zip(self.models, answers, strict=True))
-        full = f"{self.complete.sum():,} queries have an answer of every model; answers per model: {each}"
+        counts = ", ".join(f"{name} {number:,}" for name, number in zip(self.models, answers, strict=True))
+        full = f"{self.complete.sum():,} queries have an answer of every model; answers per model: {counts}"
         return f"{head}; {'every model answered every query' if self.complete.all() else full}."
 
     __repr__ = describe

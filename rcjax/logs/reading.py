@@ -201,8 +201,8 @@ def _ids(texts: Iterable[str]) -> tuple[int | str, ...]:
 
 def _logprob(rows: Rows) -> np.ndarray:
     with np.errstate(divide="ignore"):  # a confidence of 0 is -inf, as meant
-        given = "logprob" in rows.frame.columns
-        return numbers(rows, "logprob") if given else np.log(numbers(rows, "confidence"))
+        has_logprob = "logprob" in rows.frame.columns
+        return numbers(rows, "logprob") if has_logprob else np.log(numbers(rows, "confidence"))
 
 
 def _cost(rows: Rows, names: Sequence[str], by_model: np.ndarray, rates: Mapping | None) -> np.ndarray:

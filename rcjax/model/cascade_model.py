@@ -173,7 +173,7 @@ def _copulas_from_json(data: Mapping[str, Any], size: int) -> Copula:
     members = check_members(data.get("copulas"), size)
     return OneOf(
         jnp.asarray(data["copulas"]["index"], int),
-        tuple(_family_from_json(*each, size, f"copulas.members[{i}].copulas") for i, each in enumerate(members)),
+        tuple(_family_from_json(*member, size, f"copulas.members[{i}].copulas") for i, member in enumerate(members)),
     )
 
 

@@ -42,8 +42,8 @@ def select_copulas(
     if criterion not in ("aic", "cv"):
         raise ValueError(f"criterion is {criterion!r}; it is 'aic' or 'cv'")
     families = tuple(dict.fromkeys((Independence, *families)))
-    found = _compare(marginals, confidence, answered, taus, tuple(chosen), families)
-    fits, taus, scores = jax.tree.map(np.asarray, found)  # whose parts are looked at one by one
+    compared = _compare(marginals, confidence, answered, taus, tuple(chosen), families)
+    fits, taus, scores = jax.tree.map(np.asarray, compared)  # whose parts are looked at one by one
     table = [row for p in range(len(chosen)) for row in _rows(families, fits, taus, scores, p, criterion)]
     best = [next(f for f, row in enumerate(rows) if row["chosen"]) for rows in _by_pair(table, len(families))]
     used = sorted(set(best))
@@ -76,9 +76,9 @@ def _compare(marginals, confidence, answered, taus, chosen, families):
     fits = fit_families(families, first, second, replicates, taus)
 
     def score(fit):
-        each = jax.vmap(jax.vmap(log_likelihood), (0, None, None))(fit.copula, first, second)
+        terms = jax.vmap(jax.vmap(log_likelihood), (0, None, None))(fit.copula, first, second)
         left_out = weights * held
-        return jnp.where(left_out > 0, each, 0.0).sum((0, -1)) / jnp.maximum(left_out.sum((0, -1)), 1.0)
+        return jnp.where(left_out > 0, terms, 0.0).sum((0, -1)) / jnp.maximum(left_out.sum((0, -1)), 1.0)
 
     whole = [part(fit, 0) for fit in fits]
     taus = [jax.vmap(lambda copula: copula.tau(), axis_size=len(chosen))(fit.copula) for fit in whole]
@@ -86,8 +86,8 @@ def _compare(marginals, confidence, answered, taus, chosen, families):
 
 
 def _rows(families, fits, taus, scores, place, criterion) -> Iterator[dict[str, Any]]:
-    each = zip(families, fits, taus, scores, strict=True)
-    rows = [_row(family, fit, tau[place], score[place], place) for family, fit, tau, score in each]
+    fitted = zip(families, fits, taus, scores, strict=True)
+    rows = [_row(family, fit, tau[place], score[place], place) for family, fit, tau, score in fitted]
     aic = [np.inf if row["aic"] is None else row["aic"] for row in rows]
     loss = aic if criterion == "aic" else [np.inf if row["cv_score"] is None else -row["cv_score"] for row in rows]
     best = int(np.argmin(loss))

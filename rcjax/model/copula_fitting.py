@@ -67,8 +67,8 @@ def fit_copula(
     >>> from rcjax import Clayton
     >>> u, v = Clayton(2.0).sample(jax.random.key(0), (1000,))
     >>> first, second = (Ranks(z, jnp.zeros(()), jnp.ones(()), None) for z in (u, v))
-    >>> found = fit_copula(Clayton, first, second, jnp.ones(1000))
-    >>> abs(float(found.copula.theta) - 2.0) < 3 * float(found.standard_errors["theta"]), int(found.status)
+    >>> fitted = fit_copula(Clayton, first, second, jnp.ones(1000))
+    >>> abs(float(fitted.copula.theta) - 2.0) < 3 * float(fitted.standard_errors["theta"]), int(fitted.status)
     (True, 0)
     """
     total = jnp.maximum(jnp.sum(weights), 1.0)
@@ -76,22 +76,22 @@ def fit_copula(
 
     def climb(fixed):
         held = dataclasses.replace(start, **fixed)  # pyright: ignore[reportArgumentType]
-        each = likelihood_of(held, first, second)
+        term = likelihood_of(held, first, second)
 
         def mean(copula):
             # Absent observations may be anything at all, not a number included.
-            return jnp.sum(weights * jnp.where(weights > 0, each(copula), 0.0)) / total
+            return jnp.sum(weights * jnp.where(weights > 0, term(copula), 0.0)) / total
 
         return _climb(family, mean, held)
 
     grid = list(itertools.product(*family.grids.values()))
     columns = dict(zip(family.grids, jnp.asarray(grid, first.u.dtype).T, strict=True))
-    found = jax.vmap(climb)(columns) if columns else climb({})
+    climbed = jax.vmap(climb)(columns) if columns else climb({})
     if columns:
-        best = jnp.argmax(jnp.where(found.status == FitStatus.FAILED, -jnp.inf, found.log_likelihood))
-        found = part(found, best)
-    errors = {name: error / jnp.sqrt(total) for name, error in found.standard_errors.items()}
-    return dataclasses.replace(found, standard_errors=errors, log_likelihood=found.log_likelihood * total)
+        best = jnp.argmax(jnp.where(climbed.status == FitStatus.FAILED, -jnp.inf, climbed.log_likelihood))
+        climbed = part(climbed, best)
+    errors = {name: error / jnp.sqrt(total) for name, error in climbed.standard_errors.items()}
+    return dataclasses.replace(climbed, standard_errors=errors, log_likelihood=climbed.log_likelihood * total)
 
 
 def fit_families(
@@ -122,8 +122,8 @@ def _climb(family, objective, start):
         return CopulaFit(start, {name: jnp.full_like(mean, jnp.inf) for name in family.grids}, mean, status)
 
     def member(z):
-        found = {name: constrain(part, support) for name, part, support in zip(names, z, supports, strict=True)}
-        return dataclasses.replace(start, **found)
+        values = {name: constrain(part, support) for name, part, support in zip(names, z, supports, strict=True)}
+        return dataclasses.replace(start, **values)
 
     def value(z):
         return objective(member(z))

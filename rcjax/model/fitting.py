@@ -70,7 +70,7 @@ def fit(
         calibrators, marginals, joined = fit_arrays(*arrays, as_family(copula), method, shared=shared)
         details = Details.of_log(log, fit={"copula": as_family(copula).__name__, "method": method})
         return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)
-    candidates = FAMILIES if copula == "auto" else tuple(as_family(each) for each in copula)
+    candidates = FAMILIES if copula == "auto" else tuple(as_family(family) for family in copula)
     calibrators, marginals, starts = fit_arrays(*arrays, Gaussian, "tau", shared=shared)
     confidence = calibrate_all(calibrators, log.logprob, log.answered)
     chosen = pairs(len(log.models))
@@ -129,8 +129,8 @@ def fit_near(
 @partial(compiled, static_argnames="family")
 def _likeliest(marginals, confidence, answered, taus, family):
     ranked = pair_ranks(marginals, confidence, answered, pairs(confidence.shape[1]))
-    (found,) = fit_families((family,), *ranked, taus)
-    return found.copula
+    (likeliest,) = fit_families((family,), *ranked, taus)
+    return likeliest.copula
 
 
 def _from_taus(family, taus):

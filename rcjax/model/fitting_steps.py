@@ -104,8 +104,8 @@ def fit_on_devices(
     ends = [jax.device_put(np.resize(side, size), NamedSharding(mesh, PartitionSpec(_AXIS))) for side in (left, right)]
     calibrators, confidence, marginals = margins_on(mesh, transform)(*spread)
     taus = taus_on(mesh)(confidence, spread[2], *ends)
-    found = jax.device_get((calibrators, marginals, taus))  # the same everywhere: any process can read them
-    calibrators, marginals, taus = jax.tree.map(jnp.asarray, found)
+    fitted = jax.device_get((calibrators, marginals, taus))  # the same everywhere: any process can read them
+    calibrators, marginals, taus = jax.tree.map(jnp.asarray, fitted)
     return calibrators, marginals, taus[: len(left)]
 
 

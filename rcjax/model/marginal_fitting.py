@@ -97,10 +97,10 @@ def fit_beta_mixture(
     few = len(x) * (1 if axis is None else lax.axis_size(axis)) <= _SAMPLE
     if few and axis is None:
         return _likeliest(x, present)
-    found = _likeliest(*_sample(x, present, axis))
+    estimate = _likeliest(*_sample(x, present, axis))
     if few:
-        return found
-    return _climb_on(_columns(x, present), found, _EM_STEPS, axis)[0]
+        return estimate
+    return _climb_on(_columns(x, present), estimate, _EM_STEPS, axis)[0]
 
 
 def _sample(x, present, axis):

@@ -87,8 +87,8 @@ def check_members(value: Any, pairs: int) -> tuple[tuple[str, Any], ...]:
     members = check.entries(copulas.get("members"), "copulas.members", partial(check.items, check=check.as_it_is))
     of_length(copulas.get("index"), "copulas.index", pairs, partial(check.whole, high=len(members) - 1))
     return tuple(
-        (check.name(each.get("copula"), f"copulas.members[{i}].copula"), each.get("copulas"))
-        for i, each in enumerate(members)
+        (check.name(member.get("copula"), f"copulas.members[{i}].copula"), member.get("copulas"))
+        for i, member in enumerate(members)
     )
 
 
@@ -100,7 +100,7 @@ def check_parameters(value: Any, where: str, names: Sequence[str], pairs: int) -
 def _columns(value: Any, where: str, checks: Mapping[str, Any], n: int) -> dict[str, tuple[Any, ...]]:
     """The named lists of an object, of n entries each."""
     columns = check.items(value, where, check.as_it_is)
-    return {name: of_length(columns.get(name), f"{where}.{name}", n, each) for name, each in checks.items()}
+    return {name: of_length(columns.get(name), f"{where}.{name}", n, read) for name, read in checks.items()}
 
 
 def _in_order(columns: Mapping[str, Sequence[float]], where: str, names: tuple[str, str]) -> None:

@@ -103,7 +103,7 @@ def log_likelihood(copula: Copula, first: Ranks, second: Ranks) -> jax.Array:
 
     >>> from rcjax import Gumbel
     >>> ends = Ranks(jnp.array([0.5, 0.5]), jnp.asarray(0.5), jnp.asarray(0.5), jnp.array([-1, 1]))
-    >>> [round(float(each), 4) for each in log_likelihood(Gumbel(1.0), ends, ends)]  # four corners of a quarter each
+    >>> [round(float(corner), 4) for corner in log_likelihood(Gumbel(1.0), ends, ends)]  # corners of a quarter each
     [-1.3863, -1.3863]
     """
     return likelihood_of(copula, first, second)(copula)
@@ -129,11 +129,11 @@ def likelihood_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Copu
     upper = jnp.where(smooth_u, side_v, side_u) == 1
 
     def each(member):
-        given = _conditional(member, smooth_u, (u, end_u), (v, end_v))
+        conditional = _conditional(member, smooth_u, (u, end_u), (v, end_v))
         below, above = member.two_sided_cdf(*corners)
         mass = jnp.stack([below[0], corners[0].value[1] - below[1], corners[1].value[2] - below[2], above[3]])
         corner = jnp.log(jnp.maximum(mass, jnp.finfo(mass.dtype).tiny))[2 * side_u + side_v]
-        one_end = jnp.where(upper, given.log_complement, given.log)
+        one_end = jnp.where(upper, conditional.log_complement, conditional.log)
         density = member.two_sided_log_density(u, v)
         return jnp.where(smooth_u & smooth_v, density, jnp.where(smooth_u | smooth_v, one_end, corner))
 

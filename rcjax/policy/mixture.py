@@ -131,12 +131,12 @@ class Mixture:
         `"error_cost"` 1/lam. None for what some policy does not tell.
         """
         known = [policy.expected for policy in self.policies]
-        found = {name: self._mean(name) for name in _MEANS if any(name in each for each in known)}
+        means = {name: self._mean(name) for name in _MEANS if any(name in expected for expected in known)}
         for name in ("level", "abstain_price"):
-            values = {each.get(name) for each in known}
+            values = {expected.get(name) for expected in known}
             if len(values) == 1 and values != {None}:
-                found[name] = values.pop()
-        return MappingProxyType(found | self._slope())
+                means[name] = values.pop()
+        return MappingProxyType(means | self._slope())
 
     def _mean(self, name: str) -> float | None:
         values = [policy.expected.get(name) for policy in self.policies]
@@ -207,7 +207,7 @@ def _policy(value: Any, where: str) -> Policy:
 
 
 def _merged(mappings: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for mapping in mappings:
-        found = {**mapping, **found}
-    return found
+        merged = {**mapping, **merged}
+    return merged

@@ -273,7 +273,7 @@ class Policy:
         """Return the policy as a JSON object, the inverse of `from_json`."""
         abstains = any(rule.action == "abstain" for table in self.rules.values() for rule in table)
         return {"format": _FORMAT, "schema_version": _SCHEMA_VERSION if abstains else _WITHOUT_ABSTENTION} | {
-            each.name: _thawed(getattr(self, each.name)) for each in fields(self) if each.init
+            field.name: _thawed(getattr(self, field.name)) for field in fields(self) if field.init
         }
 
     @classmethod
@@ -352,10 +352,10 @@ def _check_targets(table: tuple[Rule, ...], where: str, later: tuple[str, ...]) 
 
 def _thawed(value: Any) -> Any:
     if isinstance(value, (Calibration, Rule)):
-        return {key: each for key, each in asdict(value).items() if each is not None}
+        return {key: item for key, item in asdict(value).items() if item is not None}
     if isinstance(value, Mapping):
-        return {key: _thawed(each) for key, each in value.items()}
-    return [_thawed(each) for each in value] if isinstance(value, tuple) else value
+        return {key: _thawed(item) for key, item in value.items()}
+    return [_thawed(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _build(kind: type[T], value: Any, where: str) -> T:
@@ -372,4 +372,4 @@ def _build(kind: type[T], value: Any, where: str) -> T:
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
     """The arguments of a class, in order: its fields."""
-    return tuple(each.name for each in fields(kind) if each.init)
+    return tuple(field.name for field in fields(kind) if field.init)

@@ -68,8 +68,8 @@ def recorded_prices(policy: Policy | Mixture) -> dict[str, Mapping[str, float]]:
     alone = policy.policies[0] is policy
     places = {"": policy} if alone else {f"policies[{i}].": part for i, part in enumerate(policy.policies)}
     prices: dict[str, Mapping[str, float]] = {}
-    for place, each in places.items():
-        told = _tuning(each.provenance, f"{place}{_TUNING}").get("prices")
+    for place, source in places.items():
+        told = _tuning(source.provenance, f"{place}{_TUNING}").get("prices")
         prices |= check.optional(told, f"{place}{_TUNING}.prices", prices_record) or {}
     return prices
 
@@ -90,13 +90,13 @@ def fit_record(value: Any, where: str) -> dict[str, Any]:
     """Options of `rcjax.fit`: `copula`, a name or a list of names, and `method` or `criterion`."""
     checks = {
         "copula": _families,
-        "method": lambda each, at: check.choice(each, _METHODS, at),
-        "criterion": lambda each, at: check.choice(each, _CRITERIA, at),
+        "method": lambda value, at: check.choice(value, _METHODS, at),
+        "criterion": lambda value, at: check.choice(value, _CRITERIA, at),
     }
     options = check.items(value, where, check.as_it_is)
     for name in options:
         check.choice(name, tuple(checks), where)
-    return {name: checks[name](each, f"{where}.{name}") for name, each in options.items()}
+    return {name: checks[name](value, f"{where}.{name}") for name, value in options.items()}
 
 
 def prices_record(value: Any, where: str) -> Mapping[str, Mapping[str, float]]:
@@ -130,7 +130,7 @@ def _target(value: Any, where: str, guaranteed: bool) -> dict[str, float]:
     both = guaranteed and set(entries) == {"budget", "max_error"}
     check.require(len(entries) <= 1 or both, where, "must be one target", list(entries))
     kinds = {"error_cost": check.positive}
-    return {name: kinds.get(name, check.amount)(each, f"{where}.{name}") for name, each in entries.items()}
+    return {name: kinds.get(name, check.amount)(value, f"{where}.{name}") for name, value in entries.items()}
 
 
 def _families(value: Any, where: str) -> str | list[str]:

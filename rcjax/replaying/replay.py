@@ -96,8 +96,8 @@ def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
     >>> import rcjax
     >>> train, test = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
     >>> policy = rcjax.solve_frontier(rcjax.fit(train)).policy(error_cost=0.001)
-    >>> seen = replay(policy, test)
-    >>> seen.n, seen.error.shape, bool(0 < seen.error < 1)
+    >>> replayed = replay(policy, test)
+    >>> replayed.n, replayed.error.shape, bool(0 < replayed.error < 1)
     (300, (), True)
     """
     check_arguments(replay, locals())
@@ -159,8 +159,8 @@ def _in_parts(policy, log):
     packed = [_pack_policy(part, log.logprob.dtype) for part in policy.policies]
     rows = [np.array([policy.models.index(name) for name in part.models]) for part in policy.policies]
     asked = np.zeros(len(policy.models), bool)
-    for own, each in zip(rows, packed, strict=True):
-        asked[own] |= each.asked
+    for own, one in zip(rows, packed, strict=True):
+        asked[own] |= one.asked
     return list(zip(policy.weights, rows, packed, strict=True)), _columns(log, policy.models, asked)
 
 
@@ -225,7 +225,7 @@ def _calibrated(transforms, calibrators, logprob):
     phi = jnp.zeros_like(logprob)
     line, low, high = calibrators
     for transform in sorted(set(transforms)):
-        chosen = np.asarray([each == transform for each in transforms])[:, None]
+        chosen = np.asarray([other == transform for other in transforms])[:, None]
         calibrate = jax.vmap(partial(_calibrate, transform))
         phi = jnp.where(chosen, calibrate(line, low, high, logprob), phi)
     return phi

@@ -83,12 +83,12 @@ class Findings:
     @property
     def against(self) -> Against:
         """The comparison with the baseline."""
-        return next(each for each in self.comparisons if each.model == self.baseline)
+        return next(comparison for comparison in self.comparisons if comparison.model == self.baseline)
 
     @property
     def money(self) -> Money:
         """The unit in which people read the costs."""
-        return choose_unit([each.cost for each in self.comparisons])
+        return choose_unit([comparison.cost for comparison in self.comparisons])
 
     def headline(self) -> str:
         """What the frontier is worth against the baseline, in two sentences."""
@@ -123,7 +123,7 @@ class Findings:
             "models": list(self.frontier.models),
             "baseline": self.baseline,
             "headline": self.headline(),
-            "comparisons": [plain(dataclasses.asdict(each)) for each in self.comparisons],
+            "comparisons": [plain(dataclasses.asdict(comparison)) for comparison in self.comparisons],
             "frontier": self.frontier.to_json()["frontier"],
             "target": {} if self.target is None else self.target.to_json(),
             "chosen": self.chosen,

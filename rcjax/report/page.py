@@ -60,7 +60,7 @@ def context(report: Findings) -> dict[str, Any]:
         "start": start,
         "aim": str(report.target) if report.target else None,
         "models": [_model(report, j, money) for j in range(len(report.frontier.models))],
-        "checks": [_check(each) for each in checks],
+        "checks": [_check(check) for check in checks],
         "remarks": list(remarks(report.diagnosis.models, report.diagnosis.chain)),
         "judged": _judged(report),
         "tried": _tried(report),
@@ -73,7 +73,7 @@ def context(report: Findings) -> dict[str, Any]:
 
 def _frontier(report: Findings) -> tuple[str, np.ndarray, tuple[float, float]]:
     """(the SVG of the frontier, where its points lie on it, and the corner of its axes)."""
-    single = {each.model: (each.cost, each.error) for each in report.comparisons}
+    single = {comparison.model: (comparison.cost, comparison.error) for comparison in report.comparisons}
     with style():
         figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
         ax = figure.add_subplot()
@@ -132,7 +132,7 @@ def _typed(cost: float, money: Money) -> str:
 
 def _sorted(checks: Sequence[Check]) -> list[Check]:
     """The worst first."""
-    return sorted(checks, key=lambda each: _VERDICTS.index(each.verdict))
+    return sorted(checks, key=lambda check: _VERDICTS.index(check.verdict))
 
 
 def _trust(report: Findings, index: int) -> dict[str, Any]:
@@ -166,25 +166,27 @@ def _affected(concerned: int, others: int) -> str:
 
 def _tried_itself(report: Findings, index: int) -> str:
     """What the policy at a point did on fresh queries, where there are any."""
-    seen = report.seen
-    if seen is None:
+    replayed = report.seen
+    if replayed is None:
         return ""
-    wrong, cost = percent(float(seen.error[index])), report.money.show(float(seen.cost[index]))
+    wrong, cost = percent(float(replayed.error[index])), report.money.show(float(replayed.cost[index]))
     return f"This one was wrong on {wrong} of them, at ${cost} per {report.money.name}."
 
 
 def _tried(report: Findings) -> str:
     """How the promise of all policies fared on queries that the tuning did not see."""
-    found = report.diagnosis
-    if found.promise is None:
+    diagnosis = report.diagnosis
+    if diagnosis.promise is None:
         return ""
-    error = float(np.mean(found.promise["error"] - found.promise["predicted_error"]))
-    predicted = float(np.mean(found.promise["predicted_cost"]))
-    cost = float(np.mean(found.promise["cost"])) / predicted - 1 if predicted > 0 else 0.0
+    error = float(np.mean(diagnosis.promise["error"] - diagnosis.promise["predicted_error"]))
+    predicted = float(np.mean(diagnosis.promise["predicted_cost"]))
+    cost = float(np.mean(diagnosis.promise["cost"])) / predicted - 1 if predicted > 0 else 0.0
     came = f"{100 * abs(error):.1f} points {'above' if error > 0 else 'below'} what was promised"
     came += f", the cost {percent(abs(cost))} {'above' if cost > 0 else 'below'}"
-    if found.held_out:
-        return f"On {found.n:,} fresh queries the error of the curve’s policies came out {came}, mean over the curve."
+    if diagnosis.held_out:
+        return (
+            f"On {diagnosis.n:,} fresh queries the error of the curve’s policies came out {came}, mean over the curve."
+        )
     return (
         "The promise was tried: the error of policies tuned in the same way on four fifths of the log was, on the "
         f"fifth left out, {came}, mean over the curve. That queries to come are harder than the log, no such trial can "
@@ -200,13 +202,13 @@ def _raw(report: Findings) -> np.ndarray:
 
 def _model(report: Findings, j: int, money: Money) -> dict[str, str]:
     """A row of the table of single models."""
-    against, found = report.comparisons[j], report.diagnosis.calibration[j]
+    against, calibration = report.comparisons[j], report.diagnosis.calibration[j]
     return {
         "model": against.model,
         "error": percent(against.error),
         "cost": f"${money.show(against.cost)}",
-        "calibration": percent(found["held_out_error"]),
-        "separation": percent(found["separation"], 0),
+        "calibration": percent(calibration["held_out_error"]),
+        "separation": percent(calibration["separation"], 0),
         "same_cost": _at_its_cost(report, against),
         "same_error": _at_its_error(report, against, money),
     }
@@ -226,10 +228,10 @@ def _check(check: Check) -> dict[str, str]:
 
 
 def _judged(report: Findings) -> str:
-    found = report.diagnosis
-    if found.held_out:
-        return f"{PurePath(report.judged.source).name}, {found.n:,} queries that the tuning has not seen"
-    return f"{found.n:,} queries of the log itself, each by a model fitted to the others, in five folds"
+    diagnosis = report.diagnosis
+    if diagnosis.held_out:
+        return f"{PurePath(report.judged.source).name}, {diagnosis.n:,} queries that the tuning has not seen"
+    return f"{diagnosis.n:,} queries of the log itself, each by a model fitted to the others, in five folds"
 
 
 def _learning(report: Findings) -> dict[str, Any] | None:

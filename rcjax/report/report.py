@@ -91,8 +91,8 @@ def make_report(
         whole = beside.submit(as_here(_diagnosis), checked, promise, model, judged, draw)
         bands = bootstrap(selection.frontier, log, replicates=replicates, seed=seed)
         frontier = selection.frontier.with_bands(bands)
-        seen = None if test is None else replay(frontier, judged)
-        shares = (seen or replay(frontier, log)).share
+        replayed = None if test is None else replay(frontier, judged)
+        shares = (replayed or replay(frontier, log)).share
         diagnosis, drawn = whole.result()
     return Report(
         log=log,
@@ -104,7 +104,7 @@ def make_report(
         baseline=baseline or log.models[int(np.argmax(accuracy))],
         diagnosis=diagnosis,
         judged=judged,
-        seen=seen,
+        seen=replayed,
         learning=learning.result(),
         target=target,
         drawn=drawn,
@@ -122,12 +122,12 @@ def _diagnosis(
     checked: Future[Diagnosis], promise: Future[dict[str, Any]], model: CascadeModel, log: Log, draw: bool
 ) -> tuple[Diagnosis, list[dict[str, Any]] | None]:
     """The diagnosis with the promise, and its figures if wanted."""
-    found = dataclasses.replace(checked.result(), promise=promise.result())
+    diagnosis = dataclasses.replace(checked.result(), promise=promise.result())
     if not draw:
-        return found, None
+        return diagnosis, None
     from rcjax.report.drawings import draw_checks
 
-    return found, draw_checks(found, model, log)
+    return diagnosis, draw_checks(diagnosis, model, log)
 
 
 def _learning(log: Log, seed: int) -> LearningCurve | None:

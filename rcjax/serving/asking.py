@@ -139,7 +139,7 @@ def known_endpoints(policy: Policy | Mixture, models: Sequence[str], asking: Ask
         )
         for model in models
     }
-    unpriced = [model for model, each in endpoints.items() if each.price is None and each.mean is None]
+    unpriced = [model for model, endpoint in endpoints.items() if endpoint.price is None and endpoint.mean is None]
     if unpriced:
         raise ValueError(f"prices: none known for the shadow models {', '.join(unpriced)}: give theirs")
     return endpoints

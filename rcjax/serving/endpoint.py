@@ -46,14 +46,14 @@ class Usage:
     input_tokens: int = 0
     output_tokens: int = 0
 
-    def add(self, found: Any) -> None:
+    def add(self, usage: Any) -> None:
         """Count a reply, and its tokens from the `usage` that came with it."""
         self.replies += 1
-        told = found if isinstance(found, Mapping) else {}
-        given, written = told.get("prompt_tokens"), told.get("completion_tokens")
-        if _is_count(given) and _is_count(written):
+        told = usage if isinstance(usage, Mapping) else {}
+        read, written = told.get("prompt_tokens"), told.get("completion_tokens")
+        if _is_count(read) and _is_count(written):
             self.counted += 1
-            self.input_tokens += given
+            self.input_tokens += read
             self.output_tokens += written
 
 
@@ -98,8 +98,8 @@ def _code(body: Any) -> str:
     """The code of an error, where it is one: a word of lower case, not a text."""
     words = [body.get(key) for key in ("code", "type")] if isinstance(body, Mapping) else []
     told = [str(word) for word in words if isinstance(word, str | int)]
-    found = [word for word in told if re.fullmatch(r"[a-z][a-z_]{1,59}|[1-5]\d\d", word, re.ASCII)]
-    return f" ({found[0]})" if found else ""
+    codes = [word for word in told if re.fullmatch(r"[a-z][a-z_]{1,59}|[1-5]\d\d", word, re.ASCII)]
+    return f" ({codes[0]})" if codes else ""
 
 
 def _reply(content: bytes, usage: Usage) -> Reply:
@@ -137,11 +137,11 @@ def _tokens(choice: Any) -> tuple[Token, ...] | None:
     try:
         return tuple(
             Token(
-                _string(each["token"]),
-                _logprob(each["logprob"]),
-                {_string(one["token"]): _logprob(one["logprob"]) for one in each.get("top_logprobs") or ()},
+                _string(entry["token"]),
+                _logprob(entry["logprob"]),
+                {_string(one["token"]): _logprob(one["logprob"]) for one in entry.get("top_logprobs") or ()},
             )
-            for each in choice["logprobs"]["content"]
+            for entry in choice["logprobs"]["content"]
         )
     except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
         return None

@@ -57,8 +57,8 @@ def adaptive_policies(
         return integrands.at[j].set(integrand), (upper, action, integrand.sum(-1) - lam * tables.cost[j])
 
     nothing = jnp.zeros((k, *lam.shape, tables.grid.u.shape[-1]), lam.dtype)
-    _, found = lax.scan(ask_or_answer, nothing, (np.arange(k), place), reverse=True)
-    upper, action, values = found
+    _, policy = lax.scan(ask_or_answer, nothing, (np.arange(k), place), reverse=True)
+    upper, action, values = policy
     return jnp.argmax(values, axis=0), jnp.moveaxis(upper, 0, 1), jnp.moveaxis(action, 0, 1)
 
 

@@ -129,8 +129,8 @@ def points_at(marginals: Marginal, tables: Tables, optima: Optima, plan: Plan, c
 
 def settle(marginals: Marginal, grid: Grid, cut: Cut) -> tuple[jax.Array, jax.Array, jax.Array]:
     """`settle_threshold` for cuts (L, k, …)."""
-    each = jax.vmap(jnp.vectorize(settle_threshold, excluded=(0, 1)), (0, 0, 1, 1, 1), 1)
-    return each(marginals, grid, cut.u, cut.worth, cut.slope)
+    settle_all = jax.vmap(jnp.vectorize(settle_threshold, excluded=(0, 1)), (0, 0, 1, 1, 1), 1)
+    return settle_all(marginals, grid, cut.u, cut.worth, cut.slope)
 
 
 def adaptive_points(marginals: Marginal, tables: Tables, lam: jax.Array, refusal: Refusal | None = None) -> Solutions:

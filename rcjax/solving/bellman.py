@@ -75,8 +75,8 @@ def best_cascades(
         deferred = plan.links[path][:, None] * passed_on(tables.grid, cut.u, cut.refused)[tables.left]
         density = arrivals(tables, plan.first[path], deferred, tables.kernel)
         # Whom no query reaches, any cut suits: theirs is the best for all queries, where a neighbouring λ may need it.
-        seen = plan.members[path] & ((tables.grid.weight * density).sum(1) > jnp.finfo(lam.dtype).eps)
-        return jnp.where(seen[:, None], density, 1.0)
+        reached = plan.members[path] & ((tables.grid.weight * density).sum(1) > jnp.finfo(lam.dtype).eps)
+        return jnp.where(reached[:, None], density, 1.0)
 
     def improve(carry):
         number, *best, _ = carry
@@ -150,8 +150,8 @@ def _best_paths(tables, lam, plan, density, refusal):
     best = jnp.argmax(values, axis=0)
     if cuts is not None:
         step = plan.cuts[plan.ends[best]]
-        found = part(cuts, (step, jnp.arange(lam.shape[0])[:, None]))
-        cut = jax.tree.map(partial(jnp.where, step >= 0), found, cut)
+        chosen = part(cuts, (step, jnp.arange(lam.shape[0])[:, None]))
+        cut = jax.tree.map(partial(jnp.where, step >= 0), chosen, cut)
     return values.max(0), best, cut
 
 

@@ -206,12 +206,12 @@ def error_and_cost(
         raise ValueError(f"chain is {chain!r}; it is 'exact' or 'paper'")
     k, m = len(model.models), len(members)
     thresholds = jnp.asarray(thresholds, dtype=model.cost.dtype)
-    given = thresholds.shape[-1] if thresholds.ndim else -1
-    if given == m - 1:
+    count = thresholds.shape[-1] if thresholds.ndim else -1
+    if count == m - 1:
         cuts = thresholds
-    elif given == m:
+    elif count == m:
         cuts = thresholds[..., :-1]
-    elif given == k:
+    elif count == k:
         cuts = thresholds[..., np.array(members[:-1], int)]
     else:
         raise ValueError(
@@ -229,13 +229,13 @@ def error_and_cost(
 def _refusals(refusals, members, k, dtype):
     """(…, m) those of the members."""
     refusals = jnp.asarray(refusals, dtype=dtype)
-    given = refusals.shape[-1] if refusals.ndim else -1
-    if given not in (len(members), k):
+    count = refusals.shape[-1] if refusals.ndim else -1
+    if count not in (len(members), k):
         raise ValueError(
             f"refusals has shape {refusals.shape}; its last axis must be the {len(members)} models of the cascade, or "
             f"all {k} models"
         )
-    return refusals if given == len(members) else refusals[..., np.array(members)]
+    return refusals if count == len(members) else refusals[..., np.array(members)]
 
 
 @partial(jax.jit, static_argnames=("members", "chain"))
@@ -252,5 +252,5 @@ def _error_and_cost(marginals, copulas, cost, cuts, refusals, members, chain):
         links, first = jnp.ones(m - 1, bool), jnp.zeros((), int)
         return evaluate(tables, u, links, first, chain=chain, above=above, refused=refused)
 
-    flat = jax.tree.map(lambda each: each.reshape(-1, m), (cuts, refusals))
+    flat = jax.tree.map(lambda array: array.reshape(-1, m), (cuts, refusals))
     return jax.tree.map(lambda figure: figure.reshape(cuts.shape[:-1]), jax.vmap(single)(*flat))

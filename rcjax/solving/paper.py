@@ -123,5 +123,5 @@ def _pass_or_answer(tables):
     earned = (tables.grid.weight[:, None] - below) * tables.grid.quantile[:, None]
     law = jax.vmap(jax.vmap(truncated_transition, (None, 0, None)))
     density = law(tables.copulas, tables.grid.edges[tables.left], part(tables.grid, tables.right))
-    passing, earning = (density @ jnp.swapaxes(each[tables.right], 1, 2) for each in (below, earned))
+    passing, earning = (density @ jnp.swapaxes(table[tables.right], 1, 2) for table in (below, earned))
     return passing, earning, below.sum(-1), earned.sum(-1)

@@ -66,9 +66,9 @@ def solve_frontier(
     if abstain_price is not None and (chain == "paper" or (plan is None and not abstain_early)):
         raise ValueError("abstain_price goes with chain='exact', and for adaptive policies with abstain_early=True")
     refusal = refusal_at(abstain_price, abstain_early, model.cost.dtype)
-    found = solve_problem(model, lay_out_problem(model, plan, chain, refusal), grid, abstain_price)
+    solved = solve_problem(model, lay_out_problem(model, plan, chain, refusal), grid, abstain_price)
     search = _named(cascades, max_length, plan, model.models)
-    return dataclasses.replace(found, search=search, chain=chain, abstain_early=abstain_early)
+    return dataclasses.replace(solved, search=search, chain=chain, abstain_early=abstain_early)
 
 
 def solve_problem(

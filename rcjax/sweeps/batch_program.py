@@ -78,7 +78,7 @@ class Fit:
 
 def fit_problem(data: Data, draws: Draws, *, transform: Transform, near: Marginal | None = None) -> Fit:
     """The fit of one problem (no leading axis in `draws`); marginals are sought near given ones, which is quicker."""
-    rows = (each[draws.sample, draws.rows] for each in (data.logprob, data.correct, data.answered, data.query_cost))
+    rows = (column[draws.sample, draws.rows] for column in (data.logprob, data.correct, data.answered, data.query_cost))
     logprob, correct, answered, spent = rows
     calibrators, confidence, marginals = fit_margins(logprob, correct, answered, transform, near)
     left, right = np.array(pairs(logprob.shape[1]), int).reshape(-1, 2).T
@@ -124,8 +124,8 @@ def judge_problem(data: Data, problem: tuple[Fit, Draws, tuple[Points, ...]], *,
     """
     fit, draws, searches = problem
     if labels:
-        found = _by_labels(fit, data, draws)
-        searches = (*searches, jax.tree.map(lambda leaf: leaf[None], _told(found, fit)))
+        chosen = _by_labels(fit, data, draws)
+        searches = (*searches, jax.tree.map(lambda leaf: leaf[None], _told(chosen, fit)))
     return tuple(points | _judged(data, fit, draws, points) for points in searches)
 
 
@@ -160,7 +160,7 @@ def _by_labels(fit, data, draws):
     """The best single model or pair for each λ, with its error and cost as the labels have it."""
     k, lam = fit.cost.shape[0], data.lam[draws.sample]
     logprob, correct, answered = (
-        each[draws.sample, draws.rows] for each in (data.logprob, data.correct, data.answered)
+        column[draws.sample, draws.rows] for column in (data.logprob, data.correct, data.answered)
     )
     trial = judge(fit.calibrators, logprob, correct, answered, fit.cost)
     best = best_candidates(trial, lam)
@@ -218,7 +218,7 @@ def program(function: Any, mesh: Mesh, width: int | None, **options: Any) -> Any
 
     def run(shared, problems):
         def share(shared, problems):
-            return lax.map(lambda each: function(shared, each, **options), problems, batch_size=width)
+            return lax.map(lambda problem: function(shared, problem, **options), problems, batch_size=width)
 
         specs = {"in_specs": (P(), P(_AXIS)), "out_specs": P(_AXIS)}
         return jax.shard_map(share, mesh=mesh, check_vma=False, **specs)(shared, problems)

@@ -68,10 +68,10 @@ def _check(settings: dict[str, Any]) -> None:
 
 
 def _logs(value: Any, folder: Path, path: Path) -> Any:
-    if isinstance(value, dict) and all(isinstance(each, str) for each in value.values()):
-        return {name: str(folder / each) for name, each in value.items()}
+    if isinstance(value, dict) and all(isinstance(text, str) for text in value.values()):
+        return {name: str(folder / path) for name, path in value.items()}
     patterns = [value] if isinstance(value, str) else value
-    if not isinstance(patterns, list) or not all(isinstance(each, str) for each in patterns):
+    if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
         raise ValueError(f'{path}: logs: give a list of files such as ["logs/*.csv"], or a table of files by name')
     files: list[str] = []
     for pattern in patterns:

@@ -31,8 +31,8 @@ def open_folder(folder: Path, wanted: Mapping[str, Any]) -> None:
     Raises ValueError where it holds another sweep, and says what differs; or anything else.
     """
     plan = folder / "sweep.json"
-    for each in ("fits", "parts"):
-        (folder / each).mkdir(parents=True, exist_ok=True)
+    for name in ("fits", "parts"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
     if plan.exists():
         _check_same(plan, wanted)
     elif any((folder / "parts").glob("*.parquet")):
@@ -45,10 +45,10 @@ def open_folder(folder: Path, wanted: Mapping[str, Any]) -> None:
 
 
 def _check_same(plan, wanted):
-    found = read_plan(plan)
+    record = read_plan(plan)
     for key, value in json.loads(json.dumps(wanted)).items():
-        if found.get(key) != value:
-            told = _difference(found.get(key), value)
+        if record.get(key) != value:
+            told = _difference(record.get(key), value)
             raise ValueError(
                 f"{plan.parent}: holds another sweep: {key} {told}: give another folder, or delete this one"
             )
@@ -69,16 +69,16 @@ def _short(value):
 def read_plan(path: Path) -> dict[str, Any]:
     """What `sweep.json` holds; ValueError where that is not a sweep of this version."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"{path.parent}: no sweep was run into this folder: there is no {path.name}") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: is damaged: {error}") from None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise ValueError(f"{path}: is no sweep of rcjax")
-    if found.get("schema_version") != SCHEMA:
-        raise ValueError(f"{path}: schema_version is {found.get('schema_version')!r}; this rcjax reads {SCHEMA}")
-    return found
+    if record.get("schema_version") != SCHEMA:
+        raise ValueError(f"{path}: schema_version is {record.get('schema_version')!r}; this rcjax reads {SCHEMA}")
+    return record
 
 
 def part_path(folder: Path, number: int, kind: str = "parts") -> Path:

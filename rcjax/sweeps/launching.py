@@ -73,7 +73,7 @@ def _draws(place: int, replicate: int, rows: np.ndarray) -> Draws:
 def _in_order(paths: tuple, solved: tuple) -> list:
     """What was solved, of which "labels" comes last, in the order of the searches."""
     others = iter(solved)
-    return [solved[-1] if each == "labels" else next(others) for each in paths]
+    return [solved[-1] if path == "labels" else next(others) for path in paths]
 
 
 def _stacked(items: list, room: int, multiple: int) -> Any:
@@ -95,7 +95,7 @@ def _data(batch: Batch, library: Library, settings: Settings) -> tuple[Data, lis
         held_out = np.ones(n, bool)
         held_out[own] = settings.train is None
         matrices = (log.logprob, log.correct, log.answered, log.query_cost, held_out)
-        full = [_filled(np.asarray(each), shape.queries) for each in matrices]
+        full = [_filled(np.asarray(matrix), shape.queries) for matrix in matrices]
         lam = price_range(np.array(entry.cost), settings.lam) if isinstance(settings.lam, int) else settings.lam
         logs.append(Data(*full, np.asarray(lam, full[0].dtype)))  # pyright: ignore[reportArgumentType,reportCallIssue]
         rows.append(_filled(own.astype(np.int32), shape.drawn, shape.queries - 1))
@@ -122,9 +122,9 @@ def _width(batch: Batch, plans: Any, settings: Settings, mesh: Mesh) -> int | No
     k, nodes, size = batch.shape.models, settings.panels * ORDER + 2, jnp.result_type(float).itemsize
     prices = settings.lam if isinstance(settings.lam, int) else len(settings.lam)
     ends = max((k * k if plan is None else len(plan.heads) for plan in plans), default=1)
-    each = size * (
+    problem_bytes = size * (
         k * k // 2 * nodes**2 + 4 * prices * ends * nodes + 16 * k * (batch.shape.drawn + batch.shape.queries)
     )
-    most = max(1, int(_SHARE * (device.memory_stats() or {}).get("bytes_limit", 2**33)) // each)
+    most = max(1, int(_SHARE * (device.memory_stats() or {}).get("bytes_limit", 2**33)) // problem_bytes)
     share = -(-batch.room[1] // mesh.size)
     return -(-share // -(-share // most))

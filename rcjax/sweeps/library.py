@@ -42,17 +42,17 @@ def named(logs: Mapping[str, Any] | Iterable[str | os.PathLike[str]]) -> dict[st
     {'monday': 'a/monday.csv', 'tuesday': 'a/tuesday.csv'}
     """
     if isinstance(logs, Mapping):
-        found = {str(name): log for name, log in logs.items()}
+        named = {str(name): log for name, log in logs.items()}
     else:
         paths = list(logs)
         if isinstance(logs, str | os.PathLike) or any(isinstance(path, Log) for path in paths):
             raise ValueError("logs: give a list of files, or logs by name such as {'monday': log}")
         stems = [Path(path).stem for path in paths]
         names = stems if len({*stems}) == len(stems) else [str(path) for path in paths]
-        found = dict(zip(names, paths, strict=True))
-    if not found:
+        named = dict(zip(names, paths, strict=True))
+    if not named:
         raise ValueError("logs is empty: give at least one log")
-    return found
+    return named
 
 
 class Library:
@@ -98,4 +98,4 @@ class Library:
 
 
 def _bytes(log):
-    return sum(np.asarray(each).nbytes for each in (log.logprob, log.correct, log.query_cost, log.answered))
+    return sum(np.asarray(matrix).nbytes for matrix in (log.logprob, log.correct, log.query_cost, log.answered))

@@ -42,14 +42,14 @@ def fits_table(batch: Batch, fits: Fit) -> pl.DataFrame:
 
 def model_of(log: Mapping[str, Any], fit: str, copula: str) -> CascadeModel:
     """The model of a sample, from the rows of its log and of its fit, under one of the copulas."""
-    found = json.loads(fit)
+    data = json.loads(fit)
     family = as_family(copula)
     details = json.loads(log["details"]) | {"fit": {"copula": family.__name__, "method": "tau"}}
     return CascadeModel(
-        calibrators=Calibrator(**arrays_from_json(found["calibrators"]), transform=log["task"]),
-        marginals=Marginal(**arrays_from_json(found["marginals"])),
-        copulas=jax.vmap(family.from_tau)(jnp.asarray(found["taus"])),
-        cost=jnp.asarray(found["cost"]),
+        calibrators=Calibrator(**arrays_from_json(data["calibrators"]), transform=log["task"]),
+        marginals=Marginal(**arrays_from_json(data["marginals"])),
+        copulas=jax.vmap(family.from_tau)(jnp.asarray(data["taus"])),
+        cost=jnp.asarray(data["cost"]),
         models=tuple(log["models"]),
         details=Details.from_json(details),
     )

@@ -60,7 +60,7 @@ def check_settings(
     """The settings in one form; ValueError says which is wrong, and what to give."""
     families = tuple(as_family(name).__name__ for name in _listed(copulas))
     chosen = tuple(_listed(seeds))
-    if not all(_counts(each, 0) for each in (replicates, *chosen)):
+    if not all(_counts(number, 0) for number in (replicates, *chosen)):
         raise ValueError(f"replicates is {replicates!r} and seeds {seeds!r}: give whole numbers of 0 or more")
     if not families or not chosen:
         raise ValueError("nothing to sweep over: give at least one copula and one seed")
@@ -78,7 +78,7 @@ def check_settings(
     share = train if train is None else int(train) if whole else float(train)
     searches = _searches(cascades)
     prices = _prices(lam)
-    whole_seeds = tuple(int(each) for each in chosen)
+    whole_seeds = tuple(int(number) for number in chosen)
     draws = int(replicates), whole_seeds, share
     return Settings(searches, families, prices, *draws, max_length, int(batch), int(panels))
 
@@ -185,8 +185,8 @@ def shape_of(log: Log, settings: Settings) -> Shape:
 def _paths(models, search, max_length):
     if search == "labels":
         return search
-    found = candidate_paths(models, search, max_length)
-    return "adaptive" if found is None else tuple(found)
+    paths = candidate_paths(models, search, max_length)
+    return "adaptive" if paths is None else tuple(paths)
 
 
 def size_of_training(n: int, train: float | int | None, source: str) -> int:
@@ -210,10 +210,10 @@ def filled_up(n: int, fewest: int = _FEWEST) -> int:
 
 def plan_batches(shapes: Mapping[str, Shape], settings: Settings) -> list[Batch]:
     """All problems of the logs of these shapes, by name, in batches of the size that is wished, or as memory allows."""
-    found: list[Batch] = []
+    batches: list[Batch] = []
     replicates = settings.replicates + 1
     for shape in dict.fromkeys(shapes.values()):
-        alike = [name for name, each in shapes.items() if each == shape]
+        alike = [name for name, other in shapes.items() if other == shape]
         samples = [Sample(name, seed) for name in alike for seed in settings.seeds]
         size = max(1, min(settings.batch, _DATA // (_BYTES * shape.models * shape.queries + 4 * shape.drawn)))
         together = max(1, size // replicates)
@@ -223,9 +223,9 @@ def plan_batches(shapes: Mapping[str, Shape], settings: Settings) -> list[Batch]
             for part in _chunks(range(replicates), max(1, size // len(some)))
         ]
         rooms = [(len(some), len(some) * (last - first + 1)) for some, first, last in parts]
-        room = tuple(filled_up(max(each), fewest=1) for each in zip(*rooms, strict=True))
-        found += [Batch(shape, *part, room) for part in parts]
-    return found
+        room = tuple(filled_up(max(sizes), fewest=1) for sizes in zip(*rooms, strict=True))
+        batches += [Batch(shape, *part, room) for part in parts]
+    return batches
 
 
 def _chunks(items: Sequence, size: int) -> Iterator[Sequence]:

@@ -33,8 +33,8 @@ class Sweep:
     >>> import rcjax, tempfile
     >>> logs = {"monday": rcjax.sample_log(80, seed=0), "tuesday": rcjax.sample_log(90, seed=1)}
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     found = rcjax.sweep(logs, folder, cascades="labels", lam=5)
-    ...     found.points.select("log", "copula", "status").collect().shape, found.logs["queries"].to_list()
+    ...     swept = rcjax.sweep(logs, folder, cascades="labels", lam=5)
+    ...     swept.points.select("log", "copula", "status").collect().shape, swept.logs["queries"].to_list()
     ((10, 3), [80, 90])
     """
 

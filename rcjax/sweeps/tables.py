@@ -59,13 +59,13 @@ def points_table(
     models: Mapping[str, tuple[str, ...]],
     settings: Settings,
     lam: np.ndarray,
-    found: Sequence[Mapping[str, np.ndarray]],
+    results: Sequence[Mapping[str, np.ndarray]],
 ) -> pl.DataFrame:
     """A row per point of a batch: λ (U, L), and of each search arrays with leading axes (U, C, L).
 
     Of the U problems only as many are told as the batch has.
     """
-    searches = zip(settings.cascades.items(), found, strict=True)
+    searches = zip(settings.cascades.items(), results, strict=True)
     return pl.concat(
         _search_table(batch, models, name, (None,) if search == "labels" else settings.copulas, lam, arrays)
         for (name, search), arrays in searches
@@ -78,7 +78,7 @@ def _search_table(batch, models, name, copulas, lam, arrays):
 
     def spread(values, axis):
         """A value per problem (axis 0), copula (1) or λ (2), for each point."""
-        place = tuple(slice(None) if each == axis else None for each in range(3))
+        place = tuple(slice(None) if other == axis else None for other in range(3))
         return np.broadcast_to(np.array(values, object)[place], shape).reshape(-1).tolist()
 
     def flat(key):
@@ -118,10 +118,10 @@ def _frame(columns):
 
 def _cascades(members, models):
     """The names of the models of each point, from members (U, C, L, k), of which each problem has its own models."""
-    found = []
+    names_of = []
     for own, names in zip(members, models, strict=False):
         rows = own.reshape(-1, own.shape[-1])
         kinds, place = np.unique(rows, axis=0, return_inverse=True)
-        told = [" > ".join(each) for each in cascade_names(kinds, names)]
-        found += [told[p] for p in place.reshape(-1)]
-    return found
+        told = [" > ".join(cascade) for cascade in cascade_names(kinds, names)]
+        names_of += [told[p] for p in place.reshape(-1)]
+    return names_of

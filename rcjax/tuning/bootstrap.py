@@ -154,10 +154,10 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
     longer = selected & (np.asarray(frontier.members)[places].sum(1) > 2)
     refusal = refusal_at(frontier.abstain_price, frontier.abstain_early, log.cost.dtype)
     plan = _plan_again(frontier, places[longer]) if longer.any() or not selected else None
-    data = [np.asarray(each) for each in _data(log)]
+    data = [np.asarray(column) for column in _data(log)]
 
     def again(draw):
-        logprob, correct, answered, query_cost = (each[draw] for each in data)
+        logprob, correct, answered, query_cost = (column[draw] for column in data)
         cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
         cost, rows = jnp.asarray(cost, log.cost.dtype), (logprob, correct, answered)
         if selected and not longer.any():
@@ -235,13 +235,13 @@ def _recount(tuned: _Tuned, log: Log, replicates: int, seed: int) -> Outcomes:
     sizes = np.minimum(_BLOCK, n - starts)
     drawn = rng.multinomial(n, sizes / n, replicates) if len(starts) > 1 else np.full((replicates, 1), n)
     width = min(_BLOCK, size_class(n))
-    data = [np.asarray(each) for each in _data(log)]
+    data = [np.asarray(column) for column in _data(log)]
     sums = None
     for start, size, count in zip(starts, sizes, drawn.T, strict=True):
-        rows = [np.pad(each[start : start + size], ((0, width - size), (0, 0))) for each in data]
-        weights = np.stack([np.bincount(rng.integers(0, size, each), minlength=width) for each in count])
-        found = [np.asarray(each, float) for each in _count(*rows, weights.astype(np.float32), tuned)]
-        sums = found if sums is None else [old + new for old, new in zip(sums, found, strict=True)]
+        rows = [np.pad(column[start : start + size], ((0, width - size), (0, 0))) for column in data]
+        weights = np.stack([np.bincount(rng.integers(0, size, queries), minlength=width) for queries in count])
+        block = [np.asarray(figure, float) for figure in _count(*rows, weights.astype(np.float32), tuned)]
+        sums = block if sums is None else [old + new for old, new in zip(sums, block, strict=True)]
     queries, counts, money = sums or []
     with np.errstate(invalid="ignore", divide="ignore"):  # of no queries, nothing is known
         shares, money = counts / queries[:, None], money / queries[:, None]
@@ -281,7 +281,7 @@ def _bands(frontier: Frontier, log: Log, places: np.ndarray, tuned: _Tuned, outc
     known, at = log_prices(lam[places]), log_prices(lam)
     ends = []
     for figure, own in zip(outcomes, (seen_here.error, seen_here.cost, seen_here.abstention), strict=True):
-        spread = np.stack([np.interp(at, known, each) for each in _deviations(*figure)])
+        spread = np.stack([np.interp(at, known, deviation) for deviation in _deviations(*figure)])
         ends.append(np.asarray(own, float)[:, None] + _quantiles(spread, seen_here.n, level))
     error, cost, abstention = ends
     # Not one error (or right answer) among n says no more than this, also where no replicate can have one.

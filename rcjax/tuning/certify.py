@@ -137,10 +137,12 @@ def certify(
     require_unseen(log, overlap_with_tuned(log, frontier))
     if tuned_on is not None:
         require_unseen(log, overlap(log, tuned_on))
-    seen = replay(frontier, at_model_costs(frontier, log))
-    order = _sequence(frontier, seen.n, targets)
+    replayed = replay(frontier, at_model_costs(frontier, log))
+    order = _sequence(frontier, replayed.n, targets)
     evidence = _evidence(
-        frontier, seen.n, *(np.asarray(each, float) for each in (seen.error, seen.abstention, seen.cost))
+        frontier,
+        replayed.n,
+        *(np.asarray(figure, float) for figure in (replayed.error, replayed.abstention, replayed.cost)),
     )
     chosen = None
     for index in order:
@@ -252,11 +254,11 @@ class _Evidence:
 
     def share_p_value(self, share: float) -> float:
         """Of the null that the cost lies, in expectation, above this share of the way from `low` to `high`."""
-        seen = min(max((self.cost - self.low) / (self.high - self.low), 0.0), 1.0)
+        scaled = min(max((self.cost - self.low) / (self.high - self.low), 0.0), 1.0)
         # With two models a query costs the one or the other, so that counting those that were deferred is exact.
         if self.asked == 2:
-            return binomial_tail(round(seen * self.n), self.n, share)
-        return bounded_mean_p_value(seen, self.n, share)
+            return binomial_tail(round(scaled * self.n), self.n, share)
+        return bounded_mean_p_value(scaled, self.n, share)
 
     def cost_p_value(self, cost: float) -> float:
         """Of the null that the policy costs more, in expectation; what cannot be has a p-value of 0."""
@@ -314,8 +316,8 @@ def _evidence(frontier, n, error, abstention, cost) -> list[_Evidence]:
     """What n queries with the given error, abstention and cost (L,), predicted or seen, say of each policy."""
     members, price = np.asarray(frontier.members), np.asarray(frontier.model.cost, float)
     low, high = price[np.asarray(frontier.first)], members @ price
-    counts = (np.rint(each * n).astype(int) for each in (error, abstention))
-    columns = (each.tolist() for each in (*counts, cost, low, high, members.sum(1)))
+    counts = (np.rint(rate * n).astype(int) for rate in (error, abstention))
+    columns = (column.tolist() for column in (*counts, cost, low, high, members.sum(1)))
     prices = [frontier.abstain_price if refuses else None for refuses in _may_refuse(frontier).tolist()]
     rows = zip(*columns, prices, strict=True)
     return [_Evidence(n, errors, refusals, price, *rest) for errors, refusals, *rest, price in rows]

@@ -118,7 +118,7 @@ def without(log: Log, rows: np.ndarray) -> Log:
     Its arrays keep their shapes, so that nothing is compiled anew. A model without any answer left keeps its cost.
     """
     logprob, correct, answered, query_cost = (
-        np.asarray(each) for each in (log.logprob, log.correct, log.answered, log.query_cost)
+        np.asarray(column) for column in (log.logprob, log.correct, log.answered, log.query_cost)
     )
     kept = answered & ~rows[:, None]
     money, count = np.where(kept, query_cost, 0).astype(query_cost.dtype), kept.sum(0)
@@ -149,10 +149,10 @@ def cross_validate(
     lam = price_range(np.asarray(log.cost, float), PRICES)
     fold = deal_folds(log.complete, folds, seed)
     left_out = [fold == number for number in range(folds)]
-    found = side_by_side(lambda out: _tuned_without(out, log, model, longer, lam, refusal), left_out, n=log.n_queries)
+    parts = side_by_side(lambda out: _tuned_without(out, log, model, longer, lam, refusal), left_out, n=log.n_queries)
     # From the order of the folds back to that of the log.
     order = np.argsort(np.argsort(fold, kind="stable"))[log.complete]
-    wrong, charge = (np.concatenate(each, axis=-1)[..., order] for each in zip(*found, strict=True))
+    wrong, charge = (np.concatenate(fates, axis=-1)[..., order] for fates in zip(*parts, strict=True))
     loss = wrong + lam[:, None] * charge
     lengths = np.array([1, 2, *longer.lengths][: max(k, 1)])
     pair = loss[min(1, k - 1)]

@@ -79,8 +79,8 @@ def candidates(
     model has answered and the query is to count; cost (k,). `vmap` it over resampled or masked logs.
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
-    >>> found = candidates(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.array([1.0, 10.0]))
-    >>> found.cost.tolist(), [round(each, 4) for each in found.error.tolist()]      # small, large, small → large
+    >>> cascades = candidates(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.array([1.0, 10.0]))
+    >>> cascades.cost.tolist(), [round(figure, 4) for figure in cascades.error.tolist()]  # small, large, small → large
     ([1.0, 10.0, 6.0, 11.0], [0.5, 0.0, 0.075, inf])
     """
     confidence, correct, present = map(jnp.asarray, (confidence, correct, present))
@@ -133,8 +133,8 @@ def refusing_candidates(
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> log, refusal = (confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool)), Refusal(jnp.array(0.8), True)
-    >>> found = refusing_candidates(*log, jnp.array([1.0, 10.0]), jnp.array([1.0]), refusal)
-    >>> small = [round(float(each[0, 0]), 3) for each in (found.error, found.abstention, found.refused[..., 0])]
+    >>> judged = refusing_candidates(*log, jnp.array([1.0, 10.0]), jnp.array([1.0]), refusal)
+    >>> small = [round(float(figure[0, 0]), 3) for figure in (judged.error, judged.abstention, judged.refused[..., 0])]
     >>> small                                              # refuses one of two queries, and is right on the other
     [0.175, 0.5, 0.55]
     """
@@ -199,14 +199,14 @@ def judge(
     return refusing_candidates(confidence, crossed, correct, present, cost, lam, refusal)
 
 
-def merged(found: Candidates) -> Candidates:
+def merged(candidates: Candidates) -> Candidates:
     """The candidates for each λ, (L, C), as so many, (L·C,)."""
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), candidates)
 
 
-def best_candidates(found: Candidates, lam: Any) -> Any:
+def best_candidates(candidates: Candidates, lam: Any) -> Any:
     """(L,) the place of the candidate with the least error + λ·cost for each λ (L,), among all of them or its own."""
-    return (found.error + lam[:, None] * found.cost).argmin(-1)
+    return (candidates.error + lam[:, None] * candidates.cost).argmin(-1)
 
 
 def as_cascades(trial: Candidates, places: Any, k: int, xp: Any = jnp) -> Policies:

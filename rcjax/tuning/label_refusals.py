@@ -43,8 +43,8 @@ def spread_cuts(confidence: jax.Array, present: jax.Array, most: int) -> Cuts:
 
     The thresholds lie halfway between confidences that differ, so that no rounding moves a tie across.
 
-    >>> found = spread_cuts(jnp.array([0.75, 0.25, 0.25]), jnp.ones(3, bool), 10)
-    >>> found.threshold.tolist(), found.last.tolist(), found.parts.tolist()
+    >>> cuts = spread_cuts(jnp.array([0.75, 0.25, 0.25]), jnp.ones(3, bool), 10)
+    >>> cuts.threshold.tolist(), cuts.last.tolist(), cuts.parts.tolist()
     ([0.5, 1.0, 1.0], [1, 1, 2], [True, False, False])
     """
     n = confidence.shape[0]
@@ -74,7 +74,7 @@ def refuse_alone(
     refusal is the confidence up to which it refuses, NEVER_REFUSE where nothing is gained; the gain is per query.
 
     >>> right = jnp.array([0.1, 0.9, 0.8])
-    >>> [round(float(each), 3) for each in refuse_alone(right, right, jnp.ones(3, bool), jnp.asarray(0.7))]
+    >>> [round(float(figure), 3) for figure in refuse_alone(right, right, jnp.ones(3, bool), jnp.asarray(0.7))]
     [0.45, 0.2, 0.333]
     """
     cuts = spread_cuts(confidence, present, MOST_CUTS)

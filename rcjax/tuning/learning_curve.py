@@ -91,8 +91,8 @@ class LearningCurve:
 
         Raises ValueError for less than one query, or more than three times the labels of the log.
         """
-        found = _power_law(np.array([self.asymptote, self.coefficient, self.exponent]), self._checked(queries))
-        return float(found) if np.ndim(queries) == 0 else found
+        area = _power_law(np.array([self.asymptote, self.coefficient, self.exponent]), self._checked(queries))
+        return float(area) if np.ndim(queries) == 0 else area
 
     def relative_area(self, queries: Any, level: float = 0.9) -> tuple[Any, Any, Any]:
         """(expected, low, high) area with so many queries, in per cent of the area with the labels of the log.
@@ -104,8 +104,8 @@ class LearningCurve:
         shares = _in_per_cent(_power_law(self.replicates, sizes), _power_law(self.replicates, np.array(self.labels)))
         low, high = np.quantile(shares, [(1 - level) / 2, (1 + level) / 2], axis=-1)
         expected = _in_per_cent(self.predict(queries), self.predict(self.labels))
-        found = (expected, low, high)
-        return tuple(float(each) for each in found) if np.ndim(queries) == 0 else found  # type: ignore[return-value]
+        interval = (expected, low, high)
+        return tuple(float(figure) for figure in interval) if np.ndim(queries) == 0 else interval  # type: ignore[return-value]
 
     def gain(self, more: int, level: float = 0.9) -> tuple[float, float, float]:
         """(expected, low, high): by how many per cent of itself `more` labels would lower the area.
@@ -267,8 +267,8 @@ def tune_and_answer(
         return [np.asarray(figure, float).mean(-1) for figure in (fates.wrong, fates.cost)]
 
     deals = list(zip(tests, others, strict=True))
-    found = side_by_side(lambda deal: [tuned(deal[0], deal[1], size) for size in sizes], deals, n=others.shape[1])
-    error, charge = np.moveaxis(np.array(found), 2, 0)
+    answers = side_by_side(lambda deal: [tuned(deal[0], deal[1], size) for size in sizes], deals, n=others.shape[1])
+    error, charge = np.moveaxis(np.array(answers), 2, 0)
     return error, charge
 
 
@@ -282,7 +282,7 @@ def area_of_points(cost: Any, error: Any, low: float, high: float) -> np.ndarray
     """
     costs, errors = np.asarray(cost, float), np.asarray(error, float)
     order = np.lexsort((errors, costs), axis=-1)
-    costs, errors = (np.take_along_axis(each, order, -1) for each in (costs, errors))
+    costs, errors = (np.take_along_axis(values, order, -1) for values in (costs, errors))
     left, right = np.minimum(costs[..., :1], low), np.maximum(costs[..., -1:], high)
     costs = np.concatenate([left, costs, right], -1)
     errors = np.concatenate([errors[..., :1], errors, errors[..., -1:]], -1)
@@ -330,7 +330,7 @@ def fit_power_law(queries: Any, area: Any, variance: Any = None, expected: Any =
     if expected is not None:
         misfit = misfit + ((_EXPONENTS - np.asarray(expected)[..., None]) / EXPONENT_SPREAD) ** 2
     best = misfit.argmin(-1)[..., None]
-    chosen = (np.take_along_axis(each, best, -1)[..., 0] for each in (a, b))
+    chosen = (np.take_along_axis(values, best, -1)[..., 0] for values in (a, b))
     return np.stack([*chosen, _EXPONENTS[best[..., 0]]], axis=-1)
 
 

@@ -117,8 +117,8 @@ def overlap(log: Log, tuned_on: Log) -> Overlap:
     """
     models = [name for name in tuned_on.models if name in log.models]
     # Python's own hash, of this process alone, takes a tenth of the time.
-    names = [np.array([hash(str(name)) for name in each.queries], np.int64) for each in (log, tuned_on)]
-    new, old = (_rows(each, models, own) for each, own in zip((log, tuned_on), names, strict=True))
+    names = [np.array([hash(str(name)) for name in side.queries], np.int64) for side in (log, tuned_on)]
+    new, old = (_rows(side, models, own) for side, own in zip((log, tuned_on), names, strict=True))
     return _compare(new, old, log.n_queries, tuned_on.n_queries)
 
 
@@ -146,18 +146,18 @@ def overlap_with_tuned(log: Log, tuned: "Policy | Mixture | Frontier | CascadeMo
     return _compare(new, _rows(old, models, names), n, max(size, old.n_queries))
 
 
-def require_unseen(log: Log, found: Overlap) -> None:
+def require_unseen(log: Log, overlap: Overlap) -> None:
     """LogError where queries of a log that is to guarantee something were tuned on."""
-    if found.whole:
+    if overlap.whole:
         raise LogError(f"{log.source}: the model was fitted to this very log: certify on queries that were held out")
-    if found:
-        raise LogError(f"{log.source}: {found.describe()}: certify on queries that were held out")
+    if overlap:
+        raise LogError(f"{log.source}: {overlap.describe()}: certify on queries that were held out")
 
 
-def warn_of_overlap(log: Log, found: Overlap) -> None:
+def warn_of_overlap(log: Log, overlap: Overlap) -> None:
     """An `OverlapWarning` where queries of a log that is to judge were tuned on."""
-    if found:
-        message = f"{log.source}: {found.describe()}, where it looks better than it is: judge by others"
+    if overlap:
+        message = f"{log.source}: {overlap.describe()}, where it looks better than it is: judge by others"
         warnings.warn(message, OverlapWarning, stacklevel=3)
 
 
@@ -186,7 +186,7 @@ def _same_content(log: Log, provenance: Mapping[str, Any]) -> bool:
 def _rows(log: Log, models: Sequence[str], names: np.ndarray | None) -> _Rows:
     """The queries of a log that have an answer of these models, each once, as bootstraps repeat some."""
     columns = [log.models.index(name) for name in models]
-    logprob, correct, answered = (np.asarray(each)[:, columns] for each in (log.logprob, log.correct, log.answered))
+    logprob, correct, answered = (np.asarray(matrix)[:, columns] for matrix in (log.logprob, log.correct, log.answered))
     bits = np.ascontiguousarray(logprob.astype("<f4") + np.float32(0)).view("<u4").astype(np.int64)  # −0 is 0
     cells = np.where(answered, 2 * bits + correct, _UNANSWERED)
     rows = np.flatnonzero(answered.any(1))
@@ -223,20 +223,20 @@ def _by_name(new: np.ndarray, old: np.ndarray, places: np.ndarray) -> tuple[np.n
     named = places >= 0
     whole = _View.of(*_whole_queries(new, old))
     columns = [_View.of(a, b) for a, b in zip(new.T, old.T, strict=True)]
-    shared, found = whole.alone & whole.meets(places), False
+    shared, related = whole.alone & whole.meets(places), False
     for views in ([whole], columns):
         met = np.any([view.alone & view.meets(places) for view in views], axis=0)
         apart = 1 + sum(view.recurring - int((view.alone & view.meets(places)).sum()) for view in views)
         anywhere = apart * named.sum() / (len(new) * len(old))
         nearby = sum(view.meets_nearby(places, view.alone) for view in views) if met.any() else 0.0
         if _accident(int(met.sum()), int(named.sum()), max(anywhere, nearby)) < _LEVEL:
-            shared, found = shared | met, True
+            shared, related = shared | met, True
     common = named & whole.known & ~whole.alone
     could, agreeing = int(common.sum()), common & whole.meets(places)
     did, expected = int(agreeing.sum()), max(float(whole.share[common].sum()), whole.meets_nearby(places, common))
     if did - expected >= _MOST * (could - expected) and _accident(did, could, expected) < _LEVEL:
-        shared, found = shared | agreeing, True
-    shared = shared & found
+        shared, related = shared | agreeing, True
+    shared = shared & related
     same = (new == old[places]) & (new != _UNANSWERED)
     return shared, int(same[shared].sum())
 
@@ -254,8 +254,8 @@ def _whole_queries(new: np.ndarray, old: np.ndarray) -> tuple[np.ndarray, np.nda
     for column in both.T:  # by a hash of 63 bits: Steele, Lea & Flood 2014, "Fast splittable pseudorandom generators"
         number = (number + column.astype(np.uint64) + _GAMMA) * _MIX
         number ^= number >> np.uint64(31)
-    found = np.where((both == _UNANSWERED).any(1), _UNANSWERED, (number >> np.uint64(1)).astype(np.int64))
-    return found[: len(new)], found[len(new) :]
+    numbers = np.where((both == _UNANSWERED).any(1), _UNANSWERED, (number >> np.uint64(1)).astype(np.int64))
+    return numbers[: len(new)], numbers[len(new) :]
 
 
 class _View(NamedTuple):
@@ -274,7 +274,7 @@ class _View(NamedTuple):
         """Of values (n,) and (m,), −1 where there is none."""
         values, number = np.unique(np.concatenate([new, old]), return_inverse=True)
         own, theirs = number[: len(new)], number[len(new) :]
-        here, there = (np.bincount(each, minlength=len(values)) for each in (own, theirs))
+        here, there = (np.bincount(places, minlength=len(values)) for places in (own, theirs))
         real = values != _UNANSWERED
         once = real & (here == 1) & (there == 1)
         twice = int((real & (here + there == 2)).sum())

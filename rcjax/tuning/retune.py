@@ -211,7 +211,7 @@ def held_out_gain(policy: Policy | Mixture, log: Log, old: Log | None = None, se
     size = min(map(len, others))
     model = fit(log, transform=tuning.transform, **tuning.fit)
     frontier = _one_point(policy, model, tuning, lam)
-    tuned = tune_again(frontier, log, np.stack([each[:size] for each in others]), np.array([0]))
+    tuned = tune_again(frontier, log, np.stack([order[:size] for order in others]), np.array([0]))
     price = tuning.abstain_price or 0.0
     own, losses = _losses(policy, tuned, log, lam, price)
     left_out = losses[fold, np.arange(len(fold))]

@@ -67,22 +67,22 @@ class Selection:
         Differences are in percentage points of loss, error + λ·cost, on queries left out, with one standard error.
         """
         check_arguments(Selection.verdict, locals())
-        frontier, seen = self.frontier, self.comparison
-        price = int(seen.nearest(float(np.asarray(frontier.lam)[point])))
+        frontier, comparison = self.frontier, self.comparison
+        price = int(comparison.nearest(float(np.asarray(frontier.lam)[point])))
         members = np.flatnonzero(np.asarray(frontier.members)[point])
         names = " → ".join(frontier.models[j] for j in members)
-        longer = "" if seen.lengths[-1] <= 2 else "; no longer chain is shown to do better"
+        longer = "" if comparison.lengths[-1] <= 2 else "; no longer chain is shown to do better"
         if len(members) == 1:
             return f"one model is enough: {names}{longer}"
         if len(members) == 2:
-            return f"the pair {names} {_compared(seen, 0, price, -1)} one model alone{longer}"
-        row = int(np.searchsorted(seen.lengths, len(members)))
-        return f"the chain {names} {_compared(seen, row, price)} the best pair"
+            return f"the pair {names} {_compared(comparison, 0, price, -1)} one model alone{longer}"
+        row = int(np.searchsorted(comparison.lengths, len(members)))
+        return f"the chain {names} {_compared(comparison, row, price)} the best pair"
 
 
-def _compared(seen: Comparison, row: int, price: int, sign: int = 1) -> str:
+def _compared(comparison: Comparison, row: int, price: int, sign: int = 1) -> str:
     """What `sign` times a gain on the pairs shows: "does better by … than"."""
-    gain, spread = 100 * sign * float(seen.gain[row, price]), 100 * float(seen.gain_se[row, price])
+    gain, spread = 100 * sign * float(comparison.gain[row, price]), 100 * float(comparison.gain_se[row, price])
     figures = f"{abs(gain):.2f} ± {spread:.2f} points of error + λ·cost"
     if gain <= 0:
         return f"is not shown to do better (its loss is higher by {figures}) than"
@@ -130,8 +130,8 @@ def select_frontier(
     fewer queries than folds, or no query has the answers of all models.
 
     >>> import rcjax
-    >>> found = select_frontier(rcjax.sample_log(300, seed=0))
-    >>> found.frontier.models == rcjax.demo_model().models, found.comparison.lengths.tolist()
+    >>> selection = select_frontier(rcjax.sample_log(300, seed=0))
+    >>> selection.frontier.models == rcjax.demo_model().models, selection.comparison.lengths.tolist()
     (True, [1, 2, 3, 4, 5])
     """
     check_arguments(select_frontier, locals())
@@ -146,22 +146,22 @@ def select_frontier(
     longer = longer_cascades(len(model.models), max_length if complete >= _LEAST_COMPLETE else 2)
     refusal = refusal_at(price, abstain_early, log.cost.dtype)
     sample = _sample(log, seed)
-    seen = cross_validate(sample, model, longer, folds, seed, refusal)
-    wanted = seen.lam if prices is None else prices
+    comparison = cross_validate(sample, model, longer, folds, seed, refusal)
+    wanted = comparison.lam if prices is None else prices
     pairs = _judge(log, model, wanted, refusal)
     searched = pairs if sample is log else _judge(sample, model, wanted, refusal)
     refusing = {"abstain_price": price, "abstain_early": abstain_early}
-    chains, at = _chains(log, model, longer, seen, wanted, refusing)
+    chains, at = _chains(log, model, longer, comparison, wanted, refusing)
     if prices is None:
         points, lam, status = _undominated(pairs, chains, log.n_queries)
     else:
         points, lam, status = _best(pairs, chains, at, prices)
-    luck = np.interp(log_prices(lam), log_prices(seen.lam), _luck(seen, searched))
+    luck = np.interp(log_prices(lam), log_prices(comparison.lam), _luck(comparison, searched))
     corrected = points.penalty + luck
     if prices is None:
         corrected = _in_order(corrected, points.penalty)
     points = points._replace(penalty=np.minimum(corrected, 1.0))
-    return Selection(_assemble(model, points, lam, status, refusing), seen)
+    return Selection(_assemble(model, points, lam, status, refusing), comparison)
 
 
 def _sample(log: Log, seed: int) -> Log:
@@ -192,13 +192,13 @@ def _refusing(policies: Policies) -> Policies:
 
 
 def _chains(
-    log: Log, model: CascadeModel, longer: Longer, seen: Comparison, lam: np.ndarray, refusing: dict[str, Any]
+    log: Log, model: CascadeModel, longer: Longer, comparison: Comparison, lam: np.ndarray, refusing: dict[str, Any]
 ) -> tuple[_Trial, np.ndarray]:
     """The longer cascades that earn their place, and the places (C,) among the λ (L,) of those where they do.
 
     With the error and cost that they have on the log; `refusing` is what `solve_frontier` takes of refusals.
     """
-    length = seen.chosen[seen.nearest(lam)]
+    length = comparison.chosen[comparison.nearest(lam)]
     at = np.flatnonzero(length > 2)
     k, nothing = len(model.models), np.zeros(len(lam))
     thresholds, members = np.full((len(lam), k), NEVER_ANSWER), np.zeros((len(lam), k), bool)
@@ -232,11 +232,11 @@ def _means(log: Log, model: CascadeModel, policies: Policies) -> Iterator[Outcom
         yield Outcomes(*(np.asarray(figure, float)[:, complete].mean(1) for figure in figures))
 
 
-def _luck(seen: Comparison, pairs: _Trial) -> np.ndarray:
+def _luck(comparison: Comparison, pairs: _Trial) -> np.ndarray:
     """(G,) by how much the loss of the best pair on the queries of its choice is too low, smoothed over the prices."""
-    row = min(1, len(seen.lengths) - 1)
-    least = np.array([(pairs.penalty + lam * pairs.cost).min() for lam in seen.lam])
-    luck = seen.error[row] + seen.lam * seen.cost[row] - least
+    row = min(1, len(comparison.lengths) - 1)
+    least = np.array([(pairs.penalty + lam * pairs.cost).min() for lam in comparison.lam])
+    luck = comparison.error[row] + comparison.lam * comparison.cost[row] - least
     padded = np.pad(luck, _WINDOW // 2, "edge")
     return np.maximum(np.convolve(padded, np.full(_WINDOW, 1 / _WINDOW), "valid"), 0.0)
 
