@@ -33,7 +33,8 @@ import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import markdown, progress
-from rcjax.tuning.certify import at_model_costs, binomial_tail
+from rcjax.tuning.certify import at_model_costs
+from rcjax.tuning.p_values import binomial_tail
 
 FITTED, HELD_OUT = 250, (150, 300, 600)
 MULTIPLES = (1.0, 1.25, 1.5)  # of the error of the best model on the training log

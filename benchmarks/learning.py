@@ -24,7 +24,7 @@ import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import machine, markdown, progress
-from rcjax.solving.lambda_grid import price_range
+from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning.learning_curve import PRICES, area_of_points, fit_power_law, tune_and_answer
 
 LABELS = (200, 400)
@@ -56,7 +56,7 @@ class Truth(NamedTuple):
 def truth(log: rcjax.Log, tests: np.ndarray, others: np.ndarray) -> Truth:
     """Tune on the first queries of each row of others (J, P), answer those of the same row of tests (J, T)."""
     cost = np.asarray(log.cost, float)
-    lam, sizes = jnp.asarray(price_range(cost, PRICES)), np.array(SIZES)
+    lam, sizes = jnp.asarray(lam_range(cost, PRICES)), np.array(SIZES)
     error, charge = tune_and_answer(log.logprob, log.correct, log.cost, lam, tests, others, sizes, transform=log.task)
     return Truth(sizes, area_of_points(charge, error, cost.min(), cost.max()))
 

@@ -23,7 +23,7 @@ import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import CHOICE
 from rcjax.solving import quadrature
-from rcjax.solving.lambda_grid import price_range
+from rcjax.solving.lambda_grid import lam_range
 from rcjax.solving.objective import build_tables, evaluate
 
 _MANY = 34  # panels
@@ -33,7 +33,7 @@ _PAIRS = 1500
 def solved(read: Any) -> dict[str, np.ndarray]:
     """The frontier's arrays, and λ."""
     log = read()
-    lam = price_range(np.asarray(log.cost, float), 50)
+    lam = lam_range(np.asarray(log.cost, float), 50)
     found = rcjax.solve_frontier(rcjax.fit(log), lam=lam)
     arrays = {name: np.asarray(getattr(found, name), float) for name in ("error", "cost", "members")}
     return arrays | {"lam": lam, "dearest": np.asarray(log.cost, float).max()}

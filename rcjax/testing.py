@@ -9,13 +9,14 @@ The families of rcjax are tested with nothing weaker.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from rcjax._core.kendall import kendall_tau
 from rcjax.copulas import Copula
@@ -37,6 +38,12 @@ _SAMPLES = 2000
 
 
 _BLOCK = 256
+
+#: What a law yields: (its name, u, v, what the copula gives, by how much that is beyond what the law allows).
+Finding = tuple[str, ArrayLike, ArrayLike, ArrayLike, ArrayLike]
+
+
+Law = Callable[[Copula], Iterable[Finding]]
 
 
 def check_copula(copula: Copula | type[Copula]) -> None:
@@ -69,9 +76,9 @@ def check_copula(copula: Copula | type[Copula]) -> None:
         raise AssertionError(f"{family.__name__} is no copula as it stands:\n" + "\n".join(f"- {f}" for f in failures))
 
 
-def _members(family):
+def _members(family: type[Copula]) -> list[Copula]:
     """Members of the family from all over its support."""
-    default = family()
+    default: Any = family()
     members = [default]
     for name, ends in family.supports.items():
         members += [dataclasses.replace(default, **{name: end}) for end in ends if np.isfinite(end)]
@@ -80,14 +87,14 @@ def _members(family):
     return [jax.tree.map(lambda leaf: jnp.asarray(leaf, float), member) for member in members]
 
 
-def _unstack(copula):
+def _unstack(copula: Copula) -> list[Copula]:
     leaves, structure = jax.tree.flatten(copula)
     columns = [np.ravel(column) for column in np.broadcast_arrays(*map(np.asarray, leaves))] if leaves else []
     points = zip(*columns, strict=True) if columns else [()]
     return [jax.tree.unflatten(structure, [jnp.asarray(value, float) for value in point]) for point in points]
 
 
-def _worst(law, members):
+def _worst(law: Law, members: Sequence[Copula]) -> Iterator[str]:
     """A line of text for each part of the law that fails: the first member for which it does, at its worst point."""
     told = set()
     for member in members:
@@ -101,7 +108,7 @@ def _worst(law, members):
                 yield f"{name} fails at {_where(u[at], v[at], member)}: {figure}"
 
 
-def _where(u, v, member):
+def _where(u: float, v: float, member: Any) -> str:
     values = [f"{f.name} = {float(getattr(member, f.name)):.6g}" for f in dataclasses.fields(member)]
     return ", ".join([f"u = {u:.10g}", f"v = {v:.10g}", *values])
 
@@ -110,7 +117,7 @@ def _compiled(method: str) -> Callable[..., Any]:
     """One program for each method of a family, whatever the parameters."""
 
     @jax.jit
-    def call(copula, *arguments):
+    def call(copula: Copula, *arguments: ArrayLike) -> Any:
         return getattr(copula, method)(*arguments)
 
     return call
@@ -120,15 +127,15 @@ def _by_block(method: str) -> Callable[..., Any]:
     """One program also for any number of points, which go through it in blocks: compiling is most of the time."""
     compiled = _compiled(method)
 
-    def call(copula, *points):
-        points = np.broadcast_arrays(*map(np.asarray, points))
-        count = points[0].size
-        filled = [np.pad(column.ravel(), (0, -count % _BLOCK), "edge") for column in points]
+    def call(copula: Copula, *points: ArrayLike) -> np.ndarray:
+        columns = np.broadcast_arrays(*map(np.asarray, points))
+        count = columns[0].size
+        filled = [np.pad(column.ravel(), (0, -count % _BLOCK), "edge") for column in columns]
         blocks = [
             np.asarray(compiled(copula, *(column[start : start + _BLOCK] for column in filled)))
             for start in range(0, count, _BLOCK)
         ]
-        return np.concatenate(blocks)[:count].reshape(points[0].shape)
+        return np.concatenate(blocks)[:count].reshape(columns[0].shape)
 
     return call
 
@@ -144,11 +151,11 @@ _tau, _tails = map(_compiled, ("tau", "tail_dependence"))
 _defined_tau = jax.jit(tau_by_quadrature)
 
 
-def _mesh(first, second):
+def _mesh(first: np.ndarray, second: np.ndarray) -> Iterator[np.ndarray]:
     return (points.ravel() for points in np.meshgrid(first, second, indexing="ij"))
 
 
-def _untraceable(member):
+def _untraceable(member: Copula) -> list[str]:
     """What fails before any law can be looked at: no cdf, or one that jax cannot trace or broadcast."""
     try:
         shape = jax.eval_shape(lambda c, u, v: c.cdf(u, v), member, jnp.ones((3, 1)) / 2, jnp.ones(2) / 2).shape
@@ -157,10 +164,7 @@ def _untraceable(member):
     return [] if shape == (3, 2) else [f"cdf(u, v) of shapes (3, 1) and (2,) has shape {shape}; it must have (3, 2)"]
 
 
-# A law yields (its name, u, v, what the copula gives, by how much that is beyond what the law allows).
-
-
-def _boundaries(c):
+def _boundaries(c: Copula) -> Iterator[Finding]:
     ends = np.array([1e-12, 1 - 1e-12])
     for name, u, v, expected in (
         ("C(u, 0) = 0", _GRID, 0 * _GRID + ends[0], 0 * _GRID),
@@ -172,7 +176,7 @@ def _boundaries(c):
         yield name, u, v, got, np.abs(got - expected) - 1e-9
 
 
-def _bounds(c):
+def _bounds(c: Copula) -> Iterator[Finding]:
     u, v = _mesh(_GRID, _GRID)
     got = np.asarray(_cdf(c, u, v))
     yield "C(u, v) ≤ min(u, v)", u, v, got, got - np.minimum(u, v) - 1e-12
@@ -183,7 +187,7 @@ def _bounds(c):
     yield "2-increasing (the volume of the cell below)", u, v, cells.ravel(), -cells.ravel() - 1e-12
 
 
-def _conditionals(c):
+def _conditionals(c: Copula) -> Iterator[Finding]:
     u, v = _mesh(_GRID, _GRID)
     side = len(_GRID)
     inside_u, inside_v = _mesh(_INSIDE, _INSIDE)
@@ -197,7 +201,7 @@ def _conditionals(c):
         yield f"{name} is the slope of the cdf", inside_u, inside_v, got, np.abs(got - slope) - 1e-6
 
 
-def _inverses(c):
+def _inverses(c: Copula) -> Iterator[Finding]:
     u, p = _mesh(_GRID[1:-1], _INSIDE)
     v = np.asarray(_inverse(c, u, p))
     yield "inverse_conditional within [0, 1]", u, p, v, np.maximum(-v, v - 1)
@@ -208,7 +212,7 @@ def _inverses(c):
     yield "conditional(u, inverse_conditional(u, p)) = p, with v = p,", u, p, got, np.abs(got - p) - slack
 
 
-def _densities(c):
+def _densities(c: Copula) -> Iterator[Finding]:
     u, v = _mesh(_INSIDE, _INSIDE)
     got, expected = np.exp(_log_density(c, u, v)), np.asarray(_curvature(c, u, v))
     yield "exp(log_density) is ∂²C/∂u∂v", u, v, got, np.abs(got - expected) - 1e-5 * (1 + np.abs(expected))
@@ -224,7 +228,7 @@ def _densities(c):
     yield name, _INSIDE, 0.5, mass, np.abs(mass - 0.98) - 1e-4
 
 
-def _dependence(c):
+def _dependence(c: Copula) -> Iterator[Finding]:
     tau = float(_tau(c))
     # Of a family without a τ of its own the first law tells nothing; that of the samples does.
     defined = float(_defined_tau(c))
@@ -240,7 +244,7 @@ def _dependence(c):
     yield "tail dependence within [0, 1]", 0.5, 0.5, tails, np.maximum(-tails, tails - 1)
 
 
-def _gradients(c):
+def _gradients(c: Copula) -> Iterator[Finding]:
     u, v = _mesh(_CORNERS, _CORNERS)
     for name in ("cdf", "conditional", "log_density"):
         slopes = jax.tree.leaves(_all_slopes(c, u, v, name))
@@ -248,7 +252,7 @@ def _gradients(c):
         yield f"gradients of {name} are finite", u, v, total, 0 * u
 
 
-def _single_precision(c):
+def _single_precision(c: Copula) -> Iterator[Finding]:
     u, v = _mesh(_INSIDE, _INSIDE)
     for name, method in (("cdf", _cdf), ("conditional", _conditional)):
         expected = np.asarray(method(c, u, v))
@@ -263,7 +267,7 @@ def _single_precision(c):
 _LAWS = (_boundaries, _bounds, _conditionals, _inverses, _densities, _dependence, _gradients, _single_precision)
 
 
-def _structure(family, members) -> list[str]:
+def _structure(family: type[Copula], members: Sequence[Copula]) -> list[str]:
     """jit, vmap, the pytree round trip, `from_tau`: laws of the class rather than of a point."""
     failures = []
     leaves, structure = jax.tree.flatten(members[0])
@@ -289,20 +293,20 @@ def _structure(family, members) -> list[str]:
 
 
 @partial(jax.jit, static_argnames="name")
-def _batched(copulas, u, v, name):
+def _batched(copulas: Copula, u: jax.Array, v: jax.Array, name: str) -> jax.Array:
     return jax.vmap(lambda c: getattr(c, name)(u, v))(copulas)
 
 
 @jax.jit
-def _taus(copulas):
+def _taus(copulas: Copula) -> jax.Array:
     return jax.vmap(lambda c: c.tau())(copulas)
 
 
-def _pointwise_gradient(function, argument):
+def _pointwise_gradient(function: Callable[..., jax.Array], argument: int) -> Callable[..., jax.Array]:
     gradient = jax.grad(function, argnums=argument)
 
     @jax.jit
-    def call(copula, u, v):
+    def call(copula: Copula, u: jax.Array, v: jax.Array) -> jax.Array:
         return jax.vmap(gradient, in_axes=(None, 0, 0))(copula, u, v)
 
     return call
@@ -314,23 +318,23 @@ _slopes = [_pointwise_gradient(lambda c, u, v: c.cdf(u, v), argument) for argume
 _curvature = _pointwise_gradient(lambda c, u, v: c.conditional(u, v), 2)
 
 
-def _slope(c, u, v, argument):
+def _slope(c: Copula, u: np.ndarray, v: np.ndarray, argument: int) -> jax.Array:
     return _slopes[argument](c, u, v)
 
 
 @partial(jax.jit, static_argnames="name")
-def _all_slopes(c, u, v, name):
-    def value(c, u, v):
+def _all_slopes(c: Copula, u: jax.Array, v: jax.Array, name: str) -> Any:
+    def value(c: Copula, u: jax.Array, v: jax.Array) -> jax.Array:
         return getattr(c, name)(u, v)
 
     return jax.vmap(jax.grad(value, argnums=(0, 1, 2)), in_axes=(None, 0, 0))(c, u, v)
 
 
 @jax.jit
-def _sample(c, key):
+def _sample(c: Copula, key: jax.Array) -> tuple[jax.Array, jax.Array]:
     return c.sample(key, (_SAMPLES,))
 
 
 @jax.jit
-def _sampled_tau(u, v):
+def _sampled_tau(u: jax.Array, v: jax.Array) -> jax.Array:
     return kendall_tau(u, v, jnp.ones(u.shape, bool))

@@ -17,6 +17,7 @@ from rcjax._core.batching import part
 from rcjax.copulas import OneOf
 from rcjax.model.demo import demo_model
 from rcjax.model.marginals import Marginal
+from rcjax.plots import figures
 from rcjax.tuning.learning_curve import LearningCurve
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -295,19 +296,19 @@ def test_one_model_has_no_pairs_to_draw(model, diagnosed):
 
 def test_ties_are_spread_over_what_they_share():
     values = np.array([0.5, 0.1, 0.5, 0.9, 0.5])
-    ranks = plots._spread_ranks(values, 0)
+    ranks = figures._spread_ranks(values, 0)
     np.testing.assert_allclose(np.sort(ranks), (np.arange(5) + 0.5) / 5)
     assert ranks[1] == 0.1
     assert ranks[3] == 0.9
-    orders = {tuple(plots._spread_ranks(values, seed)[[0, 2, 4]]) for seed in range(20)}
+    orders = {tuple(figures._spread_ranks(values, seed)[[0, 2, 4]]) for seed in range(20)}
     assert len(orders) > 1
 
 
 def test_the_copula_of_a_pair(model):
-    assert type(plots._copula_of(model.copulas, 2)) is rcjax.Frank
-    gumbel = plots._copula_of(model.copulas, 1)
+    assert type(figures._copula_of(model.copulas, 2)) is rcjax.Frank
+    gumbel = figures._copula_of(model.copulas, 1)
     assert gumbel.theta == pytest.approx(float(model.copulas.members[0].theta[1]))
-    assert jax.tree.leaves(plots._copula_of(model.copulas.members[0], 1)) == [gumbel.theta]
+    assert jax.tree.leaves(figures._copula_of(model.copulas.members[0], 1)) == [gumbel.theta]
 
 
 def test_a_frontier_has_its_band_and_the_single_models(ax):

@@ -32,6 +32,7 @@ from benchmarks.race.contenders import METHODS
 from benchmarks.report import machine, markdown
 from rcjax import plots
 from rcjax._base.files import write_atomically
+from rcjax.plots import colours as palette
 
 _AXES = ("models", "lambdas", "queries")
 _PATIENT = 8  # times the limit, where rcjax is alone
@@ -133,7 +134,10 @@ def draw(tables: dict[str, pl.DataFrame]) -> Figure:
     race, stretched, problems = (tables[kind] for kind in ("contender", "stretch", "at once"))
     figure = Figure(figsize=(13, 8), layout="constrained")
     grid = figure.add_gridspec(2, 6)
-    markers, colours = "osD^vP", (plots.BLUE, plots.GREY, plots.ORANGE, plots.PURPLE, plots.GREEN, plots.BLACK)
+    markers, colours = (
+        "osD^vP",
+        (palette.BLUE, palette.GREY, palette.ORANGE, palette.PURPLE, palette.GREEN, palette.BLACK),
+    )
 
     def panel(place, frame, x, by, label):
         ax = figure.add_subplot(place)

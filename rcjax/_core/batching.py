@@ -33,16 +33,16 @@ def stack(trees: Sequence[Any]) -> Any:
 MANY = 2**16
 
 
-def each(function: Callable[..., Any], n: int, in_axes: Sequence[int]) -> Callable[..., Any]:
+def map_entries(function: Callable[..., Any], n: int, in_axes: Sequence[int]) -> Callable[..., Any]:
     """`jax.vmap` of a function of arrays with n entries; of `MANY` and more, `lax.map`, which holds one call at a time.
 
-    >>> each(lambda x, y: x @ y, 2, (0, 1))(jnp.eye(2), jnp.array([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    >>> map_entries(lambda x, y: x @ y, 2, (0, 1))(jnp.eye(2), jnp.array([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [1.0, 4.0]
     """
     if n < MANY:
         return jax.vmap(function, in_axes)
 
-    def one_by_one(*trees):
+    def one_by_one(*trees: jax.Array) -> Any:
         moved = (
             jax.tree.map(lambda leaf, axis=axis: jnp.moveaxis(leaf, axis, 0), t)
             for axis, t in zip(in_axes, trees, strict=True)

@@ -68,18 +68,18 @@ def compiled(
     static = {static_argnames} if isinstance(static_argnames, str) else {*static_argnames}
 
     @wraps(function)
-    def traced(*args, **kwargs):  # called by jax to trace it, and no more
+    def traced(*args: Any, **kwargs: Any) -> Any:  # called by jax to trace it, and no more
         with _TRACING:
             return function(*args, **kwargs)
 
     @cache
-    def program(backend, level):
+    def program(backend: str, level: int | None) -> Callable[..., Any]:
         return jax.jit(traced, static_argnames=static_argnames, compiler_options=_options(backend, level))
 
     kept = _Kept(function, traced, static)
 
     @wraps(function)
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> Any:
         backend = jax.default_backend()
         # What JAX has loaded from a cache of its own cannot be saved again.
         if _FILES and not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
@@ -113,7 +113,13 @@ class _Kept:
             runner = self.runners[place]
         return plain(*args, **kwargs) if runner is None else runner(*leaves)
 
-    def _runner(self, look, options, static, leaves):
+    def _runner(
+        self,
+        look: tuple[Any, ...],
+        options: dict[str, Any] | None,
+        static: dict[str, Any],
+        leaves: list[Any],
+    ) -> Callable[..., Any] | None:
         """The programme that is kept, or is from now on; None where it cannot be."""
         key = signature_key(self.function, look, options)
         if key is None:
@@ -127,12 +133,14 @@ class _Kept:
         shape = jax.tree.structure(example)
         return lambda *leaves: jax.tree.unflatten(shape, program(*leaves))
 
-    def _compile(self, tree, options, static, leaves):
+    def _compile(
+        self, tree: Any, options: dict[str, Any] | None, static: dict[str, Any], leaves: list[Any]
+    ) -> tuple[Any, Any]:
         """(the programme of the leaves, what it returns with its leaves numbered)."""
         shapes = []
 
         @wraps(self.function)
-        def flat(*leaves):
+        def flat(*leaves: jax.Array) -> list[jax.Array]:
             result, shape = jax.tree.flatten(self.traced(**jax.tree.unflatten(tree, leaves), **static))
             shapes.append(shape)
             return result
@@ -141,7 +149,7 @@ class _Kept:
         return program, jax.tree.unflatten(shapes[0], range(shapes[0].num_leaves))
 
 
-def _options(backend, level):
+def _options(backend: str, level: int | None) -> dict[str, bool | int] | None:
     if backend != "cpu":
         return None
     options: dict[str, Any] = {} if level is None else {"xla_backend_optimization_level": level}

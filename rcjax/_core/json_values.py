@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -33,7 +34,7 @@ def arrays_to_json(part: Any) -> dict[str, Any]:
 def arrays_from_json(part: Mapping[str, Any]) -> dict[str, Any]:
     """Field → array: the inverse of `arrays_to_json`."""
 
-    def array(name, value):
+    def array(name: str, value: tuple[float, ...] | list[list[float] | float]) -> jax.Array:
         values = np.array(value, dtype=float)
         return jnp.asarray(np.where(np.isnan(values), np.inf, values), int if name == "status" else None)
 

@@ -49,14 +49,14 @@ def kendall_counts(x: jax.Array, y: jax.Array, present: jax.Array) -> tuple[jax.
     return concordant - discordant, total - tied_x, total - tied_y
 
 
-def _pairs_in_runs(same):
+def _pairs_in_runs(same: jax.Array) -> jax.Array:
     """Pairs within runs of equal neighbours: each entry pairs with the earlier ones of its run."""
     place = jnp.arange(same.shape[0] + 1, dtype=jnp.int32)
     start = lax.cummax(jnp.where(jnp.concatenate([jnp.zeros(1, bool), same]), 0, place))
     return _total(place - start)
 
 
-def _inversions(order):
+def _inversions(order: jax.Array) -> jax.Array:
     """Pairs out of order in a permutation: two entries part at the highest bit in which they differ.
 
     Padded to a power of two, those that agree in the bits above are a block of known place and size, half of it ones
@@ -68,7 +68,7 @@ def _inversions(order):
     place = jnp.arange(2**bits, dtype=order.dtype)
     order = jnp.concatenate([order, place[n:]])
 
-    def part(step, state):
+    def part(step: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         count, order = state
         bit = bits - 1 - step
         start = (place >> (bit + 1)) << (bit + 1)
@@ -81,7 +81,7 @@ def _inversions(order):
     return lax.fori_loop(0, bits, part, (jnp.zeros((), jnp.result_type(float)), order))[0]
 
 
-def _total(counts):
+def _total(counts: jax.Array) -> jax.Array:
     """The sum of counts (n,) below n as a float, rounded a few times only: in integers as far as those reach."""
     n = counts.shape[0]
     size = max(1, 2**30 // n)

@@ -128,27 +128,29 @@ def betainc_and_power(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> tuple[jax.Arr
 
 
 @partial(betainc_and_power.defjvp, symbolic_zeros=True)
-def _betainc_and_power_jvp(primals, tangents):
+def _betainc_and_power_jvp(
+    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, Any, Any]
+) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
     a, b, x = primals
     value, power = betainc_and_power(a, b, x)
     inside = (x > 0) & (x < 1)
     safe = jnp.where(inside, x, 0.5)
     value_tangent, log_tangent = jnp.zeros_like(value), jnp.zeros_like(value)
 
-    def given(tangent):
+    def varies(tangent: Any) -> bool:
         return not isinstance(tangent, jax.custom_derivatives.SymbolicZero)
 
-    if given(tangents[2]):
+    if varies(tangents[2]):
         value_tangent += power / (safe * (1 - safe)) * tangents[2]
         log_tangent += (a / safe - b / (1 - safe)) * tangents[2]
-    if given(tangents[0]) or given(tangents[1]):
+    if varies(tangents[0]) or varies(tangents[1]):
         (digamma_a, digamma_b, digamma_both), _ = polygammas(jnp.stack(jnp.broadcast_arrays(a, b, a + b)))
         by_a, by_b = betainc_shape_gradients(a, b, x)
         for tangent, gradient, log_gradient in (
             (tangents[0], by_a, jnp.log(safe) - digamma_a + digamma_both),
             (tangents[1], by_b, jnp.log1p(-safe) - digamma_b + digamma_both),
         ):
-            if given(tangent):
+            if varies(tangent):
                 value_tangent += gradient * tangent
                 log_tangent += log_gradient * tangent
     return (value, power), (value_tangent, power * log_tangent)
@@ -164,13 +166,13 @@ def betainc_shape_gradients(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> tuple[j
     return jnp.vectorize(_betainc_shape_gradients)(a, b, x)
 
 
-def _reflect(a, b, x):
+def _reflect(a: jax.Array, b: jax.Array, x: jax.Array) -> tuple[jax.Array, ...]:
     """Arguments for which the fraction converges fast: above the mean, I_x(a, b) = 1 − I_{1−x}(b, a)."""
     swap = x > (a + 1) / (a + b + 2)
     return swap, jnp.where(swap, b, a), jnp.where(swap, a, b), jnp.where(swap, 1 - x, x)
 
 
-def _betainc_and_power(a, b, x, log_beta):
+def _betainc_and_power(a: jax.Array, b: jax.Array, x: jax.Array, log_beta: jax.Array) -> tuple[jax.Array, jax.Array]:
     inside = (x > 0) & (x < 1)
     swap, p, q, y = _reflect(a, b, jnp.where(inside, x, 0.5))
     power = jnp.exp(p * jnp.log(y) + q * jnp.log1p(-y) - log_beta)
@@ -179,7 +181,7 @@ def _betainc_and_power(a, b, x, log_beta):
     return value, jnp.where(inside, power, 0.0)
 
 
-def _betainc_shape_gradients(a, b, x):
+def _betainc_shape_gradients(a: jax.Array, b: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     inside = (x > 0) & (x < 1)
     x = jnp.where(inside, x, 0.5)
     swap, p, q, y = _reflect(a, b, x)
@@ -195,7 +197,7 @@ def _betainc_shape_gradients(a, b, x):
     return jnp.where(inside, by_a, 0.0), jnp.where(inside, by_b, 0.0)
 
 
-def _fraction(p, q, y):
+def _fraction(p: jax.Array, q: jax.Array, y: jax.Array) -> jax.Array:
     """The continued fraction of I_y(p, q), DLMF 8.17.22, from a late term back to its first.
 
     Summed backwards it carries one number and needs one division for two terms. The terms that are left out are taken
@@ -203,7 +205,7 @@ def _fraction(p, q, y):
     below 1e-12 for shapes up to 10⁴ and y below (p + 1)/(p + q + 2).
     """
 
-    def numerators(m):
+    def numerators(m: int | jax.Array) -> tuple[jax.Array, ...]:
         n = p + 2 * m
         return n, m * (q - m) * y, -(p + m) * (p + q + m) * y
 
@@ -212,7 +214,7 @@ def _fraction(p, q, y):
     middle = (1 + odd - even) / 2
     tail = jnp.sqrt(jnp.maximum(middle**2 + even, 0.0)) - middle
 
-    def back(step, tail):
+    def back(step: jax.Array, tail: jax.Array) -> jax.Array:
         n, even, odd = numerators(jnp.asarray(_FRACTION_TERMS - step, y.dtype))
         rest = 1 + tail
         return even * rest * (n + 1) / ((n - 1) * (rest * n * (n + 1) + odd))
@@ -248,8 +250,8 @@ def bisection(low: ArrayLike, high: ArrayLike, dtype: Any) -> Callable[..., jax.
     """
     halvings = jnp.finfo(dtype).nmant + 12
 
-    def solve(increasing, _):
-        def halve(_, bracket):
+    def solve(increasing: Callable[..., Any], _) -> jax.Array:
+        def halve(_, bracket: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             low, high = bracket
             middle = (low + high) / 2
             above = increasing(middle) > 0
@@ -272,7 +274,7 @@ def implicit_root(function: Callable[[jax.Array], jax.Array], solve: Callable[..
     0.0833
     """
 
-    def tangent(linear, value):
+    def tangent(linear: Any, value: jax.Array) -> jax.Array:
         return divide(value, linear(jnp.ones_like(value)))
 
     return lax.custom_root(function, jnp.zeros((), dtype), solve, tangent)

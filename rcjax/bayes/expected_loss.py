@@ -10,7 +10,7 @@ draw's marginal: a grid's cells are thin enough to take g at their nodes.
 
 import dataclasses
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,11 @@ from rcjax.solving.bellman import Cut
 from rcjax.solving.objective import build_tables, evaluate
 from rcjax.solving.paths import pair_places, plan_cascades
 from rcjax.solving.solve import solve_frontier
+
+if TYPE_CHECKING:
+    from rcjax.solving.bellman import Refusal
+    from rcjax.solving.objective import Tables
+    from rcjax.solving.paths import Plan
 
 #: Draws whose laws propose policies, and policies that are evaluated at a time. On a log of 30 queries, 16 laws came
 #: within 6e-5 of the loss that a local search over the thresholds found afterwards, on average over λ.
@@ -183,7 +188,7 @@ def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0
     )
 
 
-def _thin(model, draws):
+def _thin(model: CascadeModel, draws: int | None) -> CascadeModel:
     """At most so many evenly spaced draws of a batch of models.
 
     Without names and history, which are static in a pytree, so that posteriors of one size share what is compiled.
@@ -201,18 +206,18 @@ def _cascades(frontier: Frontier, refusing: bool) -> Policies:
     return own if refusing or own.refusals is None else Policies.of_cascades(own.thresholds, own.members)
 
 
-def _flat(values):
+def _flat(values: jax.Array) -> np.ndarray:
     """(S L, …) of (S, L, …), as numpy's."""
-    values = np.asarray(values)
-    return values.reshape(-1, *values.shape[2:])
+    on_host = np.asarray(values)
+    return on_host.reshape(-1, *on_host.shape[2:])
 
 
-def _quantile(calibrators, reference, quantile):
+def _quantile(calibrators: Calibrator, reference: Calibrator, quantile: jax.Array) -> jax.Array:
     """(k, G) g_j(Q_j) of one draw."""
     return jax.vmap(accuracy)(calibrators, reference, quantile)
 
 
-def _with_quantile(tables, quantile):
+def _with_quantile(tables: "Tables", quantile: jax.Array) -> "Tables":
     return dataclasses.replace(tables, grid=dataclasses.replace(tables.grid, quantile=quantile))
 
 
@@ -222,13 +227,21 @@ class _Proposed(NamedTuple):
 
 
 @partial(compiled, runs="long")
-def _propose(laws, calibrators, reference, lam, plan, places, refusal):
+def _propose(
+    laws: CascadeModel,
+    calibrators: Calibrator,
+    reference: Calibrator,
+    lam: jax.Array,
+    plan: "Plan",
+    places: jax.Array,
+    refusal: "Refusal | None",
+) -> _Proposed:
     """(S, L) the best policies under each of S laws of φ̂, with their status.
 
     g is averaged over the calibrators (D, k) of all draws.
     """
 
-    def single(law):
+    def single(law: CascadeModel) -> _Proposed:
         tables = lay_out(law.marginals, law.copulas, law.cost, plan.left, plan.right, places)
         mean = jax.vmap(_quantile, (0, None, None))(calibrators, reference, tables.grid.quantile).mean(0)
         _, path, cut, status = optimise(_with_quantile(tables, mean), lam, plan, "exact", refusal)
@@ -260,15 +273,22 @@ def _figures(drawn: CascadeModel, reference: CascadeModel, policies: Policies) -
 
 
 @partial(compiled, runs="long")
-def _evaluate(drawn, reference, thresholds, links, first, refusals=None):
+def _evaluate(
+    drawn: CascadeModel,
+    reference: Calibrator,
+    thresholds: jax.Array,
+    links: jax.Array,
+    first: jax.Array,
+    refusals: jax.Array | None = None,
+) -> Outcomes:
     """(D, B, N) what each of D draws expects of B batches of N policies."""
     left, right = np.array(pairs(thresholds.shape[-1]), int).reshape(-1, 2).T
 
-    def under(draw):
+    def under(draw: CascadeModel) -> Outcomes:
         tables = build_tables(draw.marginals, draw.copulas, draw.cost, left, right)
         tables = _with_quantile(tables, _quantile(draw.calibrators, reference, tables.grid.quantile))
 
-        def single(thresholds, links, first, refusals):
+        def single(thresholds: jax.Array, links: jax.Array, first: jax.Array, refusals: jax.Array | None) -> Outcomes:
             cdf = jax.vmap(Marginal.cdf)
             refused = None if refusals is None else cdf(draw.marginals, refusals)
             return evaluate(tables, cdf(draw.marginals, thresholds), links, first, refused=refused)

@@ -72,7 +72,7 @@ _LEAST_SHAPE = 1e-2
 _KNOTS = np.linspace(-6.0, 6.0, 49)
 
 
-def _spline_slopes(count):
+def _spline_slopes(count: int) -> np.ndarray:
     """The matrix from values at knots one apart to the slopes of the natural cubic spline through them."""
     left, right = 4 * np.eye(count) + np.eye(count, k=1) + np.eye(count, k=-1), np.zeros((count, count))
     left[0, 0] = left[-1, -1] = 2
@@ -144,7 +144,7 @@ def gather(fitted: Fitted, logprob: jax.Array, correct: jax.Array, answered: jax
     )
 
 
-def _pair_curves(family, first, second, both):
+def _pair_curves(family: type[Copula], first: Ranks, second: Ranks, both: jax.Array) -> jax.Array:
     """(P, T) log-likelihood of P pairs of margins at each of the dependences `_KNOTS`.
 
     As ranks are fixed, all that the log says of a pair is a function of one number. Tabulated, it costs a sampler four
@@ -152,7 +152,7 @@ def _pair_curves(family, first, second, both):
     """
     copulas = jax.vmap(family.from_tau)(as_tau(jnp.asarray(_KNOTS, first.u.dtype), _tau_range(family)))
 
-    def curve(first, second, both):
+    def curve(first: Ranks, second: Ranks, both: jax.Array) -> jax.Array:
         terms = jax.vmap(lambda copula: log_likelihood(copula, first, second))(copulas)
         return jnp.where(both, terms, 0.0).sum(-1)
 
@@ -211,31 +211,31 @@ def hierarchical_model(evidence: Evidence) -> None:
     """
     numpyro, dist = required("numpyro"), required("numpyro.distributions")
 
-    def each(name, distribution, *shape):
+    def site(name: str, distribution: Any, *shape: int) -> jax.Array:
         return numpyro.sample(name, distribution.expand(shape).to_event(len(shape)))
 
     k = evidence.z.shape[0]
     slope_pool = numpyro.sample("slope_pool", dist.Normal(_SLOPE_CENTER, _SLOPE_SCALE))
-    intercept = each("intercept", dist.Normal(0.0, _INTERCEPT_SCALE), k)
-    slope = each("slope", dist.Normal(slope_pool, _SLOPE_SPREAD), k)
+    intercept = site("intercept", dist.Normal(0.0, _INTERCEPT_SCALE), k)
+    slope = site("slope", dist.Normal(slope_pool, _SLOPE_SPREAD), k)
     answers = dist.Bernoulli(logits=intercept[:, None] + slope[:, None] * evidence.z)
     numpyro.sample("correct", answers.mask(evidence.answered).to_event(2), obs=evidence.correct)
 
-    share = each("share", dist.Beta(_SHARE_COUNT, _SHARE_COUNT), k)
-    lower = each("lower", dist.Normal(0.0, _MEAN_SCALE), k)
-    gap = each("gap", dist.LogNormal(np.log(_GAP_CENTER), _GAP_SCALE), k)
+    share = site("share", dist.Beta(_SHARE_COUNT, _SHARE_COUNT), k)
+    lower = site("lower", dist.Normal(0.0, _MEAN_SCALE), k)
+    gap = site("gap", dist.LogNormal(np.log(_GAP_CENTER), _GAP_SCALE), k)
     sizes = dist.LogNormal(np.log(_CONCENTRATION_CENTER), _CONCENTRATION_SCALE)
-    concentration = each("concentration", sizes, k, 2)
+    concentration = site("concentration", sizes, k, 2)
     numpyro.factor("confidence", _mixture_terms(evidence, share, *_shapes(lower, gap, concentration)).sum())
 
     dependence_pool = numpyro.sample(
         "dependence_pool", dist.Normal(_as_dependence(_TAU_CENTER, evidence.tau_range), _DEPENDENCE_SCALE)
     )
-    dependence = each("dependence", dist.Normal(dependence_pool, _DEPENDENCE_SPREAD), evidence.pairs.shape[0])
+    dependence = site("dependence", dist.Normal(dependence_pool, _DEPENDENCE_SPREAD), evidence.pairs.shape[0])
     numpyro.factor("pairs", interpolate(evidence.pairs, dependence).sum())
 
 
-def _mixture_terms(evidence, share, a, b):
+def _mixture_terms(evidence: Evidence, share: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     """(k, n) log-likelihood of the confidences between the extremes."""
     weights = jnp.log(jnp.stack([1 - share, share], axis=-1)) - betaln(a, b)
     log_x, log_1x = evidence.log_x[..., None]
@@ -243,7 +243,7 @@ def _mixture_terms(evidence, share, a, b):
     return jnp.where(evidence.answered & (evidence.side == SMOOTH), special.logsumexp(parts, axis=-1), 0.0)
 
 
-def _shapes(lower, gap, concentration):
+def _shapes(lower: jax.Array, gap: jax.Array, concentration: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(a, b), each (…, 2), of two betas with means σ(lower) and σ(lower + gap) and the given a + b (…, 2)."""
     logit = jnp.stack([lower, lower + gap], axis=-1)
     concentration = jnp.minimum(concentration, MAX_CONCENTRATION)
@@ -251,7 +251,7 @@ def _shapes(lower, gap, concentration):
     return jnp.maximum(a, _LEAST_SHAPE), jnp.maximum(b, _LEAST_SHAPE)
 
 
-def _tau_range(family):
+def _tau_range(family: type[Copula]) -> jax.Array:
     """(the least τ of a family, how far it is to the largest): (0, 0.98) for Gumbel's."""
     ends = jnp.asarray([-family.MAX_TAU, family.MAX_TAU], jnp.result_type(float))
     low, high = jax.vmap(lambda tau: family.from_tau(tau).tau())(ends)
@@ -263,7 +263,7 @@ def as_tau(dependence: jax.Array, tau_range: jax.Array) -> jax.Array:
     return tau_range[0] + tau_range[1] * special.expit(dependence)
 
 
-def _as_dependence(tau, tau_range):
+def _as_dependence(tau: jax.Array | float, tau_range: jax.Array) -> jax.Array:
     """The inverse of `as_tau`, elementwise, well inside the range; 0 where the family has one τ only."""
     return special.logit(jnp.clip(divide(tau - tau_range[0], tau_range[1], 0.5), 0.05, 0.95))
 

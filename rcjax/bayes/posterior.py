@@ -2,8 +2,9 @@
 
 import dataclasses
 import inspect
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +30,9 @@ from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.model.pairs import pairs
+
+if TYPE_CHECKING:
+    from rcjax.bayes.hierarchy import Evidence
 
 _NEWTON_STEPS = 60
 
@@ -97,7 +101,7 @@ class Posterior:
             return arviz.from_dict(**groups, **labels)
         return arviz.from_dict(groups, **labels)
 
-    def _coords(self):
+    def _coords(self) -> dict[str, list[str]]:
         pair_names = [f"{self.models[i]} → {self.models[j]}" for i, j in pairs(len(self.models))]
         place = ["lowest", "between", "highest"]
         return {"model": list(self.models), "pair": pair_names, "component": ["lower", "upper"], "place": place}
@@ -160,43 +164,47 @@ def sample_posterior(
 
 
 @compiled
-def _prepare(fitted, logprob, correct, answered):
+def _prepare(
+    fitted: Fitted, logprob: jax.Array, correct: jax.Array, answered: jax.Array
+) -> "tuple[Evidence, dict[str, jax.Array]]":
     evidence = gather(fitted, logprob, correct, answered)
     return evidence, starting_point(fitted, evidence)
 
 
-def _potential(evidence, start):
+def _potential(
+    evidence: "Evidence", start: dict[str, jax.Array]
+) -> tuple[Callable[..., Any], jax.Array, Callable[..., Any]]:
     """(energy of unconstrained parameters (d,), the start as such, back to the sites): what both methods work on."""
     from numpyro.infer import util
 
     model = partial(hierarchical_model, evidence)
     flat, unravel = ravel_pytree(util.unconstrain_fn(model, (), {}, start))
 
-    def energy(z):
-        return util.potential_energy(model, (), {}, unravel(z))
+    def energy(z: jax.Array) -> jax.Array:
+        return jnp.asarray(util.potential_energy(model, (), {}, unravel(z)))
 
-    def constrain(z):
+    def constrain(z: jax.Array) -> dict[str, jax.Array]:
         return util.constrain_fn(model, (), {}, unravel(z))
 
     return energy, flat, constrain
 
 
 @compiled
-def _approximate(evidence, start):
+def _approximate(evidence: "Evidence", start: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
     """(mode (d,), S (d, d)) with S Sᵀ the inverse of the energy's Hessian there, by Newton's method."""
     energy, flat, _ = _potential(evidence, start)
     lengths = jnp.asarray((*_LENGTHS, 0.0), flat.dtype)
     tolerance = jnp.sqrt(jnp.finfo(flat.dtype).eps)
 
-    def slope_twice(z):
+    def slope_twice(z: jax.Array) -> tuple[jax.Array, jax.Array]:
         slope = jax.grad(energy)(z)
         return slope, slope
 
-    def unfinished(state):
+    def unfinished(state: tuple[Any, ...]) -> jax.Array:
         step, *_, gain = state
         return (step < _NEWTON_STEPS) & (gain > tolerance)
 
-    def advance(state):
+    def advance(state: tuple[Any, ...]) -> tuple[Any, ...]:
         step, z, *_ = state
         hessian, slope = jax.jacfwd(slope_twice, has_aux=True)(z)
         precision, axes = jnp.linalg.eigh(hessian)
@@ -207,12 +215,20 @@ def _approximate(evidence, start):
         least = jnp.argmin(jnp.nan_to_num(jax.vmap(energy)(trials), nan=jnp.inf))
         return step + 1, trials[least], axes / jnp.sqrt(precision), lengths[least] * (slope @ ahead)
 
-    start = 0, flat, jnp.eye(flat.shape[0], dtype=flat.dtype), jnp.asarray(jnp.inf, flat.dtype)
-    _, mode, scale, _ = lax.while_loop(unfinished, advance, start)
+    identity, unknown = jnp.eye(flat.shape[0], dtype=flat.dtype), jnp.asarray(jnp.inf, flat.dtype)
+    _, mode, scale, _ = lax.while_loop(unfinished, advance, (0, flat, identity, unknown))
     return mode, scale
 
 
-def _run_nuts(evidence, start, mode, scale, key, shape, progress):
+def _run_nuts(
+    evidence: "Evidence",
+    start: dict[str, jax.Array],
+    mode: jax.Array,
+    scale: jax.Array,
+    key: jax.Array,
+    shape: tuple[int, int],
+    progress: bool,
+) -> tuple[jax.Array, jax.Array]:
     """((chains, draws, d) draws in coordinates where the Gaussian approximation is standard, divergences ())."""
     from numpyro.infer import MCMC, NUTS
 
@@ -233,7 +249,9 @@ def _run_nuts(evidence, start, mode, scale, key, shape, progress):
 
 
 @compiled
-def _describe(fitted, evidence, start, flat, key):
+def _describe(
+    fitted: Fitted, evidence: "Evidence", start: dict[str, jax.Array], flat: jax.Array, key: jax.Array
+) -> tuple[dict[str, jax.Array], Fitted]:
     """(sites (C, N, …), the same as `Fitted` with leading axis D = C N) of draws (C, N, d)."""
     *_, constrain = _potential(evidence, start)
     shape = flat.shape[:2]
@@ -243,13 +261,14 @@ def _describe(fitted, evidence, start, flat, key):
     return {name: value.reshape(*shape, *value.shape[1:]) for name, value in every.items()}, drawn
 
 
-def _diagnose(sites):
+def _diagnose(sites: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
     """(split R̂, effective sample size) of every site that was sampled and varies; masses are independent draws."""
     from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
     sampled = {name: np.asarray(value, float) for name, value in sites.items() if name != "masses"}
     sampled = {name: value for name, value in sampled.items() if value.size and np.ptp(value) > 0}
-    return tuple(
+    split, size = (
         {name: jnp.asarray(diagnose(value)) for name, value in sampled.items()}
         for diagnose in (split_gelman_rubin, effective_sample_size)
     )
+    return split, size

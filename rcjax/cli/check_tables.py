@@ -82,7 +82,7 @@ def _summary_table(checks: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _badness(check):
+def _badness(check: Mapping[str, Any]) -> tuple[int, float]:
     low, high = check["limits"]
     figure = check["figure"]
     away = math.inf if figure is None else figure if high > low else -figure
@@ -100,6 +100,6 @@ def _checks_table(checks: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _check_limit(check):
+def _check_limit(check: Mapping[str, Any]) -> str:
     low, high = check["limits"]
     return f"{'<' if high < low else '>'} {check_figure(low, check['unit'])}"

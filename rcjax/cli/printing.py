@@ -18,6 +18,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import typer
 
+from rcjax._base.wording import visible
+
 __all__ = ["escaped", "one_line", "open_closed_streams", "print_json", "shown", "silence", "standard_output", "warn"]
 
 
@@ -36,7 +38,7 @@ def escaped(value: Any) -> Any:
     {'small\\x1b[2J': ['a\\u202eb', 1.5]}
     """
     if isinstance(value, str):
-        return value if value.isprintable() else "".join(map(_visible, value))
+        return visible(value)
     if isinstance(value, PurePath):
         return escaped(str(value))
     if isinstance(value, Mapping):
@@ -44,10 +46,6 @@ def escaped(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [escaped(item) for item in value]
     return value
-
-
-def _visible(character: str) -> str:
-    return character if character.isprintable() else repr(character)[1:-1]
 
 
 def one_line(text: str) -> str:

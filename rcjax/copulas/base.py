@@ -7,6 +7,7 @@ a closed form.
 """
 
 import dataclasses
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Self, dataclass_transform
 
 import jax
@@ -139,7 +140,7 @@ class Copula:
         """
         q = float(np.sqrt(jnp.finfo(jnp.result_type(float)).eps))
 
-        def slope(copula, at):
+        def slope(copula: Any, at: jax.Array) -> jax.Array:
             return jax.grad(lambda t: copula.cdf(t, t))(at)
 
         lower, upper = self._pointwise(slope, q), 2 - self._pointwise(slope, 1 - q)
@@ -176,13 +177,13 @@ class Copula:
         """The v with h(v given u) = p, and its complement."""
         return unit(self.inverse_conditional(u.value, p.value))
 
-    def _pointwise(self, function, *arguments):
+    def _pointwise(self, function: Callable[..., Any], *arguments: ArrayLike) -> jax.Array:
         """function(copula, *scalars) at every point of the broadcast of arguments and parameters."""
         leaves, structure = jax.tree.flatten(self)
-        arguments = [open_unit(value) for value in arguments]
-        check_shapes(self, *arguments)
+        points = [open_unit(value) for value in arguments]
+        check_shapes(self, *points)
 
-        def single(*values):
+        def single(*values: jax.Array) -> jax.Array:
             copula = jax.tree.unflatten(structure, values[len(arguments) :])
             return function(copula, *values[: len(arguments)])
 
@@ -217,16 +218,16 @@ def tau_by_quadrature(copula: Copula) -> jax.Array:
     return 4 * weight @ copula.cdf(u, copula.inverse_conditional(u, p)) @ weight - 1
 
 
-def _register(cls, names):
+def _register(cls, names: tuple[str, ...]) -> None:
     """As a pytree. Leaves are put back without __init__: jax puts tracers and placeholders there too."""
 
-    def flatten(copula):
+    def flatten(copula: Copula) -> tuple[tuple[jax.Array | int], None]:
         return tuple(getattr(copula, name) for name in names), None
 
-    def flatten_with_keys(copula):
+    def flatten_with_keys(copula: Copula) -> tuple[tuple[tuple[Any, Any], ...], None]:
         return tuple((jax.tree_util.GetAttrKey(name), getattr(copula, name)) for name in names), None
 
-    def unflatten(_, leaves):
+    def unflatten(_: None, leaves: Iterable[Any]) -> Copula:
         copula = object.__new__(cls)
         for name, leaf in zip(names, leaves, strict=True):
             object.__setattr__(copula, name, leaf)
@@ -235,12 +236,12 @@ def _register(cls, names):
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
 
-def _defaults(cls):
+def _defaults(cls: type[Any]) -> dict[str, Any]:
     return {f.name: f.default for f in dataclasses.fields(cls)}
 
 
-def _invert(copula, u, p):
-    def excess(z):
+def _invert(copula: Any, u: jax.Array, p: jax.Array) -> jax.Array:
+    def excess(z: jax.Array) -> jax.Array:
         return copula.conditional(u, jax.nn.sigmoid(z)) - p
 
     info = jnp.finfo(p.dtype)
@@ -248,7 +249,7 @@ def _invert(copula, u, p):
     return jax.nn.sigmoid(z)
 
 
-def _match_tau(tau_of, cls, goal):
+def _match_tau(tau_of: Callable[..., Any], cls, goal: jax.Array) -> jax.Array:
     """The first parameter at which τ is `goal`, or the end of the support that is nearer to it.
 
     The search leaves the default for the end towards which τ grows or falls; where τ is not a number, far out, the
@@ -265,12 +266,12 @@ def _match_tau(tau_of, cls, goal):
     up = (goal > tau_of(default)) == rising
     end = jnp.where(up, ends[1], ends[0])
 
-    def position(z):
+    def position(z: jax.Array) -> jax.Array:
         # From the default (z = 0) to the end (z = 1), in steps that grow with the distance.
         span = jnp.abs(end - default)
         return default + jnp.sign(end - default) * span * jnp.expm1(z * jnp.log1p(span)) / jnp.where(span > 0, span, 1)
 
-    def excess(z):
+    def excess(z: jax.Array) -> jax.Array:
         gap = jnp.where(up == rising, 1.0, -1.0) * (tau_of(position(z)) - goal)
         return jnp.where(jnp.isnan(gap), 1.0, gap)
 

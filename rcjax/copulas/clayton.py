@@ -76,13 +76,13 @@ class SurvivalClayton(Rotation, of=Clayton, degrees=180):
     theta: jax.Array | float = param(2.0, support=(0.0, float("inf")))
 
 
-def _positive(theta):
+def _positive(theta: jax.Array | float) -> jax.Array:
     """θ kept off 0, where the formulas divide by it; what that moves is below rounding."""
     theta = jnp.asarray(theta, jnp.result_type(float))
     return theta + jnp.where(theta < jnp.finfo(theta.dtype).eps, jnp.finfo(theta.dtype).eps, 0.0)
 
 
-def _gain(theta, x, y):
+def _gain(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
     """g = log(C / (u v)) = −log(1 − (1 − u^θ)(1 − v^θ)) / θ."""
     both = jnp.expm1(-theta * x) * jnp.expm1(-theta * y)
     near = both < 0.5

@@ -1,6 +1,6 @@
 """Families in closed form: written once in u and 1 − u, so that no corner and no rotation loses digits."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 from jax.typing import ArrayLike
@@ -43,6 +43,6 @@ class ClosedForm(Copula):
         """∂C/∂v and its complement."""
         return self.two_sided_conditional(v, u)
 
-    def _units(self, u, v):
+    def _units(self, u: Any, v: Any) -> tuple[Unit, Unit]:
         check_shapes(self, u, v)
         return unit(u), unit(v)

@@ -1,5 +1,8 @@
 """Families of copulas by name, and those that `copula="auto"` chooses from."""
 
+from collections.abc import Iterator
+from typing import Any
+
 from rcjax.copulas import (
     Clayton,
     Copula,
@@ -34,7 +37,7 @@ def as_family(name: str | type[Copula]) -> type[Copula]:
     return known[key]
 
 
-def _subclasses(cls):
+def _subclasses(cls) -> Iterator[Any]:
     for child in cls.__subclasses__():
         yield child
         yield from _subclasses(child)

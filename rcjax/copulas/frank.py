@@ -47,7 +47,7 @@ class Frank(ClosedForm):
         weak = jnp.abs(theta) < 1
         divisor = jnp.where(weak, 1.0, theta)
 
-        def solve(q):
+        def solve(q: jax.Array) -> jax.Array:
             share = jax.nn.sigmoid(q) * jnp.exp(_log_e(jnp.where(weak, theta, 0.0))[0])
             far = (jax.nn.softplus(q) - jax.nn.softplus(q - theta)) / divisor
             return jnp.where(weak, share * _log_ratio(jnp.where(weak, theta * share, 0.0)), far)
@@ -72,11 +72,11 @@ class Frank(ClosedForm):
         return none, none
 
 
-def _array(theta):
+def _array(theta: jax.Array | float) -> jax.Array:
     return jnp.asarray(theta, jnp.result_type(float))
 
 
-def _cdf(theta, u, v):
+def _cdf(theta: jax.Array, u: Unit, v: Unit) -> jax.Array:
     whole, of_u, of_v, of_rest = _log_e(theta, theta * u.value, theta * v.value, theta * v.complement)
     log_q = u.log + v.log + of_u + of_v - whole
     # C = −log(1 − θq)/θ. Near 0 by what is smooth in θ; far off, 1 − θq is the sum of the two terms over e(θ).
@@ -89,12 +89,12 @@ def _cdf(theta, u, v):
     return jnp.where(near, close, jnp.where(theta < 0, negative, positive))
 
 
-def _two_terms(theta, u, v, of_v, of_rest):
+def _two_terms(theta: jax.Array, u: Unit, v: Unit, of_v: jax.Array, of_rest: jax.Array) -> tuple[jax.Array, jax.Array]:
     """log of e^{−θu} v e(θv) and of e^{−θv} (1 − v) e(θ(1 − v)), whose shares of their sum are h and 1 − h."""
     return v.log + of_v - theta * u.value, v.log_complement + of_rest - theta * v.value
 
 
-def _log_e(*arguments):
+def _log_e(*arguments: jax.Array) -> jax.Array:
     """log((1 − e^{−x})/x) = log(sinh(x/2)/(x/2)) − x/2 of each, for x of either sign."""
     # Stacked, they are one program: most of what a small formula costs is its compilation.
     x = jnp.stack(jnp.broadcast_arrays(*arguments))
@@ -107,7 +107,7 @@ def _log_e(*arguments):
     return jnp.where(small, series, safe + log1mexp(-2 * safe) - jnp.log(2 * safe)) - x / 2
 
 
-def _log_ratio(r):
+def _log_ratio(r: jax.Array) -> jax.Array:
     """−log(1 − r)/r for r < 1, smooth at 0."""
     small = jnp.abs(r) < 1e-3
     safe = jnp.where(small, 0.5, r)

@@ -1,6 +1,6 @@
 """The copula of the bivariate normal distribution: dependence of either sign, none in the tails."""
 
-from typing import Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -70,7 +70,7 @@ class Gaussian(ClosedForm):
         return both, both
 
 
-def _normal_quantile(u):
+def _normal_quantile(u: Unit | Scored) -> jax.Array:
     if isinstance(u, Scored):
         return u.score
     lower, tail = nearer_tail(u)
@@ -78,7 +78,7 @@ def _normal_quantile(u):
     return jnp.where(lower, z, -z)
 
 
-def _normal_cdf(rho, u, v):
+def _normal_cdf(rho: jax.Array, u: Any, v: Any) -> jax.Array:
     """Φ₂ at the quantiles of u and v, from Plackett's (1954) ∂Φ₂/∂ρ = φ₂, integrated over the angle acos ρ.
 
     The integral starts from where Φ₂ is known, ρ = 0, 1 or −1, such that nothing cancels and the integrand is
@@ -97,12 +97,12 @@ def _normal_cdf(rho, u, v):
     s, weight = (points + 1) / 2, weights / 2
     crowded, slope = 1 - (1 - s) ** 2, 2 * (1 - s)
 
-    def coefficients(omega, width):
+    def coefficients(omega: jax.Array, width: jax.Array) -> tuple[jax.Array, ...]:
         # (x² + y² ∓ 2xy cos ω) / sin² ω, with 1 − cos ω kept apart: far out, x² + y² and 2xy agree in most digits.
         square = jnp.tan(omega / 2) ** 2
         return (1 + square) ** 2 / (8 * square), (1 + square) / 2, width
 
-    def add(place, total):
+    def add(place: jax.Array, total: jax.Array) -> jax.Array:
         far, near, weight_here = (jnp.asarray(values)[place] for values in (s, crowded, weight))
         # Of the correlation alone, so that a million points share them.
         ahead = coefficients(angle + (np.pi / 2 - angle) * far, np.pi / 2 - angle)

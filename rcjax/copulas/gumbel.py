@@ -89,6 +89,6 @@ class SurvivalGumbel(Rotation, of=Gumbel, degrees=180):
     theta: jax.Array | float = param(2.0, support=(1.0, float("inf")))
 
 
-def _growth(theta, x, y):
+def _growth(theta: jax.Array | float, x: jax.Array, y: jax.Array) -> jax.Array:
     """log(1 + (y/x)^θ)/θ = log(w/x)."""
     return jax.nn.softplus(theta * (jnp.log(y) - jnp.log(x))) / theta

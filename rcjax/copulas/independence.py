@@ -52,7 +52,7 @@ class Independence(ClosedForm):
         """(lower, upper) tail dependence: none."""
         return self.tau(), self.tau()
 
-    def _spread(self, u, v):
+    def _spread(self, u: Unit, v: Unit) -> tuple[Unit, Unit]:
         """u and v in the shape that they and the batch have together."""
         shape = jnp.broadcast_shapes(*map(jnp.shape, (u.value, v.value, self.scale)))
         return jax.tree.map(lambda part: jnp.broadcast_to(part, shape), (u, v))

@@ -1,5 +1,8 @@
 """The Joe copula: upper tail dependence, stronger than Gumbel's."""
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -75,31 +78,31 @@ class SurvivalJoe(Rotation, of=Joe, degrees=180):
     theta: jax.Array | float = param(2.0, support=(1.0, float("inf")))
 
 
-def _growth(a, b):
+def _growth(a: jax.Array, b: jax.Array) -> jax.Array:
     """log(s / ū^θ) = log(1 + (v̄/ū)^θ (1 − ū^θ)), for a = θ log ū and b = θ log v̄."""
     return jax.nn.softplus(b - a + log1mexp(a))
 
 
-def _log_s(a, b):
+def _log_s(a: jax.Array, b: jax.Array) -> jax.Array:
     below = jnp.expm1(a) * jnp.expm1(b)  # 1 − s, which is small where u and v are
     near = below < 0.5
     return jnp.where(near, jnp.log1p(-jnp.where(near, below, 0.0)), a + _growth(a, b))
 
 
-def _solve_inverse(theta, a, log_p, log_rest):
+def _solve_inverse(theta: jax.Array, a: jax.Array, log_p: jax.Array, log_rest: jax.Array) -> jax.Array:
     shape = 1 - 1 / theta
     log_k = log1mexp(a) - a  # log(ū^{−θ} − 1)
 
-    def excess(drop):
+    def excess(drop: jax.Array) -> jax.Array:
         return log1mexp(-drop) - shape * jax.nn.softplus(log_k - drop) - log_p
 
-    def newton(function, _):
+    def newton(function: Callable[..., Any], _) -> jax.Array:
         # Either term alone gives a lower bound, and Newton climbs a concave function from the left without overshoot.
         ratio = divide(-log_p, shape, jnp.inf)
         second = jnp.where(ratio < jnp.inf, log_k - ratio - log1mexp(-jnp.minimum(ratio, 1e6)), -jnp.inf)
         start = jnp.maximum(-log_rest, second)
 
-        def step(_, drop):
+        def step(_, drop: jax.Array) -> jax.Array:
             value, slope = jax.jvp(function, (drop,), (jnp.ones_like(drop),))
             return drop - divide(value, slope)
 

@@ -1,6 +1,7 @@
 """A copula that is of one family for some pairs of models and of another for others."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -56,8 +57,8 @@ class OneOf(ClosedForm):
         """(lower, upper) tail dependence."""
         return self._choose([member.tail_dependence() for member in self.members])
 
-    def _choose(self, values):
-        def select(*parts):
+    def _choose(self, values: list[Any]) -> Any:
+        def select(*parts: jax.Array) -> jax.Array:
             kept = parts[0]
             for place, value in enumerate(parts[1:], start=1):
                 kept = jnp.where(jnp.asarray(self.index) == place, value, kept)

@@ -41,7 +41,7 @@ class Rotation(ClosedForm):
         super().__init_subclass__(**kwargs)
 
     @property
-    def _base(self):
+    def _base(self) -> Copula:
         leaves, _ = jax.tree.flatten(self)
         return jax.tree.unflatten(jax.tree.structure(self._of()), leaves)
 
@@ -92,5 +92,5 @@ class Rotation(ClosedForm):
         lower, upper = self._base.tail_dependence()
         return (upper, lower) if self._degrees == 180 else (0 * lower, 0 * upper)
 
-    def _turn(self, u, v):
+    def _turn(self, u: Unit, v: Unit) -> tuple[Unit, Unit]:
         return u.flipped if self._degrees < 270 else u, v.flipped if self._degrees > 90 else v

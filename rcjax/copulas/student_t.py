@@ -1,7 +1,7 @@
 """The copula of the bivariate Student's t distribution: dependence of either sign, and in both tails."""
 
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -87,13 +87,13 @@ class StudentT(ClosedForm):
         both = 2 * _student_cdf_1d(df + 1, -jnp.sqrt((df + 1) * (1 - rho) / (1 + rho))).value
         return both, both
 
-    def _parameters(self):
+    def _parameters(self) -> tuple[jax.Array, jax.Array]:
         """(ρ kept off ±1, df), in jax's default float type."""
         return off_the_ends(self.rho), jnp.asarray(self.df, jnp.result_type(float))
 
 
 @jax.custom_jvp
-def _student_cdf(rho, df, u, v):
+def _student_cdf(rho: jax.Array, df: jax.Array, u: Any, v: Any) -> jax.Array:
     """T₂ at the quantiles of u and v: as `gaussian._normal_cdf`, from ρ = −1, or from ρ = 1 for ρ > 0.9 (Genz 2004).
 
     Over the tangent of half the angle, in steps that grow from the scale of |x ± y|, where the integrand rises.
@@ -110,7 +110,7 @@ def _student_cdf(rho, df, u, v):
     points, weights = np.polynomial.legendre.leggauss(_NODES)
     s = (points + 1) / 2
 
-    def add(place, total):
+    def add(place: jax.Array, total: jax.Array) -> jax.Array:
         z = reach * jnp.asarray(s)[place]
         tangent = scale * jnp.sinh(z)
         square = tangent * tangent
@@ -124,7 +124,10 @@ def _student_cdf(rho, df, u, v):
 
 
 @partial(_student_cdf.defjvp, symbolic_zeros=True)
-def _student_cdf_jvp(primals, tangents):
+def _student_cdf_jvp(
+    primals: tuple[jax.Array, jax.Array, Scored | Unit, Scored | Unit],
+    tangents: tuple[Any, Any, Scored | Unit, Scored | Unit],
+) -> tuple[jax.Array, jax.Array]:
     # In u and v by the conditionals: near u + v = 1 the slope of the integral changes faster than its nodes see.
     rho, df, u, v = primals
     rho_tangent, df_tangent, u_tangent, v_tangent = tangents
@@ -143,13 +146,13 @@ def _student_cdf_jvp(primals, tangents):
     return value, change
 
 
-def _student_conditional(rho, df, u, v):
+def _student_conditional(rho: jax.Array, df: jax.Array, u: Any, v: Any) -> Unit:
     x, y = _student_quantile(df, u), _student_quantile(df, v)
     stretch = jnp.sqrt(df + 1) / jnp.hypot(jnp.sqrt(df), x)
     return _student_cdf_1d(df + 1, residual(rho, x, y) * stretch)
 
 
-def _log_tail(df, log_x):
+def _log_tail(df: jax.Array, log_x: jax.Array) -> jax.Array:
     """log P(T > x) for x > 0: by the incomplete beta function, far out by its power law."""
     far = log_x > 0.25 * np.log(jnp.finfo(log_x.dtype).max)  # where x² would overflow
     square = jnp.exp(2 * jnp.where(far, 0.0, log_x))
@@ -162,17 +165,17 @@ def _log_tail(df, log_x):
     return jnp.where(far, _log_power_law(df) - df * log_x, tail)
 
 
-def _log_power_law(df):
+def _log_power_law(df: jax.Array) -> jax.Array:
     """log of the limit of P(T > x) x^df."""
     return (df / 2 - 1) * jnp.log(df) - betaln(df / 2, 0.5)
 
 
-def _log_student_density(df, x):
+def _log_student_density(df: jax.Array, x: jax.Array) -> jax.Array:
     return -jnp.log(df) / 2 - betaln(df / 2, 0.5) - (df + 1) * jnp.log(jnp.hypot(1.0, x / jnp.sqrt(df)))
 
 
 @jax.custom_jvp
-def _student_cdf_1d(df, x):
+def _student_cdf_1d(df: jax.Array, x: jax.Array) -> Unit:
     size = jnp.abs(x)
     tail = jnp.where(size > 0, jnp.exp(_log_tail(df, jnp.log(jnp.where(size > 0, size, 1.0)))), 0.5)
     lower = x <= 0
@@ -180,7 +183,7 @@ def _student_cdf_1d(df, x):
 
 
 @partial(_student_cdf_1d.defjvp, symbolic_zeros=True)
-def _student_cdf_1d_jvp(primals, tangents):
+def _student_cdf_1d_jvp(primals: tuple[jax.Array, jax.Array], tangents: tuple[Any, jax.Array]) -> tuple[Unit, Unit]:
     df, x = primals
     value = _student_cdf_1d(df, x)
     slope = jnp.zeros_like(value.value)
@@ -191,12 +194,12 @@ def _student_cdf_1d_jvp(primals, tangents):
     return value, Unit(slope, -slope)
 
 
-def _student_quantile(df, u):
+def _student_quantile(df: jax.Array, u: Unit | Scored) -> jax.Array:
     return u.score if isinstance(u, Scored) else _quantile(df, u)
 
 
 @jax.custom_jvp
-def _quantile(df, u):
+def _quantile(df: jax.Array, u: Unit) -> jax.Array:
     lower, tail = nearer_tail(u)
     tail, df = jnp.broadcast_arrays(tail, df)
     size = jnp.vectorize(_upper_quantile)(df, jnp.minimum(tail, 0.5 - jnp.finfo(tail.dtype).eps))
@@ -204,7 +207,7 @@ def _quantile(df, u):
 
 
 @partial(_quantile.defjvp, symbolic_zeros=True)
-def _quantile_jvp(primals, tangents):
+def _quantile_jvp(primals: tuple[jax.Array, Unit], tangents: tuple[Any, Any]) -> tuple[jax.Array, jax.Array]:
     df, u = primals
     x = _quantile(df, u)
     change = jnp.zeros_like(x)
@@ -215,18 +218,18 @@ def _quantile_jvp(primals, tangents):
     return x, change * jnp.exp(-_log_student_density(df, x))
 
 
-def _is_zero(tangent):
+def _is_zero(tangent: Any) -> bool:
     return isinstance(tangent, jax.custom_derivatives.SymbolicZero)
 
 
-def _upper_quantile(df, tail):
+def _upper_quantile(df: jax.Array, tail: jax.Array) -> jax.Array:
     """The x > 0 with P(T > x) = tail: Halley's method on log P in log x, where it is concave and falls."""
     # The normal quantile, stretched (Hill 1970 gives the exponent), or the power law of the tail.
     z = ndtri(tail)
     stretched = jnp.log(jnp.sqrt(df * jnp.expm1(jnp.minimum(z * z / df * (1 + 0.5 / df), 600.0))))
     power = (_log_power_law(df) - jnp.log(tail)) / df
 
-    def step(_, log_x):
+    def step(_, log_x: jax.Array) -> jax.Array:
         x, value = jnp.exp(log_x), _log_tail(df, log_x)
         slope = -jnp.exp(log_x + _log_student_density(df, x) - value)
         curvature = slope * (1 - (df + 1) * (x / jnp.hypot(jnp.sqrt(df), x)) ** 2 - slope)

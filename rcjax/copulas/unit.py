@@ -79,7 +79,7 @@ def with_flips(u: AnyUnit, v: AnyUnit, *parameters: jax.Array) -> tuple[AnyUnit,
     """
     shape = jnp.broadcast_shapes(*map(jnp.shape, (u.value, v.value, *parameters)))
 
-    def stacked(one, other):
+    def stacked(one: jax.Array, other: jax.Array) -> jax.Array:
         return jnp.stack([jnp.broadcast_to(one, shape), jnp.broadcast_to(other, shape)])
 
     return jax.tree.map(stacked, u, u.flipped), jax.tree.map(stacked, v, v.flipped)
@@ -95,7 +95,7 @@ def from_logit(logit: jax.Array) -> Unit:
     return Unit(jax.nn.sigmoid(logit), jax.nn.sigmoid(-logit))
 
 
-def _log(value, complement):
+def _log(value: jax.Array, complement: jax.Array) -> jax.Array:
     # Each branch sees a harmless argument where the other one is taken, so that gradients stay finite there.
     # A probability that has underflown has the logarithm of the smallest number, and no gradient.
     small = value < 0.5

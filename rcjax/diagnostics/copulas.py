@@ -106,16 +106,27 @@ _taus = compiled(jax.vmap(kendall_tau))
 
 
 @partial(compiled, static_argnames=("family", "replicates", "batch"), runs="long")
-def _copula_tests(x, y, present, tau, key, family, replicates, batch):
+def _copula_tests(
+    x: jax.Array,
+    y: jax.Array,
+    present: jax.Array,
+    tau: jax.Array,
+    key: jax.Array,
+    family: type[Copula],
+    replicates: int,
+    batch: int,
+) -> CopulaTest:
     keys = jax.random.split(key, x.shape[0])
     return lax.map(lambda pair: _copula_test(family, pair, replicates, batch), (x, y, present, tau, keys))
 
 
-def _copula_test(family, pair, replicates, batch):
+def _copula_test(family: type[Copula], pair: tuple[jax.Array, ...], replicates: int, batch: int) -> CopulaTest:
     x, y, present, tau, key = pair
     margins = Ties.of(x, present), Ties.of(y, present)
 
-    def judge(known, keys):
+    def judge(
+        known: tuple[Copula, jax.Array], keys: jax.Array
+    ) -> tuple[tuple[Copula, jax.Array], tuple[jax.Array, jax.Array]]:
         """The statistics of a batch of samples of the copula that is known; before one is, of the log itself.
 
         In one loop, so that the statistics, which take long to compile, are compiled once.
@@ -123,10 +134,10 @@ def _copula_test(family, pair, replicates, batch):
         copula, drawing = known
         start = jnp.where(drawing, copula.tau(), tau)
 
-        def one(key):
+        def one(key: jax.Array) -> tuple[Copula, jax.Array, jax.Array]:
             drawn = (margin.impose(u) for margin, u in zip(margins, copula.sample(key, x.shape), strict=True))
-            sample = (jnp.where(drawing, new, value) for new, value in zip(drawn, (x, y), strict=True))
-            return statistics(family, *sample, present, start)
+            first, second = (jnp.where(drawing, new, value) for new, value in zip(drawn, (x, y), strict=True))
+            return statistics(family, first, second, present, start)
 
         fitted, process, kendall = jax.vmap(one)(keys)
         copula = jax.tree.map(lambda old, new: jnp.where(drawing, old, new[0]), copula, fitted)
@@ -195,7 +206,7 @@ def kendall_distribution(
     """
     inner = jnp.linspace(0.0, 1.0, _CELLS + 1, dtype=levels.dtype)
 
-    def edges(ends):
+    def edges(ends: tuple[jax.Array, jax.Array]) -> jax.Array:
         return jnp.concatenate([jnp.zeros(1), ends[0] + (ends[1] - ends[0]) * inner, jnp.ones(1)])
 
     edges_u, edges_v = edges(ends_u)[:, None], edges(ends_v)

@@ -1,12 +1,11 @@
 """Does the promise hold on this log, and is the model right on it? Every check, its figures, and what to do."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from rcjax._base.arguments import check_arguments
@@ -23,8 +22,8 @@ from rcjax.diagnostics.calibration import (
     separation,
 )
 from rcjax.diagnostics.copulas import copula_test, paper_statistic
+from rcjax.diagnostics.dependence import check_dependence, table_rows
 from rcjax.diagnostics.marginals import marginal_test
-from rcjax.diagnostics.markov import conditional_test, logistic_test, rank_correlations
 from rcjax.diagnostics.prediction import (
     compare_chain,
     compare_frontier,
@@ -37,6 +36,7 @@ from rcjax.diagnostics.promise import try_promise
 from rcjax.diagnostics.scope import affects
 from rcjax.diagnostics.verdicts import Check
 from rcjax.frontier.frontier import Frontier
+from rcjax.frontier.searches import Search
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration_error import calibration_error
@@ -45,6 +45,10 @@ from rcjax.model.fitting_steps import taus_of_log
 from rcjax.model.pairs import pairs
 from rcjax.tuning.overlap import overlap, overlap_with_tuned, warn_of_overlap
 from rcjax.tuning.tune import Settings, find_frontier
+
+if TYPE_CHECKING:
+    from rcjax.diagnostics.calibration import CalibrationTest
+    from rcjax.model.marginals import Marginal
 
 #: Queries that the bootstraps of marginals and copulas use; their time grows with the square.
 MOST_QUERIES = 500
@@ -90,7 +94,7 @@ class Diagnosis:
     """By triple of neighbouring models: conditional `tau`, `p_value`."""
     chain: dict[str, Any]
     """The full cascade predicted by either chain, and seen; see `diagnostics.prediction.compare_chain`."""
-    frontier: dict[str, Any]
+    frontier: Mapping[str, Any]
     """The frontier of all cascades by the model, and seen; see `diagnostics.prediction.compare_frontier`."""
     promise: dict[str, Any] | None = None
     """The frontier that was tuned as its search promises it, and seen, with that `search`; see
@@ -189,7 +193,7 @@ def diagnose(
         lambda: _marginals(model, sample, seen_in_training, keys[1], replicates),
         lambda: _promise(model, whole, held, training, trained_on, seed, search, frontier),
         lambda: predict(held),
-        lambda: _dependence(model.models, confidence, log, keys[3], replicates),
+        lambda: check_dependence(model.models, confidence, log, keys[3], replicates),
         lambda: _calibration(model, log, unseen, correct, training, trained_on, keys[0], replicates),
     )
     correlations, logistic, markov = dependence
@@ -214,7 +218,16 @@ def diagnose(
     )
 
 
-def _promise(model, log, held, training, trained_on, seed, search, frontier):
+def _promise(
+    model: CascadeModel,
+    log: Log,
+    held: list[tuple[CascadeModel, Log]],
+    training: Log | None,
+    trained_on: int,
+    seed: int,
+    search: Search | None,
+    frontier: Frontier | None,
+) -> dict[str, Any] | None:
     if frontier is None:
         if search is None or training is None:
             return None
@@ -222,13 +235,13 @@ def _promise(model, log, held, training, trained_on, seed, search, frontier):
     return try_promise(frontier, log, held, trained_on, seed)
 
 
-def _keys(seed, count):
+def _keys(seed: int, count: int) -> list[jax.Array]:
     """Keys of their own: to index the array of them would compile a programme."""
     data = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), count)))
     return [jax.random.wrap_key_data(bits) for bits in data]
 
 
-def _complete(log):
+def _complete(log: Log) -> Log:
     complete = int(log.complete.sum())
     if complete < FEWEST_QUERIES:
         answers = np.asarray(log.answered).sum(0)
@@ -242,7 +255,16 @@ def _complete(log):
     return log.take(log.complete)
 
 
-def _calibration(model, log, confidence, correct, training, trained_on, key, replicates):
+def _calibration(
+    model: CascadeModel,
+    log: Log,
+    confidence: np.ndarray,
+    correct: np.ndarray,
+    training: Log | None,
+    trained_on: int,
+    key: jax.Array,
+    replicates: int,
+) -> list[dict[str, Any]]:
     test = jax.tree.map(np.asarray, _calibration_tests(confidence, correct, key, replicates=replicates))
     certain = (np.asarray(log.logprob) == 0).mean(0)
     calibrators = jax.tree.map(np.asarray, model.calibrators)
@@ -271,17 +293,17 @@ def _calibration(model, log, confidence, correct, training, trained_on, key, rep
 
 
 @partial(compiled, static_argnames="replicates", runs="once")
-def _calibration_tests(confidence, correct, key, replicates):
+def _calibration_tests(confidence: jax.Array, correct: jax.Array, key: jax.Array, replicates: int) -> "CalibrationTest":
     keys = jax.random.split(key, confidence.shape[1])
     return jax.vmap(partial(calibration_test, replicates=replicates), (1, 1, 0))(confidence, correct, keys)
 
 
 @partial(compiled, runs="once")
-def _mean_confidence(marginals):
+def _mean_confidence(marginals: "Marginal") -> jax.Array:
     return jax.vmap(lambda marginal: marginal.mean_above(-1.0))(marginals)
 
 
-def _accuracy_at(confidence, correct):
+def _accuracy_at(confidence: np.ndarray, correct: np.ndarray) -> list[dict[str, float]]:
     """Rows of `accuracy_above` at round confidences that some answers reach."""
     curve = accuracy_above(confidence, correct)
     places = [(level, int(np.searchsorted(curve["confidence"], level))) for level in CONFIDENCES]
@@ -292,7 +314,7 @@ def _accuracy_at(confidence, correct):
     ]
 
 
-def _training_error(model, training, j):
+def _training_error(model: CascadeModel, training: Log, j: int) -> float:
     training = training.select(model.models)
     rows = np.asarray(training.answered)[:, j]
     confidence, correct = (
@@ -301,12 +323,14 @@ def _training_error(model, training, j):
     return calibration_error(confidence, correct)
 
 
-def _marginals(model, confidence, trained_on, key, replicates):
+def _marginals(
+    model: CascadeModel, confidence: np.ndarray, trained_on: int, key: jax.Array, replicates: int
+) -> list[dict[str, Any]]:
     test = marginal_test(model.marginals, confidence, trained_on, key, replicates)
-    return _rows(test, model=model.models)
+    return table_rows(test, model=model.models)
 
 
-def _copulas(model, confidence, key, replicates):
+def _copulas(model: CascadeModel, confidence: np.ndarray, key: jax.Array, replicates: int) -> list[dict[str, Any]]:
     """The rows of all pairs, in the order of `pairs`; the pairs of one family are tested in one call."""
     chosen = pairs(len(model.models))
     if not chosen:
@@ -322,7 +346,9 @@ def _copulas(model, confidence, key, replicates):
         test = copula_test(family, x, y, np.ones(x.shape, bool), key, replicates, taus[places])
         paper, tau = map(np.asarray, _paper_statistics(test.copula, x, y, taus[places], key, family=family))
         parameters = {name: np.asarray(getattr(test.copula, name)) for name in family.supports}
-        for row, (place, fitted) in enumerate(zip(places, _rows(dataclasses.replace(test, copula=None)), strict=True)):
+        for row, (place, fitted) in enumerate(
+            zip(places, table_rows(dataclasses.replace(test, copula=None)), strict=True)
+        ):
             rows[place] = {
                 "pair": tuple(model.models[j] for j in chosen[place]),
                 "family": family.__name__,
@@ -341,44 +367,12 @@ def _families(copulas: Copula, count: int) -> list[type[Copula]]:
 
 
 @partial(compiled, static_argnames="family", runs="once")
-def _paper_statistics(fitted, x, y, taus, key, family):
+def _paper_statistics(
+    fitted: Copula, x: jax.Array, y: jax.Array, taus: jax.Array, key: jax.Array, family: type[Copula]
+) -> tuple[jax.Array, jax.Array]:
     """The paper's statistic of each pair, and Kendall's τ of its copula."""
 
-    def one(x, y, tau, key):
+    def one(x: jax.Array, y: jax.Array, tau: jax.Array, key: jax.Array) -> jax.Array:
         return paper_statistic(family.from_tau(tau), x, y, key)
 
     return jax.vmap(one)(x, y, taus, jax.random.split(key, x.shape[0])), jax.vmap(lambda copula: copula.tau())(fitted)
-
-
-def _dependence(models, confidence, log, key, replicates):
-    """Correlations of all pairs, the paper's test, and the rows of the neighbouring triples."""
-    k = len(models)
-    correlations = rank_correlations(confidence, log.correct, log.answered)
-    logistic, markov = _dependence_tests(confidence, log.correct, log.answered, key, replicates=replicates)
-    rows = _rows(markov, models=[models[i : i + 3] for i in range(k - 2)]) if k > 2 else []
-    return correlations, np.asarray(logistic), rows
-
-
-@partial(compiled, static_argnames="replicates", runs="once")
-def _dependence_tests(confidence, correct, answered, key, replicates):
-    """`logistic_test`, and `conditional_test` of neighbouring models.
-
-    The neighbours are those of the full cascade, whose chain skips nobody.
-    """
-    logistic = logistic_test(confidence, correct, answered)
-    k = confidence.shape[1]
-    if k < 3:
-        return logistic, None
-    first, middle, last = (confidence.T[i : k - 2 + i] for i in range(3))
-    data = first, middle, last, jnp.ones(first.shape, bool), jax.random.split(key, k - 2)
-    # Not vmapped, which draws random numbers in a form that compiles for seconds.
-    return logistic, jax.lax.map(lambda rows: conditional_test(*rows, replicates=replicates), data)
-
-
-def _rows(batch: Any, **names: Sequence[Any]) -> list[dict[str, Any]]:
-    """A batched dataclass as one dictionary of numbers for each entry, with what names it."""
-    fields = {f.name: np.asarray(getattr(batch, f.name)) for f in dataclasses.fields(batch)}
-    columns = {name: values for name, values in fields.items() if values.dtype.kind in "fiub"}
-    size = len(next(iter(columns.values())))
-    labels = [{name: values[row] for name, values in names.items()} for row in range(size)]
-    return [labels[row] | {name: values[row].item() for name, values in columns.items()} for row in range(size)]

@@ -37,7 +37,7 @@ class MarginalTest:
 
 
 def marginal_test(
-    marginals: Marginal, confidence: jax.Array, trained_on: int, key: jax.Array, replicates: int = 1000
+    marginals: Marginal, confidence: jax.Array | np.ndarray, trained_on: int, key: jax.Array, replicates: int = 1000
 ) -> MarginalTest:
     """√CvM of k marginals on the confidences of a log (k, n), with bootstrapped p-values.
 
@@ -57,14 +57,16 @@ def marginal_test(
     seed = np.asarray(jax.random.key_data(key)).tolist()
     models = zip(range(len(confidence)), np.random.default_rng(seed).spawn(len(confidence)), strict=True)
 
-    def test(one):  # model by model, as samples take memory
+    def test(one: tuple[int, np.random.Generator]) -> MarginalTest:  # model by model, as samples take memory
         place, generator = one
         return _test(part(data, place), generator.spawn(2), trained_on, replicates)
 
     return stack(side_by_side(test, models, n=confidence.shape[-1]))
 
 
-def _test(data, generators, trained_on, replicates):
+def _test(
+    data: tuple[Marginal, Marginal, np.ndarray], generators: list[np.random.Generator], trained_on: int, replicates: int
+) -> MarginalTest:
     """The test of one model, with a generator for the samples of either marginal."""
     (marginal, refitted, confidence), (trained_again, again) = data, generators
     n = len(confidence)
@@ -75,15 +77,19 @@ def _test(data, generators, trained_on, replicates):
     return MarginalTest(*_distance(marginal, confidence, samples, trained_on), *judged)
 
 
-def _distance(marginal, confidence, samples, trained_on):
+def _distance(
+    marginal: Marginal, confidence: np.ndarray, samples: np.ndarray, trained_on: int
+) -> tuple[jax.Array, jax.Array]:
     """(distance, p-value) of a marginal on confidences (n,), and on samples (B, `trained_on` + n)."""
     batch = max(1, _BATCH // samples.shape[-1])
     return _judge(marginal, confidence, samples, trained_on=trained_on, batch=batch)
 
 
 @partial(compiled, static_argnames=("trained_on", "batch"), runs="long")
-def _judge(marginal, confidence, samples, trained_on, batch):
-    def refit_and_judge(sample):
+def _judge(
+    marginal: Marginal, confidence: jax.Array, samples: jax.Array, trained_on: int, batch: int
+) -> tuple[jax.Array, jax.Array]:
+    def refit_and_judge(sample: jax.Array) -> jax.Array:
         # Of none to train on, all are to train and to judge.
         train, judge = (sample[:trained_on], sample[trained_on:]) if trained_on else (sample, sample)
         return cramer_von_mises(refit_marginal(marginal, train), judge)

@@ -67,7 +67,7 @@ def logistic_test(confidence: jax.Array, correct: jax.Array, answered: jax.Array
     return table
 
 
-def _wald(features, target, weight):
+def _wald(features: jax.Array, target: jax.Array, weight: jax.Array) -> jax.Array:
     """(p,) log10 of the two-sided p-values of the p features (n, p) in a logistic regression with an intercept."""
     features = jnp.where(weight[:, None] > 0, features, 0.0)
     total = jnp.maximum(weight.sum(), 1.0)
@@ -75,11 +75,11 @@ def _wald(features, target, weight):
     spread = jnp.sqrt(weight @ (features - center) ** 2 / total)
     z = jnp.concatenate([jnp.ones_like(target)[:, None], divide(features - center, spread)], axis=1)
 
-    def information(beta):
+    def information(beta: jax.Array) -> tuple[jax.Array, jax.Array]:
         fitted = special.expit(z @ beta)
         return fitted, z.T @ (z * (weight * fitted * (1 - fitted))[:, None])
 
-    def step(_, beta):
+    def step(_, beta: jax.Array) -> jax.Array:
         fitted, matrix = information(beta)
         return beta + jnp.linalg.solve(matrix, z.T @ (weight * (target - fitted)))
 
@@ -125,7 +125,7 @@ def conditional_test(
     order = jnp.lexsort((jax.random.uniform(shuffle, (n,)), middle, ~present))
     rows = -(-n // _STRATUM)
 
-    def strata(values):
+    def strata(values: jax.Array) -> jax.Array:
         return jnp.pad(values[order], (0, rows * _STRATUM - n)).reshape(rows, _STRATUM)
 
     x, y, here = strata(first), strata(last), strata(present)
@@ -133,11 +133,11 @@ def conditional_test(
     both = here[:, :, None] & here[:, None, :] & upper
     sign_x = jnp.where(both, jnp.sign(x[:, :, None] - x[:, None, :]), 0.0)
 
-    def association(y):
+    def association(y: jax.Array) -> tuple[jax.Array, jax.Array]:
         sign_y = jnp.where(both, jnp.sign(y[:, :, None] - y[:, None, :]), 0.0)
         return (sign_x * sign_y).sum(), jnp.abs(sign_y).sum()
 
-    def replicate(key):
+    def replicate(key: jax.Array) -> jax.Array:
         # Absent queries, at the end of the last stratum, stay there.
         places = jnp.argsort(jnp.where(here, jax.random.uniform(key, x.shape), 2.0), axis=1)
         return association(jnp.take_along_axis(y, places, axis=1))[0]

@@ -63,7 +63,7 @@ def _check(name: str, subject: str, figure: float, p_value: float, advice: str) 
     return Check(name, subject, figure, p_value, DRIFT_LIMITS[name], unit, "fine", advice)
 
 
-def _brier_score(row):
+def _brier_score(row: Mapping[str, Any]) -> Check:
     name, excess = row["model"], row["brier_excess"]
     way = "more" if excess > 0 else "less"
     advice = (
@@ -73,19 +73,19 @@ def _brier_score(row):
     return _check("Brier score", name, abs(excess), row["excess_p"], advice)
 
 
-def _calibration_error(row):
+def _calibration_error(row: Mapping[str, Any]) -> Check:
     name = row["model"]
     now, before = percent(row["calibration_error"]), percent(row["calibration_error_tuned"])
     advice = f"the calibration error of {name} is {now}, {before} when tuned: {_means(row)}; {_RETUNE}"
     return _check("calibration error", name, row["calibration_error"], row["curve_p"], advice)
 
 
-def _means(row):
+def _means(row: Mapping[str, Any]) -> str:
     right, before, told = (percent(row[name]) for name in ("accuracy", "accuracy_tuned", "confidence"))
     return f"{right} of its answers are right ({before} when tuned), where its confidence says {told}"
 
 
-def _confidences(row):
+def _confidences(row: Mapping[str, Any]) -> Check:
     name = row["model"]
     advice = (
         f"the raw confidences of {name} have moved by {row['distance']:.3f} (√CvM; their median is "

@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,11 +27,17 @@ from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
 from rcjax.model.provenance import Details
 from rcjax.replaying.replay import replay
-from rcjax.solving.lambda_grid import check_prices, lay_out_problem
+from rcjax.solving.lambda_grid import check_lam, lay_out_problem
 from rcjax.solving.objective import evaluate
 from rcjax.solving.paths import only, plan_cascades
 from rcjax.solving.solve import solve_problem
 from rcjax.tuning.cross_validation import deal_folds, without
+
+if TYPE_CHECKING:
+    from rcjax.copulas import Copula
+    from rcjax.frontier.outcomes import Outcomes
+    from rcjax.frontier.searches import Chain
+    from rcjax.solving.objective import Tables
 
 #: Models up to which the predictions are those of all cascades.
 MOST_MODELS = 12
@@ -55,7 +61,7 @@ def held_out(model: CascadeModel, log: Log, *, folds: bool, seed: int = 0) -> li
     return [(_fitted_near(model, without(log, fold == part)), log.take(fold == part)) for part in range(FOLDS)]
 
 
-def _fitted_near(model, log):
+def _fitted_near(model: CascadeModel, log: Log) -> CascadeModel:
     """`refit`, with mixtures that are sought around those of the model, where its copulas come from Kendall's τ."""
     if isinstance(model.copulas, OneOf) or model.options.get("method", "tau") != "tau":
         return refit(model, log)
@@ -96,8 +102,8 @@ def _cascades(models: tuple[str, ...]) -> Search:
     return [*itertools.chain.from_iterable(itertools.combinations(models, size) for size in (1, 2)), models]
 
 
-def _predict(model, log):
-    lam, plan = check_prices(lambdas(model)), plan_cascades(model, _cascades(model.models))
+def _predict(model: CascadeModel, log: Log) -> Prediction:
+    lam, plan = check_lam(lambdas(model)), plan_cascades(model, _cascades(model.models))
     assert plan is not None  # which only adaptive policies are without
     problem = lay_out_problem(model, plan, "exact", None)
     everyone = int(np.asarray(plan.members).all(1).argmax())
@@ -146,7 +152,7 @@ def compare_chain(predictions: Sequence[Prediction]) -> dict[str, Any]:
     property and the copulas cost, with calibration and chance.
     """
 
-    def one(prediction):
+    def one(prediction: Prediction) -> dict[str, jax.Array | dict[str, Any]]:
         replayed = replay(prediction.full, prediction.log)
         deferred = np.asarray(replayed.share)[:, -1]
         spread = np.sqrt(deferred * (1 - deferred) / replayed.n)
@@ -161,7 +167,9 @@ def compare_chain(predictions: Sequence[Prediction]) -> dict[str, Any]:
 
 
 @partial(compiled, runs="once")
-def _by_chain(marginals, copulas, tables, thresholds):
+def _by_chain(
+    marginals: Marginal, copulas: "Copula", tables: "Tables", thresholds: jax.Array
+) -> dict[str, dict[str, jax.Array]]:
     """What either chain predicts for the full cascade at thresholds (L, k), from the tables of all pairs."""
     k = thresholds.shape[1]
     place = {pair: p for p, pair in enumerate(pairs(k))}
@@ -171,12 +179,12 @@ def _by_chain(marginals, copulas, tables, thresholds):
     last = jnp.zeros_like(tables.cost).at[-1].set(1.0)  # as its cost is one for the last model, it counts its queries
     thresholds = thresholds.at[:, -1].set(ALWAYS_ANSWER)
 
-    def under(chain):
-        def single(thresholds):
+    def under(chain: "Chain") -> dict[str, jax.Array]:
+        def single(thresholds: jax.Array) -> "Outcomes":
             u, _, above = jax.vmap(Marginal.profile)(marginals, thresholds)
             links, first = jnp.ones(k - 1, bool), jnp.zeros((), int)
 
-            def priced(cost):
+            def priced(cost: jax.Array) -> "Outcomes":
                 return evaluate(dataclasses.replace(tables, cost=cost), u, links, first, chain=chain, above=above)
 
             return jax.vmap(priced)(jnp.stack([tables.cost, last]))

@@ -107,7 +107,7 @@ def _percent(share: float, digits: int = 1) -> str:
 def judge_size(n: int) -> Iterator[Check]:
     """Are there enough queries?"""
 
-    def advice(verdict):
+    def advice(verdict: str) -> str:
         return f"{n} queries were answered by every model: every figure here is rough; label more, 300 if you can"
 
     yield _check("queries", "", float(n), advice, unit="number")
@@ -119,10 +119,10 @@ def judge_calibration(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
         yield from (judgement(row) for judgement in (_judge_accuracy, _judge_error, _judge_separation, _judge_certain))
 
 
-def _judge_accuracy(row):
+def _judge_accuracy(row: Mapping[str, Any]) -> Check:
     name, gap = row["model"], row["accuracy"] - row["expected_accuracy"]
 
-    def advice(_):
+    def advice(_) -> str:
         return (
             f"{name} is right on {_percent(row['accuracy'])} of these queries, and on "
             f"{_percent(row['expected_accuracy'])} of those it was fitted to: this log is "
@@ -132,10 +132,10 @@ def _judge_accuracy(row):
     return _check("accuracy", name, abs(gap), advice, p_value=row["accuracy_p"])
 
 
-def _judge_error(row):
+def _judge_error(row: Mapping[str, Any]) -> Check:
     name, error, chance = row["model"], row["held_out_error"], row["by_chance"]
 
-    def advice(verdict):
+    def advice(verdict: str) -> str:
         if row["p_value"] >= SIGNIFICANT:
             return (
                 f"the calibration error of {name} is {_percent(error)}, but so few queries give {_percent(chance)} to "
@@ -147,13 +147,13 @@ def _judge_error(row):
     return _check("calibration error", name, error, advice, p_value=row["p_value"])
 
 
-def _judge_separation(row):
+def _judge_separation(row: Mapping[str, Any]) -> Check:
     name, figure, slope_p = row["model"], row["separation"], row["slope_p"]
     verdict = judge("separation", figure)
     if row["slope"] < 0 or not slope_p < SIGNIFICANT:
         verdict = "bad"
 
-    def advice(_):
+    def advice(_) -> str:
         if np.isnan(figure):
             return f"{name} is always right or always wrong here: its confidence cannot be judged; label more queries"
         if row["slope"] < 0 and slope_p < SIGNIFICANT:
@@ -166,10 +166,10 @@ def _judge_separation(row):
     return _check("separation", name, figure, advice, p_value=slope_p, verdict=verdict)
 
 
-def _judge_certain(row):
+def _judge_certain(row: Mapping[str, Any]) -> Check:
     name, share = row["model"], row["certain"]
 
-    def advice(_):
+    def advice(_) -> str:
         return (
             f"{_percent(share, 0)} of the answers of {name} are given as certain (probability 1), and no threshold can "
             "part those: log more digits, or use another signal"
@@ -183,7 +183,7 @@ def judge_marginals(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
     for row in rows:
         name, figure = row["model"], row["trained"]
 
-        def advice(_, row=row, name=name):
+        def advice(_, row: Any = row, name: Any = name) -> str:
             why = "its confidences have moved since the training log: fit again on recent queries"
             if row["refitted"] >= LIMITS["marginal"].doubtful:
                 why = "two betas do not fit; where confidences are rounded to a few values that is harmless"
@@ -201,7 +201,7 @@ def judge_copulas(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
     for row in rows:
         subject = " & ".join(row["pair"])
 
-        def advice(_, row=row, subject=subject):
+        def advice(_, row: Any = row, subject: Any = subject) -> str:
             if np.isnan(row["distance"]):
                 return f"{row['family']} cannot be fitted to {subject}: one of them hardly varies; leave it out"
             return (
@@ -217,7 +217,7 @@ def judge_markov(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
     for row in rows:
         first, middle, last = row["models"]
 
-        def advice(_, row=row, names=(first, middle, last)):
+        def advice(_, row: Any = row, names: Any = (first, middle, last)) -> str:
             first, middle, last = names
             return (
                 f"{first} still tells of {last} once {middle} is known (τ {row['tau']:+.2f}, 0 on a Markov chain): "
@@ -237,7 +237,7 @@ def judge_chain(chain: Mapping[str, Any], models: Sequence[str]) -> Iterator[Che
     worst = int(np.argmax(np.abs(gap)))
     predicted, observed = chain["exact"]["deferred"][worst], chain["seen"]["deferred"][worst]
 
-    def advice(_):
+    def advice(_) -> str:
         return (
             f"in the full cascade {_percent(observed)} of the queries reach {models[-1]}, where {_percent(predicted)} "
             "were predicted: the confidences do not depend on each other as the chain says; prefer pairs of models"
@@ -251,7 +251,7 @@ def judge_promise(promise: Mapping[str, Any], n: int, harder: bool = False) -> I
     for name in ("error", "cost"):
         gap = _gap(promise, name)
 
-        def advice(_, name=name, gap=gap):
+        def advice(_, name: Any = name, gap: Any = gap) -> str:
             what = (
                 f"on queries not seen, policies tuned in this way have {_beside(name, gap)} than promised, mean over λ"
             )
@@ -272,7 +272,7 @@ def judge_model(frontier: Mapping[str, Any], harder: bool = False) -> Iterator[C
     for name in ("error", "cost"):
         gap = _gap(frontier, name)
 
-        def advice(_, name=name, gap=gap):
+        def advice(_, name: Any = name, gap: Any = gap) -> str:
             why = "as the models are not as often right here as on the log fitted to" if harder else "mean over λ"
             return (
                 f"on queries not seen, cascades have {_beside(name, gap)} than the fitted model predicts, {why}: "
@@ -290,7 +290,7 @@ class _Gap(NamedTuple):
     by_chance: bool
 
 
-def _gap(frontier, name):
+def _gap(frontier: Mapping[str, Any], name: str) -> _Gap:
     predicted = frontier[f"predicted_{name}"]
     gap = frontier[name] - predicted
     outside = np.abs(gap) > frontier[f"{name}_band"]
@@ -300,7 +300,7 @@ def _gap(frontier, name):
     return _Gap(figure, "higher" if gap.mean() > 0 else "lower", bool(outside.mean() <= 0.25))
 
 
-def _beside(name, gap):
+def _beside(name: str, gap: _Gap) -> str:
     """A gap in words: "an error 1.2 points higher"."""
     return (
         f"a cost {_percent(gap.figure)} {gap.way}"
@@ -314,7 +314,7 @@ def judge_bill(frontier: Mapping[str, Any]) -> Iterator[Check]:
     paid = frontier["cost"] > 0
     extra = float(np.max(frontier["spent"][paid] / frontier["cost"][paid], initial=1.0)) - 1
 
-    def advice(_):
+    def advice(_) -> str:
         return (
             f"queries that are deferred cost more than others: expect a bill up to {_percent(extra, 0)} above the "
             "predicted cost, and leave room for it in --budget"

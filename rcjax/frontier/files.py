@@ -35,7 +35,7 @@ def points_to_json(names: tuple[str, ...], arrays: Mapping[str, Any]) -> list[di
     return [_point_to_json(names, arrays, index) for index in range(len(arrays["lam"]))]
 
 
-def _point_to_json(names, arrays, index):
+def _point_to_json(names: tuple[str, ...], arrays: Mapping[str, Any], index: int) -> dict[str, Any]:
     members = np.flatnonzero(arrays["members"][index]).tolist()
     data: dict[str, Any] = {name: kind(arrays[name][index]) for name, kind in _FIGURES.items()}
     if arrays.get("abstention") is not None:
@@ -109,7 +109,7 @@ def _status(value: Any, where: str) -> int:
     return check.whole(value, where, high=max(PointStatus))
 
 
-def _by_model(names, points, kind, otherwise):
+def _by_model(names: tuple[str, ...], points: tuple[dict[str, Any], ...], kind: str, otherwise: float) -> np.ndarray:
     """(L, k) thresholds or refusals, from JSON values."""
     values = np.full((len(points), len(names)), otherwise)
     for row, point in enumerate(points):
@@ -118,7 +118,7 @@ def _by_model(names, points, kind, otherwise):
     return values
 
 
-def _intervals_from_json(names, points):
+def _intervals_from_json(names: tuple[str, ...], points: tuple[dict[str, Any], ...]) -> tuple[np.ndarray, np.ndarray]:
     width = max(len(table) for point in points for table in point["rules"].values())
     bounds = np.ones((len(points), len(names), width))
     actions = np.broadcast_to(np.arange(len(names))[:, None], bounds.shape).copy()

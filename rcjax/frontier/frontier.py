@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from functools import partial
 from importlib import resources
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import jax
 import numpy as np
@@ -28,6 +28,9 @@ from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Calibration, Policy
 from rcjax.policy.record import CHAINS, search_record
 from rcjax.policy.targets import Target
+
+if TYPE_CHECKING:
+    from rcjax.model.calibration import Calibrator
 
 __all__ = ["Frontier", "InfeasibleError", "load_frontier"]
 
@@ -225,12 +228,12 @@ class Frontier:
             provenance=describe_tuning(self, target),
         )
 
-    def _refusing(self, index):
+    def _refusing(self, index: int) -> dict[str, Any]:
         if self.abstention is None:
             return {}
         return {"abstention": float(self.abstention[index]), "abstain_price": self.abstain_price}
 
-    def _interval(self, index):
+    def _interval(self, index: int) -> dict[str, Any]:
         if self.bands is None:
             return {}
         (error_low, error_high), (cost_low, cost_high) = (
@@ -281,7 +284,7 @@ class Frontier:
         write_atomically(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
 
 
-def _calibration(calibrator):
+def _calibration(calibrator: "Calibrator") -> Calibration:
     intercept, slope = (float(c) for c in calibrator.coefficients)
     return Calibration(calibrator.transform, intercept, slope, float(calibrator.smallest), float(calibrator.largest))
 

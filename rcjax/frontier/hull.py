@@ -48,6 +48,6 @@ def meet(values: np.ndarray, target: float) -> tuple[list[int], list[float]]:
     return [above - 1, above], [1 - share, share]
 
 
-def _above(middle, left, right, x, y):
+def _above(middle: int, left: int, right: int, x: np.ndarray, y: np.ndarray) -> bool:
     """Whether a point lies on or above the line between its neighbours."""
     return (x[middle] - x[left]) * (y[right] - y[left]) <= (x[right] - x[left]) * (y[middle] - y[left])

@@ -25,18 +25,18 @@ def rules(names: tuple[str, ...], j: int, bounds: np.ndarray, actions: np.ndarra
     return tuple(table)
 
 
-def _rule(names, j, end, action):
+def _rule(names: tuple[str, ...], j: int, end: float, action: int) -> Rule:
     if action == ABSTAIN:
         return Rule(end, "abstain")
     return Rule(end, "answer") if action == j else Rule(end, "ask", names[action])
 
 
-def _rule_to_json(rule):
+def _rule_to_json(rule: Rule) -> dict[str, float | str]:
     asked = {} if rule.model is None else {"model": rule.model}
     return {"up_to": rule.up_to, "action": rule.action, **asked}
 
 
-def _action_from_json(names, j, rule):
+def _action_from_json(names: tuple[str, ...], j: int, rule: Rule) -> int:
     if rule.action == "abstain":
         return ABSTAIN
     return j if rule.action == "answer" else names.index(rule.model)

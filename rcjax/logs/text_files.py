@@ -59,11 +59,11 @@ def find_damage(text: TextFile) -> str | None:
     return None if text.separator is None else _ragged(text)
 
 
-def _parsed(words):
+def _parsed(words: str) -> dict[str, str] | list[str]:
     return json.loads(words, parse_int=str, parse_float=str, parse_constant=int)
 
 
-def _ragged(text):
+def _ragged(text: TextFile) -> str | None:
     """The first record of a CSV file with more fields than its header has."""
     header = None
     for lines, fields in csv_records(text):
@@ -73,7 +73,7 @@ def _ragged(text):
         i = int(np.argmax(fields > header))
         if fields[i] > header:
             count = f"{fields[i]} fields, {header} in the header"
-            return f", line {lines[i]}: {count}: put text that holds {_SIGNS[text.separator]} in quotes"
+            return f", line {lines[i]}: {count}: put text that holds {_SIGNS[text.separator or ',']} in quotes"
     return None
 
 

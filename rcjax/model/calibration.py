@@ -7,7 +7,7 @@ to 0 where log 1/(1 − p) still tells 30 from 35.
 
 import dataclasses
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -107,7 +107,7 @@ class Calibrator:
         features = divide(special.logit(confidence) - self.coefficients[0], self.coefficients[1], self.smallest)
         return invert_transform(jnp.clip(features, self.smallest, self.largest), self.transform)
 
-    def _bounded(self, features):
+    def _bounded(self, features: jax.Array) -> jax.Array:
         """Infinities take the training extremes; finite values stay, also beyond the extremes."""
         features = jnp.where(features == jnp.inf, self.largest, features)
         return jnp.where(features == -jnp.inf, self.smallest, features)
@@ -171,7 +171,9 @@ def calibrate_all(calibrators: Calibrator, logprob: jax.Array, answered: jax.Arr
     return jax.vmap(lambda calibrator, column: calibrator(column), in_axes=(0, -1), out_axes=-1)(calibrators, known)
 
 
-def _newton(features, target, weight, firth, axis):
+def _newton(
+    features: jax.Array, target: jax.Array, weight: jax.Array, firth: jax.Array, axis: str | None
+) -> tuple[jax.Array, ...]:
     """Newton's method from zero on the standardised feature, halving steps that lower the penalised likelihood."""
     count, sum_ = total((weight.sum(), (weight * features).sum()), axis)
     count = jnp.maximum(count, 1)
@@ -181,25 +183,25 @@ def _newton(features, target, weight, firth, axis):
     z = (features - center) / spread
     powers = jnp.stack([jnp.ones_like(z), z, z * z])
 
-    def information(beta):
+    def information(beta: jax.Array) -> tuple[jax.Array, ...]:
         """Fitted probabilities (n,), their weighted variances (n,), and Fisher's matrix."""
         fitted = special.expit(beta[0] + beta[1] * z)
         variance = weight * fitted * (1 - fitted)
         moments = total(powers @ variance, axis)
         return fitted, variance, moments[np.array([[0, 1], [1, 2]])]
 
-    def objective(beta):
+    def objective(beta: jax.Array) -> jax.Array:
         score = beta[0] + beta[1] * z
         likelihood = total((target * score - weight * jax.nn.softplus(score)).sum(), axis)
         return likelihood + jnp.where(firth, 0.5 * jnp.log(_determinant(information(beta)[2])), 0.0)
 
     tolerance, rounding = jnp.sqrt(jnp.finfo(z.dtype).eps), 16 * jnp.finfo(z.dtype).eps
 
-    def unfinished(carry):
+    def unfinished(carry: tuple[Any, ...]) -> jax.Array:
         number, *_, change = carry
         return (number < _NEWTON_STEPS) & (change > tolerance)
 
-    def step(carry):
+    def step(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         number, beta, reached, *_ = carry
         fitted, variance, matrix = information(beta)
         inverse = _inverse(matrix)
@@ -209,12 +211,12 @@ def _newton(features, target, weight, firth, axis):
         direction = inverse @ gradient
         slope = gradient @ direction
 
-        def lower(trial):
+        def lower(trial: tuple[jax.Array, jax.Array]) -> jax.Array:
             length, value = trial
             gain = _LEAST_GAIN * length * slope - rounding * jnp.abs(reached)
             return ~(value - reached >= gain) & (length > 0)
 
-        def halve(trial):
+        def halve(trial: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             length = jnp.where(trial[0] > _LEAST_STEP, trial[0] / 2, 0.0)
             return length, objective(beta + jnp.where(length > 0, length * direction, 0.0))
 
@@ -235,10 +237,10 @@ def _newton(features, target, weight, firth, axis):
     return jnp.stack([beta[0] - center * slope, slope]), jnp.sqrt(jnp.maximum(variances, 0.0)), converged
 
 
-def _determinant(matrix):
+def _determinant(matrix: jax.Array) -> jax.Array:
     return jnp.maximum(matrix[0, 0] * matrix[1, 1] - matrix[0, 1] * matrix[1, 0], jnp.finfo(matrix.dtype).tiny)
 
 
-def _inverse(matrix):
+def _inverse(matrix: jax.Array) -> jax.Array:
     adjugate = jnp.stack([matrix[1, 1], -matrix[0, 1], -matrix[1, 0], matrix[0, 0]]).reshape(2, 2)
     return adjugate / _determinant(matrix)

@@ -140,7 +140,7 @@ class CascadeModel:
         }
 
 
-def _copulas_to_json(copulas):
+def _copulas_to_json(copulas: Any) -> dict[str, Any]:
     if isinstance(copulas, OneOf):
         members = [_copulas_to_json(member) for member in copulas.members]
         return {"copula": "OneOf", "copulas": {"index": np.asarray(copulas.index).tolist(), "members": members}}

@@ -43,8 +43,8 @@ def select_copulas(
         raise ValueError(f"criterion is {criterion!r}; it is 'aic' or 'cv'")
     families = tuple(dict.fromkeys((Independence, *families)))
     compared = _compare(marginals, confidence, answered, taus, tuple(chosen), families)
-    fits, taus, scores = jax.tree.map(np.asarray, compared)  # whose parts are looked at one by one
-    table = [row for p in range(len(chosen)) for row in _rows(families, fits, taus, scores, p, criterion)]
+    fits, of_fits, scores = jax.tree.map(np.asarray, compared)  # whose parts are looked at one by one
+    table = [row for p in range(len(chosen)) for row in _rows(families, fits, of_fits, scores, p, criterion)]
     best = [next(f for f, row in enumerate(rows) if row["chosen"]) for rows in _by_pair(table, len(families))]
     used = sorted(set(best))
     members = jax.device_put(tuple(fits[f].copula for f in used))
@@ -66,7 +66,14 @@ def pair_ranks(
 
 
 @partial(compiled, static_argnames=("chosen", "families"))
-def _compare(marginals, confidence, answered, taus, chosen, families):
+def _compare(
+    marginals: Marginal,
+    confidence: jax.Array,
+    answered: jax.Array,
+    taus: jax.Array,
+    chosen: tuple[tuple[int, int], ...],
+    families: tuple[type[Copula], ...],
+) -> tuple[list[CopulaFit], jax.Array, jax.Array]:
     """The fits of every family to every pair, and their τ and cross-validated scores, each (families, pairs)."""
     first, second, weights = pair_ranks(marginals, confidence, answered, chosen)
     # A fixed shuffle, so that the order of a log plays no part.
@@ -75,17 +82,24 @@ def _compare(marginals, confidence, answered, taus, chosen, families):
     replicates = jnp.concatenate([weights[None], weights * (1 - held)])
     fits = fit_families(families, first, second, replicates, taus)
 
-    def score(fit):
+    def score(fit: CopulaFit) -> jax.Array:
         terms = jax.vmap(jax.vmap(log_likelihood), (0, None, None))(fit.copula, first, second)
         left_out = weights * held
         return jnp.where(left_out > 0, terms, 0.0).sum((0, -1)) / jnp.maximum(left_out.sum((0, -1)), 1.0)
 
     whole = [part(fit, 0) for fit in fits]
-    taus = [jax.vmap(lambda copula: copula.tau(), axis_size=len(chosen))(fit.copula) for fit in whole]
-    return whole, jnp.stack(taus), jnp.stack([score(part(fit, slice(1, None))) for fit in fits])
+    of_fits = [jax.vmap(lambda copula: copula.tau(), axis_size=len(chosen))(fit.copula) for fit in whole]
+    return whole, jnp.stack(of_fits), jnp.stack([score(part(fit, slice(1, None))) for fit in fits])
 
 
-def _rows(families, fits, taus, scores, place, criterion) -> Iterator[dict[str, Any]]:
+def _rows(
+    families: tuple[type[Copula], ...],
+    fits: list[CopulaFit],
+    taus: np.ndarray,
+    scores: np.ndarray,
+    place: int,
+    criterion: str,
+) -> Iterator[dict[str, Any]]:
     fitted = zip(families, fits, taus, scores, strict=True)
     rows = [_row(family, fit, tau[place], score[place], place) for family, fit, tau, score in fitted]
     aic = [np.inf if row["aic"] is None else row["aic"] for row in rows]
@@ -114,5 +128,5 @@ def _row(family: type[Copula], fit: CopulaFit, tau: float, score: float, place: 
     }
 
 
-def _by_pair(table, size):
+def _by_pair(table: list[dict[str, Any]], size: int) -> list[list[dict[str, Any]]]:
     return [table[start : start + size] for start in range(0, len(table), size)]

@@ -7,8 +7,9 @@ shortened.
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -74,11 +75,11 @@ def fit_copula(
     total = jnp.maximum(jnp.sum(weights), 1.0)
     start = family.from_tau(jnp.asarray(tau, first.u.dtype))
 
-    def climb(fixed):
+    def climb(fixed: dict[str, Any]) -> CopulaFit:
         held = dataclasses.replace(start, **fixed)  # pyright: ignore[reportArgumentType]
         term = likelihood_of(held, first, second)
 
-        def mean(copula):
+        def mean(copula: Any) -> jax.Array:
             # Absent observations may be anything at all, not a number included.
             return jnp.sum(weights * jnp.where(weights > 0, term(copula), 0.0)) / total
 
@@ -103,7 +104,7 @@ def fit_families(
     of all replicates start from it. One fit for each family, with leading axes (pairs,) or (replicates, pairs).
     """
 
-    def one(family):
+    def one(family: type[Copula]) -> CopulaFit:
         fit = jax.vmap(lambda *pair: fit_copula(family, *pair))
         if weights.ndim == 2:
             return fit(first, second, weights, tau)
@@ -112,7 +113,7 @@ def fit_families(
     return [one(family) for family in families]
 
 
-def _climb(family, objective, start):
+def _climb(family: type[Copula], objective: Callable[..., Any], start: Any) -> CopulaFit:
     """Newton's ascent of objective(copula) from `start` in the free parameters; per unit of weight."""
     names = family.free
     supports = [family.supports[name] for name in names]
@@ -121,11 +122,11 @@ def _climb(family, objective, start):
         status = jnp.where(jnp.isfinite(mean), FitStatus.CONVERGED, FitStatus.FAILED)
         return CopulaFit(start, {name: jnp.full_like(mean, jnp.inf) for name in family.grids}, mean, status)
 
-    def member(z):
+    def member(z: jax.Array) -> Any:
         values = {name: constrain(part, support) for name, part, support in zip(names, z, supports, strict=True)}
         return dataclasses.replace(start, **values)
 
-    def value(z):
+    def value(z: jax.Array) -> jax.Array:
         return objective(member(z))
 
     values = [jnp.asarray(getattr(start, name)) for name in names]
@@ -133,7 +134,7 @@ def _climb(family, objective, start):
     farthest = jnp.asarray([_farthest(support) for support in supports], z.dtype)
     z = jnp.clip(z, -_FAR / 3, farthest / 3)
 
-    def step(state):
+    def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
         count, trial, length, best = state
         mean, gradient, hessian = _derivatives(value, trial)
         climbs = (mean >= best[1]) & jnp.all(jnp.isfinite(gradient))
@@ -144,7 +145,7 @@ def _climb(family, objective, start):
         ahead = z + length * jnp.clip(_direction(gradient, hessian), -longest, longest)
         return count + 1, jnp.clip(ahead, -_FAR, farthest), length, best
 
-    def climbable(best):
+    def climbable(best: tuple[jax.Array, ...]) -> jax.Array:
         """Half the climb that Newton still expects, per observation, where it is worth a step."""
         _, mean, gradient, hessian = best
         rest = gradient @ _direction(gradient, hessian) / 2
@@ -162,17 +163,17 @@ def _climb(family, objective, start):
     return CopulaFit(member(z), errors | {name: jnp.full_like(mean, jnp.inf) for name in family.grids}, mean, status)
 
 
-def _derivatives(function, z):
+def _derivatives(function: Callable[..., Any], z: jax.Array) -> tuple[jax.Array, ...]:
     """(value (), gradient (p,), Hessian (p, p)) of a function of p parameters, forwards twice."""
     if z.shape == (1,):  # in one direction: to batch a single one doubles the time of tracing
         (value, slope), (_, curvature) = jax.jvp(partial(_along, function), (z,), (jnp.ones_like(z),))
         return value, slope[None], curvature[None, None]
 
-    def value_twice(z):
+    def value_twice(z: jax.Array) -> tuple[jax.Array, jax.Array]:
         value = function(z)
         return value, value
 
-    def gradient_and_value(z):
+    def gradient_and_value(z: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         gradient, value = jax.jacfwd(value_twice, has_aux=True)(z)
         return gradient, (gradient, value)
 
@@ -180,11 +181,11 @@ def _derivatives(function, z):
     return value, gradient, hessian
 
 
-def _along(function, z):
+def _along(function: Callable[..., Any], z: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jax.jvp(function, (z,), (jnp.ones_like(z),))
 
 
-def _direction(gradient, hessian):
+def _direction(gradient: jax.Array, hessian: jax.Array) -> jax.Array:
     """Newton's step uphill, with the curvature taken as downward in every direction."""
     small = jnp.finfo(gradient.dtype).eps
     if gradient.shape == (1,):
@@ -193,7 +194,7 @@ def _direction(gradient, hessian):
     return axes @ ((axes.T @ gradient) / jnp.maximum(jnp.abs(curvature), small))
 
 
-def _standard_errors(z, hessian, supports):
+def _standard_errors(z: jax.Array, hessian: jax.Array, supports: list[tuple[float, float]]) -> jax.Array:
     """Of the parameters, per square root of the weight, by the delta method; inf where the Hessian is not negative."""
     if z.shape == (1,):
         variances = -1 / jnp.where(hessian[0] < 0, hessian[0], -1.0)
@@ -233,6 +234,6 @@ def unconstrain(value: jax.Array, support: tuple[float, float]) -> jax.Array:
     return jnp.asarray(value)
 
 
-def _farthest(support):
+def _farthest(support: tuple[float, float]) -> float:
     """The largest z: the end of a bounded support; where there is none, dependence as strong as rounding shows."""
     return _FAR if np.isfinite(support).all() else 300.0

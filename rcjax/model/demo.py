@@ -7,6 +7,7 @@
 import json
 from functools import partial
 from importlib import resources
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -60,12 +61,12 @@ def sample_log(n: int = 1000, seed: int = 0) -> Log:
     )
 
 
-def _content():
+def _content() -> dict[str, Any]:
     return json.loads((resources.files("rcjax.model") / "demo.json").read_text("utf-8"))
 
 
 @partial(jax.jit, static_argnames="n")
-def _draw(model, variation, key, n):
+def _draw(model: CascadeModel, variation: jax.Array, key: jax.Array, n: int) -> tuple[jax.Array, ...]:
     """(n, k) log-probabilities, answers right or wrong, and costs."""
     for_confidence, for_answer, for_length = jax.random.split(key, 3)
     confidence = sample_confidences(model, for_confidence, n)

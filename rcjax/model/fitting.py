@@ -127,13 +127,15 @@ def fit_near(
 
 
 @partial(compiled, static_argnames="family")
-def _likeliest(marginals, confidence, answered, taus, family):
+def _likeliest(
+    marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array, family: type[Copula]
+) -> Copula:
     ranked = pair_ranks(marginals, confidence, answered, pairs(confidence.shape[1]))
     (likeliest,) = fit_families((family,), *ranked, taus)
     return likeliest.copula
 
 
-def _from_taus(family, taus):
+def _from_taus(family: type[Copula] | Copula, taus: jax.Array) -> Copula:
     if isinstance(family, OneOf):
         members = tuple(_from_taus(type(member), taus) for member in family.members)
         return dataclasses.replace(family, members=members)
@@ -141,11 +143,11 @@ def _from_taus(family, taus):
 
 
 @partial(compiled, static_argnames="family")
-def _invert(taus, family):
+def _invert(taus: jax.Array, family: type[Copula]) -> Any:
     return jax.vmap(family.from_tau)(taus)
 
 
-def _check_overlap(log):
+def _check_overlap(log: Log) -> None:
     answered = np.asarray(log.answered)
     for i, j in pairs(len(log.models)):
         if (answered[:, i] & answered[:, j]).sum() < 2:
@@ -155,7 +157,7 @@ def _check_overlap(log):
             )
 
 
-def _advice_on_overlap(log, i, j):
+def _advice_on_overlap(log: Log, i: int, j: int) -> str:
     one, other = ([log.queries[row] for row in np.flatnonzero(log.answered[:, j])] for j in (i, j))
     pair = spelt_otherwise(one, other)
     if pair is not None:

@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
-from rcjax._core.batching import each
+from rcjax._core.batching import map_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.kendall import kendall_tau
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
@@ -31,7 +31,7 @@ def fit_calibrators(
 ) -> tuple[Calibrator, jax.Array]:
     """(calibrators, confidences (n, k)) from arrays (n, k)."""
     calibrate = partial(fit_calibrator, transform=transform, axis=axis)
-    calibrators = each(calibrate, len(logprob), (1, 1, 1))(logprob, correct, answered)
+    calibrators = map_entries(calibrate, len(logprob), (1, 1, 1))(logprob, correct, answered)
     return calibrators, calibrate_all(calibrators, logprob, answered)
 
 
@@ -40,8 +40,8 @@ def fit_marginals(
 ) -> Marginal:
     """The marginals of confidences (n, k); with those of a log `near` this one, mixtures are sought around theirs."""
     if near is None:
-        return each(partial(fit_marginal, axis=axis), len(confidence), (1, 1))(confidence, answered)
-    return each(refit_marginal, len(confidence), (0, 1, 1))(near, confidence, answered)
+        return map_entries(partial(fit_marginal, axis=axis), len(confidence), (1, 1))(confidence, answered)
+    return map_entries(refit_marginal, len(confidence), (0, 1, 1))(near, confidence, answered)
 
 
 def fit_margins(
@@ -66,10 +66,10 @@ def pair_taus(confidence: jax.Array, answered: jax.Array, left: ArrayLike, right
     left, right (P,) positions of the pairs' models.
     """
 
-    def tau(left, right):
+    def tau(left: jax.Array, right: jax.Array) -> jax.Array:
         return kendall_tau(confidence[:, left], confidence[:, right], answered[:, left] & answered[:, right])
 
-    return each(tau, len(confidence), (0, 0))(left, right)
+    return map_entries(tau, len(confidence), (0, 0))(left, right)
 
 
 # The steps of a fit, compiled one by one: all who fit logs of one size share them.

@@ -5,6 +5,7 @@ distribution itself (section 4.1 of Zellinger & Thomson 2025).
 """
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +34,10 @@ _STARTS = ((0.5, 0.05), (0.05, 0.01), (0.95, 0.01))
 _NEWTON_STEPS = 2
 
 
+#: (π, a, b), each (2,): what a mixture of two betas is made of.
+Mixture = tuple[jax.Array, jax.Array, jax.Array]
+
+
 @partial(jax.jit, static_argnames="axis")
 def fit_marginal(confidence: jax.Array, answered: jax.Array, axis: str | None = None) -> Marginal:
     """Marginal of one model's calibrated confidences; `vmap` it over models and bootstrap replicates.
@@ -59,7 +64,9 @@ def refit_marginal(start: Marginal, confidence: jax.Array, answered: jax.Array |
     return Marginal(*ends, *_climb_on(_columns(scaled, inside), mixture, _REFIT_STEPS)[0])
 
 
-def _ends(confidence, answered, axis=None):
+def _ends(
+    confidence: jax.Array, answered: jax.Array, axis: str | None = None
+) -> tuple[tuple[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array, jax.Array]:
     """((φ_min, φ_max, w_min, w_max), the confidences scaled to (0, 1), which of them lie inside)."""
     lowest, highest = extremes(confidence, answered, axis)
     inside = answered & (confidence > lowest) & (confidence < highest)
@@ -70,7 +77,7 @@ def _ends(confidence, answered, axis=None):
     return (lowest, highest, bottom, top / count), scaled, inside
 
 
-def _columns(x, present):
+def _columns(x: jax.Array, present: jax.Array) -> jax.Array:
     """(3, n): weight, log x, log(1 − x); of many values (blocks, 3, B), filled up with weight 0."""
     x = jnp.clip(x, jnp.finfo(x.dtype).tiny, 1 - jnp.finfo(x.dtype).epsneg)
     columns = jnp.stack([present.astype(x.dtype), jnp.log(x), jnp.log1p(-x)])
@@ -80,9 +87,7 @@ def _columns(x, present):
     return jnp.moveaxis(jnp.pad(columns, ((0, 0), (0, -n % _BLOCK))).reshape(3, -1, _BLOCK), 1, 0)
 
 
-def fit_beta_mixture(
-    x: jax.Array, present: jax.Array, axis: str | None = None
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+def fit_beta_mixture(x: jax.Array, present: jax.Array, axis: str | None = None) -> Mixture:
     """(π, a, b) of a two-component beta mixture by expectation–maximisation, the likeliest of three starts.
 
     x (n,) in (0, 1), present (n,) bool. The starts part the values in the middle and near either end, where a rare
@@ -103,7 +108,7 @@ def fit_beta_mixture(
     return _climb_on(_columns(x, present), estimate, _EM_STEPS, axis)[0]
 
 
-def _sample(x, present, axis):
+def _sample(x: jax.Array, present: jax.Array, axis: str | None) -> tuple[jax.Array, jax.Array]:
     """(values, which are there) of at most so many of the values that are present, evenly by their order."""
     order = jnp.cumsum(present)  # of each, from 1
     before = jnp.zeros((), order.dtype)
@@ -120,18 +125,18 @@ def _sample(x, present, axis):
     return total(jnp.where(mine, values, 0.0), axis), place < count
 
 
-def _likeliest(x, present):
+def _likeliest(x: jax.Array, present: jax.Array) -> Mixture:
     """The mixture of the likeliest of three starts."""
     columns = _columns(x, present)
     weight = present.astype(x.dtype)
     mixtures = jax.vmap(partial(_initial_mixture, x, weight))(jnp.asarray(_STARTS, x.dtype))
     climb = jax.vmap(partial(_climb, columns))
 
-    def unfinished(carry):
+    def unfinished(carry: tuple[Any, ...]) -> jax.Array:
         step, _, likelihood, gain = carry
         return (step < _SHORT_RUN) | (step < _EM_STEPS) & (gain[jnp.argmax(likelihood)] > _EM_TOLERANCE)
 
-    def advance(carry):
+    def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         step, mixtures, likelihood, _ = carry
         mixtures, new = climb(mixtures)
         return step + 1, mixtures, new, jnp.abs(new - likelihood)
@@ -143,14 +148,14 @@ def _likeliest(x, present):
     return jax.tree.map(lambda fits, flat: jnp.where(weight.any(), fits[best], flat), mixtures, uniform)
 
 
-def _climb_on(columns, mixture, steps, axis=None):
+def _climb_on(columns: jax.Array, mixture: Mixture, steps: int, axis: str | None = None) -> tuple[Mixture, jax.Array]:
     """(mixture, steps taken): from a mixture on, until the mean log-likelihood gains less than 1e-9."""
 
-    def unfinished(carry):
+    def unfinished(carry: tuple[Any, ...]) -> jax.Array:
         step, _, _, gain = carry
         return (step < steps) & (gain > _EM_TOLERANCE)
 
-    def advance(carry):
+    def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         step, mixture, likelihood, _ = carry
         mixture, new = _climb(columns, mixture, axis)
         return step + 1, mixture, new, jnp.abs(new - likelihood)
@@ -160,21 +165,21 @@ def _climb_on(columns, mixture, steps, axis=None):
     return mixture, step
 
 
-def _climb(columns, mixture, axis=None):
+def _climb(columns: jax.Array, mixture: Mixture, axis: str | None = None) -> tuple[Mixture, jax.Array]:
     """One step of expectation–maximisation: (the next mixture, the mean log-likelihood of this one)."""
     if columns.ndim == 2:
         sums = _expected(columns, mixture)
     else:
         nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(_expected, columns[0], mixture))
 
-        def add(sums, block):
+        def add(sums: tuple[jax.Array, ...], block: jax.Array) -> tuple[tuple[jax.Array, ...], None]:
             return jax.tree.map(jnp.add, sums, _expected(block, mixture)), None
 
         sums = lax.scan(add, nothing, columns)[0]
     (mass, *logs), likelihood, count = total(sums, axis)
     mean_log_x, mean_log_1x = (divide(total_log, mass, jnp.log(0.5)) for total_log in logs)
 
-    def newton(_, shapes):
+    def newton(_, shapes: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         a, b = shapes
         return _shape_step(a, b, mean_log_x, mean_log_1x)
 
@@ -183,7 +188,7 @@ def _climb(columns, mixture, axis=None):
     return ((mass + 1e-12) / (mass.sum() + 2e-12), a, b), jnp.nan_to_num(likelihood, nan=-jnp.inf)
 
 
-def _expected(columns, mixture):
+def _expected(columns: jax.Array, mixture: Mixture) -> tuple[jax.Array, ...]:
     """The sums that a step needs of values (3, n), which is all that it needs of them.
 
     (3, 2) of each component's share of every value, alone, times log x and times log(1 − x); the log-likelihood; the
@@ -197,7 +202,7 @@ def _expected(columns, mixture):
     return columns @ (weight[:, None] * jnp.exp(parts - whole)), (weight @ whole)[0], weight.sum()
 
 
-def _initial_mixture(x, weight, start):
+def _initial_mixture(x: jax.Array, weight: jax.Array, start: jax.Array) -> Mixture:
     """Moments of the lower share of the values and of the rest, each with a little of the other."""
     share, little = start
     parting = jnp.sort(jnp.where(weight > 0, x, jnp.inf))[(weight.sum() * share).astype(int)]
@@ -212,7 +217,9 @@ def _initial_mixture(x, weight, start):
     return divide(mass, mass.sum(), 0.5), a, b
 
 
-def _shape_step(a, b, mean_log_x, mean_log_1x):
+def _shape_step(
+    a: jax.Array, b: jax.Array, mean_log_x: jax.Array, mean_log_1x: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """One Newton step, in log a and log b, towards ψ(a) − ψ(a + b) = E[log x], ψ(b) − ψ(a + b) = E[log(1 − x)]."""
     digamma, trigamma = polygammas(jnp.stack([a, b, a + b]))
     gradient_a, gradient_b = digamma[0] - digamma[2] - mean_log_x, digamma[1] - digamma[2] - mean_log_1x
@@ -227,7 +234,7 @@ def _shape_step(a, b, mean_log_x, mean_log_1x):
     return _bounded(a * jnp.exp(-step_a), b * jnp.exp(-step_b))
 
 
-def _bounded(a, b):
+def _bounded(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
     a, b = jnp.maximum(a, _MIN_SHAPE), jnp.maximum(b, _MIN_SHAPE)
     shrink = jnp.minimum(1.0, MAX_CONCENTRATION / (a + b))
     return a * shrink, b * shrink

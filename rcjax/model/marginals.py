@@ -10,6 +10,7 @@ fits the mixture. All functions are scalar mathematics on one marginal, elementw
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -97,7 +98,7 @@ class Marginal:
         """Independent draws of the confidence, of the given shape."""
         return self.quantile(jax.random.uniform(key, shape, dtype=jnp.result_type(self.lowest)))
 
-    def _scale(self, confidence):
+    def _scale(self, confidence: jax.Array) -> jax.Array:
         return jnp.clip(divide(confidence - self.lowest, self.highest - self.lowest, 0.5), 0.0, 1.0)
 
 
@@ -120,18 +121,20 @@ def mixture_mean_below(marginal: Marginal, x: jax.Array, components: jax.Array) 
     return (marginal.proportion * marginal.a / (marginal.a + marginal.b) * (components - step)).sum(-1)
 
 
-def _components_and_density(marginal, x):
+def _components_and_density(marginal: Marginal, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(…, 2) cdfs of both components and (…) density of the mixture, at x inside (0, 1)."""
     components, power = betainc_and_power(marginal.a, marginal.b, x[..., None])
     return components, (marginal.proportion * power).sum(-1) / (x * (1 - x))
 
 
-def _log_components(proportion, a, b, log_x, log_1x):
+def _log_components(
+    proportion: jax.Array, a: jax.Array, b: jax.Array, log_x: jax.Array, log_1x: jax.Array
+) -> jax.Array:
     """(…, 2): log π + log density of each component, at points given by log x and log(1 − x)."""
     return _log(proportion) + (a - 1) * log_x[..., None] + (b - 1) * log_1x[..., None] - betaln(a, b)
 
 
-def _log(proportion):
+def _log(proportion: jax.Array) -> jax.Array:
     return jnp.log(jnp.maximum(proportion, jnp.finfo(proportion.dtype).tiny))
 
 
@@ -150,7 +153,9 @@ def mixture_quantile_and_components(marginal: Marginal, z: jax.Array) -> tuple[j
 
 
 @mixture_quantile_and_components.defjvp
-def _mixture_quantile_and_components_jvp(primals, tangents):
+def _mixture_quantile_and_components_jvp(
+    primals: tuple[Marginal, jax.Array], tangents: tuple[Any, Any]
+) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
     marginal, z = primals
     root, components = mixture_quantile_and_components(marginal, z)
     edge = (root <= 0) | (root >= 1)
@@ -158,7 +163,7 @@ def _mixture_quantile_and_components_jvp(primals, tangents):
     _, by_parameters = jax.jvp(lambda m: mixture_cdf(m, inside), (marginal,), (tangents[0],))
     tangent = jnp.where(edge, 0.0, divide(tangents[1] - by_parameters, mixture_density(marginal, inside)))
 
-    def at_root(marginal, root):
+    def at_root(marginal: Marginal, root: jax.Array) -> jax.Array:
         return betainc(marginal.a, marginal.b, root[..., None])
 
     return (root, components), (tangent, jax.jvp(at_root, (marginal, root), (tangents[0], tangent))[1])
@@ -197,18 +202,18 @@ def probe_mixture(marginal: Marginal) -> Probes:
     )
 
 
-def _invert_mixture(marginal, z, probes):
+def _invert_mixture(marginal: Marginal, z: jax.Array, probes: Probes) -> tuple[jax.Array, jax.Array]:
     """(x, components at x): safeguarded Newton steps from the inverse cubic through the probes around z."""
     right = jnp.clip(jnp.searchsorted(probes.z, z, method="compare_all"), 1, probes.x.shape[0] - 1)
     columns = jnp.stack([probes.x, probes.z, probes.density])
     left, right = jnp.moveaxis(columns[:, jnp.stack([right - 1, right])], 0, 1)
     tolerance = 8 * jnp.finfo(z.dtype).eps
 
-    def unfinished(carry):
+    def unfinished(carry: tuple[Any, ...]) -> jax.Array:
         *_, step, done = carry
         return (step < _QUANTILE_STEPS) & ~jnp.all(done)
 
-    def advance(carry):
+    def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         x, _, low, high, step, done = carry
         components, density = _components_and_density(marginal, x)
         residual = components @ marginal.proportion - z
@@ -233,7 +238,7 @@ def _invert_mixture(marginal, z, probes):
     return x, jnp.where((bottom | top)[..., None], x[..., None], components)
 
 
-def _inverse_hermite(z, left, right):
+def _inverse_hermite(z: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
     """x(z) by the cubic through both points with the slopes 1/density, held inside the interval."""
     (x0, z0, f0), (x1, z1, f1) = left, right
     width = z1 - z0

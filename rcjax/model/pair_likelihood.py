@@ -16,6 +16,7 @@ belong to the margins and are left out.
 
 import dataclasses
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,9 @@ from rcjax._core.batching import part
 from rcjax.copulas import Copula
 from rcjax.copulas.unit import unit
 from rcjax.model.marginals import Marginal
+
+if TYPE_CHECKING:
+    from rcjax.copulas.unit import Scored, Unit
 
 #: Sides of a margin on which an observation lies.
 LOWEST, SMOOTH, HIGHEST = -1, 0, 1
@@ -128,7 +132,7 @@ def likelihood_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Copu
     end_u, end_v = part(ends_u, side_u), part(ends_v, side_v)
     upper = jnp.where(smooth_u, side_v, side_u) == 1
 
-    def each(member):
+    def of_member(member: Any) -> jax.Array:
         conditional = _conditional(member, smooth_u, (u, end_u), (v, end_v))
         below, above = member.two_sided_cdf(*corners)
         mass = jnp.stack([below[0], corners[0].value[1] - below[1], corners[1].value[2] - below[2], above[3]])
@@ -137,10 +141,15 @@ def likelihood_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Copu
         density = member.two_sided_log_density(u, v)
         return jnp.where(smooth_u & smooth_v, density, jnp.where(smooth_u | smooth_v, one_end, corner))
 
-    return each
+    return of_member
 
 
-def _conditional(copula, given_u, first, second):
+def _conditional(
+    copula: Any,
+    given_u: jax.Array,
+    first: "tuple[Unit | Scored, Unit | Scored]",
+    second: "tuple[Unit | Scored, Unit | Scored]",
+) -> Any:
     """P(the mass below the other margin's end | the smooth one), for one smooth margin: u where `given_u`, else v."""
     (u, end_u), (v, end_v) = first, second
     if copula.exchangeable:
@@ -149,5 +158,5 @@ def _conditional(copula, given_u, first, second):
     return _choose(given_u, by_u, by_v)
 
 
-def _choose(condition, one, other):
+def _choose(condition: jax.Array, one: "Unit | Scored", other: "Unit | Scored") -> "Unit | Scored":
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)

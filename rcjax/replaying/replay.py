@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import ArrayLike
 
 from rcjax._base.arguments import check_arguments
 from rcjax._core.compilation import compiled
@@ -29,6 +30,7 @@ from rcjax.replaying.walk import walk
 
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
+    from rcjax.policy.policy import Rule
 
 __all__ = ["Replay", "replay"]
 
@@ -104,7 +106,11 @@ def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
     if isinstance(policy_or_frontier, Mixture):
         return _replay_mixture(policy_or_frontier, log)
     single = isinstance(policy_or_frontier, Policy)
-    packed = (_pack_policy if single else _pack_frontier)(policy_or_frontier, log.logprob.dtype)
+    dtype = log.logprob.dtype
+    if isinstance(policy_or_frontier, Policy):
+        packed = _pack_policy(policy_or_frontier, dtype)
+    else:
+        packed = _pack_frontier(policy_or_frontier, dtype)
     models = tuple(policy_or_frontier.models)
     data = _columns(log, models, packed.asked)
     n = data[0].shape[1]
@@ -154,7 +160,9 @@ def walk_log(policy: Policy | Mixture, log: Log) -> Walked:
     return Walked(wrong, refused, asked, data[2].astype(float))
 
 
-def _in_parts(policy, log):
+def _in_parts(
+    policy: Policy | Mixture, log: Log
+) -> tuple[list[tuple[float, np.ndarray, _Packed]], tuple[np.ndarray, ...]]:
     """([(weight, places of its models, packed policy)], columns of all its models) of a policy or mixture."""
     packed = [_pack_policy(part, log.logprob.dtype) for part in policy.policies]
     rows = [np.array([policy.models.index(name) for name in part.models]) for part in policy.policies]
@@ -164,7 +172,7 @@ def _in_parts(policy, log):
     return list(zip(policy.weights, rows, packed, strict=True)), _columns(log, policy.models, asked)
 
 
-def _replay_mixture(mixture, log):
+def _replay_mixture(mixture: Mixture, log: Log) -> Replay:
     parts, data = _in_parts(mixture, log)
     n, columns = data[0].shape[1], _filled(*data)
     size = columns[0].shape[1]
@@ -179,17 +187,21 @@ def _replay_mixture(mixture, log):
     return Replay(*_figures_of(*total, columns[3]), n=n, models=mixture.models)
 
 
-def _filled(logprob, correct, query_cost):
+def _filled(logprob: np.ndarray, correct: np.ndarray, query_cost: np.ndarray) -> tuple[np.ndarray, ...]:
     """Columns (k, n) filled up to the size class, and which queries count (n,)."""
     return fill_up(logprob, correct, query_cost, axis=1) + fill_up(np.ones(logprob.shape[1], bool))
 
 
-def _answer(phi, policy, correct, query_cost, counts):
+def _answer(
+    phi: jax.Array, policy: Policies, correct: jax.Array, query_cost: jax.Array, counts: jax.Array
+) -> tuple[jax.Array, ...]:
     """The figures of one policy on calibrated confidences (k, n), in the order of the fields of `Replay`."""
     return _figures(*_outcomes(phi, policy, correct, query_cost, counts), counts)
 
 
-def _outcomes(phi, policy, correct, query_cost, counts):
+def _outcomes(
+    phi: jax.Array, policy: Policies, correct: jax.Array, query_cost: jax.Array, counts: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
     """Of each query (n,): was it answered wrongly, was it refused, what is it charged and what was spent; (k, n): who
     answered it.
     """
@@ -199,7 +211,9 @@ def _outcomes(phi, policy, correct, query_cost, counts):
     return where.wrong(correct).astype(phi.dtype), where.refused.astype(phi.dtype), charged, spent, where.answers
 
 
-def _figures(wrong, refused, charged, spent, answers, counts):
+def _figures(
+    wrong: jax.Array, refused: jax.Array, charged: jax.Array, spent: jax.Array, answers: jax.Array, counts: jax.Array
+) -> tuple[jax.Array, ...]:
     """The fields of `Replay` from the outcomes of all queries, of which those that count do."""
     error, error_se = _mean_and_se(wrong, counts)
     cost, cost_se = _mean_and_se(charged, counts)
@@ -208,7 +222,7 @@ def _figures(wrong, refused, charged, spent, answers, counts):
     return error, cost, error_se, cost_se, share, *_mean_and_se(spent, counts), abstention
 
 
-def _mean_and_se(values, counts):
+def _mean_and_se(values: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.Array]:
     n = counts.sum().astype(values.dtype)
     guess = jnp.where(counts, values, 0).sum() / n
     residual = jnp.where(counts, values - guess, 0)
@@ -220,7 +234,7 @@ def _mean_and_se(values, counts):
 _figures_of = compiled(_figures)
 
 
-def _calibrated(transforms, calibrators, logprob):
+def _calibrated(transforms: tuple[Transform, ...], calibrators: tuple[jax.Array, ...], logprob: jax.Array) -> jax.Array:
     """(k, n) calibrated confidences; models may differ in their transform."""
     phi = jnp.zeros_like(logprob)
     line, low, high = calibrators
@@ -231,31 +245,68 @@ def _calibrated(transforms, calibrators, logprob):
     return phi
 
 
-def _calibrate(transform, coefficients, smallest, largest, logprob):
+def _calibrate(
+    transform: Transform, coefficients: jax.Array, smallest: jax.Array, largest: jax.Array, logprob: jax.Array
+) -> jax.Array:
     unknown: Any = jnp.nan  # the standard errors and the status of the fit, which play no part here
     return Calibrator(coefficients, smallest, largest, unknown, unknown, unknown, transform)(logprob)
 
 
 @partial(compiled, static_argnames="transforms")
-def _replay_one(calibrators, policy, logprob, correct, query_cost, counts, *, transforms):
+def _replay_one(
+    calibrators: tuple[jax.Array, ...],
+    policy: Policies,
+    logprob: jax.Array,
+    correct: jax.Array,
+    query_cost: jax.Array,
+    counts: jax.Array,
+    *,
+    transforms: tuple[Transform, ...],
+) -> tuple[jax.Array, ...]:
     phi = _calibrated(transforms, calibrators, logprob)
     return _answer(phi, policy, correct, query_cost, counts)
 
 
 @partial(compiled, static_argnames="transforms")
-def _walk_one(calibrators, policy, logprob, correct, query_cost, counts, *, transforms):
+def _walk_one(
+    calibrators: tuple[jax.Array, ...],
+    policy: Policies,
+    logprob: jax.Array,
+    correct: jax.Array,
+    query_cost: jax.Array,
+    counts: jax.Array,
+    *,
+    transforms: tuple[Transform, ...],
+) -> tuple[jax.Array, ...]:
     phi = _calibrated(transforms, calibrators, logprob)
     return _outcomes(phi, policy, correct, query_cost, counts)
 
 
 @partial(compiled, static_argnames="transforms")
-def _fates(calibrators, policy, logprob, correct, *, transforms):
+def _fates(
+    calibrators: tuple[jax.Array, ...],
+    policy: Policies,
+    logprob: jax.Array,
+    correct: jax.Array,
+    *,
+    transforms: tuple[Transform, ...],
+) -> tuple[jax.Array, ...]:
     where = walk(_calibrated(transforms, calibrators, logprob), policy)
     return where.wrong(correct), where.refused, where.asked
 
 
 @partial(compiled, static_argnames=("transforms", "batch"))
-def _replay_all(calibrators, policies, logprob, correct, query_cost, counts, *, transforms, batch):
+def _replay_all(
+    calibrators: tuple[jax.Array, ...],
+    policies: Policies,
+    logprob: jax.Array,
+    correct: jax.Array,
+    query_cost: jax.Array,
+    counts: jax.Array,
+    *,
+    transforms: tuple[Transform, ...],
+    batch: int,
+) -> tuple[jax.Array, ...]:
     phi = _calibrated(transforms, calibrators, logprob)
     return lax.map(lambda policy: _answer(phi, policy, correct, query_cost, counts), policies, batch_size=batch)
 
@@ -273,19 +324,25 @@ class _Packed(NamedTuple):
         return self.policies.members.any(axis=0)
 
 
-def _packed(transforms, calibrators, first, bounds, actions):
-    first, actions = (np.asarray(places, np.int32) for places in (first, actions))
+def _packed(
+    transforms: tuple[Transform, ...],
+    calibrators: tuple[np.ndarray, np.ndarray, np.ndarray],
+    start: ArrayLike | list[int],
+    bounds: np.ndarray,
+    targets: ArrayLike | list[list[list[int]]],
+) -> _Packed:
+    first, actions = (np.asarray(places, np.int32) for places in (start, targets))
     return _Packed(transforms, calibrators, Policies(first, bounds, actions, _reached(first, bounds, actions)))
 
 
-def _pack_frontier(frontier, dtype):
+def _pack_frontier(frontier: Frontier, dtype: Any) -> _Packed:
     fitted, own = frontier.model.calibrators, frontier.policies
     line, low, high = (np.asarray(x, dtype) for x in (fitted.coefficients, fitted.smallest, fitted.largest))
     transforms = (fitted.transform,) * len(line)
     return _packed(transforms, (line, low, high), own.first, np.asarray(own.bounds, dtype), own.actions)
 
 
-def _pack_policy(policy, dtype):
+def _pack_policy(policy: Policy, dtype: Any) -> _Packed:
     """One policy, L = 1: its rules become bounds and actions, padded to one length."""
     index = {name: j for j, name in enumerate(policy.models)}
     longest = max(len(policy.rules[name]) for name in policy.models)
@@ -298,17 +355,17 @@ def _pack_policy(policy, dtype):
     own = [policy.calibrations[name] for name in policy.models]
     line = np.asarray([(one.intercept, one.slope) for one in own], dtype)
     low, high = (np.asarray([getattr(one, end) for one in own], dtype) for end in ("smallest", "largest"))
-    transforms = tuple(one.transform for one in own)
+    transforms: tuple[Any, ...] = tuple(one.transform for one in own)
     return _packed(transforms, (line, low, high), [index[policy.first]], np.asarray([bounds], dtype), [actions])
 
 
-def _action(rule, j, index):
+def _action(rule: Rule, j: int, index: dict[str, int]) -> int:
     if rule.action == "abstain":
         return ABSTAIN
     return j if rule.model is None else index[rule.model]
 
 
-def _reached(first, bounds, actions):
+def _reached(first: np.ndarray, bounds: np.ndarray, actions: np.ndarray) -> np.ndarray:
     """(L, k) bool: the models that some query could reach."""
     lambdas, k, _ = bounds.shape
     reached = np.zeros((lambdas, k), bool)
@@ -321,7 +378,7 @@ def _reached(first, bounds, actions):
     return reached
 
 
-def _columns(log, models, asked):
+def _columns(log: Log, models: tuple[str, ...], asked: np.ndarray) -> tuple[np.ndarray, ...]:
     """(logprob, correct, query_cost), each (k, n), of the queries that all models asked have answered."""
     names = [name for name, used in zip(models, asked, strict=True) if used]
     part = log.select(names)  # raises LogError, naming the model that the log lacks

@@ -52,7 +52,7 @@ def walk(confidence: jax.Array, policy: Policies) -> Walk:
     k, n = confidence.shape
     method = "compare_all" if policy.bounds.shape[-1] <= _FEW_BOUNDS else "scan"
 
-    def visit(at, model):
+    def visit(at: jax.Array, model: tuple[jax.Array, ...]) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         j, ends, action, column = model
         here = at == j
         target = action[jnp.searchsorted(ends, column, side="left", method=method)]
@@ -71,7 +71,7 @@ def outcomes(confidence: jax.Array, correct: jax.Array, cost: jax.Array, policie
     answered wrongly.
     """
 
-    def one(policy):
+    def one(policy: Policies) -> Outcomes:
         where = walk(confidence.T, policy)
         shares = where.wrong(correct.T), cost @ where.asked.astype(cost.dtype), where.refused
         return Outcomes(*(share.astype(cost.dtype) for share in shares))

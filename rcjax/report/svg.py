@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from rcjax.plots import BLUE, GREEN, GREY, ORANGE, PURPLE
+from rcjax.plots.colours import BLUE, GREEN, GREY, ORANGE, PURPLE
 
 #: Colours of `rcjax.plots` by the variable of the page's style that stands for them.
 VARIABLES: Mapping[str, str] = {

@@ -10,6 +10,7 @@ One backward pass, and every interval of confidence has its own action. The opti
 """
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +40,7 @@ def adaptive_policies(
     place = np.zeros((k, k), int)
     place[tuple(np.array(pairs(k), int).reshape(-1, 2).T)] = np.arange(len(pairs(k)))
 
-    def ask_or_answer(integrands, model):
+    def ask_or_answer(integrands: jax.Array, model: tuple[Any, Any]) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         j, links = model
         grid = part(tables.grid, j)
         worth = jnp.zeros_like(integrands)
@@ -62,7 +63,7 @@ def adaptive_policies(
     return jnp.argmax(values, axis=0), jnp.moveaxis(upper, 0, 1), jnp.moveaxis(action, 0, 1)
 
 
-def _intervals(grid, options):
+def _intervals(grid: Grid, options: jax.Array) -> tuple[jax.Array, ...]:
     """Where each of the options (o, G) is best: upper ends (R,) in u, options (R,), and the weighted value (G,)."""
     nodes = grid.u.shape[0]
     action = jnp.argmax(options, axis=0)
@@ -72,7 +73,7 @@ def _intervals(grid, options):
     switches = jnp.concatenate([jnp.zeros(1, bool), action[1:] != action[:-1]])
     edges = jnp.nonzero(switches, size=MAX_INTERVALS - 1, fill_value=nodes)[0]
 
-    def switch(edge):
+    def switch(edge: jax.Array) -> jax.Array:
         before, after = action[jnp.maximum(edge - 1, 0)], action[jnp.minimum(edge, nodes - 1)]
         return jnp.where(edge < nodes, crossing(grid, options[after] - options[before], edge), 1.0)
 

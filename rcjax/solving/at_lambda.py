@@ -5,7 +5,7 @@ To be jitted by those who call them, and vmapped over fitted models: bootstrap r
 
 import dataclasses
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,9 @@ from rcjax.solving.paper import best_cascades_paper
 from rcjax.solving.paths import Plan
 from rcjax.solving.quadrature import Grid
 from rcjax.solving.thresholds import settle_threshold
+
+if TYPE_CHECKING:
+    from rcjax.frontier.outcomes import Outcomes
 
 
 def check_abstain_price(price: Any) -> float | None:
@@ -108,11 +111,14 @@ def thresholds_at(marginals: Marginal, tables: Tables, path: jax.Array, cut: Cut
     return Settled(Policies.of_cascades(thresholds, members, refusals, jnp), ranks, refused, above)
 
 
-def _settle_refusals(marginals, grid, u, refused, thresholds, ranks):
+def _settle_refusals(
+    marginals: Marginal, grid: Grid, u: jax.Array, refused: jax.Array, thresholds: jax.Array, ranks: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """(refusals, their ranks), each (L, k), of the cuts; where a model defers nothing, they are its threshold's."""
     settled, rank, _ = settle(marginals, grid, Cut.at(jnp.minimum(refused, u)))
     together, ends = refused >= u, ((settled, thresholds), (rank, ranks))
-    return tuple(jnp.where(together, most, jnp.minimum(own, most)) for own, most in ends)
+    refusals, own_ranks = (jnp.where(together, most, jnp.minimum(own, most)) for own, most in ends)
+    return refusals, own_ranks
 
 
 def points_at(marginals: Marginal, tables: Tables, optima: Optima, plan: Plan, chain: Chain) -> Solutions:
@@ -120,7 +126,9 @@ def points_at(marginals: Marginal, tables: Tables, optima: Optima, plan: Plan, c
     lam, path, cut, status = optima
     settled = thresholds_at(marginals, tables, path, cut, plan)
 
-    def single(u, above, links, first, refused):
+    def single(
+        u: jax.Array, above: jax.Array, links: jax.Array, first: jax.Array, refused: jax.Array | None
+    ) -> "Outcomes":
         return evaluate(tables, u, links, first, chain=chain, above=above, refused=refused)
 
     rows = settled.ranks, settled.above, plan.links[path], plan.first[path], settled.refused
@@ -143,7 +151,7 @@ def adaptive_points(marginals: Marginal, tables: Tables, lam: jax.Array, refusal
     bounds = jnp.where(upper >= 1, 1.0, bounds).at[..., -1].set(1.0)
     used = jnp.diff(upper, axis=-1, prepend=jnp.zeros_like(upper[..., :1])) > 0
 
-    def ask(asked, pair):
+    def ask(asked: jax.Array, pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         i, j = pair
         return asked.at[:, j].max(asked[:, i] & (used[:, i] & (action[:, i] == j)).any(-1)), None
 

@@ -71,14 +71,14 @@ def best_cascades(
     confidence in the models before.
     """
 
-    def reached(path, cut):
+    def reached(path: jax.Array, cut: Cut) -> jax.Array:
         deferred = plan.links[path][:, None] * passed_on(tables.grid, cut.u, cut.refused)[tables.left]
         density = arrivals(tables, plan.first[path], deferred, tables.kernel)
         # Whom no query reaches, any cut suits: theirs is the best for all queries, where a neighbouring λ may need it.
         reached = plan.members[path] & ((tables.grid.weight * density).sum(1) > jnp.finfo(lam.dtype).eps)
         return jnp.where(reached[:, None], density, 1.0)
 
-    def improve(carry):
+    def improve(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         number, *best, _ = carry
         starting = number < len(_FIRST_CUTS)
         path = jnp.where(starting, plan.ends.shape[0], best[1])
@@ -91,7 +91,7 @@ def best_cascades(
         best = jax.tree.map(lambda old, new: jnp.where(_beside(good, new), new, old), tuple(best), new)
         return number + 1, *best, gain
 
-    def unfinished(carry):
+    def unfinished(carry: tuple[Any, ...]) -> jax.Array:
         number, *_, gain = carry
         # At least one round under the densities of what was found.
         gained = (number < _ROUNDS) & jnp.any(gain > gain_tolerance(lam.dtype))
@@ -110,18 +110,20 @@ def gain_tolerance(dtype: Any) -> float:
     return max(1e-8, 64 * float(jnp.finfo(dtype).eps))
 
 
-def _beside(per_lambda, other):
+def _beside(per_lambda: jax.Array, other: jax.Array) -> jax.Array:
     """(L,) with as many axes as `other` (L, …)."""
     return per_lambda.reshape(per_lambda.shape + (1,) * (other.ndim - 1))
 
 
-def _best_paths(tables, lam, plan, density, refusal):
+def _best_paths(
+    tables: Tables, lam: jax.Array, plan: Plan, density: jax.Array, refusal: Refusal | None
+) -> tuple[jax.Array, jax.Array, Cut]:
     """(value (L,), number (L,), cuts (L, k)) of the best path by one backward pass, cuts chosen under the densities.
 
     The integrand of an end is the weighted value at each node of its first model.
     """
 
-    def defer(integrands, step):
+    def defer(integrands: jax.Array, step: tuple[jax.Array, ...]) -> tuple[jax.Array, Cut]:
         end, rest, pair = step
         j = tables.left[pair]
         grid = part(tables.grid, j)
@@ -170,14 +172,14 @@ def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> Cut:
     return Cut(u, worth[0] + slope * (u - place[0]), slope)
 
 
-def _best_edge(grid, advantage, density):
+def _best_edge(grid: Grid, advantage: jax.Array, density: jax.Array) -> jax.Array:
     """The first of the cell edges above which the advantage (G,) adds up to most, under the density (G,)."""
     total = _sums_above(grid, grid.weight * advantage * density)
     # Not by `argmax`, which takes XLA three times as long.
     return jnp.min(jnp.where(total == total.max(), np.arange(total.shape[0]), total.shape[0] - 1))
 
 
-def _sums_above(grid, values):
+def _sums_above(grid: Grid, values: jax.Array) -> jax.Array:
     """(G + 1,) the sum of the values (G,) above each cell edge: in panels, and of panels, by matrices of ones.
 
     A cumulative sum takes XLA longer to compile than all the rest here.
@@ -197,7 +199,7 @@ def _stopping_cut(refusal: Refusal, grid: Grid) -> Cut:
     return Cut(cut.u, refusal.worth.astype(cut.u.dtype), jnp.zeros_like(cut.u), cut.u)
 
 
-def _or_refuse(grid, refusal, stop, cut, deferring, density):
+def _or_refuse(grid: Grid, refusal: Refusal, stop: Cut, cut: Cut, deferring: jax.Array, density: jax.Array) -> Cut:
     """The cut with what is refused below it; where nothing is left to defer between the two, `stop`."""
     advantage = deferring - refusal.worth
     refused = crossing(grid, advantage, _best_edge(grid, advantage, density))
@@ -211,7 +213,7 @@ def passed_on(grid: Grid, u: jax.Array, refused: jax.Array | None) -> jax.Array:
     return below if refused is None else below - jax.vmap(Grid.below)(grid, refused)
 
 
-def crossing(grid, advantage, edge):
+def crossing(grid: Grid, advantage: jax.Array, edge: jax.Array) -> jax.Array:
     """The zero of `advantage` between the nodes on both sides of a cell's edge; the edge itself beside a mass."""
     beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
     place, (before, after) = grid.u[beside], advantage[beside]

@@ -11,7 +11,7 @@ import dataclasses
 import importlib.util
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -30,7 +30,7 @@ from rcjax.frontier.searches import Search
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.pairs import pairs
 from rcjax.solving.at_lambda import adaptive_points, lay_out, optimise, points_at
-from rcjax.solving.lambda_grid import check_prices, select
+from rcjax.solving.lambda_grid import check_lam, select
 from rcjax.solving.paths import pair_places, plan_cascades
 
 _FORMAT, _SCHEMA = "rcjax-solver", 1
@@ -52,7 +52,7 @@ class Solver:
         Raises ValueError for a model of other models, another copula or float type than the program is for, or another
         number of λ.
         """
-        prices = check_prices(self.lam if lam is None else lam)
+        prices = check_lam(self.lam if lam is None else lam)
         kind = {"models": model.models, "copula": type(model.copulas).__name__, "dtype": str(model.cost.dtype)}
         dtype = str(self._exported.in_avals[-1].dtype)
         for name, value in {"models": self.models, "copula": self.copula, "dtype": dtype}.items():
@@ -87,7 +87,7 @@ def _arrays(points: Points) -> dict[str, jax.Array]:
     return figures | {name: getattr(own, name) for name in names}
 
 
-def _call(exported):
+def _call(exported: jax_export.Exported) -> Callable[..., dict[str, jax.Array]]:
     return jax.jit(exported.call)
 
 
@@ -108,7 +108,7 @@ def export_solver(
     """
     check_arguments(export_solver, locals())
     _require_flatbuffers()
-    family, prices = type(model.copulas), check_prices(lam)
+    family, prices = type(model.copulas), check_lam(lam)
     if family.__name__ == "OneOf":
         raise ValueError("the pairs of this model have different copulas: fit it with one family to export a solver")
     plan = plan_cascades(model, cascades, max_length)
@@ -116,7 +116,7 @@ def export_solver(
     leaves, structure = jax.tree.flatten(inputs)
     k = len(model.models)
 
-    def solve(*arguments):
+    def solve(*arguments: jax.Array) -> dict[str, jax.Array]:
         marginals, copulas, cost = jax.tree.unflatten(structure, arguments[:-1])
         lam = arguments[-1]
         if plan is None:
@@ -140,7 +140,7 @@ def export_solver(
     write_atomically(path, json.dumps(head).encode() + b"\n" + bytes(exported.serialize()))
 
 
-def _require_flatbuffers():
+def _require_flatbuffers() -> None:
     if importlib.util.find_spec("flatbuffers") is None:  # in which jax writes and reads programs
         raise ImportError("solvers are written and read with flatbuffers: pip install 'rcjax[export]'")
 

@@ -81,7 +81,7 @@ def solve_at(problem: Problem, lam: Any) -> Solutions:
     batches = -(-len(lam) // room)
     size = max(-(-len(lam) // batches), min(_GRID, room))
 
-    def solve(lam):
+    def solve(lam: np.ndarray) -> Solutions:
         if plan is None:
             return jax.device_get(_solve_adaptive(marginals, tables, lam, refusal))
         optima = _optimise(tables, lam, plan, chain, refusal)
@@ -92,7 +92,7 @@ def solve_at(problem: Problem, lam: Any) -> Solutions:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(lam)], *solved)
 
 
-def _bytes_per_lambda(problem):
+def _bytes_per_lambda(problem: Problem) -> int:
     """What the largest arrays of one λ take: values of every end of a path, or of every option, at the nodes."""
     k, nodes = problem.tables.grid.u.shape
     rows = len(problem.tables.left) + (k * k if problem.plan is None else len(problem.plan.heads))
@@ -107,14 +107,14 @@ def solve_on_grid(problem: Problem) -> Solutions:
     All passes have one shape, so one compilation.
     """
     cost = np.asarray(problem.tables.cost, float)
-    lam = price_range(cost if problem.plan is None else cost[problem.plan.members[-1]], _GRID)
+    lam = lam_range(cost if problem.plan is None else cost[problem.plan.members[-1]], _GRID)
     solved = solve_at(problem, lam)
     more = solve_at(problem, _between(solved.lam, _gaps(solved, _CLOSEST)))
     solved = select(_merge(solved, more), problem.refusal)
     return solved if problem.plan is None else _merge(solved, _interpolate(problem, solved))
 
 
-def price_range(cost: np.ndarray, size: int) -> np.ndarray:
+def lam_range(cost: np.ndarray, size: int) -> np.ndarray:
     """(size,) λ on a geometric grid, from where the costs (k,) hardly count to where only the cheapest model does."""
     spent = np.sort(cost)
     gaps = np.diff(spent)[np.diff(spent) > 1e-9 * spent[-1]]
@@ -122,7 +122,7 @@ def price_range(cost: np.ndarray, size: int) -> np.ndarray:
     return np.geomspace(1e-4 / max(spent.sum(), unit), 1.0 / unit, size)
 
 
-def check_prices(lam: Any) -> np.ndarray:
+def check_lam(lam: Any) -> np.ndarray:
     """The distinct λ in rising order; ValueError where there is none, or one that is not finite or below 0."""
     try:
         prices = np.unique(np.atleast_1d(np.asarray(lam, float)))
@@ -133,12 +133,12 @@ def check_prices(lam: Any) -> np.ndarray:
     return prices
 
 
-def log_prices(lam: Any) -> np.ndarray:
+def log_lam(lam: Any) -> np.ndarray:
     """log λ, on which scale prices are near or far; finite for λ = 0."""
     return np.log(np.maximum(np.asarray(lam, float), np.finfo(float).tiny))
 
 
-def _interpolate(problem, solved):
+def _interpolate(problem: Problem, solved: Solutions) -> Solutions:
     """Points in the gaps between neighbours of one cascade: thresholds between theirs, in probability (eq. 9).
 
     Optima of error + λ·cost lie on the convex hull of what a cascade can reach; between them lie points no λ finds.
@@ -147,7 +147,7 @@ def _interpolate(problem, solved):
     left = np.repeat(np.arange(len(counts)), counts)
     share = np.concatenate([np.arange(1, n + 1) / (n + 1) for n in counts])
 
-    def between(ranks):
+    def between(ranks: np.ndarray) -> jax.Array:
         return jnp.asarray(ranks[left] * (1 - share)[:, None] + ranks[left + 1] * share[:, None])
 
     cut = Cut.at(between(solved.ranks), None if solved.refused is None else between(solved.refused))
@@ -172,7 +172,7 @@ def _gaps(solved: Solutions, closest: float, other_cascades: float = 1.0) -> np.
     return np.where(solved.lam[1:] <= solved.lam[:-1] * closest, 0.0, gap)
 
 
-def _share_out(gaps):
+def _share_out(gaps: np.ndarray) -> np.ndarray:
     """How many of the `_GRID` new points each gap gets, so that the widest that is left is as narrow as can be."""
     inserted = np.zeros(len(gaps), int)
     for _ in range(_GRID):
@@ -180,7 +180,7 @@ def _share_out(gaps):
     return inserted
 
 
-def _between(lam, gaps):
+def _between(lam: np.ndarray, gaps: np.ndarray) -> np.ndarray:
     steps = zip(lam[:-1], lam[1:], _share_out(gaps), strict=True)
     return np.concatenate([np.geomspace(low, high, n + 2)[1:-1] for low, high, n in steps])
 

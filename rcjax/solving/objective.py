@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import ArrayLike
 
 from rcjax._base.arguments import check_arguments
 from rcjax._core.batching import part
@@ -87,7 +88,7 @@ def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array, law: jax.Arr
     given only that i deferred.
     """
 
-    def pass_on(density, link):
+    def pass_on(density: jax.Array, link: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
         i, j, part_of_weight, density_after = link
         passed = part_of_weight * density[i]
         reached = passed @ density_after if density_after.ndim == 2 else passed.sum() * density_after
@@ -152,7 +153,7 @@ def error_and_cost(
     cascade: Sequence[str] | None = None,
     *,
     chain: Chain = "exact",
-    refusals: None = None,
+    refusals: jax.Array | None = None,
 ) -> ErrorAndCost: ...
 
 
@@ -226,9 +227,9 @@ def error_and_cost(
     return expected.figures(refusing=refusals is not None)
 
 
-def _refusals(refusals, members, k, dtype):
+def _refusals(levels: ArrayLike, members: tuple[int, ...], k: int, dtype: Any) -> jax.Array:
     """(…, m) those of the members."""
-    refusals = jnp.asarray(refusals, dtype=dtype)
+    refusals = jnp.asarray(levels, dtype=dtype)
     count = refusals.shape[-1] if refusals.ndim else -1
     if count not in (len(members), k):
         raise ValueError(
@@ -239,14 +240,22 @@ def _refusals(refusals, members, k, dtype):
 
 
 @partial(jax.jit, static_argnames=("members", "chain"))
-def _error_and_cost(marginals, copulas, cost, cuts, refusals, members, chain):
+def _error_and_cost(
+    marginals: Marginal,
+    copulas: Copula,
+    cost: jax.Array,
+    cuts: jax.Array,
+    refusals: jax.Array | None,
+    members: tuple[int, ...],
+    chain: Chain,
+) -> Outcomes:
     k, m = cost.shape[0], len(members)
     place = {pair: p for p, pair in enumerate(pairs(k))}
     used = np.array([place[pair] for pair in itertools.pairwise(members)], int)
     marginals, copulas = part(marginals, np.array(members)), part(copulas, used)
     tables = build_tables(marginals, copulas, cost[np.array(members)], np.arange(m - 1), np.arange(1, m))
 
-    def single(threshold, refusal):
+    def single(threshold: jax.Array, refusal: jax.Array | None) -> Outcomes:
         u, _, above = jax.vmap(Marginal.profile)(marginals, threshold)
         refused = None if refusal is None else jax.vmap(Marginal.cdf)(marginals, refusal)
         links, first = jnp.ones(m - 1, bool), jnp.zeros((), int)

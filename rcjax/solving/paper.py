@@ -5,6 +5,7 @@ state of the programme is the last threshold. The thresholds of neighbours move 
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,8 +33,10 @@ def best_cascades_paper(tables: Tables, lam: jax.Array, plan: Plan) -> tuple[jax
     path, cuts = _best_paths(tables, lam, plan)
     low, high = tables.grid.panels[:, 0], tables.grid.panels[:, -1]
 
-    def improve(u, lam, links, first, defers):
-        def loss(u):
+    def improve(
+        u: jax.Array, lam: jax.Array, links: jax.Array, first: jax.Array, defers: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        def loss(u: jax.Array) -> jax.Array:
             return evaluate(tables, u, links, first, chain="paper").loss(lam)
 
         return _newton(loss, u, low, high, defers)
@@ -53,7 +56,7 @@ def _newton(
     free = deferring & (u >= low) & (u <= high) & (low < high)
     lengths = jnp.asarray(_LENGTHS, u.dtype)
 
-    def direction(u):
+    def direction(u: jax.Array) -> jax.Array:
         gradient, hessian = jax.grad(loss)(u), jax.hessian(loss)(u)
         both = free[:, None] & free[None, :]
         hessian = jnp.where(both, hessian, 0.0) + jnp.diag(jnp.where(free, 1e-9, 1.0))
@@ -62,7 +65,7 @@ def _newton(
         outward = ((u <= low) & (gradient > 0)) | ((u >= high) & (gradient < 0))
         return jnp.clip(jnp.where(free & ~outward, jnp.nan_to_num(move), 0.0), -_MAX_MOVE, _MAX_MOVE)
 
-    def step(carry, _):
+    def step(carry: tuple[jax.Array, jax.Array], _: None) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
         u, value = carry
         trials = jnp.where(free, jnp.clip(u + lengths[:, None] * direction(u), low, high), u)
         values = jax.vmap(loss)(trials)
@@ -73,7 +76,7 @@ def _newton(
     return u, gains[-1]
 
 
-def _best_paths(tables, lam, plan):
+def _best_paths(tables: Tables, lam: jax.Array, plan: Plan) -> tuple[jax.Array, jax.Array]:
     """(number of the best path (L,), its cuts (L, k)) with every threshold at an edge of a cell.
 
     With J(u_i) what deferring from i to j below u_i is worth to a query, and G(v given u) = C(u, v)/u,
@@ -82,7 +85,7 @@ def _best_paths(tables, lam, plan):
     passed, earned, passed_first, earned_first = _pass_or_answer(tables)
     edges = tables.grid.edges
 
-    def defer(carry, step):
+    def defer(carry: tuple[Any, ...], step: Any) -> tuple[tuple[Any, ...], Any]:
         worth, choices = carry
         end, rest, pair = step
         total = earned[pair] + passed[pair] * worth[rest][:, None]
@@ -101,8 +104,8 @@ def _best_paths(tables, lam, plan):
     total = earned_first[asked][:, None] + passed_first[asked][:, None] * worth[plan.ends]
     best = jnp.argmax(total.max(-1) - lam * tables.cost[asked][:, None], axis=0)
 
-    def follow(end, place, choices):
-        def ask(carry, _):
+    def follow(end: jax.Array, place: jax.Array, choices: jax.Array) -> Any:
+        def ask(carry: tuple[Any, ...], _: Any) -> tuple[tuple[Any, ...], Any]:
             u, end, place = carry
             j = plan.heads[end]
             return (u.at[j].set(edges[j, place]), rests[end], choices[end, place]), None
@@ -114,7 +117,7 @@ def _best_paths(tables, lam, plan):
     return best, jax.vmap(follow, (0, 0, 1))(plan.ends[best], places, choices)
 
 
-def _pass_or_answer(tables):
+def _pass_or_answer(tables: Tables) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Of each pair (i, j), G(e_m given e_n) and what j earns above e_m (P, N, N), by edges n of i and m of j.
 
     The same (k, N) of each model that is asked first.

@@ -9,6 +9,7 @@ through its integrals, and a threshold inside a panel weights its nodes by the i
 
 import dataclasses
 from functools import partial
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,9 @@ from numpy.polynomial import legendre
 
 from rcjax._core.numerics import divide
 from rcjax.model.marginals import Marginal, mixture_mean_below, mixture_quantile_and_components, probe_mixture
+
+if TYPE_CHECKING:
+    from rcjax.model.marginals import Probes
 
 #: Panels per model and Gauss nodes per panel.
 PANELS, ORDER = 17, 8
@@ -92,7 +96,7 @@ def build_grid(marginal: Marginal, panels: int | None = None) -> Grid:
 
 
 @partial(jax.jit, static_argnames="panels")
-def _build_grid(marginal, panels):
+def _build_grid(marginal: Marginal, panels: int) -> Grid:
     z_panels = lax.stop_gradient(_panel_edges(probe_mixture(marginal), panels))
     width = jnp.diff(z_panels)[:, None]
     z = (z_panels[:-1, None] + width * _NODES.astype(width.dtype)).reshape(-1)
@@ -115,7 +119,9 @@ def _build_grid(marginal, panels):
     )
 
 
-def _exact_means(marginal, confidence, ends, components, z_panels):
+def _exact_means(
+    marginal: Marginal, confidence: jax.Array, ends: jax.Array, components: jax.Array, z_panels: jax.Array
+) -> jax.Array:
     """The quantiles at the nodes, moved together in each panel so that they integrate Q over it exactly.
 
     ends, components: where on (0, 1) the panels end, and both components' cdfs there.
@@ -128,14 +134,14 @@ def _exact_means(marginal, confidence, ends, components, z_panels):
     return (panels + (mean - panels @ _WEIGHTS.astype(ends.dtype))[:, None]).reshape(-1)
 
 
-def _panel_edges(probes, panels):
+def _panel_edges(probes: "Probes", panels: int) -> jax.Array:
     """(panels + 1,) edges in the probability z of the mixture, from 0 to 1, evenly spaced on a mean of scales.
 
     Confidence itself, the cdf of either component, and the log-odds of z and of these cdfs: whatever varies fast in
     u varies slowly on one of them, the tails of a component in the middle of the range included.
     """
 
-    def log_odds(z, closest):
+    def log_odds(z: jax.Array, closest: float) -> jax.Array:
         return (1 + jnp.log((z + closest) / (1 - z + closest)) / np.log((1 + closest) / closest)) / 2
 
     z = jnp.append(probes.z[:-1], 1.0)
@@ -159,7 +165,7 @@ def _panel_edges(probes, panels):
     return (1 - _MIN_WIDTH) * edges + _MIN_WIDTH * jnp.linspace(0.0, 1.0, panels + 1, dtype=z.dtype)
 
 
-def _legendre_integrals(x):
+def _legendre_integrals(x: jax.Array) -> jax.Array:
     """(…, ORDER) ∫₋₁ˣ of the Legendre polynomials of degree 0 … ORDER − 1."""
     values = [jnp.ones_like(x), x]
     for c in range(1, ORDER):
@@ -168,7 +174,7 @@ def _legendre_integrals(x):
     return jnp.stack([x + 1, *rises], axis=-1)
 
 
-def _reference_panel():
+def _reference_panel() -> tuple[np.ndarray, ...]:
     """Constants of the panel [0, 1]: nodes, weights, cell edges, interpolation and reconstruction matrices."""
     nodes, weights = legendre.leggauss(ORDER)
     degrees = np.arange(ORDER)

@@ -1,7 +1,7 @@
 """λ → the best cascade and its thresholds: the whole error–cost frontier in one vectorised call."""
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,8 +10,11 @@ from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.searches import Chain, Search, cascade_names
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.solving.at_lambda import check_abstain_price, refusal_at
-from rcjax.solving.lambda_grid import Problem, check_prices, lay_out_problem, select, solve_at, solve_on_grid
+from rcjax.solving.lambda_grid import Problem, check_lam, lay_out_problem, select, solve_at, solve_on_grid
 from rcjax.solving.paths import plan_cascades
+
+if TYPE_CHECKING:
+    from rcjax.solving.paths import Plan
 
 __all__ = ["solve_frontier"]
 
@@ -61,7 +64,7 @@ def solve_frontier(
     plan = plan_cascades(model, cascades, max_length)
     if chain not in ("exact", "paper") or (chain == "paper" and plan is None):
         raise ValueError(f"chain={chain!r} with cascades={cascades!r} does not exist: use chain='exact'")
-    grid = None if lam is None else check_prices(lam)
+    grid = None if lam is None else check_lam(lam)
     abstain_price = check_abstain_price(abstain_price)
     if abstain_price is not None and (chain == "paper" or (plan is None and not abstain_early)):
         raise ValueError("abstain_price goes with chain='exact', and for adaptive policies with abstain_early=True")
@@ -79,8 +82,10 @@ def solve_problem(
     return make_frontier(model, points, abstain_price=abstain_price)
 
 
-def _named(cascades, max_length, plan, names):
+def _named(
+    cascades: Search, max_length: int | None, plan: "Plan | None", names: tuple[str, ...]
+) -> tuple[tuple[str, ...], ...] | str:
     """The search as it is kept: a word, or the names of all cascades."""
-    if isinstance(cascades, str) and (max_length is None or plan is None):
-        return cascades
+    if plan is None or (isinstance(cascades, str) and max_length is None):
+        return str(cascades)
     return cascade_names(np.unique(np.asarray(plan.members[:-1]), axis=0), names)

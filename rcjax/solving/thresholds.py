@@ -36,7 +36,7 @@ def settle_threshold(
     low, high = (jnp.where(always, ALWAYS_ANSWER, jnp.where(never, NEVER_ANSWER, end)) for end in (low, high))
     worth = jnp.where((u > bottom + 4 * eps) & (u < top - 4 * eps), worth, jnp.nan)
 
-    def newton(_, state):
+    def newton(_, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         threshold = state[0]
         cdf, density, above = marginal.profile(threshold)
         to_optimum = divide(worth + slope * (cdf - u) - threshold, 1 - jnp.minimum(slope * density, 0.9))

@@ -6,6 +6,7 @@ tables of a model, exists for these only, and what is kept are the points of the
 """
 
 import dataclasses
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
@@ -110,7 +111,7 @@ def solve_problem(
     """
     fit, lam = problem
 
-    def under(family):
+    def under(family: jax.Array) -> tuple[Points, ...]:
         tables = _tables(fit, families, family, panels)
         return tuple(_told(_solve(fit, tables, lam, plan), fit) for plan in plans)
 
@@ -129,12 +130,12 @@ def judge_problem(data: Data, problem: tuple[Fit, Draws, tuple[Points, ...]], *,
     return tuple(points | _judged(data, fit, draws, points) for points in searches)
 
 
-def _tables(fit, families, family, panels):
+def _tables(fit: Fit, families: tuple[type[Copula], ...], family: jax.Array, panels: int) -> Tables:
     """The tables of all pairs, under the copula family of this number."""
     left, right = np.array(pairs(fit.cost.shape[0]), int).reshape(-1, 2).T
     grid = jax.vmap(partial(build_grid, panels=panels))(fit.marginals)
 
-    def kernel(kind):
+    def kernel(kind: type[Copula]) -> jax.Array:
         return jax.vmap(transition)(jax.vmap(kind.from_tau)(fit.taus), part(grid, left), part(grid, right))
 
     # One number for all problems: of the families, only that one is evaluated.
@@ -142,7 +143,7 @@ def _tables(fit, families, family, panels):
     return Tables(grid, jnp.asarray(left), jnp.asarray(right), None, kernels, fit.cost)
 
 
-def _solve(fit, tables, lam, plan):
+def _solve(fit: Fit, tables: Tables, lam: jax.Array, plan: Plan | None) -> FrontierPoints:
     if plan is None:
         return adaptive_points(fit.marginals, tables, lam)
     k = fit.cost.shape[0]
@@ -151,12 +152,12 @@ def _solve(fit, tables, lam, plan):
     return points_at(fit.marginals, used, optimise(used, lam, plan, "exact"), plan, "exact")
 
 
-def _places(left, right, k):
+def _places(left: Any, right: Any, k: int) -> Any:
     """(P,) places of the pairs (left, right) among all pairs of k models, where plans are traced."""
     return left * k - left * (left + 1) // 2 + right - left - 1
 
 
-def _by_labels(fit, data, draws):
+def _by_labels(fit: Fit, data: Data, draws: Draws) -> FrontierPoints:
     """The best single model or pair for each λ, with its error and cost as the labels have it."""
     k, lam = fit.cost.shape[0], data.lam[draws.sample]
     logprob, correct, answered = (
@@ -179,7 +180,7 @@ def _told(points: FrontierPoints, fit: Fit) -> Points:
     return arrays if own.thresholds is None else arrays | {"thresholds": own.thresholds}
 
 
-def _judged(data, fit, draws, points):
+def _judged(data: Data, fit: Fit, draws: Draws, points: dict[str, jax.Array]) -> dict[str, jax.Array]:
     """Error and cost of the points on the queries held out, as `replay` has them, and how many those are."""
     logs = (data.logprob, data.correct, data.answered, data.query_cost)
     logprob, correct, answered, spent = part(logs, draws.sample)
@@ -188,7 +189,7 @@ def _judged(data, fit, draws, points):
     confidence = calibrate_all(fit.calibrators, logprob, answered).T
     share = divide(weight, weight.sum(), jnp.nan)
 
-    def figures(policy):
+    def figures(policy: Policies) -> tuple[jax.Array, jax.Array]:
         where = walk(confidence, policy)
         charged = (where.asked.astype(spent.dtype) @ share) @ (share @ spent)
         return share @ where.wrong(correct.T).astype(spent.dtype), charged
@@ -216,8 +217,8 @@ def lay_over(tree: Any, mesh: Mesh, spread: bool) -> Any:
 def program(function: Any, mesh: Mesh, width: int | None, **options: Any) -> Any:
     """Compiled: `function(shared, problem, **options)` of every problem, which lie spread over the devices."""
 
-    def run(shared, problems):
-        def share(shared, problems):
+    def run(shared: Data, problems: Draws | tuple[Fit, Draws, tuple[()]]) -> Fit | tuple[dict[str, jax.Array]]:
+        def share(shared: Data, problems: Draws | tuple[Fit, Draws, tuple[()]]) -> Fit | tuple[dict[str, jax.Array]]:
             return lax.map(lambda problem: function(shared, problem, **options), problems, batch_size=width)
 
         specs = {"in_specs": (P(), P(_AXIS)), "out_specs": P(_AXIS)}
@@ -232,7 +233,7 @@ def everywhere(tree: Any, mesh: Mesh) -> Any:
 
 
 @cache
-def _copies(mesh):
+def _copies(mesh: Mesh) -> Callable[[Any], Any]:
     return jax.jit(lambda tree: tree, out_shardings=NamedSharding(mesh, P()))
 
 

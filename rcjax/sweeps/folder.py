@@ -44,7 +44,7 @@ def open_folder(folder: Path, wanted: Mapping[str, Any]) -> None:
             stale.unlink(missing_ok=True)
 
 
-def _check_same(plan, wanted):
+def _check_same(plan: Path, wanted: Mapping[str, Any]) -> None:
     record = read_plan(plan)
     for key, value in json.loads(json.dumps(wanted)).items():
         if record.get(key) != value:
@@ -54,14 +54,14 @@ def _check_same(plan, wanted):
             )
 
 
-def _difference(old, new):
+def _difference(old: Any, new: Any) -> str:
     if isinstance(old, dict) and isinstance(new, dict):
         key = next(key for key in [*old, *new] if old.get(key) != new.get(key))
         return f"of {key} was {_short(old.get(key))} and is {_short(new.get(key))}"
     return f"was {_short(old)} and is {_short(new)}"
 
 
-def _short(value):
+def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "…"
 

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from rcjax._core.batching import stack
 from rcjax.copulas.families import as_family
-from rcjax.solving.lambda_grid import price_range
+from rcjax.solving.lambda_grid import lam_range
 from rcjax.solving.paths import make_plan
 from rcjax.solving.quadrature import ORDER
 from rcjax.sweeps.batch_program import (
@@ -96,7 +96,7 @@ def _data(batch: Batch, library: Library, settings: Settings) -> tuple[Data, lis
         held_out[own] = settings.train is None
         matrices = (log.logprob, log.correct, log.answered, log.query_cost, held_out)
         full = [_filled(np.asarray(matrix), shape.queries) for matrix in matrices]
-        lam = price_range(np.array(entry.cost), settings.lam) if isinstance(settings.lam, int) else settings.lam
+        lam = lam_range(np.array(entry.cost), settings.lam) if isinstance(settings.lam, int) else settings.lam
         logs.append(Data(*full, np.asarray(lam, full[0].dtype)))  # pyright: ignore[reportArgumentType,reportCallIssue]
         rows.append(_filled(own.astype(np.int32), shape.drawn, shape.queries - 1))
     return _stacked(logs, batch.room[0], 1), rows
@@ -108,7 +108,7 @@ def _drawn(batch: Batch, library: Library, sample: Sample, replicate: int, own: 
     return _filled(drawn, len(own), empty)
 
 
-def _filled(values, size, value=0):
+def _filled(values: np.ndarray, size: int, value: int = 0) -> np.ndarray:
     """The values (n, …), then others up to the size: False, or a number."""
     rest = np.full((size - len(values), *values.shape[1:]), value, values.dtype)
     return np.concatenate([values, rest])

@@ -58,7 +58,7 @@ def named(logs: Mapping[str, Any] | Iterable[str | os.PathLike[str]]) -> dict[st
 class Library:
     """Logs by name, given as such or as what `read_log` takes."""
 
-    def __init__(self, logs: Mapping[str, Any], reading: Mapping[str, Any]):
+    def __init__(self, logs: Mapping[str, Any], reading: Mapping[str, Any]) -> None:
         self._sources, self._reading = dict(logs), dict(reading)
         self._read: OrderedDict[str, Log] = OrderedDict()
         self.entries: dict[str, Entry] = {}
@@ -97,5 +97,5 @@ class Library:
         return shapes
 
 
-def _bytes(log):
+def _bytes(log: Log) -> int:
     return sum(np.asarray(matrix).nbytes for matrix in (log.logprob, log.correct, log.query_cost, log.answered))

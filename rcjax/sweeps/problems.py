@@ -182,7 +182,7 @@ def shape_of(log: Log, settings: Settings) -> Shape:
     return Shape(len(log.models), filled_up(log.n_queries + 1), filled_up(drawn), log.task, paths)
 
 
-def _paths(models, search, max_length):
+def _paths(models: tuple[str, ...], search: Search, max_length: int | None) -> Any:
     if search == "labels":
         return search
     paths = candidate_paths(models, search, max_length)
@@ -243,6 +243,6 @@ def draw(rows: np.ndarray, sample: Sample, replicate: int, digest: str) -> np.nd
     return rows if replicate == 0 else _generator(sample, digest, replicate).choice(rows, len(rows))
 
 
-def _generator(sample, digest, *more):
+def _generator(sample: Sample, digest: str, *more: int) -> np.random.Generator:
     """Random numbers that depend on the problem alone, whatever it is solved together with."""
     return np.random.default_rng([sample.seed, *more, int(digest[:16], 16)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -72,16 +73,23 @@ def points_table(
     )
 
 
-def _search_table(batch, models, name, copulas, lam, arrays):
+def _search_table(
+    batch: Batch,
+    models: Mapping[str, tuple[str, ...]],
+    name: str,
+    copulas: Sequence[str | None],
+    lam: np.ndarray,
+    arrays: Mapping[str, np.ndarray],
+) -> pl.DataFrame:
     problems = batch.problems
     shape = len(problems), len(copulas), lam.shape[1]
 
-    def spread(values, axis):
+    def spread(values: Any, axis: int) -> list[str | int | None]:
         """A value per problem (axis 0), copula (1) or λ (2), for each point."""
         place = tuple(slice(None) if other == axis else None for other in range(3))
         return np.broadcast_to(np.array(values, object)[place], shape).reshape(-1).tolist()
 
-    def flat(key):
+    def flat(key: str) -> np.ndarray | None:
         """The values of each point, with what axes they have; None where the search has none."""
         values = arrays.get(key)
         return None if values is None else values[: shape[0]].reshape(-1, *values.shape[3:])
@@ -100,11 +108,11 @@ def _search_table(batch, models, name, copulas, lam, arrays):
     return _frame(columns)
 
 
-def _frame(columns):
+def _frame(columns: dict[str, np.ndarray | list[int | str | None]]) -> pl.DataFrame:
     """The table, without figures where a point failed, and without those that are not known."""
     height = len(columns["log"])
 
-    def series(name, kind):
+    def series(name: str, kind: Any) -> pl.Series:
         values = columns[name]
         if isinstance(values, np.ndarray):  # as it is: a list for each point would take longer than to solve it
             return pl.Series(name, values).cast(kind)
@@ -116,7 +124,7 @@ def _frame(columns):
     return table.with_columns(known).with_columns(pl.col("held_out_error", "held_out_cost").fill_nan(None))
 
 
-def _cascades(members, models):
+def _cascades(members: np.ndarray, models: list[tuple[str, ...]]) -> list[str]:
     """The names of the models of each point, from members (U, C, L, k), of which each problem has its own models."""
     names_of = []
     for own, names in zip(members, models, strict=False):

@@ -35,7 +35,7 @@ from rcjax.model.fitting_steps import calibrate_log
 from rcjax.replaying.replay import replay
 from rcjax.replaying.walk import walk
 from rcjax.solving.at_lambda import refusal_at
-from rcjax.solving.lambda_grid import lay_out_problem, log_prices, solve_at
+from rcjax.solving.lambda_grid import lay_out_problem, log_lam, solve_at
 from rcjax.solving.paths import Plan, only, plan_cascades
 from rcjax.tuning.cross_validation import longer_cascades
 from rcjax.tuning.label_candidates import tune_by_labels
@@ -125,11 +125,11 @@ def _comparable(tuned: _Tuned) -> _Tuned:
     return tuned._replace(policies=Policies(own.first, own.bounds, own.actions, own.members))
 
 
-def _data(log):
+def _data(log: Log) -> tuple[jax.Array, ...]:
     return log.logprob, log.correct, log.answered, log.query_cost
 
 
-def _spread(lam):
+def _spread(lam: np.ndarray) -> np.ndarray:
     """Places of at most so many λ, evenly along the frontier; some repeat, so that few numbers of them occur."""
     _, places = np.unique(lam, return_index=True)
     if len(places) == 1:
@@ -156,7 +156,7 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
     plan = _plan_again(frontier, places[longer]) if longer.any() or not selected else None
     data = [np.asarray(column) for column in _data(log)]
 
-    def again(draw):
+    def again(draw: np.ndarray) -> tuple[Calibrator, Policies]:
         logprob, correct, answered, query_cost = (column[draw] for column in data)
         cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
         cost, rows = jnp.asarray(cost, log.cost.dtype), (logprob, correct, answered)
@@ -199,20 +199,27 @@ def _plan_again(frontier: Frontier, chains: np.ndarray) -> Plan | None:
 
 
 @partial(compiled, runs="long")
-def _judge(logprob, correct, answered, query_cost, weights, tuned):
+def _judge(
+    logprob: jax.Array,
+    correct: jax.Array,
+    answered: jax.Array,
+    query_cost: jax.Array,
+    weights: jax.Array,
+    tuned: _Tuned,
+) -> Outcomes:
     """(B, G, 3) what becomes of queries under each replicate's policies: on the log, in the bag, out of it; or NaN.
 
     weights (B, n): how often a query is in the bag, 0 for those that some model has not answered.
     """
     whole = answered.all(1).astype(query_cost.dtype)
 
-    def judge(one):
+    def judge(one: tuple[jax.Array, _Tuned]) -> Outcomes:
         weight, own = one
         confidence = calibrate_all(own.calibrators, logprob, answered).T
         shares = jnp.stack([whole, weight, whole * (weight == 0)])
         shares = divide(shares, shares.sum(1, keepdims=True), jnp.nan)  # of no queries, nothing is known
 
-        def answer(policy):
+        def answer(policy: Policies) -> Outcomes:
             where = walk(confidence, policy)
             wrong, refused = (shares @ fate.astype(shares.dtype) for fate in (where.wrong(correct.T), where.refused))
             costs = (shares @ where.asked.T.astype(shares.dtype)) * (shares @ query_cost)
@@ -256,7 +263,14 @@ def _recount(tuned: _Tuned, log: Log, replicates: int, seed: int) -> Outcomes:
 
 
 @compiled
-def _count(logprob, correct, answered, query_cost, weights, tuned):
+def _count(
+    logprob: jax.Array,
+    correct: jax.Array,
+    answered: jax.Array,
+    query_cost: jax.Array,
+    weights: jax.Array,
+    tuned: _Tuned,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Sums over queries (n,): how many, (1 + 2B,), of which (1 + 2B, G·(2 + k)) went wrong, were refused, asked each
     model, and (1 + 2B, k) what those cost: of the log, in each bag of weights (B, n), out of each.
     """
@@ -264,7 +278,7 @@ def _count(logprob, correct, answered, query_cost, weights, tuned):
     whole = answered.all(1)
     bags = jnp.concatenate([whole[None], weights * whole, whole & (weights == 0)])
 
-    def answer(policy):
+    def answer(policy: Policies) -> jax.Array:
         where = walk(confidence, policy)
         return jnp.concatenate([where.wrong(correct.T)[None], where.refused[None], where.asked])
 
@@ -278,7 +292,7 @@ def _bands(frontier: Frontier, log: Log, places: np.ndarray, tuned: _Tuned, outc
     """The bands, from the outcomes (2, B, G, 3) of the frontier's policies and of each replicate's."""
     seen_here = replay(frontier, log)
     lam = np.asarray(frontier.lam, float)
-    known, at = log_prices(lam[places]), log_prices(lam)
+    known, at = log_lam(lam[places]), log_lam(lam)
     ends = []
     for figure, own in zip(outcomes, (seen_here.error, seen_here.cost, seen_here.abstention), strict=True):
         spread = np.stack([np.interp(at, known, deviation) for deviation in _deviations(*figure)])
@@ -332,7 +346,7 @@ def _quantiles(spread: np.ndarray, n: int, level: float) -> np.ndarray:
     return (middle + widened).T
 
 
-def _mean(values):
+def _mean(values: np.ndarray) -> np.ndarray:
     """(G,) mean over the replicates that know; 0 where none does."""
     known = np.isfinite(values)
     return np.where(known, values, 0.0).sum(0) / np.maximum(known.sum(0), 1)
@@ -356,7 +370,7 @@ def _threshold_intervals(frontier: Frontier, tuned: _Tuned, level: float) -> np.
 
 
 @partial(compiled, runs="once")
-def _on_scale(threshold, own, scale):
+def _on_scale(threshold: jax.Array, own: jax.Array, scale: jax.Array) -> jax.Array:
     """Thresholds (B, G, k) in the confidence of their replicate's calibrators, in that of the frontier's model."""
     own = own[:, None]
     feature = divide(special.logit(threshold) - own[..., 0], own[..., 1], jnp.nan)

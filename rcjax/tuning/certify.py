@@ -14,7 +14,6 @@ Everything here is numpy in float64, whatever jax's float type is; only the repl
 import dataclasses
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
 
@@ -30,11 +29,9 @@ from rcjax.logs.log import Log
 from rcjax.policy.policy import Policy
 from rcjax.replaying.replay import replay
 from rcjax.tuning.overlap import overlap, overlap_with_tuned, require_unseen
+from rcjax.tuning.p_values import binomial_tail, bounded_mean_p_value, upper_limit
 
-__all__ = ["Certificate", "at_model_costs", "binomial_tail", "bounded_mean_p_value", "certify", "upper_limit"]
-
-
-_HALVINGS = 60  # of [0, 1], to below the spacing of float64
+__all__ = ["Certificate", "at_model_costs", "certify"]
 
 
 _MOST_NEEDED = 100_000  # held-out queries, up to which it is told how many are needed
@@ -151,65 +148,8 @@ def certify(
         chosen = index
     if chosen is None:
         raise InfeasibleError(_infeasible(evidence[order[0]], targets))
-    policy = frontier.point(chosen, targets.given)
+    policy = frontier.point(chosen, targets.by_name)
     return _certificate(policy, chosen, evidence[chosen], targets, log, frontier.abstain_price)
-
-
-def binomial_tail(successes: int, n: int, probability: float) -> float:
-    """P(X ≤ successes) for X ~ Bin(n, probability), to about ten digits for n up to 10⁵, in O(successes).
-
-    The exact p-value of an error probability above `probability` when `successes` errors were seen in n.
-
-    >>> round(binomial_tail(0, 59, 0.05), 4), binomial_tail(59, 59, 0.05)
-    (0.0485, 1.0)
-    """
-    if successes >= n or probability <= 0:
-        return 1.0
-    if successes < 0 or probability >= 1:
-        return 0.0
-    i = np.arange(1, successes + 1)
-    log_odds = math.log(probability) - math.log1p(-probability)
-    steps = np.log((n - i + 1) / i) + log_odds  # from the logarithm of one term of the sum to the next
-    logs = n * math.log1p(-probability) + np.append(0.0, np.cumsum(steps))
-    return min(1.0, float(np.exp(logs).sum()))
-
-
-def bounded_mean_p_value(mean: float, n: int, limit: float) -> float:
-    """p-value of the hypothesis that n independent variables in [0, 1] have an expectation of at least `limit`.
-
-    `mean` is theirs. The Hoeffding–Bentkus inequality (Bates, Angelopoulos, Lei, Malik & Jordan 2021,
-    "Distribution-free, risk-controlling prediction sets", J. ACM 68(6)): the less of exp(−n·KL(mean, limit)) and
-    e·P(Bin(n, limit) ≤ ⌈n·mean⌉). It holds in finite samples and needs nothing but the mean, whatever path through
-    the models a query took; betting (Waudby-Smith & Ramdas 2024) would use their spread too, but needs every query's
-    cost and an order of them.
-
-    >>> round(bounded_mean_p_value(0.1, 200, 0.2), 5), bounded_mean_p_value(0.3, 200, 0.2)
-    (0.00029, 1.0)
-    """
-    if mean >= limit or limit <= 0:
-        return 1.0
-    if limit >= 1:
-        return 0.0
-    inside = mean * math.log(mean / limit) if mean > 0 else 0.0
-    outside = (1 - mean) * (math.log1p(-mean) - math.log1p(-limit))
-    hoeffding = math.exp(-n * (inside + outside))
-    successes = math.ceil(n * mean - 1e-6)  # a whole number that float32 has put a hair above itself stays
-    return min(1.0, hoeffding, math.e * binomial_tail(successes, n, limit))
-
-
-def upper_limit(p_value: Callable[[float], float], level: float) -> float:
-    """Where in [0, 1] a decreasing p-value falls to `level`; 1 where it stays above.
-
-    Turned about, a test is a confidence limit: with the binomial tail, that of Clopper & Pearson (1934).
-
-    >>> round(upper_limit(lambda probability: binomial_tail(9, 150, probability), 0.05), 4)
-    0.1024
-    """
-    low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if p_value(middle) > level else (low, middle)
-    return high
 
 
 def at_model_costs(frontier: Frontier, log: Log) -> Log:
@@ -296,7 +236,7 @@ class _Targets:
         return cls(error, cost, float(confidence))
 
     @property
-    def given(self) -> dict[str, float]:
+    def by_name(self) -> dict[str, float]:
         """The targets by the names that `Frontier.policy` has for them."""
         both = {"max_error": self.max_error, "budget": self.max_cost}
         return {name: value for name, value in both.items() if value is not None}
@@ -312,7 +252,9 @@ class _Targets:
         return by_error if self.max_cost is None else max(by_error, evidence.cost_p_value(self.max_cost))
 
 
-def _evidence(frontier, n, error, abstention, cost) -> list[_Evidence]:
+def _evidence(
+    frontier: Frontier, n: int, error: np.ndarray, abstention: np.ndarray, cost: np.ndarray
+) -> list[_Evidence]:
     """What n queries with the given error, abstention and cost (L,), predicted or seen, say of each policy."""
     members, price = np.asarray(frontier.members), np.asarray(frontier.model.cost, float)
     low, high = price[np.asarray(frontier.first)], members @ price
@@ -323,14 +265,14 @@ def _evidence(frontier, n, error, abstention, cost) -> list[_Evidence]:
     return [_Evidence(n, errors, refusals, price, *rest) for errors, refusals, *rest, price in rows]
 
 
-def _may_refuse(frontier):
+def _may_refuse(frontier: Frontier) -> np.ndarray:
     """(L,) whether a query could be refused."""
     before = np.pad(np.asarray(frontier.bounds, float), ((0, 0), (0, 0), (1, 0)), constant_values=0.0)
     live = (np.diff(before, axis=-1) > 0) & (np.asarray(frontier.actions) == ABSTAIN)
     return (live.any(-1) & np.asarray(frontier.members)).any(-1)
 
 
-def _sequence(frontier, n, targets) -> list[int]:
+def _sequence(frontier: Frontier, n: int, targets: _Targets) -> list[int]:
     """Positions of the policies in the order of the tests, which depends on the predictions and n only."""
     cost = np.asarray(frontier.cost, float)
     order = pareto(cost, np.asarray(frontier.penalty, float))[::-1].tolist()
@@ -347,7 +289,9 @@ def _sequence(frontier, n, targets) -> list[int]:
     return order[start:]
 
 
-def _certificate(policy, index, evidence, targets, log, abstain_price):
+def _certificate(
+    policy: Policy, index: int, evidence: _Evidence, targets: _Targets, log: Log, abstain_price: float | None
+) -> Certificate:
     figures = {
         "n": evidence.n,
         "errors": evidence.errors,
@@ -365,7 +309,7 @@ def _certificate(policy, index, evidence, targets, log, abstain_price):
     return Certificate(recorded, index, **figures)
 
 
-def _infeasible(first, targets) -> str:
+def _infeasible(first: _Evidence, targets: _Targets) -> str:
     """What the first policy of the sequence, which was fixed beforehand, did, and what that guarantees."""
     wanted, did, instead, needed = [], [], [], ""
     if targets.max_error is not None:
@@ -386,7 +330,7 @@ def _infeasible(first, targets) -> str:
     )
 
 
-def _needed(first, max_error, level):
+def _needed(first: _Evidence, max_error: float, level: float) -> str:
     """How many held-out queries the target takes, in plain words."""
     rate = first.errors / first.n
     if rate >= max_error:
@@ -402,7 +346,7 @@ def _needed(first, max_error, level):
     return f"; the target takes {about} held-out queries, if it goes on to err as often as on these"
 
 
-def _round_up(number):
+def _round_up(number: int) -> int:
     """To two digits: it is an estimate."""
     unit = 10 ** max(0, len(str(number)) - 2)
     return -(-number // unit) * unit

@@ -22,7 +22,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit_near
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.bellman import Refusal
-from rcjax.solving.lambda_grid import lay_out_problem, log_prices, price_range, solve_at
+from rcjax.solving.lambda_grid import lam_range, lay_out_problem, log_lam, solve_at
 from rcjax.solving.paths import Plan, make_plan, only
 from rcjax.tuning.label_candidates import tune_by_labels
 
@@ -65,7 +65,7 @@ class Comparison:
 
     def nearest(self, lam: Any) -> np.ndarray:
         """(…) the place of the price nearest to each λ, on the logarithmic scale."""
-        return np.abs(log_prices(self.lam) - log_prices(lam)[..., None]).argmin(-1)
+        return np.abs(log_lam(self.lam) - log_lam(lam)[..., None]).argmin(-1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +146,7 @@ def cross_validate(
     are not compared on. With a `refusal`, models may refuse to answer.
     """
     k = len(model.models)
-    lam = price_range(np.asarray(log.cost, float), PRICES)
+    lam = lam_range(np.asarray(log.cost, float), PRICES)
     fold = deal_folds(log.complete, folds, seed)
     left_out = [fold == number for number in range(folds)]
     parts = side_by_side(lambda out: _tuned_without(out, log, model, longer, lam, refusal), left_out, n=log.n_queries)
@@ -162,11 +162,13 @@ def cross_validate(
     return Comparison(lengths, lam, wrong.mean(-1), charge.mean(-1), *figures)
 
 
-def _mean_and_se(values):
+def _mean_and_se(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return values.mean(-1), values.std(-1, ddof=1) / np.sqrt(values.shape[-1])
 
 
-def _tuned_without(out, log, model, longer, lam, refusal):
+def _tuned_without(
+    out: np.ndarray, log: Log, model: CascadeModel, longer: Longer, lam: np.ndarray, refusal: Refusal | None
+) -> tuple[np.ndarray, np.ndarray]:
     """(wrong, charge), each (S, G, m), of policies of all lengths on the m queries `out` (n,), tuned without them."""
     train = np.asarray(log.answered) & ~out[:, None]
     rows = log.logprob, log.correct, train

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rcjax._core.batching import each, part
+from rcjax._core.batching import map_entries, part
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax._core.size_classes import fill_up
@@ -63,11 +63,11 @@ def cross_calibrate(logprob: jax.Array, correct: jax.Array, present: jax.Array, 
     """
     left, right = np.array(pairs(logprob.shape[1]), int).reshape(-1, 2).T
 
-    def one(left, right):
+    def one(left: jax.Array, right: jax.Array) -> jax.Array:
         raw, both = logprob[:, left], present[:, left] & present[:, right]
         return fit_calibrator(raw, correct[:, right], both, transform)(jnp.where(both, raw, -1.0))
 
-    return each(one, len(logprob), (0, 0))(left, right)
+    return map_entries(one, len(logprob), (0, 0))(left, right)
 
 
 def candidates(
@@ -87,12 +87,12 @@ def candidates(
     k = confidence.shape[1]
     left, right = np.array(pairs(k), int).reshape(-1, 2).T
 
-    def one(left, right, crossed):
+    def one(left: jax.Array, right: jax.Array, crossed: jax.Array) -> tuple[jax.Array, ...]:
         first = LABEL * correct[:, left] + (1 - LABEL) * confidence[:, left]
         second = LABEL * correct[:, right] + (1 - LABEL) / 2 * (confidence[:, right] + crossed)
         return _thresholds(confidence[:, left], first, second, present[:, left] & present[:, right])
 
-    thresholds, errors, shares = each(one, len(confidence), (0, 0, 0))(left, right, crossed)
+    thresholds, errors, shares = map_entries(one, len(confidence), (0, 0, 0))(left, right, crossed)
     tried = thresholds.shape[1]
     everyone = np.arange(k)
     return Candidates(
@@ -104,7 +104,9 @@ def candidates(
     )
 
 
-def _expected(confidence, crossed, correct, present):
+def _expected(
+    confidence: jax.Array, crossed: jax.Array, correct: jax.Array, present: jax.Array
+) -> tuple[jax.Array, ...]:
     """ŷ of single models (n, k) and of the second ones of pairs (P, n), and whether both have answered (P, n)."""
     left, right = np.array(pairs(confidence.shape[1]), int).reshape(-1, 2).T
     expected = LABEL * correct + (1 - LABEL) * confidence
@@ -112,7 +114,7 @@ def _expected(confidence, crossed, correct, present):
     return expected, second, (present[:, left] & present[:, right]).T
 
 
-def _alone(correct, present):
+def _alone(correct: jax.Array, present: jax.Array) -> jax.Array:
     """(k,) how often each model errs; inf for one that has not answered."""
     answered = present.sum(0)
     return jnp.where(answered > 0, 1 - divide((present * correct).sum(0), answered, 0.5), jnp.inf)
@@ -148,7 +150,7 @@ def refusing_candidates(
     sums = jax.vmap(sum_up, (0, 0, 0, None))(confidences, rights, both, worth)
     tried, everyone = sums.cut.shape[1], np.arange(k)
 
-    def at(price):
+    def at(price: jax.Array) -> Candidates:
         refused, refuses = jax.vmap(best_cuts, (0, 0, None))(sums, price * cost[right], refusal)
         earned, unanswered, asked = jax.vmap(earnings, (0, 0, 0, None))(sums, refused, refuses, worth)
         levels = jax.vmap(lambda sums, i, j: jnp.stack([sums.cut[i], sums.refusal[j]]))(sums, refused, refuses)
@@ -167,7 +169,9 @@ def refusing_candidates(
     return jax.vmap(at)(lam)
 
 
-def _thresholds(confidence, first, second, present):
+def _thresholds(
+    confidence: jax.Array, first: jax.Array, second: jax.Array, present: jax.Array
+) -> tuple[jax.Array, ...]:
     """(thresholds, error, share deferred), each (M,), of one pair.
 
     confidence, first, second, present (n,): Φ_i, ŷ_i, ŷ_j, and which queries count.
@@ -233,7 +237,7 @@ def best_by_labels(trial: Candidates, lam: np.ndarray, k: int) -> tuple[Policies
     """
     alone = dataclasses.replace(trial, error=np.where(np.arange(trial.error.shape[-1]) < k, trial.error, np.inf))
 
-    def best(candidates):
+    def best(candidates: Candidates) -> Policies:
         places = best_candidates(candidates, lam)
         if candidates.refused is not None:  # each λ has candidates of its own
             rows = np.arange(lam.shape[0]) * trial.error.shape[-1]

@@ -11,6 +11,7 @@ keeps the best ρ_i so far, finds the best of all pairs of cuts.
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -111,7 +112,7 @@ def sum_up(confidence: jax.Array, right: jax.Array, present: jax.Array, worth: j
     others = spread_cuts(confidence[1], present, MOST_SECOND)
     refusal = jnp.concatenate([jnp.full(1, NEVER_REFUSE, confidence.dtype), others.threshold])
 
-    def upto(values):
+    def upto(values: jax.Array) -> jax.Array:
         """Sums of values (…, n) of the queries up to each cut."""
         total = jnp.cumsum(jnp.where(present, values, 0.0)[..., cuts.order], axis=-1)[..., cuts.last]
         return jnp.pad(divide(total, cuts.count), [(0, 0)] * (values.ndim - 1) + [(1, 0)])
@@ -136,8 +137,8 @@ def best_cuts(sums: Sums, price: jax.Array, refusal: Refusal) -> tuple[jax.Array
     queries are always passed on; all are only where some are refused, as else the second model alone does as well.
     """
 
-    def given(second, usable):
-        def visit(carry, at):
+    def of_second(second: jax.Array, usable: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def visit(carry: tuple[jax.Array, ...], at: tuple[Any, ...]) -> tuple[tuple[jax.Array, ...], None]:
             place, parts, share, first, asked = at
             worth, best, start, refused = carry
             none = jnp.where(share >= 1, -jnp.inf, 0.0)
@@ -153,7 +154,7 @@ def best_cuts(sums: Sums, price: jax.Array, refusal: Refusal) -> tuple[jax.Array
         (worth, best, *_), _ = lax.scan(visit, (nothing, nowhere, nothing, nowhere), columns)
         return jnp.where(usable, worth, -jnp.inf), best
 
-    worth, refused = jax.vmap(given)(sums.second, sums.usable)
+    worth, refused = jax.vmap(of_second)(sums.second, sums.usable)
     best = jnp.argmax(worth)
     return refused[best], best
 

@@ -35,7 +35,7 @@ from rcjax.model.calibration import Transform
 from rcjax.model.fitting_steps import calibrate_log
 from rcjax.replaying.curves import area_under_curve
 from rcjax.replaying.walk import outcomes_on_log
-from rcjax.solving.lambda_grid import price_range
+from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning.label_candidates import tune_by_labels
 
 __all__ = ["LearningCurve", "area_of_points", "fit_power_law", "learning_curve", "tune_and_answer"]
@@ -137,7 +137,7 @@ class LearningCurve:
         gains = [dict(zip(names, (more, *self.gain(more)), strict=True)) for more in steps]
         return plain(fields | {"gains": gains})
 
-    def _checked(self, queries):
+    def _checked(self, queries: Any) -> np.ndarray:
         sizes = np.asarray(queries, float)
         if not (sizes >= 1).all():
             raise ValueError(f"cannot tell the area for {sizes.min():g} queries: give 1 or more")
@@ -182,7 +182,7 @@ def learning_curve(log: Log, *, repeats: int = 10, seed: int = 0) -> LearningCur
     tests, others = _deals(n, repeats, seed)
     wrong = 1 - np.asarray(log.correct, float).mean(0)
     sizes = _sizes(n, others.shape[1], wrong.min())
-    lam = price_range(cost, PRICES)
+    lam = lam_range(cost, PRICES)
     data = log.logprob, log.correct, log.cost, lam
     # Behind the others, where no size reaches, the rest of the log: all that is done to it then has one shape.
     whole = np.concatenate([others, tests], axis=1)
@@ -258,7 +258,7 @@ def tune_and_answer(
     logprob, correct = np.asarray(logprob), np.asarray(correct)
     everyone = np.ones((tests.shape[1], logprob.shape[1]), bool)
 
-    def tuned(test, other, size):
+    def tuned(test: np.ndarray, other: np.ndarray, size: int) -> list[np.ndarray]:
         present = np.broadcast_to((np.arange(len(other)) < size)[:, None], (len(other), logprob.shape[1]))
         rows = logprob[other], correct[other], present
         calibrators, _ = calibrate_log(*fill_up(*rows), transform=transform)
@@ -290,7 +290,7 @@ def area_of_points(cost: Any, error: Any, low: float, high: float) -> np.ndarray
     return np.array(areas).reshape(costs.shape[:-1])
 
 
-def _fitted(sizes, areas, overlap, seed):
+def _fitted(sizes: np.ndarray, areas: np.ndarray, overlap: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """((3,), (R, 3)): the power law through the mean of the areas (J, M), and those of its replicates."""
     mean, deviation = areas.mean(0), areas - areas.mean(0)
     deals = len(areas)

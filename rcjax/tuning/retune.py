@@ -250,10 +250,10 @@ def _one_point(policy: Policy | Mixture, model: CascadeModel, tuning: Tuning, la
 
 
 @compiled
-def _answer(logprob, correct, answered, tuned):
+def _answer(logprob: Any, correct: Any, answered: Any, tuned: Any) -> tuple[Any, ...]:
     """(wrong (F, n), refused (F, n), asked (F, k, n)): what each of F policies makes of every query."""
 
-    def one(own):
+    def one(own: Any) -> tuple[Any, ...]:
         where = walk(calibrate_all(own.calibrators, logprob, answered).T, own.policies.take(0))
         return where.wrong(correct.T), where.refused, where.asked
 

@@ -30,7 +30,7 @@ from rcjax.model.fitting import fit
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.at_lambda import check_abstain_price, refusal_at
 from rcjax.solving.bellman import Refusal
-from rcjax.solving.lambda_grid import check_prices, lay_out_problem, log_prices, select, solve_at
+from rcjax.solving.lambda_grid import check_lam, lay_out_problem, log_lam, select, solve_at
 from rcjax.solving.paths import only
 from rcjax.tuning.cross_validation import Comparison, Longer, cross_validate, longer_cascades, require_queries
 from rcjax.tuning.label_candidates import as_cascades, judge_log, merged
@@ -136,7 +136,7 @@ def select_frontier(
     """
     check_arguments(select_frontier, locals())
     require_queries(log, folds)
-    prices = None if lam is None else check_prices(lam)
+    prices = None if lam is None else check_lam(lam)
     price = check_abstain_price(abstain_price)
     model = fit(log) if model is None else model
     log = log.select(model.models)
@@ -156,7 +156,7 @@ def select_frontier(
         points, lam, status = _undominated(pairs, chains, log.n_queries)
     else:
         points, lam, status = _best(pairs, chains, at, prices)
-    luck = np.interp(log_prices(lam), log_prices(comparison.lam), _luck(comparison, searched))
+    luck = np.interp(log_lam(lam), log_lam(comparison.lam), _luck(comparison, searched))
     corrected = points.penalty + luck
     if prices is None:
         corrected = _in_order(corrected, points.penalty)

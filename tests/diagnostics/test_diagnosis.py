@@ -11,7 +11,7 @@ import pytest
 
 import rcjax
 from rcjax._core.batching import part
-from rcjax.diagnostics import LIMITS, diagnosis, verdicts
+from rcjax.diagnostics import LIMITS, dependence, diagnosis, verdicts
 from rcjax.diagnostics.prediction import FOLDS, held_out, held_out_confidence, is_training_log, lambdas
 from rcjax.diagnostics.promise import search_again, try_promise
 from rcjax.diagnostics.scope import SCOPES, concerns
@@ -122,7 +122,7 @@ def test_one_model_has_no_pairs_and_no_chain(model, logs):
     for count in (1, 2):
         log = logs[0].select(MODELS[:count])
         confidence = model.calibrate(logs[0].logprob)[:, :count]
-        found = diagnosis._dependence(MODELS[:count], confidence, log, jax.random.key(0), REPLICATES)
+        found = dependence.check_dependence(MODELS[:count], confidence, log, jax.random.key(0), REPLICATES)
         assert found[2] == []
         assert found[0].shape == (3, count, count)
         np.testing.assert_array_equal(found[0][:, range(count), range(count)], 1.0)

@@ -17,7 +17,8 @@ from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import Policies
 from rcjax.model.provenance import Details
-from rcjax.tuning.certify import Certificate, binomial_tail, bounded_mean_p_value, certify, upper_limit
+from rcjax.tuning.certify import Certificate, certify
+from rcjax.tuning.p_values import binomial_tail, bounded_mean_p_value, upper_limit
 
 pytestmark = pytest.mark.usefixtures("float64")
 N = 200

@@ -12,7 +12,7 @@ from selection_references import best_by_labels, follow, make_log
 import rcjax
 from rcjax.frontier.searches import cascade_names
 from rcjax.replaying.walk import outcomes
-from rcjax.solving.lambda_grid import price_range
+from rcjax.solving.lambda_grid import lam_range
 from rcjax.solving.paths import make_plan
 from rcjax.solving.solve import solve_frontier
 from rcjax.tuning.cross_validation import PRICES, Comparison, cross_validate, deal_folds, longer_cascades, without
@@ -136,7 +136,7 @@ def test_a_log_without_some_queries_has_their_answers_no_more():
 def by_folds(log, folds, seed):
     """(wrong, charge), each (2, G, n), of the best single models and pairs without each query's fold; prices (G,)."""
     logprob, correct, present, cost = (np.asarray(each) for each in (log.logprob, log.correct, log.answered, log.cost))
-    lam = price_range(cost, PRICES)
+    lam = lam_range(cost, PRICES)
     shuffled, fold = np.random.default_rng(seed).permutation(len(logprob)), np.zeros(len(logprob), int)
     for place, query in enumerate(sorted(range(len(logprob)), key=lambda i: (not present[i].all(), shuffled[i]))):
         fold[query] = place % folds

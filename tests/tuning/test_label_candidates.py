@@ -13,7 +13,7 @@ from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER
 from rcjax.model.calibration import CalibrationStatus, Calibrator, calibrate_all, fit_calibrator
 from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes
-from rcjax.solving.lambda_grid import price_range
+from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning import label_candidates
 from rcjax.tuning.label_candidates import (
     Candidates,
@@ -243,7 +243,7 @@ def test_all_confidences_are_those_of_each_calibrator():
 
 def test_by_labels_alone_are_single_models_and_both_hold_pairs():
     log = make_log(120, 2, seed=1)
-    lam = price_range(np.asarray(log.cost), 40)
+    lam = lam_range(np.asarray(log.cost), 40)
     data = rcjax.fit(log).calibrators, log.logprob, log.correct, log.answered, log.cost
     tuned = tune_by_labels(*data, lam)
     assert [own.thresholds.shape for own in tuned] == [own.members.shape for own in tuned] == [(40, 2)] * 2

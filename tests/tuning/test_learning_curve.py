@@ -11,7 +11,7 @@ import pytest
 import rcjax
 from rcjax.logs import IncompleteLogWarning, Log, LogError
 from rcjax.replaying.curves import area_under_curve
-from rcjax.solving.lambda_grid import price_range
+from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning import learning_curve as learning
 from rcjax.tuning.learning_curve import LearningCurve, area_of_points, fit_power_law, learning_curve
 
@@ -117,7 +117,7 @@ def test_a_deal_is_a_replay_of_what_the_log_says():
     """Tuned on all of the others, every policy answers the queries held out as a frontier of the same policies does."""
     log = sampled()
     tests, others = learning._deals(N, 2, seed=0)
-    lam = price_range(np.asarray(log.cost), 24)
+    lam = lam_range(np.asarray(log.cost), 24)
     data = log.logprob, log.correct, log.cost, jnp.asarray(lam)
     error, cost = learning.tune_and_answer(*data, tests[:1], others[:1], np.array([120]), transform="choice")
     assert error.shape == cost.shape == (1, 1, 24)
@@ -333,7 +333,7 @@ def test_the_gain_foretold_is_what_happens():
     draws = 150
     log = sampled(2 * n * draws + judges, seed=1000)
     cost = np.asarray(log.cost)
-    lam = jnp.asarray(price_range(cost, 24))
+    lam = jnp.asarray(lam_range(cost, 24))
     others = np.arange(2 * n * draws).reshape(draws, 2 * n)
     tests = np.broadcast_to(np.arange(2 * n * draws, log.n_queries), (draws, judges))
     data = log.logprob, log.correct, log.cost, lam

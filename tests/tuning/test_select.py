@@ -18,7 +18,7 @@ from rcjax.frontier.statuses import PointStatus
 from rcjax.logs import LogError
 from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes
-from rcjax.solving.lambda_grid import price_range
+from rcjax.solving.lambda_grid import lam_range
 from rcjax.solving.solve import solve_frontier
 from rcjax.tuning import select
 from rcjax.tuning.cross_validation import PRICES, Comparison
@@ -58,7 +58,7 @@ def compared(monkeypatch, log):
     """Replaces cross-validation by a verdict: from the price of this number on, chains of three earn their place."""
 
     def decide(start):
-        lam = price_range(np.asarray(log.cost), PRICES)
+        lam = lam_range(np.asarray(log.cost), PRICES)
         gain = np.zeros((3, PRICES))
         gain[2, start:] = 5
         seen = made_comparison(lam, [-1, 0, 5], gain)

@@ -8,8 +8,8 @@ from selection_references import make_log
 
 import rcjax
 from rcjax.tuning import bootstrap
-from rcjax.tuning.certify import bounded_mean_p_value
 from rcjax.tuning.cross_validation import Comparison
+from rcjax.tuning.p_values import bounded_mean_p_value
 
 pytestmark = pytest.mark.usefixtures("float64")
 N, K, PRICE = 90, 3, 0.2

@@ -1,0 +1,57 @@
+"""How confidences depend on each other: correlations, the paper's test, and that of neighbouring models."""
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rcjax._core.compilation import compiled
+from rcjax.diagnostics.markov import conditional_test, logistic_test, rank_correlations
+from rcjax.logs.log import Log
+
+if TYPE_CHECKING:
+    from rcjax.diagnostics.markov import MarkovTest
+
+__all__ = ["check_dependence", "table_rows"]
+
+
+def check_dependence(
+    models: tuple[str, ...], confidence: np.ndarray, log: Log, key: jax.Array, replicates: int
+) -> tuple[np.ndarray, np.ndarray, list[dict[str, Any]]]:
+    """Correlations of all pairs, the paper's test, and the rows of the neighbouring triples."""
+    k = len(models)
+    correlations = rank_correlations(confidence, log.correct, log.answered)
+    logistic, markov = _dependence_tests(confidence, log.correct, log.answered, key, replicates=replicates)
+    rows = table_rows(markov, models=[models[i : i + 3] for i in range(k - 2)]) if k > 2 else []
+    return correlations, np.asarray(logistic), rows
+
+
+@partial(compiled, static_argnames="replicates", runs="once")
+def _dependence_tests(
+    confidence: jax.Array, correct: jax.Array, answered: jax.Array, key: jax.Array, replicates: int
+) -> "tuple[jax.Array, MarkovTest | None]":
+    """`logistic_test`, and `conditional_test` of neighbouring models.
+
+    The neighbours are those of the full cascade, whose chain skips nobody.
+    """
+    logistic = logistic_test(confidence, correct, answered)
+    k = confidence.shape[1]
+    if k < 3:
+        return logistic, None
+    first, middle, last = (confidence.T[i : k - 2 + i] for i in range(3))
+    data = first, middle, last, jnp.ones(first.shape, bool), jax.random.split(key, k - 2)
+    # Not vmapped, which draws random numbers in a form that compiles for seconds.
+    return logistic, jax.lax.map(lambda rows: conditional_test(*rows, replicates=replicates), data)
+
+
+def table_rows(batch: Any, **names: Sequence[Any]) -> list[dict[str, Any]]:
+    """A batched dataclass as one dictionary of numbers for each entry, with what names it."""
+    fields = {f.name: np.asarray(getattr(batch, f.name)) for f in dataclasses.fields(batch)}
+    columns = {name: values for name, values in fields.items() if values.dtype.kind in "fiub"}
+    size = len(next(iter(columns.values())))
+    labels = [{name: values[row] for name, values in names.items()} for row in range(size)]
+    return [labels[row] | {name: values[row].item() for name, values in columns.items()} for row in range(size)]

@@ -1,0 +1,151 @@
+"""Confidences drawn: their distribution, their ranks, how often they are right."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+
+from rcjax._core.compilation import compiled
+from rcjax.diagnostics.calibration import accuracy_above, reliability_curve
+from rcjax.model.marginals import Marginal
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+from rcjax.plots.colours import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE
+
+__all__ = [
+    "plot_accuracy_above",
+    "plot_marginal",
+    "plot_rank_correlations",
+    "plot_ranks",
+    "plot_reliability",
+]
+
+
+_BINS = 25
+
+
+_MOST_POINTS = 2000
+
+
+def plot_marginal(
+    ax: "Axes", marginal: Marginal, confidence: np.ndarray, *, title: str = "", legend: bool = True
+) -> None:
+    """Histogram of one model's calibrated confidences (n,) with its fitted density.
+
+    Bars are shares of all queries per unit of confidence; the point masses at either end are hatched bars of their
+    own, drawn on the outside, their heights on the right-hand axis as shares.
+    """
+    confidence = np.asarray(confidence)
+    low, high = float(marginal.lowest), float(marginal.highest)
+    width = max(high - low, 1e-3)
+    inner = confidence[(confidence > low) & (confidence < high)]
+    edges = np.linspace(low, low + width, _BINS + 1)
+    bar = width / _BINS
+    counts = np.histogram(inner, edges)[0] / (len(confidence) * bar)
+    ax.bar(
+        edges[:-1], counts, bar, align="edge", color=BLUE, alpha=0.35, linewidth=0, label="log (hatched: point masses)"
+    )
+    grid = np.linspace(low, low + width, 402)[1:-1]
+    density = np.asarray(_density(marginal, grid))
+    # A component may be steep without bound at an end: the bars say how high to look.
+    top = 1.25 * max(counts.max(initial=0.0), np.quantile(density, 0.97), 1e-9)
+    ax.plot(grid, density, color=BLACK, linewidth=1.5, label="fitted")
+    ax.set_ylim(0, top)
+    masses = ax.twinx()
+    ends = ((low - 2.2 * bar, marginal.mass_lowest, low), (low + width + 0.7 * bar, marginal.mass_highest, high))
+    for place, fitted, value in ends:
+        observed = np.mean(confidence == value) if low < high or place > low else 0.0
+        style = {"width": 1.5 * bar, "align": "edge", "hatch": "////", "facecolor": "white"}
+        masses.bar(place, observed, edgecolor=ORANGE, linewidth=1, **style)
+        masses.plot([place, place + 1.5 * bar], [float(fitted)] * 2, color=BLACK, linewidth=2)
+    masses.set_ylim(0, 1)
+    masses.set_ylabel("point mass", color=ORANGE)
+    masses.tick_params(axis="y", colors=ORANGE)
+    if legend:
+        ax.legend(frameon=False, fontsize=8, loc="upper center")
+    ax.set_xlim(low - 3 * bar, low + width + 3 * bar)
+    ax.set_xlabel("calibrated confidence")
+    ax.set_ylabel("density")
+    ax.set_title(title)
+
+
+def plot_ranks(ax: "Axes", u: np.ndarray, v: np.ndarray, *, names: Sequence[str] = ("u", "v"), title: str = "") -> None:
+    """Scatter of two models' ranks in (0, 1), (n,) each: their copula, whatever the margins.
+
+    Draw the log's ranks in one Axes and `model.copulas.sample`'s in another: a copula that fits looks alike.
+    """
+    u, v = (np.asarray(values)[:_MOST_POINTS] for values in (u, v))
+    ax.scatter(u, v, s=9, color=BLUE, alpha=0.5, linewidth=0, rasterized=True)
+    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel=names[0], ylabel=names[1], title=title, aspect="equal")
+    ax.set_xticks([0, 0.5, 1])
+    ax.set_yticks([0, 0.5, 1])
+
+
+def plot_rank_correlations(
+    ax: "Axes", tau: np.ndarray, models: Sequence[str], *, title: str = "", rows_named: bool = True
+) -> None:
+    """Heatmap of Kendall's τ (k, k) between models, in the order of `models`, with the figures; "?" where it is NaN."""
+    tau = np.asarray(tau)
+    k = len(tau)
+    shown = np.ma.masked_invalid(np.where(np.tri(k, k, -1, dtype=bool), tau, np.nan))[1:, :-1]
+    ax.imshow(shown, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
+    for i in range(k - 1):
+        for j in range(i + 1):
+            value = tau[i + 1, j]
+            text = "?" if np.isnan(value) else f"{value:.2f}"
+            dark = not np.isnan(value) and abs(value) > 0.6
+            ax.text(j, i, text, ha="center", va="center", fontsize=9, color="white" if dark else "black")
+    ax.set_xticks(range(k - 1), models[:-1], rotation=35, ha="right", rotation_mode="anchor")
+    ax.set_yticks(range(k - 1), models[1:] if rows_named else [""] * (k - 1))
+    ax.set_frame_on(False)
+    ax.tick_params(length=0)
+    ax.set_title(title)
+
+
+def plot_reliability(ax: "Axes", confidence: np.ndarray, correct: np.ndarray, *, title: str = "") -> None:
+    """Accuracy against confidence in ten bins of equal size, with 95 % intervals; the diagonal is perfection.
+
+    confidence, correct (n,), best of queries that the calibration has not seen.
+    """
+    curve = reliability_curve(np.asarray(confidence), np.asarray(correct))
+    ax.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="perfect")
+    reach = np.stack([curve["accuracy"] - curve["low"], curve["high"] - curve["accuracy"]])
+    style = {"fmt": "o-", "color": BLUE, "markersize": 4, "linewidth": 1, "elinewidth": 1}
+    ax.errorbar(
+        curve["confidence"],
+        curve["accuracy"],
+        np.maximum(reach, 0.0),
+        label="log, 95 % interval",
+        **style,
+        clip_on=False,
+    )
+    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="calibrated confidence", ylabel="share right", title=title, aspect="equal")
+
+
+def plot_accuracy_above(
+    ax: "Axes", confidence: np.ndarray, correct: np.ndarray, models: Sequence[str], *, fewest: int = 20
+) -> None:
+    """Accuracy of the most confident answers against the share answered, a line for each model (appendix E).
+
+    confidence, correct (n, k), columns in the order of `models`. Shares of fewer than `fewest` queries are not shown. A
+    line that does not rise to the left is a model whose confidence does not tell right from wrong.
+    """
+    colours = (BLUE, ORANGE, GREEN, PURPLE, BLACK)
+    lines = ("-", "--", "-.", ":")
+    for j, name in enumerate(models):
+        curve = accuracy_above(np.asarray(confidence)[:, j], np.asarray(correct)[:, j])
+        enough = curve["share"] * len(confidence) >= fewest
+        style = {"color": colours[j % len(colours)], "linestyle": lines[j % len(lines)], "linewidth": 1.6}
+        ax.plot(curve["share"][enough], curve["accuracy"][enough], label=name, **style)
+    ax.set(xlim=(1, 0), xlabel="share of queries answered, most confident first", ylabel="share right")
+    ax.grid(color="#DDDDDD", linewidth=0.6)
+    ax.legend(frameon=False, fontsize=8)
+
+
+@partial(compiled, runs="once")
+def _density(marginal: Marginal, confidence: jax.Array) -> jax.Array:
+    return jax.vmap(marginal.density)(confidence)

@@ -1,0 +1,184 @@
+"""Whole figures, arranged from the drawings, and their files."""
+
+import io
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.figure import Figure
+
+from rcjax._base.files import write_atomically
+from rcjax._core.batching import part
+from rcjax._core.compilation import compiled
+from rcjax.copulas import Copula, OneOf
+from rcjax.diagnostics.copulas import Ties
+from rcjax.diagnostics.diagnosis import Diagnosis
+from rcjax.frontier.frontier import Frontier
+from rcjax.logs.log import Log
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.fitting_steps import taus_of_log
+from rcjax.model.pairs import pairs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+from rcjax.plots.confidences import (
+    plot_accuracy_above,
+    plot_marginal,
+    plot_rank_correlations,
+    plot_ranks,
+    plot_reliability,
+)
+from rcjax.plots.tradeoffs import plot_error_cost, plot_frontier
+
+__all__ = [
+    "correlation_figure",
+    "diagnosis_figures",
+    "frontier_figure",
+    "save_figure",
+]
+
+
+def frontier_figure(frontier: Frontier, single: Mapping[str, tuple[float, float]] | None = None) -> Figure:
+    """`plot_frontier` as a figure of its own."""
+    figure, ax = _single()
+    plot_frontier(ax, frontier, single)
+    return figure
+
+
+def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Write a figure as PNG, whole or not at all."""
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=150)
+    write_atomically(path, content.getvalue())
+
+
+def diagnosis_figures(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> dict[str, Figure]:
+    """All figures of a diagnosis of `model` on `log`, by name: reliability, accuracy_above, marginals, copulas,
+    correlations and frontier. The diagnosis must be of this very model and log.
+    """
+    log = log.select(model.models)
+    log = log.take(log.complete)
+    confidence = np.asarray(model.calibrate(log.logprob))
+    names, marginals = model.models, jax.tree.map(np.asarray, model.marginals)
+    figures = {
+        "reliability": _grid(
+            len(names),
+            lambda ax, j: plot_reliability(ax, diagnosis.confidence[:, j], diagnosis.correct[:, j], title=names[j]),
+        ),
+        "marginals": _grid(
+            len(names),
+            lambda ax, j: plot_marginal(ax, part(marginals, j), confidence[:, j], title=names[j], legend=j == 0),
+            width=4.2,
+            right=0.7,
+        ),
+    }
+    figure, ax = _single()
+    plot_accuracy_above(ax, diagnosis.confidence, diagnosis.correct, names)
+    figures["accuracy_above"] = figure
+    figure, ax = _single()
+    wrong, cost = 1 - diagnosis.correct.mean(0), np.asarray(log.query_cost).mean(0)
+    plot_error_cost(
+        ax, diagnosis.promise or diagnosis.frontier, {name: (cost[j], wrong[j]) for j, name in enumerate(names)}
+    )
+    figures["frontier"] = figure
+    if len(names) > 1:
+        figures["correlations"] = correlation_figure(diagnosis.correlations, names)
+        figures["copulas"] = _copulas(model, confidence, names)
+    return figures
+
+
+def correlation_figure(correlations: np.ndarray, models: Sequence[str]) -> Figure:
+    """Three heatmaps of `diagnostics.markov.rank_correlations` (3, k, k), whose models are those named, in their order:
+    all queries, both right, both wrong.
+    """
+    k = len(models)
+    figure = Figure(figsize=(4 + 2.0 * (k - 1), 2.2 + 0.5 * (k - 1)), layout="constrained")
+    axes = figure.subplots(1, 3)
+    for place, what in enumerate(("all queries", "both right", "both wrong")):
+        plot_rank_correlations(axes[place], correlations[place], models, title=what, rows_named=place == 0)
+    figure.suptitle("Kendall's τ of the confidences; ? under 50 queries", fontsize=10)
+    return figure
+
+
+def _single() -> "tuple[Figure, Axes]":
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _grid(count: int, draw: Callable[..., Any], width: float = 3.4, height: float = 3.2, **margins: float) -> Figure:
+    columns = min(count, 3)
+    figure, place = _panels(-(-count // columns), columns, width, height, **margins)
+    for j in range(count):
+        draw(place(j), j)
+    return figure
+
+
+def _panels(
+    rows: int,
+    columns: int,
+    width: float,
+    height: float,
+    left: float = 0.65,
+    right: float = 0.2,
+    bottom: float = 0.55,
+    top: float = 0.35,
+) -> tuple[Figure, Callable[..., Any]]:
+    """(a figure of so many panels, a function that adds the j-th); sizes and the margins of a panel in inches.
+
+    What stands around a panel is always of the same size: to measure it takes longer than to draw it.
+    """
+    figure = Figure(figsize=(width * columns, height * rows))
+    figure.subplots_adjust(
+        left=left / (width * columns),
+        right=1 - right / (width * columns),
+        bottom=bottom / (height * rows),
+        top=1 - top / (height * rows),
+        wspace=(left + right) / (width - left - right),
+        hspace=(bottom + top) / (height - bottom - top),
+    )
+    return figure, lambda j: figure.add_subplot(rows, columns, j + 1)
+
+
+def _copulas(model: CascadeModel, confidence: np.ndarray, names: tuple[str, ...]) -> Figure:
+    """Neighbouring models: ranks in the log, and as many drawn from the fitted copula, tied where the log is tied."""
+    k = len(names)
+    places = {pair: p for p, pair in enumerate(pairs(k))}
+    figure, place = _panels(2, k - 1, 3.2, 3.3)
+    observed = np.asarray(taus_of_log(confidence, np.ones(confidence.shape, bool)))
+    for j in range(k - 1):
+        labels, columns = names[j : j + 2], confidence[:, j : j + 2].T
+        copula = _copula_of(model.copulas, places[j, j + 1])
+        tied, tau = _draw_alike(copula, columns, jax.random.key(j))
+        titles = f"log, τ = {observed[places[j, j + 1]]:.2f}", f"{type(copula).__name__}, τ = {tau:.2f}"
+        for row, (values, title) in enumerate(zip((columns, tied), titles, strict=True)):
+            u, v = (_spread_ranks(column, seed) for seed, column in enumerate(np.asarray(values)))
+            plot_ranks(place(row * (k - 1) + j), u, v, names=labels, title=title)
+    return figure
+
+
+@partial(compiled, runs="once")
+def _draw_alike(copula: Copula, columns: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Ranks (2, n) from a copula, tied where two models' confidences (2, n) are, and its τ."""
+    present = jnp.ones(columns.shape[1], bool)
+    drawn = copula.sample(key, columns.shape[1:])
+    tied = jnp.stack([Ties.of(values, present).impose(u) for values, u in zip(columns, drawn, strict=True)])
+    return tied, copula.tau()
+
+
+def _copula_of(copulas: Copula, place: int) -> Copula:
+    if isinstance(copulas, OneOf):
+        copulas = copulas.members[int(np.asarray(copulas.index)[place])]
+    return part(jax.tree.map(np.asarray, copulas), place)
+
+
+def _spread_ranks(values: np.ndarray, seed: int) -> np.ndarray:
+    """Ranks in (0, 1); those of ties are spread evenly, in random order, over what they share."""
+    order = np.lexsort((np.random.default_rng(seed).random(len(values)), values))
+    ranks = np.empty(len(values))
+    ranks[order] = (np.arange(len(values)) + 0.5) / len(values)
+    return ranks
