@@ -14,7 +14,7 @@ from typing import Any, Literal
 import jax
 
 from rcjax._core.program_files import ProgramFiles, open_program_files
-from rcjax._core.signatures import signature, signature_key, traced_or_elsewhere
+from rcjax._core.signatures import is_elsewhere, is_traced, signature, signature_key
 from rcjax._core.threads import cores
 
 #: How hard LLVM tries, on the CPU: for programs that run for milliseconds, once or a few times, and for those that run
@@ -57,13 +57,12 @@ def compiled(
     static_argnames: str | Iterable[str] = (),
     runs: Literal["often", "once", "long"] = "often",
 ) -> Callable[..., Any]:
-    """`jax.jit`, with the options that compile fastest; for calls from Python, not from inside another `jax.jit`.
+    """`jax.jit`, with the options that compile fastest; inside another `jax.jit` it is the function itself.
 
     `runs`: "once" for what runs so quickly, and so rarely, that compiling is nearly all of its time; "long" for what
     runs for a second at a time; "often" leaves it to jax's configuration.
 
-    jax takes compiler options only for the outermost function: compose with `function` itself. What is chosen is
-    seen at the first call, when the backend is known, so that importing builds nothing.
+    What is chosen is seen at the first call, when the backend is known, so that importing builds nothing.
     """
     static = {static_argnames} if isinstance(static_argnames, str) else {*static_argnames}
 
@@ -80,6 +79,8 @@ def compiled(
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if is_traced(jax.tree.leaves((args, kwargs))):  # part of a larger programme
+            return function(*args, **kwargs)
         backend = jax.default_backend()
         # What JAX has loaded from a cache of its own cannot be saved again.
         if _FILES and not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
@@ -103,7 +104,7 @@ class _Kept:
         bound = self.parameters.bind(*args, **kwargs).arguments
         static = {name: value for name, value in bound.items() if name in self.static}
         leaves, tree = jax.tree.flatten({name: value for name, value in bound.items() if name not in static})
-        if traced_or_elsewhere(leaves):
+        if is_elsewhere(leaves):
             return plain(*args, **kwargs)
         look = signature(leaves, tree, static)
         place = look, repr(options), *_FILES

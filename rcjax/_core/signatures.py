@@ -4,6 +4,7 @@ Equal signatures give equal programmes, in another process too: same function of
 machine and settings, same types and shapes of the arguments.
 """
 
+import dataclasses
 import hashlib
 import os
 import platform
@@ -18,7 +19,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxlib.version import __version__ as jaxlib_version
 
-__all__ = ["signature", "signature_key", "traced_or_elsewhere"]
+__all__ = ["is_elsewhere", "is_traced", "signature", "signature_key"]
 
 #: Settings of JAX that change what is compiled.
 _SETTINGS = (
@@ -63,10 +64,13 @@ def signature_key(function: Callable[..., Any], signature: tuple[Any, ...], opti
     return hashlib.sha256(repr(whole).encode()).hexdigest()
 
 
-def traced_or_elsewhere(leaves: list[Any]) -> bool:
-    """Whether a call is part of a larger trace, or its arrays are not all on the default device."""
-    if any(isinstance(leaf, Tracer) for leaf in leaves):
-        return True
+def is_traced(leaves: list[Any]) -> bool:
+    """Whether a call is part of a larger trace."""
+    return any(isinstance(leaf, Tracer) for leaf in leaves)
+
+
+def is_elsewhere(leaves: list[Any]) -> bool:
+    """Whether some arrays of a call are not on the default device."""
     home = {_home()}
     return any(isinstance(leaf, jax.Array) and leaf.devices() != home for leaf in leaves)
 
@@ -102,11 +106,13 @@ def _named(value: Any) -> str | None:
     if isinstance(value, tuple | list):
         parts = [_named(part) for part in value]
         return None if None in parts else f"{type(value).__name__}({', '.join(filter(None, parts))})"
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return _named([*value.items()])
-    if _is_ours(value) and "<" not in value.__qualname__:
-        return f"{value.__module__}.{value.__qualname__}"
-    return None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [getattr(value, field.name) for field in dataclasses.fields(value)]
+        return _named([type(value), *fields])
+    name = getattr(value, "__qualname__", None)
+    return f"{value.__module__}.{name}" if name is not None and "<" not in name and _is_ours(value) else None
 
 
 def _is_ours(value: Any) -> bool:

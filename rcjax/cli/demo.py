@@ -37,6 +37,8 @@ def demo(
         from rcjax.tuning.tune import describe_models
 
         start_jax()
+        import numpy as np
+
         import rcjax
         from rcjax.policy.targets import Target
 
@@ -45,7 +47,7 @@ def demo(
             log, fresh = sample.take(slice(queries)), sample.take(slice(queries, None))
             model = rcjax.fit(log)
             frontier = rcjax.solve_frontier(model)
-            budget = _DEMO_SHARE * float(log.cost[-1])
+            budget = _DEMO_SHARE * float(np.asarray(log.cost)[-1])
             policy = frontier.policy(budget=budget)
         with busy("replaying on fresh queries"):
             replayed = plain_replay(rcjax.replay(policy, fresh))

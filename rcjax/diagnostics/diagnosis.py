@@ -237,8 +237,12 @@ def _promise(
 
 def _keys(seed: int, count: int) -> list[jax.Array]:
     """Keys of their own: to index the array of them would compile a programme."""
-    data = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), count)))
-    return [jax.random.wrap_key_data(bits) for bits in data]
+    return [jax.random.wrap_key_data(bits) for bits in np.asarray(_key_data(np.int64(seed), count))]
+
+
+@partial(compiled, static_argnames="count", runs="once")
+def _key_data(seed: jax.Array, count: int) -> jax.Array:
+    return jax.random.key_data(jax.random.split(jax.random.key(seed), count))
 
 
 def _complete(log: Log) -> Log:

@@ -14,8 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.scipy import special
+from jax.typing import ArrayLike
 
+from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide, extremes, log1mexp, total
+from rcjax._core.size_classes import fill_up
 from rcjax._core.statuses import Status
 
 Transform = Literal["choice", "generation", "none"]
@@ -169,6 +172,16 @@ def calibrate_all(calibrators: Calibrator, logprob: jax.Array, answered: jax.Arr
     """(…, k) calibrated confidences of k models, of a finite stand-in where a model has not `answered` (…, k)."""
     known = logprob if answered is None else jnp.where(answered, logprob, -1.0)
     return jax.vmap(lambda calibrator, column: calibrator(column), in_axes=(0, -1), out_axes=-1)(calibrators, known)
+
+
+_on_rows = compiled(calibrate_all)
+
+
+def calibrate_rows(calibrators: Calibrator, logprob: ArrayLike, answered: ArrayLike | None = None) -> jax.Array:
+    """`calibrate_all` of a log (n, k), by a programme that logs of like size share."""
+    rows, n = (logprob,) if answered is None else (logprob, answered), np.shape(logprob)[0]
+    confidence = _on_rows(calibrators, *fill_up(*rows))
+    return confidence if len(confidence) == n else jnp.asarray(np.asarray(confidence)[:n])
 
 
 def _newton(

@@ -21,10 +21,11 @@ from rcjax._base.files import write_atomically
 from rcjax._base.json_checks import inside, load
 from rcjax._base.json_checks import name as require_name
 from rcjax._core.json_values import arrays_from_json, arrays_to_json
+from rcjax._core.signatures import is_traced
 from rcjax.copulas import Copula, OneOf
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
-from rcjax.model.calibration import Calibrator, calibrate_all
+from rcjax.model.calibration import Calibrator, calibrate_all, calibrate_rows
 from rcjax.model.marginals import Marginal
 from rcjax.model.model_file import FORMAT, SCHEMA, check_members, check_model, check_parameters
 from rcjax.model.pairs import pairs
@@ -78,7 +79,8 @@ class CascadeModel:
         logprob = jnp.asarray(logprob, dtype=self.cost.dtype)
         if logprob.shape[-1:] != (len(self.models),):
             raise ValueError(f"logprob has shape {logprob.shape}; its last axis must be the {len(self.models)} models")
-        return calibrate_all(self.calibrators, logprob)
+        whole_log = logprob.ndim == 2 and not is_traced(jax.tree.leaves((self.calibrators, logprob)))
+        return (calibrate_rows if whole_log else calibrate_all)(self.calibrators, logprob)
 
     def index(self, names: Sequence[str]) -> tuple[int, ...]:
         """Positions of the named models; a name that is not a model's raises ValueError."""

@@ -11,8 +11,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rcjax._base.arguments import check_arguments
+from rcjax._core.compilation import compiled
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel, model_from_json
@@ -45,7 +47,8 @@ def sample_log(n: int = 1000, seed: int = 0) -> Log:
         raise ValueError(f"n is {n}; a log needs at least 2 queries")
     content = _content()
     model = model_from_json(content)
-    logprob, correct, query_cost = _draw(model, content["demo"]["length_variation"], jax.random.key(seed), n)
+    variation = np.float64(content["demo"]["length_variation"])
+    logprob, correct, query_cost, cost = _draw(model, variation, np.int64(seed), n)
     prices = {name: (price["input"], price["output"]) for name, price in (model.prices or {}).items()}
     return Log(
         models=model.models,
@@ -53,7 +56,7 @@ def sample_log(n: int = 1000, seed: int = 0) -> Log:
         correct=correct,
         query_cost=query_cost,
         answered=jnp.ones(correct.shape, bool),
-        cost=query_cost.mean(0),
+        cost=cost,
         queries=tuple(range(n)),
         task="choice",
         source="rcjax demo (synthetic)",
@@ -65,14 +68,15 @@ def _content() -> dict[str, Any]:
     return json.loads((resources.files("rcjax.model") / "demo.json").read_text("utf-8"))
 
 
-@partial(jax.jit, static_argnames="n")
-def _draw(model: CascadeModel, variation: jax.Array, key: jax.Array, n: int) -> tuple[jax.Array, ...]:
-    """(n, k) log-probabilities, answers right or wrong, and costs."""
-    for_confidence, for_answer, for_length = jax.random.split(key, 3)
+@partial(compiled, static_argnames="n")
+def _draw(model: CascadeModel, variation: jax.Array, seed: jax.Array, n: int) -> tuple[jax.Array, ...]:
+    """(n, k) log-probabilities, answers right or wrong, and costs; (k,) mean costs."""
+    for_confidence, for_answer, for_length = jax.random.split(jax.random.key(seed), 3)
     confidence = sample_confidences(model, for_confidence, n)
     logprob = jax.vmap(Calibrator.inverse, in_axes=(0, 1), out_axes=1)(model.calibrators, confidence)
     correct = jax.random.bernoulli(for_answer, confidence)
     # The lognormal with this variance of its logarithm has the coefficient of variation asked for.
     variance = jnp.log1p(jnp.asarray(variation, model.cost.dtype) ** 2)
     length = jnp.exp(jnp.sqrt(variance) * jax.random.normal(for_length, (n,), model.cost.dtype) - variance / 2)
-    return logprob, correct, length[:, None] * model.cost
+    query_cost = length[:, None] * model.cost
+    return logprob, correct, query_cost, query_cost.mean(0)

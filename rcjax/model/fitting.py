@@ -17,7 +17,7 @@ from rcjax.copulas.families import FAMILIES, as_family
 from rcjax.logs.dialects import spelt_otherwise
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.calibration import Calibrator, Transform, calibrate_all
+from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibrate_rows
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.copula_choice import Criterion, pair_ranks, select_copulas
 from rcjax.model.copula_fitting import fit_families
@@ -72,7 +72,7 @@ def fit(
         return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)
     candidates = FAMILIES if copula == "auto" else tuple(as_family(family) for family in copula)
     calibrators, marginals, starts = fit_arrays(*arrays, Gaussian, "tau", shared=shared)
-    confidence = calibrate_all(calibrators, log.logprob, log.answered)
+    confidence = calibrate_rows(calibrators, log.logprob, log.answered)
     chosen = pairs(len(log.models))
     joined, table = select_copulas(marginals, confidence, log.answered, chosen, starts.tau(), candidates, criterion)
     named = [row | {"pair": [log.models[place] for place in chosen[row["pair"]]]} for row in table]

@@ -74,7 +74,7 @@ class Replay:
     @property
     def error_answered(self) -> jax.Array:
         """(…) share of the answered queries that were answered wrongly; 0 where none was answered."""
-        return divide(self.error, 1 - self.abstention)
+        return _share_of_answered(self.error, self.abstention)
 
 
 def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
@@ -232,6 +232,11 @@ def _mean_and_se(values: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.A
 
 
 _figures_of = compiled(_figures)
+
+
+@compiled
+def _share_of_answered(error: jax.Array, abstention: jax.Array) -> jax.Array:
+    return divide(error, 1 - abstention)
 
 
 def _calibrated(transforms: tuple[Transform, ...], calibrators: tuple[jax.Array, ...], logprob: jax.Array) -> jax.Array:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import jax
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import rcjax
+from rcjax._base.wording import Money
 from rcjax._core import program_files
 from rcjax._core.compilation import compiled, forget_programs, keep_programs
 from rcjax._core.program_files import ProgramFiles
@@ -148,6 +150,26 @@ def test_functions_and_types_of_the_users_own_are_not_kept(folder):
     assert signature_key(taus_of_log, signature(*jax.tree.flatten({"x": 1.0}), {"by": Own}), None) is None
     assert signature_key(taus_of_log, signature(*jax.tree.flatten({"x": 1.0}), {"by": "tau"}), None) is not None
     assert not list(folder.iterdir())
+
+
+def test_a_record_is_known_by_its_fields():
+    """What is static may be a record of ours: its values count, and it is not its class."""
+
+    @dataclass(frozen=True)
+    class Own:
+        steps: int
+
+    arguments = jax.tree.flatten({"x": 1.0})
+
+    def key(value):
+        return signature_key(taus_of_log, signature(*arguments, {"by": value}), None)
+
+    records = [Money(1e3, "thousand"), Money(1e6, "thousand"), Money(1e3, "million"), Money]
+    keys = [key(record) for record in records]
+    assert None not in keys
+    assert len({*keys}) == len(records)
+    assert key(Money(1e3, "thousand")) == keys[0]
+    assert key(Own(1)) is None
 
 
 def test_with_jaxs_own_cache_nothing_is_kept(folder, tmp_path):
