@@ -73,16 +73,16 @@ def describe(member: pdoc.doc.Doc, name: str) -> list[str]:
     signature = str(member.signature) if isinstance(member, pdoc.doc.Function) else ""
     parts = [f"### `{name}`", *code(f"{name}{_short(signature)}" if signature else ""), *prose(member.docstring)]
     if isinstance(member, pdoc.doc.Class) and not issubclass(member.obj, BaseException):
-        own = [each for each in member.own_members if each.docstring and not each.name.startswith("_")]
-        parts += [part for each in own for part in _describe_member(name, each)]
+        own = [part for part in member.own_members if part.docstring and not part.name.startswith("_")]
+        parts += [text for part in own for text in _describe_member(name, part)]
     return parts
 
 
-def _describe_member(owner, member):
+def _describe_member(owner: str, member: pdoc.doc.Doc) -> list[str]:
     if isinstance(member, pdoc.doc.Variable):
         text = " ".join(member.docstring.split())
         return [f"- **`{owner}.{member.name}`**: {text}"]
-    signature = _short(str(member.signature))
+    signature = _short(str(member.signature)) if isinstance(member, pdoc.doc.Function) else ""
     return [f"#### `{owner}.{member.name}`", *code(f"{member.name}{signature}"), *prose(member.docstring)]
 
 
@@ -97,10 +97,13 @@ def code(text: str) -> list[str]:
 
 
 def prose(docstring: str) -> list[str]:
-    """A docstring as Markdown: its examples fenced."""
+    """A docstring as Markdown: its examples fenced, the parameters of `Args:` as a list."""
     parts = []
     for paragraph in re.split(r"\n\s*\n", docstring.strip()):
         lines = paragraph.split("\n")
+        if lines[0].strip() == "Args:":
+            parts.append(parameters(lines[1:]))
+            continue
         examples = [i for i, line in enumerate(lines) if line.lstrip().startswith(">>>")]
         cut = examples[0] if examples else len(lines)
         text = "\n".join(lines[:cut]).strip()
@@ -109,6 +112,20 @@ def prose(docstring: str) -> list[str]:
             margin = len(lines[cut]) - len(lines[cut].lstrip())
             parts.append("```pycon\n" + "\n".join(line[margin:] for line in lines[cut:]) + "\n```")
     return parts
+
+
+def parameters(lines: list[str]) -> str:
+    """The lines below `Args:` as a list: a parameter, or several that share a description, in each item."""
+    margin = min(len(line) - len(line.lstrip()) for line in lines)
+    items: list[str] = []
+    for line in lines:
+        named = re.match(r"([\w, *]+): ", line[margin:])
+        if named:
+            names = ", ".join(f"`{name.strip()}`" for name in named[1].split(","))
+            items.append(f"- {names}: {line[margin + named.end() :]}")
+        else:
+            items[-1] += f"\n  {line.strip()}"
+    return "\n".join(items)
 
 
 if __name__ == "__main__":

@@ -74,19 +74,25 @@ def solve_expected(
     abstain_price: float | None = None,
     abstain_early: bool = True,
 ) -> Frontier:
-    """The policies that minimise the posterior mean of error + λ·cost, for each λ (L,), as a frontier.
+    """The policies that minimise the posterior mean of error + λ·cost, for each λ, as a frontier.
 
-    `lam`, `cascades`, `max_length`, `abstain_price` and `abstain_early` are those of `solve_frontier`, save adaptive
-    policies, which have no threshold to speak of; a refusal counts as `abstain_price` errors. At most `draws` draws
-    are used, evenly spaced; None: all of them. Candidates are the frontier of the reference model, and the optima, at
-    every λ, for the laws of φ̂ of up to 16 draws, with g averaged over all draws: given the law, the expected loss is
-    linear in g, and the posterior holds the two independent. Each candidate is evaluated under every draw, and each λ
-    takes the best of all of them in the mean, so that no policy is worse in the mean than that of
-    `solve_frontier(posterior.reference)`, and cost never rises with λ.
+    Candidates are the frontier of the reference model, and the optima, at every λ, for the laws of φ̂ of up to 16
+    draws, with g averaged over all draws: given the law, the expected loss is linear in g, and the posterior holds the
+    two independent. Each candidate is evaluated under every draw, and each λ takes the best of all of them in the
+    mean, so that no policy is worse in the mean than that of `solve_frontier(posterior.reference)`, and cost never
+    rises with λ. In the frontier, `error` and `cost` are posterior means, `model` is the reference and thresholds are
+    on its scale, so that `Frontier.policy` deploys them.
 
-    In the frontier, `error` and `cost` are posterior means, `model` is the reference and thresholds are on its scale,
-    so that `Frontier.policy` deploys them. Raises ValueError where `solve_frontier` does, and for fewer than one draw;
-    FloatingPointError where some draw's figures are not finite.
+    Args:
+        posterior: the draws of the model's parameters.
+        lam: (L,) the λ to solve for, in error probability per unit of money.
+        cascades: as `solve_frontier` takes them, save "adaptive": such policies have no threshold to speak of.
+        max_length: the most models in a cascade.
+        draws: how many draws to use at most, evenly spaced; None: all of them.
+        abstain_price, abstain_early: as in `solve_frontier`; a refusal counts as `abstain_price` errors.
+
+    Raises ValueError where `solve_frontier` does, and for fewer than one draw; FloatingPointError where some draw's
+    figures are not finite.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(100, seed=0)
@@ -154,12 +160,18 @@ def posterior_figures(
 
 
 def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0.9, draws: int | None = 200) -> Bands:
-    """Credible intervals, of probability `level`, for the error and cost of the policies of a frontier.
+    """Credible intervals for the error and cost of the policies of a frontier, given a log.
 
-    From the quantiles of `posterior_figures`, which raises what is wrong with the other arguments; a level outside
-    (0, 1) raises ValueError too. They rest on the model:
-    on logs that it does not describe, `bootstrap` is to be trusted. Thresholds have no interval here, as the policies
-    stay what they are.
+    From the quantiles of `posterior_figures`. They rest on the model: on logs that it does not describe, `bootstrap` is
+    to be trusted. Thresholds have no interval here, as the policies stay what they are.
+
+    Args:
+        posterior: the draws of the model's parameters.
+        frontier: the frontier, of L points.
+        level: the probability of each interval, in (0, 1).
+        draws: how many draws to use at most, evenly spaced; None: all of them.
+
+    Raises ValueError for a level outside (0, 1), and as `posterior_figures` does.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(100, seed=0)

@@ -119,12 +119,19 @@ def sample_posterior(
 ) -> Posterior:
     """Draw the parameters of the Markov-copula model given a log: the model at the head of `rcjax.bayes.hierarchy`.
 
-    "nuts" runs the No-U-Turn sampler of NumPyro for `draws` draws in each of the `chains`, after 400 steps of warm-up,
-    in coordinates in which the Gaussian approximation is round; see `Posterior.r_hat` before the draws are used.
-    "laplace" takes `draws` draws from that approximation: a Gaussian at the mode, in unconstrained parameters, with the
-    curvature there. It costs a fraction of a second once it has compiled, which logs of one size share.
-    `copula` is a family's name or class; a pair's parameter is `from_tau` of its τ, any others have their defaults.
-    `progress` shows NumPyro's bar. Arrays have jax's default float type.
+    Args:
+        log: the log to learn from.
+        copula: a family's name or class; a pair's parameter is `from_tau` of its τ, any others have their defaults.
+        method: "nuts" runs the No-U-Turn sampler of NumPyro, after 400 steps of warm-up, in coordinates in which the
+            Gaussian approximation is round; see `Posterior.r_hat` before the draws are used. "laplace" draws from that
+            approximation: a Gaussian at the mode, in unconstrained parameters, with the curvature there. It costs a
+            fraction of a second once it has compiled, which logs of one size share.
+        draws: how many; of NUTS, in each chain.
+        chains: of NUTS.
+        seed: of the draws.
+        progress: show NumPyro's bar.
+
+    Arrays have jax's default float type.
 
     Raises LogError where `rcjax.fit` does; ValueError for an unknown family or method, fewer than one chain, or fewer
     than one draw (four of NUTS, for its R̂); FloatingPointError where draws are not finite; ImportError where NumPyro

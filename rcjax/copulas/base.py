@@ -23,11 +23,14 @@ from rcjax.copulas.unit import Unit, unit
 
 
 def param(default: float, *, support: tuple[float, float], grid: tuple[float, ...] = (), free: bool = True) -> Any:
-    """A parameter of a copula family: its default and the closed interval it lives in.
+    """A parameter of a copula family.
 
-    The family must be defined at both ends as far as they are finite: where an end is open, name a number inside.
-    A parameter with a `grid` is profiled: a likelihood fit tries each value of the grid and keeps the best. One that
-    is not `free` is never fitted.
+    Args:
+        default: its value where nothing else is said.
+        support: the closed interval that it lives in. The family must be defined at both ends as far as they are
+            finite: where an end is open, name a number inside.
+        grid: its values, where a likelihood fit tries each and keeps the best.
+        free: whether it is fitted at all.
     """
     check_arguments(param, locals())
     low, high = support

@@ -29,9 +29,15 @@ def calibration_test(
 ) -> CalibrationTest:
     """Is the expected calibration error more than chance makes it? For one model; `vmap` it over models.
 
-    confidence (n,), correct (n,). Ten bins of n/10 queries have an error even where every confidence is true: about
-    6 % with 300 queries. Replicates draw right and wrong answers by the confidences themselves;
-    p = (exceedances + ½)/(replicates + 1). Meant for queries that the calibrator did not see: on its own it errs less.
+    Ten bins of n/10 queries have an error even where every confidence is true: about 6 % with 300 queries. Replicates
+    draw right and wrong answers by the confidences themselves; p = (exceedances + ½)/(replicates + 1). Meant for
+    queries that the calibrator did not see: on its own it errs less.
+
+    Args:
+        confidence: (n,) calibrated.
+        correct: (n,) whether the answer is right.
+        key: of JAX, for the replicates.
+        replicates: how many.
 
     >>> draw, key = jax.random.split(jax.random.key(0))
     >>> confidence = jax.random.uniform(draw, (300,))

@@ -83,11 +83,17 @@ def copula_test(
 ) -> CopulaTest:
     """S_n and S_n^(K) of a family on one or more pairs of models, with bootstrapped p-values, in one compiled call.
 
-    x, y (…, n) the confidences of the two models, present (…, n) bool the queries that both answered, key one JAX
-    key for all pairs; tau (…), where the searches for the likeliest member start, is Kendall's by default.
     p = (exceedances + ½)/(replicates + 1); replicates without a finite statistic are left out of the count, and p is
     NaN where the data have none. Ties of the log, the point masses among them, are imposed on every replicate
     (Kojadinovic 2017, "Some copula inference procedures adapted to the presence of ties").
+
+    Args:
+        family: the family of copulas.
+        x, y: (…, n) the confidences of the two models.
+        present: (…, n) whether both answered the query.
+        key: one key of JAX for all pairs.
+        replicates: how many.
+        tau: (…) where the searches for the likeliest member start; by default Kendall's τ.
 
     >>> from rcjax import Gumbel
     >>> u, v = Gumbel(2.0).sample(jax.random.key(0), (200,))
@@ -192,11 +198,16 @@ def empirical_copula(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Arra
 def kendall_distribution(
     copula: Copula, ends_u: tuple[jax.Array, jax.Array], ends_v: tuple[jax.Array, jax.Array], levels: jax.Array
 ) -> jax.Array:
-    """K(t) = P(H(X, Y) ≤ t) at the levels t (T,), with H the joint cdf of margins that have masses at their ends.
+    """K(t) = P(H(X, Y) ≤ t), with H the joint cdf of margins that have masses at their ends.
 
-    ends: (where the mass at the lowest value ends, where that at the highest begins) on the scale of ranks. On a
-    lattice of cells, H rising evenly within each: to 3e-3 of the closed form that continuous margins have for
+    On a lattice of cells, H rising evenly within each: to 3e-3 of the closed form that continuous margins have for
     Archimedean families (Genest & Rivest 1993, "Statistical inference procedures for bivariate Archimedean copulas").
+
+    Args:
+        copula: the copula of X and Y.
+        ends_u, ends_v: where the mass at the lowest value of X, of Y, ends, and where that at the highest begins, on
+            the scale of ranks.
+        levels: (T,) the levels t.
 
     >>> from rcjax import Independence
     >>> ends = jnp.zeros(()), jnp.ones(())
@@ -225,7 +236,10 @@ def kendall_distribution(
 def paper_statistic(copula: Copula, x: jax.Array, y: jax.Array, key: jax.Array) -> jax.Array:
     """√n · mean_i (C_n(Û_i, V̂_i) − C(Û_i, V̂_i))², as in table 4 of the paper, with ties broken at random.
 
-    x, y (n,) complete pairs of confidences; `copula` is fitted beforehand, by Kendall's τ in the paper.
+    Args:
+        copula: C, fitted beforehand, by Kendall's τ in the paper.
+        x, y: (n,) complete pairs of confidences.
+        key: of JAX, for the ties.
 
     >>> from rcjax import Gumbel
     >>> u, v = Gumbel(2.0).sample(jax.random.key(0), (500,))

@@ -155,14 +155,22 @@ def diagnose(
     """Does the promise hold, and is the model right on this log? Calibration, marginals, copulas, the Markov property.
 
     On a log that the model was not fitted to, held-out figures are plain; on its own training log they come from
-    five folds, each judged by a model fitted to the others. `training` adds the figures of the log fitted to.
-    Of a log that holds queries which the model was fitted to, an `OverlapWarning` tells how many.
-    Queries that lack a model are left out; the bootstraps, of `replicates` replicates each, use at most 500 queries.
+    five folds, each judged by a model fitted to the others. Queries that lack a model are left out. Of a log that
+    holds queries which the model was fitted to, an `OverlapWarning` tells how many.
 
-    The promise is the error and cost of the policies that were tuned (`diagnostics.promise`): of a `frontier` that is
-    at hand, or else of that which `search` finds on the log fitted to: "selected" as `select_frontier` does by default,
-    "expected" for policies of least expected loss, or what `solve_frontier` takes as `cascades`; None to leave it out.
-    It is left out, too, for a log of other queries where neither `frontier` nor `training` is given.
+    The promise is the error and cost of the policies that were tuned (`diagnostics.promise`). It is left out for a log
+    of other queries where neither `frontier` nor `training` is given.
+
+    Args:
+        model: the fitted model.
+        log: the log to judge it by.
+        training: the log that it was fitted to; its figures are added.
+        replicates: of each bootstrap; they use at most 500 queries.
+        seed: of the folds and the bootstraps.
+        search: how the log fitted to is searched for the policies of the promise: "selected" as `select_frontier` does
+            by default, "expected" for policies of least expected loss, or what `solve_frontier` takes as `cascades`;
+            None leaves the promise out.
+        frontier: the frontier of the promise, where it is at hand: nothing is searched then.
 
     Raises LogError where the log lacks a model, or fewer than 20 queries were answered by all of them.
 

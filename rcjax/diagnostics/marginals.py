@@ -39,12 +39,17 @@ class MarginalTest:
 def marginal_test(
     marginals: Marginal, confidence: jax.Array | np.ndarray, trained_on: int, key: jax.Array, replicates: int = 1000
 ) -> MarginalTest:
-    """√CvM of k marginals on the confidences of a log (k, n), with bootstrapped p-values.
+    """√CvM of k marginals on the confidences of a log, with bootstrapped p-values.
 
-    `trained_on` is the number of queries that the marginals (leading axis k) were fitted to, none of them among
-    these; 0 if they were fitted to these very confidences: then the two tests are one. The JAX key seeds numpy's
-    generator.
     p = (exceedances + ½)/(replicates + 1).
+
+    Args:
+        marginals: (k,) the fitted marginals.
+        confidence: (k, n) calibrated.
+        trained_on: the number of queries that the marginals were fitted to, none of them among these; 0 if they were
+            fitted to these very confidences: then the two tests are one.
+        key: of JAX; it seeds numpy's generator.
+        replicates: how many.
 
     >>> import jax.numpy as jnp
     >>> even = Marginal(*jnp.array([[0.0], [1.0], [0.0], [0.0]]), *jnp.array([[[0.5, 0.5]], [[1, 1]], [[1, 1]]]))

@@ -108,10 +108,16 @@ def conditional_test(
 ) -> MarkovTest:
     """Conditional rank correlation of `first` and `last` given `middle`; 0 along a Markov chain. `vmap` it.
 
-    All (n,), present bool. Queries are sorted by the middle confidence, ties in random order, and cut into strata
-    of ten, within which it hardly varies; Kendall's τ-b compares queries of one stratum only (Agresti 1977,
-    "Considerations in measuring partial association for ordinal categorical data"). Whichever copulas are right,
-    permutations of `last` within strata then leave its law unchanged; p = (exceedances + ½)/(replicates + 1).
+    Queries are sorted by the middle confidence, ties in random order, and cut into strata of ten, within which it
+    hardly varies; Kendall's τ-b compares queries of one stratum only (Agresti 1977, "Considerations in measuring
+    partial association for ordinal categorical data"). Whichever copulas are right, permutations of `last` within
+    strata then leave its law unchanged; p = (exceedances + ½)/(replicates + 1).
+
+    Args:
+        first, middle, last: (n,) the confidences of three models, in the order asked.
+        present: (n,) whether all three answered the query.
+        key: of JAX, for ties and permutations.
+        replicates: how many permutations.
 
     >>> a, b, c = jax.random.normal(jax.random.key(0), (3, 400))
     >>> one = jnp.ones(400, bool)

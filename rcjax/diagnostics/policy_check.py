@@ -108,17 +108,25 @@ def check_policy(
 
     Tested, for each model that the policy may ask: its calibration, by the Brier score beyond what the confidences
     promise (Spiegelhalter's z) and by the calibration error, and its raw confidences, by the Cramér–von Mises distance,
-    all against the queries of the training log that the policy carries, by permutations; for the policy: its error and
+    all against the queries of the training log that the policy carries, by permutations. For the policy: its error and
     its cost against those expected, counting the sampling of both logs; and what re-tuning would gain on queries left
     out (`rcjax.tuning.retune`). A mixture is judged by its expected error and cost on each query, without the noise of
-    the lots. p-values are adjusted by Holm's method, so that nothing alarms with a probability of 1 − `alarm`
-    where nothing has changed. A model's own tests take all its answers; the others the queries that all answered.
+    the lots. p-values are adjusted by Holm's method. A model's own tests take all its answers; the others the queries
+    that all answered. Where some queries of the fresh log were tuned on, a remark counts them.
 
-    Policies tuned by an older rcjax, or made by hand, carry no queries: give the log that they were `tuned_on`. Where
-    some queries of the fresh log were tuned on, a remark counts them.
-    By default there are 999 `permutations`, or as many as a low level needs, 100,000 at most. Raises ValueError where
-    there is neither, for a level outside (0, 1) or too low, or for too few or too many permutations; LogError where the
-    log lacks a model, is the one tuned on, or has too few answers.
+    Args:
+        policy: the policy or mixture in service.
+        log: the fresh log.
+        tuned_on: the log that it was tuned on, for a policy that carries no queries of it: one tuned by an older rcjax,
+            or made by hand.
+        alarm: the probability of an alarm where nothing has changed, in (0, 1).
+        retuning: whether to ask what re-tuning would gain, which takes most of the time.
+        permutations: how many, up to 100,000; by default 999, or as many as a low `alarm` needs.
+        seed: of the permutations and folds.
+
+    Raises ValueError for a policy that carries no queries without `tuned_on`, for an `alarm` outside (0, 1) or too low,
+    or for too few or too many permutations; LogError where the log lacks a model, is the one tuned on, or has too few
+    answers.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(600, seed=0).select(["llama3.2-1b", "llama3.1-70b"])

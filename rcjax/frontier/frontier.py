@@ -141,11 +141,17 @@ class Frontier:
     ) -> Policy:
         """The point of the frontier that meets one target, as a policy to deploy: `point(choose(…), target)`.
 
-        `budget`: least error at an expected cost per query of at most so much. `max_error`: least cost at an error
-        probability of at most so much. `error_cost`: least cost plus errors, when one error costs so much (= 1/λ).
-        `lam`: least error + λ·cost. Where models may refuse, a refusal counts as `abstain_price` errors in each of
-        these, so that a policy cannot keep to `max_error` by refusing. Raises InfeasibleError where no point meets
-        the target, and ValueError unless exactly one target is given, as a number that makes sense.
+        Where models may refuse, a refusal counts as `abstain_price` errors in each of these, so that a policy cannot
+        keep to `max_error` by refusing.
+
+        Args:
+            budget: least error at an expected cost per query of at most so much.
+            max_error: least cost at an error probability of at most so much.
+            error_cost: least cost plus errors, when one error costs so much (= 1/λ).
+            lam: least error + λ·cost.
+
+        Raises InfeasibleError where no point meets the target, and ValueError unless exactly one target is given, as a
+        number that makes sense.
         """
         check_arguments(Frontier.policy, locals())
         target = Target.of(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)

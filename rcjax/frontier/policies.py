@@ -48,10 +48,13 @@ class Policies:
 
     @classmethod
     def of_cascades(cls, thresholds: Any, members: Any, refusals: Any = None, xp: Any = np) -> "Policies":
-        """Cascades by their thresholds (…, k): each member asks the next one up to its threshold, and answers above it.
+        """Cascades by their thresholds: each member asks the next one up to its threshold, and answers above it.
 
-        members (…, k) bool. With `refusals` (…, k), none above its threshold, a member abstains up to there. `xp` is
-        numpy, or jax.numpy for use inside a jitted function.
+        Args:
+            thresholds: (…, k) calibrated confidence.
+            members: (…, k) whether the model is in the cascade.
+            refusals: (…, k) none above its threshold: up to here a member abstains. None: nobody does.
+            xp: numpy, or jax.numpy for use inside a jitted function.
 
         >>> policies = Policies.of_cascades(np.array([[0.7, 1.0, 0.0]]), np.array([[True, False, True]]))
         >>> policies.first.tolist(), policies.bounds[0].tolist(), policies.actions[0].tolist()

@@ -7,7 +7,13 @@ from rcjax.policy.policy import Rule
 
 
 def rules(names: tuple[str, ...], j: int, bounds: np.ndarray, actions: np.ndarray) -> tuple[Rule, ...]:
-    """Intervals (R,) of model j as rules, neighbours with the same action merged, empty ones left out.
+    """The intervals of a model as rules, neighbours with the same action merged, empty ones left out.
+
+    Args:
+        names: of the k models.
+        j: the model, by position.
+        bounds: (R,) where its intervals of calibrated confidence end, the last one at 1.
+        actions: (R,) the model to ask next, or itself to answer.
 
     >>> rules(("small", "large"), 0, np.array([0.4, 0.4, 0.7, 1.0]), np.array([1, 0, 1, 0]))
     (Rule(up_to=0.7, action='ask', model='large'), Rule(up_to=1.0, action='answer', model=None))

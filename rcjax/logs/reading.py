@@ -36,29 +36,36 @@ def read_log(
 ) -> Log:
     """Read and check a log with one row per query and model.
 
-    `source` is the path of a `.csv`, `.tsv`, `.parquet`, `.jsonl` or `.ndjson` file, or a dataframe (pandas, polars,
-    pyarrow or any other that narwhals knows).  Its columns are `query` (integers or strings), `model`,
-    `correct`, one of `logprob` (at most 0, may be -inf) and `confidence` (0 to 1), and either `cost` (money
-    for this call, 0 or from 1e-18 to 1e18) or `input_tokens` and `output_tokens` with `prices`, which go before
-    `cost`.  Others are ignored.  Names of columns may be in capitals, and have spaces for underscores.  The
-    separator of a text file (`,` `;` tab or `|`) and its encoding (UTF-8, or UTF-16 or UTF-32 with a byte order mark)
-    are told by its beginning.  Files, and lazy frames of polars, are read a batch of rows at a time: memory is that
-    of the log, not of its text, unless the text is not UTF-8.  `prices` is anything `read_prices` takes.  `models`
-    chooses and orders the models; without it all are kept and sorted by mean cost, ties by first appearance.
+    The columns are `query` (integers or strings), `model`, `correct`, one of `logprob` (at most 0, may be -inf) and
+    `confidence` (0 to 1), and either `cost` (money for this call, 0 or from 1e-18 to 1e18) or `input_tokens` and
+    `output_tokens`. Others are ignored. Their names may be in capitals, and have spaces for underscores.
 
-    `labels`, a file or dataframe, tells right from wrong in place of the column `correct`: by `query`, `model` and
-    `correct`, or by `query` and `answer`, a right answer, with which the log's own column `answer` is compared but
-    for case and white space.  Rows without a label are left out.  Labels that are the log's own answers are refused.
+    Args:
+        source: the path of a `.csv`, `.tsv`, `.parquet`, `.jsonl` or `.ndjson` file, or a dataframe (pandas, polars,
+            pyarrow or any other that narwhals knows).
+        prices: what tokens cost, which goes before a column `cost`: anything that `read_prices` takes.
+        models: the models to keep, in this order; without it all are kept, sorted by mean cost, ties by first
+            appearance.
+        task: "choice" or "generation": what the raw confidence is of.
+        labels: a file or dataframe that tells right from wrong in place of the column `correct`: by `query`, `model`
+            and `correct`, or by `query` and `answer`, a right answer, with which the log's own column `answer` is
+            compared but for case and white space. Rows without a label are left out.
+
+    The separator of a text file (`,` `;` tab or `|`) and its encoding (UTF-8, or UTF-16 or UTF-32 with a byte order
+    mark) are told by its beginning. Files, and lazy frames of polars, are read a batch of rows at a time: memory is
+    that of the log, not of its text, unless the text is not UTF-8.
 
     The file of a `CallLog` is read as it is: calls that failed or were cut off, repeated answers, and queries that
-    did not go to all models (`shadow`) are left out.  To learn from the latter would be to take hard queries for
+    did not go to all models (`shadow`) are left out. To learn from the latter would be to take hard queries for
     a sample of all; a frame without the columns `call_log` and `shadow` is taken as a whole.
 
     A model may be right always or never: calibration then gives it one confidence, (c + 1/2) / (n + 1) for c
-    right answers of n.  Queries that lack some model are kept, with an `IncompleteLogWarning`; for rows left out
+    right answers of n. Queries that lack some model are kept, with an `IncompleteLogWarning`; for rows left out
     there is a `LeftOutWarning` with the counts.
-    Raises `LogError`, on the first batch of rows with something wrong, where the log or the prices cannot be used; it
-    is a `MissingPricesError` where the log counts tokens, has no `cost`, and no prices are given.
+
+    Raises `LogError`, on the first batch of rows with something wrong, where the log, its labels or the prices cannot
+    be used; labels that are the log's own answers are refused. It is a `MissingPricesError` where the log counts
+    tokens, has no `cost`, and no prices are given.
     """
     check_arguments(read_log, locals())
     for name, table in (("source", source), *((("labels", labels),) if labels is not None else ())):
@@ -78,6 +85,10 @@ def read_answers(
     """Read what some models answered, as `read_log` does, except that one model is enough.
 
     There is nothing to tune on one model, but a policy that asks only one can be replayed.
+
+    Args:
+        source, prices, task, labels: as `read_log` takes them.
+        models: the models to keep, in this order.
 
     >>> import polars as pl
     >>> table = {"query": [1, 2], "model": ["small"] * 2, "correct": [0, 1], "confidence": [0.4, 0.9]}

@@ -123,12 +123,17 @@ def fit_calibrator(
 ) -> Calibrator:
     """Logistic regression of `correct` on the transformed confidence, for one model; `vmap` it over models.
 
-    logprob (n,), correct (n,) bool, answered (n,) bool: entries not answered are ignored. Newton's method on the
-    likelihood, without any penalty. Where no maximum exists, because a threshold on ξ separates right from wrong
-    answers, the fit is Firth's (1993) penalised likelihood (Jeffreys' prior), whose maximum is always finite; status
-    says SEPARABLE. Where ξ or `correct` does not vary, the slope is 0 and Φ = (c + ½)/(n + 1), with c of n answers
-    right, which is Firth's estimate for an intercept alone; status says CONSTANT. `axis` names the devices that the n
-    answers are spread over, if they are: what they exchange is sums.
+    Newton's method on the likelihood, without any penalty. Where no maximum exists, because a threshold on ξ separates
+    right from wrong answers, the fit is Firth's (1993) penalised likelihood (Jeffreys' prior), whose maximum is always
+    finite; status says SEPARABLE. Where ξ or `correct` does not vary, the slope is 0 and Φ = (c + ½)/(n + 1), with c of
+    n answers right, which is Firth's estimate for an intercept alone; status says CONSTANT.
+
+    Args:
+        logprob: (n,) raw log-probabilities.
+        correct: (n,) whether the answer is right.
+        answered: (n,) whether there is an answer; the others count for nothing.
+        transform: that of the raw confidence.
+        axis: the name of the devices that the n answers are spread over, if they are: what they exchange is sums.
     """
     features = transform_confidence(jnp.where(answered, logprob, -1.0), transform)
     groups = jnp.stack([jnp.isfinite(features), correct, ~correct.astype(bool)]) & answered

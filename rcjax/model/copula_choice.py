@@ -34,10 +34,20 @@ def select_copulas(
 ) -> tuple[Copula, list[dict[str, Any]]]:
     """(the copulas of the chosen pairs, each of its best family; the table of all pairs and families).
 
-    confidence, answered (n, k), marginals (k,), taus (pairs,) where the searches start. Every family is fitted to
-    every pair by maximum likelihood, in one jitted call. "aic": least −2 log L + 2 × parameters. "cv": greatest mean
-    log-likelihood on the queries left out, over five folds; the margins stay those of the whole log. Independence
-    always competes; a family whose fit failed does not. Raises ValueError for another criterion.
+    Every family is fitted to every pair by maximum likelihood, in one jitted call. Independence always competes; a
+    family whose fit failed does not.
+
+    Args:
+        marginals: (k,) the fitted marginals.
+        confidence: (n, k) calibrated.
+        answered: (n, k) whether there is an answer.
+        chosen: the pairs of models, by position.
+        taus: (pairs,) Kendall's τ, where the searches start.
+        families: those that compete.
+        criterion: "aic": least −2 log L + 2 × parameters. "cv": greatest mean log-likelihood on the queries left out,
+            over five folds; the margins stay those of the whole log.
+
+    Raises ValueError for another criterion.
     """
     if criterion not in ("aic", "cv"):
         raise ValueError(f"criterion is {criterion!r}; it is 'aic' or 'cv'")

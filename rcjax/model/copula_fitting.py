@@ -61,9 +61,14 @@ def fit_copula(
 ) -> CopulaFit:
     """The member of a family under which a pair of margins is likeliest.
 
-    first, second: ranks of the same n observations under their two margins; weights (n,) counts them (0: absent).
-    `tau` is where the search starts. Scalar in the pair: `vmap` it over pairs and replicates. A parameter with a grid
-    is profiled: the search is run for each value, and the likeliest is kept.
+    Scalar in the pair: `vmap` it over pairs and replicates. A parameter with a grid is profiled: the search is run for
+    each value, and the likeliest is kept.
+
+    Args:
+        family: the family of copulas.
+        first, second: ranks of the same n observations under their two margins.
+        weights: (n,) how often each observation counts; 0: absent.
+        tau: () Kendall's τ of the member where the search starts.
 
     >>> from rcjax import Clayton
     >>> u, v = Clayton(2.0).sample(jax.random.key(0), (1000,))
@@ -100,8 +105,13 @@ def fit_families(
 ) -> list[CopulaFit]:
     """`fit_copula` of every family to every pair and replicate: to be jitted, families static.
 
-    first, second have leading axis pairs, weights (pairs, n) or (replicates, pairs, n), tau (pairs,): the searches
-    of all replicates start from it. One fit for each family, with leading axes (pairs,) or (replicates, pairs).
+    One fit for each family, with leading axes (pairs,) or (replicates, pairs).
+
+    Args:
+        families: the families of copulas.
+        first, second: ranks, with leading axis pairs.
+        weights: (pairs, n) or (replicates, pairs, n).
+        tau: (pairs,) where the searches start, those of all replicates.
     """
 
     def one(family: type[Copula]) -> CopulaFit:

@@ -41,15 +41,19 @@ def fit(
     """Fit the Markov-copula model to a log: calibrators, marginals, copulas of all pairs, costs.
 
     Calibrators and marginals learn from all of a model's answers, the copula of a pair from the queries that both
-    answered. `copula` is a family's name or class, fitted by `method`: "tau" inverts Kendall's τ-b (the paper's),
-    "likelihood" is exact for the point masses, which bias τ. With "auto", or several families, each pair takes the
-    one that is best by `criterion`, "aic" or "cv" (see `rcjax.model.copula_choice`), fitted by likelihood;
-    `CascadeModel.copula_table` tells how the others did. `transform` is that of the raw confidence ("auto": by the
-    log's task). Arrays have jax's default float type.
+    answered. Arrays have jax's default float type.
 
-    `devices`, such as `jax.devices()`, share the work, for logs of many queries: each holds a part of them, and what
-    they exchange for calibrators and marginals is sums; Kendall's τ is computed for some of the pairs on each. The
-    fitted model is that of one device, but for rounding. Likelihoods are computed on the first device.
+    Args:
+        log: the log to learn from.
+        copula: a family's name or class. With "auto", or several families, each pair takes the one that is best by
+            `criterion`, fitted by likelihood; `CascadeModel.copula_table` tells how the others did.
+        method: "tau" inverts Kendall's τ-b, as the paper does; "likelihood" is exact for the point masses, which
+            bias τ.
+        criterion: "aic" or "cv" (`rcjax.model.copula_choice`).
+        transform: that of the raw confidence; "auto": by the log's task.
+        devices: such as `jax.devices()`, to share the work on a log of many queries. Each holds a part of them, and
+            what they exchange for calibrators and marginals is sums; Kendall's τ is computed for some of the pairs on
+            each. The fitted model is that of one device, but for rounding. Likelihoods are computed on the first.
 
     Raises LogError where a model has no answers, or a pair has no query in common; ValueError for a family, method or
     criterion that does not exist.
@@ -98,11 +102,17 @@ def fit_arrays(
     near: Marginal | None = None,
     shared: tuple[Calibrator, Marginal, jax.Array] | None = None,
 ) -> tuple[Calibrator, Marginal, Copula]:
-    """The fit of arrays (n, k), step by step: each step is a compiled programme that later logs of this size share.
+    """The fit of arrays, step by step: each step is a compiled programme that later logs of this size share.
 
-    With the marginals of a log `near` this one, mixtures are sought around theirs, which is quicker. In place of a
-    family, the copulas of such a log: each pair keeps the family that it has there (by "tau"). `shared` is what
-    devices have found together (`fit_on_devices`), which is then not computed again.
+    Args:
+        logprob: (n, k) raw log-probabilities.
+        correct: (n, k) whether the answer is right.
+        answered: (n, k) whether there is an answer.
+        transform: that of the raw confidence.
+        family: of the copulas; or the copulas of a like log: each pair keeps the family that it has there (by "tau").
+        method: as `fit` takes it.
+        near: the marginals of a like log: mixtures are sought around theirs, which is quicker.
+        shared: what devices have computed together (`fit_on_devices`), which is then not computed again.
     """
     if shared is None:
         logprob, correct, answered = fill_up(logprob, correct, answered)

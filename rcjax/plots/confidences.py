@@ -34,10 +34,17 @@ _MOST_POINTS = 2000
 def plot_marginal(
     ax: "Axes", marginal: Marginal, confidence: np.ndarray, *, title: str = "", legend: bool = True
 ) -> None:
-    """Histogram of one model's calibrated confidences (n,) with its fitted density.
+    """Histogram of one model's calibrated confidences with its fitted density.
 
     Bars are shares of all queries per unit of confidence; the point masses at either end are hatched bars of their
     own, drawn on the outside, their heights on the right-hand axis as shares.
+
+    Args:
+        ax: where to draw.
+        marginal: the fitted marginal of the model.
+        confidence: (n,) its calibrated confidences.
+        title: over the figure.
+        legend: whether to draw one.
     """
     confidence = np.asarray(confidence)
     low, high = float(marginal.lowest), float(marginal.highest)
@@ -74,9 +81,15 @@ def plot_marginal(
 
 
 def plot_ranks(ax: "Axes", u: np.ndarray, v: np.ndarray, *, names: Sequence[str] = ("u", "v"), title: str = "") -> None:
-    """Scatter of two models' ranks in (0, 1), (n,) each: their copula, whatever the margins.
+    """Scatter of two models' ranks: their copula, whatever the margins.
 
     Draw the log's ranks in one Axes and `model.copulas.sample`'s in another: a copula that fits looks alike.
+
+    Args:
+        ax: where to draw.
+        u, v: (n,) the ranks of the two models, in (0, 1).
+        names: of the two models.
+        title: over the figure.
     """
     u, v = (np.asarray(values)[:_MOST_POINTS] for values in (u, v))
     ax.scatter(u, v, s=9, color=BLUE, alpha=0.5, linewidth=0, rasterized=True)
@@ -88,7 +101,15 @@ def plot_ranks(ax: "Axes", u: np.ndarray, v: np.ndarray, *, names: Sequence[str]
 def plot_rank_correlations(
     ax: "Axes", tau: np.ndarray, models: Sequence[str], *, title: str = "", rows_named: bool = True
 ) -> None:
-    """Heatmap of Kendall's τ (k, k) between models, in the order of `models`, with the figures; "?" where it is NaN."""
+    """Heatmap of Kendall's τ between models, with the figures; "?" where it is NaN.
+
+    Args:
+        ax: where to draw.
+        tau: (k, k) Kendall's τ, in the order of `models`.
+        models: their names.
+        title: over the figure.
+        rows_named: whether the rows bear the names too.
+    """
     tau = np.asarray(tau)
     k = len(tau)
     shown = np.ma.masked_invalid(np.where(np.tri(k, k, -1, dtype=bool), tau, np.nan))[1:, :-1]
@@ -109,7 +130,11 @@ def plot_rank_correlations(
 def plot_reliability(ax: "Axes", confidence: np.ndarray, correct: np.ndarray, *, title: str = "") -> None:
     """Accuracy against confidence in ten bins of equal size, with 95 % intervals; the diagonal is perfection.
 
-    confidence, correct (n,), best of queries that the calibration has not seen.
+    Args:
+        ax: where to draw.
+        confidence: (n,) calibrated, best of queries that the calibration has not seen.
+        correct: (n,) whether the answer is right.
+        title: over the figure.
     """
     curve = reliability_curve(np.asarray(confidence), np.asarray(correct))
     ax.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="perfect")
@@ -131,8 +156,14 @@ def plot_accuracy_above(
 ) -> None:
     """Accuracy of the most confident answers against the share answered, a line for each model (appendix E).
 
-    confidence, correct (n, k), columns in the order of `models`. Shares of fewer than `fewest` queries are not shown. A
-    line that does not rise to the left is a model whose confidence does not tell right from wrong.
+    A line that does not rise to the left is a model whose confidence does not tell right from wrong.
+
+    Args:
+        ax: where to draw.
+        confidence: (n, k) calibrated.
+        correct: (n, k) whether the answer is right.
+        models: the names of the k columns.
+        fewest: shares of fewer queries are not shown.
     """
     colours = (BLUE, ORANGE, GREEN, PURPLE, BLACK)
     lines = ("-", "--", "-.", ":")

@@ -16,12 +16,17 @@ __all__ = ["area_under_curve", "wilson_interval"]
 
 
 def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float) -> float:
-    """Mean height, between the costs `low` and `high`, of the error–cost curve through the points given.
+    """Mean height of an error–cost curve between two costs.
 
-    cost (L,), error (L,), in any order. Errors at equal costs are averaged, the points joined by straight
-    lines, and the integral of that curve, which is exact, divided by high − low. To compare methods, use the
-    cost range that their curves share. Raises ValueError for a range that is empty or not covered, for unlike
-    shapes and for NaN.
+    The curve joins the points by straight lines, after errors at equal costs are averaged; its integral, which is
+    exact, is divided by high − low. To compare methods, use the range of costs that their curves share.
+
+    Args:
+        cost: (L,) expected cost of each point, in any order.
+        error: (L,) its probability of error.
+        low, high: the range of costs, which the points must cover.
+
+    Raises ValueError for a range that is empty or not covered, for unlike shapes and for NaN.
 
     >>> area_under_curve([1.0, 2.0, 4.0], [0.5, 0.25, 0.25], low=1.0, high=4.0)
     0.2916...

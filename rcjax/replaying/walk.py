@@ -67,8 +67,13 @@ def walk(confidence: jax.Array, policy: Policies) -> Walk:
 def outcomes(confidence: jax.Array, correct: jax.Array, cost: jax.Array, policies: Policies) -> Outcomes:
     """What becomes of n queries, (L, n), under each of L policies.
 
-    confidence, correct (n, k); each answer is charged its model's mean cost (k,). Who is refused an answer is not
-    answered wrongly.
+    Who is refused an answer is not answered wrongly.
+
+    Args:
+        confidence: (n, k) calibrated.
+        correct: (n, k) whether the answer is right.
+        cost: (k,) what each answer is charged, its model's mean cost.
+        policies: L policies over k models.
     """
 
     def one(policy: Policies) -> Outcomes:

@@ -59,12 +59,19 @@ def make_report(
 ) -> Report:
     """Tune on a log as `rcjax tune` does by default, look at how sure that is, and compare with single models.
 
-    `test`: fresh queries to judge by; without them, the diagnosis is by five folds. `baseline`: the model that is in
-    use today, by default the one that errs least. `replicates` of the bootstraps, of intervals and tests alike.
-    The page opens at the policy for the target, where there is one: one of `budget`, `max_error`, `error_cost` and
-    `lam`, as `Frontier.policy` takes them. With `draw`, figures are drawn meanwhile, in another thread, and the page is
-    there sooner. Raises ValueError for a baseline that is not a model of the log or several targets, InfeasibleError
-    for one that no policy meets, LogError as `fit`, `select_frontier` and `diagnose` do.
+    Args:
+        log: the log to learn from.
+        test: fresh queries to judge by; without them, the diagnosis is by five folds.
+        copula: as `fit` takes it.
+        baseline: the model that is in use today; by default the one that errs least.
+        replicates: of the bootstraps, of intervals and tests alike.
+        seed: of folds and bootstraps.
+        budget, max_error, error_cost, lam: at most one target, as `Frontier.policy` takes it; the page opens at its
+            policy.
+        draw: draw the figures meanwhile, in another thread, so that the page is there sooner.
+
+    Raises ValueError for a baseline that is not a model of the log or several targets, InfeasibleError for a target
+    that no policy meets, LogError as `fit`, `select_frontier` and `diagnose` do.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(200, seed=0).select(["llama3.2-1b", "llama3.1-70b"])

@@ -61,7 +61,7 @@ class Refusal:
 def best_cascades(
     tables: Tables, lam: jax.Array, plan: Plan, refusal: Refusal | None = None
 ) -> tuple[jax.Array, Cut, jax.Array]:
-    """(number of the best path (L,), its cuts (L, k), what the last round gained (L,)) for each λ (L,).
+    """(number of the best path (L,), its cuts (L, k), what the last round gained (L,)) for each λ.
 
     Rounds of two halves: a forward pass of the best path so far gives the density of the queries that reach each
     model, and a backward pass over all ends of paths chooses each cut under these densities. Where answering gains on
@@ -69,6 +69,12 @@ def best_cascades(
     round finds the global optimum; elsewhere each round can only improve on the one before, until none does. The
     first two rounds start from densities of their own: that all queries reach every model, or only those with little
     confidence in the models before.
+
+    Args:
+        tables: the quadrature of the model.
+        lam: (L,) in errors per unit of money.
+        plan: the paths to search.
+        refusal: with one, models may refuse to answer.
     """
 
     def reached(path: jax.Array, cut: Cut) -> jax.Array:

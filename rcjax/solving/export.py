@@ -102,9 +102,15 @@ def export_solver(
 ) -> None:
     """Write the program that solves the frontier of models like this one: of these names, copula and float type.
 
-    `lam`, `cascades` and `max_length` are those of `solve_frontier`; `platforms` such as ("cpu", "cuda") where the
-    program is to run elsewhere than here. `load_solver` reads it; both need `rcjax[export]`. Raises ValueError as
-    `solve_frontier` does, and for a model whose pairs have different families.
+    `load_solver` reads it; both need `rcjax[export]`.
+
+    Args:
+        model: a fitted model.
+        path: the file to write.
+        lam, cascades, max_length: as `solve_frontier` takes them.
+        platforms: such as ("cpu", "cuda") where the program is to run elsewhere than here.
+
+    Raises ValueError as `solve_frontier` does, and for a model whose pairs have different families.
     """
     check_arguments(export_solver, locals())
     _require_flatbuffers()

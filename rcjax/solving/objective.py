@@ -83,9 +83,12 @@ def truncated_transition(copula: Copula, u: jax.Array, target: Grid) -> jax.Arra
 def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array, law: jax.Array) -> jax.Array:
     """The density a_j (k, G) of the queries that reach each model, over the nodes of its grid.
 
-    first () is the model asked first; deferred (P, G) is the part of each node's weight that model i passes on to
-    model j. `law` says what model j sees: the kernels (P, G, G), by the confidence of model i, or one density (P, G)
-    given only that i deferred.
+    Args:
+        tables: the quadrature of the model.
+        first: () the model asked first.
+        deferred: (P, G) the part of each node's weight that model i passes on to model j.
+        law: what model j sees: the kernels (P, G, G), by the confidence of model i, or one density (P, G) given only
+            that i deferred.
     """
 
     def pass_on(density: jax.Array, link: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
@@ -100,9 +103,13 @@ def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array, law: jax.Arr
 
 
 def tally(tables: Tables, density: jax.Array, answered: jax.Array, refused: jax.Array | None = None) -> Outcomes:
-    """What is expected of a query, from the densities a_j (k, G) and the part of each node's weight that is answered.
+    """What is expected of a query, from the densities of those that reach each model.
 
-    answered (k, G); refused (k, G) is the part that is refused, None where no model may refuse.
+    Args:
+        tables: the quadrature of the model.
+        density: (k, G) the densities a_j.
+        answered: (k, G) the part of each node's weight that is answered.
+        refused: (k, G) the part that is refused; None where no model may refuse.
     """
     correct = (answered * tables.grid.quantile * density).sum()
     cost = tables.cost @ (tables.grid.weight * density).sum(-1)
@@ -120,14 +127,20 @@ def evaluate(
     above: jax.Array | None = None,
     refused: jax.Array | None = None,
 ) -> Outcomes:
-    """What is expected of a query by a cascade with cuts u (k,): model i answers above u_i, the rest go to its link.
+    """What is expected of a query by a cascade: model i answers above its cut, the rest go to its link.
 
-    links (P,) is true for the pairs (i, j) of which i defers to j, first () is the model asked first; the last model of
-    the cascade has u = 0. Under the paper's factorisation (eq. 5, proposition 2) the law of Φ_j is taken to depend on
-    Φ_i ≤ φ_i alone, whoever was asked before: a_j(v) = P(i is reached and defers) · ∂ᵥC_ij(u_i, v)/u_i.
-    Where `above` (k,) gives E[Φ_j; Φ_j > φ_j] in closed form, it stands in for the quadrature of Q over the
-    panel that the threshold cuts. With `refused` (k,), at most u: model i gives no answer up to refused_i, and the
-    last model has these two equal. Scalar in u: `vmap` it over lambdas.
+    Under the paper's factorisation (eq. 5, proposition 2) the law of Φ_j is taken to depend on Φ_i ≤ φ_i alone, whoever
+    was asked before: a_j(v) = P(i is reached and defers) · ∂ᵥC_ij(u_i, v)/u_i. Scalar in u: `vmap` it over λ.
+
+    Args:
+        tables: the quadrature of the model.
+        u: (k,) the cuts, on the scale of ranks; the last model of the cascade has 0.
+        links: (P,) whether i defers to j, for the pairs (i, j).
+        first: () the model asked first.
+        chain: "exact", or "paper" for the paper's factorisation.
+        above: (k,) E[Φ_j; Φ_j > φ_j] in closed form; it stands in for the quadrature of Q over the panel that the
+            threshold cuts.
+        refused: (k,) at most u: model i gives no answer up to here; the last model has the two equal.
     """
     below = jax.vmap(Grid.below)(tables.grid, u)
     below_refused = None if refused is None else jax.vmap(Grid.below)(tables.grid, refused)
@@ -178,16 +191,20 @@ def error_and_cost(
 ) -> ErrorAndCost | ErrorCostAbstention:
     """(error probability, expected cost per query) that the model predicts for a cascade at given thresholds.
 
-    thresholds (…, m) in calibrated confidence: one for each of the m models of the cascade, in the order asked (the
-    last one's is ignored: it always answers), or for each but the last, or one for each of the k models of `model`, in
-    the order of `model.models` (a row of `Frontier.thresholds`). A query is answered by model j where Φ_j > φ_j.
-    `cascade` names the models in the order asked, by default all; `chain="paper"` forgets, as the paper does, all but
-    the last deferral. Leading axes are batched. Pure, jittable, and differentiable in the thresholds and in every array
-    of the model (not in thresholds outside (φ_min, φ_max), where nothing changes). Money as in `model.cost`.
+    A query is answered by model j where Φ_j > φ_j, and by the last one else. Leading axes are batched. Pure, jittable,
+    and differentiable in the thresholds and in every array of the model (not in thresholds outside (φ_min, φ_max),
+    where nothing changes). Money as in `model.cost`.
 
-    With `refusals` (…, m) or (…, k), in the same orders, up to which a model refuses to answer, the last one included,
-    it is (probability of a wrong answer, cost, probability of no answer); a threshold below its refusal counts as equal
-    to it.
+    Args:
+        model: the fitted model, of k models.
+        thresholds: (…, m) calibrated confidence: one for each of the m models of the cascade, in the order asked (the
+            last one's is ignored: it always answers), or for each but the last; or (…, k), one for each of the models,
+            in the order of `model.models` (a row of `Frontier.thresholds`).
+        cascade: the names of its models, in the order asked; by default all.
+        chain: "paper" forgets, as the paper does, all but the last deferral.
+        refusals: (…, m) or (…, k), in the same orders: up to this confidence a model refuses to answer, the last one
+            included. A threshold below its refusal counts as equal to it. The result then is (probability of a wrong
+            answer, cost, probability of no answer).
 
     Raises ValueError for unknown models, an order that is not the model's, or a wrong number of thresholds or refusals.
 

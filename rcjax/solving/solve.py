@@ -31,25 +31,30 @@ def solve_frontier(
 ) -> Frontier:
     """The policies that minimise error + λ·cost under the model, for all λ at once.
 
-    `cascades`: "all" subcascades of at most `max_length` models (single models included), the "full" one, a list of
-    cascades (tuples of model names in the model's order), or "adaptive" policies, which may skip ahead depending on
-    how unsure a model is. `lam` (L,): the λ to solve for, in error probability per unit of money, at least 0; by
-    default a geometric grid from where cost hardly counts to where the cheapest model is best, with infill between
-    neighbours whose thresholds differ most in probability mass (eq. 9 of the paper). `chain="paper"` solves under
-    the paper's factorisation (not for adaptive policies).
-
-    With an `abstain_price`, a model may also refuse to answer, at a price in errors: 0.3 where three refusals are as
-    bad as 0.9 errors, in money `abstain_cost / error_cost`. What is minimised is error + abstain_price·abstention +
-    λ·cost, where an error is a wrong answer that was given. A model refuses where it is so unsure that no larger
-    model is worth its money, before that one is asked (early abstention: Zellinger, Liu & Thomson 2025, "Cost-Saving
-    LLM Cascades with Early Abstention", arXiv 2502.09054), or with `abstain_early=False` only the last model of a
-    cascade does. The first model is always asked. At a price of 1 or more nobody refuses, and an infinite one is the
-    same as None. Not for `chain="paper"`.
-
     Dynamic programming gives the optimum on quadrature nodes, searched from two starts where answering does not gain
     steadily on deferring as confidence grows; Newton steps on the exact gradient settle it. Of all solutions found,
-    each λ keeps the best for it, so that cost never rises with λ. Raises ValueError for unknown or misordered
-    models, an empty or negative `lam`, a negative price, or a combination that does not exist.
+    each λ keeps the best for it, so that cost never rises with λ.
+
+    Args:
+        model: the fitted model, of k models.
+        lam: (L,) the λ to solve for, in error probability per unit of money, at least 0. By default a geometric grid
+            from where cost hardly counts to where the cheapest model is best, with infill between neighbours whose
+            thresholds differ most in probability mass (eq. 9 of the paper).
+        cascades: "all" subcascades of at most `max_length` models (single models included), the "full" one, a list of
+            cascades (tuples of model names in the model's order), or "adaptive" policies, which may skip ahead
+            depending on how unsure a model is.
+        chain: "paper" solves under the paper's factorisation (not for adaptive policies).
+        max_length: the most models in a cascade; None: all.
+        abstain_price: a model may also refuse to answer, at this price in errors: 0.3 where three refusals are as bad
+            as 0.9 errors, in money `abstain_cost / error_cost`. What is minimised is error + abstain_price·abstention +
+            λ·cost, where an error is a wrong answer that was given. At a price of 1 or more nobody refuses, and an
+            infinite one is the same as None. Not for `chain="paper"`.
+        abstain_early: a model refuses where it is so unsure that no larger model is worth its money, before that one is
+            asked (Zellinger, Liu & Thomson 2025, "Cost-Saving LLM Cascades with Early Abstention", arXiv 2502.09054);
+            with False only the last model of a cascade does. The first model is always asked.
+
+    Raises ValueError for unknown or misordered models, an empty or negative `lam`, a negative price, or a combination
+    that does not exist.
 
     >>> import rcjax
     >>> model = rcjax.fit(rcjax.sample_log(300, seed=0))

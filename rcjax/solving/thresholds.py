@@ -16,13 +16,19 @@ _ULPS, _SETTLING_STEPS = 16, 5
 def settle_threshold(
     marginal: Marginal, grid: Grid, u: jax.Array, worth: jax.Array, slope: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The best threshold φ near the cut u, and what it really does: (φ, F(φ), E[Φ; Φ > φ]), each scalar.
+    """The best threshold φ near a cut, and what it really does: (φ, F(φ), E[Φ; Φ > φ]), each scalar.
 
     Deferring is worth `worth` + `slope`·(F(φ) − u) to a query of confidence φ, so the loss is stationary where that
-    equals φ: Newton's method on the exact gradient, between the nodes around u. Where `worth` is NaN, φ solves
-    F(φ) = u instead. φ is 0 or 1 where u cuts a point mass, since a threshold passes all of it or none. A threshold
-    beside a mass keeps a few units in the last place away from it, so that the rounding of a calibrated confidence,
-    here or in a service, does not move a whole mass across.
+    equals φ: Newton's method on the exact gradient, between the nodes around u. φ is 0 or 1 where u cuts a point mass,
+    since a threshold passes all of it or none. A threshold beside a mass keeps a few units in the last place away from
+    it, so that the rounding of a calibrated confidence, here or in a service, does not move a whole mass across.
+
+    Args:
+        marginal: of the model.
+        grid: its quadrature nodes.
+        u: () the cut, on the scale of ranks.
+        worth: () of deferring at the cut, in right answers; where it is NaN, φ solves F(φ) = u instead.
+        slope: () of that worth, per unit of rank.
     """
     eps = jnp.finfo(grid.u.dtype).eps
     bottom, top = grid.edges[1], grid.edges[-2]

@@ -114,21 +114,29 @@ def sweep(
     devices: Sequence[Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Sweep:
-    """Fit and solve the product of logs, searches, copulas, prices, bootstrap replicates and seeds.
+    """Fit and solve the product of logs, searches, copulas, λ, bootstrap replicates and seeds.
 
-    `logs` are logs or files by name, or paths of files, which `read_log` reads with `prices` and `task`. `cascades` are
-    searches of `solve_frontier`: "all" (of at most `max_length` models), "full", "adaptive", "labels" (the best single
-    model or pair by the labels), several of these, or lists of cascades by name. `copulas` are families, fitted by
-    Kendall's τ. `lam` is how many prices to solve for, on a grid of each log's own that covers all it can do, or the
-    prices. Each of the `seeds` takes other queries to `train` on, a share or number of them (None: all), and draws
-    other `replicates`; the queries left out judge the points. `panels` of eight nodes lie on each model's confidences:
-    9 tell error to 5e-6 but of the sharpest mixtures, 17 are those of `solve_frontier`, and take 1.4 times as long.
+    Problems are solved in batches of equal shape. Results go to a folder part by part; a sweep that was killed goes on
+    where it was when it is called again. A log that cannot be used is told of in `Sweep.logs`, and the others are swept
+    over.
 
-    Problems are solved in batches of equal shape, of `batch` at most, on all `devices` (by default all that JAX has,
-    those of other processes after `jax.distributed.initialize` included). Results go to the folder `out` part by part;
-    a sweep that was killed goes on where it was when it is called again. A log that cannot be used is told of in
-    `Sweep.logs`, and the others are swept over. `progress` is called with how many problems are done, and how many
-    there are.
+    Args:
+        logs: logs or files by name, or paths of files.
+        out: the folder of the results.
+        cascades: searches of `solve_frontier`: "all" (of at most `max_length` models), "full", "adaptive", "labels"
+            (the best single model or pair by the labels), several of these, or lists of cascades by name.
+        copulas: families, fitted by Kendall's τ.
+        lam: how many λ to solve for, on a grid of each log's own that covers all it can do; or the λ.
+        replicates: bootstrap replicates of each problem, beside the problem itself.
+        seeds: one, or several. Each takes other queries to train on, and draws other replicates.
+        train: a share or a number of queries to train on; the queries left out judge the points. None: all.
+        max_length: the most models in a cascade; None: all.
+        batch: the most problems solved at once.
+        panels: of eight quadrature nodes each, on each model's confidences: 9 tell error to 5e-6 but of the sharpest
+            mixtures, 17 are those of `solve_frontier`, and take 1.4 times as long.
+        prices, task: as `read_log` takes them, for files.
+        devices: by default all that JAX has, those of other processes after `jax.distributed.initialize` included.
+        progress: called with how many problems are done, and how many there are.
 
     Raises ValueError for settings that make no sense, a folder that holds another sweep, or where no log can be used.
     """

@@ -70,12 +70,20 @@ def bootstrap(
     """Intervals around every point of a frontier, from the log that it was tuned on.
 
     For error and cost: where the figures of the policy in service will lie, with a probability of about `level`, by
-    expanded percentiles around the figures on the log, moved by how much replicates are too good to be true. Each of
-    the `replicates` draws the log's queries again and does all that led to the frontier over (`Frontier.search`).
-    With `refit=False` policies stay as they are and only the queries vary, which is right for policies that were fixed
-    before this log was seen, and all but right for a large one; None does so above 5,000 queries. Thresholds are on
-    the scale of the frontier's model. Where models may refuse to answer, the share of queries without one has intervals
-    as well. Replicates fit their copulas by Kendall's τ, in the families of the model.
+    expanded percentiles around the figures on the log, moved by how much replicates are too good to be true.
+    Thresholds are on the scale of the frontier's model. Where models may refuse to answer, the share of queries
+    without one has intervals as well.
+
+    Args:
+        frontier: the frontier, of L points.
+        log: the log that it was tuned on.
+        replicates: how often the log's queries are drawn again, with replacement; 20 or more.
+        level: the probability that each interval is to have, in (0, 1).
+        refit: whether each replicate does all that led to the frontier over (`Frontier.search`), with copulas by
+            Kendall's τ. With False policies stay as they are and only the queries vary, which is right for policies
+            that were fixed before this log was seen, and all but right for a large one; None does so above 5,000
+            queries.
+        seed: of the draws.
 
     Raises ValueError for fewer than 20 replicates, a level outside (0, 1), or a frontier of `solve_expected`; LogError
     where no query was answered by all models of the frontier.

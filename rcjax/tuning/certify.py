@@ -91,31 +91,36 @@ def certify(
 ) -> Certificate:
     """The best policy of a frontier of which a log of held-out queries guarantees the targets.
 
-    The log must be independent of the frontier: of queries drawn as those in service will be, none of which had a
-    part in fitting, solving, or choosing among frontiers. Then, with a probability of at least `confidence` over their
-    draw, the policy keeps the targets in service. Nothing is assumed of the model: a bad one makes a dear policy, or
-    none, but not a false promise. Certifying several frontiers or targets on one log needs a share of 1 − confidence
-    for each.
+    With a probability of at least `confidence` over the draw of that log, the policy keeps the targets in service.
+    Nothing is assumed of the model: a bad one makes a dear policy, or none, but not a false promise. Certifying
+    several frontiers or targets on one log needs a share of 1 − confidence for each.
 
-    - `max_error`: the true error probability is at most this. Tested from the policy of least predicted error to the
-      cheapest; the cheapest that passes is chosen. p-value: the exact binomial tail of the errors counted.
-    - `max_cost`: the true mean cost is at most this, in money per query. Tested from the cheapest policy to that of
-      least predicted error; the last that passes is chosen. Costs are as the model predicts them, each answer at its
-      model's mean cost, which is taken as a known constant (`frontier.model.cost`), so that what is tested is how
-      often each model is asked; how long the questions and the answers of the future are is not guaranteed. p-value:
-      `bounded_mean_p_value`.
-    - where models may refuse to answer, `max_error` is as in `Frontier.policy`: the true error +
-      abstain_price·abstention is at most this, so that the error alone is too, and nobody keeps to it by refusing.
-      p-value for a policy that may refuse: `bounded_mean_p_value`, as what a query counts is no longer 0 or 1.
-    - both: a policy passes by the larger of the two p-values. Tested from the policy that is most likely to pass, by
-      its predicted figures, to the cheapest; the cheapest that passes is chosen.
+    Args:
+        frontier: the frontier to choose from.
+        log: the held-out log, independent of the frontier: of queries drawn as those in service will be, none of which
+            had a part in fitting, solving, or choosing among frontiers.
+        max_error: the true probability of error is at most this. Tested from the policy of least predicted error to
+            the cheapest; the cheapest that passes is chosen. p-value: the exact binomial tail of the errors counted.
+        max_cost: the true mean cost is at most this, in money per query. Tested from the cheapest policy to that of
+            least predicted error; the last that passes is chosen. p-value: `bounded_mean_p_value`.
+        confidence: the probability of the guarantee, in (0, 1).
+        tuned_on: the log that the frontier was tuned on: a held-out log that shares queries with it is refused.
+            Without it, the queries that the model carries, some hundreds, are compared.
+
+    With both targets, a policy passes by the larger of the two p-values. Tested from the policy that is most likely to
+    pass, by its predicted figures, to the cheapest; the cheapest that passes is chosen.
+
+    Costs are as the model predicts them: each answer at its model's mean cost, which is taken as a known constant
+    (`frontier.model.cost`). So what is tested is how often each model is asked; how long the questions and the answers
+    of the future are is not guaranteed.
+
+    Where models may refuse to answer, `max_error` is as in `Frontier.policy`: the true error +
+    abstain_price·abstention is at most this, so that the error alone is too, and nobody keeps to it by refusing. The
+    p-value of a policy that may refuse is `bounded_mean_p_value`, as what a query counts is no longer 0 or 1.
 
     Policies that another is predicted to beat in both error and cost are left out. All others are tested, from one
     start: neighbours pass or fail together, so that neither a coarser sequence nor several starts that share the level
     gained anything on real logs (`python -m benchmarks.guarantee`).
-
-    A log that holds queries which the model was fitted to is refused: by those that the model carries, some hundreds,
-    or by all of them where you give the log that it was `tuned_on`.
 
     Raises InfeasibleError where not even the first policy passes, with what can be guaranteed instead; ValueError for
     no target, or one out of range; LogError for a log that is not held out, and as `replay` does.

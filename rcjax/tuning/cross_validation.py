@@ -139,11 +139,19 @@ def require_queries(log: Log, folds: int) -> None:
 def cross_validate(
     log: Log, model: CascadeModel, longer: Longer, folds: int, seed: int, refusal: Refusal | None = None
 ) -> Comparison:
-    """Compare the lengths on a log, whose models are those of `model`, on a grid of prices.
+    """Compare the lengths of cascades on a log, on a grid of λ.
 
-    The queries are dealt into `folds` at random (`deal_folds`). Each fold in turn is left out of the fit (calibrators,
+    The queries are dealt into folds at random (`deal_folds`). Each fold in turn is left out of the fit (calibrators,
     marginals, copulas) and of the choice of policies, and then answered. Queries that lack an answer help to fit, but
-    are not compared on. With a `refusal`, models may refuse to answer.
+    are not compared on.
+
+    Args:
+        log: the log, of the models of `model`.
+        model: the model fitted to it.
+        longer: how longer cascades are searched.
+        folds: how many.
+        seed: of the deal.
+        refusal: with one, models may refuse to answer.
     """
     k = len(model.models)
     lam = lam_range(np.asarray(log.cost, float), PRICES)

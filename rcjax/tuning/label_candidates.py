@@ -73,10 +73,14 @@ def cross_calibrate(logprob: jax.Array, correct: jax.Array, present: jax.Array, 
 def candidates(
     confidence: jax.Array, crossed: jax.Array, correct: jax.Array, present: jax.Array, cost: jax.Array
 ) -> Candidates:
-    """Every single model and pair, judged on n queries.
+    """Every single model and pair, judged on n queries. `vmap` it over resampled or masked logs.
 
-    confidence (n, k) calibrated, crossed (P, n) of `cross_calibrate`, correct (n, k), present (n, k) bool: where a
-    model has answered and the query is to count; cost (k,). `vmap` it over resampled or masked logs.
+    Args:
+        confidence: (n, k) calibrated.
+        crossed: (P, n) of `cross_calibrate`.
+        correct: (n, k) whether the answer is right.
+        present: (n, k) whether there is an answer and the query is to count.
+        cost: (k,) money per answer.
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> cascades = candidates(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.array([1.0, 10.0]))
@@ -129,9 +133,14 @@ def refusing_candidates(
     lam: jax.Array,
     refusal: Refusal,
 ) -> Candidates:
-    """Every single model and pair where models may refuse to answer, as `candidates` but for each λ (L,): (L, C).
+    """Every single model and pair where models may refuse to answer, for each λ: (L, C).
 
     Each has the refusals that are best at its λ, and a pair, with these, every threshold, the best one at λ among them.
+
+    Args:
+        confidence, crossed, correct, present, cost: as in `candidates`.
+        lam: (L,) in errors per unit of money.
+        refusal: what a refusal costs, and who may refuse.
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> log, refusal = (confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool)), Refusal(jnp.array(0.8), True)
@@ -191,9 +200,16 @@ def judge(
     lam: jax.Array | None = None,
     refusal: Refusal | None = None,
 ) -> Candidates:
-    """`candidates` on n queries, with what their own labels and raw confidences (n, k) tell of one model by another.
+    """`candidates` on n queries, with what their own labels and raw confidences tell of one model by another.
 
-    With a refusal, `refusing_candidates` for the λ (L,).
+    Args:
+        calibrators: (k,) of the models.
+        logprob: (n, k) raw log-probabilities.
+        correct: (n, k) whether the answer is right.
+        present: (n, k) whether there is an answer and the query is to count.
+        cost: (k,) money per answer.
+        lam: (L,) for `refusing_candidates`.
+        refusal: with one, models may refuse, and `lam` is needed.
     """
     confidence = calibrate_all(calibrators, logprob, present)
     crossed = cross_calibrate(logprob, correct, present, calibrators.transform)
@@ -214,9 +230,13 @@ def best_candidates(candidates: Candidates, lam: Any) -> Any:
 
 
 def as_cascades(trial: Candidates, places: Any, k: int, xp: Any = jnp) -> Policies:
-    """(L,) the candidates at some places (L,), as policies over k models.
+    """(L,) the candidates at some places, as policies over k models.
 
-    `xp` is jax.numpy, or numpy outside of a jitted function.
+    Args:
+        trial: all candidates.
+        places: (L,) by position.
+        k: the number of models.
+        xp: jax.numpy, or numpy outside of a jitted function.
     """
     chosen = part(trial, places)
     everyone = np.arange(k)

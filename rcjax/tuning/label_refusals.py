@@ -71,8 +71,13 @@ def refuse_alone(
 ) -> tuple[jax.Array, ...]:
     """(refusal, gain, share refused) of one model that refuses where that gains most on answering everything.
 
-    confidence (n,), right (n,) how often the answer is right, present (n,), worth () of a refusal in right answers. The
-    refusal is the confidence up to which it refuses, NEVER_REFUSE where nothing is gained; the gain is per query.
+    The refusal is the confidence up to which it refuses, NEVER_REFUSE where nothing is gained; the gain is per query.
+
+    Args:
+        confidence: (n,) calibrated.
+        right: (n,) how often the answer is right.
+        present: (n,) whether the query counts.
+        worth: () of a refusal, in right answers.
 
     >>> right = jnp.array([0.1, 0.9, 0.8])
     >>> [round(float(figure), 3) for figure in refuse_alone(right, right, jnp.ones(3, bool), jnp.asarray(0.7))]

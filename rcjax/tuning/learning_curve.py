@@ -252,8 +252,14 @@ def tune_and_answer(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(error, cost), each (J, M, L): what pairs tuned on the first m of some queries do on others, for each λ.
 
-    logprob, correct (n, k) without gaps, cost (k,), lam (L,); of each of J deals, the queries to answer, tests (J, T),
-    and those to tune on, others (J, P), by position; sizes (M,), at most P.
+    Args:
+        logprob, correct: (n, k) without gaps.
+        cost: (k,) money per answer.
+        lam: (L,) in errors per unit of money.
+        tests: (J, T) the queries to answer, by position, of each of J deals.
+        others: (J, P) those to tune on.
+        sizes: (M,) how many of these, at most P.
+        transform: that of the raw confidence.
     """
     logprob, correct = np.asarray(logprob), np.asarray(correct)
     everyone = np.ones((tests.shape[1], logprob.shape[1]), bool)
@@ -273,9 +279,13 @@ def tune_and_answer(
 
 
 def area_of_points(cost: Any, error: Any, low: float, high: float) -> np.ndarray:
-    """(…) `area_under_curve` from `low` to `high` of policies that need not reach either end; cost, error (…, L).
+    """(…) `area_under_curve` of policies that need not reach either end of the range of costs.
 
     More money than the dearest policy takes leaves its error as it is; so does less, down to `low`, for the cheapest.
+
+    Args:
+        cost, error: (…, L) of the policies.
+        low, high: the range of costs.
 
     >>> area_of_points([1.0, 2.0], [0.4, 0.2], 1.0, 4.0).round(4).tolist()
     0.2333
@@ -307,9 +317,14 @@ def _fitted(sizes: np.ndarray, areas: np.ndarray, overlap: float, seed: int) -> 
 def fit_power_law(queries: Any, area: Any, variance: Any = None, expected: Any = None) -> np.ndarray:
     """(…, 3) the a ≥ 0, b ≥ 0 and c in [½, 1] of area = a + b·queries^(−c), by weighted least squares.
 
-    queries (M,), area (…, M); variance (M,) of the areas, which weights them, equal by default. With `expected` (…),
-    the squared distance of c from it in units of 0.1 is added to the sum: noisy points leave c there. For each c of
-    a grid in steps of 0.005, a and b have a closed form.
+    For each c of a grid in steps of 0.005, a and b have a closed form.
+
+    Args:
+        queries: (M,) sizes of the training sets.
+        area: (…, M) under the curve.
+        variance: (M,) of the areas, which weights them; equal by default.
+        expected: (…) an exponent from which c stays near where points are noisy: the squared distance, in units of 0.1,
+            is added to the sum.
 
     >>> sizes = np.array([20, 40, 80, 160, 320])
     >>> fit_power_law(sizes, 0.2 + 0.5 * sizes**-0.7).round(6).tolist()

@@ -115,16 +115,23 @@ def select_frontier(
     """The error–cost frontier of the cascades that earn their place on a log.
 
     Single models and pairs, at every threshold, are judged by the log's own queries (`label_candidates`). Longer
-    cascades, of at most `max_length` models, have the thresholds that are best under the `model` (by default
-    `fit(log)`), and are used only where they earn it on the queries of folds that were left out
-    (`Comparison.chosen`). The frontier holds the policies that no other beats in both error and cost and that are
-    within a tenth of a standard error of the best for some λ; with `lam` (L,) given, the best for each.
-    `Frontier.error` and `Frontier.cost` are estimates from the log, per query; the error is raised by how much better
-    the best pairs look on the queries that they were chosen on than on folds that were left out. Of more than 50,000
-    queries, so many are taken at random for that and for the comparison of lengths.
+    cascades have the thresholds that are best under the model, and are used only where they earn it on the queries of
+    folds that were left out (`Comparison.chosen`). The frontier holds the policies that no other beats in both error
+    and cost and that are within a tenth of a standard error of the best for some λ. `Frontier.error` and
+    `Frontier.cost` are estimates from the log, per query; the error is raised by how much better the best pairs look on
+    the queries that they were chosen on than on folds that were left out. Of more than 50,000 queries, so many are
+    taken at random for that and for the comparison of lengths.
 
-    With an `abstain_price`, models may refuse to answer, as in `solve_frontier`: what is minimised, and compared on the
-    folds, is error + abstain_price·abstention + λ·cost.
+    Args:
+        log: the log to learn from.
+        model: the model fitted to it; by default `fit(log)`.
+        lam: (L,) the frontier holds the best policy for each of these λ, in error probability per unit of money.
+        max_length: the most models in a cascade.
+        folds: of the comparison; 2 or more.
+        seed: of the folds.
+        abstain_price: models may refuse to answer, at a price in errors, as in `solve_frontier`: what is minimised, and
+            compared on the folds, is error + abstain_price·abstention + λ·cost.
+        abstain_early: whether any model may refuse, or only the last of a cascade.
 
     Raises ValueError for `folds` below 2, for an empty or negative `lam` or a negative price; LogError where there are
     fewer queries than folds, or no query has the answers of all models.

@@ -140,7 +140,7 @@ def tune(
     """Find the best cascades for a log, at every trade-off of error and cost, and the policy for a target.
 
     Args:
-        log: the log, of two models or more.
+        log: the log to learn from.
         budget, max_error, error_cost, lam: at most one target, as `Frontier.policy` takes it; without one there is a
             frontier, and no policy.
         cascade: None searches by the labels: single models and pairs, longer cascades where cross-validation shows
