@@ -33,16 +33,25 @@ _TINY = 1 / _HUGE
 _DEEPEST = 50  # levels of nesting in free JSON values, well inside Python's recursion limit
 
 
-_short = reprlib.Repr()  # keeps messages to a line
+_LONGEST = 200  # characters of a value in a message
+
+
+_short = reprlib.Repr()
 
 
 _short.maxstring = _short.maxother = 80
 
 
+def shown(value: object) -> str:
+    """A value as a message quotes it: what is nested or long is cut, so that it stays one line."""
+    text = _short.repr(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
 def require(condition: bool, where: str, what: str, value: object) -> None:
     """Raise ValueError unless the condition holds: `what` says what the value at this place must be."""
     if not condition:
-        problem = "it is missing or null" if value is None else f"it is {_short.repr(value)}"
+        problem = "it is missing or null" if value is None else f"it is {shown(value)}"
         raise ValueError(f"{where}: {what}, but {problem}")
 
 
@@ -177,7 +186,7 @@ def header(data: Any, kind: str, newest: int) -> None:
     require(type(version) is int and version > 0, "schema_version", "must be a whole number", version)
     if version > newest:
         known = f"this rcjax reads up to {newest}: upgrade rcjax"
-        raise ValueError(f"schema_version: this file has schema version {_short.repr(version)}, {known}")
+        raise ValueError(f"schema_version: this file has schema version {shown(version)}, {known}")
 
 
 @contextmanager
@@ -214,5 +223,5 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(unique) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for place, key in enumerate(keys) if key in keys[:place])
-        raise ValueError(f"the key {_short.repr(twice)} is there twice in one object")
+        raise ValueError(f"the key {shown(twice)} is there twice in one object")
     return unique

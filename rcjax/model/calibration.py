@@ -186,7 +186,7 @@ def calibrate_rows(calibrators: Calibrator, logprob: ArrayLike, answered: ArrayL
     """`calibrate_all` of a log (n, k), by a programme that logs of like size share."""
     rows, n = (logprob,) if answered is None else (logprob, answered), np.shape(logprob)[0]
     confidence = _on_rows(calibrators, *fill_up(*rows))
-    return confidence if len(confidence) == n else jnp.asarray(np.asarray(confidence)[:n])
+    return confidence if len(confidence) == n else jax.device_put(np.asarray(confidence)[:n])
 
 
 def _newton(

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from policy_samples import DELETE, places, wrong
@@ -139,6 +139,7 @@ def test_any_value_at_any_place_is_read_or_refused_and_the_schema_agrees(case):
 
 
 @settings(max_examples=100, deadline=None)
+@example(data=[{"\x1f" * 80: [["\x1f" * 80] * 6] * 6}] * 6)
 @given(data=st.recursive(st.none() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
 def test_any_other_value_is_refused(data):
     for name in KINDS:
