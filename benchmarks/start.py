@@ -118,7 +118,7 @@ def commands(logs: Logs, folder: Path) -> list[list[tuple[str, list[str]]]]:
 
 
 def measure(program: list[str], words: list[str], cache: Path) -> Time:
-    """Run a command to its end; a status that stands for a verdict is none of an error."""
+    """Run a command to its end; a status without a message stands for a verdict."""
     start = time.perf_counter()
     process = subprocess.Popen(
         [*program, *words],
@@ -129,7 +129,7 @@ def measure(program: list[str], words: list[str], cache: Path) -> Time:
     assert process.stderr is not None
     message = process.stderr.read().decode()
     _, status, usage = os.wait4(process.pid, 0)
-    if status:
+    if status and message:
         raise SystemExit(f"{shlex.join(words)} failed:\n{message}")
     return Time(time.perf_counter() - start, usage.ru_utime)
 

@@ -7,18 +7,33 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from rcjax._core.size_classes import size_class
 
-def replicate(statistic: Callable[[jax.Array], Any], keys: jax.Array, most: int) -> Any:
-    """The statistic of every one of B keys, at most so many at a time.
+#: Queries that the bootstraps of marginals and copulas use; their time grows with the square.
+MOST_QUERIES = 500
+
+
+def bootstrap_size(n: int) -> int:
+    """The number of queries that n are filled up to for these bootstraps: a size class, or all that they use.
+
+    >>> [bootstrap_size(n) for n in (100, 285, 400, 501)]
+    [192, 384, 500, 501]
+    """
+    return n if n > MOST_QUERIES else min(size_class(n), MOST_QUERIES)
+
+
+def replicate(statistic: Callable[[Any], Any], keys: Any, most: int) -> Any:
+    """The statistic of every one of B keys, or of other entries of a pytree, at most so many at a time.
 
     Batches are of one size, the last one filled up: what `lax.map` has left over it traces and compiles once more.
 
     >>> replicate(lambda key: key + 1, jnp.arange(5), 2).tolist()
     [1, 2, 3, 4, 5]
     """
-    batches = in_batches(keys, most)
+    batches = jax.tree.map(lambda leaf: in_batches(leaf, most), keys)
+    count = jax.tree.leaves(keys)[0].shape[0]
     statistics = lax.map(jax.vmap(statistic), batches)
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[: keys.shape[0]], statistics)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], statistics)
 
 
 def in_batches(keys: jax.Array, most: int) -> jax.Array:

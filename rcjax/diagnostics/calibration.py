@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._core.compilation import compiled
 from rcjax.diagnostics.bootstrap import p_value
-from rcjax.model.calibration_error import decile_bins, expected_calibration_error
+from rcjax.model.calibration_error import decile_bins, tenths
 
 
 @jax.tree_util.register_dataclass
@@ -25,7 +24,11 @@ class CalibrationTest:
 
 @partial(jax.jit, static_argnames="replicates")
 def calibration_test(
-    confidence: jax.Array, correct: jax.Array, key: jax.Array, replicates: int = 1000
+    confidence: jax.Array,
+    correct: jax.Array,
+    key: jax.Array,
+    replicates: int = 1000,
+    present: jax.Array | None = None,
 ) -> CalibrationTest:
     """Is the expected calibration error more than chance makes it? For one model; `vmap` it over models.
 
@@ -38,6 +41,7 @@ def calibration_test(
         correct: (n,) whether the answer is right.
         key: of JAX, for the replicates.
         replicates: how many.
+        present: (n,) whether the query counts; by default all do.
 
     >>> draw, key = jax.random.split(jax.random.key(0))
     >>> confidence = jax.random.uniform(draw, (300,))
@@ -45,10 +49,12 @@ def calibration_test(
     >>> bool(test.p_value > 0.05), bool(0.03 < test.by_chance < 0.07)
     (True, True)
     """
-    bins = decile_bins(confidence)
-    drawn = jax.random.uniform(key, (replicates, *confidence.shape), confidence.dtype) < confidence
-    chance = jnp.abs((drawn - confidence) @ bins.T).sum(-1) / confidence.shape[0]
-    error = expected_calibration_error(confidence, correct)
+    present = jnp.ones(confidence.shape, bool) if present is None else present
+    bins, n = decile_bins(confidence, present), present.sum()
+    # Queries first: what is drawn for one does not depend on how many there are.
+    drawn = jax.random.uniform(key, (*confidence.shape, replicates), confidence.dtype) < confidence[:, None]
+    chance = jnp.abs(bins @ (drawn - confidence[:, None])).sum(0) / n
+    error = jnp.abs(bins @ (correct.astype(confidence.dtype) - confidence)).sum() / n
     # What equals the error but for rounding exceeds it.
     return CalibrationTest(error, chance.mean(), p_value(error * (1 - 8 * jnp.finfo(error.dtype).eps), chance))
 
@@ -67,9 +73,6 @@ def accuracy_p_value(expected: float, correct: np.ndarray, trained_on: int) -> f
     return math.erfc(gap / spread / math.sqrt(2)) if spread > 0 else float(gap == 0)
 
 
-_bins = compiled(decile_bins, runs="once")
-
-
 def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
     """Accuracy against confidence, in the ten bins of the calibration error: one row for each bin that is not empty.
 
@@ -80,7 +83,7 @@ def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, 
     >>> curve["confidence"].round(2).tolist(), curve["accuracy"].tolist()
     ([0.2, 0.9], [0.0, 0.5])
     """
-    bins = np.asarray(_bins(np.asarray(confidence)))
+    bins = (tenths(np.asarray(confidence)) == np.arange(10)[:, None]).astype(float)
     n = bins.sum(1)
     bins, n = bins[n > 0], n[n > 0]
     share = bins @ np.asarray(correct, float) / n

@@ -24,9 +24,10 @@ from numpy.typing import ArrayLike
 from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
 from rcjax._core.kendall import kendall_tau
-from rcjax._core.numerics import divide
+from rcjax._core.numerics import divide, open_unit
+from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula
-from rcjax.diagnostics.bootstrap import in_batches, p_value
+from rcjax.diagnostics.bootstrap import bootstrap_size, in_batches, p_value
 from rcjax.model.copula_fitting import fit_copula
 from rcjax.model.pair_likelihood import rank_counts, ranks_of_counts
 
@@ -103,8 +104,10 @@ def copula_test(
     """
     shape, n = np.shape(x)[:-1], np.shape(x)[-1]
     rows = [np.asarray(array).reshape(-1, n) for array in (x, y, np.broadcast_to(present, np.shape(x)))]
+    rows = fill_up(*rows, axis=-1, size=bootstrap_size(n))
     start = _taus(*rows) if tau is None else np.reshape(tau, -1)
-    tests = _copula_tests(*rows, start, key, family=family, replicates=replicates, batch=_BATCH // n**2)
+    batch = max(1, _BATCH // rows[0].shape[-1] ** 2)
+    tests = _copula_tests(*rows, start, key, family=family, replicates=replicates, batch=batch)
     return jax.tree.map(lambda leaf: leaf.reshape(shape), tests)
 
 
@@ -141,7 +144,7 @@ def _copula_test(family: type[Copula], pair: tuple[jax.Array, ...], replicates: 
         start = jnp.where(drawing, copula.tau(), tau)
 
         def one(key: jax.Array) -> tuple[Copula, jax.Array, jax.Array]:
-            drawn = (margin.impose(u) for margin, u in zip(margins, copula.sample(key, x.shape), strict=True))
+            drawn = (margin.impose(u) for margin, u in zip(margins, _draw(copula, key, len(x)), strict=True))
             first, second = (jnp.where(drawing, new, value) for new, value in zip(drawn, (x, y), strict=True))
             return statistics(family, first, second, present, start)
 
@@ -158,6 +161,12 @@ def _copula_test(family: type[Copula], pair: tuple[jax.Array, ...], replicates: 
     p_values = [p_value(statistic, sample) for statistic, sample in zip((process, kendall), drawn, strict=True)]
     n = present.sum()
     return CopulaTest(copula, process, p_values[0], kendall, p_values[1], jnp.sqrt(process / n), n)
+
+
+def _draw(copula: Copula, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
+    """(u, v), each (n,), as `Copula.sample` draws them, but that those of a query do not depend on n."""
+    u, p = open_unit(jax.random.uniform(key, (n, 2)).T)
+    return u, copula.inverse_conditional(u, p)
 
 
 def statistics(
@@ -233,22 +242,26 @@ def kendall_distribution(
     return mass.reshape(-1) @ share
 
 
-def paper_statistic(copula: Copula, x: jax.Array, y: jax.Array, key: jax.Array) -> jax.Array:
+def paper_statistic(
+    copula: Copula, x: jax.Array, y: jax.Array, key: jax.Array, present: jax.Array | None = None
+) -> jax.Array:
     """√n · mean_i (C_n(Û_i, V̂_i) − C(Û_i, V̂_i))², as in table 4 of the paper, with ties broken at random.
 
     Args:
         copula: C, fitted beforehand, by Kendall's τ in the paper.
-        x, y: (n,) complete pairs of confidences.
+        x, y: (n,) the confidences of the two models.
         key: of JAX, for the ties.
+        present: (n,) whether both answered the query; by default all of them.
 
     >>> from rcjax import Gumbel
     >>> u, v = Gumbel(2.0).sample(jax.random.key(0), (500,))
     >>> bool(paper_statistic(Gumbel(2.0), u, v, jax.random.key(1)) < 0.005)
     True
     """
-    present = jnp.ones(x.shape, bool)
-    at_random = jax.random.uniform(key, (2, *x.shape))
-    x, y = (jnp.argsort(jnp.lexsort((tie, values))) for tie, values in zip(at_random, (x, y), strict=True))
+    present = jnp.ones(x.shape, bool) if present is None else present
+    n = present.sum()
+    at_random = jax.random.uniform(key, (*x.shape, 2)).T
+    x, y = (jnp.argsort(jnp.lexsort((tie, values, ~present))) for tie, values in zip(at_random, (x, y), strict=True))
     empirical = empirical_copula(x, y, present)
-    u, v = ((rank + 1) / (x.shape[0] + 1) for rank in (x, y))
-    return jnp.sqrt(x.shape[0]) * jnp.mean((empirical - copula.cdf(u, v)) ** 2)
+    u, v = (jnp.minimum((rank + 1) / (n + 1), 1.0) for rank in (x, y))
+    return jnp.where(present, (empirical - copula.cdf(u, v)) ** 2, 0.0).sum() / jnp.sqrt(n)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._core.compilation import compiled
+from rcjax._core.size_classes import fill_up
 from rcjax.diagnostics.markov import conditional_test, logistic_test, rank_correlations
 from rcjax.logs.log import Log
 
@@ -25,9 +26,10 @@ def check_dependence(
     """Correlations of all pairs, the paper's test, and the rows of the neighbouring triples."""
     k = len(models)
     correlations = rank_correlations(confidence, log.correct, log.answered)
-    logistic, markov = _dependence_tests(confidence, log.correct, log.answered, key, replicates=replicates)
-    rows = table_rows(markov, models=[models[i : i + 3] for i in range(k - 2)]) if k > 2 else []
-    return correlations, np.asarray(logistic), rows
+    rows = fill_up(confidence, log.correct, log.answered)
+    logistic, markov = _dependence_tests(*rows, key, replicates=replicates)
+    triples = table_rows(markov, models=[models[i : i + 3] for i in range(k - 2)]) if k > 2 else []
+    return correlations, np.asarray(logistic), triples
 
 
 @partial(compiled, static_argnames="replicates", runs="once")
@@ -43,7 +45,8 @@ def _dependence_tests(
     if k < 3:
         return logistic, None
     first, middle, last = (confidence.T[i : k - 2 + i] for i in range(3))
-    data = first, middle, last, jnp.ones(first.shape, bool), jax.random.split(key, k - 2)
+    present = jnp.broadcast_to(answered.all(1), first.shape)
+    data = first, middle, last, present, jax.random.split(key, k - 2)
     # Not vmapped, which draws random numbers in a form that compiles for seconds.
     return logistic, jax.lax.map(lambda rows: conditional_test(*rows, replicates=replicates), data)
 

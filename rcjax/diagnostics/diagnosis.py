@@ -11,9 +11,11 @@ import numpy as np
 from rcjax._base.arguments import check_arguments
 from rcjax._core.compilation import compiled
 from rcjax._core.json_values import plain
+from rcjax._core.size_classes import fill_up
 from rcjax._core.threads import at_once
 from rcjax.copulas import Copula, OneOf
 from rcjax.diagnostics import verdicts
+from rcjax.diagnostics.bootstrap import MOST_QUERIES, bootstrap_size
 from rcjax.diagnostics.calibration import (
     accuracy_above,
     accuracy_p_value,
@@ -50,8 +52,6 @@ if TYPE_CHECKING:
     from rcjax.diagnostics.calibration import CalibrationTest
     from rcjax.model.marginals import Marginal
 
-#: Queries that the bootstraps of marginals and copulas use; their time grows with the square.
-MOST_QUERIES = 500
 #: Replicates of all pairs together, and of each at least: beyond sixty pairs, a thousand of each would take minutes.
 MOST_REPLICATES, FEWEST_REPLICATES = 60_000, 100
 FEWEST_QUERIES = 20
@@ -277,7 +277,8 @@ def _calibration(
     key: jax.Array,
     replicates: int,
 ) -> list[dict[str, Any]]:
-    test = jax.tree.map(np.asarray, _calibration_tests(confidence, correct, key, replicates=replicates))
+    rows = fill_up(confidence, correct, np.ones(confidence.shape, bool))
+    test = jax.tree.map(np.asarray, _calibration_tests(*rows, key, replicates=replicates))
     certain = (np.asarray(log.logprob) == 0).mean(0)
     calibrators = jax.tree.map(np.asarray, model.calibrators)
     expected = np.asarray(_mean_confidence(model.marginals))  # which a logistic regression fits to the accuracy
@@ -305,9 +306,13 @@ def _calibration(
 
 
 @partial(compiled, static_argnames="replicates", runs="once")
-def _calibration_tests(confidence: jax.Array, correct: jax.Array, key: jax.Array, replicates: int) -> "CalibrationTest":
-    keys = jax.random.split(key, confidence.shape[1])
-    return jax.vmap(partial(calibration_test, replicates=replicates), (1, 1, 0))(confidence, correct, keys)
+def _calibration_tests(
+    confidence: jax.Array, correct: jax.Array, present: jax.Array, key: jax.Array, replicates: int
+) -> "CalibrationTest":
+    def test(confidence: jax.Array, correct: jax.Array, present: jax.Array, key: jax.Array) -> "CalibrationTest":
+        return calibration_test(confidence, correct, key, replicates, present)
+
+    return jax.vmap(test, (1, 1, 1, 0))(confidence, correct, present, jax.random.split(key, confidence.shape[1]))
 
 
 @partial(compiled, runs="once")
@@ -349,14 +354,17 @@ def _copulas(model: CascadeModel, confidence: np.ndarray, key: jax.Array, replic
         return []
     replicates = min(replicates, max(FEWEST_REPLICATES, MOST_REPLICATES // len(chosen)))
     families = _families(model.copulas, len(chosen))
-    taus = np.asarray(taus_of_log(confidence.T, np.ones(confidence.T.shape, bool)))
+    taus = np.asarray(taus_of_log(*fill_up(confidence.T, np.ones(confidence.T.shape, bool))))
+    present = np.ones(confidence.shape[1], bool)
+    size = bootstrap_size(len(present))
     rows: list[dict[str, Any]] = [{} for _ in chosen]
     for family in dict.fromkeys(families):
         places = [p for p, other in enumerate(families) if other is family]
         left, right = np.array(chosen, int)[places].T
         x, y = confidence[left], confidence[right]
         test = copula_test(family, x, y, np.ones(x.shape, bool), key, replicates, taus[places])
-        paper, tau = map(np.asarray, _paper_statistics(test.copula, x, y, taus[places], key, family=family))
+        filled = fill_up(x, y, axis=1, size=size) + fill_up(present, size=size)
+        paper, tau = map(np.asarray, _paper_statistics(test.copula, *filled, taus[places], key, family=family))
         parameters = {name: np.asarray(getattr(test.copula, name)) for name in family.supports}
         for row, (place, fitted) in enumerate(
             zip(places, table_rows(dataclasses.replace(test, copula=None)), strict=True)
@@ -380,11 +388,17 @@ def _families(copulas: Copula, count: int) -> list[type[Copula]]:
 
 @partial(compiled, static_argnames="family", runs="once")
 def _paper_statistics(
-    fitted: Copula, x: jax.Array, y: jax.Array, taus: jax.Array, key: jax.Array, family: type[Copula]
+    fitted: Copula,
+    x: jax.Array,
+    y: jax.Array,
+    present: jax.Array,
+    taus: jax.Array,
+    key: jax.Array,
+    family: type[Copula],
 ) -> tuple[jax.Array, jax.Array]:
     """The paper's statistic of each pair, and Kendall's τ of its copula."""
 
     def one(x: jax.Array, y: jax.Array, tau: jax.Array, key: jax.Array) -> jax.Array:
-        return paper_statistic(family.from_tau(tau), x, y, key)
+        return paper_statistic(family.from_tau(tau), x, y, key, present)
 
     return jax.vmap(one)(x, y, taus, jax.random.split(key, x.shape[0])), jax.vmap(lambda copula: copula.tau())(fitted)

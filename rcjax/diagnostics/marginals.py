@@ -9,17 +9,23 @@ marginal, the marginal is fitted again, and the distance is taken (Stute, Gonzá
 
 import dataclasses
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
 
 from rcjax._core.batching import part, stack
 from rcjax._core.compilation import compiled
+from rcjax._core.size_classes import fill_up
 from rcjax._core.threads import side_by_side
-from rcjax.diagnostics.bootstrap import p_value, replicate
+from rcjax.diagnostics.bootstrap import bootstrap_size, p_value, replicate
 from rcjax.model.fitting_steps import marginals_of_log
 from rcjax.model.marginal_fitting import refit_marginal
 from rcjax.model.marginals import Marginal, cramer_von_mises
+
+#: Values, and which of them are there.
+Sample = tuple[Any, Any]
+
 
 #: Queries × replicates that are fitted at a time.
 _BATCH = 2**14
@@ -57,7 +63,7 @@ def marginal_test(
     >>> bool(test.trained_p[0] > 0.05), bool(test.trained[0] < 0.06)
     (True, True)
     """
-    refitted = marginals_of_log(confidence.T, np.ones(confidence.T.shape, bool), None)
+    refitted = marginals_of_log(*fill_up(confidence.T, np.ones(confidence.T.shape, bool)), None)
     data = jax.tree.map(np.asarray, (marginals, refitted, confidence))
     seed = np.asarray(jax.random.key_data(key)).tolist()
     models = zip(range(len(confidence)), np.random.default_rng(seed).spawn(len(confidence)), strict=True)
@@ -75,32 +81,48 @@ def _test(
     """The test of one model, with a generator for the samples of either marginal."""
     (marginal, refitted, confidence), (trained_again, again) = data, generators
     n = len(confidence)
-    judged = _distance(refitted, confidence, draw(refitted, (replicates, n), again), 0)
+    sample = draw(refitted, (replicates, n), again)
+    judged = _distance(refitted, confidence, sample, None)
     if not trained_on:
         return MarginalTest(*judged, *judged)
     samples = draw(marginal, (replicates, trained_on + n), trained_again)
-    return MarginalTest(*_distance(marginal, confidence, samples, trained_on), *judged)
+    return MarginalTest(*_distance(marginal, confidence, samples[:, trained_on:], samples[:, :trained_on]), *judged)
 
 
 def _distance(
-    marginal: Marginal, confidence: np.ndarray, samples: np.ndarray, trained_on: int
+    marginal: Marginal, confidence: np.ndarray, samples: np.ndarray, to_train: np.ndarray | None
 ) -> tuple[jax.Array, jax.Array]:
-    """(distance, p-value) of a marginal on confidences (n,), and on samples (B, `trained_on` + n)."""
-    batch = max(1, _BATCH // samples.shape[-1])
-    return _judge(marginal, confidence, samples, trained_on=trained_on, batch=batch)
+    """(distance, p-value) of a marginal on confidences (n,), and on samples (B, n) after those to train on (B, m).
+
+    None to train on: the samples are to train and to judge.
+    """
+    judged = _filled(confidence), _filled(samples)
+    trained = None if to_train is None else _filled(to_train)
+    width = judged[0][0].shape[-1] + (0 if trained is None else trained[0].shape[-1])
+    return _judge(marginal, *judged, trained, batch=max(1, _BATCH // width))
 
 
-@partial(compiled, static_argnames=("trained_on", "batch"), runs="long")
+def _filled(values: np.ndarray) -> Sample:
+    """Values (…, n) filled up, with which of them are there."""
+    n = values.shape[-1]
+    (filled,), (present,) = (fill_up(rows, axis=-1, size=bootstrap_size(n)) for rows in (values, np.ones(n, bool)))
+    return filled, present
+
+
+@partial(compiled, static_argnames="batch", runs="long")
 def _judge(
-    marginal: Marginal, confidence: jax.Array, samples: jax.Array, trained_on: int, batch: int
+    marginal: Marginal, confidence: Sample, samples: Sample, to_train: Sample | None, batch: int
 ) -> tuple[jax.Array, jax.Array]:
-    def refit_and_judge(sample: jax.Array) -> jax.Array:
-        # Of none to train on, all are to train and to judge.
-        train, judge = (sample[:trained_on], sample[trained_on:]) if trained_on else (sample, sample)
-        return cramer_von_mises(refit_marginal(marginal, train), judge)
+    present = samples[1]
 
-    distance = cramer_von_mises(marginal, confidence)
-    return distance, p_value(distance, replicate(refit_and_judge, samples, batch))
+    def refit_and_judge(sample: tuple[jax.Array, jax.Array]) -> jax.Array:
+        judge, train = sample
+        there = present if to_train is None else to_train[1]
+        return cramer_von_mises(refit_marginal(marginal, train, there), judge, present)
+
+    distance = cramer_von_mises(marginal, *confidence)
+    drawn = samples[0], samples[0] if to_train is None else to_train[0]
+    return distance, p_value(distance, replicate(refit_and_judge, drawn, batch))
 
 
 def draw(marginal: Marginal, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

@@ -14,6 +14,7 @@ from jax.scipy import special
 from numpy.typing import ArrayLike
 
 from rcjax._core.numerics import divide
+from rcjax._core.size_classes import fill_up
 from rcjax.diagnostics.bootstrap import p_value
 from rcjax.model.fitting_steps import taus_of_log
 from rcjax.model.pairs import pairs
@@ -37,7 +38,9 @@ def rank_correlations(confidence: ArrayLike, correct: ArrayLike, answered: Array
     table = np.tile(np.eye(k), (3, 1, 1))
     for here, present in zip(table, (answered, answered & correct, answered & ~correct), strict=True):
         count = (present[:, left] & present[:, right]).sum(0)
-        here[left, right] = here[right, left] = np.where(count < FEWEST, np.nan, taus_of_log(confidence, present))
+        here[left, right] = here[right, left] = np.where(
+            count < FEWEST, np.nan, taus_of_log(*fill_up(confidence, present))
+        )
     return table
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rcjax.model.calibration_error import _tenths
+from rcjax.model.calibration_error import tenths
 
 _ROWS = 1000  # of labels that are worked on at a time, so that many permutations take time, not memory
 
@@ -75,7 +75,7 @@ def compare(logprob: np.ndarray, confidence: np.ndarray, correct: np.ndarray, la
     """
     residual = np.asarray(correct, float) - confidence
     values = np.column_stack(
-        [brier_excess(confidence, correct), residual[:, None] * (_tenths(confidence)[:, None] == np.arange(10))]
+        [brier_excess(confidence, correct), residual[:, None] * (tenths(confidence)[:, None] == np.arange(10))]
     )
     blocks = (labels[start : start + _ROWS].astype(np.float32) for start in range(0, len(labels), _ROWS))
     statistics = np.concatenate([_statistics(logprob, values, block) for block in blocks], axis=1)

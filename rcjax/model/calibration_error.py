@@ -22,18 +22,21 @@ def expected_calibration_error(confidence: jax.Array, correct: jax.Array) -> jax
     return gap.sum() / confidence.shape[0]
 
 
-def decile_bins(confidence: jax.Array) -> jax.Array:
+def decile_bins(confidence: jax.Array, present: jax.Array | None = None) -> jax.Array:
     """(10, n) which of ten bins each confidence (n,) is in, as 0 and 1: edges on the deciles, [edge, next edge).
 
-    The last bin is closed; where deciles are equal, the bins between them are empty.
+    The last bin is closed; where deciles are equal, the bins between them are empty. What is not `present` (n,) is in
+    no bin.
     """
+    present = jnp.ones(confidence.shape, bool) if present is None else present
     # Not jnp.percentile, whose rounding can part a decile that is a data point from that point.
-    place = np.arange(11) * (confidence.shape[0] - 1) / 10
-    low, ordered = place.astype(int), jnp.sort(confidence)
-    upper = ordered[np.ceil(place).astype(int)]
-    edges = ordered[low] + (place - low).astype(confidence.dtype) * (upper - ordered[low])
+    tenths = np.arange(11) * (present.sum() - 1)
+    low, rest = tenths // 10, tenths % 10
+    ordered = jnp.sort(jnp.where(present, confidence, jnp.inf))
+    upper = ordered[low + (rest > 0)]
+    edges = ordered[low] + rest.astype(confidence.dtype) / 10 * (upper - ordered[low])
     lower, upper = edges[:-1, None], edges[1:, None].at[-1].set(jnp.inf)
-    return ((confidence >= lower) & (confidence < upper)).astype(confidence.dtype)
+    return ((confidence >= lower) & (confidence < upper) & present).astype(confidence.dtype)
 
 
 def calibration_error(confidence: np.ndarray, correct: np.ndarray) -> float:
@@ -42,14 +45,13 @@ def calibration_error(confidence: np.ndarray, correct: np.ndarray) -> float:
     >>> calibration_error(np.array([0.5, 0.5, 0.5, 0.5]), np.array([1, 0, 1, 0]))
     0.0
     """
-    gaps = np.bincount(_tenths(confidence), weights=np.asarray(correct, float) - confidence)
+    gaps = np.bincount(tenths(confidence), weights=np.asarray(correct, float) - confidence)
     return float(np.abs(gaps).sum() / len(confidence))
 
 
-def _tenths(confidence: np.ndarray) -> np.ndarray:
-    """(n,) the bin of each confidence, as of `rcjax.model.calibration_error.decile_bins`."""
-    place = np.arange(1, 10) * (len(confidence) - 1) / 10
-    low, ordered = place.astype(int), np.sort(confidence)
-    upper = ordered[np.ceil(place).astype(int)]
-    edges = ordered[low] + (place - low).astype(ordered.dtype) * (upper - ordered[low])
+def tenths(confidence: np.ndarray) -> np.ndarray:
+    """(n,) the number of the bin of each confidence (n,), as of `decile_bins`."""
+    low, rest = np.divmod(np.arange(1, 10) * (len(confidence) - 1), 10)
+    ordered = np.sort(confidence)
+    edges = ordered[low] + rest.astype(ordered.dtype) / 10 * (ordered[low + (rest > 0)] - ordered[low])
     return np.searchsorted(edges, confidence, side="right")

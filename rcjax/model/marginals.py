@@ -249,21 +249,23 @@ def _inverse_hermite(z: jax.Array, left: jax.Array, right: jax.Array) -> jax.Arr
     return x0 + rise * t * t * (3 - 2 * t) + t * (1 - t) * (m0 * (1 - t) - m1 * t)
 
 
-def cramer_von_mises(marginal: Marginal, confidence: jax.Array) -> jax.Array:
+def cramer_von_mises(marginal: Marginal, confidence: jax.Array, present: jax.Array | None = None) -> jax.Array:
     """√∫ (F̂_n − F)² dF of a sample against a marginal: the distance in tables 5 and 6 of the paper.
 
-    confidence (n,). The integral is exact: over the continuous part F̂_n is a step function of u = F(φ), so each
-    step contributes a cubic, and at φ_min the squared difference counts with the mass w_min.
+    confidence (n,), of which only what is `present` (n,) counts. The integral is exact: over the continuous part F̂_n
+    is a step function of u = F(φ), so each step contributes a cubic, and at φ_min the squared difference counts with
+    the mass w_min.
 
     >>> uniform = Marginal(0., 1., 0., 0., jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2))
     >>> round(float(cramer_von_mises(uniform, jnp.array([0.5]))), 4)        # √(1/12)
     0.2887
     """
-    n = confidence.shape[0]
-    u = jnp.sort(marginal.cdf(confidence))
+    present = jnp.ones(confidence.shape, bool) if present is None else present
+    n = present.sum()
+    u = jnp.sort(jnp.where(present, marginal.cdf(confidence), jnp.inf))
     start, end = jnp.asarray(marginal.mass_lowest), 1 - jnp.asarray(marginal.mass_highest)
     edges = jnp.concatenate([start[None], jnp.clip(u, start, end), end[None]])
-    level = jnp.arange(n + 1) / n
+    level = jnp.minimum(jnp.arange(len(confidence) + 1) / n, 1.0)
     smooth = ((level - edges[:-1]) ** 3 - (level - edges[1:]) ** 3).sum() / 3
-    at_lowest = (jnp.mean(confidence <= marginal.lowest) - start) ** 2
+    at_lowest = ((present & (confidence <= marginal.lowest)).sum() / n - start) ** 2
     return jnp.sqrt(smooth + start * at_lowest)

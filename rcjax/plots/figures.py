@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
+from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula, OneOf
 from rcjax.diagnostics.copulas import Ties
 from rcjax.diagnostics.diagnosis import Diagnosis
@@ -149,7 +150,7 @@ def _copulas(model: CascadeModel, confidence: np.ndarray, names: tuple[str, ...]
     k = len(names)
     places = {pair: p for p, pair in enumerate(pairs(k))}
     figure, place = _panels(2, k - 1, 3.2, 3.3)
-    observed = np.asarray(taus_of_log(confidence, np.ones(confidence.shape, bool)))
+    observed = np.asarray(taus_of_log(*fill_up(confidence, np.ones(confidence.shape, bool))))
     for j in range(k - 1):
         labels, columns = names[j : j + 2], confidence[:, j : j + 2].T
         copula = _copula_of(model.copulas, places[j, j + 1])
