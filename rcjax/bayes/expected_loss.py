@@ -254,7 +254,7 @@ def _propose(
     """
 
     def single(law: CascadeModel) -> _Proposed:
-        tables = lay_out(law.marginals, law.copulas, law.cost, plan.left, plan.right, places)
+        tables = lay_out(law.marginals, law.copulas, law.cost, (plan.left, plan.right, places))
         mean = jax.vmap(_quantile, (0, None, None))(calibrators, reference, tables.grid.quantile).mean(0)
         _, path, cut, status = optimise(_with_quantile(tables, mean), lam, plan, "exact", refusal)
         settled = thresholds_at(law.marginals, tables, path, Cut.at(cut.u, cut.refused), plan)

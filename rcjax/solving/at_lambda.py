@@ -45,9 +45,20 @@ def refusal_at(price: float | None, early: bool, dtype: Any) -> Refusal | None:
     return None if price is None or price >= 1 else Refusal(jnp.asarray(1 - price, dtype), jnp.asarray(early))
 
 
-def lay_out(marginals: Marginal, copulas: Copula, cost: jax.Array, left: Any, right: Any, places: Any) -> Tables:
-    """The tables of a fitted model for P pairs (left, right), which are at these `places` among all its copulas."""
-    return build_tables(marginals, part(copulas, places), cost, left, right)
+def lay_out(
+    marginals: Marginal, copulas: Copula, cost: jax.Array, chosen: tuple[Any, Any, Any], panels: int | None = None
+) -> Tables:
+    """The tables of a fitted model for some of its pairs of models.
+
+    Args:
+        marginals: (k,) of the models.
+        copulas: of all pairs.
+        cost: (k,) money per answer.
+        chosen: (left, right, places), each (P,): the models of each pair, and its place among all pairs.
+        panels: of quadrature; by default as `quadrature` has them.
+    """
+    left, right, places = chosen
+    return build_tables(marginals, part(copulas, places), cost, left, right, panels)
 
 
 class Optima(NamedTuple):

@@ -129,8 +129,9 @@ def _best_paths(
     The integrand of an end is the weighted value at each node of its first model.
     """
 
-    def defer(integrands: jax.Array, step: tuple[jax.Array, ...]) -> tuple[jax.Array, Cut]:
-        end, rest, pair = step
+    def defer(number: jax.Array, carry: tuple[jax.Array, Cut]) -> tuple[jax.Array, Cut]:
+        integrands, cuts = carry
+        end, rest, pair = plan.steps[number]
         j = tables.left[pair]
         grid = part(tables.grid, j)
         price = lam * tables.cost[tables.right[pair]]
@@ -142,7 +143,8 @@ def _best_paths(
         value = grid.weight * grid.quantile + jax.vmap(grid.below)(cut.u) * (deferring - grid.quantile)
         if refusal is not None:
             value += jax.vmap(grid.below)(cut.refused) * (refusal.worth - deferring)
-        return lax.dynamic_update_index_in_dim(integrands, value, end, 0), cut
+        cuts = jax.tree.map(lambda cuts, cut: lax.dynamic_update_index_in_dim(cuts, cut, number, 0), cuts, cut)
+        return lax.dynamic_update_index_in_dim(integrands, value, end, 0), cuts
 
     nowhere = jnp.zeros_like(tables.cost)
     answering, stop = tables.grid.weight * tables.grid.quantile, Cut(nowhere, nowhere, nowhere)
@@ -153,7 +155,9 @@ def _best_paths(
     cut = jax.tree.map(lambda own: jnp.broadcast_to(own, (*lam.shape, *own.shape)), stop)
     cuts = None
     if plan.steps.shape[0]:
-        integrands, cuts = lax.scan(defer, integrands, tuple(plan.steps.T))
+        untaken = jnp.zeros((plan.steps.shape[0], *lam.shape), lam.dtype)
+        cuts = Cut(untaken, untaken, untaken, None if refusal is None else untaken)
+        integrands, cuts = lax.fori_loop(0, plan.count, defer, (integrands, cuts))
     values = integrands.sum(-1)[plan.ends] - lam * tables.cost[plan.heads[plan.ends]][:, None]
     best = jnp.argmax(values, axis=0)
     if cuts is not None:

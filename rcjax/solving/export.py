@@ -127,9 +127,9 @@ def export_solver(
         lam = arguments[-1]
         if plan is None:
             left, right = np.array(pairs(k), int).reshape(-1, 2).T
-            tables = lay_out(marginals, copulas, cost, left, right, np.arange(len(left)))
+            tables = lay_out(marginals, copulas, cost, (left, right, np.arange(len(left))))
             return _arrays(adaptive_points(marginals, tables, lam))
-        tables = lay_out(marginals, copulas, cost, plan.left, plan.right, pair_places(plan, k))
+        tables = lay_out(marginals, copulas, cost, (plan.left, plan.right, pair_places(plan, k)))
         return _arrays(points_at(marginals, tables, optimise(tables, lam, plan, "exact"), plan, "exact"))
 
     shapes = [jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype) for leaf in leaves]

@@ -30,6 +30,10 @@ from rcjax.solving.paths import Plan, pair_places
 _GRID, _CLOSEST = 64, 1.0005
 
 
+#: Plans of more steps than this run for longer than they compile: few λ are filled up to fewer.
+MANY_STEPS, _FEW = 256, 32
+
+
 _MEMORY = 2**29  # bytes that a batch of λ may take
 
 
@@ -46,18 +50,28 @@ class Problem(NamedTuple):
     refusal: Refusal | None  # None where no model may refuse
 
 
-def lay_out_problem(model: CascadeModel, plan: Plan | None, chain: Chain, refusal: Refusal | None) -> Problem:
-    """What every λ shares, for a fitted model; no plan: adaptive policies."""
+def lay_out_problem(
+    model: CascadeModel, plan: Plan | None, chain: Chain, refusal: Refusal | None, panels: int | None = None
+) -> Problem:
+    """What every λ shares, for a fitted model, on so many panels (None: all).
+
+    Args:
+        model: the fitted model.
+        plan: the cascades that compete; None: adaptive policies.
+        chain: "exact", or "paper" for the paper's factorisation.
+        refusal: with one, models may refuse to answer.
+        panels: of quadrature; by default as `quadrature` has them.
+    """
     k = len(model.models)
     left, right = np.array(pairs(k), int).reshape(-1, 2).T if plan is None else (plan.left, plan.right)
     places = np.arange(len(left)) if plan is None else pair_places(plan, k)
-    tables = _build_tables(model.marginals, model.copulas, model.cost, left, right, places)
+    tables = _build_tables(model.marginals, model.copulas, model.cost, (left, right, places), panels=panels)
     if chain == "exact":  # whose programmes are then the same for every family of copulas
         tables = dataclasses.replace(tables, copulas=None)
     return Problem(model.marginals, tables, plan, chain, refusal)
 
 
-_build_tables = compiled(lay_out)
+_build_tables = compiled(lay_out, "panels")
 
 
 _optimise = compiled(optimise, "chain", runs="long")
@@ -79,7 +93,8 @@ def solve_at(problem: Problem, lam: Any) -> Solutions:
     lam = np.asarray(lam, tables.cost.dtype)
     room = max(1, _MEMORY // _bytes_per_lambda(problem))
     batches = -(-len(lam) // room)
-    size = max(-(-len(lam) // batches), min(_GRID, room))
+    least = _GRID if plan is None or len(plan.steps) <= MANY_STEPS else _FEW
+    size = max(-(-len(lam) // batches), min(least, room))
 
     def solve(lam: np.ndarray) -> Solutions:
         if plan is None:

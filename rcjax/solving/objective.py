@@ -49,9 +49,20 @@ class Tables:
     cost: jax.Array  # (k,)
 
 
-def build_tables(marginals: Marginal, copulas: Copula, cost: jax.Array, left: Any, right: Any) -> Tables:
-    """Grids of all models, and the transition kernels of P pairs of models, whose copulas are given in order."""
-    grid, left, right = jax.vmap(build_grid)(marginals), jnp.asarray(left, int), jnp.asarray(right, int)
+def build_tables(
+    marginals: Marginal, copulas: Copula, cost: jax.Array, left: Any, right: Any, panels: int | None = None
+) -> Tables:
+    """Grids of all models, and the transition kernels of pairs of models.
+
+    Args:
+        marginals: (k,) of the models.
+        copulas: (P,) of the pairs.
+        cost: (k,) money per answer.
+        left, right: (P,) the models of each pair, by position.
+        panels: of each grid; by default as `quadrature` has them.
+    """
+    grid = jax.vmap(partial(build_grid, panels=panels))(marginals)
+    left, right = jnp.asarray(left, int), jnp.asarray(right, int)
     kernel = jax.vmap(transition)(copulas, part(grid, left), part(grid, right))
     return Tables(grid, left, right, copulas, kernel, cost)
 

@@ -31,6 +31,7 @@ class Plan:
     ends: jax.Array  # (N,) the end that is the whole path
     heads: jax.Array  # (E,) the model that an end starts with
     steps: jax.Array  # (S, 3) an end of two models or more, the end that it defers to, and by which pair
+    count: jax.Array  # () how many of the steps, which go by the length of their ends, the paths need
     cuts: jax.Array  # (E, k) the step that cuts each model of an end; −1 where the model defers to nobody
     left: jax.Array  # (P,) the models i of the pairs
     right: jax.Array  # (P,) and j
@@ -45,7 +46,7 @@ class Plan:
 def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> Plan:
     """The plan of distinct paths, each of rising positions among k models."""
     everyone = tuple(sorted({j for path in paths for j in path}))
-    ends = sorted({path[i:] for path in paths for i in range(len(path))}, key=lambda end: (-end[0], len(end), end))
+    ends = sorted({path[i:] for path in paths for i in range(len(path))}, key=lambda end: (len(end), -end[0], end))
     used = sorted({link for path in [*paths, everyone] for link in itertools.pairwise(path)})
     row, column = ({item: place for place, item in enumerate(items)} for items in (ends, used))
     steps = _fill(
@@ -71,6 +72,7 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> Plan:
         "ends": np.array([row[path] for path in filled[:-1]]),
         "heads": np.array(heads),
         "steps": np.array(steps, int).reshape(-1, 3),
+        "count": np.array(sum(len(end) > 1 for end in ends)),
         "cuts": cuts,
         "left": left,
         "right": right,
@@ -115,14 +117,14 @@ def candidate_paths(
 def only(plan: Plan, rows: Any) -> Plan:
     """The plan with some of its paths (M,), by number: what they share is laid out as before.
 
-    As many as the plan has, some of them repeated, share its compiled programmes.
+    As many as the plan has, some of them repeated, share its compiled programmes. Steps of longer paths are not taken.
     """
-    host = {name: np.asarray(getattr(plan, name)) for name in ("members", "links", "first", "last", "ends")}
+    host = {name: np.asarray(getattr(plan, name)) for name in ("members", "links", "first", "last", "ends", "cuts")}
     kept = np.append(rows, len(host["ends"]))
-    paths = {name: host[name][kept] for name in ("members", "links", "first", "last")}
-    return dataclasses.replace(
-        plan, **jax.device_put({**paths, "ends": host["ends"][rows], "prefixes": np.array(False)})
-    )
+    fields = {name: host[name][kept] for name in ("members", "links", "first", "last")}
+    ends = host["ends"][rows]
+    fields |= {"ends": ends, "prefixes": np.array(False), "count": host["cuts"][ends].max() + 1}
+    return dataclasses.replace(plan, **jax.device_put(fields))
 
 
 def pair_places(plan: Plan, k: int) -> np.ndarray:

@@ -35,7 +35,7 @@ from rcjax.model.fitting_steps import calibrate_log
 from rcjax.replaying.replay import replay
 from rcjax.replaying.walk import walk
 from rcjax.solving.at_lambda import refusal_at
-from rcjax.solving.lambda_grid import lay_out_problem, log_lam, solve_at
+from rcjax.solving.lambda_grid import MANY_STEPS, lay_out_problem, log_lam, solve_at
 from rcjax.solving.paths import Plan, only, plan_cascades
 from rcjax.tuning.cross_validation import longer_cascades
 from rcjax.tuning.label_candidates import tune_by_labels
@@ -46,6 +46,7 @@ _ROUND = 16
 _BLOCK = 2**14  # queries that are drawn again at a time where policies stay as they are
 
 
+_PANELS = 9  # of quadrature, for replicates of many cascades: 5e-6 of error is far below what replicates differ by
 _PRICES = 48  # λ at which replicates are solved; between them, what they show is interpolated
 
 
@@ -162,6 +163,7 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
     longer = selected & (np.asarray(frontier.members)[places].sum(1) > 2)
     refusal = refusal_at(frontier.abstain_price, frontier.abstain_early, log.cost.dtype)
     plan = _plan_again(frontier, places[longer]) if longer.any() or not selected else None
+    panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
     data = [np.asarray(column) for column in _data(log)]
 
     def again(draw: np.ndarray) -> tuple[Calibrator, Policies]:
@@ -173,7 +175,7 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
         else:
             fitted = fit_near(model, *rows, cost)
             calibrators = fitted.calibrators
-            by_model = solve_at(lay_out_problem(fitted, plan, frontier.chain, refusal), lam).policies
+            by_model = solve_at(lay_out_problem(fitted, plan, frontier.chain, refusal, panels), lam).policies
         if not selected:
             return calibrators, by_model
         pairs = tune_by_labels(calibrators, *rows, cost, lam, refusal)[-1]

@@ -111,7 +111,7 @@ def solver():
     """Of some of a plan's paths: (the number of the best of them, thresholds, members, loss), for each λ."""
 
     def solve(model, those, places):
-        tables = lay_out(model.marginals, model.copulas, model.cost, those.left, those.right, places)
+        tables = lay_out(model.marginals, model.copulas, model.cost, (those.left, those.right, places))
         solved = points_at(model.marginals, tables, optimise(tables, LAM, those, "exact"), those, "exact")
         return solved.path, solved.policies.thresholds, solved.policies.members, solved.expected.loss(LAM)
 
@@ -136,6 +136,16 @@ def test_the_optimum_of_some_paths_is_that_of_these_alone(triple, rows):
         assert tuple(np.flatnonzero(used)) == paths[rows[number]]
         assert (cut[~used] == 1).all()
         assert cut[np.flatnonzero(used)[-1]] == 0
+
+
+@pytest.mark.parametrize("rows", [[0], [3], [6], [5, 1], [6, 3]])
+def test_steps_of_longer_paths_are_not_taken(rows):
+    plan = make_plan(everything(3), 3)
+    count = int(only(plan, rows).count)
+    assert int(plan.count) == 4
+    assert count == sum(1 for end in range(4) if (np.asarray(plan.cuts)[np.asarray(plan.ends)[rows]] >= end).any())
+    lengths = [len(everything(3)[row]) for row in rows]
+    assert count <= {1: 0, 2: 3, 3: 4}[max(lengths)]
 
 
 def test_some_of_the_paths_keep_the_layout_of_the_plan():
