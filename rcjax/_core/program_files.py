@@ -14,10 +14,12 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.experimental import serialize_executable
 
 from rcjax._base.files import write_atomically
@@ -57,7 +59,9 @@ class ProgramFiles:
             content = path.read_bytes()
             if hashlib.sha256(content[32:]).digest() != content[:32]:
                 return None
-            executable, leaves, example = pickle.loads(zlib.decompress(content[32:]))
+            executable, leaves, example, linear_algebra = pickle.loads(zlib.decompress(content[32:]))
+            if linear_algebra:
+                _bind_lapack()
             with suppress(OSError):
                 os.utime(path)  # the time of its last use
             trees = jax.tree.structure(((0,) * leaves, {})), jax.tree.structure([0] * len(jax.tree.leaves(example)))
@@ -70,7 +74,8 @@ class ProgramFiles:
         """Keep a programme of so many leaves; that a disk is full, or that it cannot be kept, costs nothing."""
         with suppress(Exception):
             executable, _, _ = serialize_executable.serialize(program)
-            content = zlib.compress(pickle.dumps((executable, leaves, example)), level=1)
+            kept = executable, leaves, example, "lapack" in (program.as_text() or "lapack")
+            content = zlib.compress(pickle.dumps(kept), level=1)
             write_atomically(self._path(key), hashlib.sha256(content).digest() + content)
             self._make_room()
 
@@ -105,6 +110,15 @@ def open_program_files(cache: Path) -> ProgramFiles | None:
     except OSError:
         return None
     return ProgramFiles(folder) if is_private(folder) else None
+
+
+@cache
+def _bind_lapack() -> None:
+    """Have JAX find LAPACK, which it does when it lowers the first call of it: a programme that is loaded needs it too.
+
+    Without, the programme calls a null pointer.
+    """
+    jax.jit(jnp.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), jnp.float32))
 
 
 def _device() -> list[Any]:

@@ -222,3 +222,27 @@ def test_processes_share_a_folder(tmp_path):
     assert len(printed) == 1
     assert ProgramFiles(cache / "programs").folder.is_dir()
     assert not [path for path in (cache / "programs").iterdir() if path.suffix != ".program"]
+
+
+def test_a_programme_of_linear_algebra_runs_where_nothing_is_compiled(tmp_path):
+    """JAX looks for LAPACK when it lowers a call of it: a process that only loads has to look for itself."""
+    program = """
+import pathlib, sys
+import jax, numpy as np
+from rcjax._core import compilation
+from rcjax.diagnostics.dependence import _dependence_tests
+assert compilation.keep_programs(pathlib.Path(sys.argv[1]))
+rng = np.random.default_rng(0)
+key = np.asarray([0, 0], np.uint32)
+rows = rng.random((40, 3), np.float32), rng.random((40, 3)) < 0.5, np.ones((40, 3), bool)
+print(np.asarray(_dependence_tests(*rows, jax.random.wrap_key_data(key), replicates=5)[0]).tolist())
+"""
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o700)
+    first, second = (
+        subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True) for _ in range(2)
+    )
+    assert first.returncode == 0, first.stderr
+    assert second.returncode == 0, second.stderr or "it was killed"
+    assert second.stdout == first.stdout
+    assert list((folder / "programs").iterdir())
