@@ -129,7 +129,7 @@ def measure(program: list[str], words: list[str], cache: Path) -> Time:
     assert process.stderr is not None
     message = process.stderr.read().decode()
     _, status, usage = os.wait4(process.pid, 0)
-    if status and message:
+    if status and (message or os.waitstatus_to_exitcode(status) != 1):
         raise SystemExit(f"{shlex.join(words)} failed:\n{message}")
     return Time(time.perf_counter() - start, usage.ru_utime)
 

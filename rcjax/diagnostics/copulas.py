@@ -33,7 +33,7 @@ from rcjax.model.pair_likelihood import rank_counts, ranks_of_counts
 
 _CELLS, _LEVELS = 24, 40
 #: Queries × queries × replicates whose comparisons are held at a time.
-_BATCH = 2**20
+_BATCH = 2**21
 
 
 @jax.tree_util.register_dataclass
