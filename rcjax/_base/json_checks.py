@@ -49,14 +49,27 @@ def shown(value: object) -> str:
 
 
 def require(condition: bool, where: str, what: str, value: object) -> None:
-    """Raise ValueError unless the condition holds: `what` says what the value at this place must be."""
+    """Raise ValueError unless a condition holds.
+
+    Args:
+        condition: what must be.
+        where: the place, for the message.
+        what: what the value at this place must be, in words.
+        value: what it is.
+    """
     if not condition:
         problem = "it is missing or null" if value is None else f"it is {shown(value)}"
         raise ValueError(f"{where}: {what}, but {problem}")
 
 
 def number(value: Any, where: str, low: float = -_HUGE, high: float = _HUGE) -> float:
-    """A number from `low` to `high`, as float; no boolean, no NaN."""
+    """A number, as float; no boolean, no NaN.
+
+    Args:
+        value: what the file holds there.
+        where: the place, for the message.
+        low, high: the least and the greatest that it may be.
+    """
     if type(value) is float and low <= value <= high:  # nearly all there are, in files of any size
         return value
     require(issubclass(type(value), Real) and type(value) is not bool, where, "must be a number", value)
@@ -66,7 +79,13 @@ def number(value: Any, where: str, low: float = -_HUGE, high: float = _HUGE) -> 
 
 
 def whole(value: Any, where: str, low: int = 0, high: int = 10**15) -> int:
-    """A whole number from `low` to `high`; no boolean."""
+    """A whole number; no boolean.
+
+    Args:
+        value: what the file holds there.
+        where: the place, for the message.
+        low, high: the least and the greatest that it may be.
+    """
     require(issubclass(type(value), Integral) and type(value) is not bool, where, "must be a whole number", value)
     require(low <= value <= high, where, f"must be between {low:g} and {high:g}", value)
     return int(value)
@@ -93,7 +112,14 @@ def choice(value: Any, known: tuple[str, ...], where: str) -> str:
 
 
 def entries(value: Any, where: str, check: Check[T], what: str = "must be a list") -> tuple[T, ...]:
-    """A list, perhaps empty, each of its entries checked."""
+    """A list, perhaps empty, each of its entries checked.
+
+    Args:
+        value: what the file holds there.
+        where: the place, for the message.
+        check: of an entry.
+        what: what the list must be, in words.
+    """
     require(isinstance(value, (list, tuple)), where, what, value)
     return tuple(check(entry, f"{where}[{i}]") for i, entry in enumerate(value))
 
@@ -106,7 +132,14 @@ def sequence(value: Any, where: str, check: Check[T]) -> tuple[T, ...]:
 
 
 def of_length(value: Any, where: str, n: int, check: Check[T]) -> tuple[T, ...]:
-    """A list of n entries, each of them checked."""
+    """A list of n entries, each of them checked.
+
+    Args:
+        value: what the file holds there.
+        where: the place, for the message.
+        n: how many.
+        check: of an entry.
+    """
     require(isinstance(value, (list, tuple)) and len(value) == n, where, f"must be a list of {n}", value)
     return entries(value, where, check)
 
@@ -138,7 +171,14 @@ def items(value: Any, where: str, check: Check[T]) -> Mapping[str, T]:
 
 
 def by_name(value: Any, where: str, known: Sequence[str], check: Check[T]) -> Mapping[str, T]:
-    """An object whose keys are the known names, in their order, each of its entries checked."""
+    """An object with known names as its keys, each of its entries checked.
+
+    Args:
+        value: what the file holds there.
+        where: the place, for the message.
+        known: the names, in the order in which the entries are returned.
+        check: of an entry.
+    """
     entries = items(value, where, check)
     require(set(entries) == set(known), where, f"must have as keys {tuple(known)}", list(entries))
     return MappingProxyType({name: entries[name] for name in known})

@@ -71,7 +71,14 @@ class ProgramFiles:
             return None
 
     def save(self, key: str, program: jax.stages.Compiled, leaves: int, example: Any) -> None:
-        """Keep a programme of so many leaves; that a disk is full, or that it cannot be kept, costs nothing."""
+        """Keep a programme; that a disk is full, or that it cannot be kept, costs nothing.
+
+        Args:
+            key: its name, `rcjax._core.signatures.signature_key`.
+            program: the compiled programme.
+            leaves: how many arrays it takes.
+            example: what it returns, with its leaves numbered.
+        """
         with suppress(Exception):
             executable, _, _ = serialize_executable.serialize(program)
             kept = executable, leaves, example, "lapack" in (program.as_text() or "lapack")

@@ -109,7 +109,14 @@ class Fitted(NamedTuple):
 
 
 def gather(fitted: Fitted, logprob: jax.Array, correct: jax.Array, answered: jax.Array) -> Evidence:
-    """The evidence in a log's arrays (n, k), on the scale of the calibrators that were fitted to them."""
+    """The evidence in a log, on the scale of the calibrators that were fitted to it.
+
+    Args:
+        fitted: what was fitted.
+        logprob: (n, k) raw log-probabilities.
+        correct: (n, k) whether the answer is right.
+        answered: (n, k) whether there is an answer.
+    """
     calibrators, marginals, copulas = fitted
     family, answered = type(copulas), answered.T
     features = transform_confidence(jnp.where(answered, logprob.T, -1.0), calibrators.transform)

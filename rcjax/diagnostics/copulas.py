@@ -172,7 +172,14 @@ def _draw(copula: Copula, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]
 def statistics(
     family: type[Copula], x: jax.Array, y: jax.Array, present: jax.Array, tau: jax.Array
 ) -> tuple[Copula, jax.Array, jax.Array]:
-    """(the member fitted to the ranks, S_n, S_n^(K)) of one pair; the search for the member starts at `tau`."""
+    """(the member fitted to the ranks, S_n, S_n^(K)) of one pair.
+
+    Args:
+        family: the family of copulas.
+        x, y: (n,) the confidences of the two models.
+        present: (n,) whether both answered the query.
+        tau: () where the search for the member starts.
+    """
     weights = present.astype(x.dtype)
     m = weights.sum()
     counts = jax.vmap(rank_counts, (0, None))(jnp.stack([x, y]), weights)

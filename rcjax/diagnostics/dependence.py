@@ -23,7 +23,15 @@ __all__ = ["check_dependence", "table_rows"]
 def check_dependence(
     models: tuple[str, ...], confidence: np.ndarray, log: Log, key: jax.Array, replicates: int
 ) -> tuple[np.ndarray, np.ndarray, list[dict[str, Any]]]:
-    """Correlations of all pairs, the paper's test, and the rows of the neighbouring triples."""
+    """Correlations of all pairs, the paper's test, and the rows of the neighbouring triples.
+
+    Args:
+        models: names of the k models.
+        confidence: (n, k) calibrated.
+        log: the log that they are of.
+        key: of JAX.
+        replicates: permutations of each test.
+    """
     k = len(models)
     correlations = rank_correlations(confidence, log.correct, log.answered)
     rows = fill_up(confidence, log.correct, log.answered)

@@ -27,7 +27,13 @@ _RETUNE = "run rcjax retune on recent queries"
 
 
 def judge_drift(figure: float, p_value: float, limits: Limits, alarm: float) -> Verdict:
-    """The verdict on a figure and its adjusted p-value: "bad" has drifted, "doubtful" is large, but may be chance.
+    """The verdict on a figure: "bad" has drifted, "doubtful" is large, but may be chance.
+
+    Args:
+        figure: how much has changed.
+        p_value: of the figure, adjusted.
+        limits: from where it matters.
+        alarm: the level of the test.
 
     >>> limits = Limits(0.02, 0.05)
     >>> [judge_drift(0.03, p, limits, 0.05) for p in (0.01, 0.3)], judge_drift(0.06, 0.3, limits, 0.05)

@@ -50,10 +50,14 @@ HeldOut = tuple[CascadeModel, Log]
 
 
 def held_out(model: CascadeModel, log: Log, *, folds: bool, seed: int = 0) -> list[HeldOut]:
-    """Pairs of a model and a log it was not fitted to, which together hold every query of `log` once.
+    """Pairs of a model and a log it was not fitted to, which together hold every query of a log once.
 
-    The model itself and the whole log; or, in `folds`, five models, each fitted as the model was to four fifths of
-    the queries, and the fifth that each has not seen.
+    Args:
+        model: the fitted model.
+        log: the log to judge it by.
+        folds: False for the model itself and the whole log; True for five models, each fitted as the model was to four
+            fifths of the queries, and the fifth that each has not seen.
+        seed: of the folds.
     """
     if not folds:
         return [(model, log)]

@@ -30,9 +30,15 @@ def try_promise(
 ) -> dict[str, Any]:
     """The figures of a frontier against queries that its tuning did not see, at sixteen λ.
 
-    `log`: the one that `held` was made of, by `held_out` with the same `seed`. A single held-out log is answered by the
-    frontier as it is; folds by what the same search finds without each (`search_again`). As `compare_frontier`, with
-    `search`, that of the frontier. `trained_on` queries, the frontier was tuned on.
+    A single held-out log is answered by the frontier as it is; folds by what the same search finds without each
+    (`search_again`). As `compare_frontier`, with `search`, that of the frontier.
+
+    Args:
+        frontier: what was promised.
+        log: the log that `held` was made of.
+        held: models and logs, of `held_out` with the same seed.
+        trained_on: how many queries the frontier was tuned on.
+        seed: of the folds.
     """
     lam = lambdas(frontier.model)
     if len(held) == 1:
@@ -49,9 +55,16 @@ def try_promise(
 
 
 def search_again(frontier: Frontier, model: CascadeModel, log: Log, lam: np.ndarray, seed: int = 0) -> Frontier:
-    """What the search behind a frontier finds for the λ (L,) on another log, which `model` was fitted to.
+    """What the search behind a frontier finds on another log.
 
     Of chains, the default search compares those that are no longer than the frontier's.
+
+    Args:
+        frontier: whose search it is.
+        model: the model fitted to the log.
+        log: the other log.
+        lam: (L,) in errors per unit of money.
+        seed: of the folds of the search.
     """
     refusing: dict[str, Any] = {"abstain_price": frontier.abstain_price, "abstain_early": frontier.abstain_early}
     if frontier.search == "selected":

@@ -52,9 +52,13 @@ def affects(check: Check, by_model: bool) -> str:
 
 
 def concerns(check: Check, asked: Sequence[str], models: Sequence[str], by_model: bool) -> bool:
-    """Whether a check says something of the policy that asks some of the models, in the order of `asked`.
+    """Whether a check says something of a policy.
 
-    `by_model`: the policy was found by the model alone.
+    Args:
+        check: the check.
+        asked: the models that the policy asks, in this order.
+        models: all of them.
+        by_model: whether the policy was found by the model alone.
     """
     scope = SCOPES[check.name]
     if len(asked) < _FEWEST.get(scope, 1) and not by_model:

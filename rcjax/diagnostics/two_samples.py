@@ -56,6 +56,11 @@ def spiegelhalter_z(confidence: np.ndarray, correct: np.ndarray) -> float:
 def shuffled_labels(first: int, second: int, permutations: int, seed: int) -> np.ndarray:
     """(1 + permutations, first + second), 1 in the first sample and 0 in the second; row 0 is as things are.
 
+    Args:
+        first, second: the sizes of the samples.
+        permutations: how many.
+        seed: of the permutations.
+
     >>> labels = shuffled_labels(2, 3, 4, seed=0)
     >>> labels[0].tolist(), labels.sum(1).tolist()
     ([1, 1, 0, 0, 0], [2, 2, 2, 2, 2])
@@ -69,9 +74,14 @@ def shuffled_labels(first: int, second: int, permutations: int, seed: int) -> np
 def compare(logprob: np.ndarray, confidence: np.ndarray, correct: np.ndarray, labels: np.ndarray) -> Compared:
     """Compare one model on two samples, put one after the other: N answers in all.
 
-    logprob, confidence, correct (N,), labels (1 + P, N) of `shuffled_labels`. The bins of the calibration curve are the
-    deciles of both samples together. p = (1 + permutations that reach the statistic)/(1 + P), which is at most α with a
-    probability of at most α.
+    The bins of the calibration curve are the deciles of both samples together. p = (1 + permutations that reach the
+    statistic)/(1 + P), which is at most α with a probability of at most α.
+
+    Args:
+        logprob: (N,) raw log-probabilities.
+        confidence: (N,) calibrated.
+        correct: (N,) whether the answer is right.
+        labels: (1 + P, N) of `shuffled_labels`.
     """
     residual = np.asarray(correct, float) - confidence
     values = np.column_stack(

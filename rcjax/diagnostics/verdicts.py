@@ -68,7 +68,11 @@ LIMITS: Mapping[str, Limits] = {
 def judge(name: str, figure: float, p_value: float | None = None, *, by_chance: bool | None = None) -> Verdict:
     """The verdict on a figure, by its limits: large figures that chance explains are doubtful at worst.
 
-    Whether chance explains it is told by the p-value, or by `by_chance` where a band was looked at instead.
+    Args:
+        name: of the check, whose limits are `LIMITS[name]`.
+        figure: what is judged.
+        p_value: tells whether chance explains it.
+        by_chance: tells it instead, where a band was looked at.
 
     >>> judge("calibration error", 0.12, 0.001), judge("calibration error", 0.12, 0.3), judge("separation", 0.8)
     ('bad', 'doubtful', 'fine')

@@ -181,7 +181,11 @@ class Frontier:
         error_cost: float | None = None,
         lam: float | None = None,
     ) -> int:
-        """The position of the point that meets one target; targets and errors as those of `policy`."""
+        """The position of the point that meets one target.
+
+        Args:
+            budget, max_error, error_cost, lam: exactly one of them, as of `policy`, whose errors these are too.
+        """
         check_arguments(Frontier.choose, locals())
         return self._choose(Target.of(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam))
 
@@ -333,7 +337,16 @@ def make_frontier(
     abstain_price: float | None = None,
     abstain_early: bool = True,
 ) -> Frontier:
-    """A frontier of points in numpy's arrays. With an `abstain_price`, cascades that refuse nothing say so."""
+    """A frontier of points in numpy's arrays.
+
+    Args:
+        model: the model that it is of.
+        points: L points.
+        search: what was searched, as `Frontier.search` has it.
+        chain: under which factorisation.
+        abstain_price: of a refusal; with one, cascades that refuse nothing say so.
+        abstain_early: whether any model may refuse, or the last one only.
+    """
     own = points.policies
     if abstain_price is not None and own.refusals is None and own.thresholds is not None:  # it was too dear to be used
         own = dataclasses.replace(own, refusals=np.full_like(own.thresholds, NEVER_REFUSE))

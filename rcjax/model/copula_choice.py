@@ -67,7 +67,11 @@ def pair_ranks(
 ) -> tuple[Ranks, Ranks, jax.Array]:
     """(ranks of the first models, of the second ones, weights), each with leading axis pairs.
 
-    confidence, answered (n, k), marginals (k,); a query counts for a pair where both models answered it.
+    Args:
+        marginals: (k,) the fitted marginals.
+        confidence: (n, k) calibrated.
+        answered: (n, k) whether there is an answer; a query counts for a pair where both models answered it.
+        chosen: the pairs, by position.
     """
     left, right = np.array(chosen, int).reshape(-1, 2).T
     placed = jax.vmap(ranks, in_axes=(0, 1))(marginals, confidence)

@@ -130,7 +130,15 @@ def fit_arrays(
 def fit_near(
     model: CascadeModel, logprob: ArrayLike, correct: ArrayLike, answered: ArrayLike, cost: jax.Array
 ) -> CascadeModel:
-    """The model fitted to other arrays (n, k) much like its own, and costs (k,): `fit_arrays` near it."""
+    """The model fitted to other arrays much like its own: `fit_arrays` near it.
+
+    Args:
+        model: the model of the other arrays.
+        logprob: (n, k) raw log-probabilities.
+        correct: (n, k) whether the answer is right.
+        answered: (n, k) whether there is an answer.
+        cost: (k,) money per answer.
+    """
     how = model.calibrators.transform, model.copulas
     calibrators, marginals, copulas = fit_arrays(logprob, correct, answered, *how, near=model.marginals)
     return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=cost)

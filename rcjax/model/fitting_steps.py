@@ -29,7 +29,15 @@ _AXIS = "queries"
 def fit_calibrators(
     logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, axis: str | None = None
 ) -> tuple[Calibrator, jax.Array]:
-    """(calibrators, confidences (n, k)) from arrays (n, k)."""
+    """(calibrators, confidences (n, k)) of a log.
+
+    Args:
+        logprob: (n, k) raw log-probabilities.
+        correct: (n, k) whether the answer is right.
+        answered: (n, k) whether there is an answer.
+        transform: that of the raw confidence.
+        axis: the name of the devices that the queries are spread over, if they are.
+    """
     calibrate = partial(fit_calibrator, transform=transform, axis=axis)
     calibrators = map_entries(calibrate, len(logprob), (1, 1, 1))(logprob, correct, answered)
     return calibrators, calibrate_all(calibrators, logprob, answered)
@@ -38,7 +46,14 @@ def fit_calibrators(
 def fit_marginals(
     confidence: jax.Array, answered: jax.Array, near: Marginal | None = None, axis: str | None = None
 ) -> Marginal:
-    """The marginals of confidences (n, k); with those of a log `near` this one, mixtures are sought around theirs."""
+    """The marginals of the confidences of a log.
+
+    Args:
+        confidence: (n, k) calibrated.
+        answered: (n, k) whether there is an answer.
+        near: the marginals of a like log: mixtures are sought around theirs.
+        axis: the name of the devices that the queries are spread over, if they are.
+    """
     if near is None:
         return map_entries(partial(fit_marginal, axis=axis), len(confidence), (1, 1))(confidence, answered)
     return map_entries(refit_marginal, len(confidence), (0, 1, 1))(near, confidence, answered)
@@ -52,18 +67,27 @@ def fit_margins(
     near: Marginal | None = None,
     axis: str | None = None,
 ) -> tuple[Calibrator, jax.Array, Marginal]:
-    """(calibrators, confidences (n, k), marginals) from arrays (n, k).
+    """(calibrators, confidences (n, k), marginals) of a log.
 
-    `axis` names the devices that the queries are spread over, if they are.
+    Args:
+        logprob: (n, k) raw log-probabilities.
+        correct: (n, k) whether the answer is right.
+        answered: (n, k) whether there is an answer.
+        transform: that of the raw confidence.
+        near: the marginals of a like log: mixtures are sought around theirs.
+        axis: the name of the devices that the queries are spread over, if they are.
     """
     calibrators, confidence = fit_calibrators(logprob, correct, answered, transform, axis)
     return calibrators, confidence, fit_marginals(confidence, answered, near, axis)
 
 
 def pair_taus(confidence: jax.Array, answered: jax.Array, left: ArrayLike, right: ArrayLike) -> jax.Array:
-    """(P,) Kendall's τ of the confidences (n, k) of pairs, on the queries that both models answered (n, k).
+    """(P,) Kendall's τ of the confidences of pairs, on the queries that both models answered.
 
-    left, right (P,) positions of the pairs' models.
+    Args:
+        confidence: (n, k) calibrated.
+        answered: (n, k) whether there is an answer.
+        left, right: (P,) the models of each pair, by position.
     """
 
     def tau(left: jax.Array, right: jax.Array) -> jax.Array:
@@ -88,10 +112,16 @@ def taus_of_log(confidence: jax.Array, answered: jax.Array) -> jax.Array:
 def fit_on_devices(
     logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, devices: Sequence[Any]
 ) -> tuple[Calibrator, Marginal, jax.Array]:
-    """(calibrators, marginals, τ of all pairs (P,)) of arrays (n, k), the work shared by devices.
+    """(calibrators, marginals, τ of all pairs (P,)) of a log, the work shared by devices.
 
-    The devices may be those of several processes, each of which then holds the whole log. Raises ValueError where there
-    is no device.
+    Args:
+        logprob: (n, k) raw log-probabilities.
+        correct: (n, k) whether the answer is right.
+        answered: (n, k) whether there is an answer.
+        transform: that of the raw confidence.
+        devices: those that share it; of several processes too, each of which then holds the whole log.
+
+    Raises ValueError where there is no device.
     """
     if not len(devices):
         raise ValueError("devices is empty: give those that share the work, such as jax.devices(), or None")

@@ -93,7 +93,14 @@ def check_members(value: Any, pairs: int) -> tuple[tuple[str, Any], ...]:
 
 
 def check_parameters(value: Any, where: str, names: Sequence[str], pairs: int) -> dict[str, tuple[float, ...]]:
-    """The parameters of a family, by name: as many of each as there are pairs; other keys are left out."""
+    """The parameters of a family, by name; other keys are left out.
+
+    Args:
+        value: what the file holds there.
+        where: the place, for the message.
+        names: of the parameters.
+        pairs: how many values each has.
+    """
     return _columns(value, where, dict.fromkeys(names, number), pairs)
 
 

@@ -50,7 +50,11 @@ class Target:
         error_cost: float | None = None,
         lam: float | None = None,
     ) -> tuple[Target, ...]:
-        """A target for each value that is not None."""
+        """A target for each value that is not None.
+
+        Args:
+            budget, max_error, error_cost, lam: as `Frontier.policy` takes them.
+        """
         values: dict[Any, float | None] = {
             "budget": budget,
             "max_error": max_error,

@@ -92,7 +92,16 @@ def outcomes_on_log(
     cost: ArrayLike,
     policies: Policies,
 ) -> Outcomes:
-    """`outcomes` on a log (n, k), compiled, in numpy's arrays; queries that lack a model are walked by a stand-in."""
+    """`outcomes` on a log, compiled, in numpy's arrays; queries that lack a model are walked by a stand-in.
+
+    Args:
+        calibrators: (k,) of the models.
+        logprob: (n, k) raw log-probabilities.
+        correct: (n, k) whether the answer is right.
+        answered: (n, k) whether there is an answer.
+        cost: (k,) what each answer is charged, its model's mean cost.
+        policies: L policies over k models.
+    """
     n = np.shape(logprob)[0]
     fates = _outcomes_filled(calibrators, *fill_up(logprob, correct, answered), cost, policies)
     return Outcomes(*(np.asarray(fate)[:, :n] for fate in fates))

@@ -64,7 +64,13 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
 
 
 def places(figure: Figure, ax: Axes, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(n, 2) where the points (x, y) of some axes lie in the units of the figure's SVG, from its upper left."""
+    """(n, 2) where points lie in the units of a figure's SVG, from its upper left.
+
+    Args:
+        figure: the figure.
+        ax: the axes that the points are drawn in.
+        x, y: (n,) the points, as the axes have them.
+    """
     figure.draw_without_rendering()
     pixels = ax.transData.transform(np.column_stack([x, y]))
     height = figure.get_size_inches()[1] * 72

@@ -64,7 +64,14 @@ def _is_count(value: Any) -> TypeGuard[int]:
 async def request(
     client: openai.AsyncOpenAI, model: str, messages: Sequence[Any], options: Mapping[str, Any], usage: Usage
 ) -> Reply:
-    """Ask a model once, with the client's own retries; what is used is added to `usage`, also where it fails.
+    """Ask a model once, with the client's own retries.
+
+    Args:
+        client: of the endpoint.
+        model: its name there.
+        messages: the conversation.
+        options: of the request.
+        usage: what is used is added to it, also where the call fails.
 
     Raises CallError where no text came back.
     """

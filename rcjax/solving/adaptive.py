@@ -92,7 +92,15 @@ def interval_weights(grid: Grid, upper: jax.Array) -> jax.Array:
 def evaluate_intervals(
     tables: Tables, first: jax.Array, upper: jax.Array, action: jax.Array, refusing: bool = False
 ) -> Outcomes:
-    """What is expected of a query by one adaptive policy: first (), upper ends (k, R) in u, actions (k, R)."""
+    """What is expected of a query by one adaptive policy.
+
+    Args:
+        tables: the quadrature of the model.
+        first: () the model asked first.
+        upper: (k, R) the upper ends of each model's intervals, on the scale of ranks.
+        action: (k, R) the model to ask next, itself to answer.
+        refusing: whether some action may be to refuse.
+    """
     k = tables.cost.shape[0]
     weights = jax.vmap(interval_weights)(tables.grid, upper)
     to = jax.vmap(lambda action, weights, model: ((action == model)[:, None] * weights).sum(0))

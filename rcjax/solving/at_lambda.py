@@ -90,7 +90,15 @@ class Solutions(Points):
 
 
 def optimise(tables: Tables, lam: jax.Array, plan: Plan, chain: Chain, refusal: Refusal | None = None) -> Optima:
-    """The best path for each λ (L,), and its cuts."""
+    """The best path for each λ, and its cuts.
+
+    Args:
+        tables: the quadrature of the model.
+        lam: (L,) in errors per unit of money.
+        plan: the paths to search.
+        chain: "exact", or "paper" for the paper's factorisation.
+        refusal: with one, models may refuse to answer.
+    """
     if chain == "exact":
         path, cut, gain = best_cascades(tables, lam, plan, refusal)
     else:
@@ -105,7 +113,15 @@ def optimise(tables: Tables, lam: jax.Array, plan: Plan, chain: Chain, refusal: 
 
 
 def thresholds_at(marginals: Marginal, tables: Tables, path: jax.Array, cut: Cut, plan: Plan) -> Settled:
-    """The cascades of the given paths (L,) with thresholds at the cuts (L, k)."""
+    """Cascades with thresholds at given cuts.
+
+    Args:
+        marginals: (k,) of the models.
+        tables: their quadrature.
+        path: (L,) the numbers of the paths.
+        cut: (L, k) where their models stop deferring.
+        plan: which paths there are.
+    """
     members = plan.members[path]
     # The last model of a path answers everything that it does not refuse, and a model that is not on it nothing.
     cutting = plan.defers[path] if cut.refused is None else members
@@ -133,7 +149,15 @@ def _settle_refusals(
 
 
 def points_at(marginals: Marginal, tables: Tables, optima: Optima, plan: Plan, chain: Chain) -> Solutions:
-    """The optima with their thresholds, and what is exactly to be expected of them."""
+    """The optima with their thresholds, and what is exactly to be expected of them.
+
+    Args:
+        marginals: (k,) of the models.
+        tables: their quadrature.
+        optima: L of them, of `optimise`.
+        plan: which paths there are.
+        chain: "exact", or "paper" for the paper's factorisation.
+    """
     lam, path, cut, status = optima
     settled = thresholds_at(marginals, tables, path, cut, plan)
 
@@ -153,7 +177,14 @@ def settle(marginals: Marginal, grid: Grid, cut: Cut) -> tuple[jax.Array, jax.Ar
 
 
 def adaptive_points(marginals: Marginal, tables: Tables, lam: jax.Array, refusal: Refusal | None = None) -> Solutions:
-    """The best adaptive policies for all λ (L,), and what is exactly to be expected of them."""
+    """The best adaptive policies for all λ, and what is exactly to be expected of them.
+
+    Args:
+        marginals: (k,) of the models.
+        tables: their quadrature.
+        lam: (L,) in errors per unit of money.
+        refusal: with one, models may refuse to answer.
+    """
     k = tables.cost.shape[0]
     first, upper, action = adaptive_policies(tables, lam, refusal)
     evaluated = partial(evaluate_intervals, tables, refusing=refusal is not None)

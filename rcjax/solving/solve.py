@@ -82,7 +82,14 @@ def solve_frontier(
 def solve_problem(
     model: CascadeModel, problem: Problem, lam: np.ndarray | None = None, abstain_price: float | None = None
 ) -> Frontier:
-    """The frontier of a problem that has been laid out for the model; it does not know what was searched."""
+    """The frontier of a problem that has been laid out for a model; it does not know what was searched.
+
+    Args:
+        model: the model.
+        problem: what every λ shares.
+        lam: (L,) the λ to solve for; by default a grid.
+        abstain_price: of a refusal, in errors.
+    """
     points = solve_on_grid(problem) if lam is None else select(solve_at(problem, lam), problem.refusal)
     return make_frontier(model, points, abstain_price=abstain_price)
 

@@ -78,7 +78,14 @@ class Fit:
 
 
 def fit_problem(data: Data, draws: Draws, *, transform: Transform, near: Marginal | None = None) -> Fit:
-    """The fit of one problem (no leading axis in `draws`); marginals are sought near given ones, which is quicker."""
+    """The fit of one problem.
+
+    Args:
+        data: the logs.
+        draws: what it is tuned on, without a leading axis.
+        transform: that of the raw confidence.
+        near: marginals that its own are sought around, which is quicker.
+    """
     rows = (column[draws.sample, draws.rows] for column in (data.logprob, data.correct, data.answered, data.query_cost))
     logprob, correct, answered, spent = rows
     calibrators, confidence, marginals = fit_margins(logprob, correct, answered, transform, near)
@@ -104,10 +111,16 @@ def refit_problem(shared: tuple[Data, Fit], draws: Draws, *, transform: Transfor
 def solve_problem(
     plans: tuple[Plan | None, ...], problem: tuple[Fit, jax.Array], *, families: tuple[type[Copula], ...], panels: int
 ) -> tuple[Points, ...]:
-    """The points of one problem, a fit with its prices (L,), for the plan of each search; None: adaptive policies.
+    """The points of one problem for each search, with leading axes (C, L), of copulas and λ.
 
-    Arrays have leading axes (C, L), of copulas and prices. How many queries there are makes no difference here, so
-    that logs of all sizes share this program, the one that takes longest to compile.
+    How many queries there are makes no difference here, so that logs of all sizes share this program, the one that
+    takes longest to compile.
+
+    Args:
+        plans: of each search; None: adaptive policies.
+        problem: a fit with its λ (L,).
+        families: the C families of copulas.
+        panels: of quadrature.
     """
     fit, lam = problem
 

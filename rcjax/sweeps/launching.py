@@ -33,7 +33,14 @@ _SHARE = 0.25  # of an accelerator's memory, for the largest arrays of the probl
 
 
 def launch(batch: Batch, library: Library, settings: Settings, mesh: Mesh) -> tuple[Any, Fit, Any]:
-    """(λ (U, L), fits (U, …), the points of each search (U, C, L, …)) of a batch, still to come."""
+    """(λ (U, L), fits (U, …), the points of each search (U, C, L, …)) of a batch, still to come.
+
+    Args:
+        batch: U problems of one shape.
+        library: the logs.
+        settings: what is swept over.
+        mesh: the devices.
+    """
     shape = batch.shape
     solvable = [paths for paths in shape.paths if paths != "labels"]
     plans = tuple(None if isinstance(paths, str) else make_plan(paths, shape.models) for paths in solvable)

@@ -57,7 +57,11 @@ def check_settings(
     batch: int,
     panels: int,
 ) -> Settings:
-    """The settings in one form; ValueError says which is wrong, and what to give."""
+    """The settings in one form; ValueError says which is wrong, and what to give.
+
+    Args:
+        cascades, copulas, lam, replicates, seeds, train, max_length, batch, panels: as `rcjax.sweep` takes them.
+    """
     families = tuple(as_family(name).__name__ for name in _listed(copulas))
     chosen = tuple(_listed(seeds))
     if not all(_counts(number, 0) for number in (replicates, *chosen)):
@@ -234,12 +238,26 @@ def _chunks(items: Sequence, size: int) -> Iterator[Sequence]:
 
 
 def training(n: int, sample: Sample, size: int, digest: str) -> np.ndarray:
-    """(size,) the rows that the sample tunes on, of the n of a log with this digest, in the log's order."""
+    """(size,) the rows that a sample tunes on, in the log's order.
+
+    Args:
+        n: how many rows the log has.
+        sample: the log by its name, and the seed.
+        size: how many to take.
+        digest: of the log.
+    """
     return np.arange(n) if size == n else np.sort(_generator(sample, digest).permutation(n)[:size])
 
 
 def draw(rows: np.ndarray, sample: Sample, replicate: int, digest: str) -> np.ndarray:
-    """(m,) the rows of a replicate: those of the sample, or as many drawn from them with replacement."""
+    """(m,) the rows of a replicate: those of the sample, or as many drawn from them with replacement.
+
+    Args:
+        rows: (m,) of the sample.
+        sample: the log by its name, and the seed.
+        replicate: its number; 0 is the sample itself.
+        digest: of the log.
+    """
     return rows if replicate == 0 else _generator(sample, digest, replicate).choice(rows, len(rows))
 
 

@@ -63,8 +63,11 @@ class Sweep:
     ) -> Frontier:
         """The frontier of a log, with its model: `frontier(log).policy(budget=…)` is what to deploy.
 
-        Of a seed, search and copula where the sweep has several; the first ones by default. Raises ValueError where the
-        sweep does not have them, or they are not solved.
+        Args:
+            log: the name of the log.
+            seed, cascades, copula: which, where the sweep has several; the first ones by default.
+
+        Raises ValueError where the sweep does not have them, or they are not solved.
         """
         check_arguments(Sweep.frontier, locals())
         settings = self.plan["settings"]

@@ -62,9 +62,14 @@ def points_table(
     lam: np.ndarray,
     results: Sequence[Mapping[str, np.ndarray]],
 ) -> pl.DataFrame:
-    """A row per point of a batch: λ (U, L), and of each search arrays with leading axes (U, C, L).
+    """A row per point of a batch.
 
-    Of the U problems only as many are told as the batch has.
+    Args:
+        batch: the problems; of the U that were solved, only as many are told as it has.
+        models: of each log, by name.
+        settings: what is swept over.
+        lam: (U, L) in errors per unit of money.
+        results: of each search, arrays with leading axes (U, C, L).
     """
     searches = zip(settings.cascades.items(), results, strict=True)
     return pl.concat(

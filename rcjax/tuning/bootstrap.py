@@ -154,9 +154,13 @@ def _as_they_are(frontier: Frontier, places: np.ndarray, replicates: int) -> _Tu
 
 
 def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarray) -> _Tuned:
-    """The policies at the λ of these places (G,) of a frontier, tuned again on each draw (B, n) of a log's queries.
+    """The policies of a frontier, tuned again on draws of a log's queries by all that led to it (`Frontier.search`).
 
-    By all that led to the frontier: see `Frontier.search`.
+    Args:
+        frontier: the frontier.
+        log: the log that it was tuned on.
+        draws: (B, n) its rows.
+        places: (G,) of the frontier's points, whose λ are solved for.
     """
     model, lam = frontier.model, np.asarray(frontier.lam)[places]
     selected = frontier.search == "selected"

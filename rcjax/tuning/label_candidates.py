@@ -59,7 +59,13 @@ class Candidates:
 def cross_calibrate(logprob: jax.Array, correct: jax.Array, present: jax.Array, transform: Transform) -> jax.Array:
     """(P, n) probability that the second model of each pair is right, by the confidence of the first.
 
-    logprob, correct, present (n, k). As `fit_calibrator`, with the labels of another model.
+    As `fit_calibrator`, with the labels of another model.
+
+    Args:
+        logprob: (n, k) raw log-probabilities.
+        correct: (n, k) whether the answer is right.
+        present: (n, k) whether there is an answer and the query is to count.
+        transform: that of the raw confidence.
     """
     left, right = np.array(pairs(logprob.shape[1]), int).reshape(-1, 2).T
 
@@ -279,7 +285,11 @@ def judge_log(
     lam: ArrayLike | None = None,
     refusal: Refusal | None = None,
 ) -> Candidates:
-    """`judge`, compiled for one log at a time, so that folds, replicates and deals share it, and logs of like size."""
+    """`judge`, compiled for one log at a time, so that folds, replicates and deals share it, and logs of like size.
+
+    Args:
+        calibrators, logprob, correct, present, cost, lam, refusal: as of `judge`.
+    """
     return _judge_filled(calibrators, *fill_up(logprob, correct, present), cost, lam, refusal)
 
 
@@ -292,7 +302,12 @@ def tune_by_labels(
     lam: np.ndarray,
     refusal: Refusal | None = None,
 ) -> tuple[Policies, ...]:
-    """`best_by_labels` of a log (n, k) for the λ (L,)."""
+    """`best_by_labels` of a log.
+
+    Args:
+        calibrators, logprob, correct, present, cost, refusal: as of `judge`.
+        lam: (L,) in errors per unit of money.
+    """
     lam = np.asarray(lam, cost.dtype)
     prices = None if refusal is None else lam  # else the programme would be one for each number of λ
     trial = judge_log(calibrators, logprob, correct, present, cost, prices, refusal)

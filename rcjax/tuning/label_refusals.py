@@ -112,7 +112,14 @@ class Sums:
 
 
 def sum_up(confidence: jax.Array, right: jax.Array, present: jax.Array, worth: jax.Array) -> Sums:
-    """The sums of one pair: confidence, right (2, n) of the first model and the second, present (n,), worth ()."""
+    """The sums of one pair.
+
+    Args:
+        confidence: (2, n) of the first model and the second.
+        right: (2, n) how often their answers are right.
+        present: (n,) whether the query counts.
+        worth: () of a refusal, in right answers.
+    """
     cuts = spread_cuts(confidence[0], present, MOST_CUTS)
     others = spread_cuts(confidence[1], present, MOST_SECOND)
     refusal = jnp.concatenate([jnp.full(1, NEVER_REFUSE, confidence.dtype), others.threshold])
@@ -167,8 +174,13 @@ def best_cuts(sums: Sums, price: jax.Array, refusal: Refusal) -> tuple[jax.Array
 def earnings(sums: Sums, refused: jax.Array, second: jax.Array, worth: jax.Array) -> tuple[jax.Array, ...]:
     """(right answers with what refusals are worth, share refused, share passed on), each (M,), at every threshold.
 
-    Of one pair, with the first model's refusal at a place () of its cuts and the second's at one of its own; −∞ is
-    earned where the threshold is not above the refusal, or parts nothing.
+    Of one pair; −∞ is earned where the threshold is not above the refusal, or parts nothing.
+
+    Args:
+        sums: of the pair.
+        refused: () the first model's refusal, as a place of its cuts.
+        second: () the second's, as a place of its own.
+        worth: () of a refusal, in right answers.
     """
     place = np.arange(sums.cut.shape[0])
     passed = sums.second[second] - sums.second[second, refused]

@@ -192,10 +192,17 @@ def held_out_gain(policy: Policy | Mixture, log: Log, old: Log | None = None, se
     """What tuning again on a fresh log would gain, by five-fold cross-validation at the policy's own λ.
 
     The policy and, for each fold, the policy tuned on the other folds by the same search answer the queries of the
-    fold, and all of them those of the `old` log, which the policy was tuned on; answers are charged their model's mean
-    cost on each log, refusals at their price. Of more than 5,000 complete queries, 5,000 are taken at random. None
-    where the policy does not tell its λ, with fewer than 50 complete queries, where a log lacks a model of the policy,
-    or there is but one.
+    fold, and all of them those of the old log; answers are charged their model's mean cost on each log, refusals at
+    their price. Of more than 5,000 complete queries, 5,000 are taken at random.
+
+    Args:
+        policy: the policy in service.
+        log: the fresh log.
+        old: the log that the policy was tuned on.
+        seed: of the folds.
+
+    None where the policy does not tell its λ, with fewer than 50 complete queries, where a log lacks a model of the
+    policy, or there is but one.
     """
     lam = policy.expected.get("lam")
     tuning = recorded_tuning(policy).within(log.models if old is None else tuple({*log.models} & {*old.models}))

@@ -214,7 +214,15 @@ def tune_in_stages(
     settings: Settings,
     stage: Callable[[str], AbstractContextManager[Any]] = nullcontext,
 ) -> Tuned:
-    """`tune` by settings; `stage` is entered for each part of the work, with what it is in words."""
+    """`tune` by settings, telling what it is at.
+
+    Args:
+        log: the log to learn from.
+        held_out: queries for the test of a guarantee; None where they are to be split off.
+        target: at most one target, by its name.
+        settings: how to search.
+        stage: entered for each part of the work, with what it is in words.
+    """
     if held_out is not None:
         held_out = held_out.select(log.models)
         require_unseen(held_out, overlap(held_out, log))
