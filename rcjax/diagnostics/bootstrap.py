@@ -1,5 +1,10 @@
-"""Replicates of a statistic, and from them to a p-value."""
+"""Replicates of a statistic, and from them to a p-value.
 
+Replicates are drawn until so many reach the statistic that it is not significant, whatever the others were (Besag &
+Clifford 1991, "Sequential Monte Carlo p-values"): where a model fits, a test then needs a tenth of them.
+"""
+
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -7,34 +12,79 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from rcjax._core.size_classes import size_class
+from rcjax.diagnostics.verdicts import SIGNIFICANT
+
 #: Queries that the bootstraps of marginals and copulas use; their time grows with the square.
 MOST_QUERIES = 500
 
-#: What they are filled up to: by a quarter at most, as replicates run for longer than they compile.
-_SIZES = (96, 120, 150, 188, 236, 296, 372, 468, MOST_QUERIES)
+#: A p-value comes from at least so many exceedances, where there are as many: it is off by a fifth then.
+_FEWEST_EXCEEDANCES = 20
 
 
 def bootstrap_size(n: int) -> int:
-    """The number of queries that n are filled up to for these bootstraps; more than they use stay as they are.
+    """The number of queries that n are filled up to for these bootstraps: their class, or the most that they use.
 
     >>> [bootstrap_size(n) for n in (100, 285, 480, 501)]
-    [120, 296, 500, 501]
+    [192, 384, 500, 768]
     """
-    return next((size for size in _SIZES if size >= n), n)
+    return MOST_QUERIES if n <= MOST_QUERIES < size_class(n) else size_class(n)
 
 
-def replicate(statistic: Callable[[Any], Any], keys: Any, most: int) -> Any:
-    """The statistic of every one of B keys, or of other entries of a pytree, at most so many at a time.
+def exceedances_needed(replicates: int) -> int:
+    """After how many exceedances no replicate is drawn any more: all of them would not make p significant.
 
-    Batches are of one size, the last one filled up: what `lax.map` has left over it traces and compiles once more.
-
-    >>> replicate(lambda key: key + 1, jnp.arange(5), 2).tolist()
-    [1, 2, 3, 4, 5]
+    >>> [exceedances_needed(replicates) for replicates in (100, 1000, 10_000)]
+    [20, 50, 500]
     """
-    batches = jax.tree.map(lambda leaf: in_batches(leaf, most), keys)
-    count = jax.tree.leaves(keys)[0].shape[0]
-    statistics = lax.map(jax.vmap(statistic), batches)
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], statistics)
+    return max(_FEWEST_EXCEEDANCES, math.ceil(SIGNIFICANT * (replicates + 1) - 0.5))
+
+
+def replicate(
+    step: Callable[[Any, Any], tuple[Any, Any, Any]], state: Any, batches: Any, replicates: int
+) -> tuple[Any, Any, Any]:
+    """(the last state, the statistics of the log, those of the replicates), drawn batch by batch until p is known.
+
+    Args:
+        step: from a state and one of the batches to the next state, the statistics of the log, a pytree of (), and
+            those of the batch, of (size,) each; NaN where the batch holds no replicate.
+        state: the first one.
+        batches: (batches, size, …) keys, or a pytree of such arrays, as `in_batches` gives them.
+        replicates: how many are drawn at most.
+
+    Returns:
+        The statistics of the replicates are of (batches · size,); NaN where none was drawn or none was needed, which
+        does not depend on the size of a batch.
+
+    >>> keys = jnp.arange(1.0, 1001.0)
+    >>> step = lambda state, batch: (state, jnp.asarray(0.5), batch % 2)  # every other one exceeds a half
+    >>> _, statistic, drawn = replicate(step, (), in_batches(keys, 64), 1000)
+    >>> int(jnp.isfinite(drawn).sum()), round(float(p_value(statistic, drawn)), 3)
+    (99, 0.505)
+    """
+    needed = exceedances_needed(replicates)
+    count, size = jax.tree.leaves(batches)[0].shape[:2]
+
+    def unknown(loop: tuple[Any, ...]) -> jax.Array:
+        place, _, observed, drawn = loop
+        exceedances = jax.tree.map(lambda one, sample: (sample >= one).sum(), observed, drawn)
+        return (place < count) & ~(jnp.stack(jax.tree.leaves(exceedances)) >= needed).all()
+
+    def draw(loop: tuple[Any, ...]) -> tuple[Any, ...]:
+        place, state, _, drawn = loop
+        state, observed, batch = step(state, jax.tree.map(lambda leaf: leaf[place], batches))
+        return place + 1, state, observed, jax.tree.map(lambda all_, new: all_.at[place].set(new), drawn, batch)
+
+    def needed_of(observed: jax.Array, sample: jax.Array) -> jax.Array:
+        exceeds = sample >= observed
+        return jnp.where(jnp.cumsum(exceeds) - exceeds < needed, sample, jnp.nan)
+
+    _, observed, batch = jax.eval_shape(step, state, jax.tree.map(lambda leaf: leaf[0], batches))
+    drawn = jax.tree.map(lambda leaf: jnp.full((count, size), jnp.nan, leaf.dtype), batch)
+    nothing = jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), observed)
+    _, state, observed, drawn = lax.while_loop(unknown, draw, (0, state, nothing, drawn))
+    drawn = jax.tree.map(lambda one, sample: needed_of(one, sample.reshape(-1)), observed, drawn)
+    return state, observed, drawn
 
 
 def in_batches(keys: jax.Array, most: int) -> jax.Array:

@@ -14,6 +14,7 @@ nothing (`python -m benchmarks.goodness_of_fit study`).
 
 import dataclasses
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +28,7 @@ from rcjax._core.kendall import kendall_tau
 from rcjax._core.numerics import divide, open_unit
 from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula
-from rcjax.diagnostics.bootstrap import bootstrap_size, in_batches, p_value
+from rcjax.diagnostics.bootstrap import bootstrap_size, in_batches, p_value, replicate
 from rcjax.model.copula_fitting import fit_copula
 from rcjax.model.pair_likelihood import rank_counts, ranks_of_counts
 
@@ -84,16 +85,17 @@ def copula_test(
 ) -> CopulaTest:
     """S_n and S_n^(K) of a family on one or more pairs of models, with bootstrapped p-values, in one compiled call.
 
-    p = (exceedances + ½)/(replicates + 1); replicates without a finite statistic are left out of the count, and p is
-    NaN where the data have none. Ties of the log, the point masses among them, are imposed on every replicate
-    (Kojadinovic 2017, "Some copula inference procedures adapted to the presence of ties").
+    p = (exceedances + ½)/(replicates drawn + 1): none is drawn any more once neither p can be significant. Replicates
+    without a finite statistic are left out of the count, and p is NaN where the data have none. Ties of the log, the
+    point masses among them, are imposed on every replicate (Kojadinovic 2017, "Some copula inference procedures adapted
+    to the presence of ties").
 
     Args:
         family: the family of copulas.
         x, y: (…, n) the confidences of the two models.
         present: (…, n) whether both answered the query.
         key: one key of JAX for all pairs.
-        replicates: how many.
+        replicates: how many are drawn at most.
         tau: (…) where the searches for the likeliest member start; by default Kendall's τ.
 
     >>> from rcjax import Gumbel
@@ -133,14 +135,12 @@ def _copula_test(family: type[Copula], pair: tuple[jax.Array, ...], replicates: 
     x, y, present, tau, key = pair
     margins = Ties.of(x, present), Ties.of(y, present)
 
-    def judge(
-        known: tuple[Copula, jax.Array], keys: jax.Array
-    ) -> tuple[tuple[Copula, jax.Array], tuple[jax.Array, jax.Array]]:
+    def judge(known: tuple[Copula, jax.Array, jax.Array, jax.Array], keys: jax.Array) -> tuple[Any, Any, Any]:
         """The statistics of a batch of samples of the copula that is known; before one is, of the log itself.
 
         In one loop, so that the statistics, which take long to compile, are compiled once.
         """
-        copula, drawing = known
+        copula, drawing, *observed = known
         start = jnp.where(drawing, copula.tau(), tau)
 
         def one(key: jax.Array) -> tuple[Copula, jax.Array, jax.Array]:
@@ -148,17 +148,19 @@ def _copula_test(family: type[Copula], pair: tuple[jax.Array, ...], replicates: 
             first, second = (jnp.where(drawing, new, value) for new, value in zip(drawn, (x, y), strict=True))
             return statistics(family, first, second, present, start)
 
-        fitted, process, kendall = jax.vmap(one)(keys)
-        copula = jax.tree.map(lambda old, new: jnp.where(drawing, old, new[0]), copula, fitted)
-        return (copula, jnp.ones((), bool)), (process, kendall)
+        figures = jax.vmap(one)(keys)
+        copula, *observed = jax.tree.map(lambda old, new: jnp.where(drawing, old, new[0]), (copula, *observed), figures)
+        drawn = [jnp.where(drawing, figure, jnp.nan) for figure in figures[1:]]
+        return (copula, jnp.ones((), bool), *observed), observed, drawn
 
-    unknown = family(**dict.fromkeys(family.supports, tau * jnp.nan))
+    nothing = tau * jnp.nan
+    unknown = family(**dict.fromkeys(family.supports, nothing))
     keys = in_batches(jax.random.split(key, replicates), batch)
     keys = jnp.concatenate([keys[:1], keys])  # one more, for the log
-    (copula, _), figures = lax.scan(judge, (unknown, jnp.zeros((), bool)), keys)
-    process, kendall = (figure[0, 0] for figure in figures)
-    drawn = [figure[1:].reshape(-1)[:replicates] for figure in figures]
-    p_values = [p_value(statistic, sample) for statistic, sample in zip((process, kendall), drawn, strict=True)]
+    (copula, *_), observed, drawn = replicate(judge, (unknown, jnp.zeros((), bool), nothing, nothing), keys, replicates)
+    drawn = [figure[keys.shape[1] :][:replicates] for figure in drawn]
+    p_values = [p_value(statistic, sample) for statistic, sample in zip(observed, drawn, strict=True)]
+    process, kendall = observed
     n = present.sum()
     return CopulaTest(copula, process, p_values[0], kendall, p_values[1], jnp.sqrt(process / n), n)
 

@@ -165,7 +165,7 @@ def diagnose(
         model: the fitted model.
         log: the log to judge it by.
         training: the log that it was fitted to; its figures are added.
-        replicates: of each bootstrap; they use at most 500 queries.
+        replicates: of each bootstrap, at most; they use at most 500 queries.
         seed: of the folds and the bootstraps.
         search: how the log fitted to is searched for the policies of the promise: "selected" as `select_frontier` does
             by default, "expected" for policies of least expected loss, or what `solve_frontier` takes as `cascades`;

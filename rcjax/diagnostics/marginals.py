@@ -18,7 +18,7 @@ from rcjax._core.batching import part, stack
 from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
 from rcjax._core.threads import side_by_side
-from rcjax.diagnostics.bootstrap import bootstrap_size, p_value, replicate
+from rcjax.diagnostics.bootstrap import bootstrap_size, in_batches, p_value, replicate
 from rcjax.model.fitting_steps import marginals_of_log
 from rcjax.model.marginal_fitting import refit_marginal
 from rcjax.model.marginals import Marginal, cramer_von_mises
@@ -47,7 +47,7 @@ def marginal_test(
 ) -> MarginalTest:
     """√CvM of k marginals on the confidences of a log, with bootstrapped p-values.
 
-    p = (exceedances + ½)/(replicates + 1).
+    p = (exceedances + ½)/(replicates drawn + 1): none is drawn any more once p cannot be significant.
 
     Args:
         marginals: (k,) the fitted marginals.
@@ -55,7 +55,7 @@ def marginal_test(
         trained_on: the number of queries that the marginals were fitted to, none of them among these; 0 if they were
             fitted to these very confidences: then the two tests are one.
         key: of JAX; it seeds numpy's generator.
-        replicates: how many.
+        replicates: how many are drawn at most.
 
     >>> import jax.numpy as jnp
     >>> even = Marginal(*jnp.array([[0.0], [1.0], [0.0], [0.0]]), *jnp.array([[[0.5, 0.5]], [[1, 1]], [[1, 1]]]))
@@ -122,7 +122,10 @@ def _judge(
 
     distance = cramer_von_mises(marginal, *confidence)
     drawn = samples[0], samples[0] if to_train is None else to_train[0]
-    return distance, p_value(distance, replicate(refit_and_judge, drawn, batch))
+    batches = jax.tree.map(lambda rows: in_batches(rows, batch), drawn)
+    count = len(drawn[0])
+    _, _, distances = replicate(lambda _, some: ((), distance, jax.vmap(refit_and_judge)(some)), (), batches, count)
+    return distance, p_value(distance, distances[:count])
 
 
 def draw(marginal: Marginal, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
