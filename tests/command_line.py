@@ -7,7 +7,7 @@ import numpy as np
 from typer.testing import CliRunner
 
 import rcjax
-from rcjax.cli import app
+from rcjax.cli.app import app
 
 NAMES = {"llama3.2-1b": "small", "llama3.1-8b": "middle", "llama3.1-70b": "large"}
 TOKEN_PRICES = {"small": 0.1, "middle": 0.2, "large": 0.9}

@@ -10,7 +10,7 @@ import yaml
 
 import rcjax
 from benchmarks import make_reference
-from rcjax.cli import app
+from rcjax.cli.app import app
 from rcjax.diagnostics import LIMITS
 from rcjax.logs import read_log
 from rcjax.policy import Calibration, Policy, Rule

@@ -2,6 +2,20 @@
 
 Importing this package is light; a command imports JAX when it starts to work."""
 
-from rcjax.cli.app import app, main
+import sys
+from contextlib import suppress
 
-__all__ = ["app", "main"]
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line with the arguments of the process. For the version, no command is imported."""
+    if sys.argv[1:] == ["--version"]:
+        from rcjax._base.version import version
+
+        with suppress(Exception):  # a stream that takes nothing: the application says so
+            print(f"rcjax {version()}", flush=True)
+            return
+    from rcjax.cli.app import run
+
+    run()

@@ -27,7 +27,7 @@ from rcjax.cli.retune import retune
 from rcjax.cli.sweep import sweep
 from rcjax.cli.tune import tune
 
-__all__ = ["app", "main"]
+__all__ = ["app", "run"]
 
 
 app = typer.Typer(
@@ -40,7 +40,7 @@ app = typer.Typer(
 )
 
 
-def main() -> None:
+def run() -> None:
     """Run the command line with the arguments of the process."""
     open_closed_streams()
     for stream in (sys.stdout, sys.stderr):  # a terminal without arrows shows question marks, not a traceback

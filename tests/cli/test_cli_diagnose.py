@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import rcjax
-from rcjax.cli import app
+from rcjax.cli.app import app
 from rcjax.cli.check_tables import show_diagnosis
 from rcjax.diagnostics import LIMITS
 

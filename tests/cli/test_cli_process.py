@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from command_line import write_folder
 
+import rcjax
+
 DATA = Path(__file__).parents[3] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the logs of real LLMs are not at {DATA}")
 
@@ -120,6 +122,14 @@ def test_real_logs_end_to_end(tmp_path, benchmark, task):
     assert max(np.abs(np.subtract(seen["error"], seen["predicted"]["error"]))) < 0.15
 
 
+def test_the_version_is_told_without_the_commands():
+    script = (
+        "import sys; from rcjax.cli import main; sys.argv[1:] = ['--version']; main(); print('typer' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == f"rcjax {rcjax.__version__}\nFalse\n"
+
+
 @pytest.mark.parametrize("command", ["--help", "tune --help", "check --help"])
 def test_help_into_a_closed_pipe_is_no_error(command):
     script = f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" {command} | head -1'
@@ -131,6 +141,8 @@ def test_help_into_a_closed_pipe_is_no_error(command):
     ("redirected", "status", "message"),
     [
         ("--help >&-", 0, ""),
+        ("--version >&-", 0, ""),
+        ("--version > /dev/full", 1, "error: standard output: No space left on device\n"),
         ("--help > /dev/full", 1, "error: standard output: No space left on device\n"),
         ("tune none.csv >&-", 1, "error: none.csv is missing: give a file\n"),
         ("tune none.csv 2>&-", 1, ""),
