@@ -43,19 +43,24 @@ def at_once(*parts: Callable[[], Any]) -> list[Any]:
         return [future.result() for future in [threads.submit(as_here(part)) for part in parts]]
 
 
-def side_by_side(function: Callable[[Item], Found], items: Iterable[Item], n: int) -> list[Found]:
+def side_by_side(function: Callable[[Item], Found], items: Iterable[Item], n: int, alike: bool = True) -> list[Found]:
     """The function of every item, in their order, by as many threads as there are cores.
 
-    The first item goes ahead, so that what is to be compiled is compiled once. Where an item is of so many entries
-    `n` that one alone takes a lot of memory, and keeps all cores busy, they come one after the other.
+    Args:
+        function: what is called.
+        items: what with.
+        n: entries of an item. Where there are so many that one item alone takes a lot of memory, and keeps all cores
+            busy, they come one after the other.
+        alike: whether all items need the same programmes: the first then goes ahead, so that they are compiled once.
 
     >>> side_by_side(lambda x: x + 1, [1, 2, 3], n=1)
     [2, 3, 4]
     """
-    first, *others = items
-    results = [function(first)]
+    items = list(items)
+    ahead = items[:1] if alike else []
+    results = [function(item) for item in ahead]
     threads = ThreadPoolExecutor(cores() if n < MANY else 1)
     try:
-        return results + list(threads.map(as_here(function), others))
+        return results + list(threads.map(as_here(function), items[len(ahead) :]))
     finally:  # where one has failed, or somebody has had enough, the others need not be waited for
         threads.shutdown(cancel_futures=True)

@@ -11,9 +11,10 @@ import numpy as np
 from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
 from rcjax._core.json_values import plain
+from rcjax._core.threads import side_by_side
 from rcjax.copulas import Copula, Independence, OneOf
 from rcjax.copulas.families import FAMILIES
-from rcjax.model.copula_fitting import CopulaFit, FitStatus, count_parameters, fit_families
+from rcjax.model.copula_fitting import CopulaFit, FitStatus, count_parameters, fit_pairs
 from rcjax.model.marginals import Marginal
 from rcjax.model.pair_likelihood import Ranks, log_likelihood, ranks
 
@@ -34,7 +35,7 @@ def select_copulas(
 ) -> tuple[Copula, list[dict[str, Any]]]:
     """(the copulas of the chosen pairs, each of its best family; the table of all pairs and families).
 
-    Every family is fitted to every pair by maximum likelihood, in one jitted call. Independence always competes; a
+    Every family is fitted to every pair by maximum likelihood, in one jitted call each. Independence always competes; a
     family whose fit failed does not.
 
     Args:
@@ -52,8 +53,11 @@ def select_copulas(
     if criterion not in ("aic", "cv"):
         raise ValueError(f"criterion is {criterion!r}; it is 'aic' or 'cv'")
     families = tuple(dict.fromkeys((Independence, *families)))
-    compared = _compare(marginals, confidence, answered, taus, tuple(chosen), families)
-    fits, of_fits, scores = jax.tree.map(np.asarray, compared)  # whose parts are looked at one by one
+    slowest_first = sorted(families, key=count_parameters, reverse=True)
+    fit_family = partial(_fit_and_score, marginals, confidence, answered, taus, tuple(chosen))
+    fitted = side_by_side(fit_family, slowest_first, n=confidence.shape[0], alike=False)
+    host = dict(zip(slowest_first, jax.tree.map(np.asarray, fitted), strict=True))  # to be looked at one by one
+    fits, of_fits, scores = zip(*(host[family] for family in families), strict=True)
     table = [row for p in range(len(chosen)) for row in _rows(families, fits, of_fits, scores, p, criterion)]
     best = [next(f for f, row in enumerate(rows) if row["chosen"]) for rows in _by_pair(table, len(families))]
     used = sorted(set(best))
@@ -79,38 +83,33 @@ def pair_ranks(
     return part(placed, left), part(placed, right), weights
 
 
-@partial(compiled, static_argnames=("chosen", "families"))
-def _compare(
+@partial(compiled, static_argnames=("chosen", "family"))
+def _fit_and_score(
     marginals: Marginal,
     confidence: jax.Array,
     answered: jax.Array,
     taus: jax.Array,
     chosen: tuple[tuple[int, int], ...],
-    families: tuple[type[Copula], ...],
-) -> tuple[list[CopulaFit], jax.Array, jax.Array]:
-    """The fits of every family to every pair, and their τ and cross-validated scores, each (families, pairs)."""
+    family: type[Copula],
+) -> tuple[CopulaFit, jax.Array, jax.Array]:
+    """The fits of a family to all pairs, their τ and their cross-validated scores, each (pairs,)."""
     first, second, weights = pair_ranks(marginals, confidence, answered, chosen)
     # A fixed shuffle, so that the order of a log plays no part.
     fold = np.random.default_rng(0).permutation(confidence.shape[0]) % FOLDS
     held = jnp.asarray(fold == np.arange(FOLDS)[:, None], weights.dtype)[:, None]
-    replicates = jnp.concatenate([weights[None], weights * (1 - held)])
-    fits = fit_families(families, first, second, replicates, taus)
-
-    def score(fit: CopulaFit) -> jax.Array:
-        terms = jax.vmap(jax.vmap(log_likelihood), (0, None, None))(fit.copula, first, second)
-        left_out = weights * held
-        return jnp.where(left_out > 0, terms, 0.0).sum((0, -1)) / jnp.maximum(left_out.sum((0, -1)), 1.0)
-
-    whole = [part(fit, 0) for fit in fits]
-    of_fits = [jax.vmap(lambda copula: copula.tau(), axis_size=len(chosen))(fit.copula) for fit in whole]
-    return whole, jnp.stack(of_fits), jnp.stack([score(part(fit, slice(1, None))) for fit in fits])
+    fits = fit_pairs(family, first, second, jnp.concatenate([weights[None], weights * (1 - held)]), taus)
+    whole, without = part(fits, 0), part(fits, slice(1, None))
+    terms = jax.vmap(jax.vmap(log_likelihood), (0, None, None))(without.copula, first, second)
+    left_out = weights * held
+    score = jnp.where(left_out > 0, terms, 0.0).sum((0, -1)) / jnp.maximum(left_out.sum((0, -1)), 1.0)
+    return whole, jax.vmap(lambda copula: copula.tau(), axis_size=len(chosen))(whole.copula), score
 
 
 def _rows(
     families: tuple[type[Copula], ...],
-    fits: list[CopulaFit],
-    taus: np.ndarray,
-    scores: np.ndarray,
+    fits: Sequence[CopulaFit],
+    taus: Sequence[np.ndarray],
+    scores: Sequence[np.ndarray],
     place: int,
     criterion: str,
 ) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,7 @@ shortened.
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -100,27 +100,21 @@ def fit_copula(
     return dataclasses.replace(climbed, standard_errors=errors, log_likelihood=climbed.log_likelihood * total)
 
 
-def fit_families(
-    families: Sequence[type[Copula]], first: Ranks, second: Ranks, weights: jax.Array, tau: jax.Array
-) -> list[CopulaFit]:
-    """`fit_copula` of every family to every pair and replicate: to be jitted, families static.
+def fit_pairs(family: type[Copula], first: Ranks, second: Ranks, weights: jax.Array, tau: jax.Array) -> CopulaFit:
+    """`fit_copula` of a family to every pair and replicate: to be jitted, the family static.
 
-    One fit for each family, with leading axes (pairs,) or (replicates, pairs).
+    The fit has leading axes (pairs,) or (replicates, pairs).
 
     Args:
-        families: the families of copulas.
+        family: the family of copulas.
         first, second: ranks, with leading axis pairs.
         weights: (pairs, n) or (replicates, pairs, n).
         tau: (pairs,) where the searches start, those of all replicates.
     """
-
-    def one(family: type[Copula]) -> CopulaFit:
-        fit = jax.vmap(lambda *pair: fit_copula(family, *pair))
-        if weights.ndim == 2:
-            return fit(first, second, weights, tau)
-        return jax.vmap(lambda replicate: fit(first, second, replicate, tau))(weights)
-
-    return [one(family) for family in families]
+    fit = jax.vmap(lambda *pair: fit_copula(family, *pair))
+    if weights.ndim == 2:
+        return fit(first, second, weights, tau)
+    return jax.vmap(lambda replicate: fit(first, second, replicate, tau))(weights)
 
 
 def _climb(family: type[Copula], objective: Callable[..., Any], start: Any) -> CopulaFit:

@@ -20,7 +20,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibrate_rows
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.copula_choice import Criterion, pair_ranks, select_copulas
-from rcjax.model.copula_fitting import fit_families
+from rcjax.model.copula_fitting import fit_pairs
 from rcjax.model.fitting_steps import calibrate_log, fit_on_devices, marginals_of_log, taus_of_log
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
@@ -149,8 +149,7 @@ def _likeliest(
     marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array, family: type[Copula]
 ) -> Copula:
     ranked = pair_ranks(marginals, confidence, answered, pairs(confidence.shape[1]))
-    (likeliest,) = fit_families((family,), *ranked, taus)
-    return likeliest.copula
+    return fit_pairs(family, *ranked, taus).copula
 
 
 def _from_taus(family: type[Copula] | Copula, taus: jax.Array) -> Copula:

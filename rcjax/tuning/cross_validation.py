@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rcjax._core.threads import side_by_side
+from rcjax._core.threads import at_once, side_by_side
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
@@ -181,10 +181,11 @@ def _tuned_without(
     train = np.asarray(log.answered) & ~out[:, None]
     rows = log.logprob, log.correct, train
     fitted = fit_near(model, *rows, log.cost)
-    policies = [
-        *tune_by_labels(fitted.calibrators, *rows, log.cost, lam, refusal),
-        *_longest(fitted, longer, lam, refusal),
-    ]
+    by_model, by_labels = at_once(  # as both compile, the first time
+        lambda: _longest(fitted, longer, lam, refusal),
+        lambda: tune_by_labels(fitted.calibrators, *rows, log.cost, lam, refusal),
+    )
+    policies = [*by_labels, *by_model]
     data = fitted.calibrators, log.logprob, log.correct, log.answered, log.cost
     price = None if refusal is None else 1 - float(refusal.worth)
     fates = [Outcomes(*(np.asarray(x, float)[:, out] for x in outcomes_on_log(*data, own))) for own in policies]
