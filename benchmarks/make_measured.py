@@ -20,7 +20,17 @@ BEGIN, END = "<!-- python -m benchmarks.make_measured writes from here -->", "<!
 #: What people ask first: is it better, is it honest, is it fast. Files that are not named follow, by name.
 ORDER = (
     *("selection", "paper", "coverage", "guarantee", "drift", "abstention", "learning", "goodness_of_fit"),
-    *("copula_choice", "predicted_and_observed", "precision", "speed", "start", "race", "runtime", "menus"),
+    *(
+        "copula_choice",
+        "predicted_and_observed",
+        "precision",
+        "speed",
+        "start",
+        "importing",
+        "race",
+        "runtime",
+        "menus",
+    ),
     *("sweeps", "big_logs"),
 )
 

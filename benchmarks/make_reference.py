@@ -17,7 +17,15 @@ PAGE = Path(rcjax.__file__).parent / "docs" / "reference.md"
 #: Sections of the page: what belongs together, in the order in which data flows.
 SECTIONS = {
     "The four verbs": ["read_log", "tune", "Tuned", "replay", "Replay", "check_policy", "PolicyCheck"],
-    "Logs": ["Log", "LogError", "IncompleteLogWarning", "LeftOutWarning", "OverlapWarning", "sample_log"],
+    "Logs": [
+        "Log",
+        "read_evaluations",
+        "LogError",
+        "IncompleteLogWarning",
+        "LeftOutWarning",
+        "OverlapWarning",
+        "sample_log",
+    ],
     "What is deployed": ["Policy", "Mixture", "load_policy"],
     "In service": ["Cascade", "CascadeError", "CallLog", "retune", "Retuned"],
     "The fitted model": ["fit", "CascadeModel", "load_model", "demo_model", "Marginal", "sample_confidences"],

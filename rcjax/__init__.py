@@ -50,6 +50,7 @@ _HOMES = {
         "InfeasibleError",
         "load_frontier",
     ),
+    "logs.foreign.evaluations": ("read_evaluations",),
     "logs.log": (
         "IncompleteLogWarning",
         "LeftOutWarning",
@@ -149,6 +150,7 @@ if TYPE_CHECKING:
     from rcjax.diagnostics.policy_check import PolicyCheck, check_policy
     from rcjax.frontier.bands import Bands
     from rcjax.frontier.frontier import Frontier, InfeasibleError, load_frontier
+    from rcjax.logs.foreign.evaluations import read_evaluations
     from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log
     from rcjax.logs.reading import LogError, read_log
     from rcjax.model.calibration_error import expected_calibration_error
@@ -238,6 +240,7 @@ __all__ = [
     "make_report",
     "param",
     "posterior_figures",
+    "read_evaluations",
     "read_log",
     "replay",
     "retune",

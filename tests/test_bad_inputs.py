@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from bad_inputs import BadFile, Command, Slot, files, frontiers, labels, logs, policies, prices, sweeps
+from bad_inputs import BadFile, Command, Slot, evaluations, files, frontiers, labels, logs, policies, prices, sweeps
 from bad_inputs.commands import COMMANDS
 from bad_inputs.good_files import write_good_files
 from command_line import run
@@ -22,6 +22,7 @@ BAD_FILES: tuple[BadFile, ...] = (
     *frontiers.FRONTIERS,
     *policies.POLICIES,
     *sweeps.SWEEPS,
+    *evaluations.EVALUATIONS,
 )
 
 pytestmark = pytest.mark.usefixtures("own_settings")

@@ -1,4 +1,4 @@
-"""The command line: `rcjax tune`, `evaluate`, `diagnose`, `report`, `check`, `retune`, `sweep` and `demo`.
+"""The command line: `rcjax import`, `tune`, `evaluate`, `diagnose`, `report`, `check`, `retune`, `sweep` and `demo`.
 
 Importing this module is light; a command imports JAX when it starts to work. Only here, never on
 `import rcjax`, are float64 and JAX's persistent compilation cache switched on: a program of the user's own
@@ -21,6 +21,7 @@ from rcjax.cli.demo import demo
 from rcjax.cli.diagnose import diagnose
 from rcjax.cli.evaluate import evaluate
 from rcjax.cli.failures import CommandLine
+from rcjax.cli.import_ import import_
 from rcjax.cli.printing import open_closed_streams
 from rcjax.cli.report import report
 from rcjax.cli.retune import retune
@@ -70,6 +71,7 @@ def _root(
     """
 
 
+app.command("import", epilog="Example: `rcjax import logs/*.eval --prices prices.toml --out log.parquet`")(import_)
 app.command(epilog="Example: `rcjax tune log.csv --budget 150/M --out policy.json`")(tune)
 app.command(epilog="Example: `rcjax evaluate policy.json fresh_log.csv`")(evaluate)
 app.command(epilog="Example: `rcjax diagnose log.csv --plots figures`")(diagnose)

@@ -1,6 +1,7 @@
 """What people type as options of the command line: files, money, shares, names."""
 
 import math
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -109,6 +110,30 @@ def names(text: str) -> Any:
     if not all(names) or len(names) > len({*names}):
         raise typer.BadParameter(f"{text!r}: give names of models, each once, with commas between them")
     return names
+
+
+def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
+    """Parse pairs such as `old=new`, each of another name; a usage error for what is none.
+
+    >>> pairs(["correct=is_right", "model=engine"], "--column")
+    {'correct': 'is_right', 'model': 'engine'}
+    """
+    named: dict[str, str] = {}
+    for text in texts or ():
+        left, equals, right = (part.strip() for part in text.partition("="))
+        if not (left and equals and right) or left in named:
+            raise typer.BadParameter(f"{text!r}: give pairs of two names, NAME=NAME, each once", param_hint=option)
+        named[left] = right
+    return named
+
+
+def token_counts(text: str) -> tuple[float, float]:
+    """Parse how many tokens a call takes: `250,1`, sent and received."""
+    parts = text.split(",")
+    if len(parts) != 2:
+        raise typer.BadParameter(f"{text!r}: give the tokens of a call, sent and received, such as 250,1")
+    sent, received = (_bounded(_checked(part, text, "two numbers such as 250,1"), text) for part in parts)
+    return sent, received
 
 
 def as_search(cascade: tuple[str, ...]) -> Any:

@@ -27,4 +27,5 @@ COMMANDS = (
     Command("check", (Slot("", "policy"), _LOG, *_JUDGING, Slot("--tuned-on", "log")), status=2),
     Command("retune", (Slot("", "policy"), _LOG, *_JUDGING, Slot("--out", "output"))),
     Command("sweep", (Slot("", "sweep"),)),
+    Command("import", (Slot("", "evaluation"), _PRICES, Slot("--out", "output")), "--out imported.csv"),
 )

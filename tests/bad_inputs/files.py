@@ -4,7 +4,15 @@ import itertools
 
 from bad_inputs import BadFile, text_file
 
-_KINDS = {"log": "csv", "labels": "csv", "prices": "json", "policy": "json", "frontier": "json", "sweep": "toml"}
+_KINDS = {
+    "log": "csv",
+    "labels": "csv",
+    "prices": "json",
+    "policy": "json",
+    "frontier": "json",
+    "sweep": "toml",
+    "evaluation": "json",
+}
 
 
 def _of_kind(kind: str, ending: str) -> tuple[BadFile, ...]:

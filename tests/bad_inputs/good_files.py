@@ -9,6 +9,7 @@ from command_line import TOKEN_PRICES, rows_of, write_log
 import rcjax
 
 QUERIES = 60
+EVALUATION = Path(__file__).parents[1] / "logs" / "foreign" / "files" / "promptfoo" / "results.json"
 LOG = "log.csv"
 FILES = {
     "log": LOG,
@@ -17,6 +18,7 @@ FILES = {
     "policy": "policy.json",
     "frontier": "frontier.json",
     "sweep": "sweep.toml",
+    "evaluation": "results.json",
 }
 
 
@@ -33,4 +35,8 @@ def write_good_files(folder: Path) -> dict[str, Path]:
         frontier.save(folder / FILES["frontier"])
         frontier.policy(lam=1000.0).save(folder / FILES["policy"])
     (folder / FILES["sweep"]).write_text('name = "good"\nlogs = ["log.csv"]\n')
+    whole = json.loads(EVALUATION.read_text())
+    for row in whole["results"]["results"]:
+        row["provider"]["label"] = {"toy-small": "small", "toy-large": "large"}[row["provider"]["label"]]
+    (folder / FILES["evaluation"]).write_text(json.dumps(whole))
     return {kind: folder / name for kind, name in FILES.items()}

@@ -1,0 +1,108 @@
+"""`rcjax import`: one log from evaluations that other programs ran."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rcjax.cli.common import require_distinct, require_writable
+from rcjax.cli.failures import attempt, conclude, reported
+from rcjax.cli.options import AsJson, Prices, fraction, pairs, token_counts
+
+__all__ = ["import_"]
+
+
+def import_(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            show_default=False,
+            metavar="FILES",
+            help="Logs of Inspect AI (.eval, .json), samples of lm-eval, runs of HELM, results of promptfoo, tables of "
+            "your own; or folders of them.",
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("--out", show_default=False, metavar="FILE", help="The log: CSV, TSV, Parquet or JSON Lines."),
+    ],
+    prices: Prices = None,
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            show_default=False,
+            metavar="NAME",
+            help="**inspect**, **lm-eval**, **helm**, **promptfoo** or **table**. [default: told by the content]",
+        ),
+    ] = None,
+    scorer: Annotated[
+        str | None,
+        typer.Option(
+            show_default=False, metavar="NAME", help="Whose scores count: a scorer of Inspect, a filter of lm-eval, …"
+        ),
+    ] = None,
+    right_from: Annotated[
+        Any,
+        typer.Option(parser=fraction, metavar="SCORE", help="Partial credit: an answer is right from this score on."),
+    ] = None,
+    signal: Annotated[
+        str | None,
+        typer.Option(
+            show_default=False,
+            metavar="NAME",
+            help="Confidence: **own** (the file's), **choice**, **mean** (of tokens) or **votes**. [default: the first "
+            "of these that a model's answers allow]",
+        ),
+    ] = None,
+    rename: Annotated[
+        list[str] | None,
+        typer.Option(show_default=False, metavar="OLD=NEW", help="Another name for a model; may be given again."),
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            show_default=False, metavar="OURS=THEIRS", help="What a table calls a column; `correct=is_right`, …"
+        ),
+    ] = None,
+    tokens: Annotated[
+        Any,
+        typer.Option(
+            parser=token_counts,
+            metavar="IN,OUT",
+            help="Tokens of a call, where the files count none. [default: a token per four characters]",
+        ),
+    ] = None,
+    json_: AsJson = False,
+) -> None:
+    """Make one log of evaluations that other programs ran.
+
+    Many files become one log: models by name (`openai/gpt-4o-mini` is `gpt-4o-mini` where that stays unique), queries
+    by what names them in their format. Prompts and answers are not copied. With `--prices`, the log holds money.
+    """
+    with reported(as_json=json_):
+        require_writable(out)
+        require_distinct([("--out", out)], [*(("FILES", file) for file in files), ("--prices", prices)])
+        from rcjax.cli.console import busy
+        from rcjax.cli.import_tables import show_import
+        from rcjax.logs.foreign.evaluations import How, import_evaluations
+        from rcjax.logs.foreign.summaries import summarise
+        from rcjax.logs.foreign.writing import require_kind, write_table
+
+        require_kind(out)
+        renamed, columns = pairs(rename, "--rename"), pairs(column, "--column")
+        how = How(format_, scorer, right_from, signal, renamed, columns, tokens)
+        with busy("reading"):
+            evaluations = import_evaluations(files, how, prices)
+            problem = attempt(partial(write_table, evaluations.frame, out))
+        summary = summarise(evaluations.frame)
+        document = summary | {"notes": list(evaluations.notes)}
+        conclude(
+            document if problem else document | {"out": str(out)},
+            partial(show_import, summary, evaluations.notes, None if problem else out),
+            as_json=json_,
+            problem=problem,
+        )

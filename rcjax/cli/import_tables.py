@@ -1,0 +1,46 @@
+"""What `rcjax import` shows to people."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rcjax._base.wording import choose_unit, count, figure, percent
+from rcjax.cli.console import Screen, hang, make_table
+from rcjax.cli.printing import shown
+
+__all__ = ["show_import"]
+
+
+@shown
+def show_import(summary: Mapping[str, Any], notes: Sequence[str], out: Path | None) -> None:
+    """Print what was imported, model by model, what was assumed, and what to do with the file `out`, if it is there."""
+    screen = Screen()
+    queries, models = summary["queries"], summary["models"]
+    heading = f"{count(queries, 'query')}, {summary['answered_by_all']:,} of them answered by all of "
+    screen.print(heading + count(len(models), "model"), style="bold")
+    screen.print(_table(models))
+    for note in notes:
+        hang(screen, "note", note)
+    if out is not None:
+        hang(screen, "written", f"to {out}")
+        hang(screen, "next", _next(models, out))
+
+
+def _next(models: Sequence[Mapping[str, Any]], out: Path) -> str:
+    if len(models) < 2:
+        return "import the answers of another model too: a cascade needs two"
+    prices = "" if all(row["cost"] is not None for row in models) else " --prices prices.toml"
+    return f"rcjax tune {shlex.quote(str(out))}{prices} --budget 150/M"
+
+
+def _table(models: Sequence[Mapping[str, Any]]) -> Any:
+    money = choose_unit([row["cost"] for row in models if row["cost"] is not None] or [0.0])
+    table = make_table("model", "answers", "accuracy", "separation", f"$ per {money.name}")
+    for row in sorted(models, key=lambda row: row["cost"] or 0.0):
+        separation = "–" if row["separation"] is None else figure(row["separation"])
+        cost = "–" if row["cost"] is None else money.show(row["cost"])
+        table.add_row(row["model"], f"{row['answers']:,}", percent(row["accuracy"]), separation, cost)
+    return table

@@ -1,0 +1,75 @@
+"""What the files of every format come to: answers of one kind; and what a format must be able to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from rcjax.logs.errors import LogError
+
+__all__ = ["Answer", "Choices", "Format", "require"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer of a model to a query, as an evaluation kept it; None for what its file does not say."""
+
+    query: str
+    """What names the query, the same for all models: the task, and the number in it."""
+    model: str
+    attempt: int = 1
+    """Which of several answers to the same query it is."""
+    score: Any = None
+    """What the scorer gave, as the file has it; None: nothing."""
+    failure: str | None = None
+    """Why there is no answer to judge, such as "with an error"."""
+    text: str | None = None
+    """The answer, to be compared with others."""
+    logprobs: Mapping[str, float] = field(default_factory=dict)
+    """The raw confidence by each signal that the file allows, as a log-probability: see `confidences.SIGNALS`."""
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    characters: tuple[int, int] | None = None
+    """Of the prompt and of the reply: tokens are estimated by these, where they were not counted."""
+    cost: float | None = None
+    """Money."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What a person must choose, where a file holds several things of a kind."""
+
+    scorer: str | None = None
+    """Whose scores count: a scorer of Inspect, a filter or a metric of lm-eval, a metric of HELM."""
+    columns: tuple[tuple[str, str], ...] = ()
+    """(our name, theirs) of the columns of a table."""
+
+
+class Format(Protocol):
+    """One kind of file. A new one is a module with these, and a row of `formats.FORMATS`."""
+
+    @property
+    def name(self) -> str:
+        """What `--format` calls it."""
+        ...
+
+    @property
+    def files(self) -> str:
+        """What its files are, in words, for messages."""
+        ...
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """Whether a file is of this format, by its first bytes, and by its name where the content does not tell."""
+        ...
+
+    def read(self, path: Path, choices: Choices) -> Iterator[Answer]:
+        """The answers of a file, in its order. Raises LogError with the place of what it cannot use."""
+        ...
+
+
+def require(condition: bool, where: str, what: str) -> None:
+    """Refuse a file: LogError with the place and what is wrong there."""
+    if not condition:
+        raise LogError(f"{where}: {what}")

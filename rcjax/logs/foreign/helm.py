@@ -1,0 +1,116 @@
+"""Runs of HELM: `scenario_state.json`, and beside it `per_instance_stats.json`, which holds the scores.
+
+They are joined by the instance, its perturbation and the trial. A perturbed question is a question of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rcjax._base.json_checks import parsed
+from rcjax.logs.errors import LogError
+from rcjax.logs.foreign.answers import Answer, Choices, require
+from rcjax.logs.foreign.confidences import of_tokens
+from rcjax.signals import Token
+
+name, files = "helm", "HELM (scenario_state.json beside per_instance_stats.json)"
+
+_STATE, _STATS = "scenario_state.json", "per_instance_stats.json"
+
+#: What tells right from wrong, the first of these that there is.
+_METRICS = ("exact_match", "quasi_exact_match", "prefix_exact_match", "quasi_prefix_exact_match")
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """The state of a scenario: JSON that begins with an adapter."""
+    return path.name == _STATE or all(key in head for key in (b'"adapter_spec"', b'"request_states"'))
+
+
+def read(path: Path, choices: Choices) -> Iterator[Answer]:
+    """The answers of a run, one per instance, perturbation and trial."""
+    state, stats = _parsed(path), _parsed(path.with_name(_STATS))
+    try:
+        figures = {_place(row): _means(row["stats"]) for row in stats}
+        model, scenario = state["adapter_spec"]["model"], path.resolve().parent.name.partition(":")[0]
+        for number, request in enumerate(state["request_states"], 1):
+            where = f"{path.name}, request {number}"
+            alone = request.get("reference_index") is None
+            require(alone, where, "asks for one choice alone: run it again by the method multiple_choice_joint")
+            place = _place({**request, "instance_id": request["instance"]["id"]} | _perturbation(request["instance"]))
+            yield _answer(request, place, figures.get(place, {}), (model, scenario), choices, where)
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as problem:
+        if isinstance(problem, LogError):
+            raise
+        raise LogError(f"{path.name}: is not as HELM writes it ({problem!r:.80}): is it whole?") from None
+
+
+def _parsed(path: Path) -> Any:
+    try:
+        return parsed(path.read_bytes())
+    except OSError as problem:
+        advice = f"{_STATE} and {_STATS} must be in one folder"
+        raise LogError(f"{path}: cannot be read: {problem.strerror}: {advice}") from None
+    except (RecursionError, ValueError) as problem:
+        raise LogError(f"{path.name}: cannot be read: {problem}: is it whole?") from None
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, str, int]:
+    """(instance, perturbation, trial)."""
+    perturbation = row.get("perturbation") or {}
+    return str(row["instance_id"]), str(perturbation.get("name", "")), int(row.get("train_trial_index", 0))
+
+
+def _perturbation(instance: Mapping[str, Any]) -> dict[str, Any]:
+    return {"perturbation": instance.get("perturbation")}
+
+
+def _means(stats: list[Mapping[str, Any]]) -> dict[str, float]:
+    """The mean of each figure of an instance."""
+    return {stat["name"]["name"]: stat["mean"] for stat in stats if stat.get("mean") is not None}
+
+
+def _answer(
+    request: Mapping[str, Any],
+    place: tuple[str, str, int],
+    figures: Mapping[str, float],
+    named: tuple[str, str],
+    choices: Choices,
+    where: str,
+) -> Answer:
+    model, scenario = named
+    instance, perturbation, trial = place
+    result = request.get("result") or {}
+    completion = (result.get("completions") or [{}])[0]
+    content = completion.get("tokens") or []
+    offered = tuple(request.get("output_mapping") or ())
+    text = completion.get("text") or ""
+    prompt = (request.get("request") or {}).get("prompt") or ""
+    return Answer(
+        query="/".join(part for part in (scenario, instance, perturbation) if part),
+        model=model,
+        attempt=trial + 1,
+        score=_score(figures, choices.scorer, where) if figures else None,
+        failure=None if result.get("success", True) else "an error",
+        text=text,
+        logprobs=of_tokens(_tokens(content), offered) if any(token.get("logprob") for token in content) else {},
+        input_tokens=figures.get("num_prompt_tokens"),
+        output_tokens=figures.get("num_output_tokens", figures.get("num_completion_tokens")),
+        characters=(len(prompt), len(text)),
+    )
+
+
+def _tokens(content: list[Mapping[str, Any]]) -> tuple[Token, ...]:
+    return tuple(
+        Token(str(token["text"]), float(token["logprob"]), dict(token.get("top_logprobs") or {})) for token in content
+    )
+
+
+def _score(figures: Mapping[str, float], scorer: str | None, where: str) -> float:
+    if scorer is not None:
+        require(scorer in figures, where, f"has no figure {scorer!r}; there are {', '.join(figures)}")
+        return figures[scorer]
+    known = [metric for metric in _METRICS if metric in figures]
+    require(bool(known), where, f"has none of {', '.join(_METRICS)}: choose a figure, with --scorer (scorer=)")
+    return figures[known[0]]

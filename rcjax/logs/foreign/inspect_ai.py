@@ -1,0 +1,190 @@
+"""Logs of Inspect AI: `.eval`, a ZIP of JSON files, and `.json`.
+
+A sample is one answer. Several scorers, and several values of one, must be chosen among; an epoch is another answer to
+the same query. What graders used is not counted: only the tokens of the model that was evaluated.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rcjax._base.json_stream import members
+from rcjax.logs.errors import LogError
+from rcjax.logs.foreign.answers import Answer, Choices, require
+from rcjax.logs.foreign.confidences import of_tokens
+from rcjax.signals import Token
+
+try:  # with Zstandard, which newer versions of Inspect compress by, and Python itself reads from 3.14 on
+    from backports.zstd import zipfile  # pyright: ignore[reportMissingImports]
+except ImportError:
+    import zipfile
+
+name, files = "inspect", "Inspect AI (.eval, .json)"
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """A ZIP that holds samples, or JSON that begins as Inspect's does."""
+    if head.startswith(b"PK"):
+        try:
+            with zipfile.ZipFile(path) as archive:
+                return bool({"header.json", "_journal/start.json"} & {*archive.namelist()})
+        except (OSError, zipfile.BadZipFile):
+            return path.suffix == ".eval"
+    return head.lstrip().startswith(b"{") and b'"eval"' in head and b'"version"' in head
+
+
+def read(path: Path, choices: Choices) -> Iterator[Answer]:
+    """The answers of a log, one per sample and epoch."""
+    head, samples = _zipped(path) if path.suffix == ".eval" or _is_zip(path) else _plain(path)
+    evaluation = None
+    for sample in samples:
+        evaluation = evaluation or _evaluation(head(), path.name)
+        where = f"{path.name}, sample {sample.get('id')!r:.60}, epoch {sample.get('epoch', 1)}"
+        try:
+            yield _answer(sample, evaluation, choices, where)
+        except (AttributeError, KeyError, TypeError, ValueError) as problem:
+            if isinstance(problem, LogError):
+                raise
+            raise LogError(f"{where}: is not as Inspect writes it ({problem}): log it again") from None
+
+
+def _is_zip(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(2) == b"PK"
+
+
+def _evaluation(head: Any, where: str) -> Mapping[str, Any]:
+    evaluation = head.get("eval") if isinstance(head, dict) else None
+    known = isinstance(evaluation, dict) and isinstance(evaluation.get("model"), str)
+    require(known, where, "no evaluation of a model: is it a log of Inspect?")
+    return evaluation  # type: ignore[return-value]
+
+
+def _zipped(path: Path) -> tuple[Any, Iterator[dict[str, Any]]]:
+    try:
+        archive = zipfile.ZipFile(path)
+    except (OSError, zipfile.BadZipFile) as problem:
+        raise LogError(f"{path.name}: cannot be read: {problem}: is it whole?") from None
+    names = archive.namelist()
+
+    def parsed(member: str) -> Any:
+        try:
+            return json.loads(archive.read(member))
+        except NotImplementedError:
+            advice = "pip install 'rcjax[import]'"
+            raise LogError(f"{path.name}: is compressed by Zstandard: {advice}") from None
+        except (OSError, RecursionError, ValueError, zipfile.BadZipFile, zlib.error, EOFError) as problem:
+            raise LogError(f"{path.name}, {member}: cannot be read: {problem}: is it whole?") from None
+
+    def head() -> Any:  # of a run that was broken off there is but its beginning
+        return parsed("header.json" if "header.json" in names else "_journal/start.json")
+
+    samples = [member for member in names if member.startswith("samples/") and member.endswith(".json")]
+    require(bool(samples), path.name, "holds no samples: log them, with log_samples")
+    return head, (parsed(member) for member in samples)
+
+
+def _plain(path: Path) -> tuple[Any, Iterator[dict[str, Any]]]:
+    head: dict[str, Any] = {}
+
+    def samples() -> Iterator[dict[str, Any]]:
+        count = 0
+        try:
+            with open(path, encoding="utf-8") as file:
+                for member, value in members(file, "samples"):
+                    if member == "samples":
+                        count += 1
+                        yield value or {}
+                    else:
+                        head[member] = value
+        except (OSError, RecursionError, ValueError) as problem:
+            if isinstance(problem, LogError):
+                raise
+            raise LogError(f"{path.name}: cannot be read after {count:,} samples: {problem}: is it whole?") from None
+        require(count > 0, path.name, "holds no samples: log them, with log_samples")
+
+    return lambda: head, samples()
+
+
+def _answer(sample: Mapping[str, Any], evaluation: Mapping[str, Any], choices: Choices, where: str) -> Answer:
+    scores = _scores(sample.get("scores") or {})
+    output = sample.get("output") or {}
+    first = (output.get("choices") or [{}])[0]
+    logprobs = (first.get("logprobs") or {}).get("content") or []
+    value, answer = _chosen(scores, choices.scorer, where) if scores else (None, None)
+    offered = tuple(_LETTERS[: len(sample.get("choices") or ())])
+    text = answer or output.get("completion") or ""
+    usage = _usage(sample, evaluation)
+    return Answer(
+        query=f"{evaluation.get('task')}/{sample['id']}",
+        model=evaluation["model"],
+        attempt=int(sample.get("epoch", 1)),
+        score=value,
+        failure="with an error" if sample.get("error") else None,
+        text=text,
+        logprobs=_confidence(logprobs, offered, answer),
+        input_tokens=usage.get("input"),
+        output_tokens=usage.get("output"),
+        cost=usage.get("cost"),
+    )
+
+
+def _scores(scores: Mapping[str, Any]) -> dict[str, tuple[Any, str | None]]:
+    """(value, answer) by scorer; by scorer and name, with a dot, where one gives several values."""
+    values: dict[str, tuple[Any, str | None]] = {}
+    for scorer, score in scores.items():
+        value, answer = score.get("value"), score.get("answer")
+        parts = {f"{scorer}.{part}": one for part, one in value.items()} if isinstance(value, dict) else {scorer: value}
+        values |= {label: (one, answer) for label, one in parts.items()}
+    return values
+
+
+def _chosen(scores: Mapping[str, tuple[Any, str | None]], scorer: str | None, where: str) -> tuple[Any, str | None]:
+    names = ", ".join(scores)
+    if scorer is None:
+        require(len(scores) == 1, where, f"has several scores, {names}: choose one, with --scorer (scorer=)")
+        return next(iter(scores.values()))
+    require(scorer in scores, where, f"has no score {scorer!r}; there are {names}: choose one of them")
+    return scores[scorer]
+
+
+def _confidence(content: list[dict[str, Any]], offered: tuple[str, ...], answer: str | None) -> dict[str, float]:
+    """By the tokens of a reply; of a choice by the last one that names it, as "ANSWER: " may stand before it."""
+    if not offered:
+        return of_tokens([Token(str(token["token"]), float(token["logprob"])) for token in content])
+    for token in reversed(content):
+        if answer and str(token["token"]).strip(" .:,()*▁Ġ\n").casefold() == answer.casefold():
+            top = {str(other["token"]): float(other["logprob"]) for other in token.get("top_logprobs") or ()}
+            return of_tokens([Token(str(token["token"]), float(token["logprob"]), top)], offered)
+    return {}
+
+
+def _usage(sample: Mapping[str, Any], evaluation: Mapping[str, Any]) -> dict[str, float]:
+    """Tokens and money of the model that was evaluated, without what it used in another role, such as the grader's."""
+    model = evaluation["model"]
+    whole = (sample.get("model_usage") or {}).get(model)
+    if not whole:
+        return {}
+    roles = evaluation.get("model_roles") or {}
+    others = [
+        usage
+        for role, usage in (sample.get("role_usage") or {}).items()
+        if any(other.get("model") == model for other in _listed(roles.get(role)))
+    ]
+
+    def used(field: str) -> float:
+        return (whole.get(field) or 0) - sum(other.get(field) or 0 for other in others)
+
+    sent = sum(map(used, ("input_tokens", "input_tokens_cache_read", "input_tokens_cache_write")))
+    money = {} if whole.get("total_cost") is None else {"cost": used("total_cost")}
+    return {"input": sent, "output": used("output_tokens")} | money
+
+
+def _listed(value: Any) -> list[Mapping[str, Any]]:
+    return value if isinstance(value, list) else [value] if isinstance(value, dict) else []

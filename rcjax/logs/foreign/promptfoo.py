@@ -1,0 +1,84 @@
+"""Results of promptfoo: the JSON of `promptfoo eval -o results.json`.
+
+A result is one answer of a provider to a prompt with its variables: these two name the query. A result that failed with
+an error is no wrong answer. Log-probabilities are numbers without their tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rcjax._base.json_checks import parsed
+from rcjax.logs.errors import LogError
+from rcjax.logs.foreign.answers import Answer, Choices, require
+from rcjax.logs.foreign.confidences import of_tokens
+from rcjax.signals import Token
+
+name, files = "promptfoo", "promptfoo (results JSON)"
+
+_ERROR = 2  # `failureReason` of a call that failed; 1 is an assertion that does not hold
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """JSON that begins with the number of an evaluation and its results."""
+    return head.lstrip().startswith(b"{") and b'"evalId"' in head and b'"results"' in head
+
+
+def read(path: Path, choices: Choices) -> Iterator[Answer]:
+    """The answers of a file; a provider that answered the same prompt again did so in another attempt."""
+    try:
+        rows = parsed(path.read_bytes())["results"]["results"]
+    except (KeyError, RecursionError, TypeError, ValueError) as problem:
+        raise LogError(f"{path.name}: cannot be read as results of promptfoo: {problem}: is it whole?") from None
+    require(isinstance(rows, list) and bool(rows), path.name, "holds no results")
+    attempts: Counter[tuple[str, str]] = Counter()
+    for number, row in enumerate(rows, 1):
+        where = f"{path.name}, result {number}"
+        try:
+            answer = _answer(row, choices, where)
+        except (AttributeError, KeyError, TypeError, ValueError) as problem:
+            if isinstance(problem, LogError):
+                raise
+            raise LogError(f"{where}: is not as promptfoo writes it ({problem!r:.80})") from None
+        attempts[answer["query"], answer["model"]] += 1
+        yield Answer(**answer, attempt=attempts[answer["query"], answer["model"]])
+
+
+def _answer(row: Mapping[str, Any], choices: Choices, where: str) -> dict[str, Any]:
+    provider, response = row["provider"], row.get("response") or {}
+    usage = response.get("tokenUsage") or {}
+    prompt, output = str(row["prompt"]["raw"]), response.get("output")
+    text = output if isinstance(output, str) else json.dumps(output)
+    known = "prompt" in usage and "completion" in usage
+    return {
+        "query": _identity(prompt, row.get("vars")),
+        "model": provider.get("label") or provider["id"],
+        "score": _score(row, choices.scorer, where),
+        "failure": "with an error" if row.get("failureReason") == _ERROR else None,
+        "text": text,
+        "logprobs": of_tokens([Token("", float(logprob)) for logprob in response.get("logProbs") or ()]),
+        "input_tokens": float(usage["prompt"]) if known else None,
+        "output_tokens": float(usage["completion"]) if known else None,
+        "characters": (len(prompt), len(text)),
+        "cost": None if row.get("cost") is None else float(row["cost"]),
+    }
+
+
+def _identity(prompt: str, variables: Any) -> str:
+    """A name of a prompt with its variables, without their text."""
+    content = json.dumps([prompt, variables], sort_keys=True, default=str)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def _score(row: Mapping[str, Any], scorer: str | None, where: str) -> Any:
+    if scorer is None:
+        return row["success"]
+    scores = row.get("namedScores") or {}
+    names = ", ".join(scores) or "none"
+    require(scorer in scores, where, f"has no score {scorer!r}; there are {names}: choose one of them")
+    return scores[scorer]

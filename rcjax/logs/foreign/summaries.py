@@ -1,0 +1,38 @@
+"""What an imported log holds, model by model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+__all__ = ["summarise"]
+
+
+def summarise(frame: pl.DataFrame) -> dict[str, Any]:
+    """Queries, how many of them all models answered, and of each model its answers, accuracy, separation and cost.
+
+    Separation is the area under the ROC curve of the raw confidence: how often a right answer is more confident than a
+    wrong one; None where a model is always or never right. Cost is mean money per query; None without money.
+
+    >>> rows = {"query": ["a", "b"], "model": ["m", "m"], "correct": [0, 1], "logprob": [-1.0, -0.1]}
+    >>> summarise(pl.DataFrame(rows))["models"]
+    [{'model': 'm', 'answers': 2, 'accuracy': 0.5, 'separation': 1.0, 'cost': None}]
+    """
+    models = [_model(name, rows) for (name,), rows in frame.group_by("model", maintain_order=True)]
+    answers = frame.group_by("query").agg(pl.col("model").n_unique())["model"]
+    complete = int((answers == len(models)).sum())
+    return {"queries": len(answers), "answered_by_all": complete, "models": models}
+
+
+def _model(name: Any, rows: pl.DataFrame) -> dict[str, Any]:
+    right, n = int(rows["correct"].sum()), rows.height
+    ranks = float(rows["logprob"].rank("average").filter(rows["correct"] == 1).sum())
+    counts = right * (n - right)
+    return {
+        "model": name,
+        "answers": n,
+        "accuracy": right / n,
+        "separation": (ranks - right * (right + 1) / 2) / counts if counts else None,
+        "cost": float(rows["cost"].mean()) if "cost" in rows.columns else None,  # type: ignore[arg-type]
+    }

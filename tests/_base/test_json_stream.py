@@ -1,0 +1,47 @@
+"""A JSON file a piece at a time gives what the whole gives, wherever the pieces end."""
+
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rcjax._base import json_stream
+from rcjax._base.json_stream import members
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(
+    st.dictionaries(st.text(max_size=5).filter(lambda name: name != "rows"), VALUES, max_size=4),
+    st.lists(VALUES, max_size=5),
+    st.sampled_from([None, 1]),
+    st.integers(1, 40),
+)
+def test_the_pieces_are_those_of_the_whole(others, rows, indent, chunk):
+    text = json.dumps({**others, "rows": rows, "last": 1}, indent=indent)
+    before, json_stream._CHUNK = json_stream._CHUNK, chunk
+    try:
+        pieces = [*members(io.StringIO(text), "rows")]
+    finally:
+        json_stream._CHUNK = before
+    assert [value for name, value in pieces if name == "rows"] == rows
+    assert {name: value for name, value in pieces if name != "rows"} == {**others, "last": 1}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[1]", '{"a": 1', '{"rows": [1, 2', '{"rows": [1 2]}', '{"a" 1}', '{"a": tru}', '{"rows": [{"b": "c]}']
+)
+def test_what_is_no_object_or_ends_too_early(text):
+    with pytest.raises(ValueError):
+        [*members(io.StringIO(text), "rows")]
+
+
+def test_a_list_that_is_none():
+    assert [*members(io.StringIO('{"rows": null, "a": {}}'), "rows")] == [("rows", None), ("a", {})]
+    assert [*members(io.StringIO("{}"), "rows")] == []

@@ -1,0 +1,176 @@
+"""Many files become one log: names, duplicates, signals, money."""
+
+import math
+import warnings
+
+import numpy as np
+import polars as pl
+import pytest
+
+import rcjax
+from rcjax.logs.errors import LogError
+from rcjax.logs.foreign.scores import is_right
+from rcjax.logs.foreign.summaries import summarise
+
+ROWS = {
+    "id": [1, 2, 1, 2],
+    "engine": ["a/small", "a/small", "b/large", "b/large"],
+    "ok": ["yes", "no", "1", "0.0"],
+    "confidence": [0.9, 0.4, 1.0, 0.0],
+    "input_tokens": [100, 200, 100, 200],
+    "output_tokens": [1, 1, 2, 2],
+}
+COLUMNS = {"query": "id", "model": "engine", "correct": "ok"}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name="mine.csv", **changed):
+        columns = {column: values for column, values in (ROWS | changed).items() if values is not None}
+        pl.DataFrame(columns, strict=False).write_csv(tmp_path / name)
+        return tmp_path / name
+
+    return write
+
+
+def read(*paths, **how):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rcjax.LeftOutWarning)
+        return rcjax.read_evaluations(paths, **{"columns": COLUMNS, **how})
+
+
+def test_a_table_of_ones_own(write):
+    frame = read(write())
+    assert frame["model"].to_list() == ["small", "small", "large", "large"]
+    assert frame["correct"].to_list() == [1, 0, 1, 0]
+    assert frame["logprob"].to_list() == [math.log(0.9), math.log(0.4), 0.0, -math.inf]
+    assert frame["input_tokens"].to_list() == [100, 200, 100, 200]
+    assert "cost" not in frame.columns
+
+
+def test_what_is_imported_is_a_log(write, tmp_path):
+    frame = read(write(), prices={"small": (1.0, 10.0), "large": (5.0, 50.0)})
+    assert frame["cost"].to_list() == pytest.approx([110e-6, 210e-6, 600e-6, 1100e-6])
+    log = rcjax.read_log(frame)
+    assert log.models == ("small", "large")
+    np.testing.assert_allclose(log.query_cost, [[110e-6, 600e-6], [210e-6, 1100e-6]], rtol=1e-6)
+
+
+def test_many_files_are_one_log(write):
+    half = {name: values[:2] for name, values in ROWS.items()}
+    rest = {name: values[2:] for name, values in ROWS.items()}
+    one, other = write("one.csv", **half), write("two.csv", **rest)
+    assert read(one, other).equals(read(write()))
+    with pytest.raises(LogError, match=r"one.csv, model a/small, query 1: was answered already in one.csv: leave one"):
+        read(one, other, one)
+
+
+def test_names_of_models(write):
+    clash = write("clash.csv", engine=["a/x", "a/x", "b/x", "b/x"])
+    assert read(clash)["model"].unique(maintain_order=True).to_list() == ["a/x", "b/x"]
+    renamed = read(clash, rename={"b/x": "strong"})
+    assert renamed["model"].unique(maintain_order=True).to_list() == ["x", "strong"]
+    assert read(write(), rename={"large": "big"})["model"].to_list()[2:] == ["big", "big"]
+    with pytest.raises(LogError, match="rename x: names several models, a/x, b/x"):
+        read(clash, rename={"x": "y"})
+    with pytest.raises(LogError, match=r"rename lrge: names no model.*there are a/small, b/large"):
+        read(write(), rename={"lrge": "y"})
+    with pytest.raises(LogError, match="two models would be called same"):
+        read(write(), rename={"large": "same", "small": "same"})
+    assert read(write(), rename={"large": "small"})["model"].unique(maintain_order=True).to_list() == [
+        "a/small",
+        "small",
+    ]
+
+
+def test_votes_of_a_table(write):
+    votes = {
+        "id": [1, 1, 1, 2, 2, 2],
+        "engine": ["m"] * 6,
+        "ok": [1, 0, 1, 0, 0, 0],
+        "answer": ["Paris", "Lyon", " paris", "x", "y", "z"],
+        "attempt": [1, 2, 3, 1, 2, 3],
+        "confidence": None,
+        "input_tokens": [10] * 6,
+        "output_tokens": [1] * 6,
+    }
+    frame = read(write(**votes))
+    assert frame["correct"].to_list() == [1, 0]
+    assert frame["logprob"].to_list() == pytest.approx([math.log(2 / 3), math.log(1 / 3)])
+    assert frame["input_tokens"].to_list() == [30, 30]  # every sample is paid for
+    with pytest.raises(LogError, match="the signal mean cannot be read from its 2 answers"):
+        read(write(**votes), signal="mean")
+
+
+def test_no_confidence_is_told_with_what_would_give_one(write):
+    with pytest.raises(LogError, match=r"model small: no confidence can be read .* log-probabilities .*epochs"):
+        read(write(confidence=None))
+
+
+def test_tokens_that_were_not_counted(write):
+    bare = write(input_tokens=None, output_tokens=None)
+    with pytest.raises(LogError, match=r"neither money nor tokens .* --tokens IN,OUT"):
+        read(bare)
+    with pytest.raises(LogError, match=r"tokens are not in the files"):
+        read(bare, prices={"small": (1, 1), "large": (1, 1)})
+    frame = read(bare, tokens=(250, 3), prices={"small": (1, 1), "large": (2, 2)})
+    assert frame["cost"].to_list() == pytest.approx([253e-6] * 2 + [506e-6] * 2)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"format": "xml"}, "format 'xml': is unknown: choose inspect, lm-eval, helm, promptfoo, table"),
+        ({"signal": "mood"}, "signal 'mood' is unknown: choose own, choice, mean, votes"),
+        ({"columns": {"right": "ok"}}, "column right: is none of ours"),
+        ({"columns": COLUMNS | {"correct": "okay"}}, "no column okay"),
+        ({"prices": {"small": (1, 1)}}, "model large: no price"),
+        ({"format": "helm"}, "mine.csv: cannot be read"),
+    ],
+)
+def test_what_cannot_be_chosen(how, message, write):
+    with pytest.raises(LogError) as problem:
+        read(write(), **how)
+    assert message in str(problem.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"ok": ["yes", "perhaps", "1", "0"]}, "query 2: the score 'perhaps' is neither a number nor C, I, P or N"),
+        ({"ok": [0.5, 0, 1, 1]}, "query 1: the score '0.5' is partial credit"),
+        ({"confidence": [0.9, 1.4, 1, 1]}, "mine.csv, row 2: the confidence 1.4 is not from 0 to 1"),
+        ({"confidence": ["x", 1, 1, 1]}, "mine.csv, row 1: confidence is 'x': give a number"),
+        ({"id": [1, None, 1, 2]}, "mine.csv, row 2: no query"),
+        ({"input_tokens": [1, "nan", 1, 1]}, "mine.csv, row 2: input_tokens is not a number"),
+    ],
+)
+def test_rows_that_cannot_be_used(changed, message, write):
+    with pytest.raises(LogError) as problem:
+        read(write(**changed))
+    assert message in str(problem.value)
+
+
+def test_answers_without_a_score_are_left_out_and_counted(write):
+    with pytest.warns(rcjax.LeftOutWarning, match="1 answer left out: 1 without a score"):
+        frame = rcjax.read_evaluations(write(ok=["nan", 0, 1, 1]), columns=COLUMNS)
+    assert frame.height == 3
+
+
+@pytest.mark.parametrize(
+    ("score", "right"),
+    [("C", True), ("i", False), ("N", False), (1, True), (0.0, False), (True, True), ("true", True), ("No", False),
+     ("1.0", True), (None, None), (math.nan, None), ("nan", None)],
+)  # fmt: skip
+def test_scores(score, right):
+    assert is_right(score, None, "here") is right
+    if right is not None:
+        assert is_right(score, 0.5, "here") is right
+
+
+def test_a_summary_counts_what_all_answered(write):
+    summary = summarise(read(write(id=[1, 2, 1, 3])))
+    assert (summary["queries"], summary["answered_by_all"]) == (3, 1)
+    small, large = summary["models"]
+    assert small == {"model": "small", "answers": 2, "accuracy": 0.5, "separation": 1.0, "cost": None}
+    assert large["separation"] == 1.0

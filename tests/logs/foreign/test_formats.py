@@ -1,0 +1,195 @@
+"""Files that the programs themselves wrote (`writers` beside): what is imported is what they report."""
+
+import json
+import math
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from rcjax.logs.errors import LogError
+from rcjax.logs.foreign import inspect_ai
+from rcjax.logs.foreign.evaluations import How, import_evaluations
+from rcjax.logs.foreign.formats import FORMATS, format_of
+
+FILES = Path(__file__).parent / "files"
+EVAL = sorted((FILES / "inspect").glob("*.eval"))
+(SUMS,) = (FILES / "inspect").glob("*.json")
+PROMPTFOO = FILES / "promptfoo" / "results.json"
+
+
+def imported(*paths, prices=None, **how):
+    return import_evaluations(paths, How(**how), prices)
+
+
+def by_query(frame, model=None):
+    """The rows as dictionaries, by the query."""
+    rows = frame if model is None else frame.filter(pl.col("model") == model)
+    return {row["query"]: row for row in rows.iter_rows(named=True)}
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        *((path, "inspect") for path in (*EVAL, SUMS)),
+        *((path, "lm-eval") for path in sorted((FILES / "lm_eval").rglob("samples_*"))),
+        *((path, "helm") for path in sorted((FILES / "helm").rglob("scenario_state.json"))),
+        (PROMPTFOO, "promptfoo"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f"{value.parent.name}/{value.name[:24]}",
+)
+def test_a_format_is_told_by_the_content(path, name, tmp_path):
+    assert format_of(path).name == name
+    head = path.read_bytes()[: 1 << 16]
+    if path.name != "scenario_state.json":
+        assert next(one.name for one in FORMATS if one.recognises(path, head)) == name
+
+
+@pytest.mark.parametrize("path", EVAL, ids=lambda path: path.stem)
+def test_inspect_choices(path):
+    archive = inspect_ai.zipfile.ZipFile(path)
+    header = json.loads(archive.read("header.json"))
+    frame = imported(path).frame
+    assert frame["model"].unique().to_list() == [header["eval"]["model"].rpartition("/")[2]]
+    assert frame["correct"].mean() == pytest.approx(header["results"]["scores"][0]["metrics"]["accuracy"]["value"])
+    samples = [json.loads(archive.read(name)) for name in archive.namelist() if name.startswith("samples/")]
+    rows = by_query(frame)
+    assert len(rows) == len(samples) == 8
+    for sample in samples:
+        row = rows[f"letters/{sample['id']}"]
+        assert row["correct"] == (sample["scores"]["choice"]["value"] == "C")
+        token = sample["output"]["choices"][0]["logprobs"]["content"][-1]
+        assert row["logprob"] == pytest.approx(token["logprob"])
+        assert (row["input_tokens"], row["output_tokens"]) == (50, 3)
+
+
+def test_inspect_without_zstandard(monkeypatch, tmp_path):
+    """Python's own `zipfile` lists such an archive, but cannot read it before 3.14."""
+
+    class Old(zipfile.ZipFile):
+        def read(self, *_, **__):
+            raise NotImplementedError("That compression method is not supported")
+
+    monkeypatch.setattr(inspect_ai.zipfile, "ZipFile", Old)
+    with pytest.raises(LogError, match=r"Zstandard: pip install 'rcjax\[import\]'"):
+        imported(EVAL[0])
+
+
+def test_inspect_epochs_are_votes_and_graders_do_not_count():
+    evaluations = imported(SUMS, scorer="includes")
+    rows = by_query(evaluations.frame)
+    samples = json.loads(SUMS.read_text())["samples"]
+    for query, row in rows.items():
+        own = [sample for sample in samples if f"sums/{sample['id']}" == query]
+        texts = [sample["scores"]["includes"]["answer"] for sample in own]
+        most = max(texts, key=texts.count)
+        assert row["logprob"] == pytest.approx(math.log(texts.count(most) / 3))
+        right = next(
+            s["scores"]["includes"]["value"] == "C" for s, text in zip(own, texts, strict=True) if text == most
+        )
+        assert row["correct"] == right
+        assert (row["input_tokens"], row["output_tokens"]) == (3 * 25, 3 * 4)  # the grader took 500 and 50 a time
+    assert {*rows} == {f"sums/{i}" for i in (1, 2, 3, 4, 5)}
+    assert "3 answers left out: 3 with an error" in evaluations.notes
+
+
+def test_inspect_scores_that_must_be_chosen():
+    with pytest.raises(LogError, match=r"sample 1, epoch 1: has several scores, includes, strange: choose one"):
+        imported(SUMS)
+    with pytest.raises(LogError, match=r"has no score 'wit'; there are includes, strange"):
+        imported(SUMS, scorer="wit")
+    with pytest.raises(LogError, match=r"query sums/1: the score 'P' is partial credit: .* --right-from 0.5"):
+        imported(SUMS, scorer="strange")
+    evaluations = imported(SUMS, scorer="strange", right_from=0.5)
+    assert by_query(evaluations.frame)["sums/1"]["correct"] == 1
+    assert "sums/2" not in by_query(evaluations.frame)  # NaN is no score
+    assert any("1 without a score" in note for note in evaluations.notes)
+    assert by_query(imported(SUMS, scorer="strange", right_from=0.6).frame)["sums/1"]["correct"] == 0
+
+
+def results_of(folder):
+    (path,) = folder.glob("results_*.json")
+    return json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("folder", sorted((FILES / "lm_eval").iterdir()), ids=lambda path: path.name)
+@pytest.mark.parametrize("task", ["letters", "letters_mi"])
+def test_lm_eval_choices(folder, task):
+    results = results_of(folder)
+    (path,) = folder.glob(f"samples_{task}_2*.jsonl")
+    evaluations = imported(path)
+    assert evaluations.frame["correct"].mean() == pytest.approx(results["results"][task]["acc,none"])
+    assert evaluations.frame["model"].unique().to_list() == [results["model_name"].partition("/")[2]]
+    rows = by_query(evaluations.frame)
+    for line in path.read_text().splitlines():
+        document = json.loads(line)
+        likelihoods = np.array([float(one) for one, _ in document["filtered_resps"]][:4])
+        row = rows[f"{task}/{document['doc_id']}"]
+        assert math.exp(row["logprob"]) == pytest.approx((np.exp(likelihoods) / np.exp(likelihoods).sum()).max())
+        assert row["correct"] == document["acc"]
+        assert row["input_tokens"] == round(len(document["arguments"]["gen_args_0"]["arg_0"]) / 4)
+    assert "tokens of 8 answers were not counted: they are estimated, 4 characters each" in evaluations.notes
+
+
+@pytest.mark.parametrize("folder", sorted((FILES / "lm_eval").iterdir()), ids=lambda path: path.name)
+def test_lm_eval_texts(folder):
+    (path,) = folder.glob("samples_sums_*.jsonl")
+    with pytest.raises(LogError, match=r"line 9: each document stands there for several filters, first, number"):
+        imported(path)
+    for scorer in ("first", "number"):
+        frame = imported(path, scorer=scorer).frame
+        assert frame["correct"].mean() == pytest.approx(results_of(folder)["results"]["sums"][f"exact_match,{scorer}"])
+        rows = by_query(frame)
+        for line in path.read_text().splitlines():
+            document = json.loads(line)
+            if document["filter"] == scorer:
+                texts, answer = document["resps"][0], document["filtered_resps"][0]
+                assert math.exp(rows[f"sums/{document['doc_id']}"]["logprob"]) == pytest.approx(texts.count(answer) / 3)
+
+
+def test_lm_eval_without_results_is_named_by_its_folder(tmp_path):
+    folder = tmp_path / "org__other"
+    folder.mkdir()
+    (path,) = (FILES / "lm_eval" / "org__toy-0.6").glob("samples_letters_2*.jsonl")
+    (folder / path.name).write_bytes(path.read_bytes())
+    assert imported(folder).frame["model"].unique().to_list() == ["other"]
+
+
+@pytest.mark.parametrize("run", ["letters", "repeat"])
+def test_helm(run):
+    folder = FILES / "helm" / run
+    frame = imported(folder).frame
+    stats = json.loads((folder / "stats.json").read_text())
+    plain, perturbed = (
+        frame.filter(pl.col("query").str.ends_with("/lowercase") == lower)["correct"].mean() for lower in (False, True)
+    )
+    for stat in stats:
+        perturbation = stat["name"].get("perturbation")
+        if perturbation is None:
+            assert plain == pytest.approx(stat["mean"])
+        elif perturbation["name"] == "lowercase" and perturbation["computed_on"] == "perturbed":
+            assert perturbed == pytest.approx(stat["mean"])
+    states = json.loads((folder / "scenario_state.json").read_text())["request_states"]
+    assert frame.height == len(states) == (16 if run == "letters" else 8)
+    logprobs = sorted(state["result"]["completions"][0]["logprob"] for state in states)
+    assert sorted(frame["logprob"]) == pytest.approx(logprobs)
+    assert frame["output_tokens"].to_list() == [1.0] * frame.height
+
+
+def test_promptfoo():
+    results = json.loads(PROMPTFOO.read_text())["results"]
+    evaluations = imported(PROMPTFOO)
+    assert evaluations.frame["correct"].sum() == results["stats"]["successes"]
+    assert "1 answer left out: 1 with an error" in evaluations.notes
+    small = evaluations.frame.filter(pl.col("model") == "toy-small")
+    assert small.height == 7
+    assert small["cost"].to_list() == [1e-5] * 7
+    spoken = [
+        row for row in results["results"] if row["provider"]["label"] == "toy-small" and row["failureReason"] != 2
+    ]
+    for row, result in zip(small.iter_rows(named=True), spoken, strict=True):
+        assert row["logprob"] == pytest.approx(np.mean(result["response"]["logProbs"]))
+        assert row["correct"] == result["success"]
+    assert not any("What is" in str(value) for row in evaluations.frame.iter_rows() for value in row)
