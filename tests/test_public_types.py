@@ -72,9 +72,7 @@ FUNCTIONS = {
     "make_report": Public(("log",)),
     "param": Public(("number", "support")),
     "posterior_figures": Public(("posterior", "frontier")),
-    "read_evaluations": Public(
-        (), {"files": "an int, None", "prices": "an int", "right_from": "a text", "rename": "an int"}
-    ),
+    "read_evaluations": Public(("path",), {"prices": "a text"}),
     "read_log": Public(("path",), {"labels": "None, a text", "source": "a text", "prices": "a text"}),
     "replay": Public(("policy", "log")),
     "retune": Public(("policy", "log")),
