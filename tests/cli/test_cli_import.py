@@ -1,0 +1,86 @@
+"""`rcjax import`: what it prints and writes, and that the next command takes it."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from command_line import run, succeed
+
+import rcjax
+
+FILES = Path(__file__).parents[1] / "logs" / "foreign" / "files"
+EVAL = sorted((FILES / "inspect").glob("*.eval"))
+PRICES = {"small": {"input": 0.1, "output": 0.4}, "large": {"input": 2.5, "output": 10.0}}
+
+pytestmark = pytest.mark.usefixtures("own_settings")
+
+
+@pytest.fixture
+def prices(tmp_path):
+    path = tmp_path / "prices.json"
+    path.write_text(json.dumps(PRICES))
+    return path
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "jsonl", "ndjson"])
+def test_what_is_written_is_a_log(ending, tmp_path, prices):
+    out = tmp_path / f"log.{ending}"
+    shown = succeed("import", *EVAL, "--prices", prices, "--out", out)
+    assert "8 queries, 8 of them answered by all of 2 models" in shown
+    assert f"rcjax tune {out} --budget" in " ".join(shown.split())
+    log = rcjax.read_log(out, task="choice")
+    assert log.models == ("small", "large")
+    assert log.cost.tolist() == pytest.approx([(50 * 0.1 + 3 * 0.4) / 1e6, (50 * 2.5 + 3 * 10.0) / 1e6], rel=1e-6)
+
+
+def test_one_json_document(tmp_path):
+    out = tmp_path / "log.csv"
+    document = json.loads(succeed("import", FILES / "promptfoo", "--out", out, "--json"))
+    assert (document["queries"], document["answered_by_all"], document["out"]) == (8, 7, str(out))
+    assert [model["answers"] for model in document["models"]] == [7, 8]
+    assert document["notes"][-1] == "1 answer left out: 1 with an error"
+    assert pl.read_csv(out).height == 15
+
+
+def test_without_prices_the_next_command_asks_for_them(tmp_path):
+    out = tmp_path / "log.csv"
+    shown = " ".join(succeed("import", *EVAL, "--out", out).split())
+    assert "--prices prices.toml" in shown
+    assert "no money in the table" in shown
+
+
+def test_names_and_columns(tmp_path):
+    table = tmp_path / "mine.csv"
+    table.write_text("id,engine,ok,confidence\n1,a/x,1,0.5\n1,b/y,0,0.25\n")
+    columns = ["--column", "query=id", "--column", "model=engine", "--column", "correct=ok"]
+    out = tmp_path / "log.csv"
+    succeed("import", table, *columns, "--rename", "b/y=strong", "--tokens", "100,2", "--out", out)
+    assert out.read_text().splitlines()[0] == "query,model,correct,logprob,input_tokens,output_tokens"
+    assert pl.read_csv(out)["model"].to_list() == ["x", "strong"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--column", "query"], "give pairs of two names"),
+        (["--rename", "a=b", "--rename", "a=c"], "give pairs of two names"),
+        (["--tokens", "12"], "such as 250,1"),
+        (["--tokens", "-1,2"], "such as 250,1"),
+        (["--right-from", "2"], "more than 1"),
+    ],
+)
+def test_usage_errors(options, says, tmp_path):
+    result = run("import", *EVAL, *options, "--out", tmp_path / "log.csv", "--json")
+    assert result.exit_code == 2
+    assert says in json.loads(result.stdout)["error"]["message"]
+    assert not (tmp_path / "log.csv").exists()
+
+
+def test_a_file_of_another_kind_is_refused_before_any_work(tmp_path):
+    result = run("import", tmp_path / "absent.eval", "--out", tmp_path / "log.xlsx")
+    assert result.exit_code == 1
+    assert (
+        result.stderr
+        == "error: log.xlsx: a log of kind '.xlsx' cannot be written: give .csv, .tsv, .parquet, .jsonl, .ndjson\n"
+    )
