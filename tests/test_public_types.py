@@ -181,7 +181,7 @@ def good(tmp_path_factory):
     }
 
 
-@pytest.mark.parametrize(("name", "argument", "what"), cases())
+@pytest.mark.parametrize(("name", "argument", "what"), [*cases()])
 def test_an_argument_of_another_kind(good, name, argument, what):
     function, public = resolve(name), FUNCTIONS[name]
     names = list(inspect.signature(function).parameters)

@@ -81,7 +81,8 @@ class _Text:
                     raise ValueError(f"{error.msg} at character {error.pos - self.place} of a value") from None
                 self._more()
                 continue
-            if end < len(self.buffer) or self.ended:
+            # A number may go on behind two characters more: "1.5e+" is read as 1.5.
+            if end + 2 < len(self.buffer) or self.ended:
                 self.place = end
                 return value
             self._more()

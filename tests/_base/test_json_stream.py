@@ -4,7 +4,7 @@ import io
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rcjax._base import json_stream
@@ -23,6 +23,7 @@ VALUES = st.recursive(
     st.sampled_from([None, 1]),
     st.integers(1, 40),
 )
+@example(others={"a": 1.3510798882109878e16}, rows=[2.5, -1e-7], indent=None, chunk=1)  # "1.35" of "1.35e+16"
 def test_the_pieces_are_those_of_the_whole(others, rows, indent, chunk):
     text = json.dumps({**others, "rows": rows, "last": 1}, indent=indent)
     before, json_stream._CHUNK = json_stream._CHUNK, chunk
