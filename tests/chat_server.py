@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import math
+import threading
 from dataclasses import dataclass, field
 
 from openai import AsyncOpenAI
@@ -60,8 +61,8 @@ def sure(letter, logprob, usage=(100, 1)):
 class Server:
     """Calls `behave(request, headers)` for each request, and keeps the requests."""
 
-    def __init__(self, behave):
-        self.behave = behave
+    def __init__(self, behave, key=KEY):
+        self.behave, self.key = behave, key
         self.requests = []
         self.busy = self.busiest = 0
 
@@ -75,7 +76,7 @@ class Server:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
         assert head[0] == "POST /v1/chat/completions HTTP/1.1"
-        assert headers["authorization"].lower() == f"bearer {KEY}"
+        assert headers["authorization"].lower() == f"bearer {self.key}"
         request = json.loads(await reader.readexactly(int(headers["content-length"])))
         self.requests.append(request)
         self.busy += 1
@@ -108,3 +109,19 @@ async def serving(behave):
     finally:
         await client.close()
         listening.close()
+
+
+@contextlib.contextmanager
+def served(behave, key=KEY):
+    """(the server, its base URL), in a thread: for programs that run beside the test."""
+    server, loop = Server(behave, key), asyncio.new_event_loop()
+    listening = loop.run_until_complete(asyncio.start_server(server, "127.0.0.1", 0, backlog=512))
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield server, f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        listening.close()
+        loop.close()

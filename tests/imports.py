@@ -18,6 +18,7 @@ LAYERS = [
     "policy",
     "serving",
     "logs",
+    "collecting",
     "copulas",
     "testing",
     "model",

@@ -1,4 +1,4 @@
-"""The command line: `rcjax import`, `tune`, `evaluate`, `diagnose`, `report`, `check`, `retune`, `sweep` and `demo`.
+"""The command line, whose commands are `rcjax collect`, `import`, `tune` and those that work with what it gives.
 
 Importing this module is light; a command imports JAX when it starts to work. Only here, never on
 `import rcjax`, are float64 and JAX's persistent compilation cache switched on: a program of the user's own
@@ -17,10 +17,12 @@ from typing import Annotated
 import typer
 
 from rcjax.cli.check import check
+from rcjax.cli.collect import collect
 from rcjax.cli.demo import demo
 from rcjax.cli.diagnose import diagnose
 from rcjax.cli.evaluate import evaluate
 from rcjax.cli.failures import CommandLine
+from rcjax.cli.grade import grade
 from rcjax.cli.import_ import import_
 from rcjax.cli.printing import open_closed_streams
 from rcjax.cli.report import report
@@ -71,6 +73,10 @@ def _root(
     """
 
 
+app.command(
+    epilog="Example: `rcjax collect questions.jsonl --models models.toml --out answers.jsonl --limit 300 --budget 5`"
+)(collect)
+app.command(epilog="Example: `rcjax grade answers.jsonl --grade judge:large --models models.toml --audit 50`")(grade)
 app.command("import", epilog="Example: `rcjax import logs/*.eval --prices prices.toml --out log.parquet`")(import_)
 app.command(epilog="Example: `rcjax tune log.csv --budget 150/M --out policy.json`")(tune)
 app.command(epilog="Example: `rcjax evaluate policy.json fresh_log.csv`")(evaluate)

@@ -71,7 +71,7 @@ _OTHER_NAMES = {
 }
 
 
-CALL_COLUMNS = ["call_log", "shadow", "error"]  # what a call log tells besides
+CALL_COLUMNS = ["call_log", "shadow", "error", "asked"]  # what a call log tells besides
 
 
 #: All names of columns that mean something here, with polars' names for their second columns.

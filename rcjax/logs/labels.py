@@ -8,6 +8,7 @@ taken.
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -193,12 +194,14 @@ class Labeller:
 class UsableCalls:
     """Keeps the rows of a call log to learn from, and counts the others by their kind; other logs are as they were.
 
-    Left out are calls that failed, queries that did not go to all models (where the log has a column shadow), and
-    answers to a query that the model had answered before.
+    Left out are calls that failed, queries that did not go to all models (where the log has a column shadow), answers
+    without a verdict where the log itself tells right from wrong, and answers to a query that the model had answered
+    before. `asked` is how each model was asked, as far as the log tells and all its rows agree.
     """
 
     def __init__(self) -> None:
         self.left_out: dict[str, int] = {}
+        self.asked: dict[str, dict[str, Any]] = {}
         self._seen = Matrices()
         self._shadowed = self._any_shadow = False
 
@@ -213,15 +216,35 @@ class UsableCalls:
         newer = f"is from a newer rcjax: this one reads up to {NEWEST}: upgrade rcjax"
         rows.refuse(version > NEWEST, "call_log", newer)
         if "error" in rows.frame.columns:
+            rows = rows.keep(~(rows.frame["query"].is_null() & rows.frame["error"].is_not_null()))  # of no query
             rows = self._drop(rows, rows.frame["error"].is_not_null(), "calls that failed")
         if "shadow" in rows.frame.columns:
             deferred = rows.frame["shadow"].fill_null("") != "true"
             rows = self._drop(rows, deferred, "of queries that did not go to all models")
             self._shadowed, self._any_shadow = True, self._any_shadow or rows.frame.height > 0
+        if "correct" in rows.frame.columns:
+            rows = self._drop(rows, rows.frame["correct"].is_null(), "without a verdict")
         if not rows.frame.height:
             return rows
         require_models(rows)
+        if "asked" in rows.frame.columns:
+            self._note_asked(rows)
         return self._drop(rows, pl.Series(self._seen.repeated(rows, self._seen.place(rows))), "repeated answers")
+
+    def _note_asked(self, rows: Rows) -> None:
+        pairs = rows.frame.select("model", "asked").drop_nulls().unique(maintain_order=True)
+        for model, text in pairs.rows():
+            try:
+                told = json.loads(text)
+            except ValueError:
+                continue
+            if not isinstance(told, dict):
+                continue
+            known = self.asked.setdefault(model, told)
+            if known.get("signal") != told.get("signal"):
+                what = f"was asked for its confidence in two ways, {known.get('signal')} and {told.get('signal')}"
+                raise LogError(f"{rows.name}, model {brief(model)}: {what}: keep the rows of one")
+            self.asked[model] = {name: value for name, value in known.items() if told.get(name) == value}
 
     def _drop(self, rows: Rows, bad: pl.Series, why: str) -> Rows:
         self.left_out[why] = self.left_out.get(why, 0) + int(bad.sum())

@@ -55,6 +55,8 @@ class Log:
     """The path as given, or the kind of dataframe, such as `"pandas.DataFrame"`."""
     prices: dict[str, tuple[float, float]] | None = None
     """(input, output) money per million tokens by model, where the costs come from prices."""
+    asked: dict[str, dict[str, Any]] | None = None
+    """How each model was asked, its signal and options, where the log tells; a policy tuned on the log keeps it."""
 
     @property
     def n_queries(self) -> int:
@@ -116,7 +118,9 @@ class Log:
         names = _chosen(models, self.models, self.source)
         columns = [self.models.index(name) for name in names]
         prices = self.prices and {name: self.prices[name] for name in names}
-        return self._with(*(matrix[:, columns] for matrix in self._matrices()), models=names, prices=prices)
+        asked = self.asked and {name: self.asked[name] for name in names if name in self.asked}
+        changes = {"models": names, "prices": prices, "asked": asked}
+        return self._with(*(matrix[:, columns] for matrix in self._matrices()), **changes)
 
     def describe(self) -> str:
         """Return a short paragraph: how many queries, which models, and who answered what.
@@ -141,7 +145,7 @@ class Log:
         return [np.asarray(m) for m in (self.logprob, self.correct, self.query_cost, self.answered)]
 
     def _with(self, *matrices: np.ndarray, **changes: Any) -> Log:
-        kept = {name: getattr(self, name) for name in ("models", "queries", "task", "source", "prices")}
+        kept = {name: getattr(self, name) for name in ("models", "queries", "task", "source", "prices", "asked")}
         return _log(*matrices, **kept | changes)
 
 

@@ -103,7 +103,8 @@ def _read(source: Any, prices: Any, models: Iterable[str] | None, task: Any, lab
         raise LogError(f"task {brief(task)!r} is unknown: choose generation or choice")
     rates = None if prices is None else read_prices(prices)
     wanted = None if models is None else (models,) if isinstance(models, str) else tuple(models)
-    held, every, name = _scattered(source, rates, wanted, labels)
+    calls = UsableCalls()
+    held, every, name = _scattered(source, rates, wanted, labels, calls)
     names = _names(held, every, wanted, name, fewest)
     columns = [held.models[model] for model in names]
     answered = held.take("row") >= 0
@@ -117,19 +118,20 @@ def _read(source: Any, prices: Any, models: Iterable[str] | None, task: Any, lab
     origin = str(source) if isinstance(source, str | os.PathLike) else name
     matrices = [np.ascontiguousarray(matrix[:, columns]) for matrix in matrices]
     del held  # before jax has matrices of its own
-    log = _log(*matrices, models=names, queries=queries, task=task, source=origin, prices=used)
+    asked = {name: calls.asked[name] for name in names if name in calls.asked} or None
+    log = _log(*matrices, models=names, queries=queries, task=task, source=origin, prices=used, asked=asked)
     if not log.complete.all():
         warnings.warn(log.describe(), IncompleteLogWarning, stacklevel=3)
     return log
 
 
 def _scattered(
-    source: Any, rates: Mapping | None, wanted: tuple[str, ...] | None, labels: Any
+    source: Any, rates: Mapping | None, wanted: tuple[str, ...] | None, labels: Any, calls: UsableCalls
 ) -> tuple[Matrices, list[str], str]:
     """(matrices of all rows to use, all models' names by first appearance, the source's name for messages)."""
     held, name = Matrices(logprob=math.nan, correct=False, cost=0.0), ""
     every: dict[str, None] = {}
-    for rows in _judged_rows(source, rates is not None, labels, every):
+    for rows in _judged_rows(source, rates is not None, labels, every, calls):
         name = rows.name
         require_models(rows)
         if wanted is not None:
@@ -147,7 +149,7 @@ def _scattered(
     return held, list(every), name
 
 
-def _judged_rows(source: Any, priced: bool, labels: Any, every: dict[str, None]) -> Iterator[Rows]:
+def _judged_rows(source: Any, priced: bool, labels: Any, every: dict[str, None], calls: UsableCalls) -> Iterator[Rows]:
     """The rows to use, some at a time, each with its column correct; at the end a warning counts the others.
 
     `every` gets the names of all models of the source by first appearance, those with no row to use too.
@@ -155,7 +157,6 @@ def _judged_rows(source: Any, priced: bool, labels: Any, every: dict[str, None])
     known = None if labels is None else read_labels(labels, source)
     judged = {None: "correct", "correct": None, "answer": "answer"}[known and known.by]
     labeller = known and Labeller(known)
-    calls = UsableCalls()
     batches, cut = read_rows(source, priced, judged)
     read, name = cut, ""
     usable: set[str] = set()

@@ -22,9 +22,10 @@ def describe_fit(log: Log) -> dict[str, Any]:
 
     `source` (the file's name without its folder, or the kind of dataframe), `digest` (SHA-256 of the log's
     content), `task`, `queries`, `complete_queries`, `answers` by model, `versions` of rcjax, jax and python,
-    and `date` (UTC, ISO 8601, to the second).
+    and `date` (UTC, ISO 8601, to the second); and `asked`, each model's signal and options, where the log tells.
     """
     answers = np.asarray(log.answered).sum(axis=0).tolist()
+    asked = {} if log.asked is None else {"asked": log.asked}
     return {
         "source": PurePath(log.source).name,
         "digest": log.digest,
@@ -34,6 +35,7 @@ def describe_fit(log: Log) -> dict[str, Any]:
         "answers": dict(zip(log.models, answers, strict=True)),
         "versions": {"rcjax": version(), "jax": jax.__version__, "python": platform.python_version()},
         "date": datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat(),
+        **asked,
     }
 
 

@@ -74,6 +74,22 @@ def recorded_prices(policy: Policy | Mixture) -> dict[str, Mapping[str, float]]:
     return prices
 
 
+def recorded_asked(policy: Policy | Mixture) -> dict[str, dict[str, Any]]:
+    """How each model was asked for the log that a policy was tuned on: `signal`, its own entries, and `options`.
+
+    Empty where the log did not tell. Raises ValueError for what rcjax does not write.
+    """
+    told = check.items(policy.policies[0].provenance.get("asked", {}), "provenance.asked", check.as_it_is)
+    asked: dict[str, dict[str, Any]] = {}
+    for model, entry in told.items():
+        where = f"provenance.asked[{model!r}]"
+        record = {**check.items(entry, where, check.as_it_is)}
+        check.name(record.get("signal"), f"{where}.signal")
+        check.items(record.get("options", {}), f"{where}.options", check.as_it_is)
+        asked[model] = record
+    return asked
+
+
 def recorded_count(provenance: Mapping[str, Any], name: str, default: int) -> int:
     """A number of queries that a provenance tells, or the default where it tells none."""
     return check.whole(provenance[name], f"provenance.{name}") if name in provenance else default

@@ -17,9 +17,10 @@ from typing import Any
 from rcjax._base.arguments import instance, what_it_is
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
-from rcjax.policy.record import recorded_prices
+from rcjax.policy.record import recorded_asked, recorded_prices
 from rcjax.serving.endpoint import AsyncCompletions, Usage, openai
 from rcjax.signals import Reading, Reply, Signal, SignalError
+from rcjax.signals.records import contradiction, signal_from_record
 
 __all__ = ["Asking", "Endpoint", "known_endpoints"]
 
@@ -35,7 +36,7 @@ class Asking:
     """How the models are asked: arguments of `rcjax.serving.cascade.Cascade`, for all models or by model."""
 
     client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI]
-    signal: Signal | Mapping[str, Signal]
+    signal: Signal | Mapping[str, Signal] | None
     served: Mapping[str, str] | None
     options: Mapping[str, Any] | None
     model_options: Mapping[str, Mapping[str, Any]] | None
@@ -121,19 +122,28 @@ def known_endpoints(policy: Policy | Mixture, models: Sequence[str], asking: Ask
     """
     asking.check(models, "the policy has" if tuple(models) == tuple(policy.models) else "there are")
     clients = _for_each(models, asking.client, "client")
-    signals = _for_each(models, asking.signal, "signal")
+    records = recorded_asked(policy)
+    signals = _signals(models, asking.signal, records)
     served, model_options = asking.served or {}, asking.model_options or {}
     for model in models:
         if not isinstance(clients[model], openai.AsyncOpenAI):
             raise ValueError(f"client of {model}: give an openai.AsyncOpenAI, not {what_it_is(clients[model])}")
         _require_signal(signals[model], model)
+        _require_as_tuned(records.get(model, {}), signals[model], model)
     known = _known_prices(policy) | dict(asking.prices or {})
     endpoints = {
         model: Endpoint(
             clients[model].with_options(timeout=asking.timeout, max_retries=asking.retries),
             served.get(model, model),
             signals[model],
-            _checked({**(asking.options or {}), **signals[model].options, **model_options.get(model, {})}),
+            _checked(
+                {
+                    **_recorded_options(records.get(model, {})),
+                    **(asking.options or {}),
+                    **signals[model].options,
+                    **model_options.get(model, {}),
+                }
+            ),
             _price(known.get(model), model),
             policy.cost.get(model),
         )
@@ -152,6 +162,34 @@ def _for_each(models: Sequence[str], value: Any, what: str) -> dict[str, Any]:
     if missing:
         raise ValueError(f"{what}: none given for {', '.join(missing)}")
     return {model: value[model] for model in models}
+
+
+def _signals(
+    models: Sequence[str], signal: Signal | Mapping[str, Signal] | None, records: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The signal of each model: as given, or that of the log that the policy was tuned on."""
+    if signal is not None:
+        return _for_each(models, signal, "signal")
+    recorded = {model: signal_from_record(records.get(model, {})) for model in models}
+    unknown = [model for model, one in recorded.items() if one is None]
+    if unknown:
+        raise ValueError(
+            f"signal: the policy does not tell that of {', '.join(unknown)}: give what its log was made with"
+        )
+    return recorded
+
+
+def _require_as_tuned(record: Mapping[str, Any], signal: Any, model: str) -> None:
+    """Refuse a signal that is not the one of the log: thresholds of one mean nothing for another."""
+    difference = contradiction(record, signal) if record else None
+    if difference is not None:
+        raise ValueError(
+            f"signal of {model}: the policy was tuned on another one: {difference}: leave signal out, or tune again"
+        )
+
+
+def _recorded_options(record: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(record.get("options", {}))
 
 
 def _require_signal(signal: Any, model: str) -> None:

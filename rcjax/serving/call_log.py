@@ -9,19 +9,13 @@ from __future__ import annotations
 import json
 import math
 import os
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from rcjax._base.arguments import instance
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
+from rcjax._base.line_file import LineFile
 
 __all__ = ["Call", "CallLog"]
 
@@ -95,8 +89,7 @@ class CallLog:
         self.path = os.fspath(path)
         self.answers = answers
         self.prompts = prompts
-        self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
-        self._turn = threading.Lock()  # threads share the place in the file that is read at
+        self._lines = LineFile(path)
 
     def write(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> None:
         """Append a call, and what was asked if the log is to hold that."""
@@ -122,42 +115,11 @@ class CallLog:
         }
         if self.prompts and messages is not None:
             row["prompt"] = json.dumps(messages, default=str)
-        self._append(json.dumps(row, allow_nan=False).encode() + b"\n")
-
-    def _append(self, line: bytes) -> None:
-        with self._turn, self._alone():
-            line = b"\n" + line if self._is_cut_off() else line
-            written = os.write(self._file, line)
-        if written != len(line):
-            raise OSError(f"cannot write to {self.path}: only {written} of {len(line)} bytes: is the disk full?")
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """While nobody else writes to the file: of a long line, others would see the beginning first."""
-        locked = False
-        if fcntl is not None:
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(self._file, fcntl.LOCK_EX)
-                locked = True
-        try:
-            yield
-        finally:
-            if fcntl is not None and locked:
-                fcntl.flock(self._file, fcntl.LOCK_UN)
-
-    def _is_cut_off(self) -> bool:
-        """Whether the file ends within a line, as a kill or a full disk leaves it, of this process or another."""
-        size = os.lseek(self._file, 0, os.SEEK_END)
-        if not size:
-            return False
-        os.lseek(self._file, size - 1, os.SEEK_SET)
-        return os.read(self._file, 1) not in (b"\n", b"")
+        self._lines.append(json.dumps(row, allow_nan=False).encode() + b"\n")
 
     def close(self) -> None:
         """Close the file; closing twice is fine."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._lines.close()
 
     def __enter__(self) -> CallLog:
         return self

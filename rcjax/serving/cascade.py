@@ -90,11 +90,13 @@ class Cascade:
         policy: a `Policy` or `Mixture`, which gives each query to one of its policies by a hash of the query's id.
         client: an `openai.AsyncOpenAI`, for any OpenAI-compatible endpoint, or one for each model by name.
         signal: how to read the confidence, from `rcjax.signals`; or one for each model by name. It must be what the
-            log was made with that the policy was tuned on.
+            log was made with that the policy was tuned on: a policy that records it (`rcjax collect` does) needs none,
+            and refuses another.
         log: where to write each call.
         served: names of the models at the endpoint, where they differ from those in the policy.
         options: of `chat.completions.create` for every question, such as `{"max_tokens": 1, "temperature": 0}`;
-            those of the signal go before. A second question has the signal's own, and `extra_body` and the like.
+            those of the signal go before, those that
+            the policy records after. A second question has the signal's own, and `extra_body` and the like.
         model_options: such options by model, which go before both.
         prices: input and output price per million tokens by model, where those of the policy do not hold:
             `{"small": {"input": 0.1, "output": 0.4}}`. Without prices a call costs the policy's mean.
@@ -117,7 +119,7 @@ class Cascade:
         policy: Policy | Mixture,
         client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI],
         *,
-        signal: Signal | Mapping[str, Signal],
+        signal: Signal | Mapping[str, Signal] | None = None,
         log: CallLog | None = None,
         served: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,

@@ -6,14 +6,17 @@ Of what a server says about an error only its code gets into words: its messages
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, TypeGuard
 
 from rcjax.signals import Reply, Token
 
-__all__ = ["AsyncCompletions", "CallError", "Usage", "openai", "request"]
+__all__ = ["AsyncCompletions", "CallError", "Failure", "Usage", "openai", "request"]
 
 
 try:
@@ -32,8 +35,28 @@ _MOST_TOKENS = 10**9  # of one reply: whatever says more does not count tokens
 _ROUNDING = 0.01  # a log-probability above 0 by more is none: some servers put probabilities in its place
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong with a request, for whoever decides whether to send it again."""
+
+    status: int | None = None
+    """Of HTTP; None where there was no answer."""
+    code: str | None = None
+    """The server's own word for it, such as "insufficient_quota"."""
+    wait: float | None = None
+    """Seconds that the server asks to wait."""
+    passing: bool = False
+    """The same request may well work later: a timeout, a lost connection, 408, 409, 429, 5xx."""
+    charged: bool = False
+    """What was sent may have been worked on, and may be charged."""
+
+
 class CallError(Exception):
     """A request that brought no usable reply; the message is one line without secrets."""
+
+    def __init__(self, message: str, failure: Failure | None = None) -> None:
+        super().__init__(message)
+        self.failure = failure or Failure(charged=True)  # what came back could not be used
 
 
 @dataclass(slots=True)
@@ -75,7 +98,7 @@ async def request(
 
     Raises CallError where no text came back.
     """
-    problem = ""
+    problem, failure = "", Failure(charged=True)
     try:
         raw = await client.chat.completions.with_raw_response.create(model=model, messages=messages, **options)
         usage.attempts += raw.retries_taken + 1
@@ -83,12 +106,12 @@ async def request(
     except openai.APIError as error:
         sent = error.request.headers.get(_RETRIES, "0")
         usage.attempts += int(sent) + 1 if sent.isdigit() else 1
-        problem = _in_words(error)
+        problem, failure = _in_words(error), _failure(error)
     except Exception as error:  # whatever a client can meet with must not end a batch
         usage.attempts += 1
         problem = f"the client failed: {type(error).__name__}"
     if problem:  # raised here, so that the client's error, which holds the request, is no part of it
-        raise CallError(problem)
+        raise CallError(problem, failure)
     return _reply(content, usage)
 
 
@@ -101,12 +124,43 @@ def _in_words(error: openai.APIError) -> str:
     return status + _code(error.body)
 
 
+def _failure(error: openai.APIError) -> Failure:
+    if isinstance(error, openai.APIStatusError):
+        status = error.status_code
+        passing = status in (408, 409, 429) or status >= 500
+        return Failure(status, _word(error.body), _wait(error.response.headers), passing)
+    # A connection that was not made has carried nothing that could be charged.
+    unsent = type(error.__cause__).__name__ in ("ConnectError", "ConnectTimeout", "PoolTimeout")
+    return Failure(passing=isinstance(error, openai.APIConnectionError), charged=not unsent)
+
+
+def _wait(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait, by the headers that servers tell it in: milliseconds, seconds, or a date."""
+    for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers.get(name, "")) * scale
+        except ValueError:
+            continue
+        return seconds if 0 <= seconds < math.inf else None
+    try:
+        date = parsedate_to_datetime(headers.get("retry-after", ""))
+        return max(0.0, (date - datetime.now(date.tzinfo)).total_seconds())
+    except (TypeError, ValueError):
+        return None
+
+
 def _code(body: Any) -> str:
+    """The code of an error in brackets, where there is one."""
+    code = _word(body)
+    return f" ({code})" if code else ""
+
+
+def _word(body: Any) -> str | None:
     """The code of an error, where it is one: a word of lower case, not a text."""
     words = [body.get(key) for key in ("code", "type")] if isinstance(body, Mapping) else []
     told = [str(word) for word in words if isinstance(word, str | int)]
     codes = [word for word in told if re.fullmatch(r"[a-z][a-z_]{1,59}|[1-5]\d\d", word, re.ASCII)]
-    return f" ({codes[0]})" if codes else ""
+    return codes[0] if codes else None
 
 
 def _reply(content: bytes, usage: Usage) -> Reply:

@@ -22,7 +22,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy, Transform
-from rcjax.policy.record import tuning_record
+from rcjax.policy.record import recorded_asked, tuning_record
 from rcjax.replaying.replay import walk_log
 from rcjax.replaying.walk import walk
 from rcjax.tuning.bootstrap import tune_again
@@ -141,7 +141,9 @@ def retune(policy: Policy | Mixture, log: Log, *, bands: bool | None = None) -> 
         mix=len(policy.policies) > 1 and {*tuning.target} <= {"budget", "max_error"},
         intervals=tuning.bands if bands is None else bands,
     )
-    tuned = tune_in_stages(log.select(tuning.models), None, tuning.target, settings)
+    asked = log.asked or recorded_asked(policy) or None
+    chosen = dataclasses.replace(log.select(tuning.models), asked=asked)
+    tuned = tune_in_stages(chosen, None, tuning.target, settings)
     if tuned.certificate is not None:
         confidence, n = tuned.certificate.confidence, tuned.certificate.n
         remarks.append(f"guaranteed again, with a confidence of {confidence:.4g}, by {n:,} queries held out")

@@ -379,6 +379,10 @@ def test_what_never_arrived_costs_nothing_and_what_arrived_malformed_costs():
         ({"shadow_models": ["tiny"]}, "need shadow above 0"),
         ({"shadow": 0.1, "shadow_models": "tiny"}, "a list of them"),
         ({"shadow": 0.1, "shadow_models": ["tiny"]}, "prices: none known for the shadow models tiny"),
+        (
+            {"signal": None},
+            "signal: the policy does not tell that of small, middle, large: give what its log was made with",
+        ),
         ({"shadow": 0.1, "shadow_models": ["tiny"], "served": {"none": "x"}}, "names none; there are small, .*, tiny"),
     ],
 )
@@ -393,10 +397,6 @@ def test_bad_arguments(arguments, message):
     [
         ({"policy": None}, r"policy must be a Policy or a Mixture \(as rcjax\.load_policy reads\), not None"),
         ({"policy": "policy.json"}, "policy must be a Policy .*, not a text"),
-        (
-            {"signal": None},
-            r"signal of small: give an instance of a signal, such as rcjax\.signals\.Choice\(\), not None",
-        ),
         ({"signal": signals.Choice}, "signal of small: give an instance .*, not the class Choice"),
         ({"signal": "choice"}, "signal of small: .*, not a text"),
         (

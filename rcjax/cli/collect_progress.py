@@ -1,0 +1,50 @@
+"""How far a run of `rcjax collect` is, on standard error where that is a terminal: model by model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rcjax.cli.console import Screen
+from rcjax.cli.printing import escaped
+
+if TYPE_CHECKING:
+    from rcjax.collecting.run import Run
+
+__all__ = ["progress"]
+
+
+@contextmanager
+def progress(run: Run) -> Iterator[None]:
+    """A line for each model while a run lasts: answered, failed, money, seconds to go."""
+    screen = Screen(stderr=True)
+    if not screen.is_terminal:
+        yield
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[failed]}"),
+        TextColumn("{task.fields[money]}"),
+        TimeRemainingColumn(compact=True),
+    )
+    with Progress(*columns, console=screen, refresh_per_second=5, speed_estimate_period=60) as bars:
+        tasks = {
+            name: bars.add_task(
+                escaped(name), total=tally.to_do + tally.before, completed=tally.before, failed="", money=""
+            )
+            for name, tally in run.tallies.items()
+        }
+
+        def update() -> None:
+            for name, tally in run.tallies.items():
+                failed = f"{tally.failed} failed" if tally.failed else ""
+                spent = f"${float(tally.spent):.4g}"
+                bars.update(tasks[name], completed=tally.before + tally.done, failed=failed, money=spent)
+
+        run.on_change = update
+        yield

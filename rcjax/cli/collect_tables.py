@@ -1,0 +1,146 @@
+"""What `rcjax collect` and `rcjax grade` show to people."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rcjax._base.wording import between, choose_unit, count, figure, percent
+from rcjax.cli.console import Screen, hang, make_table
+from rcjax.cli.printing import shown
+
+__all__ = ["show_collected", "show_estimate", "show_grading", "show_probe"]
+
+
+@shown
+def show_probe(models: Sequence[Mapping[str, Any]]) -> None:
+    """Print what each model can do."""
+    screen = Screen()
+    table = make_table("model", "log-probabilities", "samples", "tokens", "seconds", "signals", numbers=None)
+    for row in models:
+        if row["error"] is not None:
+            table.add_row(row["model"], "–", "–", "–", "–", "does not answer")
+            continue
+        top = f"of {row['top']} tokens" if row["top"] > 1 else "own alone" if row["logprobs"] else "none"
+        samples, counted = ("yes" if row[name] else "no" for name in ("samples", "counted"))
+        table.add_row(row["model"], top, samples, counted, f"{row['seconds']:.2f}", ", ".join(row["signals"]))
+    screen.print(table)
+    for row in models:
+        if row["error"] is not None:
+            hang(screen, "error", f"{row['model']}: {row['error']}")
+        elif row["logprobs"] and row["top"] <= 1:
+            hang(
+                screen,
+                "note",
+                f"{row['model']}: only the log-probability of its own tokens: no choice, no verification",
+            )
+    cost = sum(row["cost"] for row in models)
+    hang(screen, "cost", f"at most ${figure(cost)}")
+
+
+@shown
+def show_estimate(document: Mapping[str, Any]) -> None:
+    """Print what a run will cost."""
+    screen = Screen(stderr=True)
+    rows = document["estimate"]
+    likely, most = (sum(row[name] for row in rows) for name in ("likely_cost", "most_cost"))
+    calls = sum(row["questions"] for row in rows)
+    heading = f"{count(document['questions'], 'question')}, {count(len(rows), 'model')}: {count(calls, 'call')} to make"
+    screen.print(f"{heading}, about ${figure(likely)} (at most ${figure(most)})", style="bold")
+    if document["spent"]:
+        hang(screen, "spent", f"${figure(document['spent'])} by earlier runs")
+    for row in rows:
+        words = (
+            f"{row['questions']:,} questions, about ${figure(row['likely_cost'])}, at most ${figure(row['most_cost'])}"
+        )
+        hang(screen, row["model"], words)
+    if document["reach"] is not None:
+        enough = int(document["reach"] * document["questions"])
+        hang(
+            screen,
+            "note",
+            f"the budget is enough for about {enough:,} of the questions: give --limit {enough}, or more money",
+        )
+
+
+@shown
+def show_collected(document: Mapping[str, Any]) -> None:
+    """Print what was collected, model by model, what is missing, and the next command."""
+    screen = Screen()
+    models = document["models"]
+    answers, questions = count(document["answers"], "answer"), count(document["questions"], "question")
+    heading = f"{answers} of {count(len(models), 'model')} to {questions}"
+    screen.print(f"{heading}; {document['answered_by_all']:,} answered by all", style="bold")
+    screen.print(_table(models, document["signals"]))
+    for note in document["notes"]:
+        hang(screen, "note", note)
+    for row in models:
+        if row["failed"]:
+            hang(screen, "failed", f"{row['model']}: {count(row['failed'], 'call')}, the last one: {row['error']}")
+    for name, why in document["stopped"].items():
+        hang(screen, "stopped", f"{name}: {why}")
+    if document["grading"]:
+        hang(screen, "grading", f"stopped: {document['grading']}")
+    if document["budget_spent"]:
+        hang(screen, "budget", "what is left of it does not cover another call")
+    hang(screen, "spent", f"${figure(document['spent'])} in all, failed calls and judges included")
+    hang(screen, "written", f"to {document['out']}")
+    hang(screen, "next", _next(document))
+
+
+def _next(document: Mapping[str, Any]) -> str:
+    left = sum(row["left"] for row in document["models"])
+    out = shlex.quote(document["out"])
+    if document["ungraded"] == document["answers"] and document["answers"]:
+        return f"no answer is graded: rcjax grade {out} --grade …, or rcjax tune {out} --labels labels.csv"
+    task = " --task choice" if {*document["signals"].values()} == {"choice"} else ""
+    tune = f"rcjax tune {out}{task} --budget 150/M --out policy.json"
+    if left and document["answered_by_all"] < 30:
+        return "the same command again, which asks what is missing"
+    return f"{tune}; the same command again asks the {left:,} that are missing" if left else tune
+
+
+def _table(models: Sequence[Mapping[str, Any]], signals: Mapping[str, str]) -> Any:
+    money = choose_unit([row["cost"] for row in models if row["cost"] is not None] or [0.0])
+    table = make_table("model", "signal", "answers", "failed", "accuracy", "separation", f"$ per {money.name}")
+    for row in sorted(models, key=lambda row: row["cost"] or 0.0):
+        separation = "–" if row["separation"] is None else figure(row["separation"])
+        cost = "–" if row["cost"] is None else money.show(row["cost"])
+        accuracy = percent(row["accuracy"]) if row["accuracy"] is not None else "–"
+        answers, failed = f"{row['answers']:,}", f"{row['failed']:,}"
+        table.add_row(row["model"], signals[row["model"]], answers, failed, accuracy, separation, cost)
+    return table
+
+
+@shown
+def show_grading(document: Mapping[str, Any], path: Any) -> None:
+    """Print what was graded, and how far a person agrees."""
+    screen = Screen()
+    if "graded" in document:
+        heading = (
+            f"{count(document['graded'], 'answer')} graded, {document['changed']:,} with another verdict than before"
+        )
+        screen.print(heading, style="bold")
+        if document["without_verdict"]:
+            hang(screen, "note", f"{count(document['without_verdict'], 'answer')} without a verdict")
+        if document["spent"]:
+            hang(screen, "spent", f"${figure(document['spent'])} on judges")
+        hang(screen, "written", f"to {path}")
+    audit = document.get("audit")
+    if audit is not None and "written" in audit:
+        hang(screen, "audit", f"{count(audit['written'], 'answer')} to grade by hand are in {audit['table']}")
+        hang(screen, "next", "fill in its column correct with 1 or 0, then give the same command again")
+    elif audit is not None:
+        _show_agreement(screen, audit)
+
+
+def _show_agreement(screen: Screen, audit: Mapping[str, Any]) -> None:
+    both = audit["agreement"]
+    if not both["n"]:
+        hang(screen, "audit", f"nothing is graded in {audit['table']}: fill in its column correct with 1 or 0")
+        return
+    share = f"{percent(both['agree'] / both['n'])} (90 % interval {between((both['low'], both['high']))} %)"
+    hang(screen, "audit", f"grader and person agree on {both['agree']:,} of {count(both['n'], 'answer')}: {share}")
+    kind, strict = (count(both[name], "answer") for name in ("too_kind", "too_strict"))
+    hang(screen, "", f"right by the grader alone: {kind}; by the person alone: {strict}")

@@ -1,0 +1,168 @@
+"""`rcjax grade`: verdicts for the answers of a log, without asking the models again, and an audit of them by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rcjax.cli.common import require_distinct, require_libraries, require_writable
+from rcjax.cli.failures import conclude, reported
+from rcjax.cli.options import AsJson, positive
+from rcjax.cli.rubrics import read_rubric
+
+if TYPE_CHECKING:
+    from rcjax.collecting.answer_file import AnswerFile
+    from rcjax.collecting.plan import Plan
+    from rcjax.collecting.questions import Question
+    from rcjax.collecting.regrade import Regrading
+
+__all__ = ["grade"]
+
+
+def grade(
+    answers: Annotated[
+        Path, typer.Argument(show_default=False, metavar="ANSWERS", help="The log that `rcjax collect` has written.")
+    ],
+    graders: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--grade",
+            show_default=False,
+            metavar="[KIND=]GRADER",
+            help="**exact**, **choice**, **number**, **contains**, **regex:…**, **python:module:function**, "
+            "**command:…** or **judge:MODEL**; again for other kinds of question. [default: what suits the answers]",
+        ),
+    ] = None,
+    questions: Annotated[
+        Path | None,
+        typer.Option(
+            "--questions",
+            show_default=False,
+            metavar="FILE",
+            help="The questions: a judge, and a person, must see them.",
+        ),
+    ] = None,
+    models: Annotated[
+        Path | None, typer.Option("--models", show_default=False, metavar="FILE", help="models.toml, for a judge.")
+    ] = None,
+    rubric: Annotated[
+        Path | None,
+        typer.Option(
+            show_default=False, metavar="FILE", help="What a judge is asked: {question}, {reference} and {answer}."
+        ),
+    ] = None,
+    budget: Annotated[Any, typer.Option(parser=positive, metavar="MONEY", help="Never spend more on judges.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also what the same grader has graded.")] = False,
+    audit: Annotated[
+        int | None,
+        typer.Option(
+            show_default=False,
+            min=1,
+            metavar="N",
+            help="Write so many answers to a table for you to grade; once that is done, say how often you agree.",
+        ),
+    ] = None,
+    audit_file: Annotated[
+        Path | None,
+        typer.Option("--audit-file", show_default=False, metavar="FILE", help="That table. [default: beside ANSWERS]"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the answers in the table.")] = 0,
+    json_: AsJson = False,
+) -> None:
+    """Grade the answers of a log again: the models are not asked, and the verdicts take the place of the old ones.
+
+    Without `--grade`, `--audit` leaves the verdicts as they are.
+    """
+    with reported(as_json=json_):
+        require_libraries("rcjax grade", "run", "openai")
+        inputs = [("ANSWERS", answers), ("--questions", questions), ("--models", models), ("--rubric", rubric)]
+        table = audit_file or answers.with_name(f"{answers.stem}.audit.csv") if audit or audit_file else None
+        require_distinct([("--audit-file", table)], inputs)
+        require_writable(table)
+        require_writable(answers)
+        from rcjax.collecting.answer_file import AnswerFile
+        from rcjax.collecting.plan import Plan
+        from rcjax.collecting.questions import read_questions
+        from rcjax.logs.errors import LogError
+        from rcjax.serving.models_file import read_models
+
+        if not answers.is_file():
+            raise LogError(f"{answers} is missing: give the log that rcjax collect has written")
+        settings = {} if models is None else read_models(models)
+        asked = {} if questions is None else {question.query: question for question in read_questions(questions)}
+        money = None if budget is None else Decimal(str(budget))
+        plan = Plan({}, settings, None, tuple(graders or ()), read_rubric(rubric), money)
+        file = AnswerFile(answers)
+        try:
+            _run(_Command(plan, file, asked, again, table, audit or 0, seed, bool(graders), json_))
+        finally:
+            file.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """What `rcjax grade` was told to do."""
+
+    plan: Plan
+    file: AnswerFile
+    questions: dict[str, Question]
+    again: bool
+    table: Path | None
+    size: int
+    seed: int
+    named: bool
+    as_json: bool
+
+
+def _run(command: _Command) -> None:
+    from rcjax.cli.collect_tables import show_grading
+
+    document: dict[str, Any] = {}
+    problem: Exception | None = None
+    if command.named or command.table is None:
+        told = asyncio.run(_grade(command))
+        problem = told.problem
+        document |= {
+            "graded": told.graded,
+            "changed": told.changed,
+            "without_verdict": told.without,
+            "spent": float(told.spent),
+        }
+    if command.table is not None and problem is None:
+        document["audit"] = _audit(command)
+    conclude(document, partial(show_grading, document, command.file.path), as_json=command.as_json, problem=problem)
+
+
+async def _grade(command: _Command) -> Regrading:
+    from rcjax.cli.console import busy
+    from rcjax.collecting.plan import Crew
+    from rcjax.collecting.purse import Purse
+    from rcjax.collecting.regrade import regrade
+
+    purse = Purse(command.plan.budget)
+    crew = Crew(command.plan, purse)
+    try:
+        crew.graders.require(command.questions.values())
+        with busy("grading"):
+            return await regrade(command.file, command.questions, crew.graders, purse, again=command.again)
+    finally:
+        await crew.close()
+
+
+def _audit(command: _Command) -> dict[str, Any]:
+    """Write the table of an audit where there is none, else read it."""
+    from rcjax.collecting.audit import agreement, read_audit, write_audit
+
+    assert command.table is not None
+    rows = command.file.answers.rows
+    if not command.table.exists():
+        size = write_audit(command.table, rows.values(), command.questions, command.size or 50, command.seed)
+        return {"table": str(command.table), "written": size}
+    verdicts = read_audit(command.table)
+    return {"table": str(command.table), "agreement": asdict(agreement(rows.values(), verdicts))}

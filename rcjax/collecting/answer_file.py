@@ -1,0 +1,218 @@
+"""The file that a run writes: a line of JSON for each call, as a call log has it, and what tells right from wrong.
+
+Lines are only appended. A call that is under way stands in a second file beside it, so that after a kill it is known
+what may have been paid for. `rcjax.read_log` reads the first file at any time.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from rcjax._base.files import is_stream, write_atomically
+from rcjax._base.line_file import LineFile
+from rcjax.logs.errors import LogError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+__all__ = ["AnswerFile", "Answers", "read_answer_file", "write_rows"]
+
+_VERSION = 1
+
+#: Put aside on the disk, so that what was paid for can be written when it is full.
+_RESERVE = 1 << 20
+
+LOST = "the run ended while the call was under way: its cost is the most that it can be"
+
+
+@dataclass(slots=True)
+class Answers:
+    """What is in a file of answers: its rows in order, a later one about the same call in place of the earlier."""
+
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By the call's id."""
+    broken: int = 0
+    """Lines that are cut off."""
+    repeated: int = 0
+    """Rows that stand in place of an earlier one."""
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Take a row, in place of an earlier one about the same call."""
+        self.repeated += row["call"] in self.rows
+        self.rows[row["call"]] = dict(row)
+
+    @property
+    def answered(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """The rows with an answer, by query and model; the first one where there are several."""
+        answered: dict[tuple[str, str], dict[str, Any]] = {}
+        for row in self.rows.values():
+            if row.get("error") is None:
+                answered.setdefault((row["query"], row["model"]), row)
+        return answered
+
+    @property
+    def spent(self) -> Decimal:
+        """Money of all calls at most, failures and judges included."""
+        return sum((money_of(row) for row in self.rows.values()), Decimal(0))
+
+
+def money_of(row: Mapping[str, Any]) -> Decimal:
+    """What a call has cost at most, with the judge of its answer."""
+    return Decimal(str(row.get("at_most") or 0)) + Decimal(str(row.get("grading_cost") or 0))
+
+
+def read_answer_file(path: Path) -> Answers:
+    """What is in a file of answers; nothing where there is none. Raises LogError where it is something else."""
+    answers = Answers()
+    if not path.exists():
+        return answers
+    if path.is_dir() or is_stream(path):
+        raise LogError(f"{path} is no file: give a file that ends in .jsonl")
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            row = _row(line)
+            if row is None:
+                if not line.startswith(b'{"call_log": ') and line.strip():
+                    raise LogError(f"{path.name}, line {number}: this is no file of rcjax collect: give another --out")
+                answers.broken += bool(line.strip())
+            else:
+                _require_ours(row, f"{path.name}, line {number}")
+                answers.add(row)
+    return answers
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _require_ours(row: Mapping[str, Any], where: str) -> None:
+    if row.get("call_log") != _VERSION:
+        raise LogError(f"{where}: this is no file of rcjax collect: give another --out")
+    texts = all(isinstance(row.get(name), str) for name in ("call", "query", "model"))
+    money = all(_is_money(row.get(name)) for name in ("at_most", "grading_cost"))
+    if not texts or not money:
+        raise LogError(f"{where}: a line that rcjax collect did not write, or a log of a service: give another --out")
+
+
+def _is_money(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and 0 <= value < math.inf)
+
+
+class AnswerFile:
+    """A file of answers that a run writes to, alone.
+
+    Args:
+        path: of the file; it is made where it is not there.
+
+    Raises LogError where the file is of something else or another run writes to it, and OSError where it cannot be
+    opened. `answers` is what it held, with a failed call for each that was under way when an earlier run ended.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.answers = read_answer_file(path)
+        self.under_way = path.with_name(f"{path.name}.under-way")
+        self._journal = os.open(self.under_way, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        self._lock()
+        self._lines = LineFile(path)
+        self._open: set[str] = set()
+        self.full: OSError | None = None
+        self.lost = self._close_lost()
+        os.ftruncate(self._journal, 0)
+        with suppress(OSError):  # a disk that is full already: the first line tells
+            os.write(self._journal, b" " * _RESERVE + b"\n")
+
+    def _lock(self) -> None:
+        """Keep other runs out, until this one ends in whatever way."""
+        if fcntl is None:
+            return
+        try:
+            fcntl.flock(self._journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._journal)
+            raise LogError(f"{self.path.name}: another rcjax collect writes to it: wait for its end") from None
+        except OSError:  # a file system without locks
+            return
+
+    def _close_lost(self) -> int:
+        """Write a failed call for each that an earlier run has begun and not ended; how many there are."""
+        notes = [note for note in map(_row, self.under_way.read_bytes().splitlines()) if note]
+        begun = {note["call"]: note for note in notes if "call" in note}
+        ended = {note["ended"] for note in notes if "ended" in note} | {*self.answers.rows}
+        lost = [note for call, note in begun.items() if call not in ended]
+        for row in lost:
+            most = row["at_most"]
+            self.write({"call_log": _VERSION, **row, "cost": most, "estimated": True, "shadow": True, "error": LOST})
+        return len(lost)
+
+    def begin(self, call: str, query: str, model: str, at_most: Decimal) -> None:
+        """Note that a call is under way.
+
+        Args:
+            call: its id.
+            query: that of the question.
+            model: that is asked.
+            at_most: money that it may cost.
+        """
+        row = {"call": call, "query": query, "model": model, "at_most": float(at_most)}
+        os.write(self._journal, json.dumps(row).encode() + b"\n")
+        self._open.add(call)
+
+    def end(self, call: str) -> None:
+        """Note that a call is written down, in another row than one of its own."""
+        self._open.discard(call)
+        with suppress(OSError):
+            os.write(self._journal, json.dumps({"ended": call}).encode() + b"\n")
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Append a row. A full disk is noted in `full`, and what was put aside for it is used.
+
+        Raises OSError where even that does not help.
+        """
+        line = json.dumps(row, allow_nan=False).encode() + b"\n"
+        try:
+            self._lines.append(line)
+        except OSError as problem:
+            if problem.errno not in (errno.ENOSPC, errno.EDQUOT, None):
+                raise
+            self.full = self.full or problem
+            os.ftruncate(self._journal, 0)
+            self._lines.append(line)
+        self.answers.add(row)
+        self._open.discard(row["call"])
+
+    def tidy(self) -> None:
+        """Leave one line for each call, where answers were written again with their verdict."""
+        if self.answers.repeated or self.answers.broken:
+            write_rows(self.path, self.answers.rows.values())
+            self._lines.close()
+            self._lines = LineFile(self.path)
+            self.answers.repeated = self.answers.broken = 0
+
+    def close(self) -> None:
+        """Close the file; the one of the calls under way goes, where none is."""
+        if not self._open:
+            with suppress(OSError):
+                self.under_way.unlink()
+        self._lines.close()
+        os.close(self._journal)
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write a file of answers whole."""
+    write_atomically(path, b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows))

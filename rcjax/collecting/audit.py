@@ -1,0 +1,124 @@
+"""How often a grader and a person agree: a random sample of answers, graded by hand in a table, blind to both."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+from rcjax._base.files import write_atomically
+from rcjax._base.hashing import draw_lot
+from rcjax.collecting.questions import Question
+from rcjax.logs.errors import LogError
+
+__all__ = ["Agreement", "agreement", "read_audit", "write_audit"]
+
+_COLUMNS = ("id", "question", "right_answer", "answer", "correct")
+
+_VERDICTS = {"1": True, "true": True, "yes": True, "y": True, "0": False, "false": False, "no": False, "n": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """A person's verdicts beside the grader's."""
+
+    n: int
+    """Answers that both have judged."""
+    agree: int
+    """On so many they agree."""
+    low: float
+    """The lower end of Wilson's 90 % interval of the share on which they agree."""
+    high: float
+    """The upper end."""
+    too_kind: int
+    """Answers that the grader alone holds to be right."""
+    too_strict: int
+    """Answers that the person alone holds to be right."""
+
+
+def write_audit(
+    path: Path, rows: Iterable[Mapping[str, Any]], questions: Mapping[str, Question], size: int, seed: int
+) -> int:
+    """Write a table of answers drawn at random, for a person to grade; how many there are.
+
+    Args:
+        path: of the table, in CSV.
+        rows: of a file of answers.
+        questions: by id, to show what was asked.
+        size: how many answers are drawn, of those with a verdict.
+        seed: of the draw.
+
+    Who answered and how it was graded are not in it.
+    """
+    judged = [row for row in rows if row.get("error") is None and row.get("correct") is not None]
+    drawn = sorted(judged, key=lambda row: draw_lot(f"audit {seed}", row["call"]))[:size]
+    content = io.StringIO()
+    table = csv.writer(content)
+    table.writerow(_COLUMNS)
+    for row in drawn:
+        question = questions.get(row["query"])
+        asked = row["query"] if question is None else _shown(question)
+        table.writerow([row["call"], asked, " or ".join(row.get("reference") or ()), row.get("text") or "", ""])
+    write_atomically(path, content.getvalue())
+    return len(drawn)
+
+
+def _shown(question: Question) -> str:
+    contents = [message.get("content") for message in question.messages if message.get("role") != "system"]
+    return "\n\n".join(text if isinstance(text, str) else json.dumps(text, default=str) for text in contents)
+
+
+def read_audit(path: Path) -> dict[str, bool]:
+    """A person's verdicts by call; rows without one are left out. Raises LogError for a table that is none of ours."""
+    csv.field_size_limit(2**27)
+    try:
+        table = [*csv.reader(io.StringIO(path.read_text("utf-8-sig"), newline=""))]
+    except (UnicodeDecodeError, csv.Error):
+        raise LogError(f"{path.name}: cannot be read: save it as CSV, in UTF-8") from None
+    head = table[0] if table else []
+    if not {"id", "correct"} <= {*head}:
+        raise LogError(f"{path.name}: no columns id and correct: this is no table of an audit")
+    verdicts = {}
+    for number, row in enumerate(table[1:], start=2):
+        values = dict(zip(head, row, strict=False))
+        word = values.get("correct", "").strip().casefold()
+        if word and word not in _VERDICTS:
+            raise LogError(f"{path.name}, row {number}: correct is {word[:30]!r}: give 1 or 0, or nothing")
+        if word:
+            verdicts[values["id"]] = _VERDICTS[word]
+    return verdicts
+
+
+def agreement(rows: Iterable[Mapping[str, Any]], verdicts: Mapping[str, bool]) -> Agreement:
+    """How often the verdicts of rows are those of a person.
+
+    >>> rows = [{"call": "a", "correct": True}, {"call": "b", "correct": False}]
+    >>> agreement(rows, {"a": True, "b": True}).agree
+    1
+    """
+    pairs = [(bool(row["correct"]), verdicts[row["call"]]) for row in rows if _judged(row, verdicts)]
+    agree = sum(own == person for own, person in pairs)
+    low, high = _wilson(agree, len(pairs))
+    kind = sum(own and not person for own, person in pairs)
+    return Agreement(len(pairs), agree, low, high, kind, len(pairs) - agree - kind)
+
+
+def _judged(row: Mapping[str, Any], verdicts: Mapping[str, bool]) -> bool:
+    return row["call"] in verdicts and row.get("correct") is not None
+
+
+def _wilson(hits: int, n: int, confidence: float = 0.9) -> Sequence[float]:
+    """The score interval of a share (Wilson 1927, doi:10.1080/01621459.1927.10502953)."""
+    if not n:
+        return 0.0, 1.0
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    share, weight = hits / n, z * z / n
+    middle = (share + weight / 2) / (1 + weight)
+    half = z / (1 + weight) * math.sqrt(share * (1 - share) / n + weight / (4 * n))
+    return max(0.0, middle - half), min(1.0, middle + half)

@@ -1,0 +1,177 @@
+"""One call: a model is put one question, the second one of its signal included, and a line of the log comes out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from rcjax.collecting.answer_file import LOST, AnswerFile
+from rcjax.collecting.purse import BudgetSpentError, most_input_tokens, most_output_tokens, usual_input_tokens
+from rcjax.collecting.questions import Question
+from rcjax.collecting.respondent import Bill, Respondent, StoppedError
+from rcjax.serving.asking import Endpoint
+from rcjax.serving.endpoint import CallError
+from rcjax.serving.models_file import recorded_options
+from rcjax.signals import Reading, Reply, Signal, SignalError
+from rcjax.signals.records import record_signal, signal_by_name
+
+__all__ = ["Asked", "call"]
+
+_SECOND_TEMPLATE = 400  # tokens of a second question besides the question and the answer, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How a model is asked in this run."""
+
+    respondent: Respondent
+    signal: str
+    """The name of its signal."""
+    options: Mapping[str, Any]
+    """Of each request, those of the signal besides."""
+
+    @property
+    def name(self) -> str:
+        """Of the model."""
+        return self.respondent.settings.name
+
+    def signal_for(self, question: Question) -> Signal:
+        """The signal, for a question with its choices."""
+        return signal_by_name(self.signal, question.choices)
+
+    def options_for(self, signal: Signal) -> dict[str, Any]:
+        """The options of the first request."""
+        return {**signal.options, **self.options}
+
+    def record(self, signal: Signal) -> str:
+        """What the log keeps of it, as JSON."""
+        return json.dumps({**record_signal(signal), "options": recorded_options(self.options)}, sort_keys=True)
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What a call has brought so far."""
+
+    text: str | None = None
+    reading: Reading | None = None
+    error: str | None = None
+    characters: int = 0
+    start: float = field(default_factory=time.perf_counter)
+
+
+def worst_of(asked: Asked, question: Question) -> tuple[Decimal, Decimal]:
+    """Money that the first request of a call may cost, and the second one of its signal."""
+    signal = asked.signal_for(question)
+    options = asked.options_for(signal)
+    first = asked.respondent.worst(question.messages, options)
+    second = getattr(signal, "second_options", None)
+    if second is None or getattr(signal, "question", "") is None:
+        return first, Decimal(0)
+    # The second question repeats the first one and what was answered to it.
+    words = most_input_tokens(question.messages) + 4 * (most_output_tokens(options) or 0) + _SECOND_TEMPLATE
+    price = asked.respondent.settings.price
+    return first, (words * price[0] + (most_output_tokens(second) or 0) * price[1]) / 1_000_000
+
+
+async def call(asked: Asked, question: Question, file: AnswerFile) -> dict[str, Any]:
+    """Put a question to a model, and give the line of the log; whatever a server does is no exception.
+
+    Raises StoppedError or BudgetSpentError where nothing was asked.
+    """
+    respondent, purse = asked.respondent, asked.respondent.purse
+    if respondent.stopped is not None:
+        raise StoppedError(respondent.stopped)
+    first, second = worst_of(asked, question)
+    name = uuid.uuid4().hex[:16]
+    bill = Bill(lambda most: file.begin(name, question.query, asked.name, most))
+    await purse.reserve(first + second)
+    bill.reserved = first + second
+    progress = _Progress()
+    try:
+        if respondent.stopped is not None:  # while it waited for money
+            raise StoppedError(respondent.stopped)
+        bill.note(bill.reserved)
+        await _ask(asked, question, bill, progress, second)
+        row = _row(asked, question, bill, progress, name)
+    except asyncio.CancelledError:
+        progress.error = LOST
+        row = _row(asked, question, bill, progress, name)
+    finally:
+        await purse.settle(bill.reserved, bill.spent)
+    return row
+
+
+async def _ask(asked: Asked, question: Question, bill: Bill, progress: _Progress, after: Decimal) -> None:
+    signal, respondent = asked.signal_for(question), asked.respondent
+    options = asked.options_for(signal)
+    endpoint = Endpoint(respondent.client, respondent.settings.served, signal, options, respondent.settings.price, None)
+    try:
+        reply = await respondent.ask(question.messages, options, bill, after)
+        progress.text = reply.text or next(filter(None, reply.texts))
+        progress.characters = _characters(question.messages, reply)
+        follow_up, second = endpoint.follow_up(question.messages, reply), None
+        if follow_up is not None:
+            second = await respondent.ask(*follow_up, bill)
+            progress.characters += _characters(follow_up[0], second)
+        progress.reading = endpoint.read(reply, second)
+        progress.text = progress.reading.text or progress.text
+        respondent.count_reading(None)
+    except CallError as problem:
+        progress.error = str(problem) if progress.text is None else f"the second question: {problem}"
+    except SignalError as problem:
+        progress.error = str(problem)
+        respondent.count_reading(str(problem))
+    except StoppedError as problem:
+        progress.error = str(problem)
+    except BudgetSpentError:
+        progress.error = "the budget did not reach for another attempt"
+
+
+def _characters(messages: Any, reply: Reply) -> int:
+    return 4 * usual_input_tokens(messages) + sum(map(len, reply.texts))
+
+
+def _row(asked: Asked, question: Question, bill: Bill, progress: _Progress, name: str) -> dict[str, Any]:
+    usage, reading = bill.usage, progress.reading
+    counted = usage.counted == usage.replies > 0
+    cost = asked.respondent.counted_money(usage)
+    if usage.replies and not counted:  # as a text of this length usually is
+        dearest = max(asked.respondent.settings.price)
+        cost = min(bill.spent, progress.characters // 4 * dearest / 1_000_000)
+    logprob = None if reading is None else reading.logprob
+    return {
+        "call_log": 1,
+        "call": name,
+        "query": question.query,
+        "model": asked.name,
+        "logprob": "-inf" if logprob == -math.inf else logprob,
+        "correct": None,
+        "answer": None if reading is None else reading.answer,
+        "text": progress.text,
+        "reference": list(question.reference),
+        "choices": json.dumps(dict(question.words) or list(question.choices)) if question.choices else None,
+        "grade": question.grade,
+        "graded_by": None,
+        "cost": float(cost),
+        "at_most": float(bill.spent),
+        "grading_cost": 0.0,
+        "input_tokens": usage.input_tokens if counted else None,
+        "output_tokens": usage.output_tokens if counted else None,
+        "estimated": bool(usage.replies) and not counted,
+        "shadow": True,
+        "error": progress.error,
+        "served": asked.respondent.settings.served,
+        "attempts": usage.attempts,
+        "seconds": round(time.perf_counter() - progress.start, 6),
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "asked": asked.record(asked.signal_for(question)),
+        **question.others,
+    }

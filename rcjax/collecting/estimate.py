@@ -1,0 +1,87 @@
+"""What a run will cost, before its first call: by the length of the questions, or by the calls that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from rcjax.collecting.answer_file import Answers
+from rcjax.collecting.calls import Asked, worst_of
+from rcjax.collecting.purse import most_output_tokens, usual_input_tokens
+from rcjax.collecting.questions import Question
+
+__all__ = ["Estimate", "estimate", "reach"]
+
+_ENOUGH = 20  # calls of a model that tell what its next ones cost
+
+_USUAL_TEXT = 200  # tokens of an answer in words
+
+_USUAL_CHOICE = 2  # of a letter
+
+_SECOND = 80  # tokens of a second question, besides the question and the answer
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What one model is still to be asked, and what that costs."""
+
+    model: str
+    questions: int
+    """Still to be asked."""
+    likely: float
+    """Money for them, as things usually are."""
+    most: float
+    """Money for them, at the worst."""
+
+
+def estimate(asked: Asked, questions: Sequence[Question], answers: Answers) -> Estimate:
+    """What the questions that a model has not answered will cost.
+
+    Args:
+        asked: the model, and how it is asked.
+        questions: of the run.
+        answers: that there are.
+    """
+    answered = answers.answered
+    waiting = [question for question in questions if (question.query, asked.name) not in answered]
+    most = sum((sum(worst_of(asked, question), Decimal(0)) for question in waiting), Decimal(0))
+    known = [row["cost"] for (_, model), row in answered.items() if model == asked.name]
+    if len(known) >= _ENOUGH:
+        likely = Decimal(str(sum(known) / len(known))) * len(waiting)
+    else:
+        likely = sum((_usual(asked, question) for question in waiting), Decimal(0))
+    return Estimate(asked.name, len(waiting), float(min(likely, most) if most.is_finite() else likely), float(most))
+
+
+def _usual(asked: Asked, question: Question) -> Decimal:
+    signal = asked.signal_for(question)
+    options = asked.options_for(signal)
+    read, samples = usual_input_tokens(question.messages), options.get("n") or 1
+    usual = (_USUAL_CHOICE if question.choices else _USUAL_TEXT) * samples
+    written = min(usual, most_output_tokens(options) or usual)
+    second = getattr(signal, "second_options", None)
+    if second is not None:
+        read += read + written + _SECOND
+        written += min(4, most_output_tokens(second) or 4)
+    price = asked.respondent.settings.price
+    return (read * price[0] + written * price[1]) / 1_000_000
+
+
+def reach(estimates: Iterable[Estimate], budget: float | None) -> float | None:
+    """The share of what is to be asked that a budget is likely to cover; None where it covers all.
+
+    >>> reach([Estimate("small", 100, 2.0, 5.0)], 1.0), reach([Estimate("small", 100, 2.0, 5.0)], None)
+    (0.5, None)
+    """
+    likely = sum(one.likely for one in estimates)
+    return None if budget is None or likely <= budget else max(0.0, budget) / likely
+
+
+def as_document(estimates: Iterable[Estimate]) -> list[Mapping[str, Any]]:
+    """The estimates as JSON values."""
+    return [
+        {"model": one.model, "questions": one.questions, "likely_cost": one.likely, "most_cost": one.most}
+        for one in estimates
+    ]

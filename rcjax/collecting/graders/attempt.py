@@ -1,0 +1,46 @@
+"""What a grader sees of an answer, and what a grader is. Who answered is not in it: grading is blind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+__all__ = ["Attempt", "Grader", "GraderError"]
+
+
+class GraderError(ValueError):
+    """A grader that cannot work, or a name of one that is none; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One reply to one question."""
+
+    query: str
+    """The question's id."""
+    text: str
+    """The reply."""
+    answer: str
+    """The answer as the signal reads it, such as the letter of a choice; often the reply itself."""
+    reference: tuple[str, ...] = ()
+    """Right answers; none where that is not known."""
+    choices: tuple[str, ...] = ()
+    """Names of the choices; none where the answer is free."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """What the choices say, by name."""
+    messages: tuple[Mapping[str, Any], ...] = ()
+    """What was asked; empty where that is not known any more."""
+
+
+class Grader(Protocol):
+    """Anything that tells whether a reply is right."""
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether a question without a right answer cannot be graded."""
+        ...
+
+    async def grade(self, attempt: Attempt) -> bool | None:
+        """True, False, or None where it cannot tell; `GraderError` where it cannot work at all."""
+        ...

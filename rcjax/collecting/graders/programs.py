@@ -1,0 +1,155 @@
+"""Graders of the user's own: a function of a Python module, and a program that is started once and talks JSON Lines."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from rcjax._base.arguments import what_it_is
+from rcjax.collecting.graders.attempt import Attempt, GraderError
+
+__all__ = ["Function", "Program", "function_grader"]
+
+_SECONDS = 60.0  # that a program may take for one answer
+
+
+class Function:
+    """A grader by a function of a text and the right answers; it may be asynchronous."""
+
+    needs_reference = False
+
+    def __init__(self, function: Callable[[str, tuple[str, ...]], Any], name: str) -> None:
+        self.function, self.name = function, name
+
+    async def grade(self, attempt: Attempt) -> bool | None:
+        """What the function returns: True, False, or None where it cannot tell."""
+        try:
+            verdict = self.function(attempt.text, attempt.reference)
+            verdict = await verdict if inspect.isawaitable(verdict) else verdict
+        except Exception as error:  # the user's own code
+            raise GraderError(f"{self.name} failed: {type(error).__name__}: {error}") from None
+        return _verdict(verdict, self.name)
+
+
+def function_grader(place: str) -> Function:
+    """The grader of `module:function`, the module looked for in the working folder too.
+
+    Raises GraderError where there is none.
+    """
+    module, _, name = place.partition(":")
+    if not module or not name:
+        raise GraderError(f"python:{place}: give python:module:function")
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        raise GraderError(f"python:{place}: cannot be imported: {error}") from None
+    except AttributeError:
+        raise GraderError(f"python:{place}: the module {module} has no {name}") from None
+    except Exception as error:  # the user's own module
+        raise GraderError(f"python:{place}: the module fails: {type(error).__name__}: {error}") from None
+    if not callable(function):
+        raise GraderError(
+            f"python:{place}: {name} is {what_it_is(function)}: give a function of a text and the answers"
+        )
+    return Function(function, f"python:{place}")
+
+
+class Program:
+    """A grader by a program of the user's, started at the first answer; a line of JSON in, a line out.
+
+    In: `{"query", "text", "answer", "reference", "choices"}`. Out: `{"correct": true}`, false, or null where it cannot
+    tell.
+    """
+
+    needs_reference = False
+
+    def __init__(self, command: str) -> None:
+        try:
+            self.words = shlex.split(command)
+        except ValueError as error:
+            raise GraderError(f"command:{command}: {error}") from None
+        if not self.words:
+            raise GraderError("command: gives no program: give command:./grade.py, or the like")
+        self.name = f"command:{command}"
+        self._process: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
+
+    async def grade(self, attempt: Attempt) -> bool | None:
+        """What the program answers."""
+        row = {
+            "query": attempt.query,
+            "text": attempt.text,
+            "answer": attempt.answer,
+            "reference": list(attempt.reference),
+            "choices": list(attempt.choices),
+        }
+        async with self._turn:
+            line = await self._answer(json.dumps(row).encode() + b"\n")
+        try:
+            reply = json.loads(line)
+        except ValueError:
+            raise GraderError(f"{self.name} answers what is no JSON: it must write one object per line") from None
+        if not isinstance(reply, dict) or "correct" not in reply:
+            raise GraderError(f'{self.name} answers without "correct": it must be true, false or null')
+        return _verdict(reply["correct"], self.name)
+
+    async def _answer(self, line: bytes) -> bytes:
+        process = await self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(line)
+            await process.stdin.drain()
+            answer = await asyncio.wait_for(process.stdout.readline(), _SECONDS)
+        except TimeoutError:
+            raise GraderError(
+                f"{self.name} gives no answer for {_SECONDS:g} seconds: does it flush its output?"
+            ) from None
+        except (ConnectionError, ValueError) as error:
+            raise GraderError(f"{self.name} cannot be talked to: {error}") from None
+        if not answer:
+            status = await process.wait()
+            raise GraderError(f"{self.name} has ended, with status {status}: it must answer line by line until its end")
+        return answer
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        if self._process is None:
+            pipe = asyncio.subprocess.PIPE
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    *self.words, stdin=pipe, stdout=pipe, limit=2**24, start_new_session=True
+                )
+            except OSError as error:
+                raise GraderError(f"{self.name} cannot be started: {error.strerror or error}") from None
+        return self._process
+
+    async def close(self) -> None:
+        """End the program."""
+        process, self._process = self._process, None
+        if process is None or process.returncode is not None:
+            return
+        with suppress(ProcessLookupError, ConnectionError):
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                await asyncio.wait_for(process.wait(), 5.0)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+
+def _verdict(value: Any, name: str) -> bool | None:
+    if value is None or type(value).__name__ in ("bool", "bool_") or (type(value) is int and value in (0, 1)):
+        return None if value is None else bool(value)
+    raise GraderError(f"{name} gives {what_it_is(value)}: it must give true, false, or nothing where it cannot tell")

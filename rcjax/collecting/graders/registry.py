@@ -1,0 +1,128 @@
+"""Graders by what people write: `exact`, `choice`, `number`, `contains`, `regex:…`, `python:…`, and the like.
+
+Several may be named, for several kinds of question: `math=number`, `essay=judge:large`. A question's column `grade`
+says its kind. What runs code or costs money must be named by the command: a file of questions can only choose.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rcjax.collecting.graders.attempt import Attempt, Grader, GraderError
+from rcjax.collecting.graders.judge import Ask, Judge
+from rcjax.collecting.graders.numbers import final_number, right_number
+from rcjax.collecting.graders.programs import Program, function_grader
+from rcjax.collecting.graders.texts import Comparison, Matching, contains, exact, right_choice
+from rcjax.collecting.questions import Question
+
+__all__ = ["COMPARISONS", "Graders", "make_graders", "suited_grader"]
+
+#: Graders that compare texts, by name.
+COMPARISONS: dict[str, Callable[[Attempt], bool]] = {
+    "exact": exact,
+    "choice": right_choice,
+    "number": right_number,
+    "contains": contains,
+}
+
+_FORMS = ("exact", "choice", "number", "contains", "regex:…", "python:module:function", "command:…", "judge:MODEL")
+
+
+@dataclass(frozen=True, slots=True)
+class Graders:
+    """The graders of a run: the common one, and those by kind of question."""
+
+    common: str | None
+    """What the common one was called; None where each question is graded by what suits it."""
+    by_name: Mapping[str, Grader] = field(default_factory=dict)
+    """Every grader by what it was called."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """By kind of question, what its grader is called."""
+
+    def named(self, question: Question) -> str | None:
+        """What the grader of a question is called; None where nothing can grade it."""
+        if question.grade is not None:
+            name: str | None = self.kinds.get(question.grade, question.grade)
+        else:
+            name = self.common or suited_grader(question)
+        if name is None or (self.by_name[name].needs_reference and not question.reference):
+            return None
+        return name
+
+    def takes_time(self, name: str) -> bool:
+        """Whether the grader of this name asks somebody else: an answer is written down before it is graded."""
+        return isinstance(self.by_name[name], Program | Judge)
+
+    def require(self, questions: Iterable[Question]) -> None:
+        """Raise GraderError for a kind of question that no grader is named for."""
+        for question in questions:
+            if question.grade is not None and self.kinds.get(question.grade, question.grade) not in self.by_name:
+                kind = question.grade
+                raise GraderError(f"query {question.query}: no grader for the kind {kind!r}: give --grade {kind}=…")
+
+    async def close(self) -> None:
+        """End programs that were started."""
+        for grader in self.by_name.values():
+            if isinstance(grader, Program):
+                await grader.close()
+
+
+def suited_grader(question: Question) -> str | None:
+    """What grades a question where nobody said it: by choice, by number, or exactly; None without a right answer.
+
+    >>> suited_grader(Question("q", (), ("1,200",))), suited_grader(Question("q", (), ("Paris",)))
+    ('number', 'exact')
+    """
+    if not question.reference:
+        return None
+    if question.choices:
+        return "choice"
+    return "number" if all(_is_number(text) for text in question.reference) else "exact"
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"[\s$€£¥\d.,/%+-]+", text) is not None and final_number(text) is not None
+
+
+def make_graders(named: Sequence[str], ask: Callable[[str], Ask] | None = None, template: str | None = None) -> Graders:
+    """The graders that a command names.
+
+    Args:
+        named: what people write, such as `["exact", "math=number"]`.
+        ask: from the name of a model, how a judge of this name is asked; None where there are no models.
+        template: the judge's rubric; None is the one built in.
+
+    Raises GraderError for a name that is none, and for two common graders.
+    """
+    by_name: dict[str, Grader] = {name: Comparison(compare) for name, compare in COMPARISONS.items()}
+    kinds: dict[str, str] = {}
+    common: str | None = None
+    for text in named:
+        kind = re.match(r"([\w-]+)=(?=\S)", text)
+        name = text[kind.end() :] if kind else text
+        if kind:
+            kinds[kind[1]] = name
+        elif common is not None:
+            raise GraderError(f"--grade {common} and {name}: one for all; for a kind of question give KIND={name}")
+        else:
+            common = name
+        if name not in by_name:
+            by_name[name] = _make(name, ask, template)
+    return Graders(common, by_name, kinds)
+
+
+def _make(name: str, ask: Callable[[str], Ask] | None, template: str | None) -> Grader:
+    form, _, rest = name.partition(":")
+    if form == "regex" and rest:
+        return Matching(rest)
+    if form == "python" and rest:
+        return function_grader(rest)
+    if form == "command" and rest:
+        return Program(rest)
+    if form == "judge" and rest:
+        if ask is None:
+            raise GraderError(f"{name}: a judge is a model: give --models models.toml")
+        return Judge(ask(rest), template)
+    raise GraderError(f"{name!r} is no grader: give {', '.join(_FORMS)}")

@@ -1,0 +1,87 @@
+"""Verdicts for the rows of a file of answers: which grader judged, whether the answer is right, what judging cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+from rcjax.collecting.graders.attempt import Attempt, GraderError
+from rcjax.collecting.graders.judge import Ask
+from rcjax.collecting.graders.registry import Graders
+from rcjax.collecting.purse import BudgetSpentError
+from rcjax.collecting.questions import Question
+from rcjax.collecting.respondent import Bill, Respondent, StoppedError
+from rcjax.serving.endpoint import CallError
+
+__all__ = ["attempt_of", "graded", "judge_by", "question_of"]
+
+#: The bill of the row that is graded now, for judges, which cost money.
+_BILL: ContextVar[Bill] = ContextVar("_BILL")
+
+_LETTER = {"max_tokens": 8, "temperature": 0.0}
+
+
+def question_of(row: Mapping[str, Any]) -> Question:
+    """What a row tells of its question: all but what was asked."""
+    choices = json.loads(row["choices"]) if row.get("choices") else ()
+    words = choices if isinstance(choices, dict) else {}
+    reference = tuple(map(str, row.get("reference") or ()))
+    return Question(row["query"], (), reference, tuple(map(str, choices)), words, row.get("grade"))
+
+
+def attempt_of(row: Mapping[str, Any], question: Question) -> Attempt:
+    """What a grader sees of a row: not who answered."""
+    text = row.get("text") or ""
+    answer = row.get("answer") if isinstance(row.get("answer"), str) else text
+    sides = question.reference, question.choices, question.words, question.messages
+    return Attempt(question.query, text, str(answer), *sides)
+
+
+def judge_by(respondent: Respondent) -> Ask:
+    """How a model is asked as a judge: with its own options, and eight tokens to answer where they say nothing."""
+    own = respondent.settings.options
+    limits = {} if "max_completion_tokens" in own else _LETTER
+    options = {**limits, **own}
+
+    async def ask(messages: Sequence[Mapping[str, Any]]) -> str:
+        bill = _BILL.get()
+        try:
+            return (await respondent.ask(messages, options, bill)).text
+        except (CallError, StoppedError) as problem:
+            raise GraderError(f"the judge {respondent.settings.name}: {problem}") from None
+        except BudgetSpentError:
+            raise GraderError("the budget does not cover the judge") from None
+
+    return ask
+
+
+async def graded(
+    row: Mapping[str, Any], question: Question, graders: Graders, bill: Bill
+) -> tuple[dict[str, Any], GraderError | None]:
+    """(the row with its verdict, what went wrong with the grader).
+
+    Args:
+        row: of a file of answers.
+        question: that it answers.
+        graders: of the run.
+        bill: of judging it.
+
+    A row without an answer, or that nothing can grade, stays as it is.
+    """
+    name = graders.named(question) if row.get("error") is None else None
+    if name is None:
+        return dict(row), None
+    token = _BILL.set(bill)
+    verdict, problem = None, None
+    try:
+        verdict = await graders.by_name[name].grade(attempt_of(row, question))
+    except GraderError as error:
+        problem = error
+    finally:
+        _BILL.reset(token)
+    cost = float(bill.spent) + (row.get("grading_cost") or 0.0)
+    if verdict is None:
+        return {**row, "grading_cost": cost}, problem
+    return {**row, "correct": verdict, "graded_by": name, "grading_cost": cost}, problem

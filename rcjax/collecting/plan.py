@@ -1,0 +1,174 @@
+"""What a run is to do, and what it needs before its first question: clients, signals, graders, the file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from rcjax.collecting.answer_file import AnswerFile, Answers
+from rcjax.collecting.calls import Asked
+from rcjax.collecting.graders.attempt import GraderError
+from rcjax.collecting.graders.judge import Ask
+from rcjax.collecting.graders.registry import Graders, make_graders
+from rcjax.collecting.grading import judge_by
+from rcjax.collecting.probe import Abilities, default_signal, probe
+from rcjax.collecting.purse import Purse
+from rcjax.collecting.questions import Question
+from rcjax.collecting.respondent import Bill, Respondent, open_client
+from rcjax.logs.errors import LogError
+from rcjax.serving.models_file import ModelSettings, recorded_options
+
+__all__ = ["Crew", "Plan", "assume_signals", "choose_signals", "probe_all"]
+
+_PROBE = "a probe of what the model can do, and no question of yours"
+
+_TEXT_TOKENS, _CHOICE_TOKENS = 1024, 16  # of an answer, where nobody says how many
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run is to do."""
+
+    models: Mapping[str, ModelSettings]
+    """That are asked, by name."""
+    judges: Mapping[str, ModelSettings] = field(default_factory=dict)
+    """That may be judges: all of the file."""
+    signal: str | None = None
+    """The name of the common signal; None for what suits questions and models."""
+    grade: Sequence[str] = ()
+    """The graders, as people write them."""
+    rubric: str | None = None
+    """What a judge is asked; None for what is built in."""
+    budget: Decimal | None = None
+    """Money that is not exceeded, over all runs that write to one file."""
+    max_tokens: int | None = None
+    """Of an answer; None for what suits the questions."""
+    timeout: float = 60.0
+    """Seconds that one attempt may take."""
+
+
+class Crew:
+    """The models of a run, each behind its client, and the graders.
+
+    Raises ValueError where a key is not in the environment, and GraderError for graders that are none.
+    """
+
+    def __init__(self, plan: Plan, purse: Purse) -> None:
+        self.plan, self.purse = plan, purse
+        self._respondents: dict[str, Respondent] = {}
+        self.respondents = {name: self._respondent(name) for name in plan.models}
+        self.graders: Graders = make_graders(plan.grade, self._ask_of, plan.rubric)
+
+    def _respondent(self, name: str) -> Respondent:
+        known = {**self.plan.judges, **self.plan.models}
+        if name not in known:
+            raise GraderError(f"judge:{name}: no model of this name: there are {', '.join(known)}")
+        if name not in self._respondents:
+            client = open_client(known[name], self.plan.timeout)
+            self._respondents[name] = Respondent(known[name], client, self.purse)
+        return self._respondents[name]
+
+    def _ask_of(self, name: str) -> Ask:
+        return judge_by(self._respondent(name))
+
+    def options(self, name: str, questions: Sequence[Question]) -> dict[str, Any]:
+        """The options of a model's requests: its own, and a limit of tokens where they have none."""
+        own = dict(self.plan.models[name].options)
+        limited = "max_tokens" in own or "max_completion_tokens" in own
+        usual = _CHOICE_TOKENS if questions and all(question.choices for question in questions) else _TEXT_TOKENS
+        return own if limited else {"max_tokens": self.plan.max_tokens or usual, **own}
+
+    async def close(self) -> None:
+        """Close all clients, and end the graders' programs."""
+        await self.graders.close()
+        for respondent in self._respondents.values():
+            await respondent.close()
+
+
+async def probe_all(crew: Crew) -> list[Abilities]:
+    """What each model can do."""
+    bills = [Bill(lambda most: None) for _ in crew.respondents]
+    pairs = zip(crew.respondents.values(), bills, strict=True)
+    probes = [probe(one, crew.options(one.settings.name, ()), bill) for one, bill in pairs]
+    return list(await asyncio.gather(*probes))
+
+
+def assume_signals(crew: Crew, questions: Sequence[Question], answers: Answers) -> list[Asked]:
+    """How each model will be asked, as far as that is known before any is: each is taken to give log-probabilities."""
+    asked = []
+    for name, respondent in crew.respondents.items():
+        before = _asked_before(answers, name)
+        signal = respondent.settings.signal or crew.plan.signal or (None if before is None else str(before["signal"]))
+        able = Abilities(name, logprobs=True, top=20)
+        signal = signal or default_signal(able, all(question.choices for question in questions))
+        asked.append(Asked(respondent, signal, crew.options(name, questions)))
+    return asked
+
+
+async def choose_signals(crew: Crew, questions: Sequence[Question], file: AnswerFile) -> tuple[list[Asked], list[str]]:
+    """(how each model is asked, in words what was chosen for whom and why).
+
+    A signal is that of the model in its file, of the command, of the answers that there are, or what suits the
+    questions and the model, which is asked what it can do.
+
+    Raises LogError where the file holds answers that were asked for in another way.
+    """
+    asked: list[Asked] = []
+    reasons: dict[str, list[str]] = {}
+    for name, respondent in crew.respondents.items():
+        options = crew.options(name, questions)
+        before = _asked_before(file.answers, name)
+        signal = respondent.settings.signal or crew.plan.signal or (None if before is None else str(before["signal"]))
+        if signal is None:
+            signal, why = await _suited(respondent, options, questions, file)
+            reasons.setdefault(why, []).append(name)
+        if before is not None:
+            _require_same(before, signal, options, name, file.path)
+        asked.append(Asked(respondent, signal, options))
+    return asked, [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
+
+
+def _asked_before(answers: Answers, model: str) -> dict[str, Any] | None:
+    """How a model was asked that has answered already."""
+    rows = (row for (_, name), row in answers.answered.items() if name == model)
+    row = next(rows, None)
+    return None if row is None else json.loads(row["asked"])
+
+
+def _require_same(before: Mapping[str, Any], signal: str, options: Mapping[str, Any], model: str, path: Path) -> None:
+    now = {"signal": signal, "options": recorded_options(options)}
+    for what in ("signal", "options"):
+        if before.get(what) != now[what]:
+            then = f"{what} {before.get(what)!r}, not {now[what]!r}"
+            advice = "one log has one way to ask a model: give that again, or another --out"
+            raise LogError(f"{path.name}, model {model}: its answers were asked for with the {then}: {advice}")
+
+
+async def _suited(
+    respondent: Respondent, options: Mapping[str, Any], questions: Sequence[Question], file: AnswerFile
+) -> tuple[str, str]:
+    """(the signal that suits a model, why), by a probe, which is paid for and written down like a call."""
+    name = uuid.uuid4().hex[:16]
+    model = respondent.settings.name
+    bill = Bill(lambda most: file.begin(name, "", model, most))
+    try:
+        abilities = await probe(respondent, options, bill)
+    finally:
+        await respondent.purse.settle(bill.reserved, bill.spent)
+    cost = {"cost": float(respondent.counted_money(bill.usage)), "at_most": float(bill.spent)}
+    usage = {"attempts": bill.usage.attempts, "estimated": False, "shadow": True}
+    file.write({"call_log": 1, "call": name, "query": "", "model": model, **cost, **usage, "error": _PROBE})
+    with_choices = all(question.choices for question in questions)
+    if abilities.error is not None:
+        respondent.stop(abilities.error)
+        return default_signal(abilities, with_choices), f"does not answer: {abilities.error}"
+    signal = default_signal(abilities, with_choices)
+    gives = "gives log-probabilities" if abilities.top > 1 else "gives no log-probabilities"
+    better = "" if abilities.top > 1 else "; --signal votes tells more, and costs five answers"
+    return signal, f"{gives}: signal {signal}{better}"

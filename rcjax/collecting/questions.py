@@ -1,0 +1,256 @@
+"""The questions that a log is made of: read from a table, each with what tells a right answer, drawn at random."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from rcjax._base.hashing import draw_lot
+from rcjax.logs.checked_rows import brief, listed, near, require_file
+from rcjax.logs.dialects import SEPARATED, open_text, plain_name
+from rcjax.logs.errors import LogError
+from rcjax.serving.questions import check_question
+
+__all__ = ["Question", "Sheet", "draw", "read_questions"]
+
+_OURS = ("query", "prompt", "messages", "answer", "choices", "grade")
+
+#: Columns of the log itself, which those of the questions must not be called.
+TAKEN = (
+    *("call_log", "query", "model", "logprob", "correct", "answer", "cost", "at_most", "input_tokens", "output_tokens"),
+    *("estimated", "shadow", "error", "served", "attempts", "seconds", "time", "text", "reference", "choices", "grade"),
+    *("asked", "confidence", "calibrated", "graded_by"),
+)
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question, as it is put to every model."""
+
+    query: str
+    """Its id."""
+    messages: tuple[Mapping[str, Any], ...]
+    """As in the API."""
+    reference: tuple[str, ...] = ()
+    """Right answers; none where that is not known."""
+    choices: tuple[str, ...] = ()
+    """Names of the choices, such as A, B and C; none where the answer is free."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """What the choices say, by name, where the file tells."""
+    grade: str | None = None
+    """How its answers are graded: a grader's name, or a kind that the command knows; None for the command's."""
+    others: Mapping[str, Any] = field(default_factory=dict)
+    """The other columns of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """What is put around each question."""
+
+    system: str | None = None
+    """The system's message."""
+    template: str | None = None
+    """The prompt, with `{prompt}` and the names of other columns in braces."""
+
+
+def read_questions(path: str | os.PathLike[str], sheet: Sheet | None = None) -> list[Question]:
+    """The questions of a CSV, JSON Lines or Parquet file.
+
+    Columns: `prompt`, or `messages` as in the API; and, where they are there, `query` (an id; else a hash of the
+    content), `answer` (a right one, or a list of several), `choices` (in a cell of CSV `A|B|C`, or
+    `Mars|Jupiter|Venus`) and `grade`. Choices of more than one word or letter are named A, B, … and written under the
+    question. Other columns are kept.
+
+    Raises LogError for what cannot be asked, with its row.
+    """
+    path = Path(path)
+    require_file(path, (*SEPARATED, ".parquet", ".jsonl", ".ndjson"))
+    sheet = sheet or Sheet()
+    questions: dict[str, Question] = {}
+    rows: dict[str, int] = {}
+    for number, row in enumerate(_rows(path), start=1):
+        where = f"{path.name}, row {number}"
+        question = _question(row, sheet, where)
+        if question.query in questions:
+            if questions[question.query] == question:
+                continue  # the same question twice is one
+            first = rows[question.query]
+            raise LogError(f"{where}: query {brief(question.query)} is that of row {first} too: give each its own")
+        questions[question.query], rows[question.query] = question, number
+    if not questions:
+        raise LogError(f"{path.name}: no questions: give a row for each")
+    return list(questions.values())
+
+
+def draw(questions: Sequence[Question], limit: int | None, seed: int) -> list[Question]:
+    """A random sample of so many questions, in their order; a larger one holds the smaller ones of its seed.
+
+    >>> questions = [Question(str(i), ()) for i in range(9)]
+    >>> {q.query for q in draw(questions, 3, 0)} <= {q.query for q in draw(questions, 5, 0)}
+    True
+    """
+    if limit is None or limit >= len(questions):
+        return list(questions)
+    order = sorted(questions, key=lambda question: draw_lot(f"sample {seed}", question.query))
+    chosen = {question.query for question in order[:limit]}
+    return [question for question in questions if question.query in chosen]
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a table, its columns under the names that are ours; empty texts are missing."""
+    first = True
+    for row in _json_rows(path) if path.suffix.lower() in (".jsonl", ".ndjson") else _table_rows(path):
+        named = {plain_name(name) if plain_name(name) in _OURS else name: value for name, value in row.items()}
+        if first and not {"prompt", "messages"} & {*named}:
+            meant = next((near(name, named) for name in ("prompt", "question", "messages") if near(name, named)), "")
+            raise LogError(f"{path.name}: no column prompt or messages{meant}; there are {listed([*named])}")
+        first = False
+        yield {name: None if isinstance(value, str) and not value.strip() else value for name, value in named.items()}
+
+
+def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        text = open_text(path, _OURS)
+        with text.open() as file:
+            for line, words in enumerate(file, start=1):
+                if words.strip():
+                    row = json.loads(words.decode())
+                    if not isinstance(row, dict):
+                        raise LogError(f"{path.name}, line {line}: not a JSON object: write one object per line")
+                    yield row
+    except json.JSONDecodeError as error:
+        raise LogError(f"{path.name}, line {line}: not JSON: {error.msg}: write one object per line") from None
+    except RecursionError:
+        raise LogError(f"{path.name}, line {line}: lists or objects nested too deep") from None
+    except UnicodeDecodeError:
+        raise LogError(f"{path.name}, line {line}: not UTF-8 text: save the file as UTF-8") from None
+    except LogError:
+        raise
+    except ValueError as error:
+        raise LogError(f"{path.name}: {error}") from None
+
+
+def _table_rows(path: Path) -> Iterable[dict[str, Any]]:
+    import polars as pl
+
+    try:
+        if path.suffix.lower() == ".parquet":
+            return pl.read_parquet(path).iter_rows(named=True)
+        text = open_text(path, _OURS)
+        content = io.BytesIO(text.content) if isinstance(text.content, bytes) else text.content
+        return pl.read_csv(content, infer_schema=False, separator=text.separator or ",").iter_rows(named=True)
+    except (pl.exceptions.PolarsError, OSError, ValueError) as error:
+        first = str(error).partition("\n")[0].rstrip(".")
+        raise LogError(f"{path.name}: cannot be read: {first}: give a sound table") from None
+
+
+def _question(row: Mapping[str, Any], sheet: Sheet, where: str) -> Question:
+    others = {name: value for name, value in row.items() if name not in _OURS}
+    taken = [name for name in others if name in TAKEN]
+    if taken:
+        raise LogError(f"{where}: column {taken[0]} is one of the log's own: call it otherwise")
+    names, words = _choices(row.get("choices"), where)
+    messages = _messages(row, sheet, words, where)
+    reference = tuple(_as_name(text, words) for text in _texts(row.get("answer"), f"{where}: answer"))
+    if names and any(text not in names for text in reference):
+        wrong = next(text for text in reference if text not in names)
+        raise LogError(f"{where}: the answer {brief(wrong)} is none of the choices: give one of {listed(names)}")
+    query = row.get("query")
+    if query is None:
+        query = sha256(json.dumps([messages, list(names)], sort_keys=True, default=str).encode()).hexdigest()[:16]
+    if isinstance(query, bool) or not isinstance(query, str | int | float):
+        raise LogError(f"{where}: query must be a text or a number that names the question")
+    grade = row.get("grade")
+    kept = {name: _plain_value(value) for name, value in others.items()}
+    return Question(str(query).strip(), messages, reference, names, words, grade and str(grade).strip(), kept)
+
+
+def _messages(row: Mapping[str, Any], sheet: Sheet, words: Mapping[str, str], where: str) -> tuple[Any, ...]:
+    prompt, messages = row.get("prompt"), row.get("messages")
+    if isinstance(messages, str):  # in a cell of CSV
+        try:
+            messages = json.loads(messages)
+        except ValueError:
+            raise LogError(f"{where}: messages are not JSON: give a list of messages as the API has them") from None
+    if (prompt is None) == (messages is None):
+        both = "no prompt and no messages" if prompt is None else "a prompt and messages"
+        raise LogError(f"{where}: {both}: give one of them")
+    try:
+        check_question(None, str(prompt) if messages is None else messages)
+    except (TypeError, ValueError) as error:
+        raise LogError(f"{where}: {error}") from None
+    if messages is None:
+        messages = [{"role": "user", "content": _filled(sheet.template, str(prompt), row)}]
+    asked = [dict(message) for message in messages]
+    if words:
+        asked = _with_choices(asked, words, where)
+    return tuple([{"role": "system", "content": sheet.system}] if sheet.system else []) + tuple(asked)
+
+
+def _filled(template: str | None, prompt: str, row: Mapping[str, Any]) -> str:
+    """The template with its columns; braces that name none, and those in what is filled in, stay what they are."""
+    if template is None:
+        return prompt
+    values = {**row, "prompt": prompt}
+    return re.sub(r"\{([\w .-]+)\}", lambda m: str(values[m[1]]) if values.get(m[1]) is not None else m[0], template)
+
+
+def _with_choices(messages: list[dict[str, Any]], words: Mapping[str, str], where: str) -> list[dict[str, Any]]:
+    """The messages, with the choices under the last one."""
+    content = messages[-1].get("content")
+    if not isinstance(content, str):
+        raise LogError(f"{where}: choices in words need a question in words: name them A|B|C, and write them there")
+    lines = "\n".join(f"{name}. {said}" for name, said in words.items())
+    messages[-1]["content"] = f"{content}\n\n{lines}\n\nReply with the letter of the right choice alone."
+    return messages
+
+
+def _choices(value: Any, where: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """(the names of the choices, what they say): names alone, where each is a sign, or yes, no, true, false."""
+    if value is None:
+        return (), {}
+    if isinstance(value, Mapping):
+        words = {str(name): str(said) for name, said in value.items()}
+        texts = [*words]
+    else:
+        texts = _texts(value.split("|") if isinstance(value, str) else value, f"{where}: choices")
+        named = all(len(text) == 1 or text.casefold() in ("yes", "no", "true", "false") for text in texts)
+        words = {} if named else dict(zip(_LETTERS, texts, strict=False))
+    if not 2 <= len(texts) <= len(_LETTERS) or len({*texts}) < len(texts):
+        raise LogError(f"{where}: choices must be 2 to {len(_LETTERS)}, all different: give A|B|C, or what they say")
+    return (tuple(words) if words else tuple(texts)), words
+
+
+def _as_name(answer: str, words: Mapping[str, str]) -> str:
+    """The name of the choice that says what the answer does; the answer itself where none does."""
+    return next((name for name, said in words.items() if said == answer), answer)
+
+
+def _texts(value: Any, where: str) -> tuple[str, ...]:
+    """One text or several; a list in a cell may be JSON."""
+    if value is None:
+        return ()
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        with suppress(ValueError):
+            several = json.loads(value)
+            # "[1, 2]" may be an answer; a list of texts is several.
+            value = several if all(isinstance(part, str) for part in several) else value
+    parts = value if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(part, str | int | float) and str(part).strip() for part in parts):
+        raise LogError(f"{where} must be a text, or a list of texts")
+    return tuple(str(part).strip() for part in parts)
+
+
+def _plain_value(value: Any) -> Any:
+    """What a line of the log can hold, so that readers of tables find one kind in a column."""
+    return value if value is None or isinstance(value, bool | int | float | str) else json.dumps(value, default=str)

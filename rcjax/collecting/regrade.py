@@ -1,0 +1,102 @@
+"""Verdicts for answers that are there: graded again, by other graders, without asking the models again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+from rcjax.collecting.answer_file import AnswerFile, Answers
+from rcjax.collecting.graders.attempt import GraderError
+from rcjax.collecting.graders.registry import Graders
+from rcjax.collecting.grading import graded, question_of
+from rcjax.collecting.purse import Purse
+from rcjax.collecting.questions import Question
+from rcjax.collecting.respondent import Bill
+
+__all__ = ["Regrading", "regrade"]
+
+
+@dataclass(frozen=True, slots=True)
+class Regrading:
+    """What grading again has changed."""
+
+    graded: int
+    """Answers with a verdict of these graders."""
+    changed: int
+    """Answers whose verdict is another one than before."""
+    without: int
+    """Answers that these graders have no verdict on."""
+    problem: GraderError | None
+    """Why grading has ended early."""
+    spent: Decimal
+    """Money for judges."""
+
+
+async def regrade(
+    file: AnswerFile,
+    questions: Mapping[str, Question],
+    graders: Graders,
+    purse: Purse,
+    *,
+    again: bool = False,
+    concurrency: int = 8,
+) -> Regrading:
+    """Grade the answers of a file.
+
+    Args:
+        file: open; each answer is written again with its verdict, as soon as that is there.
+        questions: by id, where their file is at hand; others are taken from the rows.
+        graders: that judge.
+        purse: that pays for judges.
+        again: also what the same grader has graded.
+        concurrency: how many at once.
+
+    Where a grader cannot work, what is graded until then counts. Raises OSError where the file cannot be written.
+    """
+    problems: list[GraderError] = []
+    judged = [row for row in file.answers.rows.values() if row.get("error") is None]
+    waiting = iter(judged)
+
+    async def work() -> None:
+        for row in waiting:
+            if problems:
+                return
+            question = _question(row, questions)
+            if not again and row["correct"] is not None and row.get("graded_by") == graders.named(question):
+                continue
+            name = f"{row['call']}/judge"
+            bill = Bill(partial(file.begin, name, row["query"], row["model"]))
+            try:
+                verdict, problem = await graded({**row, "correct": None, "graded_by": None}, question, graders, bill)
+            finally:
+                await purse.settle(bill.reserved, bill.spent)
+            if problem is not None:
+                problems.append(problem)
+                verdict = {**row, "grading_cost": verdict["grading_cost"]}
+            if verdict != row:
+                file.write(verdict)
+            file.end(name)
+
+    await asyncio.gather(*(work() for _ in range(concurrency)))
+    file.tidy()
+    return _told(judged, file.answers, problems, purse)
+
+
+def _question(row: Mapping[str, Any], questions: Mapping[str, Question]) -> Question:
+    return questions.get(row["query"]) or question_of(row)
+
+
+def _told(
+    judged: Sequence[Mapping[str, Any]],
+    answers: Answers,
+    problems: Sequence[GraderError],
+    purse: Purse,
+) -> Regrading:
+    now = [answers.rows[row["call"]] for row in judged]
+    changed = sum(old["correct"] != new["correct"] for old, new in zip(judged, now, strict=True))
+    without = sum(row["correct"] is None for row in now)
+    return Regrading(len(now) - without, changed, without, problems[0] if problems else None, purse.spent)

@@ -1,0 +1,193 @@
+"""One model that is asked: its endpoint, how long it wants to be left alone, and what each request may cost."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from rcjax.collecting.purse import Purse, most_input_tokens, most_output_tokens
+from rcjax.serving.endpoint import CallError, Failure, Usage, openai, request
+from rcjax.serving.models_file import ModelSettings
+from rcjax.signals import Reply
+
+__all__ = ["Bill", "Respondent", "StoppedError", "open_client"]
+
+_MILLION = 1_000_000
+
+_FATAL = (401, 402, 403, 404)  # nothing will be different at the next question
+
+_NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached", "insufficient_credits", "payment_required")
+
+_FAILURES = 10  # in a row, after which a model is left alone
+
+_LONGEST_WAIT = 120.0  # seconds; who is to wait longer is asked in another run
+
+_MOST_WAITS = 30  # for the rate limit, of one request
+
+_BACKOFF = (0.5, 8.0)  # seconds before the second attempt, and at most
+
+
+class StoppedError(Exception):
+    """A model that is not asked any more in this run; the message says why."""
+
+
+@dataclass(slots=True)
+class Bill:
+    """What one call has used, and what it may have cost."""
+
+    note: Callable[[Decimal], None]
+    """Writes down what the call may cost, before it does."""
+    usage: Usage = field(default_factory=Usage)
+    reserved: Decimal = Decimal(0)
+    spent: Decimal = Decimal(0)
+
+    def reserve_more(self, purse: Purse, needed: Decimal) -> None:
+        """See to it that so much is put aside beside what is spent. Raises BudgetSpentError."""
+        lacking = self.spent + needed - self.reserved
+        if lacking > 0:
+            purse.reserve_more(lacking)
+            self.reserved += lacking
+            self.note(self.reserved)
+
+
+def open_client(settings: ModelSettings, timeout: float) -> openai.AsyncOpenAI:
+    """A client of a model's endpoint, which does not send anything again by itself.
+
+    Raises ValueError where its key is not in the environment.
+    """
+    return openai.AsyncOpenAI(api_key=settings.key(), base_url=settings.base_url, timeout=timeout, max_retries=0)
+
+
+class Respondent:
+    """A model, asked with patience.
+
+    Args:
+        settings: of the model.
+        client: of its endpoint.
+        purse: that pays.
+        attempts: how often a request is sent that fails in passing.
+    """
+
+    def __init__(self, settings: ModelSettings, client: openai.AsyncOpenAI, purse: Purse, attempts: int = 5) -> None:
+        self.settings, self.client, self.purse, self.attempts = settings, client, purse, attempts
+        self.stopped: str | None = None
+        self._failures = self._unreadable = 0
+        self._closed_until = 0.0
+
+    def worst(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Decimal:
+        """Money that one request may cost."""
+        written = most_output_tokens(options)
+        if written is None:
+            return Decimal(0) if self.purse.budget is None else Decimal("Infinity")
+        return self._money(most_input_tokens(messages), written)
+
+    def counted_money(self, usage: Usage) -> Decimal:
+        """Money for the tokens that replies told."""
+        return self._money(usage.input_tokens, usage.output_tokens)
+
+    def _money(self, read: int, written: int) -> Decimal:
+        return (read * self.settings.price[0] + written * self.settings.price[1]) / _MILLION
+
+    async def ask(
+        self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], bill: Bill, after: Decimal = Decimal(0)
+    ) -> Reply:
+        """Put messages to the model, again where that failed in passing; the bill gets what it used.
+
+        Args:
+            messages: the conversation.
+            options: of the request.
+            bill: of the call.
+            after: money that what follows this request needs.
+
+        Raises CallError where no reply comes, StoppedError where the model is not asked any more, and BudgetSpentError.
+        """
+        attempt, waits = 1, 0
+        while True:
+            await self._open()
+            worst = self.worst(messages, options)
+            bill.reserve_more(self.purse, worst + after)
+            try:
+                reply = await self._once(messages, options, bill, worst)
+            except CallError as problem:
+                limited = problem.failure.status == 429
+                waits, attempt = (waits + 1, attempt) if limited else (waits, attempt + 1)
+                self._learn(problem.failure, str(problem))
+                if not problem.failure.passing or attempt > self.attempts or waits > _MOST_WAITS or self.stopped:
+                    self._count_failure(str(problem))
+                    raise
+                await self._wait(problem.failure, attempt + waits)
+            else:
+                self._failures = 0
+                return reply
+
+    async def _once(
+        self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], bill: Bill, worst: Decimal
+    ) -> Reply:
+        usage, charged = Usage(), worst
+        try:
+            reply = await request(self.client, self.settings.served, messages, options, usage)
+            charged = self._charge(usage, worst)
+            return reply
+        except CallError as problem:
+            charged = self._charge(usage, worst) if problem.failure.charged else Decimal(0)
+            raise
+        finally:  # a call that is cancelled may be charged, too
+            bill.spent += charged
+            total = bill.usage
+            total.attempts += usage.attempts
+            total.replies += usage.replies
+            total.counted += usage.counted
+            total.input_tokens += usage.input_tokens
+            total.output_tokens += usage.output_tokens
+
+    def _charge(self, usage: Usage, worst: Decimal) -> Decimal:
+        return self.counted_money(usage) if usage.counted else worst
+
+    async def _open(self) -> None:
+        """Wait until the model may be asked."""
+        loop = asyncio.get_running_loop()
+        while self.stopped is None and (wait := self._closed_until - loop.time()) > 0:
+            await asyncio.sleep(wait * random.uniform(1.0, 1.1))
+        if self.stopped is not None:
+            raise StoppedError(self.stopped)
+
+    async def _wait(self, failure: Failure, attempt: int) -> None:
+        """Wait before the next attempt, as long as the server says or longer each time; a rate limit is for all."""
+        first, most = _BACKOFF
+        seconds = failure.wait if failure.wait is not None else min(most, first * 2 ** (attempt - 2))
+        if seconds > _LONGEST_WAIT:
+            self.stop(f"it wants to be left alone for {seconds:,.0f} seconds")
+        elif failure.status == 429:
+            self._closed_until = max(self._closed_until, asyncio.get_running_loop().time() + seconds)
+        else:
+            await asyncio.sleep(seconds * random.uniform(0.8, 1.2))
+
+    def _learn(self, failure: Failure, problem: str) -> None:
+        if failure.status in _FATAL:
+            advice = {401: ": is its key right?", 403: ": is its key right?", 404: ": is its name right?"}
+            self.stop(problem + advice.get(failure.status or 0, ""))
+        elif failure.code in _NO_CREDIT:
+            self.stop(f"out of credit: {problem}")
+
+    def _count_failure(self, problem: str) -> None:
+        self._failures += 1
+        if self._failures >= _FAILURES:
+            self.stop(f"{_FAILURES} calls in a row have failed, the last one with: {problem}")
+
+    def count_reading(self, problem: str | None) -> None:
+        """Note that a reply could be read, or why not: who is never understood is not asked any more."""
+        self._unreadable = 0 if problem is None else self._unreadable + 1
+        if self._unreadable >= _FAILURES:
+            self.stop(f"the confidence of {_FAILURES} replies in a row cannot be read: {problem}")
+
+    def stop(self, why: str) -> None:
+        """Ask the model no more in this run."""
+        self.stopped = self.stopped or why
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.client.close()

@@ -1,0 +1,198 @@
+"""The run that asks every model every question: side by side, within the budget, never twice, and to be stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from rcjax.collecting.answer_file import AnswerFile
+from rcjax.collecting.calls import Asked, call
+from rcjax.collecting.graders.registry import Graders
+from rcjax.collecting.grading import graded
+from rcjax.collecting.purse import BudgetSpentError, Purse
+from rcjax.collecting.questions import Question
+from rcjax.collecting.respondent import Bill, StoppedError
+
+__all__ = ["Outcome", "Run", "Tally"]
+
+
+@dataclass(slots=True)
+class Tally:
+    """How far one model is."""
+
+    to_do: int = 0
+    """Questions that it has not answered yet, when the run began."""
+    before: int = 0
+    """Questions that it had answered before."""
+    done: int = 0
+    failed: int = 0
+    spent: Decimal = Decimal(0)
+    """Money of this run."""
+    error: str | None = None
+    """The last failure."""
+    stopped: str | None = None
+    """Why it is not asked any more in this run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run has ended."""
+
+    tallies: Mapping[str, Tally]
+    """By model."""
+    budget_spent: bool
+    """What is left of the budget does not cover another call."""
+    interrupted: bool
+    """Somebody stopped it."""
+    grading: str | None
+    """Why answers could not be graded."""
+    ungraded: int
+    """Answers without a verdict, of all runs."""
+
+
+class Run:
+    """Puts questions to models until each has answered each.
+
+    Args:
+        questions: in the order in which they are put.
+        models: and how each is asked.
+        file: where each call is written, at once.
+        purse: that pays.
+        graders: that judge each answer.
+        concurrency: how many questions a model is put at once.
+    """
+
+    def __init__(
+        self,
+        questions: Sequence[Question],
+        models: Sequence[Asked],
+        file: AnswerFile,
+        purse: Purse,
+        graders: Graders,
+        concurrency: int = 8,
+    ) -> None:
+        self.questions, self.models, self.file, self.purse, self.graders = questions, models, file, purse, graders
+        self.concurrency = concurrency
+        self.tallies: dict[str, Tally] = {}
+        self.on_change: Callable[[], None] = lambda: None
+        self._answered = {*file.answers.answered}
+        self._interrupted = self._budget_spent = False
+        self._grading: str | None = None
+        self._problem: BaseException | None = None
+        for asked in models:
+            before = sum((question.query, asked.name) in self._answered for question in questions)
+            self.tallies[asked.name] = Tally(len(questions) - before, before)
+
+    def stop(self) -> None:
+        """Begin no call any more; those under way are finished."""
+        self._interrupted = True
+
+    async def go(self) -> Outcome:
+        """Ask, until all is answered, the money is spent, or somebody stops the run.
+
+        Raises OSError where the file cannot be written any more: what was under way is finished before, and written
+        as far as the disk allows.
+        """
+        tasks = [task for asked in self.models for task in self._workers(asked)]
+        try:
+            await asyncio.gather(*tasks)
+        except asyncio.CancelledError:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+        if self._problem is None:
+            await self._grade_the_rest()
+            self.file.tidy()
+        if self._problem is not None or self.file.full is not None:
+            raise self._problem or self.file.full  # type: ignore[misc]
+        ungraded = sum(row["correct"] is None for row in self.file.answers.answered.values())
+        return Outcome(self.tallies, self._budget_spent, self._interrupted, self._grading, ungraded)
+
+    def _workers(self, asked: Asked) -> list[asyncio.Task[None]]:
+        waiting = iter([q for q in self.questions if (q.query, asked.name) not in self._answered])
+        return [asyncio.ensure_future(self._work(asked, waiting)) for _ in range(self.concurrency)]
+
+    async def _work(self, asked: Asked, waiting: Iterable[Question]) -> None:
+        tally = self.tallies[asked.name]
+        for question in waiting:
+            if self._interrupted or self._problem is not None or self.file.full is not None:
+                return
+            try:
+                row = await self._grade_at_once(await call(asked, question, self.file), question)
+                self.file.write(row)
+            except StoppedError as why:
+                tally.stopped = str(why)
+                return
+            except BudgetSpentError:
+                self._budget_spent = True
+                return
+            except OSError as problem:
+                self._problem = self._problem or problem
+                return
+            self._count(tally, row)
+            if _is_cancelled():
+                raise asyncio.CancelledError
+            if row["error"] is None and row["correct"] is None:
+                await self._grade(row, question)
+
+    def _count(self, tally: Tally, row: Mapping[str, Any]) -> None:
+        failed = row["error"] is not None
+        tally.done += not failed
+        tally.failed += failed
+        tally.error = row["error"] if failed else tally.error
+        tally.spent += Decimal(str(row["at_most"]))
+        self.on_change()
+
+    async def _grade_at_once(self, row: Mapping[str, Any], question: Question) -> Mapping[str, Any]:
+        """The row with its verdict, where that takes no time; others are written down before they are graded."""
+        name = self.graders.named(question)
+        if row["error"] is not None or name is None or self.graders.takes_time(name):
+            return row
+        verdict, problem = await graded(row, question, self.graders, Bill(lambda most: None))
+        self._grading = self._grading or (problem and str(problem))
+        return verdict
+
+    async def _grade(self, row: Mapping[str, Any], question: Question) -> None:
+        """Write the row again with its verdict, where something can tell."""
+        if self._grading is not None or self.graders.named(question) is None:
+            return
+        name = f"{row['call']}/judge"
+        bill = Bill(lambda most: self.file.begin(name, row["query"], row["model"], most))
+        try:
+            verdict, problem = await graded(row, question, self.graders, bill)
+        except asyncio.CancelledError:
+            self._keep({**row, "grading_cost": (row.get("grading_cost") or 0.0) + float(bill.spent)}, name)
+            raise
+        finally:
+            await self.purse.settle(bill.reserved, bill.spent)
+        if problem is not None:
+            self._grading = self._grading or str(problem)
+        if verdict["correct"] is not None or bill.spent:
+            self._keep(verdict, name)
+
+    def _keep(self, row: Mapping[str, Any], name: str) -> None:
+        try:
+            self.file.write(row)
+        except OSError as problem:
+            self._problem = self._problem or problem
+        else:
+            self.file.end(name)
+
+    async def _grade_the_rest(self) -> None:
+        """Judge the answers of earlier runs that have no verdict yet."""
+        questions = {question.query: question for question in self.questions}
+        rows = [row for row in self.file.answers.answered.values() if row["correct"] is None]
+        for row in rows:
+            if self._interrupted or self._grading is not None or self._problem is not None:
+                return
+            if row["query"] in questions:
+                await self._grade(row, questions[row["query"]])
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

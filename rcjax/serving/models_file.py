@@ -1,0 +1,158 @@
+"""`models.toml`: which models there are, where they are asked, with which key, at what price. Standard library only.
+
+["small-1.5b"]
+model = "org/small-1.5b-instruct"      # at the endpoint; by default the name above
+base_url = "http://localhost:8000/v1"  # by default OpenAI's
+key_env = "SMALL_KEY"                  # the environment variable that holds the key
+input = 0.1                            # money per million tokens
+output = 0.4
+options = { max_tokens = 1, temperature = 0 }
+signal = "choice"                      # by default that of the command
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from rcjax._base.json_checks import parsed, shown
+from rcjax.signals.records import NAMES
+
+__all__ = ["ModelSettings", "read_models", "recorded_options"]
+
+_OPENAI_KEY = "OPENAI_API_KEY"
+
+_DEAREST = Decimal("1e18")
+
+#: Parts of names of options that may hold a secret.
+_SECRET = ("key", "token", "secret", "password", "auth", "credential")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """One model of a `models.toml`."""
+
+    name: str
+    """Its name in logs and policies."""
+    served: str
+    """Its name at the endpoint."""
+    price: tuple[Decimal, Decimal]
+    """Money per million input and output tokens."""
+    base_url: str | None = None
+    """Of the endpoint; None is OpenAI's."""
+    key_env: str | None = None
+    """The environment variable that holds the key."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of `chat.completions.create`."""
+    signal: str | None = None
+    """The name of the signal that its confidence is read by; None for the command's."""
+
+    def key(self) -> str:
+        """The key, from the environment. Raises ValueError where the variable is not set.
+
+        The key of OpenAI goes to OpenAI alone, unless the file says otherwise: another endpoint without `key_env`
+        gets none.
+        """
+        variable = self.key_env or (_OPENAI_KEY if self.base_url is None else None)
+        if variable is None:
+            return "none"
+        key = os.environ.get(variable, "").strip()
+        if not key:
+            raise ValueError(f"model {self.name}: the environment variable {variable} with its key is not set: set it")
+        return key
+
+
+def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a model that a log and a policy keep: not headers, and nothing that may be a secret.
+
+    >>> recorded_options({"max_tokens": 1, "extra_headers": {"X": "y"}, "extra_body": {"api_key": "k", "think": False}})
+    {'max_tokens': 1, 'extra_body': {'think': False}}
+    """
+    kept: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in ("extra_headers", "extra_query") or _is_secret(name):
+            continue
+        if isinstance(value, Mapping):
+            value = recorded_options(value)
+        kept[name] = value
+    return kept
+
+
+def _is_secret(name: str) -> bool:
+    plain = name.casefold()
+    return any(part in plain for part in _SECRET) and not plain.endswith("tokens")
+
+
+def read_models(path: str | os.PathLike[str]) -> dict[str, ModelSettings]:
+    """The models of a TOML file, in its order, by name.
+
+    Raises ValueError, which names the file, the model and the line where there is one, for what cannot be used, and
+    OSError where the file cannot be read.
+    """
+    path = Path(path)
+    content = path.read_bytes()
+    if path.suffix.lower() not in (".toml", ".json"):
+        raise ValueError(f"{path.name}: models are in a TOML file: give one whose name ends in .toml")
+    try:
+        text = content.decode("utf-8-sig").replace("\r\n", "\n")
+        table = tomllib.loads(text) if path.suffix.lower() == ".toml" else parsed(content)
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name}: not UTF-8 text: save the file as UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        why = "nested too deep" if isinstance(error, RecursionError) else error
+        raise ValueError(f"{path.name}: cannot be read: {why}: correct the file") from None
+    if not isinstance(table, Mapping) or not table:
+        raise ValueError(f'{path.name}: no models: give a table for each, such as ["small"] with input and output')
+    return {name: _settings(name, entry, f"{path.name}, model {name}") for name, entry in table.items()}
+
+
+_KNOWN = ("model", "base_url", "key_env", "input", "output", "options", "signal")
+
+
+def _settings(name: str, entry: Any, where: str) -> ModelSettings:
+    if not isinstance(entry, Mapping):
+        raise ValueError(f"{where}: give a table with input and output, its price")
+    for key in ("input", "output"):
+        if key not in entry:  # TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3
+            advice = "give input and output (0 for what costs nothing), and put a name with a dot in quotes"
+            raise ValueError(f"{where}: no {key} price: {advice}")
+    for key in entry:
+        if key not in _KNOWN:
+            close = difflib.get_close_matches(key, _KNOWN, n=1)
+            meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(_KNOWN)}"
+            raise ValueError(f"{where}: {key} is no setting of a model: {meant}")
+    base_url = _text(entry, "base_url", where)
+    if base_url is not None and (urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).netloc):
+        raise ValueError(f"{where}: base_url must begin with http:// or https://, such as http://localhost:8000/v1")
+    options = entry.get("options", {})
+    if not isinstance(options, Mapping):
+        raise ValueError(f"{where}: options must be a table, such as {{ max_tokens = 1 }}")
+    signal = _text(entry, "signal", where)
+    if signal is not None and signal not in NAMES:
+        raise ValueError(f"{where}: {shown(signal)} is no signal: give {', '.join(NAMES)}")
+    price = _price(entry["input"], f"{where}: input"), _price(entry["output"], f"{where}: output")
+    served = _text(entry, "model", where) or name
+    return ModelSettings(name, served, price, base_url, _text(entry, "key_env", where), dict(options), signal)
+
+
+def _text(entry: Mapping[str, Any], key: str, where: str) -> str | None:
+    value = entry.get(key)
+    if value is not None and (not isinstance(value, str) or not value.strip()):
+        raise ValueError(f"{where}: {key} must be a text that is not empty")
+    return value
+
+
+def _price(value: Any, where: str) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{where} must be a number, money per million tokens, not {shown(value)}")
+    price = Decimal(str(value))
+    if not price.is_finite() or not 0 <= price <= _DEAREST:
+        raise ValueError(f"{where} must be money per million tokens, from 0 to {_DEAREST:g}")
+    return price

@@ -1,0 +1,111 @@
+"""Which of several choices a text picks: a letter alone, "B) Jupiter", "the answer is (B)", a choice's own words."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+
+from rcjax.signals.measures import normalise_answer
+
+__all__ = ["chosen_choice"]
+
+_SIGNS = "\\s(\\[{<*_`\"'“‘:=$~#>-"  # what stands before a choice that is picked
+_VERB = r"(?:\s+(?:is|was|would\s+be|should\s+be|must\s+be|seems\s+to\s+be)|\s*[:=\-–—])"
+_NOUN = r"(?:\b(?:answer|choice|option|solution|response|letter|selection)|答案)"
+
+
+def chosen_choice(text: str, names: Sequence[str], words: Mapping[str, str] | None = None) -> str | None:
+    """The name of the choice that a reply picks, None where it picks none, or more than one.
+
+    Args:
+        text: the reply.
+        names: of the choices, such as A, B, C and D.
+        words: what the choices say, by name, where that is known.
+
+    A reply is read as a person would: what is in a box, what it says "the answer" is (the last time), a name that it
+    begins with, and else the only name or the only choice's words in it. A name is not looked for inside words, and
+    an "A" or "I" that begins a sentence is none.
+
+    >>> chosen_choice("A planet is large, so the answer is (B).", "ABCD"), chosen_choice("I cannot say.", "ABCD")
+    ('B', None)
+    >>> chosen_choice("It is Jupiter.", "AB", {"A": "Mars", "B": "Jupiter"})
+    'B'
+    """
+    text = _plain(text)
+    by_words = {normalise_answer(said).strip(" ."): name for name, said in (words or {}).items()}
+    whole = normalise_answer(text).strip(" .*_`\"'()[]")
+    alone = [name for name in names if name.casefold() == whole]
+    if alone or whole in by_words:
+        return alone[0] if alone else by_words[whole]
+    name = _name(names)
+    for pattern in (_boxed(name), _declared(name), _right(name), _leading(name)):
+        matches = [match[1] for match in re.finditer(pattern, text, re.M)]
+        if matches:
+            return _own(matches[-1], names)
+    declared = _declared_words(text, by_words)
+    return declared or _only(_mentioned(text, names)) or _only(_in_words(whole, by_words))
+
+
+def _plain(text: str) -> str:
+    r"""Without what only sets type: \text{B} is B, \(…\) goes, and full-width letters are letters."""
+    text = unicodedata.normalize("NFKC", text).strip()
+    text = re.sub(r"\\(?:text|mathrm|mathbf|textbf)\s*\{([^{}]*)\}", r"\1", text)
+    return re.sub(r"\\[()\[\]]", "", text)
+
+
+def _name(names: Sequence[str]) -> str:
+    """A group that is one of the names; a word, unlike a letter, may be in any case."""
+    forms = [re.escape(name) if len(name) == 1 else f"(?i:{re.escape(name)})" for name in names]
+    return rf"({'|'.join(sorted(forms, key=len, reverse=True))})(?!\w|['’]\w)"
+
+
+def _boxed(name: str) -> str:
+    return rf"\\boxed\s*\{{[{_SIGNS}]*{name}"
+
+
+def _declared(name: str) -> str:
+    noun, verb = rf"(?i:{_NOUN})", rf"(?i:{_VERB})"
+    return rf"{noun}[*_]*{verb}?(?:\s*(?i:option|choice|letter))?[{_SIGNS}]*{name}(?!\s+(?i:is|was)\b)(?!\s+[a-z])"
+
+
+def _right(name: str) -> str:
+    return rf"\b{name}[)*\]]*\s+(?i:is\s+(?:the\s+)?(?:correct|right|best|true|answer))"
+
+
+def _leading(name: str) -> str:
+    """At the very beginning: alone on its line, or with a sign behind it."""
+    return rf"\A[{_SIGNS}]*{name}(?:[)\].:,*_;\-–—]|\s*[-–—]|\s*$|\s*\n|\s+because\b)"
+
+
+def _own(match: str, names: Sequence[str]) -> str:
+    return next(name for name in names if name.casefold() == match.casefold())
+
+
+def _declared_words(text: str, by_words: Mapping[str, str]) -> str | None:
+    """The choice whose words follow "the answer is", the last time that it is said."""
+    statements = re.split(rf"{_NOUN}{_VERB}", text, flags=re.I)[1:]
+    after = normalise_answer(statements[-1]).lstrip(" *_`\"'([") if statements else ""
+    return _only({name for said, name in by_words.items() if said and re.match(re.escape(said) + r"(?!\w)", after)})
+
+
+def _mentioned(text: str, names: Sequence[str]) -> set[str]:
+    """The names that stand in the text by themselves; "A" and "I" are words of English too, unless wrapped."""
+    if re.search(rf"(?i:\bnot)\s+[{_SIGNS}]*{_name(names)}", text):
+        return set()  # what it is not tells nothing of what it is
+    pattern = rf"(?<![\w'’]){_name(names)}"
+    marked = rf"[(\[*`\"“]{_name(names)}[)\]*`\"”.:]"
+    words = {_own(match[1], names) for match in re.finditer(pattern, text) if match[1] not in ("A", "I", "a", "i")}
+    joined = re.search(rf"(?<!\w)([AI])\s*(?:,|/|(?i:or|and))\s*{_name(names)}", text)
+    words |= {joined[1]} & {*names} if joined else set()
+    return words | {_own(match[1], names) for match in re.finditer(marked, text)}
+
+
+def _in_words(text: str, by_words: Mapping[str, str]) -> set[str]:
+    """The choices whose words are in the text, but for those inside of longer ones that are."""
+    said = [words for words in by_words if words and re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text)]
+    return {by_words[words] for words in said if not any(words in other for other in said if other != words)}
+
+
+def _only(names: set[str]) -> str | None:
+    return next(iter(names)) if len(names) == 1 else None

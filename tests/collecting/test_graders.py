@@ -1,0 +1,223 @@
+"""Graders against the verdicts of a person, and what each grader gets wrong."""
+
+import asyncio
+import sys
+
+import pytest
+from graded_by_hand import CHOICES, CONTAINS, EXACT, NUMBERS, PLANETS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rcjax.collecting.graders.attempt import Attempt, GraderError
+from rcjax.collecting.graders.judge import Judge, rubric, verdict
+from rcjax.collecting.graders.numbers import final_number
+from rcjax.collecting.graders.registry import COMPARISONS, make_graders, suited_grader
+from rcjax.collecting.questions import Question
+from rcjax.signals.chosen import chosen_choice
+
+TABLES = {"number": NUMBERS, "exact": EXACT, "contains": CONTAINS, "choice": CHOICES}
+
+#: What the graders cannot know: (wrong answers held to be right, right ones held to be wrong). None may be added.
+MISSES = {"number": (1, 5), "exact": (0, 5), "contains": (1, 0), "choice": (0, 0)}
+
+
+def attempt(reply, *reference, **more):
+    return Attempt("q", reply, reply, reference, **more)
+
+
+def verdict_of(grader, reference, reply):
+    more = {"choices": ("A", "B", "C", "D"), "words": PLANETS} if grader == "choice" else {}
+    return COMPARISONS[grader](attempt(reply, *reference.split(" || "), **more))
+
+
+def test_there_are_enough():
+    assert sum(map(len, TABLES.values())) >= 200
+    assert all(len({*table}) == len(table) for table in TABLES.values())
+
+
+@pytest.mark.parametrize("grader", TABLES)
+def test_the_verdicts_are_those_of_a_person(grader):
+    wrong = [case for case in TABLES[grader] if verdict_of(grader, *case[:2]) != case[2]]
+    kind, strict = (sum(person is side for *_, person in wrong) for side in (False, True))
+    assert (kind, strict) == MISSES[grader], wrong
+
+
+@given(st.text(max_size=60), st.text(max_size=20))
+@settings(max_examples=300, deadline=None)
+def test_any_text_gets_a_verdict(reply, reference):
+    for compare in COMPARISONS.values():
+        assert compare(attempt(reply, reference, choices=("A", "B"))) in (True, False)
+
+
+@given(st.integers(-(10**12), 10**12), st.sampled_from(["{}", "so it is {}.", "#### {}", r"\boxed{{{}}}", "= {} km"]))
+def test_any_whole_number_is_read(number, form):
+    for words in (str(number), f"{number:,}"):
+        assert final_number(form.format(words)).value == number
+
+
+@given(
+    st.sampled_from("ABCDE"), st.sampled_from(["{}", "({})", "{}.", "Answer: {}", "**{}**", r"\boxed{{{}}}", "{}) x"])
+)
+def test_any_letter_is_read(letter, form):
+    assert chosen_choice(form.format(letter), "ABCDE") == letter
+
+
+def test_choices_that_are_words():
+    assert chosen_choice("Yes, that is so.", ["yes", "no"]) == "yes"
+    assert chosen_choice("I know nothing of it.", ["yes", "no"]) is None
+
+
+@pytest.mark.parametrize(
+    ("reference", "choices", "name"),
+    [(("B",), ("A", "B"), "choice"), (("12 %",), (), "number"), (("Paris", "12"), (), "exact"), ((), (), None)],
+)
+def test_the_default_suits_the_answers(reference, choices, name):
+    assert suited_grader(Question("q", (), reference, choices)) == name
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        (["exactly"], "'exactly' is no grader: give exact, choice, number"),
+        (["exact", "number"], "one for all; for a kind of question give KIND=number"),
+        (["regex:("], "no regular expression"),
+        (["python:json"], "give python:module:function"),
+        (["python:json:nothing"], "the module json has no nothing"),
+        (["python:no.such.module:f"], "cannot be imported"),
+        (["command:"], "is no grader"),
+        (["command:'x"], "No closing quotation"),
+        (["judge:large"], "a judge is a model: give --models"),
+    ],
+)
+def test_graders_that_are_none(named, says):
+    with pytest.raises(GraderError, match=says.replace("(", r"\(")):
+        make_graders(named)
+
+
+def test_kinds_of_question():
+    graders = make_graders(["contains", "math=number", "x=regex:^{answer}!"])
+    named = [graders.named(Question("q", (), ("3",), grade=kind)) for kind in (None, "math", "x", "exact")]
+    assert named == ["contains", "number", "regex:^{answer}!", "exact"]
+    graders.require([Question("q", (), ("3",), grade="math")])
+    with pytest.raises(GraderError, match=r"no grader for the kind 'essay': give --grade essay="):
+        graders.require([Question("q", (), ("3",), grade="essay")])
+
+
+def test_a_file_of_questions_cannot_name_what_runs_code():
+    graders = make_graders([])
+    for grade in ("command:touch /tmp/x", "python:os:system", "judge:large"):
+        with pytest.raises(GraderError, match="no grader for the kind"):
+            graders.require([Question("q", (), ("3",), grade=grade)])
+
+
+def grade_by(name, attempt_, **more):
+    async def once():
+        graders = make_graders([name], **more)
+        try:
+            return await graders.by_name[name].grade(attempt_)
+        finally:
+            await graders.close()
+
+    return asyncio.run(once())
+
+
+def test_a_regular_expression():
+    assert grade_by("regex:^{answer}!$", attempt("a.b!", "a.b"))
+    assert not grade_by("regex:^{answer}!$", attempt("axb!", "a.b"))
+    assert grade_by("regex:yes", attempt("oh yes"))
+
+
+def test_a_function_of_ones_own(tmp_path, monkeypatch):
+    (tmp_path / "my_grader.py").write_text(
+        "async def later(text, reference):\n    return text in reference\n"
+        "def broken(text, reference):\n    raise KeyError('x')\n"
+        "def odd(text, reference):\n    return 'yes'\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert grade_by("python:my_grader:later", attempt("a", "a", "b")) is True
+    with pytest.raises(GraderError, match="python:my_grader:broken failed: KeyError"):
+        grade_by("python:my_grader:broken", attempt("a"))
+    with pytest.raises(GraderError, match="gives a text: it must give true, false"):
+        grade_by("python:my_grader:odd", attempt("a"))
+
+
+PROGRAM = """
+import json, sys
+for number, line in enumerate(sys.stdin):
+    row = json.loads(line)
+    print({correct}, flush=True)
+"""
+
+
+def program(tmp_path, correct):
+    path = tmp_path / "grade.py"
+    path.write_text(PROGRAM.replace("{correct}", correct))
+    return f"command:{sys.executable} {path}"
+
+
+def test_a_program_is_started_once(tmp_path):
+    name = program(tmp_path, "json.dumps({'correct': row['text'] in row['reference'], 'number': number})")
+
+    async def grade():
+        graders = make_graders([name])
+        try:
+            one = graders.by_name[name]
+            return [await one.grade(attempt(text, "a")) for text in "aba"], one._process.pid
+        finally:
+            await graders.close()
+
+    verdicts, _ = asyncio.run(grade())
+    assert verdicts == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ("'oh'", "answers what is no JSON"),
+        ("json.dumps({'right': 1})", 'answers without "correct"'),
+        ("json.dumps({'correct': 'x'})", "gives a text"),
+        ("sys.exit(3)", "has ended, with status 3"),
+    ],
+)
+def test_programs_that_talk_otherwise(answer, says, tmp_path):
+    with pytest.raises(GraderError, match=says):
+        grade_by(program(tmp_path, answer), attempt("a"))
+
+
+def test_a_program_that_is_not_there():
+    with pytest.raises(GraderError, match="cannot be started"):
+        grade_by("command:/no/such/program", attempt("a"))
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [("Y", True), ("Yes.", True), ("**N**", False), ("no", False), ("Reasons … so: Y", True), ("Hm", None), ("", None)],
+)
+def test_what_a_judge_says(reply, says):
+    assert verdict(reply) is says
+
+
+def test_a_judge_sees_the_question_and_not_who_answered():
+    messages = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Capital of {answer}?"})
+    asked = []
+
+    async def ask(conversation):
+        asked.append(conversation[0]["content"])
+        return "Y"
+
+    paris = attempt("Paris {reference}", "Paris", "Lutetia", messages=messages)
+    assert asyncio.run(Judge(ask).grade(paris)) is True
+    (prompt,) = asked
+    assert "Capital of {answer}?" in prompt
+    assert "Paris\nor\nLutetia" in prompt
+    assert "Paris {reference}" in prompt
+    assert "Be brief" not in prompt
+    assert rubric(paris, "{answer}") == "Paris {reference}"
+    with pytest.raises(GraderError, match="give their file, --questions"):
+        rubric(attempt("Paris"))
+
+
+def test_several_turns_are_told_apart():
+    turns = tuple({"role": role, "content": role} for role in ("user", "assistant", "user"))
+    assert rubric(attempt("x", messages=turns), "{question}") == "[user] user\n\n[assistant] assistant\n\n[user] user"
