@@ -9,7 +9,20 @@ import shutil
 from pathlib import Path
 
 import pytest
-from bad_inputs import BadFile, Command, Slot, evaluations, files, frontiers, labels, logs, policies, prices, sweeps
+from bad_inputs import (
+    BadFile,
+    Command,
+    Slot,
+    collecting,
+    evaluations,
+    files,
+    frontiers,
+    labels,
+    logs,
+    policies,
+    prices,
+    sweeps,
+)
 from bad_inputs.commands import COMMANDS
 from bad_inputs.good_files import write_good_files
 from command_line import run
@@ -23,6 +36,7 @@ BAD_FILES: tuple[BadFile, ...] = (
     *policies.POLICIES,
     *sweeps.SWEEPS,
     *evaluations.EVALUATIONS,
+    *collecting.COLLECTING,
 )
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -35,7 +49,8 @@ def good(tmp_path_factory):
 
 def arguments(command: Command, place: Slot, path: Path, good: dict[str, Path]) -> list:
     """The command line with good files, but for one place."""
-    line: list = [command.name, *command.options.split()]
+    models = "" if place.kind == "models" else f"--models {good['models']}"
+    line: list = [command.name, *command.options.format(models=models).split()]
     for slot in command.slots:
         if slot is place:
             line += [*slot.also.split(), *([slot.option] if slot.option else []), path]

@@ -43,7 +43,8 @@ def progress(run: Run) -> Iterator[None]:
         def update() -> None:
             for name, tally in run.tallies.items():
                 failed = f"{tally.failed} failed" if tally.failed else ""
-                spent = f"${float(tally.spent):.4g}"
+                whole = "" if tally.forecast is None else f" of about ${float(tally.forecast):.3g}"
+                spent = f"${float(tally.spent):.3g}{whole}"
                 bars.update(tasks[name], completed=tally.before + tally.done, failed=failed, money=spent)
 
         run.on_change = update

@@ -100,6 +100,8 @@ def grade(
         plan = Plan({}, settings, None, tuple(graders or ()), read_rubric(rubric), money)
         file = AnswerFile(answers)
         try:
+            if not file.answers.answered:
+                raise LogError(f"{answers.name}: no answers in it: was it written completely?")
             _run(_Command(plan, file, asked, again, table, audit or 0, seed, bool(graders), json_))
         finally:
             file.close()

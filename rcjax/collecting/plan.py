@@ -119,19 +119,24 @@ async def choose_signals(crew: Crew, questions: Sequence[Question], file: Answer
 
     Raises LogError where the file holds answers that were asked for in another way.
     """
-    asked: list[Asked] = []
+    chosen = await asyncio.gather(*(_choose(crew, name, questions, file) for name in crew.respondents))
     reasons: dict[str, list[str]] = {}
-    for name, respondent in crew.respondents.items():
-        options = crew.options(name, questions)
-        before = _asked_before(file.answers, name)
-        signal = respondent.settings.signal or crew.plan.signal or (None if before is None else str(before["signal"]))
-        if signal is None:
-            signal, why = await _suited(respondent, options, questions, file)
-            reasons.setdefault(why, []).append(name)
-        if before is not None:
-            _require_same(before, signal, options, name, file.path)
-        asked.append(Asked(respondent, signal, options))
-    return asked, [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
+    for asked, why in chosen:
+        if why is not None:
+            reasons.setdefault(why, []).append(asked.name)
+    return [asked for asked, _ in chosen], [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
+
+
+async def _choose(crew: Crew, name: str, questions: Sequence[Question], file: AnswerFile) -> tuple[Asked, str | None]:
+    """(how one model is asked, why where nobody said it)."""
+    respondent, options, why = crew.respondents[name], crew.options(name, questions), None
+    before = _asked_before(file.answers, name)
+    signal = respondent.settings.signal or crew.plan.signal or (None if before is None else str(before["signal"]))
+    if signal is None:
+        signal, why = await _suited(respondent, options, questions, file)
+    if before is not None:
+        _require_same(before, signal, options, name, file.path)
+    return Asked(respondent, signal, options), why
 
 
 def _asked_before(answers: Answers, model: str) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from rcjax.collecting.purse import BudgetSpentError
-from rcjax.collecting.respondent import Bill, Respondent, StoppedError
+from rcjax.collecting.respondent import Bill, Patience, Respondent, StoppedError
 from rcjax.serving.endpoint import CallError
 from rcjax.signals import Reply
 
@@ -25,6 +25,9 @@ _WISHES: tuple[dict[str, Any], ...] = (
     {"n": 2},
     {},
 )
+
+
+_PATIENCE = Patience(attempts=2, waits=2)  # others wait for the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +83,10 @@ async def probe(respondent: Respondent, options: Mapping[str, Any], bill: Bill) 
     start, problem = time.perf_counter(), ""
     for wish in _WISHES:
         try:
-            reply = await respondent.ask(_MESSAGES, {**wish, **options}, bill)
+            reply = await respondent.ask(_MESSAGES, {**wish, **options}, bill, patience=_PATIENCE)
         except CallError as error:
             problem = str(error)
-            if error.failure.status not in (400, 422) and not (wish and error.failure.status is None):
+            if error.failure.status not in (400, 422):
                 break
         except (StoppedError, BudgetSpentError) as error:
             problem = problem or str(error) or "the budget does not cover it"

@@ -14,7 +14,7 @@ from rcjax.serving.endpoint import CallError, Failure, Usage, openai, request
 from rcjax.serving.models_file import ModelSettings
 from rcjax.signals import Reply
 
-__all__ = ["Bill", "Respondent", "StoppedError", "open_client"]
+__all__ = ["Bill", "Patience", "Respondent", "StoppedError", "open_client"]
 
 _MILLION = 1_000_000
 
@@ -26,9 +26,19 @@ _FAILURES = 10  # in a row, after which a model is left alone
 
 _LONGEST_WAIT = 120.0  # seconds; who is to wait longer is asked in another run
 
-_MOST_WAITS = 30  # for the rate limit, of one request
+_MOST_WAITS = 12  # for the rate limit, of one request
 
 _BACKOFF = (0.5, 8.0)  # seconds before the second attempt, and at most
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often a request is sent."""
+
+    attempts: int = 5
+    """Where it fails in passing."""
+    waits: int = _MOST_WAITS
+    """For a rate limit, beside that."""
 
 
 class StoppedError(Exception):
@@ -69,11 +79,10 @@ class Respondent:
         settings: of the model.
         client: of its endpoint.
         purse: that pays.
-        attempts: how often a request is sent that fails in passing.
     """
 
-    def __init__(self, settings: ModelSettings, client: openai.AsyncOpenAI, purse: Purse, attempts: int = 5) -> None:
-        self.settings, self.client, self.purse, self.attempts = settings, client, purse, attempts
+    def __init__(self, settings: ModelSettings, client: openai.AsyncOpenAI, purse: Purse) -> None:
+        self.settings, self.client, self.purse = settings, client, purse
         self.stopped: str | None = None
         self._failures = self._unreadable = 0
         self._closed_until = 0.0
@@ -93,7 +102,12 @@ class Respondent:
         return (read * self.settings.price[0] + written * self.settings.price[1]) / _MILLION
 
     async def ask(
-        self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], bill: Bill, after: Decimal = Decimal(0)
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        options: Mapping[str, Any],
+        bill: Bill,
+        after: Decimal = Decimal(0),
+        patience: Patience | None = None,
     ) -> Reply:
         """Put messages to the model, again where that failed in passing; the bill gets what it used.
 
@@ -102,9 +116,11 @@ class Respondent:
             options: of the request.
             bill: of the call.
             after: money that what follows this request needs.
+            patience: how often it is sent again.
 
         Raises CallError where no reply comes, StoppedError where the model is not asked any more, and BudgetSpentError.
         """
+        patience = patience or Patience()
         attempt, waits = 1, 0
         while True:
             await self._open()
@@ -116,7 +132,7 @@ class Respondent:
                 limited = problem.failure.status == 429
                 waits, attempt = (waits + 1, attempt) if limited else (waits, attempt + 1)
                 self._learn(problem.failure, str(problem))
-                if not problem.failure.passing or attempt > self.attempts or waits > _MOST_WAITS or self.stopped:
+                if not problem.failure.passing or attempt > patience.attempts or waits > patience.waits or self.stopped:
                     self._count_failure(str(problem))
                     raise
                 await self._wait(problem.failure, attempt + waits)

@@ -19,6 +19,9 @@ from rcjax.collecting.respondent import Bill, StoppedError
 __all__ = ["Outcome", "Run", "Tally"]
 
 
+_ENOUGH = 20  # calls that tell what the others cost
+
+
 @dataclass(slots=True)
 class Tally:
     """How far one model is."""
@@ -35,6 +38,12 @@ class Tally:
     """The last failure."""
     stopped: str | None = None
     """Why it is not asked any more in this run."""
+
+    @property
+    def forecast(self) -> Decimal | None:
+        """Money that this run will have cost, by its first twenty calls; None before them."""
+        calls = self.done + self.failed
+        return None if calls < _ENOUGH else self.spent / calls * self.to_do
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,5 +27,12 @@ COMMANDS = (
     Command("check", (Slot("", "policy"), _LOG, *_JUDGING, Slot("--tuned-on", "log")), status=2),
     Command("retune", (Slot("", "policy"), _LOG, *_JUDGING, Slot("--out", "output"))),
     Command("sweep", (Slot("", "sweep"),)),
+    Command(
+        "collect", (Slot("", "questions"), Slot("--models", "models"), Slot("--rubric", "rubric")), "{models} --dry-run"
+    ),
+    Command(
+        "grade",
+        (Slot("", "answers"), Slot("--questions", "questions"), Slot("--models", "models"), Slot("--rubric", "rubric")),
+    ),
     Command("import", (Slot("", "evaluation"), _PRICES, Slot("--out", "output")), "--out imported.csv"),
 )

@@ -12,6 +12,10 @@ _KINDS = {
     "frontier": "json",
     "sweep": "toml",
     "evaluation": "json",
+    "questions": "jsonl",
+    "models": "toml",
+    "answers": "jsonl",
+    "rubric": "txt",
 }
 
 

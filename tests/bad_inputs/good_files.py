@@ -19,6 +19,10 @@ FILES = {
     "frontier": "frontier.json",
     "sweep": "sweep.toml",
     "evaluation": "results.json",
+    "questions": "questions.jsonl",
+    "models": "models.toml",
+    "answers": "answers.jsonl",
+    "rubric": "rubric.txt",
 }
 
 
@@ -39,4 +43,11 @@ def write_good_files(folder: Path) -> dict[str, Path]:
     for row in whole["results"]["results"]:
         row["provider"]["label"] = {"toy-small": "small", "toy-large": "large"}[row["provider"]["label"]]
     (folder / FILES["evaluation"]).write_text(json.dumps(whole))
+    (folder / FILES["questions"]).write_text('{"query": "q1", "prompt": "2 + 2?", "answer": "4"}\n')
+    price = "input = 1\noutput = 2\n"
+    (folder / FILES["models"]).write_text(f'[small]\nbase_url = "http://localhost:9/v1"\n{price}')
+    answer = {"call_log": 1, "call": "a", "query": "q1", "model": "small", "text": "4", "reference": ["4"]}
+    verdict = {"correct": True, "graded_by": "number", "logprob": -0.1, "cost": 0.0, "error": None}
+    (folder / FILES["answers"]).write_text(json.dumps(answer | verdict) + "\n")
+    (folder / FILES["rubric"]).write_text("{question} {reference} {answer}: Y or N?")
     return {kind: folder / name for kind, name in FILES.items()}

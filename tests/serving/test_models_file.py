@@ -1,0 +1,118 @@
+"""`models.toml`: what is in it, what is refused, which key goes where."""
+
+from decimal import Decimal
+
+import pytest
+
+from rcjax.logs.prices import read_prices
+from rcjax.serving.models_file import read_models, recorded_options
+
+WHOLE = """
+["small-1.5b"]
+model = "org/small"
+base_url = "http://localhost:8000/v1"
+key_env = "SMALL_KEY"
+input = 0.1
+output = 0.4
+options = { max_tokens = 1, temperature = 0 }
+signal = "choice"
+
+[large]
+input = 2
+output = 8.5
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "models.toml"
+
+
+def test_all_of_it(path):
+    path.write_text(WHOLE)
+    small, large = read_models(path).values()
+    assert (small.name, small.served, small.base_url, small.key_env) == (
+        "small-1.5b",
+        "org/small",
+        "http://localhost:8000/v1",
+        "SMALL_KEY",
+    )
+    assert (small.price, small.options, small.signal) == (
+        (Decimal("0.1"), Decimal("0.4")),
+        {"max_tokens": 1, "temperature": 0},
+        "choice",
+    )
+    assert (large.served, large.base_url, large.key_env, large.options, large.signal) == ("large", None, None, {}, None)
+
+
+def test_it_is_a_file_of_prices_too(path):
+    path.write_text(WHOLE)
+    assert read_prices(path) == {"small-1.5b": (0.1, 0.4), "large": (2.0, 8.5)}
+
+
+def test_keys_come_from_the_environment(path, monkeypatch):
+    path.write_text(WHOLE)
+    small, large = read_models(path).values()
+    monkeypatch.setenv("SMALL_KEY", " one ")
+    monkeypatch.setenv("OPENAI_API_KEY", "two")
+    assert (small.key(), large.key()) == ("one", "two")
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with pytest.raises(
+        ValueError, match="model large: the environment variable OPENAI_API_KEY with its key is not set"
+    ):
+        large.key()
+
+
+def test_the_key_of_openai_does_not_go_elsewhere(path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "two")
+    path.write_text('[x]\nbase_url = "http://localhost:1/v1"\ninput = 0\noutput = 0\n')
+    assert read_models(path)["x"].key() == "none"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no models"),
+        ("x = 1", "model x: give a table"),
+        ("[x]\ninput = 1", "model x: no output price"),
+        ("[llama3.2-1b]\ninput = 1\noutput = 1", "put a name with a dot in quotes"),
+        ("[x]\ninput = 1\noutput = 1\nkey_evn = 'K'", "key_evn is no setting of a model: did you mean key_env?"),
+        ("[x]\ninput = '1'\noutput = 1", "input must be a number"),
+        ("[x]\ninput = nan\noutput = 1", "input must be money"),
+        ("[x]\ninput = -1\noutput = 1", "input must be money"),
+        ("[x]\ninput = true\noutput = 1", "input must be a number"),
+        ("[x]\ninput = 1\noutput = 1\nbase_url = 'localhost:1'", "base_url must begin with http"),
+        ("[x]\ninput = 1\noutput = 1\noptions = 3", "options must be a table"),
+        ("[x]\ninput = 1\noutput = 1\nsignal = 'sure'", "'sure' is no signal: give choice, verification"),
+        ("[x]\ninput = 1\noutput = 1\nmodel = ''", "model must be a text that is not empty"),
+        ("[x\n", "cannot be read"),
+    ],
+)
+def test_files_that_are_none(text, says, path):
+    path.write_text(text)
+    with pytest.raises(ValueError) as refused:
+        read_models(path)
+    assert says in str(refused.value)
+    assert str(refused.value).startswith("models.toml")
+
+
+def test_another_kind_and_other_encodings(tmp_path, path):
+    other = tmp_path / "models.yaml"
+    other.write_text("x: 1")
+    with pytest.raises(ValueError, match="in a TOML file"):
+        read_models(other)
+    path.write_bytes(b"\xff\xfe[x]")
+    with pytest.raises(ValueError, match="not UTF-8"):
+        read_models(path)
+    path.write_bytes(b"\xef\xbb\xbf[x]\r\ninput = 1\r\noutput = 2\r\n")
+    assert list(read_models(path)) == ["x"]
+
+
+def test_what_may_be_a_secret_is_not_recorded():
+    options = {"max_completion_tokens": 5, "extra_headers": {"A": "b"}, "api_key": "x", "authToken": "y", "user": "u"}
+    options["extra_body"] = {"top_k": 1, "secret": {"a": 1}, "deep": {"password": 1, "b": 2}}
+    assert recorded_options(options) == {
+        "max_completion_tokens": 5,
+        "user": "u",
+        "extra_body": {"top_k": 1, "deep": {"b": 2}},
+    }
