@@ -1,5 +1,6 @@
 """The README and the pages of documentation: their code runs, their commands exist, their links lead somewhere."""
 
+import io
 import re
 import shlex
 from pathlib import Path
@@ -11,9 +12,11 @@ import yaml
 import rcjax
 from benchmarks import make_reference
 from rcjax.cli.app import app
+from rcjax.collecting.questions import read_questions
 from rcjax.diagnostics import LIMITS
 from rcjax.logs import read_log
 from rcjax.policy import Calibration, Policy, Rule
+from rcjax.serving.models_file import read_models
 
 ROOT = Path(__file__).parents[1]
 README, DOCS = ROOT / "README.md", ROOT / "rcjax" / "docs"
@@ -45,6 +48,7 @@ def make_policy():
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
 def test_the_python_blocks_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"text": "4 ", "reference": ["4"]}\n'))  # of a grader's program
     make_policy().save("policy.json")
     namespace = {}
     for number, block in enumerate(blocks(page, "python")):
@@ -107,6 +111,19 @@ def test_the_example_files_can_be_read(tmp_path):
     log = read_log(tmp_path / "log.csv", prices=tmp_path / "prices.toml", task="choice")
     assert log.models == ("small-1.5b", "large")
     assert log.n_queries == 2
+
+
+def test_the_example_models_can_be_read(tmp_path):
+    first, usual = blocks(DOCS / "collecting.md", "toml")
+    for text in (first, usual):
+        (tmp_path / "models.toml").write_text(text)
+        assert len(read_models(tmp_path / "models.toml")) == text.count("input = ")
+
+
+def test_the_example_questions_can_be_read(tmp_path):
+    (rows,) = blocks(DOCS / "collecting.md", "json")
+    (tmp_path / "questions.jsonl").write_text(rows)
+    assert [question.reference for question in read_questions(tmp_path / "questions.jsonl")] == [("51",), ("B",)]
 
 
 def test_the_map_of_the_code_has_every_module():
