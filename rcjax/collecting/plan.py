@@ -22,6 +22,7 @@ from rcjax.collecting.purse import Purse
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill, Respondent, open_client
 from rcjax.logs.errors import LogError
+from rcjax.serving.asking import checked_options
 from rcjax.serving.models_file import ModelSettings, recorded_options
 
 __all__ = ["Crew", "Plan", "assume_signals", "choose_signals", "probe_all"]
@@ -61,6 +62,8 @@ class Crew:
 
     def __init__(self, plan: Plan, purse: Purse) -> None:
         self.plan, self.purse = plan, purse
+        for name, settings in plan.models.items():
+            _require_options(name, settings.options)
         self._respondents: dict[str, Respondent] = {}
         self.respondents = {name: self._respondent(name) for name in plan.models}
         self.graders: Graders = make_graders(plan.grade, self._ask_of, plan.rubric)
@@ -89,6 +92,17 @@ class Crew:
         await self.graders.close()
         for respondent in self._respondents.values():
             await respondent.close()
+
+
+def _require_options(name: str, options: Mapping[str, Any]) -> None:
+    try:
+        checked_options(dict(options))
+    except ValueError as problem:
+        raise ValueError(f"model {name}: {problem}") from None
+    for limit in ("max_tokens", "max_completion_tokens"):
+        value = options.get(limit, 1)
+        if type(value) is not int or value < 1:
+            raise ValueError(f"model {name}: options: {limit} must be a whole number, 1 or more")
 
 
 async def probe_all(crew: Crew) -> list[Abilities]:

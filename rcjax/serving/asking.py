@@ -22,7 +22,7 @@ from rcjax.serving.endpoint import AsyncCompletions, Usage, openai
 from rcjax.signals import Reading, Reply, Signal, SignalError
 from rcjax.signals.records import contradiction, signal_from_record
 
-__all__ = ["Asking", "Endpoint", "known_endpoints"]
+__all__ = ["Asking", "Endpoint", "checked_options", "known_endpoints"]
 
 
 _OWN = ("model", "messages")  # what every request says by itself
@@ -136,7 +136,7 @@ def known_endpoints(policy: Policy | Mixture, models: Sequence[str], asking: Ask
             clients[model].with_options(timeout=asking.timeout, max_retries=asking.retries),
             served.get(model, model),
             signals[model],
-            _checked(
+            checked_options(
                 {
                     **_recorded_options(records.get(model, {})),
                     **(asking.options or {}),
@@ -199,7 +199,8 @@ def _require_signal(signal: Any, model: str) -> None:
         raise TypeError(f"signal of {model}: {wanted}, not {what_it_is(signal)}")
 
 
-def _checked(options: dict[str, Any]) -> dict[str, Any]:
+def checked_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of every request, as they are. Raises ValueError for those that the client does not take."""
     known = inspect.signature(AsyncCompletions.create).parameters
     unknown = [str(name) for name in options if name not in known or name == "self"]
     if unknown:

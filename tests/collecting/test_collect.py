@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from decimal import Decimal
@@ -15,9 +16,9 @@ import polars as pl
 import pytest
 from chat_server import KEY, Response, completion, served, sure
 from command_line import run
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from models_of_a_test import ABILITIES, ENVIRONMENT, Models, money, questions, write_models, write_questions
+from models_of_a_test import ABILITIES, ENVIRONMENT, PRICES, Models, money, questions, write_models, write_questions
 from statsmodels.stats.proportion import proportion_confint
 
 import rcjax
@@ -185,16 +186,25 @@ def test_tokens_that_are_not_counted_are_estimated(place):
         assert 0 < row["cost"] <= row["at_most"]
 
 
-@given(st.integers(1, 60), st.sampled_from([0.0, 0.3]), st.booleans())
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_budget_is_never_exceeded(thousandths, failures, usage):
-    import tempfile
-
+@given(
+    st.integers(1, 60),
+    st.sampled_from([0.0, 0.3]),
+    st.booleans(),
+    st.lists(st.integers(0, 60), min_size=30, max_size=30),
+    st.integers(1, 9),
+    st.lists(st.tuples(st.integers(0, 999), st.integers(0, 9999)), min_size=4, max_size=4),
+)
+@settings(max_examples=12, deadline=None)
+def test_the_budget_is_never_exceeded(thousandths, failures, usage, lengths, concurrency, cents):
+    rows = [row | {"prompt": row["prompt"] + " é" * lengths[i % 30]} for i, row in enumerate(questions(40))]
+    options = ["--signal", "choice", "--concurrency", concurrency, "--budget", thousandths / 1000]
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv(*next(iter(ENVIRONMENT.items())))
+        for name, (read, written) in zip(ABILITIES, cents, strict=True):
+            patch.setitem(PRICES, name, (read / 100, written / 100))
         behave = Models(failures=failures, usage=usage)
         budget = thousandths / 1000
-        result, _ = collect(Path(folder), behave, "--signal", "choice", "--budget", budget, "--json", n=40)
+        result, _ = collect(Path(folder), behave, *options, "--json", rows=rows)
         assert behave.charged <= Decimal(str(budget))
         document = json.loads(result.stdout)
         assert behave.charged <= Decimal(str(document["spent"])) <= Decimal(str(budget))
@@ -202,7 +212,7 @@ def test_the_budget_is_never_exceeded(thousandths, failures, usage):
         failed = sum(row["error"] is not None for row in lines(Path(folder)))
         assert document["budget_spent"] or done + failed == 160
         # A second run has what is left, and no more.
-        collect(Path(folder), behave, "--signal", "choice", "--budget", budget, n=40)
+        collect(Path(folder), behave, *options, rows=rows)
         assert behave.charged <= Decimal(str(budget))
 
 
@@ -542,3 +552,19 @@ def test_an_audit_by_hand(place):
 def test_progress_is_shown_on_a_terminal_alone(place):
     result, _ = collect(place, Models(), names=["tiny"])
     assert "━" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("{ max_tokns = 3 }", "model tiny: options: the client knows no max_tokns"),
+        ("{ stream = true }", "stream cannot be used"),
+        ("{ model = 'x' }", "model cannot be set for every question"),
+        ("{ max_tokens = '3' }", "model tiny: options: max_tokens must be a whole number"),
+    ],
+)
+def test_options_that_no_model_takes(options, says, place):
+    result, server = collect(place, Models(), names=["tiny"], more=f"options = {options}")
+    assert result.exit_code == 1
+    assert says in result.stderr
+    assert server.requests == []
