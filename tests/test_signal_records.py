@@ -67,6 +67,18 @@ def test_a_cascade_takes_signal_and_options_from_its_policy():
     assert {endpoint.options["temperature"] for endpoint in own.values()} == {1.0}
 
 
+def test_a_cascade_takes_prices_from_its_policy():
+    models = make_policy().models
+    asked = recorded(*models, prices={"input": 0.5, "output": 2.0})
+    endpoints = cascade(asked)._endpoints
+    own = make_policy().prices or {}
+    assert {str(endpoints[model].price[0]) for model in models if model not in own} <= {"0.5"}
+    given = cascade(asked, prices={models[0]: {"input": 9.0, "output": 9.0}})._endpoints
+    assert str(given[models[0]].price[0]) == "9.0"
+    with pytest.raises(ValueError, match=r"provenance\.asked.*prices"):
+        cascade(recorded(*models, prices={"input": -1}))
+
+
 def test_a_cascade_refuses_another_signal():
     models = make_policy().models
     with pytest.raises(ValueError, match="tuned on another one: signal is 'stated', not 'choice'"):

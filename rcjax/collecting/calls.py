@@ -53,7 +53,9 @@ class Asked:
 
     def record(self, signal: Signal) -> str:
         """What the log keeps of it, as JSON."""
-        return json.dumps({**record_signal(signal), "options": recorded_options(self.options)}, sort_keys=True)
+        read, written = map(float, self.respondent.settings.price)
+        more = {"options": recorded_options(self.options), "prices": {"input": read, "output": written}}
+        return json.dumps({**record_signal(signal), **more}, sort_keys=True)
 
 
 @dataclass(slots=True)

@@ -56,7 +56,7 @@ class Log:
     prices: dict[str, tuple[float, float]] | None = None
     """(input, output) money per million tokens by model, where the costs come from prices."""
     asked: dict[str, dict[str, Any]] | None = None
-    """How each model was asked, its signal and options, where the log tells; a policy tuned on the log keeps it."""
+    """How each model was asked, where the log tells: signal, options, prices. A policy tuned on the log keeps it."""
 
     @property
     def n_queries(self) -> int:

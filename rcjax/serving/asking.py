@@ -130,7 +130,8 @@ def known_endpoints(policy: Policy | Mixture, models: Sequence[str], asking: Ask
             raise ValueError(f"client of {model}: give an openai.AsyncOpenAI, not {what_it_is(clients[model])}")
         _require_signal(signals[model], model)
         _require_as_tuned(records.get(model, {}), signals[model], model)
-    known = _known_prices(policy) | dict(asking.prices or {})
+    told = {model: record["prices"] for model, record in records.items() if record.get("prices")}
+    known = told | _known_prices(policy) | dict(asking.prices or {})
     endpoints = {
         model: Endpoint(
             clients[model].with_options(timeout=asking.timeout, max_retries=asking.retries),

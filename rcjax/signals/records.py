@@ -96,7 +96,8 @@ def signal_from_record(record: Mapping[str, Any]) -> Signal | None:
     >>> signal_from_record({"signal": "choice", "choices": ["A", "B"], "top": 5})
     Choice(choices=('A', 'B'), top=5)
     """
-    values = {name: tuple(v) if isinstance(v, list | tuple) else v for name, v in record.items() if name != "options"}
+    own = {name: value for name, value in record.items() if name not in ("options", "prices")}
+    values = {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in own.items()}
     name = values.pop("signal", None)
     if name not in NAMES or "normalise" in values or (name == "choice" and "choices" not in values):
         return None
