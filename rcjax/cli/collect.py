@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal as signals
-import sys
-from contextlib import suppress
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -14,20 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rcjax.cli.collect_run import Collection, run_collection
 from rcjax.cli.common import require_distinct, require_libraries, require_writable
 from rcjax.cli.failures import conclude, reported
 from rcjax.cli.options import AsJson, positive
-from rcjax.cli.printing import warn
 from rcjax.cli.rubrics import read_rubric
 
 if TYPE_CHECKING:
     from rcjax.collecting.plan import Plan
-    from rcjax.collecting.questions import Question
-    from rcjax.collecting.run import Run
 
 __all__ = ["collect"]
-
-_INTERRUPTED = 130
 
 
 def collect(
@@ -129,19 +121,7 @@ def collect(
         if out is not None and out.suffix.lower() not in (".jsonl", ".ndjson"):
             raise typer.BadParameter("the log is JSON Lines: give a name that ends in .jsonl", param_hint="--out")
         asked = draw(read_questions(questions, Sheet(system, template)), limit, seed)
-        _run(_Command(plan, asked, out, concurrency, dry_run, json_))
-
-
-@dataclass(frozen=True, slots=True)
-class _Command:
-    """What `rcjax collect` was told to do."""
-
-    plan: Plan
-    questions: list[Question]
-    out: Path | None
-    concurrency: int
-    dry_run: bool
-    as_json: bool
+        run_collection(Collection(plan, asked, out, concurrency, dry_run, json_))
 
 
 def _require_signal(name: str | None) -> None:
@@ -172,97 +152,3 @@ def _probe(plan: Plan, as_json: bool) -> None:
     conclude(document, partial(show_probe, document["models"]), as_json=as_json)
     if any(one.error for one in abilities):
         raise typer.Exit(1)
-
-
-def _run(command: _Command) -> None:
-    from rcjax.cli.collect_tables import show_collected, show_estimate
-    from rcjax.collecting.answer_file import AnswerFile, Answers, read_answer_file
-    from rcjax.collecting.estimate import as_document, estimate, reach
-    from rcjax.collecting.plan import Crew, assume_signals
-    from rcjax.collecting.purse import Purse
-    from rcjax.collecting.summary import collected
-
-    async def work() -> dict[str, Any]:
-        answers = read_answer_file(command.out) if command.out else Answers()
-        purse = Purse(command.plan.budget, answers.spent)
-        crew = Crew(command.plan, purse)
-        file = None
-        try:
-            crew.graders.require(command.questions)
-            assumed = assume_signals(crew, command.questions, answers)
-            estimates = [estimate(asked, command.questions, answers) for asked in assumed]
-            left = None if purse.left is None else float(purse.left)
-            document = {
-                "questions": len(command.questions),
-                "spent": float(answers.spent),
-                "estimate": as_document(estimates),
-                "reach": reach(estimates, left),
-            }
-            if not command.as_json:
-                show_estimate(document)
-            if command.dry_run or command.out is None:
-                return document
-            file = AnswerFile(command.out)
-            purse.spent = file.answers.spent
-            return document | await _ask(command, crew, file)
-        finally:
-            if file is not None:
-                file.close()
-            await crew.close()
-
-    try:
-        document = asyncio.run(work())
-    except asyncio.CancelledError:
-        warn("ended: the calls that were under way count as spent, and are asked again")
-        raise typer.Exit(_INTERRUPTED) from None
-    if command.dry_run or command.out is None:
-        conclude(document, lambda: None, as_json=command.as_json)
-        return
-    outcome = document.pop("outcome")
-    document |= collected(command.out, command.questions, outcome)
-    conclude(document, partial(show_collected, document), as_json=command.as_json)
-    if outcome.interrupted:
-        raise typer.Exit(_INTERRUPTED)
-    if document["stopped"] or not document["answers"]:
-        raise typer.Exit(1)
-
-
-async def _ask(command: _Command, crew: Any, file: Any) -> dict[str, Any]:
-    """Ask until the end, with the progress shown, and an interrupt that lets calls under way finish."""
-    from rcjax.cli.collect_progress import progress
-    from rcjax.collecting.plan import choose_signals
-    from rcjax.collecting.run import Run
-
-    if file.lost:
-        warn(f"{file.lost} calls were under way when an earlier run ended: they count as spent, and are asked again")
-    models, remarks = await choose_signals(crew, command.questions, file)
-    run = Run(command.questions, models, file, crew.purse, crew.graders, command.concurrency)
-    with progress(run), _interruptible(run):
-        outcome = await run.go()
-    signals_used = {asked.name: asked.signal for asked in models}
-    return {"outcome": outcome, "notes": remarks, "signals": signals_used, "spent": float(crew.purse.spent)}
-
-
-class _interruptible:  # noqa: N801 - a context, used as a function
-    """A block in which the first Ctrl-C stops a run, which finishes the calls under way, and the second one ends it."""
-
-    def __init__(self, run: Run) -> None:
-        self.run, self.times = run, 0
-        self.loop = asyncio.get_running_loop()
-        self.task = asyncio.current_task()
-
-    def __enter__(self) -> None:
-        with suppress(NotImplementedError, RuntimeError, ValueError):  # Windows; not the main thread
-            self.loop.add_signal_handler(signals.SIGINT, self._stop)
-
-    def _stop(self) -> None:
-        self.times += 1
-        if self.times == 1:
-            sys.stderr.write("finishing the calls under way; Ctrl-C again ends at once\n")
-            self.run.stop()
-        elif self.task is not None:
-            self.task.cancel()
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(NotImplementedError, RuntimeError, ValueError):
-            self.loop.remove_signal_handler(signals.SIGINT)

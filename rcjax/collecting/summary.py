@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +25,8 @@ def collected(path: Path, questions: Sequence[Question], outcome: Outcome) -> di
     Of each model: `answers`, `graded`, `accuracy`, `separation`, `cost` (money per query), `failed` and `left` (in
     this run); then `answered_by_all`, `answers`, `ungraded`, `stopped` (why a model is not asked any more), and `out`.
     """
-    import polars as pl
-
     rows = [*read_answer_file(path).answered.values()]
-    graded = [row for row in rows if row["correct"] is not None]
-    figures = {}
-    if graded:
-        columns = {name: [row[name] for row in graded] for name in ("query", "model", "cost")}
-        frame = pl.DataFrame(columns).with_columns(
-            correct=pl.Series([int(row["correct"]) for row in graded]),
-            logprob=pl.Series([float(row["logprob"]) for row in graded], dtype=pl.Float64),
-        )
-        figures = {row["model"]: row for row in summarise(frame)["models"]}
+    figures = _figures(rows)
     counts = {name: sum(row["model"] == name for row in rows) for name in outcome.tallies}
     pairs = {(row["query"], row["model"]) for row in rows}
     complete = [q for q in questions if all((q.query, name) in pairs for name in outcome.tallies)]
@@ -65,3 +55,22 @@ def collected(path: Path, questions: Sequence[Question], outcome: Outcome) -> di
         "grading": outcome.grading,
         "out": str(path),
     }
+
+
+def _figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """By model, what `summarise` tells of the answers that have a verdict."""
+    import polars as pl
+
+    graded = [row for row in rows if row["correct"] is not None]
+    if not graded:
+        return {}
+    frame = pl.DataFrame(
+        {
+            "query": [row["query"] for row in graded],
+            "model": [row["model"] for row in graded],
+            "correct": [int(row["correct"]) for row in graded],
+            "logprob": [float(row["logprob"]) for row in graded],
+            "cost": [float(row["cost"]) for row in graded],
+        }
+    )
+    return {row["model"]: row for row in summarise(frame)["models"]}

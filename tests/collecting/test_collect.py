@@ -568,3 +568,40 @@ def test_options_that_no_model_takes(options, says, place):
     assert result.exit_code == 1
     assert says in result.stderr
     assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    "content", ["Dear all\n", '{"prompt": "x"}\n', '{"call_log": 1, "query": "a", "model": "b"}\n']
+)
+def test_a_file_of_something_else_stays_as_it_is(content, place):
+    (place / "answers.jsonl").write_text(content)
+    result, server = collect(place, Models(), names=["tiny"])
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1].startswith("error: answers.jsonl, line 1: ")
+    assert "give another --out" in result.stderr
+    assert server.requests == []
+    assert (place / "answers.jsonl").read_text() == content
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (["{questions}"], "give the file of the models"),
+        (["--models", "{models}"], "Invalid value for QUESTIONS"),
+        (["{questions}", "--models", "{models}"], "Invalid value for --out"),
+        (["{questions}", "--models", "{models}", "--out", "{questions}"], "must not be the file of QUESTIONS"),
+        (["{questions}", "--models", "{models}", "--out", "{models}"], "must not be the file of --models"),
+        (["{questions}", "--models", "{models}", "--out", "log.csv"], "give a name that ends in .jsonl"),
+        (["{questions}", "--models", "{models}", "--dry-run", "--signal", "sure"], "'sure' is no signal"),
+        (["{questions}", "--models", "{models}", "--dry-run", "--budget", "0"], "not above 0"),
+        (["{questions}", "--models", "{models}", "--dry-run", "--limit", "0"], "Invalid value for '--limit'"),
+    ],
+)
+def test_usage_errors(line, says, place):
+    names = {
+        "questions": write_questions(place / "questions.jsonl", questions(2)),
+        "models": write_models(place / "models.toml", "http://127.0.0.1:9/v1"),
+    }
+    result = run("collect", *[word.format(**names) for word in line], "--json")
+    assert result.exit_code == 2, result.stderr
+    assert says in json.loads(result.stdout)["error"]["message"]

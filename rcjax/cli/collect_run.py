@@ -1,0 +1,144 @@
+"""A run of `rcjax collect`: the estimate, the calls with their progress, an interrupt, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from rcjax.cli.failures import conclude
+from rcjax.cli.printing import warn
+
+if TYPE_CHECKING:
+    from rcjax.collecting.answer_file import AnswerFile, Answers
+    from rcjax.collecting.plan import Crew, Plan
+    from rcjax.collecting.questions import Question
+    from rcjax.collecting.run import Run
+
+__all__ = ["Collection", "run_collection"]
+
+_INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What `rcjax collect` was told to do."""
+
+    plan: Plan
+    questions: list[Question]
+    out: Path | None
+    concurrency: int
+    dry_run: bool
+    as_json: bool
+
+
+def run_collection(collection: Collection) -> None:
+    """Ask, or say what that costs, and print what came of it; the exit status tells whether all went well."""
+    from rcjax.cli.collect_tables import show_collected
+    from rcjax.collecting.summary import collected
+
+    try:
+        document = asyncio.run(_work(collection))
+    except asyncio.CancelledError:
+        warn("ended: the calls that were under way count as spent, and are asked again")
+        raise typer.Exit(_INTERRUPTED) from None
+    if collection.dry_run or collection.out is None:
+        conclude(document, lambda: None, as_json=collection.as_json)
+        return
+    outcome = document.pop("outcome")
+    document |= collected(collection.out, collection.questions, outcome)
+    conclude(document, partial(show_collected, document), as_json=collection.as_json)
+    if outcome.interrupted:
+        raise typer.Exit(_INTERRUPTED)
+    if document["stopped"] or not document["answers"]:
+        raise typer.Exit(1)
+
+
+async def _work(collection: Collection) -> dict[str, Any]:
+    """The estimate, and unless that is all, the run."""
+    from rcjax.cli.collect_tables import show_estimate
+    from rcjax.collecting.answer_file import AnswerFile, Answers, read_answer_file
+    from rcjax.collecting.plan import Crew
+    from rcjax.collecting.purse import Purse
+
+    answers = read_answer_file(collection.out) if collection.out else Answers()
+    purse = Purse(collection.plan.budget, answers.spent)
+    crew = Crew(collection.plan, purse)
+    try:
+        crew.graders.require(collection.questions)
+        document = _estimated(collection, crew, answers)
+        if not collection.as_json:
+            show_estimate(document)
+        if collection.dry_run or collection.out is None:
+            return document
+        file = AnswerFile(collection.out)
+        try:
+            purse.spent = file.answers.spent
+            return document | await _ask(collection, crew, file)
+        finally:
+            file.close()
+    finally:
+        await crew.close()
+
+
+def _estimated(collection: Collection, crew: Crew, answers: Answers) -> dict[str, Any]:
+    from rcjax.collecting.estimate import as_document, estimate, reach
+    from rcjax.collecting.plan import assume_signals
+
+    assumed = assume_signals(crew, collection.questions, answers)
+    estimates = [estimate(asked, collection.questions, answers) for asked in assumed]
+    left = None if crew.purse.left is None else float(crew.purse.left)
+    return {
+        "questions": len(collection.questions),
+        "spent": float(answers.spent),
+        "estimate": as_document(estimates),
+        "reach": reach(estimates, left),
+    }
+
+
+async def _ask(collection: Collection, crew: Crew, file: AnswerFile) -> dict[str, Any]:
+    """Ask until the end, with the progress shown, and an interrupt that lets calls under way finish."""
+    from rcjax.cli.collect_progress import progress
+    from rcjax.collecting.plan import choose_signals
+    from rcjax.collecting.run import Run
+
+    if file.lost:
+        warn(f"{file.lost} calls were under way when an earlier run ended: they count as spent, and are asked again")
+    models, remarks = await choose_signals(crew, collection.questions, file)
+    run = Run(collection.questions, models, file, crew.purse, crew.graders, collection.concurrency)
+    with progress(run), _interruptible(run):
+        outcome = await run.go()
+    signals_used = {asked.name: asked.signal for asked in models}
+    return {"outcome": outcome, "notes": remarks, "signals": signals_used, "spent": float(crew.purse.spent)}
+
+
+class _interruptible:  # noqa: N801 - a context, used as a function
+    """A block in which the first Ctrl-C stops a run, which finishes the calls under way, and the second one ends it."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.times = run, 0
+        self.loop = asyncio.get_running_loop()
+        self.task = asyncio.current_task()
+
+    def __enter__(self) -> None:
+        with suppress(NotImplementedError, RuntimeError, ValueError):  # Windows; not the main thread
+            self.loop.add_signal_handler(signal.SIGINT, self._stop)
+
+    def _stop(self) -> None:
+        self.times += 1
+        if self.times == 1:
+            sys.stderr.write("finishing the calls under way; Ctrl-C again ends at once\n")
+            self.run.stop()
+        elif self.task is not None:
+            self.task.cancel()
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            self.loop.remove_signal_handler(signal.SIGINT)
