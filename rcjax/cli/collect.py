@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rcjax.cli.audits import table_beside
 from rcjax.cli.collect_run import Collection, run_collection
 from rcjax.cli.common import require_distinct, require_libraries, require_writable
 from rcjax.cli.failures import conclude, reported
@@ -66,6 +67,15 @@ def collect(
             "**command:…** or **judge:MODEL**; again for other kinds of question. [default: what suits the answers]",
         ),
     ] = None,
+    audit: Annotated[
+        int | None,
+        typer.Option(
+            show_default=False,
+            min=1,
+            metavar="N",
+            help="Write so many answers to a table for you to grade; once that is done, say how often you agree.",
+        ),
+    ] = None,
     rubric: Annotated[
         Path | None,
         typer.Option(
@@ -116,12 +126,13 @@ def collect(
             what, where = ("QUESTIONS", "a file") if questions is None else ("--out", "answers.jsonl")
             raise typer.BadParameter(f"is missing: give {where}", param_hint=what)
         inputs = [("QUESTIONS", questions), ("--models", models), ("--rubric", rubric)]
-        require_distinct([("--out", out)], inputs)
+        table = table_beside(out) if audit and out is not None else None
+        require_distinct([("--out", out), ("--audit", table)], inputs)
         require_writable(out)
         if out is not None and out.suffix.lower() not in (".jsonl", ".ndjson"):
             raise typer.BadParameter("the log is JSON Lines: give a name that ends in .jsonl", param_hint="--out")
         asked = draw(read_questions(questions, Sheet(system, template)), limit, seed)
-        run_collection(Collection(plan, asked, out, concurrency, dry_run, json_))
+        run_collection(Collection(plan, asked, out, concurrency, dry_run, json_, table, audit or 0, seed))
 
 
 def _require_signal(name: str | None) -> None:

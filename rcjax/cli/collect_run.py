@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rcjax.cli.audits import audited
 from rcjax.cli.failures import conclude
 from rcjax.cli.printing import warn
 
@@ -37,11 +38,17 @@ class Collection:
     concurrency: int
     dry_run: bool
     as_json: bool
+    table: Path | None = None
+    """Of an audit; None where there is none."""
+    audited: int = 0
+    """Answers in it."""
+    seed: int = 0
 
 
 def run_collection(collection: Collection) -> None:
     """Ask, or say what that costs, and print what came of it; the exit status tells whether all went well."""
     from rcjax.cli.collect_tables import show_collected
+    from rcjax.collecting.answer_file import read_answer_file
     from rcjax.collecting.summary import collected
 
     try:
@@ -54,6 +61,10 @@ def run_collection(collection: Collection) -> None:
         return
     outcome = document.pop("outcome")
     document |= collected(collection.out, collection.questions, outcome)
+    if collection.table is not None and document["answers"]:
+        asked = {question.query: question for question in collection.questions}
+        answers = read_answer_file(collection.out)
+        document["audit"] = audited(collection.table, answers, asked, collection.audited, collection.seed)
     conclude(document, partial(show_collected, document), as_json=collection.as_json)
     if outcome.interrupted:
         raise typer.Exit(_INTERRUPTED)

@@ -86,6 +86,7 @@ def show_collected(document: Mapping[str, Any]) -> None:
         hang(screen, "budget", "what is left of it does not cover another call")
     hang(screen, "spent", f"${figure(document['spent'])} in all, failed calls and judges included")
     hang(screen, "written", f"to {document['out']}")
+    _show_audit(screen, document.get("audit"))
     hang(screen, "next", _next(document))
 
 
@@ -127,10 +128,14 @@ def show_grading(document: Mapping[str, Any], path: Any) -> None:
         if document["spent"]:
             hang(screen, "spent", f"${figure(document['spent'])} on judges")
         hang(screen, "written", f"to {path}")
-    audit = document.get("audit")
+    _show_audit(screen, document.get("audit"))
+
+
+def _show_audit(screen: Screen, audit: Mapping[str, Any] | None) -> None:
     if audit is not None and "written" in audit:
-        hang(screen, "audit", f"{count(audit['written'], 'answer')} to grade by hand are in {audit['table']}")
-        hang(screen, "next", "fill in its column correct with 1 or 0, then give the same command again")
+        words = f"{count(audit['written'], 'answer')} to grade by hand are in {audit['table']}"
+        advice = "fill in its column correct with 1 or 0, then give the same command again"
+        hang(screen, "audit", f"{words}: {advice}")
     elif audit is not None:
         _show_agreement(screen, audit)
 

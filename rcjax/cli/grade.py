@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rcjax.cli.audits import audited, table_beside
 from rcjax.cli.common import require_distinct, require_libraries, require_writable
 from rcjax.cli.failures import conclude, reported
 from rcjax.cli.options import AsJson, positive
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from rcjax.collecting.regrade import Regrading
 
 __all__ = ["grade"]
+
+_AUDITED = 50  # answers, where only the file of an audit is named
 
 
 def grade(
@@ -82,7 +85,7 @@ def grade(
     with reported(as_json=json_):
         require_libraries("rcjax grade", "run", "openai")
         inputs = [("ANSWERS", answers), ("--questions", questions), ("--models", models), ("--rubric", rubric)]
-        table = audit_file or answers.with_name(f"{answers.stem}.audit.csv") if audit or audit_file else None
+        table = audit_file or table_beside(answers) if audit or audit_file else None
         require_distinct([("--audit-file", table)], inputs)
         require_writable(table)
         require_writable(answers)
@@ -137,7 +140,8 @@ def _run(command: _Command) -> None:
             "spent": float(told.spent),
         }
     if command.table is not None and problem is None:
-        document["audit"] = _audit(command)
+        size = command.size or _AUDITED
+        document["audit"] = audited(command.table, command.file.answers, command.questions, size, command.seed)
     conclude(document, partial(show_grading, document, command.file.path), as_json=command.as_json, problem=problem)
 
 
@@ -155,16 +159,3 @@ async def _grade(command: _Command) -> Regrading:
             return await regrade(command.file, command.questions, crew.graders, purse, again=command.again)
     finally:
         await crew.close()
-
-
-def _audit(command: _Command) -> dict[str, Any]:
-    """Write the table of an audit where there is none, else read it."""
-    from rcjax.collecting.audit import agreement, read_audit, write_audit
-
-    assert command.table is not None
-    rows = command.file.answers.rows
-    if not command.table.exists():
-        size = write_audit(command.table, rows.values(), command.questions, command.size or 50, command.seed)
-        return {"table": str(command.table), "written": size}
-    verdicts = read_audit(command.table)
-    return {"table": str(command.table), "agreement": asdict(agreement(rows.values(), verdicts))}

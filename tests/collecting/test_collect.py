@@ -548,6 +548,18 @@ def test_an_audit_by_hand(place):
     assert "answers.audit.csv, row 2: correct is 'perhaps': give 1 or 0" in refused.stderr
 
 
+def test_an_audit_with_the_run(place):
+    result, _ = collect(place, Models(), "--audit", 12, names=["tiny"])
+    assert result.exit_code == 0, result.stderr
+    table = place / "answers.audit.csv"
+    frame = pl.read_csv(table)
+    assert frame.height == 12
+    frame.with_columns(correct=(pl.col("answer") == pl.col("right_answer")).cast(int)).write_csv(table)
+    result, server = collect(place, Models(), "--audit", 12, "--json", names=["tiny"])
+    assert server.requests == []
+    assert json.loads(result.stdout)["audit"]["agreement"]["agree"] == 12
+
+
 @pytest.mark.skipif(os.name != "posix", reason="a terminal")
 def test_progress_is_shown_on_a_terminal_alone(place):
     result, _ = collect(place, Models(), names=["tiny"])
