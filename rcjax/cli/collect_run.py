@@ -47,7 +47,7 @@ class Collection:
 
 def run_collection(collection: Collection) -> None:
     """Ask, or say what that costs, and print what came of it; the exit status tells whether all went well."""
-    from rcjax.cli.collect_tables import show_collected
+    from rcjax.cli.collect_tables import show_collected, show_estimate
     from rcjax.collecting.answer_file import read_answer_file
     from rcjax.collecting.summary import collected
 
@@ -57,7 +57,7 @@ def run_collection(collection: Collection) -> None:
         warn("ended: the calls that were under way count as spent, and are asked again")
         raise typer.Exit(_INTERRUPTED) from None
     if collection.dry_run or collection.out is None:
-        conclude(document, lambda: None, as_json=collection.as_json)
+        conclude(document, partial(show_estimate, document), as_json=collection.as_json)
         return
     outcome = document.pop("outcome")
     document |= collected(collection.out, collection.questions, outcome)
@@ -85,10 +85,10 @@ async def _work(collection: Collection) -> dict[str, Any]:
     try:
         crew.graders.require(collection.questions)
         document = _estimated(collection, crew, answers)
-        if not collection.as_json:
-            show_estimate(document)
         if collection.dry_run or collection.out is None:
             return document
+        if not collection.as_json:
+            show_estimate(document, before=True)
         file = AnswerFile(collection.out)
         try:
             purse.spent = file.answers.spent

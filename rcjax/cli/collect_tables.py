@@ -40,9 +40,9 @@ def show_probe(models: Sequence[Mapping[str, Any]]) -> None:
 
 
 @shown
-def show_estimate(document: Mapping[str, Any]) -> None:
-    """Print what a run will cost."""
-    screen = Screen(stderr=True)
+def show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None:
+    """Print what a run will cost; on standard error where it comes `before` the run."""
+    screen = Screen(stderr=before)
     rows = document["estimate"]
     likely, most = (sum(row[name] for row in rows) for name in ("likely_cost", "most_cost"))
     calls = sum(row["questions"] for row in rows)
