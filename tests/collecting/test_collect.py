@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -22,9 +21,16 @@ from models_of_a_test import ABILITIES, ENVIRONMENT, PRICES, Models, money, ques
 from statsmodels.stats.proportion import proportion_confint
 
 import rcjax
+from rcjax.collecting import respondent
 from rcjax.logs import LeftOutWarning
 
 pytestmark = pytest.mark.usefixtures("own_settings")
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    """Servers of tests need no patience."""
+    monkeypatch.setattr(respondent, "_BACKOFF", (0.01, 0.05))
 
 
 @pytest.fixture
@@ -216,13 +222,13 @@ def test_the_budget_is_never_exceeded(thousandths, failures, usage, lengths, con
         assert behave.charged <= Decimal(str(budget))
 
 
-def start(place, url, *options, names=tuple(ABILITIES), **popen):
+def start(place, url, *options, names=tuple(ABILITIES), under=()):
+    """A run in a process of its own, `under` another program."""
     write_models(place / "models.toml", url, names)
     line = [sys.executable, "-c", "from rcjax.cli import main; main()", "collect", place / "questions.jsonl"]
     line += ["--models", place / "models.toml", "--out", place / "answers.jsonl", "--signal", "choice", *options]
-    return subprocess.Popen(
-        [str(word) for word in line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **popen
-    )
+    line = [str(word) for word in [*under, *line]]
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def wait_for(behave, more, process):
@@ -301,13 +307,11 @@ def test_a_full_disk_loses_nothing_that_was_paid_for(place):
     behave = Models(delay=0.05)
     write_questions(place / "questions.jsonl", questions(200))
 
-    def limit():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # as a full disk: the write fails
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1_100_000, 1_100_000))
-
+    # As on a full disk, a write fails.
+    limited = ["bash", "-c", "trap '' XFSZ; ulimit -f 1075; exec \"$@\"", "limited"]
     (place / "answers.jsonl").write_text("")
     with served(behave) as (_, url):
-        process = start(place, url, preexec_fn=limit)
+        process = start(place, url, under=limited)
         _, told = process.communicate(timeout=120)
         done = len(answers(place))
         assert process.returncode in (0, 1)
