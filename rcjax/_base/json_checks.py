@@ -218,6 +218,17 @@ def frozen(value: Any, where: str, depth: int = 0) -> Any:
     return items(value, where, deeper)
 
 
+def thawed(value: Any) -> Any:
+    """A frozen value as JSON has it: dictionaries for mappings, lists for tuples.
+
+    >>> thawed(MappingProxyType({"choices": ("A", "B")}))
+    {'choices': ['A', 'B']}
+    """
+    if isinstance(value, Mapping):
+        return {key: thawed(entry) for key, entry in value.items()}
+    return [thawed(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+
+
 def header(data: Any, kind: str, newest: int) -> None:
     """The beginning of every file of ours: an object that tells its format and the version of its schema."""
     require(isinstance(data, Mapping), "file", "must hold a JSON object", data)

@@ -34,8 +34,11 @@ def audited(table: Path, answers: Answers, questions: Mapping[str, Question], si
         seed: of the draw.
     """
     from rcjax.collecting.audit import agreement, read_audit, write_audit
+    from rcjax.replaying.curves import wilson_interval
 
     rows = answers.rows.values()
     if not table.exists():
         return {"table": str(table), "written": write_audit(table, rows, questions, size, seed)}
-    return {"table": str(table), "agreement": asdict(agreement(rows, read_audit(table)))}
+    both = agreement(rows, read_audit(table))
+    low, high = wilson_interval(both.agree / both.n, both.n).tolist() if both.n else (0.0, 1.0)
+    return {"table": str(table), "agreement": asdict(both) | {"low": low, "high": high}}

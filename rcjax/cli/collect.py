@@ -14,7 +14,7 @@ from rcjax.cli.audits import table_beside
 from rcjax.cli.collect_run import Collection, run_collection
 from rcjax.cli.common import require_distinct, require_libraries, require_writable
 from rcjax.cli.failures import conclude, reported
-from rcjax.cli.options import AsJson, positive
+from rcjax.cli.options import AsJson, AuditSize, GraderNames, Rubric, positive
 from rcjax.cli.rubrics import read_rubric
 
 if TYPE_CHECKING:
@@ -58,30 +58,9 @@ def collect(
             "the questions, and what the models can do]",
         ),
     ] = None,
-    grade: Annotated[
-        list[str] | None,
-        typer.Option(
-            show_default=False,
-            metavar="[KIND=]GRADER",
-            help="**exact**, **choice**, **number**, **contains**, **regex:…**, **python:module:function**, "
-            "**command:…** or **judge:MODEL**; again for other kinds of question. [default: what suits the answers]",
-        ),
-    ] = None,
-    audit: Annotated[
-        int | None,
-        typer.Option(
-            show_default=False,
-            min=1,
-            metavar="N",
-            help="Write so many answers to a table for you to grade; once that is done, say how often you agree.",
-        ),
-    ] = None,
-    rubric: Annotated[
-        Path | None,
-        typer.Option(
-            show_default=False, metavar="FILE", help="What a judge is asked: {question}, {reference} and {answer}."
-        ),
-    ] = None,
+    grade: GraderNames = None,
+    audit: AuditSize = None,
+    rubric: Rubric = None,
     system: Annotated[
         str | None, typer.Option(show_default=False, metavar="TEXT", help="A system message before each question.")
     ] = None,

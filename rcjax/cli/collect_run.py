@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rcjax.cli.audits import audited
-from rcjax.cli.failures import conclude
+from rcjax.cli.failures import INTERRUPTED, conclude
 from rcjax.cli.printing import warn
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from rcjax.collecting.run import Run
 
 __all__ = ["Collection", "run_collection"]
-
-_INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ def run_collection(collection: Collection) -> None:
         document = asyncio.run(_work(collection))
     except asyncio.CancelledError:
         warn("ended: the calls that were under way count as spent, and are asked again")
-        raise typer.Exit(_INTERRUPTED) from None
+        raise typer.Exit(INTERRUPTED) from None
     if collection.dry_run or collection.out is None:
         conclude(document, partial(show_estimate, document), as_json=collection.as_json)
         return
@@ -67,7 +65,7 @@ def run_collection(collection: Collection) -> None:
         document["audit"] = audited(collection.table, answers, asked, collection.audited, collection.seed)
     conclude(document, partial(show_collected, document), as_json=collection.as_json)
     if outcome.interrupted:
-        raise typer.Exit(_INTERRUPTED)
+        raise typer.Exit(INTERRUPTED)
     if document["stopped"] or not document["answers"]:
         raise typer.Exit(1)
 

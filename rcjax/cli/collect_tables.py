@@ -8,6 +8,7 @@ from typing import Any
 
 from rcjax._base.wording import between, choose_unit, count, figure, percent
 from rcjax.cli.console import Screen, hang, make_table
+from rcjax.cli.import_tables import judged_cells
 from rcjax.cli.printing import shown
 
 __all__ = ["show_collected", "show_estimate", "show_grading", "show_probe"]
@@ -106,11 +107,8 @@ def _table(models: Sequence[Mapping[str, Any]], signals: Mapping[str, str]) -> A
     money = choose_unit([row["cost"] for row in models if row["cost"] is not None] or [0.0])
     table = make_table("model", "signal", "answers", "failed", "accuracy", "separation", f"$ per {money.name}")
     for row in sorted(models, key=lambda row: row["cost"] or 0.0):
-        separation = "–" if row["separation"] is None else figure(row["separation"])
-        cost = "–" if row["cost"] is None else money.show(row["cost"])
-        accuracy = percent(row["accuracy"]) if row["accuracy"] is not None else "–"
         answers, failed = f"{row['answers']:,}", f"{row['failed']:,}"
-        table.add_row(row["model"], signals[row["model"]], answers, failed, accuracy, separation, cost)
+        table.add_row(row["model"], signals[row["model"]], answers, failed, *judged_cells(row, money))
     return table
 
 

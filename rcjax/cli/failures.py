@@ -16,10 +16,10 @@ from typer.core import TyperGroup
 
 from rcjax.cli.printing import escaped, one_line, print_json, silence, standard_output, warn
 
-__all__ = ["CommandLine", "PartlyDone", "attempt", "conclude", "reported"]
+__all__ = ["INTERRUPTED", "CommandLine", "PartlyDone", "attempt", "conclude", "reported"]
 
 
-_INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
+INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
 
 
 _OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "failed to map segment", "can't start new thread")  # of XLA, ld.so, Python
@@ -149,7 +149,7 @@ class CommandLine(TyperGroup):
                 raise
             status = 0  # typer and rich leave so where a pipe broke
         except typer.Abort:
-            status = _INTERRUPTED
+            status = INTERRUPTED
         except Exception as problem:
             status = _status_outside(problem, words)
         sys.exit(status)

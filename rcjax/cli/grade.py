@@ -14,7 +14,7 @@ import typer
 from rcjax.cli.audits import audited, table_beside
 from rcjax.cli.common import require_distinct, require_libraries, require_writable
 from rcjax.cli.failures import conclude, reported
-from rcjax.cli.options import AsJson, positive
+from rcjax.cli.options import AsJson, AuditSize, GraderNames, Rubric, positive
 from rcjax.cli.rubrics import read_rubric
 
 if TYPE_CHECKING:
@@ -32,16 +32,7 @@ def grade(
     answers: Annotated[
         Path, typer.Argument(show_default=False, metavar="ANSWERS", help="The log that `rcjax collect` has written.")
     ],
-    graders: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--grade",
-            show_default=False,
-            metavar="[KIND=]GRADER",
-            help="**exact**, **choice**, **number**, **contains**, **regex:…**, **python:module:function**, "
-            "**command:…** or **judge:MODEL**; again for other kinds of question. [default: what suits the answers]",
-        ),
-    ] = None,
+    graders: GraderNames = None,
     questions: Annotated[
         Path | None,
         typer.Option(
@@ -54,23 +45,10 @@ def grade(
     models: Annotated[
         Path | None, typer.Option("--models", show_default=False, metavar="FILE", help="models.toml, for a judge.")
     ] = None,
-    rubric: Annotated[
-        Path | None,
-        typer.Option(
-            show_default=False, metavar="FILE", help="What a judge is asked: {question}, {reference} and {answer}."
-        ),
-    ] = None,
+    rubric: Rubric = None,
     budget: Annotated[Any, typer.Option(parser=positive, metavar="MONEY", help="Never spend more on judges.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Also what the same grader has graded.")] = False,
-    audit: Annotated[
-        int | None,
-        typer.Option(
-            show_default=False,
-            min=1,
-            metavar="N",
-            help="Write so many answers to a table for you to grade; once that is done, say how often you agree.",
-        ),
-    ] = None,
+    audit: AuditSize = None,
     audit_file: Annotated[
         Path | None,
         typer.Option("--audit-file", show_default=False, metavar="FILE", help="That table. [default: beside ANSWERS]"),

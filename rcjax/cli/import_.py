@@ -89,8 +89,8 @@ def import_(
         from rcjax.cli.console import busy
         from rcjax.cli.import_tables import show_import
         from rcjax.logs.foreign.evaluations import How, import_evaluations
-        from rcjax.logs.foreign.summaries import summarise
         from rcjax.logs.foreign.writing import require_kind, write_table
+        from rcjax.logs.summaries import summarise
 
         require_kind(out)
         renamed, columns = pairs(rename, "--rename"), pairs(column, "--column")

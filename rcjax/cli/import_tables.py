@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rcjax._base.wording import choose_unit, count, figure, percent
+from rcjax._base.wording import Money, choose_unit, count, figure, percent
 from rcjax.cli.console import Screen, hang, make_table
 from rcjax.cli.printing import shown
 
-__all__ = ["show_import"]
+__all__ = ["judged_cells", "show_import"]
 
 
 @shown
@@ -40,7 +40,12 @@ def _table(models: Sequence[Mapping[str, Any]]) -> Any:
     money = choose_unit([row["cost"] for row in models if row["cost"] is not None] or [0.0])
     table = make_table("model", "answers", "accuracy", "separation", f"$ per {money.name}")
     for row in sorted(models, key=lambda row: row["cost"] or 0.0):
-        separation = "–" if row["separation"] is None else figure(row["separation"])
-        cost = "–" if row["cost"] is None else money.show(row["cost"])
-        table.add_row(row["model"], f"{row['answers']:,}", percent(row["accuracy"]), separation, cost)
+        table.add_row(row["model"], f"{row['answers']:,}", *judged_cells(row, money))
     return table
+
+
+def judged_cells(row: Mapping[str, Any], money: Money) -> tuple[str, str, str]:
+    """What a summary says of a model's answers: accuracy, separation and cost, each as far as it is known."""
+    separation = "–" if row["separation"] is None else figure(row["separation"])
+    cost = "–" if row["cost"] is None else money.show(row["cost"])
+    return percent(row["accuracy"]), separation, cost

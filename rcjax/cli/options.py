@@ -56,6 +56,41 @@ AsJson = Annotated[
 ]
 
 
+GraderNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--grade",
+        show_default=False,
+        metavar="[KIND=]GRADER",
+        help="**exact**, **choice**, **number**, **contains**, **regex:…**, **python:module:function**, "
+        "**command:…** or **judge:MODEL**; again for other kinds of question. [default: what suits the answers]",
+    ),
+]
+
+
+Rubric = Annotated[
+    Path | None,
+    typer.Option(
+        "--rubric",
+        show_default=False,
+        metavar="FILE",
+        help="What a judge is asked: {question}, {reference} and {answer}.",
+    ),
+]
+
+
+AuditSize = Annotated[
+    int | None,
+    typer.Option(
+        "--audit",
+        show_default=False,
+        min=1,
+        metavar="N",
+        help="Write so many answers to a table for you to grade; once that is done, say how often you agree.",
+    ),
+]
+
+
 _MOST, _LEAST = 1e30, 1e-30  # of sums of money and λ: beyond any currency, and products of three still are finite
 
 

@@ -10,7 +10,7 @@ import errno
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -20,15 +20,15 @@ from typing import Any
 from rcjax._base.files import is_stream, write_atomically
 from rcjax._base.line_file import LineFile
 from rcjax.logs.errors import LogError
+from rcjax.logs.text_files import TextFile, sound_calls
+from rcjax.serving.call_log import VERSION
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None
 
-__all__ = ["AnswerFile", "Answers", "read_answer_file", "write_rows"]
-
-_VERSION = 1
+__all__ = ["LOST", "AnswerFile", "Answers", "read_answer_file"]
 
 #: Put aside on the disk, so that what was paid for can be written when it is full.
 _RESERVE = 1 << 20
@@ -78,39 +78,73 @@ def read_answer_file(path: Path) -> Answers:
     if not path.exists():
         return answers
     if path.is_dir() or is_stream(path):
-        raise LogError(f"{path} is no file: give a file that ends in .jsonl")
-    with open(path, "rb") as file:
+        raise LogError(f"{path} is no file: give one whose name ends in .jsonl")
+    text, answers.broken = sound_calls(TextFile(path, separator=None))
+    with text.open() as file:
         for number, line in enumerate(file, start=1):
             row = _row(line)
-            if row is None:
-                if not line.startswith(b'{"call_log": ') and line.strip():
-                    raise LogError(f"{path.name}, line {number}: this is no file of rcjax collect: give another --out")
-                answers.broken += bool(line.strip())
-            else:
-                _require_ours(row, f"{path.name}, line {number}")
-                answers.add(row)
+            _require_ours(row, f"{path.name}, line {number}")
+            answers.add(row)
     return answers
 
 
-def _row(line: bytes) -> dict[str, Any] | None:
+def _row(line: bytes | str) -> dict[str, Any]:
+    """The object in a line; an empty one where there is none."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
+        return {}
+    return row if isinstance(row, dict) else {}
 
 
 def _require_ours(row: Mapping[str, Any], where: str) -> None:
-    if row.get("call_log") != _VERSION:
+    if row.get("call_log") != VERSION:
         raise LogError(f"{where}: this is no file of rcjax collect: give another --out")
-    texts = all(isinstance(row.get(name), str) for name in ("call", "query", "model"))
-    money = all(_is_money(row.get(name)) for name in ("at_most", "grading_cost"))
-    if not texts or not money:
+    if not isinstance(row.get("call"), str):
         raise LogError(f"{where}: a line that rcjax collect did not write, or a log of a service: give another --out")
+    checks = _OF_CALLS if row.get("error") is not None else _OF_CALLS | _OF_ANSWERS
+    wrong = [name for name, is_right in checks.items() if not is_right(row.get(name))]
+    if wrong:
+        told = repr(row.get(wrong[0]))[:40]
+        raise LogError(f"{where}: {wrong[0]} is {told}, which rcjax collect does not write: put back what was there")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _is_money(value: Any) -> bool:
     return value is None or (type(value) in (int, float) and 0 <= value < math.inf)
+
+
+def _is_logprob(value: Any) -> bool:
+    return value == "-inf" or (type(value) in (int, float) and -math.inf < value <= 0)
+
+
+def _tells_signal(value: Any) -> bool:
+    told = _row(value) if isinstance(value, str) else {}
+    return isinstance(told.get("signal"), str)
+
+
+#: What a line must hold; people edit such files.
+_OF_CALLS: dict[str, Callable[[Any], bool]] = {
+    "query": _is_text,
+    "model": _is_text,
+    "cost": _is_money,
+    "at_most": _is_money,
+    "grading_cost": _is_money,
+}
+
+#: The same, of a line with an answer.
+_OF_ANSWERS: dict[str, Callable[[Any], bool]] = {
+    "cost": lambda value: value is not None and _is_money(value),
+    "logprob": _is_logprob,
+    "correct": lambda value: value is None or value in (0, 1),
+    "text": _is_text,
+    "reference": lambda value: isinstance(value, list),
+    "choices": lambda value: value is None or isinstance(value, str),
+    "asked": _tells_signal,
+}
 
 
 class AnswerFile:
@@ -157,7 +191,7 @@ class AnswerFile:
         lost = [note for call, note in begun.items() if call not in ended]
         for row in lost:
             most = row["at_most"]
-            self.write({"call_log": _VERSION, **row, "cost": most, "estimated": True, "shadow": True, "error": LOST})
+            self.write({"call_log": VERSION, **row, "cost": most, "estimated": True, "shadow": True, "error": LOST})
         return len(lost)
 
     def begin(self, call: str, query: str, model: str, at_most: Decimal) -> None:
@@ -170,7 +204,9 @@ class AnswerFile:
             at_most: money that it may cost.
         """
         row = {"call": call, "query": query, "model": model, "at_most": float(at_most)}
-        os.write(self._journal, json.dumps(row).encode() + b"\n")
+        line = json.dumps(row).encode() + b"\n"
+        if os.write(self._journal, line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(self.under_way))
         self._open.add(call)
 
     def end(self, call: str) -> None:
@@ -199,7 +235,8 @@ class AnswerFile:
     def tidy(self) -> None:
         """Leave one line for each call, where answers were written again with their verdict."""
         if self.answers.repeated or self.answers.broken:
-            write_rows(self.path, self.answers.rows.values())
+            rows = self.answers.rows.values()
+            write_atomically(self.path, b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows))
             self._lines.close()
             self._lines = LineFile(self.path)
             self.answers.repeated = self.answers.broken = 0
@@ -211,8 +248,3 @@ class AnswerFile:
                 self.under_way.unlink()
         self._lines.close()
         os.close(self._journal)
-
-
-def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write a file of answers whole."""
-    write_atomically(path, b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows))

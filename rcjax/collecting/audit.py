@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 from rcjax._base.files import write_atomically
 from rcjax._base.hashing import draw_lot
-from rcjax.collecting.questions import Question
+from rcjax.collecting.questions import Question, conversation
 from rcjax.logs.errors import LogError
 
 __all__ = ["Agreement", "agreement", "read_audit", "write_audit"]
@@ -32,10 +29,6 @@ class Agreement:
     """Answers that both have judged."""
     agree: int
     """On so many they agree."""
-    low: float
-    """The lower end of Wilson's 90 % interval of the share on which they agree."""
-    high: float
-    """The upper end."""
     too_kind: int
     """Answers that the grader alone holds to be right."""
     too_strict: int
@@ -63,15 +56,10 @@ def write_audit(
     table.writerow(_COLUMNS)
     for row in drawn:
         question = questions.get(row["query"])
-        asked = row["query"] if question is None else _shown(question)
+        asked = row["query"] if question is None else conversation(question.messages)
         table.writerow([row["call"], asked, " or ".join(row.get("reference") or ()), row.get("text") or "", ""])
     write_atomically(path, content.getvalue())
     return len(drawn)
-
-
-def _shown(question: Question) -> str:
-    contents = [message.get("content") for message in question.messages if message.get("role") != "system"]
-    return "\n\n".join(text if isinstance(text, str) else json.dumps(text, default=str) for text in contents)
 
 
 def read_audit(path: Path) -> dict[str, bool]:
@@ -104,21 +92,9 @@ def agreement(rows: Iterable[Mapping[str, Any]], verdicts: Mapping[str, bool]) -
     """
     pairs = [(bool(row["correct"]), verdicts[row["call"]]) for row in rows if _judged(row, verdicts)]
     agree = sum(own == person for own, person in pairs)
-    low, high = _wilson(agree, len(pairs))
     kind = sum(own and not person for own, person in pairs)
-    return Agreement(len(pairs), agree, low, high, kind, len(pairs) - agree - kind)
+    return Agreement(len(pairs), agree, kind, len(pairs) - agree - kind)
 
 
 def _judged(row: Mapping[str, Any], verdicts: Mapping[str, bool]) -> bool:
     return row["call"] in verdicts and row.get("correct") is not None
-
-
-def _wilson(hits: int, n: int, confidence: float = 0.9) -> Sequence[float]:
-    """The score interval of a share (Wilson 1927, doi:10.1080/01621459.1927.10502953)."""
-    if not n:
-        return 0.0, 1.0
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    share, weight = hits / n, z * z / n
-    middle = (share + weight / 2) / (1 + weight)
-    half = z / (1 + weight) * math.sqrt(share * (1 - share) / n + weight / (4 * n))
-    return max(0.0, middle - half), min(1.0, middle + half)

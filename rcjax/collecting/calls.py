@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import time
 import uuid
 from collections.abc import Mapping
@@ -18,12 +17,13 @@ from rcjax.collecting.purse import BudgetSpentError, most_input_tokens, most_out
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill, Respondent, StoppedError
 from rcjax.serving.asking import Endpoint
+from rcjax.serving.call_log import Call, call_row
 from rcjax.serving.endpoint import CallError
 from rcjax.serving.models_file import recorded_options
 from rcjax.signals import Reading, Reply, Signal, SignalError
 from rcjax.signals.records import record_signal, signal_by_name
 
-__all__ = ["Asked", "call"]
+__all__ = ["Asked", "call", "worst_of"]
 
 _SECOND_TEMPLATE = 400  # tokens of a second question besides the question and the answer, at most
 
@@ -78,9 +78,9 @@ def worst_of(asked: Asked, question: Question) -> tuple[Decimal, Decimal]:
     if second is None or getattr(signal, "question", "") is None:
         return first, Decimal(0)
     # The second question repeats the first one and what was answered to it.
-    words = most_input_tokens(question.messages) + 4 * (most_output_tokens(options) or 0) + _SECOND_TEMPLATE
+    words = most_input_tokens(question.messages) + 4 * most_output_tokens(options) + _SECOND_TEMPLATE
     price = asked.respondent.settings.price
-    return first, (words * price[0] + (most_output_tokens(second) or 0) * price[1]) / 1_000_000
+    return first, (words * price[0] + most_output_tokens(second) * price[1]) / 1_000_000
 
 
 async def call(asked: Asked, question: Question, file: AnswerFile) -> dict[str, Any]:
@@ -148,32 +148,35 @@ def _row(asked: Asked, question: Question, bill: Bill, progress: _Progress, name
     if usage.replies and not counted:  # as a text of this length usually is
         dearest = max(asked.respondent.settings.price)
         cost = min(bill.spent, progress.characters // 4 * dearest / 1_000_000)
-    logprob = None if reading is None else reading.logprob
+    done = Call(
+        query=question.query,
+        model=asked.name,
+        served=asked.respondent.settings.served,
+        text=progress.text,
+        answer=None if reading is None else reading.answer,
+        logprob=None if reading is None else reading.logprob,
+        confidence=None,
+        cost=float(cost),
+        input_tokens=usage.input_tokens if counted else None,
+        output_tokens=usage.output_tokens if counted else None,
+        estimated=bool(usage.replies) and not counted,
+        attempts=usage.attempts,
+        seconds=time.perf_counter() - progress.start,
+        time=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        shadow=True,
+        error=progress.error,
+    )
     return {
-        "call_log": 1,
+        **call_row(done),
         "call": name,
-        "query": question.query,
-        "model": asked.name,
-        "logprob": "-inf" if logprob == -math.inf else logprob,
-        "correct": None,
-        "answer": None if reading is None else reading.answer,
         "text": progress.text,
         "reference": list(question.reference),
         "choices": json.dumps(dict(question.words) or list(question.choices)) if question.choices else None,
         "grade": question.grade,
+        "correct": None,
         "graded_by": None,
-        "cost": float(cost),
         "at_most": float(bill.spent),
         "grading_cost": 0.0,
-        "input_tokens": usage.input_tokens if counted else None,
-        "output_tokens": usage.output_tokens if counted else None,
-        "estimated": bool(usage.replies) and not counted,
-        "shadow": True,
-        "error": progress.error,
-        "served": asked.respondent.settings.served,
-        "attempts": usage.attempts,
-        "seconds": round(time.perf_counter() - progress.start, 6),
-        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "asked": asked.record(asked.signal_for(question)),
         **question.others,
     }

@@ -12,7 +12,7 @@ from rcjax.collecting.calls import Asked, worst_of
 from rcjax.collecting.purse import most_output_tokens, usual_input_tokens
 from rcjax.collecting.questions import Question
 
-__all__ = ["Estimate", "estimate", "reach"]
+__all__ = ["Estimate", "as_document", "estimate", "reach"]
 
 _ENOUGH = 20  # calls of a model that tell what its next ones cost
 
@@ -52,7 +52,7 @@ def estimate(asked: Asked, questions: Sequence[Question], answers: Answers) -> E
         likely = Decimal(str(sum(known) / len(known))) * len(waiting)
     else:
         likely = sum((_usual(asked, question) for question in waiting), Decimal(0))
-    return Estimate(asked.name, len(waiting), float(min(likely, most) if most.is_finite() else likely), float(most))
+    return Estimate(asked.name, len(waiting), float(min(likely, most)), float(most))
 
 
 def _usual(asked: Asked, question: Question) -> Decimal:
@@ -60,11 +60,11 @@ def _usual(asked: Asked, question: Question) -> Decimal:
     options = asked.options_for(signal)
     read, samples = usual_input_tokens(question.messages), options.get("n") or 1
     usual = (_USUAL_CHOICE if question.choices else _USUAL_TEXT) * samples
-    written = min(usual, most_output_tokens(options) or usual)
+    written = min(usual, most_output_tokens(options))
     second = getattr(signal, "second_options", None)
     if second is not None:
         read += read + written + _SECOND
-        written += min(4, most_output_tokens(second) or 4)
+        written += min(4, most_output_tokens(second))
     price = asked.respondent.settings.price
     return (read * price[0] + written * price[1]) / 1_000_000
 

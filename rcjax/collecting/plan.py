@@ -23,6 +23,7 @@ from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill, Respondent, open_client
 from rcjax.logs.errors import LogError
 from rcjax.serving.asking import checked_options
+from rcjax.serving.call_log import VERSION
 from rcjax.serving.models_file import ModelSettings, recorded_options
 
 __all__ = ["Crew", "Plan", "assume_signals", "choose_signals", "probe_all"]
@@ -62,8 +63,6 @@ class Crew:
 
     def __init__(self, plan: Plan, purse: Purse) -> None:
         self.plan, self.purse = plan, purse
-        for name, settings in plan.models.items():
-            _require_options(name, settings.options)
         self._respondents: dict[str, Respondent] = {}
         self.respondents = {name: self._respondent(name) for name in plan.models}
         self.graders: Graders = make_graders(plan.grade, self._ask_of, plan.rubric)
@@ -73,6 +72,7 @@ class Crew:
         if name not in known:
             raise GraderError(f"judge:{name}: no model of this name: there are {', '.join(known)}")
         if name not in self._respondents:
+            _require_options(name, known[name].options)
             client = open_client(known[name], self.plan.timeout)
             self._respondents[name] = Respondent(known[name], client, self.purse)
         return self._respondents[name]
@@ -84,7 +84,7 @@ class Crew:
         """The options of a model's requests: its own, and a limit of tokens where they have none."""
         own = dict(self.plan.models[name].options)
         limited = "max_tokens" in own or "max_completion_tokens" in own
-        usual = _CHOICE_TOKENS if questions and all(question.choices for question in questions) else _TEXT_TOKENS
+        usual = _CHOICE_TOKENS if _with_choices(questions) else _TEXT_TOKENS
         return own if limited else {"max_tokens": self.plan.max_tokens or usual, **own}
 
     async def close(self) -> None:
@@ -117,10 +117,9 @@ def assume_signals(crew: Crew, questions: Sequence[Question], answers: Answers) 
     """How each model will be asked, as far as that is known before any is: each is taken to give log-probabilities."""
     asked = []
     for name, respondent in crew.respondents.items():
-        before = _asked_before(answers, name)
-        signal = respondent.settings.signal or crew.plan.signal or (None if before is None else str(before["signal"]))
         able = Abilities(name, logprobs=True, top=20)
-        signal = signal or default_signal(able, all(question.choices for question in questions))
+        signal = _told_signal(crew, name, _asked_before(answers, name))
+        signal = signal or default_signal(able, _with_choices(questions))
         asked.append(Asked(respondent, signal, crew.options(name, questions)))
     return asked
 
@@ -145,12 +144,22 @@ async def _choose(crew: Crew, name: str, questions: Sequence[Question], file: An
     """(how one model is asked, why where nobody said it)."""
     respondent, options, why = crew.respondents[name], crew.options(name, questions), None
     before = _asked_before(file.answers, name)
-    signal = respondent.settings.signal or crew.plan.signal or (None if before is None else str(before["signal"]))
+    signal = _told_signal(crew, name, before)
     if signal is None:
         signal, why = await _suited(respondent, options, questions, file)
     if before is not None:
         _require_same(before, signal, options, name, file.path)
     return Asked(respondent, signal, options), why
+
+
+def _with_choices(questions: Sequence[Question]) -> bool:
+    """Whether all questions have choices."""
+    return bool(questions) and all(question.choices for question in questions)
+
+
+def _told_signal(crew: Crew, name: str, before: Mapping[str, Any] | None) -> str | None:
+    """The signal that the model's settings, the command, or the answers that there are tell, in this order."""
+    return crew.respondents[name].settings.signal or crew.plan.signal or (None if before is None else before["signal"])
 
 
 def _asked_before(answers: Answers, model: str) -> dict[str, Any] | None:
@@ -182,12 +191,11 @@ async def _suited(
         await respondent.purse.settle(bill.reserved, bill.spent)
     cost = {"cost": float(respondent.counted_money(bill.usage)), "at_most": float(bill.spent)}
     usage = {"attempts": bill.usage.attempts, "estimated": False, "shadow": True}
-    file.write({"call_log": 1, "call": name, "query": "", "model": model, **cost, **usage, "error": _PROBE})
-    with_choices = all(question.choices for question in questions)
+    file.write({"call_log": VERSION, "call": name, "query": "", "model": model, **cost, **usage, "error": _PROBE})
+    signal = default_signal(abilities, _with_choices(questions))
     if abilities.error is not None:
         respondent.stop(abilities.error)
-        return default_signal(abilities, with_choices), f"does not answer: {abilities.error}"
-    signal = default_signal(abilities, with_choices)
-    gives = "gives log-probabilities" if abilities.top > 1 else "gives no log-probabilities"
-    better = "" if abilities.top > 1 else "; --signal votes tells more, and costs five answers"
-    return signal, f"{gives}: signal {signal}{better}"
+        return signal, f"does not answer: {abilities.error}"
+    if abilities.top > 1:
+        return signal, f"gives log-probabilities: signal {signal}"
+    return signal, f"gives no log-probabilities: signal {signal}; --signal votes tells more, and costs five answers"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 from rcjax.collecting.purse import BudgetSpentError
@@ -107,7 +106,3 @@ def _abilities(respondent: Respondent, reply: Reply, bill: Bill, seconds: float)
         seconds=seconds,
         cost=float(bill.spent),
     )
-
-
-def no_note(_: Decimal) -> None:
-    """Writes nothing down: of a probe that no file is kept of."""

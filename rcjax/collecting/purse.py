@@ -93,15 +93,17 @@ def _bytes(content: Any) -> int:
     return texts + sum(max(_IMAGE, len(json.dumps(part, default=str)) // 8) for part in others)
 
 
-def most_output_tokens(options: Mapping[str, Any]) -> int | None:
-    """At most so many tokens come back, over all samples; None where the options set no limit.
+def most_output_tokens(options: Mapping[str, Any]) -> int:
+    """At most so many tokens come back, over all samples. Raises ValueError where the options set no limit.
 
-    >>> most_output_tokens({"max_tokens": 10, "n": 5}), most_output_tokens({})
-    (50, None)
+    >>> most_output_tokens({"max_tokens": 10, "n": 5})
+    50
     """
     limits = [options[name] for name in ("max_tokens", "max_completion_tokens") if _is_count(options.get(name))]
     samples = options.get("n")
-    return max(limits) * (samples if _is_count(samples) else 1) if limits else None
+    if not limits:
+        raise ValueError("options without max_tokens: what such a call costs has no limit")
+    return max(limits) * (samples if _is_count(samples) else 1)
 
 
 def _is_count(value: Any) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -14,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.hashing import draw_lot
-from rcjax.logs.checked_rows import brief, listed, near, require_file
+from rcjax.logs.checked_rows import brief, listed, load, near, require_file
 from rcjax.logs.dialects import SEPARATED, open_text, plain_name
 from rcjax.logs.errors import LogError
+from rcjax.logs.text_files import find_damage
 from rcjax.serving.questions import check_question
 
-__all__ = ["Question", "Sheet", "draw", "read_questions"]
+__all__ = ["Question", "Sheet", "conversation", "draw", "read_questions"]
 
 _OURS = ("query", "prompt", "messages", "answer", "choices", "grade")
 
@@ -92,6 +92,20 @@ def read_questions(path: str | os.PathLike[str], sheet: Sheet | None = None) -> 
     return list(questions.values())
 
 
+def conversation(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Messages as one text, for a judge or a person, without the system's: several with who says what.
+
+    >>> conversation([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}])
+    'Why?'
+    """
+    asked = [message for message in messages if message.get("role") != "system"]
+    contents = [message.get("content") for message in asked]
+    texts = [content if isinstance(content, str) else json.dumps(content, default=str) for content in contents]
+    if len(asked) == 1:
+        return texts[0]
+    return "\n\n".join(f"[{m.get('role', 'user')}] {text}" for m, text in zip(asked, texts, strict=True))
+
+
 def draw(questions: Sequence[Question], limit: int | None, seed: int) -> list[Question]:
     """A random sample of so many questions, in their order; a larger one holds the smaller ones of its seed.
 
@@ -119,43 +133,33 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Rows of JSON Lines, whose values may be lists and objects."""
     try:
         text = open_text(path, _OURS)
-        with text.open() as file:
-            for line, words in enumerate(file, start=1):
-                if words.strip():
-                    row = json.loads(words.decode())
-                    if not isinstance(row, dict):
-                        raise LogError(f"{path.name}, line {line}: not a JSON object: write one object per line")
-                    yield row
-    except json.JSONDecodeError as error:
-        raise LogError(f"{path.name}, line {line}: not JSON: {error.msg}: write one object per line") from None
-    except RecursionError:
-        raise LogError(f"{path.name}, line {line}: lists or objects nested too deep") from None
-    except UnicodeDecodeError:
-        raise LogError(f"{path.name}, line {line}: not UTF-8 text: save the file as UTF-8") from None
-    except LogError:
-        raise
     except ValueError as error:
         raise LogError(f"{path.name}: {error}") from None
-
-
-def _table_rows(path: Path) -> Iterable[dict[str, Any]]:
-    import polars as pl
-
     try:
-        if path.suffix.lower() == ".parquet":
-            return pl.read_parquet(path).iter_rows(named=True)
-        text = open_text(path, _OURS)
-        content = io.BytesIO(text.content) if isinstance(text.content, bytes) else text.content
-        return pl.read_csv(content, infer_schema=False, separator=text.separator or ",").iter_rows(named=True)
-    except (pl.exceptions.PolarsError, OSError, ValueError) as error:
-        first = str(error).partition("\n")[0].rstrip(".")
-        raise LogError(f"{path.name}: cannot be read: {first}: give a sound table") from None
+        with text.open() as file:
+            rows = [_object(words) for words in file if words.strip()]
+    except (ValueError, RecursionError):
+        raise LogError(f"{path.name}{find_damage(text) or ': cannot be read'}") from None
+    return iter(rows)
+
+
+def _object(words: bytes) -> dict[str, Any]:
+    row = json.loads(words.decode())
+    if not isinstance(row, dict):
+        raise ValueError
+    return row
+
+
+def _table_rows(path: Path) -> Iterator[dict[str, Any]]:
+    table = load(str(path), lambda _, columns: columns)
+    return (row for frame in table.frames for row in frame.iter_rows(named=True))
 
 
 def _question(row: Mapping[str, Any], sheet: Sheet, where: str) -> Question:
-    others = {name: value for name, value in row.items() if name not in _OURS}
+    others = {name: _plain_value(value) for name, value in row.items() if name not in _OURS}
     taken = [name for name in others if name in TAKEN]
     if taken:
         raise LogError(f"{where}: column {taken[0]} is one of the log's own: call it otherwise")
@@ -171,8 +175,7 @@ def _question(row: Mapping[str, Any], sheet: Sheet, where: str) -> Question:
     if isinstance(query, bool) or not isinstance(query, str | int | float):
         raise LogError(f"{where}: query must be a text or a number that names the question")
     grade = row.get("grade")
-    kept = {name: _plain_value(value) for name, value in others.items()}
-    return Question(str(query).strip(), messages, reference, names, words, grade and str(grade).strip(), kept)
+    return Question(str(query).strip(), messages, reference, names, words, grade and str(grade).strip(), others)
 
 
 def _messages(row: Mapping[str, Any], sheet: Sheet, words: Mapping[str, str], where: str) -> tuple[Any, ...]:

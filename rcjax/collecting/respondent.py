@@ -89,10 +89,7 @@ class Respondent:
 
     def worst(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Decimal:
         """Money that one request may cost."""
-        written = most_output_tokens(options)
-        if written is None:
-            return Decimal(0) if self.purse.budget is None else Decimal("Infinity")
-        return self._money(most_input_tokens(messages), written)
+        return self._money(most_input_tokens(messages), most_output_tokens(options))
 
     def counted_money(self, usage: Usage) -> Decimal:
         """Money for the tokens that replies told."""

@@ -9,7 +9,7 @@ from typing import Any
 from rcjax.collecting.answer_file import read_answer_file
 from rcjax.collecting.questions import Question
 from rcjax.collecting.run import Outcome
-from rcjax.logs.foreign.summaries import summarise
+from rcjax.logs.summaries import summarise
 
 __all__ = ["collected"]
 

@@ -83,20 +83,13 @@ def recorded_asked(policy: Policy | Mixture) -> dict[str, dict[str, Any]]:
     asked: dict[str, dict[str, Any]] = {}
     for model, entry in told.items():
         where = f"provenance.asked[{model!r}]"
-        record = _thawed(check.items(entry, where, check.as_it_is))
+        record = check.thawed(check.items(entry, where, check.as_it_is))
         check.name(record.get("signal"), f"{where}.signal")
         check.items(record.get("options", {}), f"{where}.options", check.as_it_is)
         if record.get("prices") is not None:
             prices_record({model: record["prices"]}, f"{where}.prices")
         asked[model] = record
     return asked
-
-
-def _thawed(value: Any) -> Any:
-    """JSON values as clients send them: objects that are dictionaries, lists that are lists."""
-    if isinstance(value, Mapping):
-        return {name: _thawed(entry) for name, entry in value.items()}
-    return [_thawed(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def recorded_count(provenance: Mapping[str, Any], name: str, default: int) -> int:

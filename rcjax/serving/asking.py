@@ -139,7 +139,7 @@ def known_endpoints(policy: Policy | Mixture, models: Sequence[str], asking: Ask
             signals[model],
             checked_options(
                 {
-                    **_recorded_options(records.get(model, {})),
+                    **records.get(model, {}).get("options", {}),
                     **(asking.options or {}),
                     **signals[model].options,
                     **model_options.get(model, {}),
@@ -187,10 +187,6 @@ def _require_as_tuned(record: Mapping[str, Any], signal: Any, model: str) -> Non
         raise ValueError(
             f"signal of {model}: the policy was tuned on another one: {difference}: leave signal out, or tune again"
         )
-
-
-def _recorded_options(record: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(record.get("options", {}))
 
 
 def _require_signal(signal: Any, model: str) -> None:

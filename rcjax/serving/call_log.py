@@ -17,10 +17,10 @@ from typing import Any
 from rcjax._base.arguments import instance
 from rcjax._base.line_file import LineFile
 
-__all__ = ["Call", "CallLog"]
+__all__ = ["VERSION", "Call", "CallLog", "call_row"]
 
 
-_VERSION = 1
+VERSION = 1  # of the lines of a call log
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +94,7 @@ class CallLog:
     def write(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> None:
         """Append a call, and what was asked if the log is to hold that."""
         instance(call, Call, "call")
-        impossible = call.logprob == -math.inf
-        row = {
-            "call_log": _VERSION,
-            "query": call.query,
-            "model": call.model,
-            "logprob": "-inf" if impossible else call.logprob,  # which JSON has no number for
-            "answer": call.answer if self.answers else None,
-            "cost": call.cost,
-            "input_tokens": call.input_tokens,
-            "output_tokens": call.output_tokens,
-            "estimated": call.estimated,
-            "calibrated": call.confidence,
-            "shadow": call.shadow,
-            "error": call.error,
-            "served": call.served,
-            "attempts": call.attempts,
-            "seconds": round(call.seconds, 6),
-            "time": call.time,
-        }
+        row = call_row(call) | ({} if self.answers else {"answer": None})
         if self.prompts and messages is not None:
             row["prompt"] = json.dumps(messages, default=str)
         self._lines.append(json.dumps(row, allow_nan=False).encode() + b"\n")
@@ -128,3 +110,25 @@ class CallLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def call_row(call: Call) -> dict[str, Any]:
+    """A call as a line of a log, all but its text, as JSON values."""
+    return {
+        "call_log": VERSION,
+        "query": call.query,
+        "model": call.model,
+        "logprob": "-inf" if call.logprob == -math.inf else call.logprob,  # which JSON has no number for
+        "answer": call.answer,
+        "cost": call.cost,
+        "input_tokens": call.input_tokens,
+        "output_tokens": call.output_tokens,
+        "estimated": call.estimated,
+        "calibrated": call.confidence,
+        "shadow": call.shadow,
+        "error": call.error,
+        "served": call.served,
+        "attempts": call.attempts,
+        "seconds": round(call.seconds, 6),
+        "time": call.time,
+    }

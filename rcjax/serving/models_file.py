@@ -75,14 +75,14 @@ def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
     >>> recorded_options({"max_tokens": 1, "extra_headers": {"X": "y"}, "extra_body": {"api_key": "k", "think": False}})
     {'max_tokens': 1, 'extra_body': {'think': False}}
     """
-    kept: dict[str, Any] = {}
+    recorded: dict[str, Any] = {}
     for name, value in options.items():
         if name in ("extra_headers", "extra_query") or _is_secret(name):
             continue
         if isinstance(value, Mapping):
             value = recorded_options(value)
-        kept[name] = value
-    return kept
+        recorded[name] = value
+    return recorded
 
 
 def _is_secret(name: str) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from rcjax._base.json_checks import thawed
 from rcjax.signals.chosen import chosen_choice
 from rcjax.signals.measures import normalise_answer
 from rcjax.signals.signal import Choice, MeanLogprob, Signal, Stated, Verification, Votes
@@ -80,14 +81,8 @@ def contradiction(record: Mapping[str, Any], signal: Any) -> str | None:
     'top is 20, not 5'
     """
     told = record_signal(signal)
-    names = [name for name in told if name in record and _plain(told[name]) != _plain(record[name])]
+    names = [name for name in told if name in record and thawed(told[name]) != thawed(record[name])]
     return f"{names[0]} is {told[names[0]]!r}, not {record[names[0]]!r}" if names else None
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _plain(entry) for name, entry in value.items()}
-    return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def signal_from_record(record: Mapping[str, Any]) -> Signal | None:

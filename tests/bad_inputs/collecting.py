@@ -21,6 +21,21 @@ def _answers(fault: str, name: str, content: str | bytes, *says: str) -> BadFile
 
 _ROW = {"call_log": 1, "call": "a", "query": "q", "model": "m"}
 
+_ANSWER = _ROW | {
+    "text": "4",
+    "reference": [],
+    "correct": None,
+    "logprob": -0.5,
+    "cost": 0.0,
+    "asked": '{"signal": "stated"}',
+}
+
+
+def _edited(name: str, **values: object) -> tuple[str, str]:
+    """The name of a file, and an answer as `rcjax collect` writes it with something changed."""
+    return name, json.dumps(_ANSWER | values) + "\n"
+
+
 COLLECTING = (
     _questions("is no JSON", "text.jsonl", "Dear all\n", "line 1: not JSON"),
     _questions("is a list", "list.jsonl", "[1]\n", "line 1: not a JSON object"),
@@ -51,6 +66,11 @@ COLLECTING = (
     _answers("is of a newer rcjax", "new.jsonl", json.dumps(_ROW | {"call_log": 9}) + "\n", "no file of rcjax collect"),
     _answers("has odd money", "odd.jsonl", json.dumps(_ROW | {"at_most": -1}) + "\n", "line 1"),
     _answers("has failures alone", "failed.jsonl", json.dumps(_ROW | {"error": "x"}) + "\n", "no answers in it"),
+    _answers("has a verdict in words", *_edited("words.jsonl", correct="right"), "line 1: correct is 'right'"),
+    _answers("has a logprob above 0", *_edited("above.jsonl", logprob=0.5), "line 1: logprob is 0.5"),
+    _answers("has no cost", *_edited("cost.jsonl", cost=None), "line 1: cost is None"),
+    _answers("has a text for its answers", *_edited("texts.jsonl", reference="4"), "line 1: reference is '4'"),
+    _answers("does not tell how it asked", *_edited("asked.jsonl", asked="{}"), "line 1: asked is '{}'"),
     BadFile("has no place for the answer", "rubric", text_file("short.txt", "Is it right?"), ("short.txt", "{answer}")),
     BadFile("is no text", "rubric", text_file("bytes.txt", b"\xff\xfe\xfa"), ("bytes.txt", "not UTF-8")),
 )

@@ -12,15 +12,17 @@ from rcjax.collecting.answer_file import LOST, AnswerFile, read_answer_file
 
 
 def row(call, **more):
-    return {
-        "call_log": 1,
-        "call": call,
-        "query": call,
-        "model": "m",
-        "at_most": 0.25,
-        "error": None,
+    """What `collect` writes for a call that was answered."""
+    answer = {
+        "text": "4",
+        "logprob": -0.5,
         "correct": None,
-    } | more
+        "reference": ["4"],
+        "asked": '{"signal": "stated"}',
+    }
+    money = {"cost": 0.25, "at_most": 0.25}
+    about = {"call_log": 1, "call": call, "query": call, "model": "m", "error": None}
+    return about | answer | money | more
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from rcjax.collecting.graders.attempt import Attempt, GraderError
+from rcjax.collecting.questions import conversation
 
 __all__ = ["Judge", "rubric", "verdict"]
 
@@ -64,7 +64,7 @@ def rubric(attempt: Attempt, template: str | None = None) -> str:
     if not attempt.messages:
         raise GraderError("a judge must see the questions, which are not in the log: give their file, --questions FILE")
     fillings = {
-        "{question}": _conversation(attempt.messages),
+        "{question}": conversation(attempt.messages),
         "{reference}": "\nor\n".join(attempt.reference) or _WITHOUT,
         "{answer}": attempt.text,
     }
@@ -82,16 +82,3 @@ def verdict(reply: str) -> bool | None:
     words = re.findall(r"\w+", reply.casefold())
     meanings = {"y": True, "yes": True, "correct": True, "right": True, "n": False, "no": False, "incorrect": False}
     return next((meanings[word] for word in (words[:1] + words[-1:]) if word in meanings), None)
-
-
-def _conversation(messages: Sequence[Mapping[str, Any]]) -> str:
-    """The messages as one text: the only one as it is, several with who says what."""
-    asked = [message for message in messages if message.get("role") != "system"]
-    texts = [_text(message.get("content")) for message in asked]
-    if len(asked) == 1:
-        return texts[0]
-    return "\n\n".join(f"[{m.get('role', 'user')}] {text}" for m, text in zip(asked, texts, strict=True))
-
-
-def _text(content: Any) -> str:
-    return content if isinstance(content, str) else json.dumps(content, default=str)

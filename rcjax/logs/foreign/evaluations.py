@@ -241,13 +241,13 @@ def _row(query: str, model: str, right: bool, confident: Confident, samples: lis
     }
 
 
-def _signal(model: str, queries: Iterable[_Attempts], wanted: str | None) -> Signal:
+def _signal(model: str, queries: Iterable[_Attempts], name: str | None) -> Signal:
     """The signal that most answers of a model allow, the first of equals."""
-    signals = [signal for signal in SIGNALS if wanted in (None, signal.name)]
+    signals = [signal for signal in SIGNALS if name in (None, signal.name)]
     answers = [sound for sound in map(_sound, queries) if sound]
     counts = [sum(signal.read(attempts) is not None for attempts in answers) for signal in signals]
     if answers and not any(counts):
-        which = "no confidence can be read" if wanted is None else f"the signal {wanted} cannot be read"
+        which = "no confidence can be read" if name is None else f"the signal {name} cannot be read"
         advice = (
             "run the evaluation again with log-probabilities (of Inspect: --logprobs, for choices --top-logprobs 5), "
             "or with several samples of each answer (epochs, repeats), whose votes count"

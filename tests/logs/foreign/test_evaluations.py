@@ -10,7 +10,7 @@ import pytest
 import rcjax
 from rcjax.logs.errors import LogError
 from rcjax.logs.foreign.scores import is_right
-from rcjax.logs.foreign.summaries import summarise
+from rcjax.logs.summaries import summarise
 
 ROWS = {
     "id": [1, 2, 1, 2],

@@ -1,4 +1,4 @@
-"""What an imported log holds, model by model."""
+"""What a log that was imported or collected holds, model by model."""
 
 from __future__ import annotations
 
