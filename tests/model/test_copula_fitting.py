@@ -11,13 +11,17 @@ import scipy.optimize
 from rcjax import Clayton, Copula, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, param
 from rcjax._core.kendall import kendall_tau
 from rcjax.copulas.families import FAMILIES
+from rcjax.model import pair_likelihood
 from rcjax.model.copula_fitting import FitStatus, constrain, count_parameters, fit_copula, fit_pairs, unconstrain
-from rcjax.model.pair_likelihood import HIGHEST, LOWEST, SMOOTH, Ranks, log_likelihood
+from rcjax.model.pair_likelihood import HIGHEST, LOWEST, SMOOTH, Ranks
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 N = 1000
 INFINITE = float("inf")
+
+#: One programme, where every operation would be one.
+log_likelihood = jax.jit(pair_likelihood.log_likelihood)
 
 
 class BB1(Copula):
@@ -35,6 +39,11 @@ class NegativeGumbel(Rotation, of=Gumbel, degrees=90):
     """Negative dependence."""
 
 
+@functools.partial(jax.jit, static_argnames="shape")
+def draw(copula, seed, shape):
+    return copula.sample(jax.random.key(seed), shape)
+
+
 def smooth(u, v):
     return tuple(Ranks(jnp.asarray(z), jnp.zeros(()), jnp.ones(()), None) for z in (u, v))
 
@@ -48,7 +57,7 @@ def tied(u, low, high):
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f is not Independence], ids=lambda f: f.__name__)
 def test_the_fit_is_scipys_maximum(family):
     copula = family.from_tau(jnp.asarray(0.4))
-    u, v = copula.sample(jax.random.key(1), (400,))
+    u, v = draw(copula, 1, (400,))
     first, second = tied(np.asarray(u), 0.1, 0.0), tied(np.asarray(v), 0.0, 0.2)
     found = jax.jit(lambda tau: fit_copula(family, first, second, jnp.ones(400), tau))(0.1)
     name = family.free[0]
@@ -75,7 +84,7 @@ def test_the_fit_is_scipys_maximum(family):
 
 
 def test_degrees_of_freedom_are_profiled():
-    u, v = StudentT(0.5, 3.0).sample(jax.random.key(2), (N,))
+    u, v = draw(StudentT(0.5, 3.0), 2, (N,))
     found = jax.jit(lambda: fit_copula(StudentT, *smooth(u, v), jnp.ones(N)))()
     every = [float(log_likelihood(StudentT(found.copula.rho, df), *smooth(u, v)).sum()) for df in StudentT.grids["df"]]
     assert float(found.copula.df) == StudentT.grids["df"][int(np.argmax(every))]
@@ -85,7 +94,7 @@ def test_degrees_of_freedom_are_profiled():
 
 
 def test_two_parameters_at_once():
-    u, v = BB1(0.8, 1.6).sample(jax.random.key(3), (N,))
+    u, v = draw(BB1(0.8, 1.6), 3, (N,))
     found = jax.jit(lambda: fit_copula(BB1, *smooth(u, v), jnp.ones(N)))()
     assert int(found.status) == FitStatus.CONVERGED
 
@@ -118,7 +127,7 @@ def test_ties_bias_tau_and_not_the_likelihood():
 
 
 def test_opposite_dependence_ends_at_the_bound():
-    u, v = Frank(-6.0).sample(jax.random.key(4), (N,))
+    u, v = draw(Frank(-6.0), 4, (N,))
     found = jax.jit(lambda: fit_copula(Gumbel, *smooth(u, v), jnp.ones(N)))()
     assert int(found.status) == FitStatus.AT_BOUND
     assert float(found.copula.theta) - 1 < 1e-2
@@ -139,7 +148,7 @@ def test_the_same_confidence_twice_ends_at_a_bound_without_nan():
 
 @pytest.mark.parametrize("start", [-0.9, 0.0, 0.97])
 def test_the_start_does_not_matter(start):
-    u, v = Frank(4.0).sample(jax.random.key(5), (N,))
+    u, v = draw(Frank(4.0), 5, (N,))
     for family, expected in ((Frank, 4.0), (Gaussian, 0.6)):
         found = jax.jit(lambda tau, family=family: fit_copula(family, *smooth(u, v), jnp.ones(N), tau))(start)
         assert int(found.status) == FitStatus.CONVERGED
@@ -147,11 +156,11 @@ def test_the_start_does_not_matter(start):
 
 
 def test_weights_count_repetitions_and_absent_rows_do_not_matter():
-    u, v = (np.array(z) for z in Gumbel(2.0).sample(jax.random.key(6), (200,)))
+    u, v = (np.array(z) for z in draw(Gumbel(2.0), 6, (200,)))
     weights = np.random.default_rng(0).integers(0, 3, 200)
-    repeated = fit_copula(Gumbel, *smooth(np.repeat(u, weights), np.repeat(v, weights)), jnp.ones(weights.sum()))
+    repeated = single(Gumbel)(np.repeat(u, weights), np.repeat(v, weights), jnp.ones(weights.sum()))
     u[weights == 0] = np.nan
-    weighted = fit_copula(Gumbel, *smooth(u, v), jnp.asarray(weights, float))
+    weighted = single(Gumbel)(u, v, jnp.asarray(weights, float))
     for ours, theirs in zip(jax.tree.leaves(weighted), jax.tree.leaves(repeated), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-8)
 
@@ -168,7 +177,7 @@ def single(family):
 
 
 def test_a_batch_of_pairs_and_replicates_is_the_single_fits():
-    u, v = Gumbel(2.0).sample(jax.random.key(7), (3, 100))
+    u, v = draw(Gumbel(2.0), 7, (3, 100))
     first, second = (Ranks(z, jnp.zeros(3), jnp.ones(3), None) for z in (u, v))
     weights = jnp.asarray(np.random.default_rng(1).integers(0, 3, (2, 3, 100)), float)
     for family in (Independence, Gumbel, Frank):
@@ -181,7 +190,7 @@ def test_a_batch_of_pairs_and_replicates_is_the_single_fits():
 
 
 def test_float32(float32):
-    u, v = Gumbel(2.0).sample(jax.random.key(8), (N,))
+    u, v = draw(Gumbel(2.0), 8, (N,))
     for family in (Gumbel, Frank, Gaussian):
         found = single(family)(u, v, jnp.ones(N))
         assert found.log_likelihood.dtype == jnp.float32
