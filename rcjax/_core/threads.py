@@ -1,6 +1,7 @@
 """Python's side of work in several threads: XLA compiles and runs without Python's lock."""
 
 import os
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
@@ -43,8 +44,12 @@ def at_once(*parts: Callable[[], Any]) -> list[Any]:
         return [future.result() for future in [threads.submit(as_here(part)) for part in parts]]
 
 
+#: Whether this thread is one of several that `side_by_side` keeps all cores busy with.
+_WORKER = threading.local()
+
+
 def side_by_side(function: Callable[[Item], Found], items: Iterable[Item], n: int, alike: bool = True) -> list[Found]:
-    """The function of every item, in their order, by as many threads as there are cores.
+    """The function of every item, in their order, by as many threads as there are cores; in such a thread, by itself.
 
     Args:
         function: what is called.
@@ -57,10 +62,16 @@ def side_by_side(function: Callable[[Item], Found], items: Iterable[Item], n: in
     [2, 3, 4]
     """
     items = list(items)
+    if len(items) < 2 or getattr(_WORKER, "busy", False):
+        return [function(item) for item in items]
     ahead = items[:1] if alike else []
     results = [function(item) for item in ahead]
-    threads = ThreadPoolExecutor(cores() if n < MANY else 1)
+    threads = ThreadPoolExecutor(cores() if n < MANY else 1, initializer=_keep_busy)
     try:
         return results + list(threads.map(as_here(function), items[len(ahead) :]))
     finally:  # where one has failed, or somebody has had enough, the others need not be waited for
         threads.shutdown(cancel_futures=True)
+
+
+def _keep_busy() -> None:
+    _WORKER.busy = True

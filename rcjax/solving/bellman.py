@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import ArrayLike
 
 from rcjax._core.batching import part
 from rcjax._core.numerics import divide
@@ -33,6 +34,10 @@ _ROUNDS = 8
 _FIRST_CUTS = (1.0, 0.2)
 
 
+#: How many λ have a round at a time on the CPU.
+_TOGETHER = 32
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Cut:
@@ -44,9 +49,10 @@ class Cut:
     refused: jax.Array | None = None  # the model refuses to answer up to here, at most `u`; None: no model ever does
 
     @classmethod
-    def at(cls, u: jax.Array, refused: jax.Array | None = None) -> "Cut":
+    def at(cls, u: ArrayLike, refused: ArrayLike | None = None) -> "Cut":
         """Cuts that stay where they are: what deferring is worth there is not known."""
-        return cls(u, jnp.full_like(u, jnp.nan), jnp.zeros_like(u), refused)
+        u = jnp.asarray(u)
+        return cls(u, jnp.full_like(u, jnp.nan), jnp.zeros_like(u), None if refused is None else jnp.asarray(refused))
 
 
 @jax.tree_util.register_dataclass
@@ -58,6 +64,19 @@ class Refusal:
     early: jax.Array  # () bool, whether every model of a cascade may, or the last one only
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Search:
+    """What is known of the best path of each λ."""
+
+    rounds: jax.Array  # (L,) how many it has had
+    value: jax.Array  # (L,) of the best path so far
+    path: jax.Array  # (L,) its number
+    cut: Cut  # (L, k)
+    gain: jax.Array  # (L,) what the last round gained; 0 where nothing can be gained any more
+    done: jax.Array  # (L,) bool
+
+
 def best_cascades(
     tables: Tables, lam: jax.Array, plan: Plan, refusal: Refusal | None = None
 ) -> tuple[jax.Array, Cut, jax.Array]:
@@ -65,10 +84,11 @@ def best_cascades(
 
     Rounds of two halves: a forward pass of the best path so far gives the density of the queries that reach each
     model, and a backward pass over all ends of paths chooses each cut under these densities. Where answering gains on
-    deferring as confidence grows, as it nearly always does, the best cut is the same under any density and the first
-    round finds the global optimum; elsewhere each round can only improve on the one before, until none does. The
-    first two rounds start from densities of their own: that all queries reach every model, or only those with little
-    confidence in the models before.
+    deferring as confidence grows, as it nearly always does, the best cut is the same under any density. A λ is done
+    once that holds, or all that could be gained where it does not is too little to make another path the best
+    (`_most_to_gain`): most are after one round. Elsewhere each round can only improve on the one before, until none
+    does. The first two start from densities of their own: that all queries reach every model, or only those with
+    little confidence in the models before.
 
     Args:
         tables: the quadrature of the model.
@@ -76,6 +96,32 @@ def best_cascades(
         plan: the paths to search.
         refusal: with one, models may refuse to answer.
     """
+    together = _together(lam.shape[0])
+
+    def improve(search: _Search) -> _Search:
+        if together == lam.shape[0]:
+            return _improve(tables, lam, plan, search, refusal)
+        # Those that have had the fewest rounds, and of these the first, so that neighbours stay together.
+        rows = jnp.argsort(search.rounds + _ROUNDS * search.done)[:together]
+        better = _improve(tables, lam[rows], plan, part(search, rows), refusal)
+        return jax.tree.map(lambda old, new: old.at[rows].set(new, unique_indices=True), search, better)
+
+    none = jnp.full(lam.shape, -jnp.inf, lam.dtype)
+    nowhere = jnp.zeros((*lam.shape, tables.cost.shape[0]), lam.dtype)
+    cuts = Cut.at(nowhere, None if refusal is None else nowhere)
+    zeros = jnp.zeros(lam.shape, int)
+    start = _Search(zeros, none, zeros, cuts, -none, zeros > 0)
+    search = lax.while_loop(lambda search: ~search.done.all(), improve, start)
+    return search.path, search.cut, search.gain
+
+
+def _together(count: int) -> int:
+    """How many λ have a round at a time: on the CPU few, whose integrands fit into its caches; elsewhere all."""
+    return min(count, _TOGETHER) if jax.default_backend() == "cpu" else count
+
+
+def _improve(tables: Tables, lam: jax.Array, plan: Plan, search: _Search, refusal: Refusal | None) -> _Search:
+    """One more round for every λ of a search (L,)."""
 
     def reached(path: jax.Array, cut: Cut) -> jax.Array:
         deferred = plan.links[path][:, None] * passed_on(tables.grid, cut.u, cut.refused)[tables.left]
@@ -84,31 +130,24 @@ def best_cascades(
         reached = plan.members[path] & ((tables.grid.weight * density).sum(1) > jnp.finfo(lam.dtype).eps)
         return jnp.where(reached[:, None], density, 1.0)
 
-    def improve(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        number, *best, _ = carry
-        starting = number < len(_FIRST_CUTS)
-        path = jnp.where(starting, plan.ends.shape[0], best[1])
-        u = jnp.where(starting, jnp.asarray(_FIRST_CUTS, lam.dtype)[number], best[2].u)
-        refused = None if refusal is None else jnp.where(starting, 0.0, best[2].refused)
-        new = _best_paths(tables, lam, plan, jax.vmap(reached)(path, Cut.at(u, refused)), refusal)
-        gain = new[0] - best[0]
-        # Of two that are as good, the new one: its cuts are nearer to where they settle, and rounding chooses nothing.
-        good = gain > -64 * jnp.finfo(lam.dtype).eps
-        best = jax.tree.map(lambda old, new: jnp.where(_beside(good, new), new, old), tuple(best), new)
-        return number + 1, *best, gain
-
-    def unfinished(carry: tuple[Any, ...]) -> jax.Array:
-        number, *_, gain = carry
-        # At least one round under the densities of what was found.
-        gained = (number < _ROUNDS) & jnp.any(gain > gain_tolerance(lam.dtype))
-        return (number <= len(_FIRST_CUTS)) | gained
-
-    none = jnp.full(lam.shape, -jnp.inf, lam.dtype)
-    nowhere = jnp.zeros((*lam.shape, tables.cost.shape[0]), lam.dtype)
-    cuts = Cut.at(nowhere, None if refusal is None else nowhere)
-    start = (0, none, jnp.zeros(lam.shape, int), cuts, -none)
-    _, _, path, cut, gain = lax.while_loop(unfinished, improve, start)
-    return path, cut, gain
+    starting = search.rounds < len(_FIRST_CUTS)
+    path = jnp.where(starting, plan.ends.shape[0], search.path)
+    first_cut = jnp.asarray(_FIRST_CUTS, lam.dtype)[search.rounds]
+    u = jnp.where(starting[:, None], first_cut[:, None], search.cut.u)
+    refused = (
+        search.cut.refused if search.cut.refused is None else jnp.where(starting[:, None], 0.0, search.cut.refused)
+    )
+    value, path, cut, sure = _best_paths(tables, lam, plan, jax.vmap(reached)(path, Cut.at(u, refused)), refusal)
+    gain = value - search.value
+    # Of two that are as good, the new one: its cuts are nearer to where they settle, and rounding chooses nothing.
+    good = gain > -64 * jnp.finfo(lam.dtype).eps
+    best = search.value, search.path, search.cut
+    value, path, cut = jax.tree.map(lambda old, new: jnp.where(_beside(good, new), new, old), best, (value, path, cut))
+    gain = jnp.where(sure, 0.0, gain)
+    rounds = search.rounds + 1
+    # At least one round under the densities of what was found.
+    settled = (rounds > len(_FIRST_CUTS)) & ~(gain > gain_tolerance(lam.dtype))
+    return _Search(rounds, value, path, cut, gain, sure | settled | (rounds >= _ROUNDS))
 
 
 def gain_tolerance(dtype: Any) -> float:
@@ -123,28 +162,35 @@ def _beside(per_lambda: jax.Array, other: jax.Array) -> jax.Array:
 
 def _best_paths(
     tables: Tables, lam: jax.Array, plan: Plan, density: jax.Array, refusal: Refusal | None
-) -> tuple[jax.Array, jax.Array, Cut]:
-    """(value (L,), number (L,), cuts (L, k)) of the best path by one backward pass, cuts chosen under the densities.
+) -> tuple[jax.Array, jax.Array, Cut, jax.Array]:
+    """(value (L,), number (L,), cuts (L, k), whether no path has a better one (L,)) of the best path.
 
-    The integrand of an end is the weighted value at each node of its first model.
+    By one backward pass, cuts chosen under the densities. The integrand of an end is the weighted value at each node
+    of its first model.
     """
+    most = _most_arrivals(tables)
 
-    def defer(number: jax.Array, carry: tuple[jax.Array, Cut]) -> tuple[jax.Array, Cut]:
-        integrands, cuts = carry
+    def defer(number: jax.Array, carry: tuple[jax.Array, Cut, jax.Array]) -> tuple[jax.Array, Cut, jax.Array]:
+        integrands, cuts, to_gain = carry
         end, rest, pair = plan.steps[number]
         j = tables.left[pair]
         grid = part(tables.grid, j)
         price = lam * tables.cost[tables.right[pair]]
         after = lax.dynamic_index_in_dim(integrands, rest, keepdims=False)
         deferring = after @ tables.kernel[pair].T - price[:, None]
-        cut = jax.vmap(partial(best_cut, grid))(deferring, density[:, j])
+        cut, misplaced = jax.vmap(partial(best_cut, grid))(deferring, density[:, j])
         if refusal is not None:
-            cut = jax.vmap(partial(_or_refuse, grid, refusal, part(stop, j)))(cut, deferring, density[:, j])
+            refuse = jax.vmap(partial(_or_refuse, grid, refusal, part(stop, j)))
+            cut, also_misplaced = refuse(cut, deferring, density[:, j])
+            misplaced += also_misplaced
         value = grid.weight * grid.quantile + jax.vmap(grid.below)(cut.u) * (deferring - grid.quantile)
         if refusal is not None:
             value += jax.vmap(grid.below)(cut.refused) * (refusal.worth - deferring)
-        cuts = jax.tree.map(lambda cuts, cut: lax.dynamic_update_index_in_dim(cuts, cut, number, 0), cuts, cut)
-        return lax.dynamic_update_index_in_dim(integrands, value, end, 0), cuts
+        written = cut, misplaced @ (grid.weight * most[j])
+        cuts, to_gain = jax.tree.map(
+            lambda all_, new: lax.dynamic_update_index_in_dim(all_, new, number, 0), (cuts, to_gain), written
+        )
+        return lax.dynamic_update_index_in_dim(integrands, value, end, 0), cuts, to_gain
 
     nowhere = jnp.zeros_like(tables.cost)
     answering, stop = tables.grid.weight * tables.grid.quantile, Cut(nowhere, nowhere, nowhere)
@@ -153,25 +199,52 @@ def _best_paths(
         answering += jax.vmap(Grid.below)(tables.grid, stop.u) * (refusal.worth - tables.grid.quantile)
     integrands = jnp.broadcast_to(answering[plan.heads, None], (*plan.heads.shape, *lam.shape, answering.shape[-1]))
     cut = jax.tree.map(lambda own: jnp.broadcast_to(own, (*lam.shape, *own.shape)), stop)
+    to_gain = untaken = jnp.zeros((plan.steps.shape[0], *lam.shape), lam.dtype)
     cuts = None
     if plan.steps.shape[0]:
-        untaken = jnp.zeros((plan.steps.shape[0], *lam.shape), lam.dtype)
         cuts = Cut(untaken, untaken, untaken, None if refusal is None else untaken)
-        integrands, cuts = lax.fori_loop(0, plan.count, defer, (integrands, cuts))
+        integrands, cuts, to_gain = lax.fori_loop(0, plan.count, defer, (integrands, cuts, to_gain))
     values = integrands.sum(-1)[plan.ends] - lam * tables.cost[plan.heads[plan.ends]][:, None]
     best = jnp.argmax(values, axis=0)
+    sure = jnp.ones(lam.shape, bool)
     if cuts is not None:
+        sure = _is_sure(values, to_gain, plan)
         step = plan.cuts[plan.ends[best]]
         chosen = part(cuts, (step, jnp.arange(lam.shape[0])[:, None]))
         cut = jax.tree.map(partial(jnp.where, step >= 0), chosen, cut)
-    return values.max(0), best, cut
+    return values.max(0), best, cut, sure
 
 
-def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> Cut:
+def _most_arrivals(tables: Tables) -> jax.Array:
+    """(k, G) the most that the density of those who reach a model can be: the first one's is 1, a later one's a mean
+    of its kernels' rows."""
+    reached = jnp.ones_like(tables.grid.u)
+    return reached.at[tables.right].max(tables.kernel.max(1)) if tables.left.size else reached
+
+
+def _is_sure(values: jax.Array, to_gain: jax.Array, plan: Plan) -> jax.Array:
+    """(L,) whether the best of the paths is so whatever the cuts of all.
+
+    What a path can gain is at most the sum, over its models, of what deferring or answering otherwise would gain there
+    under the most arrivals (Kakade & Langford 2002, "Approximately optimal approximate reinforcement learning", lemma
+    6.1).
+
+    Args:
+        values: (N, L) of the paths.
+        to_gain: (S, L) what each step can gain.
+        plan: which paths there are.
+    """
+    steps = plan.cuts[plan.ends]
+    gains = jnp.where((steps >= 0)[..., None], to_gain[steps], 0.0).sum(1)
+    rounding = 64 * jnp.finfo(values.dtype).eps
+    return ((gains <= rounding) | (values + gains < values.max(0))).all(0)
+
+
+def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> tuple[Cut, jax.Array]:
     """The cut above which answering is best in total, from what deferring is worth at the nodes (G,).
 
     The best of all cell edges under the density (G,) of the queries that arrive, moved to where the advantage of
-    answering crosses zero between the two nodes beside it.
+    answering crosses zero between the two nodes beside it. Also what the other choice would gain at each node (G,).
     """
     advantage = grid.quantile - deferring
     edge = _best_edge(grid, advantage, density)
@@ -179,7 +252,13 @@ def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> Cut:
     beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
     place, worth = grid.u[beside], deferring[beside]
     slope = (worth[1] - worth[0]) / (place[1] - place[0])
-    return Cut(u, worth[0] + slope * (u - place[0]), slope)
+    return Cut(u, worth[0] + slope * (u - place[0]), slope), _misplaced(advantage, edge)
+
+
+def _misplaced(advantage: jax.Array, edge: jax.Array) -> jax.Array:
+    """(G,) by how much the advantage is below zero above the edge, or above zero below it."""
+    above = np.arange(advantage.shape[0]) >= edge
+    return jnp.maximum(jnp.where(above, -advantage, advantage), 0.0)
 
 
 def _best_edge(grid: Grid, advantage: jax.Array, density: jax.Array) -> jax.Array:
@@ -205,16 +284,23 @@ def _sums_above(grid: Grid, values: jax.Array) -> jax.Array:
 def _stopping_cut(refusal: Refusal, grid: Grid) -> Cut:
     """The cut of a model that asks nobody: it refuses where its confidence is less than a refusal is worth."""
     refusing = jnp.full_like(grid.u, refusal.worth)
-    cut = best_cut(grid, refusing, jnp.ones_like(grid.u))
+    cut, _ = best_cut(grid, refusing, jnp.ones_like(grid.u))
     return Cut(cut.u, refusal.worth.astype(cut.u.dtype), jnp.zeros_like(cut.u), cut.u)
 
 
-def _or_refuse(grid: Grid, refusal: Refusal, stop: Cut, cut: Cut, deferring: jax.Array, density: jax.Array) -> Cut:
-    """The cut with what is refused below it; where nothing is left to defer between the two, `stop`."""
+def _or_refuse(
+    grid: Grid, refusal: Refusal, stop: Cut, cut: Cut, deferring: jax.Array, density: jax.Array
+) -> tuple[Cut, jax.Array]:
+    """The cut with what is refused below it; where nothing is left to defer between the two, `stop`.
+
+    Also what the other choice would gain at each node (G,).
+    """
     advantage = deferring - refusal.worth
-    refused = crossing(grid, advantage, _best_edge(grid, advantage, density))
+    edge = _best_edge(grid, advantage, density)
+    refused = crossing(grid, advantage, edge)
     cut = dataclasses.replace(cut, refused=jnp.where(refusal.early, refused, 0.0))
-    return jax.tree.map(partial(jnp.where, refusal.early & (refused >= cut.u)), stop, cut)
+    cut = jax.tree.map(partial(jnp.where, refusal.early & (refused >= cut.u)), stop, cut)
+    return cut, jnp.where(refusal.early, _misplaced(advantage, edge), 0.0)
 
 
 def passed_on(grid: Grid, u: jax.Array, refused: jax.Array | None) -> jax.Array:

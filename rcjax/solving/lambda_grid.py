@@ -4,15 +4,16 @@
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from rcjax._base.arguments import what_it_is
 from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
+from rcjax._core.threads import cores, side_by_side
 from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
@@ -30,8 +31,12 @@ from rcjax.solving.paths import Plan, pair_places
 _GRID, _CLOSEST = 64, 1.0005
 
 
-#: Plans of more steps than this run for longer than they compile: few λ are filled up to fewer.
-MANY_STEPS, _FEW = 256, 32
+#: Plans of more steps than this run for longer than they compile.
+MANY_STEPS = 256
+
+
+#: λ that the CPU solves for at a time, at least.
+_SMALLEST_BATCH = 32
 
 
 _MEMORY = 2**29  # bytes that a batch of λ may take
@@ -84,27 +89,39 @@ _solve_adaptive = compiled(adaptive_points)
 
 
 def solve_at(problem: Problem, lam: Any) -> Solutions:
-    """The solutions at the given λ (L,), on the host.
-
-    In batches of equal size, none larger than memory allows; the last one repeats its last λ. Few λ are filled up to
-    the size of a grid, so that they all share one programme.
-    """
+    """The solutions at the given λ (L,), on the host."""
     marginals, tables, plan, chain, refusal = problem
-    lam = np.asarray(lam, tables.cost.dtype)
-    room = max(1, _MEMORY // _bytes_per_lambda(problem))
-    batches = -(-len(lam) // room)
-    least = _GRID if plan is None or len(plan.steps) <= MANY_STEPS else _FEW
-    size = max(-(-len(lam) // batches), min(least, room))
 
     def solve(lam: np.ndarray) -> Solutions:
         if plan is None:
-            return jax.device_get(_solve_adaptive(marginals, tables, lam, refusal))
-        optima = _optimise(tables, lam, plan, chain, refusal)
-        return jax.device_get(_evaluate(marginals, tables, optima, plan, chain))
+            return _solve_adaptive(marginals, tables, lam, refusal)
+        return _evaluate(marginals, tables, _optimise(tables, lam, plan, chain, refusal), plan, chain)
 
-    filled = np.pad(lam, (0, batches * size - len(lam)), "edge").reshape(batches, size)
-    solved = [solve(batch) for batch in filled]
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(lam)], *solved)
+    return _in_batches(problem, solve, np.asarray(lam, tables.cost.dtype))
+
+
+def _in_batches(problem: Problem, solve: Callable[[Any], Solutions], queries: Any) -> Solutions:
+    """The solutions, on the host, of arrays of numpy's whose leading axes (L, …) are as many λ.
+
+    In batches of equal size, none larger than memory allows; the last one repeats its last λ.
+    """
+    count = len(jax.tree.leaves(queries)[0])
+    size = max(1, min(_MEMORY // _bytes_per_lambda(problem), _batch_size(count)))
+    places = np.minimum(np.arange(-(-count // size) * size), count - 1).reshape(-1, size)
+    batches = (part(queries, rows) for rows in places)
+    solved = side_by_side(lambda batch: jax.device_get(solve(batch)), batches, n=count, alike=False)
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *solved)
+
+
+def _batch_size(count: int) -> int:
+    """How many of so many λ are solved for at a time.
+
+    On the CPU every core has a batch, and few sizes occur, as each is a programme of its own: up to 64 λ on two cores
+    share one.
+    """
+    if jax.default_backend() != "cpu":
+        return count
+    return max(_SMALLEST_BATCH, -(-count // (8 * cores())) * 8)
 
 
 def _bytes_per_lambda(problem: Problem) -> int:
@@ -162,14 +179,17 @@ def _interpolate(problem: Problem, solved: Solutions) -> Solutions:
     left = np.repeat(np.arange(len(counts)), counts)
     share = np.concatenate([np.arange(1, n + 1) / (n + 1) for n in counts])
 
-    def between(ranks: np.ndarray) -> jax.Array:
-        return jnp.asarray(ranks[left] * (1 - share)[:, None] + ranks[left + 1] * share[:, None])
+    def between(ranks: np.ndarray) -> np.ndarray:
+        return ranks[left] * (1 - share)[:, None] + ranks[left + 1] * share[:, None]
+
+    def evaluate(optima: Optima) -> Solutions:
+        return _evaluate(problem.marginals, problem.tables, optima, problem.plan, problem.chain)
 
     cut = Cut.at(between(solved.ranks), None if solved.refused is None else between(solved.refused))
     lam = solved.lam[left] ** (1 - share) * solved.lam[left + 1] ** share
     status = np.full(len(lam), PointStatus.INTERPOLATED, solved.status.dtype)
-    optima = Optima(lam.astype(solved.lam.dtype), solved.path[left], cut, status)
-    return jax.device_get(_evaluate(problem.marginals, problem.tables, optima, problem.plan, problem.chain))
+    optima = Optima(lam.astype(solved.lam.dtype), solved.path[left], jax.device_get(cut), status)
+    return _in_batches(problem, evaluate, optima)
 
 
 def _merge(solved: Solutions, extra: Solutions) -> Solutions:

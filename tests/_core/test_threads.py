@@ -78,3 +78,13 @@ def test_a_failure_is_told_of_and_ends_the_others(two_cores):
 
 def test_cores_are_those_that_the_process_may_use():
     assert 1 <= cores() <= (__import__("os").cpu_count() or 1)
+
+
+def test_work_inside_a_worker_stays_in_its_thread(two_cores):
+    def inner(_):
+        return threading.get_ident()
+
+    def outer(_):
+        return {threading.get_ident(), *side_by_side(inner, range(4), n=1, alike=False)}
+
+    assert all(len(idents) == 1 for idents in side_by_side(outer, range(4), n=1, alike=False))
