@@ -34,6 +34,9 @@ _GRID = np.concatenate([[1e-9, 1e-6, 1e-3], _INSIDE, 1 - np.array([1e-3, 1e-6, 1
 _CORNERS = np.array([1e-6, 0.5, 1 - 1e-6])
 
 
+_TAUS = np.array([-0.5, 0.2, 0.7])
+
+
 _SAMPLES = 2000
 
 
@@ -83,7 +86,9 @@ def _members(family: type[Copula]) -> list[Copula]:
     for name, ends in family.supports.items():
         members += [dataclasses.replace(default, **{name: end}) for end in ends if np.isfinite(end)]
     if family.free:
-        members += _unstack(family.from_tau(jnp.array([-0.5, 0.2, 0.7])))
+        # As many as `_structure` asks for: operations of one shape compile once.
+        taus = np.pad(_TAUS, (0, len(members)), "edge")
+        members += _unstack(family.from_tau(jnp.asarray(taus)))[: len(_TAUS)]
     return [jax.tree.map(lambda leaf: jnp.asarray(leaf, float), member) for member in members]
 
 
@@ -191,13 +196,16 @@ def _conditionals(c: Copula) -> Iterator[Finding]:
     u, v = _mesh(_GRID, _GRID)
     side = len(_GRID)
     inside_u, inside_v = _mesh(_INSIDE, _INSIDE)
-    for name, method, axis in (("conditional", _conditional, 1), ("conditional_on_v", _conditional_on_v, 0)):
+    _, along_u, along_v = _slopes(c, inside_u, inside_v, "cdf")
+    for name, method, axis, slope in (
+        ("conditional", _conditional, 1, along_u),
+        ("conditional_on_v", _conditional_on_v, 0, along_v),
+    ):
         got = np.asarray(method(c, u, v))
         yield f"{name} within [0, 1]", u, v, got, np.maximum(-got, got - 1) - 1e-9
         fall = -np.diff(got.reshape(side, side), axis=axis, prepend=0.0).ravel()
         yield f"{name} monotone", u, v, got, fall - 1e-9
         got = np.asarray(method(c, inside_u, inside_v))
-        slope = np.asarray(_slope(c, inside_u, inside_v, 1 - axis))
         yield f"{name} is the slope of the cdf", inside_u, inside_v, got, np.abs(got - slope) - 1e-6
 
 
@@ -214,7 +222,8 @@ def _inverses(c: Copula) -> Iterator[Finding]:
 
 def _densities(c: Copula) -> Iterator[Finding]:
     u, v = _mesh(_INSIDE, _INSIDE)
-    got, expected = np.exp(_log_density(c, u, v)), np.asarray(_curvature(c, u, v))
+    _, _, expected = _slopes(c, u, v, "conditional")
+    got = np.exp(_log_density(c, u, v))
     yield "exp(log_density) is ∂²C/∂u∂v", u, v, got, np.abs(got - expected) - 1e-5 * (1 + np.abs(expected))
     # Between quantiles of V given u, in which even a ridge is smooth: the mass is that between their levels.
     nodes, weights = np.polynomial.legendre.leggauss(16)
@@ -247,8 +256,7 @@ def _dependence(c: Copula) -> Iterator[Finding]:
 def _gradients(c: Copula) -> Iterator[Finding]:
     u, v = _mesh(_CORNERS, _CORNERS)
     for name in ("cdf", "conditional", "log_density"):
-        slopes = jax.tree.leaves(_all_slopes(c, u, v, name))
-        total = np.sum([np.asarray(slope) for slope in slopes], axis=0)
+        total = np.sum(jax.tree.leaves(_slopes(c, u, v, name)), axis=0)
         yield f"gradients of {name} are finite", u, v, total, 0 * u
 
 
@@ -302,24 +310,10 @@ def _taus(copulas: Copula) -> jax.Array:
     return jax.vmap(lambda c: c.tau())(copulas)
 
 
-def _pointwise_gradient(function: Callable[..., jax.Array], argument: int) -> Callable[..., jax.Array]:
-    gradient = jax.grad(function, argnums=argument)
-
-    @jax.jit
-    def call(copula: Copula, u: jax.Array, v: jax.Array) -> jax.Array:
-        return jax.vmap(gradient, in_axes=(None, 0, 0))(copula, u, v)
-
-    return call
-
-
-_slopes = [_pointwise_gradient(lambda c, u, v: c.cdf(u, v), argument) for argument in (1, 2)]
-
-
-_curvature = _pointwise_gradient(lambda c, u, v: c.conditional(u, v), 2)
-
-
-def _slope(c: Copula, u: np.ndarray, v: np.ndarray, argument: int) -> jax.Array:
-    return _slopes[argument](c, u, v)
+def _slopes(c: Copula, u: np.ndarray, v: np.ndarray, name: str) -> Any:
+    """The derivatives of a method in the parameters, in u and in v: one program for all laws that need some of them."""
+    filled = (np.pad(points, (0, len(_INSIDE) ** 2 - len(points)), "edge") for points in (u, v))
+    return jax.tree.map(lambda slope: np.asarray(slope)[: len(u)], _all_slopes(c, *filled, name))
 
 
 @partial(jax.jit, static_argnames="name")

@@ -1,13 +1,18 @@
 """Logs in files for the command line, and commands run in this process."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+import typer
 from typer.testing import CliRunner
 
 import rcjax
 from rcjax.cli.app import app
+
+# The runner builds all commands for each call, which is most of the time of a call that is refused.
+typer.testing._get_command = cache(typer.main.get_command)  # pyright: ignore
 
 NAMES = {"llama3.2-1b": "small", "llama3.1-8b": "middle", "llama3.1-70b": "large"}
 TOKEN_PRICES = {"small": 0.1, "middle": 0.2, "large": 0.9}

@@ -10,14 +10,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import settings
 
 import rcjax
 from rcjax._core.compilation import LEVELS, forget_programs, keep_programs
 
+# A machine that is busy makes no test wrong.
+settings.register_profile("rcjax", deadline=None)
+settings.load_profile("rcjax")
+
 SHARED = Path(__file__).parents[2] / "shared"
 
 
-MOST_MAPS = 30_000
+MOST_MAPS = 50_000
 LONG = LEVELS["long"]
 
 
@@ -39,6 +44,11 @@ def _compile_quickly(quick):
     """Half the suite's time would be LLVM's optimisations, which only long simulations earn back."""
     jax.config.update("jax_disable_most_optimizations", quick)
     LEVELS["long"] = LEVELS["once"] if quick else LONG
+
+
+def pytest_collection_modifyitems(items):
+    """Modules that have JAX forget what it has compiled come first, when that is little."""
+    items.sort(key=lambda item: not any(map(item.get_closest_marker, ("optimised", "forgetful"))))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -13,6 +13,7 @@ Zellinger & Thomson (2025) has the same objective with a shorter memory (their e
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, overload
@@ -26,6 +27,8 @@ from jax.typing import ArrayLike
 from rcjax._base.arguments import check_arguments
 from rcjax._core.batching import part
 from rcjax._core.numerics import divide
+from rcjax._core.signatures import is_traced
+from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula
 from rcjax.frontier.outcomes import ErrorAndCost, ErrorCostAbstention, Outcomes
 from rcjax.frontier.policies import ALWAYS_ANSWER
@@ -34,6 +37,10 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
 from rcjax.solving.quadrature import Grid, build_grid
+
+#: Rows of thresholds that are evaluated at a time, few or many: fewer are filled up, which saves compiling for each
+#: number of rows; of the many, the integrands of a piece fit into a CPU's caches.
+_FEW, _MANY = 16, 384
 
 
 @jax.tree_util.register_dataclass
@@ -234,54 +241,95 @@ def error_and_cost(
     if chain not in ("exact", "paper"):
         raise ValueError(f"chain is {chain!r}; it is 'exact' or 'paper'")
     k, m = len(model.models), len(members)
-    thresholds = jnp.asarray(thresholds, dtype=model.cost.dtype)
-    count = thresholds.shape[-1] if thresholds.ndim else -1
-    if count == m - 1:
-        cuts = thresholds
-    elif count == m:
-        cuts = thresholds[..., :-1]
-    elif count == k:
-        cuts = thresholds[..., np.array(members[:-1], int)]
+    places = np.array(members)
+    cuts = _columns("thresholds", thresholds, {m - 1: np.arange(m - 1), m: np.arange(m - 1), k: places[:-1]}, m)
+    lowest = None if refusals is None else _columns("refusals", refusals, {m: np.arange(m), k: places}, m)
+    neighbours = np.array([pairs(k).index(pair) for pair in itertools.pairwise(members)], int)
+    levels = (thresholds, cuts), (refusals, lowest)
+    whole = model.marginals, model.copulas, model.cost
+    shape = np.broadcast_shapes(*(np.shape(array)[:-1] for array, _ in levels if array is not None))
+    if is_traced(jax.tree.leaves((whole, thresholds, refusals))):
+        arrays = _of_cascade(jnp, whole, levels, places, neighbours)
+        expected = jax.tree.map(lambda figure: figure.reshape(shape), _expected(*arrays, chain=chain))
     else:
-        raise ValueError(
-            f"thresholds has shape {thresholds.shape}; its last axis must be the {m} models of the cascade, all but "
-            f"the last ({m - 1}), or all {k} models"
-        )
-    cuts = jnp.concatenate([cuts, jnp.full_like(cuts, ALWAYS_ANSWER, shape=(*cuts.shape[:-1], 1))], axis=-1)
-    if refusals is not None:
-        refusals = _refusals(refusals, members, k, model.cost.dtype)
-        cuts, refusals = jnp.broadcast_arrays(jnp.maximum(cuts, refusals), refusals)
-    expected = _error_and_cost(model.marginals, model.copulas, model.cost, cuts, refusals, members, chain)
+        arrays = _of_cascade(np, jax.tree.map(np.asarray, whole), levels, places, neighbours)
+        figures = _in_pieces(*arrays, chain=chain)
+        expected = jax.device_put(jax.tree.map(lambda figure: figure.reshape(shape), figures))
     return expected.figures(refusing=refusals is not None)
 
 
-def _refusals(levels: ArrayLike, members: tuple[int, ...], k: int, dtype: Any) -> jax.Array:
-    """(…, m) those of the members."""
-    refusals = jnp.asarray(levels, dtype=dtype)
-    count = refusals.shape[-1] if refusals.ndim else -1
-    if count not in (len(members), k):
+def _columns(name: str, levels: ArrayLike, columns: dict[int, np.ndarray], m: int) -> np.ndarray:
+    """Which columns of levels are those of the cascade, by how many there are; ValueError where none are."""
+    shape = np.shape(levels)
+    count = shape[-1] if shape else -1
+    if count not in columns:
+        fewer = f"all but the last ({m - 1}), " if m - 1 in columns else ""
         raise ValueError(
-            f"refusals has shape {refusals.shape}; its last axis must be the {len(members)} models of the cascade, or "
-            f"all {k} models"
+            f"{name} has shape {shape}; its last axis must be the {m} models of the cascade, {fewer}or all "
+            f"{max(columns)} models"
         )
-    return refusals if count == len(members) else refusals[..., np.array(members)]
+    return columns[count]
 
 
-@partial(jax.jit, static_argnames=("members", "chain"))
-def _error_and_cost(
+def _of_cascade(
+    module: Any, whole: tuple[Marginal, Copula, Any], levels: Sequence[Any], places: np.ndarray, neighbours: np.ndarray
+) -> tuple[Any, ...]:
+    """What `_expected` takes of a cascade, by arrays of numpy's or jax's module.
+
+    Args:
+        module: numpy, or jax.numpy.
+        whole: marginals (k,), copulas of all pairs, and costs (k,).
+        levels: (thresholds (…, *), the columns of the cascade's), and the same of refusals, or (None, None).
+        places: (m,) the models of the cascade, by position.
+        neighbours: (m − 1,) the pairs that follow one another in it.
+    """
+    marginals, copulas, cost = whole
+    rows = [module.asarray(array, dtype=cost.dtype)[..., column] for array, column in levels if array is not None]
+    shape = np.broadcast_shapes(*(array.shape[:-1] for array in rows))
+    rows = [module.broadcast_to(array, (*shape, array.shape[-1])) for array in rows]
+    rows = [array.reshape(math.prod(shape), array.shape[-1]) for array in rows]
+    return part(marginals, places), part(copulas, neighbours), cost[places], *rows, *[None] * (2 - len(rows))
+
+
+def _in_pieces(
+    marginals: Marginal, copulas: Copula, cost: np.ndarray, cuts: np.ndarray, refusals: np.ndarray | None, chain: Chain
+) -> Outcomes:
+    """`_expected` of any number of rows by two programmes."""
+    size = _FEW if len(cuts) <= _FEW else _MANY
+    pieces = []
+    for start in range(0, max(len(cuts), 1), size):
+        piece = slice(start, start + size)
+        n = len(cuts[piece])
+        rows = [None if levels is None else fill_up(levels[piece], size=size)[0] for levels in (cuts, refusals)]
+        expected = _expected(marginals, copulas, cost, *rows, chain)
+        pieces.append([np.asarray(figure)[:n] for figure in expected])
+    return Outcomes(*(np.concatenate(figures) for figures in zip(*pieces, strict=True)))
+
+
+@partial(jax.jit, static_argnames="chain")
+def _expected(
     marginals: Marginal,
     copulas: Copula,
     cost: jax.Array,
     cuts: jax.Array,
     refusals: jax.Array | None,
-    members: tuple[int, ...],
     chain: Chain,
 ) -> Outcomes:
-    k, m = cost.shape[0], len(members)
-    place = {pair: p for p, pair in enumerate(pairs(k))}
-    used = np.array([place[pair] for pair in itertools.pairwise(members)], int)
-    marginals, copulas = part(marginals, np.array(members)), part(copulas, used)
-    tables = build_tables(marginals, copulas, cost[np.array(members)], np.arange(m - 1), np.arange(1, m))
+    """(n,) what is expected of a query by a cascade of m models.
+
+    Args:
+        marginals: (m,) of its models.
+        copulas: (m − 1,) of those that follow one another.
+        cost: (m,) money per answer.
+        cuts: (n, m − 1) the thresholds of all but the last.
+        refusals: (n, m) up to where models refuse, or None.
+        chain: "exact", or "paper".
+    """
+    m = cost.shape[0]
+    tables = build_tables(marginals, copulas, cost, np.arange(m - 1), np.arange(1, m))
+    cuts = jnp.concatenate([cuts, jnp.full_like(cuts, ALWAYS_ANSWER, shape=(cuts.shape[0], 1))], axis=-1)
+    if refusals is not None:
+        cuts = jnp.maximum(cuts, refusals)
 
     def single(threshold: jax.Array, refusal: jax.Array | None) -> Outcomes:
         u, _, above = jax.vmap(Marginal.profile)(marginals, threshold)
@@ -289,5 +337,4 @@ def _error_and_cost(
         links, first = jnp.ones(m - 1, bool), jnp.zeros((), int)
         return evaluate(tables, u, links, first, chain=chain, above=above, refused=refused)
 
-    flat = jax.tree.map(lambda array: array.reshape(-1, m), (cuts, refusals))
-    return jax.tree.map(lambda figure: figure.reshape(cuts.shape[:-1]), jax.vmap(single)(*flat))
+    return jax.vmap(single)(cuts, refusals)

@@ -18,6 +18,8 @@ from rcjax._core.program_files import ProgramFiles
 from rcjax._core.signatures import signature, signature_key
 from rcjax.model.fitting_steps import taus_of_log
 
+pytestmark = pytest.mark.forgetful
+
 DATA = np.random.default_rng(0).random((40, 3)), np.ones((40, 3), bool)
 
 

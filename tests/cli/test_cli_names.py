@@ -10,28 +10,32 @@ from command_line import run
 import rcjax
 from rcjax.logs import read_log
 
-SMALL, LARGE = "sm\x1b[31mall\x07", "lar\u202ege\x9b2J"
-N = 120
+SMALL, MIDDLE, LARGE = "sm\x1b[31mall\x07", "mid\u2066dle", "lar\u202ege\x9b2J"
+#: As many models, queries and replicates as in test_diagnosis, so that its programmes serve here.
+N, REPLICATES = 200, "50"
 pytestmark = pytest.mark.usefixtures("own_settings")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("n\x1b[2James")
-    log = rcjax.sample_log(2 * N, seed=4).select(("llama3.2-1b", "llama3.1-70b"))
+    log = rcjax.sample_log(2 * N, seed=4).select(("llama3.2-1b", "llama3.1-8b", "llama3.1-70b"))
     logprob, correct, cost = (each.tolist() for each in (log.logprob, log.correct, log.query_cost))
     for name, queries in (("train", range(N)), ("fresh", range(N, 2 * N))):
         with open(path / f"{name}\x1b.csv", "w", newline="") as file:
             rows = csv.writer(file)
             rows.writerow(["query", "model", "logprob", "correct", "cost"])
             for i in queries:
-                for j, model in enumerate((SMALL, LARGE)):
+                for j, model in enumerate((SMALL, MIDDLE, LARGE)):
                     rows.writerow([f"q\x1b[1m{i}\u2028", model, logprob[i][j], int(correct[i][j]), cost[i][j]])
     with jax.enable_x64(True):
         frontier = rcjax.solve_frontier(
             rcjax.fit(read_log(path / "train\x1b.csv", task="choice")), lam=[1000.0], cascades="full"
         )
         frontier.policy(lam=1000.0).save(path / "policy\x1b.json")
+    (path / "models\x1b.toml").write_text(
+        '["hu\\u001b[31mge"]\ninput = 1\noutput = 2\nbase_url = "http://localhost:9/v1"'
+    )
     return path
 
 
@@ -41,11 +45,12 @@ COMMANDS = {
     "tune one cascade": [*TUNE, "--cascade", "full", "--copula", "auto"],
     "tune rules": [*TUNE, "--cascade", "adaptive"],
     "evaluate": ["evaluate", "policy", "fresh"],
-    "diagnose": ["diagnose", "train", "--task", "choice", "--replicates", "20", "--all"],
-    "diagnose briefly": ["diagnose", "train", "--task", "choice", "--replicates", "20"],
+    "diagnose": ["diagnose", "train", "--task", "choice", "--replicates", REPLICATES, "--all"],
+    "diagnose briefly": ["diagnose", "train", "--task", "choice", "--replicates", REPLICATES],
     "check": ["check", "policy", "fresh", "--no-retuning"],
     "retune": ["retune", "policy", "fresh", "--no-bands", "--out", "new"],
     "a missing file": ["tune", "absent"],
+    "a missing model to serve": ["serve", "policy", "--models", "models", "--port", "0"],
     "a missing model": ["tune", "train", "--models", f"{SMALL},\x1bhuge"],
     "a bad row": ["tune", "broken"],
     "rows left out": ["tune", "holes", "--task", "choice", "--no-bands"],
@@ -60,7 +65,7 @@ def test_nothing_printed_holds_a_control_character(command, folder):
     lines = text.split("\n")
     (folder / "holes\x1b.csv").write_text("\n".join(line for i, line in enumerate(lines) if i != 4))
     files = {name: f"{name}\x1b.csv" for name in ("train", "fresh", "absent", "broken", "holes")}
-    files |= {name: f"{name}\x1b.json" for name in ("policy", "new", "frontier")}
+    files |= {name: f"{name}\x1b.json" for name in ("policy", "new", "frontier")} | {"models": "models\x1b.toml"}
     line = [folder / files[word] if word in files else word for word in COMMANDS[command]]
     plain = run(*line)
     as_json = run(*line, "--json")
@@ -72,7 +77,7 @@ def test_nothing_printed_holds_a_control_character(command, folder):
     assert as_json.stdout.isascii()
     document = json.loads(as_json.stdout)
     if "model_summary" in document:
-        assert document["models"] == [SMALL, LARGE]
+        assert document["models"] == [SMALL, MIDDLE, LARGE]
 
 
 def test_a_line_feed_in_a_name_does_not_make_a_line(capsys):

@@ -14,7 +14,7 @@ from rcjax._core import batching
 from rcjax.model import marginal_fitting
 from rcjax.model.fitting_steps import fit_on_devices
 
-pytestmark = pytest.mark.usefixtures("float64")
+pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.forgetful]
 
 PROGRAM = """
 import dataclasses, json, re, sys

@@ -2,6 +2,7 @@
 
 import itertools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 #: Costs of the random models lie between 1 and 30.
 LAM = np.geomspace(1e-3, 0.1, 40)
+
+quantiles = jax.jit(lambda marginal: marginal.quantile(jnp.linspace(0, 1, 30)))
 
 
 def problem(model):
@@ -37,46 +40,56 @@ def fours(float64):
 @pytest.mark.parametrize("price", [None, 0.4])
 def test_what_is_sure_after_one_round_is_what_all_rounds_find(fours, price, monkeypatch):
     refusal = None if price is None else Refusal(jnp.asarray(1 - price), jnp.asarray(True))
-    lam = jnp.asarray(LAM)
-    is_sure, shares = bellman._is_sure, []
+    lam, shares = jnp.asarray(LAM), []
+
+    @jax.jit
+    def searched(tables, plan):
+        *_, sure = bellman._best_paths(tables, lam, plan, jnp.ones((len(lam), *tables.grid.u.shape)), refusal)
+        return sure.mean(), best_cascades(tables, lam, plan, refusal)
+
+    @jax.jit
+    def searched_to_the_end(tables, plan):
+        with monkeypatch.context() as patch:
+            patch.setattr(bellman, "_is_sure", lambda values, to_gain, plan: jnp.zeros(values.shape[1], bool))
+            return best_cascades(tables, lam, plan, refusal)
+
     for model in fours:
         tables, plan = problem(model)
-        monkeypatch.setattr(bellman, "_is_sure", is_sure)
-        *_, sure = bellman._best_paths(tables, lam, plan, jnp.ones((len(lam), *tables.grid.u.shape)), refusal)
-        path, cut, gain = best_cascades(tables, lam, plan, refusal)
-        monkeypatch.setattr(bellman, "_is_sure", lambda values, to_gain, plan: jnp.zeros(values.shape[1], bool))
-        whole_path, whole_cut, _ = best_cascades(tables, lam, plan, refusal)
-        members = np.asarray(plan.defers[path])
+        share, (path, cut, gain) = searched(tables, plan)
+        whole_path, whole_cut, _ = searched_to_the_end(tables, plan)
+        members = np.asarray(plan.defers)[path]
         np.testing.assert_array_equal(path, whole_path)
         np.testing.assert_allclose(np.where(members, cut.u, 0), np.where(members, whole_cut.u, 0), rtol=0, atol=1e-9)
         assert (np.asarray(gain) < 1e-8).all()
-        shares.append(float(sure.mean()))
+        shares.append(float(share))
     assert 0 < np.mean(shares) < 1  # or one of the two ways to end is not tried
 
 
 def test_no_cuts_beat_the_bounds(float64, monkeypatch):
     """Of every path, by an exhaustive grid of thresholds; a bound is near, too, where all cuts are sure."""
-    is_sure, bounds = bellman._is_sure, []
+    lam, unsure, is_sure = LAM[::8], 0, bellman._is_sure
 
-    def keep(values, to_gain, plan):
-        steps = np.asarray(plan.cuts[plan.ends])
-        gains = np.where((steps >= 0)[..., None], np.asarray(to_gain)[steps], 0.0).sum(1)
-        bounds.append((np.asarray(values), gains))
-        return is_sure(values, to_gain, plan)
+    @jax.jit
+    def bounds(tables, density, plan):
+        """What `_best_paths` asks `_is_sure` of."""
+        told = []
+        with monkeypatch.context() as patch:
+            patch.setattr(bellman, "_is_sure", lambda *arguments: told.append(arguments[:2]) or is_sure(*arguments))
+            bellman._best_paths(tables, lam, plan, jnp.broadcast_to(density, (len(lam), *density.shape)), None)
+        return told[-1]
 
-    monkeypatch.setattr(bellman, "_is_sure", keep)
-    lam, unsure = LAM[::8], 0
     for model in (take(random_models(58, 3, 4), n) for n in range(4)):
         tables, plan = problem(model)
         # Few arrive where confidence is high: the cuts are then poor, and bounds are needed.
         density = jnp.where(tables.grid.u < 0.5, 1.0, 1e-6)
-        bellman._best_paths(tables, lam, plan, jnp.broadcast_to(density, (len(lam), *density.shape)), None)
-        values, gains = bounds[-1]
+        values, to_gain = (np.asarray(array) for array in bounds(tables, density, plan))
+        steps = np.asarray(plan.cuts)[plan.ends]
+        gains = np.where((steps >= 0)[..., None], to_gain[steps], 0.0).sum(1)
         unsure += (gains > 1e-12).sum()
         for number, path in enumerate(candidate_paths(model.models, "all")):
             if len(path) == 1:
                 continue
-            inside = [take(model.marginals, j).quantile(jnp.linspace(0, 1, 30)) for j in path[:-1]]
+            inside = [quantiles(take(model.marginals, j)) for j in path[:-1]]
             cuts = np.array(list(itertools.product(*(np.concatenate([[0.0], cut, [1.0]]) for cut in inside))))
             names = tuple(model.models[j] for j in path)
             error, cost = (np.asarray(figure) for figure in error_and_cost(model, cuts, names))

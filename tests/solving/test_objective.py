@@ -20,24 +20,19 @@ from hypothesis import strategies as st
 
 from rcjax import Gumbel, Marginal, error_and_cost, sweeps
 from rcjax._core.batching import part
-from rcjax.frontier.policies import ALWAYS_ANSWER
+from rcjax.model.pairs import pairs
 from rcjax.solving import objective, quadrature
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-batched_couples = jax.jit(jax.vmap(error_and_cost))
-
-
 def afresh(m):
     """`error_and_cost` of m models as a function of its own: what was traced with other panels is not found again."""
-    plain = objective._error_and_cost.__wrapped__
+    plain, neighbours = objective._expected.__wrapped__, np.array([pairs(m).index((j, j + 1)) for j in range(m - 1)])
 
     @jax.jit
     def call(model, cuts):
-        always = jnp.full((*cuts.shape[:-1], 1), ALWAYS_ANSWER)
-        cuts = jnp.concatenate([cuts, always], axis=-1)
-        expected = plain(model.marginals, model.copulas, model.cost, cuts, None, tuple(range(m)), "exact")
+        expected = plain(model.marginals, part(model.copulas, neighbours), model.cost, cuts, None, "exact")
         return expected.wrong, expected.cost
 
     return call
@@ -94,7 +89,7 @@ MARGINALS = st.fixed_dictionaries(
 def test_any_two_models_match_adaptive_quadrature(first, second, theta, threshold):
     columns = {name: jnp.array([[first[name], second[name]]], float) for name in first}
     models = make_model(Marginal(**columns), Gumbel(jnp.array([[theta]])), jnp.array([[1.0, 7.0]]))
-    error, cost = batched_couples(models, jnp.array([[[threshold]]]))
+    error, cost = batched(models, np.array([[[threshold]]]))
     expected = pair_reference(take(models, 0), np.array([threshold]))
     np.testing.assert_allclose(error[0], expected[0], rtol=0, atol=1e-6)
     np.testing.assert_allclose(cost[0], expected[1], rtol=1e-9)
@@ -202,6 +197,24 @@ def test_shapes_of_thresholds(demo):
     assert error_and_cost(demo, jnp.zeros((4, 0)), names[:1])[0].shape == (4,)
 
 
+def test_cascades_of_one_length_share_two_programmes(demo, compilations):
+    """One for few rows of thresholds and one for many, whichever the models are."""
+    a, b, c, d, e = demo.models
+    other = take(random_models(13, 3, 1), 0)
+    rows = np.random.default_rng(0).uniform(0.2, 0.95, (2 * objective._MANY + 1, 2))
+    first = error_and_cost(demo, rows[-1], (a, c, e))
+    error_and_cost(demo, rows[: objective._FEW + 1], (a, c, e))
+    with compilations() as compiled:
+        whole = error_and_cost(demo, rows, (a, c, e))
+        error_and_cost(demo, rows[:7, [0, 0, 1, 1, 1]], (b, c, d))
+        error_and_cost(other, rows[:3])
+        error_and_cost(other, rows[:100])
+    assert not compiled
+    for figures, one in zip(whole, first, strict=True):
+        assert figures.shape == (len(rows),)
+        np.testing.assert_allclose(figures[-1], one, rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("thresholds", "names", "message"),
     [
@@ -232,7 +245,7 @@ def test_unknown_chain_is_refused(demo):
 def test_extreme_thresholds(chains, chain):
     """0 everywhere is the first model alone, 1 everywhere asks them all and leaves the last one's mean."""
     models, *_ = chains
-    cuts = jnp.broadcast_to(jnp.array([[0.0] * 5, [1.0] * 5]), (2, 2, 5))
+    cuts = np.broadcast_to([[0.0] * 5, [1.0] * 5], (2, 2, 5))
     error, cost = batched(models, cuts, chain=chain)
     mean = jax.vmap(jax.vmap(lambda m: m.mean_above(m.lowest - 1)))(models.marginals)
     np.testing.assert_allclose(error[:, 0], 1 - mean[:, 0], atol=1e-12)

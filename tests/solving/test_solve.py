@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from rcjax.model.pairs import pairs
 from rcjax.replaying.curves import area_under_curve
 from rcjax.solving.objective import build_tables, evaluate
 
-pytestmark = pytest.mark.usefixtures("float64")
+pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.forgetful]
 
 #: Costs of the random models lie between 1 and 30.
 LAM = np.geomspace(1e-3, 0.1, 8)
@@ -41,6 +42,9 @@ def automatic(demo):
     return solve_frontier(demo)
 
 
+quantiles = jax.jit(Marginal.quantile)
+
+
 def loss(frontier):
     return np.asarray(frontier.error + frontier.lam * frontier.cost)
 
@@ -49,8 +53,7 @@ def grid_losses(model, names, lam, count, chain="exact"):
     """(L,) the least loss of a cascade over an exhaustive grid of thresholds, evenly spaced in probability."""
     columns = []
     for j in model.index(names)[:-1]:
-        marginal = take(model.marginals, j)
-        inside = marginal.quantile(jnp.linspace(0, 1, count - 2))
+        inside = quantiles(take(model.marginals, j), jnp.linspace(0, 1, count - 2))
         columns.append(np.concatenate([[0.0], inside, [1.0]]))
     cuts = np.array(list(itertools.product(*columns)))
     error, cost = (np.asarray(x) for x in error_and_cost(model, cuts, names, chain=chain))
@@ -97,7 +100,7 @@ def test_fifty_starts_of_l_bfgs_b_never_beat_the_solver(request, which):
         copulas = jax.tree.map(lambda leaf: leaf[neighbours], model.copulas)
         return build_tables(model.marginals, copulas, model.cost, left, right)
 
-    @jax.jit
+    @partial(jax.jit, compiler_options={"xla_backend_optimization_level": 1})  # it runs some ten thousand times
     @jax.value_and_grad
     def objective(u, tables, price):
         return evaluate(tables, jnp.append(u, 0.0), np.ones(k - 1, bool), 0).loss(price)

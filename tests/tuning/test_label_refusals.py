@@ -19,6 +19,7 @@ K, N = 3, 9
 COST = np.array([1.0, 10.0, 40.0])
 LAM = np.array([1e-4, 2e-3, 1e-2, 3e-2])
 tried = jax.jit(refusing_candidates)
+without_refusals = jax.jit(candidates)
 
 
 def random_log(seed, levels=6, missing=0.2):
@@ -30,11 +31,11 @@ def random_log(seed, levels=6, missing=0.2):
 
 
 def price_of(price, early=True):
-    return Refusal(jnp.asarray(1.0 - price), jnp.asarray(early))
+    return Refusal(*jax.device_put((np.asarray(1.0 - price), np.asarray(early))))
 
 
 def loss(found):
-    return np.asarray(found.error + LAM[:, None] * found.cost)
+    return np.asarray(found.error) + LAM[:, None] * np.asarray(found.cost)
 
 
 def cuts(confidence):
@@ -79,7 +80,7 @@ def test_no_refusals_and_thresholds_are_better(price, early):
 def test_early_is_no_worse_than_late_and_late_no_worse_than_never(price):
     for seed in range(20, 40):
         log = random_log(seed)
-        never = candidates(*log, COST)
+        never = without_refusals(*log, COST)
         least = np.min(np.asarray(never.error) + LAM[:, None] * np.asarray(never.cost), axis=1)
         early, late = (loss(tried(*log, COST, LAM, price_of(price, first))).min(1) for first in (True, False))
         assert (early <= late + 1e-12).all()
@@ -89,7 +90,7 @@ def test_early_is_no_worse_than_late_and_late_no_worse_than_never(price):
 def test_where_a_refusal_is_worth_nothing_all_is_as_without():
     for seed in range(5):
         log = random_log(seed)
-        found, never = tried(*log, COST, LAM, price_of(1.0)), candidates(*log, COST)
+        found, never = tried(*log, COST, LAM, price_of(1.0)), without_refusals(*log, COST)
         assert (np.asarray(found.abstention)[np.arange(len(LAM)), loss(found).argmin(1)] == 0).all()
         np.testing.assert_allclose(
             loss(found).min(1), (np.asarray(never.error) + LAM[:, None] * np.asarray(never.cost)).min(1), rtol=1e-12
@@ -112,9 +113,10 @@ def test_by_labels_alone_the_figures_are_those_of_a_walk(monkeypatch):
     found = jax.jit(lambda *log: refusing_candidates(*log))(
         confidence, crossed, correct, present, COST, LAM, price_of(0.3)
     )
-    flat = merged(found)
-    cascades = as_cascades(flat, jnp.arange(len(flat.error)), K)
-    wrong, charge, refused = (np.asarray(each).mean(1) for each in outcomes(confidence, correct, COST, cascades))
+    flat = jax.jit(merged)(found)
+    cascades = jax.jit(lambda flat: as_cascades(flat, jnp.arange(len(flat.error)), K))(flat)
+    walked = jax.jit(outcomes)(confidence, correct, COST, cascades)
+    wrong, charge, refused = (np.asarray(column).mean(1) for column in walked)
     kept = np.isfinite(flat.error)
     assert kept.sum() > 20
     np.testing.assert_allclose((wrong + 0.3 * refused)[kept], flat.error[kept], atol=1e-12)
@@ -147,13 +149,13 @@ def test_of_no_queries_nothing_is_known():
 
 
 def test_few_cuts_are_spread_over_many_queries(monkeypatch):
-    confidence = jnp.asarray(np.random.default_rng(0).uniform(size=101))
-    found = spread_cuts(confidence, jnp.ones(101, bool), 10)
-    below = (np.asarray(confidence)[:, None] <= np.asarray(found.threshold)).sum(0)
+    confidence, present = np.random.default_rng(0).uniform(size=101), np.ones(101, bool)
+    found = jax.jit(spread_cuts, static_argnums=2)(confidence, present, 10)
+    below = (confidence[:, None] <= np.asarray(found.threshold)).sum(0)
     np.testing.assert_array_equal(below[:-1], [11, 21, 31, 41, 51, 61, 71, 81, 91])
     assert not found.parts[-1]
     monkeypatch.setattr(label_refusals, "MOST_CUTS", 10)
-    right = jnp.where(confidence > 0.5, 0.9, 0.1)
-    refusal, gain, share = refuse_alone(confidence, right, jnp.ones(101, bool), jnp.asarray(0.5))
+    right = np.where(confidence > 0.5, 0.9, 0.1)
+    refusal, gain, share = jax.jit(refuse_alone)(confidence, right, present, np.asarray(0.5))
     assert abs(float(refusal) - 0.5) < 0.1
     assert float(gain) == pytest.approx(0.4 * float(share), abs=0.04)

@@ -240,14 +240,15 @@ def test_a_check_counts_them_and_refuses_the_whole(splits, policy):
 
 
 def test_a_diagnosis_warns_of_them(splits):
-    train, test = (each.take(slice(200)).select(each.models[-2:]) for each in splits)
+    # As many queries, models and replicates as in the commands below and in test_diagnosis: programmes are shared.
+    train, test = (each.take(slice(200)).select(each.models[-3:]) for each in splits)
     model = rcjax.fit(train)
     with pytest.warns(rcjax.OverlapWarning, match=r"20 of its 200 queries were tuned on, where it looks better"):
-        rcjax.diagnose(model, with_copies(test, train, 20), replicates=20)
+        rcjax.diagnose(model, with_copies(test, train, 20), replicates=50)
     with warnings.catch_warnings():
         warnings.simplefilter("error", rcjax.OverlapWarning)
-        rcjax.diagnose(model, test, training=train, replicates=20)
-        rcjax.diagnose(model, train, replicates=20)
+        rcjax.diagnose(model, test, training=train, replicates=50)
+        rcjax.diagnose(model, train, replicates=50)
 
 
 @pytest.fixture(scope="module")
@@ -288,8 +289,8 @@ def test_the_command_line_refuses_counts_and_warns(folder, tmp_path):
 @pytest.mark.parametrize(
     ("command", "name", "told"),
     [
-        ("diagnose --replicates 20", "some", "30 of its 240 queries were tuned on"),
-        ("diagnose --replicates 20", "fresh", ""),
+        ("diagnose --replicates 50", "some", "30 of its 240 queries were tuned on"),
+        ("diagnose --replicates 50", "fresh", ""),
         ("report --out report.html", "some", "30 of its 240 queries were tuned on"),
     ],
 )
