@@ -55,6 +55,7 @@ _HOMES = {
         "IncompleteLogWarning",
         "LeftOutWarning",
         "Log",
+        "PartsWarning",
     ),
     "logs.reading": (
         "LogError",
@@ -84,7 +85,10 @@ _HOMES = {
         "Report",
         "make_report",
     ),
-    "serving.call_log": ("CallLog",),
+    "serving.call_log": (
+        "CallLog",
+        "Roll",
+    ),
     "serving.cascade": (
         "Cascade",
         "CascadeError",
@@ -151,7 +155,7 @@ if TYPE_CHECKING:
     from rcjax.frontier.bands import Bands
     from rcjax.frontier.frontier import Frontier, InfeasibleError, load_frontier
     from rcjax.logs.foreign.evaluations import read_evaluations
-    from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log
+    from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, PartsWarning
     from rcjax.logs.reading import LogError, read_log
     from rcjax.model.calibration_error import expected_calibration_error
     from rcjax.model.cascade_model import CascadeModel, load_model
@@ -165,7 +169,7 @@ if TYPE_CHECKING:
     from rcjax.replaying.curves import area_under_curve
     from rcjax.replaying.replay import Replay, replay
     from rcjax.report import Report, make_report
-    from rcjax.serving.call_log import CallLog
+    from rcjax.serving.call_log import CallLog, Roll
     from rcjax.serving.cascade import Cascade, CascadeError
     from rcjax.solving.export import Solver, export_solver, load_solver
     from rcjax.solving.objective import error_and_cost
@@ -206,12 +210,14 @@ __all__ = [
     "Marginal",
     "Mixture",
     "OverlapWarning",
+    "PartsWarning",
     "Policy",
     "PolicyCheck",
     "Posterior",
     "Replay",
     "Report",
     "Retuned",
+    "Roll",
     "Rotation",
     "Selection",
     "Solver",

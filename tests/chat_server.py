@@ -4,23 +4,33 @@ import asyncio
 import contextlib
 import json
 import math
+import re
+import ssl
 import threading
 from dataclasses import dataclass, field
 
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 KEY = "sk-secret-of-the-test"
+
+#: One for all clients: each would read the certificates of every authority, for a server that has none.
+CERTIFICATES = ssl.create_default_context()
 
 
 @dataclass
 class Response:
-    """What to send; `hang` closes the connection without a word."""
+    """What to send: a JSON object, bytes, or a list of events, of which bytes are sent as they are.
+
+    A completion is sent as events where the request is for a stream. `hang` closes the connection without a word,
+    after the events if there are some; `delay` is in seconds, before all, and `pause` before each event.
+    """
 
     body: object
     status: int = 200
     headers: dict = field(default_factory=dict)
     delay: float = 0.0
     hang: bool = False
+    pause: float = 0.0
 
 
 def completion(text, tokens=None, usage=(100, 1), **changes):
@@ -58,12 +68,47 @@ def sure(letter, logprob, usage=(100, 1)):
     return completion(letter, [(letter, {letter: logprob, "Hm": rest})], usage)
 
 
+def events_of(body, counted=False):
+    """A completion as the events of a stream: the role, each word or token, calls of tools, the end, the usage."""
+    head = {name: value for name, value in body.items() if name not in ("choices", "usage")}
+    head |= {"object": "chat.completion.chunk"} | ({"usage": None} if counted else {})
+    events = []
+    for choice in body["choices"]:
+        for delta, tokens in _deltas(choice):
+            said = {"index": choice["index"], "delta": delta, "logprobs": tokens, "finish_reason": None}
+            events.append({**head, "choices": [said]})
+    for choice in body["choices"]:
+        rest = {name: value for name, value in choice.items() if name not in ("message", "logprobs")}
+        events.append({**head, "choices": [{**rest, "delta": {}, "logprobs": None}]})
+    if counted:
+        events.append({**head, "choices": [], "usage": body["usage"]})
+    return [*events, b"data: [DONE]\n\n"]
+
+
+def _deltas(choice):
+    """(delta, log-probabilities) for each piece of a message."""
+    message = choice["message"]
+    others = {name: value for name, value in message.items() if name not in ("role", "content", "tool_calls")}
+    yield {"role": message["role"], "content": "", **others}, None
+    tokens = (choice.get("logprobs") or {}).get("content")
+    for token in tokens or ():
+        yield {"content": token["token"]}, {"content": [token], "refusal": None}
+    for word in () if tokens else re.findall(r"\S+\s*|\s+", message["content"] or ""):
+        yield {"content": word}, None
+    for place, call in enumerate(message.get("tool_calls") or ()):
+        function, arguments = call["function"], call["function"]["arguments"]
+        yield {"tool_calls": [{"index": place, **call, "function": {**function, "arguments": ""}}]}, None
+        for half in (arguments[: len(arguments) // 2], arguments[len(arguments) // 2 :]):
+            yield {"tool_calls": [{"index": place, "function": {"arguments": half}}]}, None
+
+
 class Server:
     """Calls `behave(request, headers)` for each request, and keeps the requests."""
 
     def __init__(self, behave, key=KEY):
         self.behave, self.key = behave, key
         self.requests = []
+        self.port = None
         self.busy = self.busiest = 0
 
     async def __call__(self, reader, writer):
@@ -87,6 +132,11 @@ class Server:
                 await asyncio.sleep(response.delay)
         finally:
             self.busy -= 1
+        body = response.body
+        if request.get("stream") and isinstance(body, dict) and "choices" in body:
+            body = events_of(body, bool((request.get("stream_options") or {}).get("include_usage")))
+        if isinstance(body, list):
+            return await _send_events(writer, response, body)
         if response.hang:
             return False
         body = response.body if isinstance(response.body, bytes) else json.dumps(response.body).encode()
@@ -97,13 +147,32 @@ class Server:
         return True
 
 
+async def _send_events(writer, response, events):
+    lines = {"content-type": "text/event-stream", "transfer-encoding": "chunked", **response.headers}
+    start = f"HTTP/1.1 {response.status} x\r\n" + "".join(f"{k}: {v}\r\n" for k, v in lines.items())
+    writer.write(start.encode() + b"\r\n")
+    for event in events:
+        if response.pause:
+            await writer.drain()
+            await asyncio.sleep(response.pause)
+        data = event if isinstance(event, bytes) else b"data: " + json.dumps(event).encode() + b"\n\n"
+        writer.write(b"%x\r\n%s\r\n" % (len(data), data))
+    await writer.drain()
+    if response.hang:
+        return False
+    writer.write(b"0\r\n\r\n")
+    await writer.drain()
+    return True
+
+
 @contextlib.asynccontextmanager
 async def serving(behave):
     """(the server, a client of it), within the running event loop."""
     server = Server(behave)
     listening = await asyncio.start_server(server, "127.0.0.1", 0, backlog=512)
     port = listening.sockets[0].getsockname()[1]
-    client = AsyncOpenAI(api_key=KEY, base_url=f"http://127.0.0.1:{port}/v1")
+    http_client = DefaultAsyncHttpxClient(verify=CERTIFICATES)
+    client = AsyncOpenAI(api_key=KEY, base_url=f"http://127.0.0.1:{port}/v1", http_client=http_client)
     try:
         yield server, client
     finally:
@@ -116,12 +185,22 @@ def served(behave, key=KEY):
     """(the server, its base URL), in a thread: for programs that run beside the test."""
     server, loop = Server(behave, key), asyncio.new_event_loop()
     listening = loop.run_until_complete(asyncio.start_server(server, "127.0.0.1", 0, backlog=512))
+    server.port = listening.sockets[0].getsockname()[1]
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     try:
-        yield server, f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
+        yield server, f"http://127.0.0.1:{server.port}/v1"
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         listening.close()
+        loop.run_until_complete(_end_the_rest())
         loop.close()
+
+
+async def _end_the_rest():
+    """End the connections that are open still."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)

@@ -31,7 +31,10 @@ RECORDS = {
 }
 #: Held to their places elsewhere: `test_policy_files`, `test_mixture`, `test_run`.
 HELD_ELSEWHERE = {"Policy", "Mixture", "Cascade"}
-ERRORS = {"CascadeError", "IncompleteLogWarning", "InfeasibleError", "LeftOutWarning", "LogError", "OverlapWarning"}
+ERRORS = {
+    *("CascadeError", "IncompleteLogWarning", "InfeasibleError", "LeftOutWarning", "LogError"),
+    *("OverlapWarning", "PartsWarning"),
+}
 BASES = {"Copula", "Rotation"}
 FAMILIES = sorted(
     name
@@ -53,6 +56,7 @@ LIST = "a list"
 NUMBER = "an int, a float"
 FUNCTIONS = {
     "CallLog": Public(("path",)),
+    "Roll": Public(()),
     "area_under_curve": Public(("array", "array", "number", "number"), dict.fromkeys(("cost", "error"), NUMBER + LIST)),
     "bootstrap": Public(("frontier", "log")),
     "certify": Public(("frontier", "log")),

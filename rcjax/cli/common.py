@@ -15,6 +15,7 @@ from typing import Any
 import typer
 
 from rcjax._base.files import is_stream
+from rcjax._base.log_parts import parts_of
 
 __all__ = ["require_distinct", "require_libraries", "require_writable", "start_jax"]
 
@@ -90,10 +91,13 @@ def require_writable(path: Path | None) -> None:
 def require_distinct(outputs: Sequence[tuple[str, Path | None]], inputs: Sequence[tuple[str, Any]]) -> None:
     """Refuse, before any work, an output that is the file of an input or of another output, by links too.
 
+    The parts that a log rolled over to are read with it.
+
     Both are pairs of an option, or the name of an argument, and its path; None where it is absent. Raises a usage
     error that names the two. Pipes and devices may be given more than once.
     """
-    taken = {_identity(path): (name, path) for name, path in inputs if path is not None}
+    read = [(name, path) for name, source in inputs if source is not None for path in (source, *parts_of(source))]
+    taken = {_identity(path): (name, path) for name, path in read}
     for option, path in outputs:
         if path is None or is_stream(path):
             continue

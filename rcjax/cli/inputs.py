@@ -29,7 +29,7 @@ def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any)
     import rcjax
     from rcjax.logs.errors import MissingPricesError
 
-    with echoed(rcjax.LeftOutWarning):
+    with echoed(rcjax.LeftOutWarning, rcjax.PartsWarning):
         warnings.simplefilter("ignore", rcjax.IncompleteLogWarning)
         try:
             log = read(path, **options)
@@ -44,13 +44,14 @@ def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any)
 
 
 @contextmanager
-def echoed(category: type[Warning]) -> Iterator[None]:
-    """Show warnings of one kind as lines on standard error, once the work is done."""
+def echoed(*categories: type[Warning]) -> Iterator[None]:
+    """Show warnings of some kinds as lines on standard error, once the work is done."""
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", category)
+        for category in categories:
+            warnings.simplefilter("always", category)
         yield
     for warning in caught:
-        if issubclass(warning.category, category):
+        if issubclass(warning.category, categories):
             warn(warning.message)
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)

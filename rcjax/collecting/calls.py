@@ -16,12 +16,12 @@ from rcjax.collecting.answer_file import LOST, AnswerFile
 from rcjax.collecting.purse import BudgetSpentError, most_input_tokens, most_output_tokens, usual_input_tokens
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill, Respondent, StoppedError
+from rcjax.serving.asked import record_asked
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Call, call_row
-from rcjax.serving.endpoint import CallError
-from rcjax.serving.models_file import recorded_options
+from rcjax.serving.completions import CallError
 from rcjax.signals import Reading, Reply, Signal, SignalError
-from rcjax.signals.records import record_signal, signal_by_name
+from rcjax.signals.records import signal_by_name
 
 __all__ = ["Asked", "call", "worst_of"]
 
@@ -53,9 +53,7 @@ class Asked:
 
     def record(self, signal: Signal) -> str:
         """What the log keeps of it, as JSON."""
-        read, written = map(float, self.respondent.settings.price)
-        more = {"options": recorded_options(self.options), "prices": {"input": read, "output": written}}
-        return json.dumps({**record_signal(signal), **more}, sort_keys=True)
+        return record_asked(signal, self.options, self.respondent.settings.price)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from rcjax.collecting.graders.registry import Graders
 from rcjax.collecting.purse import BudgetSpentError
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill, Respondent, StoppedError
-from rcjax.serving.endpoint import CallError
+from rcjax.serving.completions import CallError
 
 __all__ = ["attempt_of", "graded", "judge_by", "question_of"]
 

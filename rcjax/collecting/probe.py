@@ -9,7 +9,7 @@ from typing import Any
 
 from rcjax.collecting.purse import BudgetSpentError
 from rcjax.collecting.respondent import Bill, Patience, Respondent, StoppedError
-from rcjax.serving.endpoint import CallError
+from rcjax.serving.completions import CallError
 from rcjax.signals import Reply
 
 __all__ = ["Abilities", "default_signal", "probe"]

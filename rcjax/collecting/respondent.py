@@ -10,7 +10,8 @@ from decimal import Decimal
 from typing import Any
 
 from rcjax.collecting.purse import Purse, most_input_tokens, most_output_tokens
-from rcjax.serving.endpoint import CallError, Failure, Usage, openai, request
+from rcjax.serving.completions import CallError, Failure, Usage
+from rcjax.serving.endpoint import openai, request
 from rcjax.serving.models_file import ModelSettings
 from rcjax.signals import Reply
 

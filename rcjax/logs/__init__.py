@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rcjax.logs.errors import LogError, MissingPricesError
-    from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log
+    from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, PartsWarning
     from rcjax.logs.prices import read_prices
     from rcjax.logs.reading import read_answers, read_log
 
@@ -18,6 +18,7 @@ __all__ = [
     "Log",
     "LogError",
     "MissingPricesError",
+    "PartsWarning",
     "read_answers",
     "read_log",
     "read_prices",
@@ -25,7 +26,7 @@ __all__ = [
 
 _HOMES = {
     "errors": ("LogError", "MissingPricesError"),
-    "log": ("IncompleteLogWarning", "LeftOutWarning", "Log"),
+    "log": ("IncompleteLogWarning", "LeftOutWarning", "Log", "PartsWarning"),
     "prices": ("read_prices",),
     "reading": ("read_answers", "read_log"),
 }

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rcjax.logs.dialects import SEPARATED, known_names, open_text, plain_name
-from rcjax.logs.errors import LogError, MissingPricesError
+from rcjax.logs.errors import LogError, MissingPricesError, NoRowsError
 from rcjax.logs.text_files import TextFile, csv_line, find_damage, sound_calls
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def load(source: Any, choose: Callable[[str, list[str]], list[str]]) -> Table:
         if isinstance(source, TextFile) and source.separator is None:
             sound, cut = sound_calls(source)
             if sound.content == b"":
-                raise LogError(f"{name}: no rows: its {cut} lines are cut off")
+                raise NoRowsError(f"{name}: no rows: its {cut} lines are cut off", cut)
         columns = [str(column) for column in _open(sound).collect_schema().names()]
         ours = known_names(columns, _NAMES)
         needed = choose(name, ours)
@@ -317,7 +317,7 @@ def _typed(table: Table) -> Iterator[Rows]:
             any_rows = True
             yield rows
     if not any_rows:
-        raise LogError(f"{name}: no rows: a log needs one for each query and model")
+        raise NoRowsError(f"{name}: no rows: a log needs one for each query and model")
 
 
 def truth(frame: pl.DataFrame) -> list[pl.Expr]:

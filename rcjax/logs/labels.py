@@ -194,9 +194,10 @@ class Labeller:
 class UsableCalls:
     """Keeps the rows of a call log to learn from, and counts the others by their kind; other logs are as they were.
 
-    Left out are calls that failed, queries that did not go to all models (where the log has a column shadow), answers
-    without a verdict where the log itself tells right from wrong, and answers to a query that the model had answered
-    before. `asked` is how each model was asked, as far as the log tells and all its rows agree.
+    Left out are calls that failed, or that no policy judges (`rcjax serve` passes them on), queries that did not go to
+    all models (where the log has a column shadow), answers without a verdict where the log itself tells right from
+    wrong, and answers to a query that the model had answered before. `asked` is how each model was asked, as far as the
+    log tells and all its rows agree.
     """
 
     def __init__(self) -> None:
@@ -217,6 +218,8 @@ class UsableCalls:
         rows.refuse(version > NEWEST, "call_log", newer)
         if "error" in rows.frame.columns:
             rows = rows.keep(~(rows.frame["query"].is_null() & rows.frame["error"].is_not_null()))  # of no query
+            passed = rows.frame["error"].cast(pl.String).str.contains("^(?:not judged|passed on)").fill_null(False)
+            rows = self._drop(rows, passed, "calls that no policy judges")
             rows = self._drop(rows, rows.frame["error"].is_not_null(), "calls that failed")
         if "shadow" in rows.frame.columns:
             deferred = rows.frame["shadow"].fill_null("") != "true"
@@ -255,5 +258,6 @@ class UsableCalls:
         if self._shadowed and not self._any_shadow and any(self.left_out.values()):
             raise LogError(
                 f"{name}: no query of it went to all models, and those that were deferred are no fair sample: "
-                "run the cascade with a share of shadow queries, such as Cascade(..., shadow=0.05)"
+                "run the cascade with a share of shadow queries, such as Cascade(..., shadow=0.05) or "
+                "rcjax serve --shadow 5%"
             )

@@ -17,7 +17,7 @@ from rcjax._base.wording import count
 from rcjax.logs.checked_rows import brief, listed, near
 from rcjax.logs.errors import LogError
 
-__all__ = ["IncompleteLogWarning", "LeftOutWarning", "Log"]
+__all__ = ["IncompleteLogWarning", "LeftOutWarning", "Log", "PartsWarning"]
 
 
 class IncompleteLogWarning(UserWarning):
@@ -26,6 +26,10 @@ class IncompleteLogWarning(UserWarning):
 
 class LeftOutWarning(UserWarning):
     """Some rows of a call log, or of a log with labels, are left out."""
+
+
+class PartsWarning(UserWarning):
+    """A call log is read together with the parts that rolled off it."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -16,10 +16,11 @@ from typing import Any, Literal
 import numpy as np
 
 from rcjax._base.arguments import check_arguments, what_it_is
-from rcjax.logs.checked_rows import TOKENS, Rows, brief, listed, near, numbers, read_rows, require_models, require_money
+from rcjax.logs.checked_rows import TOKENS, Rows, brief, listed, near, numbers, require_models, require_money
 from rcjax.logs.errors import LogError
 from rcjax.logs.labels import Labeller, UsableCalls, read_labels
-from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, _chosen, _log, _mean_cost
+from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, PartsWarning, _chosen, _log, _mean_cost
+from rcjax.logs.log_files import LogFiles
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.prices import read_prices
 
@@ -57,7 +58,9 @@ def read_log(
 
     The file of a `CallLog` is read as it is: calls that failed or were cut off, repeated answers, and queries that
     did not go to all models (`shadow`) are left out. To learn from the latter would be to take hard queries for
-    a sample of all; a frame without the columns `call_log` and `shadow` is taken as a whole.
+    a sample of all; a frame without the columns `call_log` and `shadow` is taken as a whole. With the file are read the
+    parts that rolled off it (`CallLog(…, roll=Roll(…))`), in order of time, which a `PartsWarning` counts; a part that
+    is given by its own path is read alone.
 
     A model may be right always or never: calibration then gives it one confidence, (c + 1/2) / (n + 1) for c
     right answers of n. Queries that lack some model are kept, with an `IncompleteLogWarning`; for rows left out
@@ -129,10 +132,9 @@ def _scattered(
     source: Any, rates: Mapping | None, wanted: tuple[str, ...] | None, labels: Any, calls: UsableCalls
 ) -> tuple[Matrices, list[str], str]:
     """(matrices of all rows to use, all models' names by first appearance, the source's name for messages)."""
-    held, name = Matrices(logprob=math.nan, correct=False, cost=0.0), ""
-    every: dict[str, None] = {}
-    for rows in _judged_rows(source, rates is not None, labels, every, calls):
-        name = rows.name
+    held = Matrices(logprob=math.nan, correct=False, cost=0.0)
+    files, every = LogFiles(source), dict[str, None]()
+    for rows in _judged_rows(files, rates is not None, labels, every, calls):
         require_models(rows)
         if wanted is not None:
             rows = rows.keep(rows.frame["model"].is_in(list(wanted)))
@@ -146,39 +148,41 @@ def _scattered(
             rows.refuse(again, "query", f"was answered already in {first}: keep one row per query and model")
         logprob, correct = _logprob(rows), numbers(rows, "correct") == 1
         held.put(place, logprob=logprob, correct=correct, cost=_cost(rows, list(held.models), place[1], rates))
-    return held, list(every), name
+    return held, list(every), files.name
 
 
-def _judged_rows(source: Any, priced: bool, labels: Any, every: dict[str, None], calls: UsableCalls) -> Iterator[Rows]:
-    """The rows to use, some at a time, each with its column correct; at the end a warning counts the others.
+def _judged_rows(
+    files: LogFiles, priced: bool, labels: Any, every: dict[str, None], calls: UsableCalls
+) -> Iterator[Rows]:
+    """The rows to use, some at a time, each with its column correct; at the end warnings count parts and other rows.
 
     `every` gets the names of all models of the source by first appearance, those with no row to use too.
     """
-    known = None if labels is None else read_labels(labels, source)
+    known = None if labels is None else read_labels(labels, files.source)
     judged = {None: "correct", "correct": None, "answer": "answer"}[known and known.by]
     labeller = known and Labeller(known)
-    batches, cut = read_rows(source, priced, judged)
-    read, name = cut, ""
-    usable: set[str] = set()
-    for rows in batches:
-        read, name = read + rows.frame.height, rows.name
+    read, usable = 0, set[str]()
+    for rows in files.rows(priced, judged):
+        read += rows.frame.height
         every |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
         rows = calls.keep(rows)
         rows = labeller.keep(rows) if labeller else rows
         if rows.frame.height:
             usable |= {*rows.frame["model"].drop_nulls().unique()}
             yield rows
-    calls.finish(name)
-    left_out = {"cut off": cut, **calls.left_out}
+    calls.finish(files.name)
+    left_out = {"cut off": files.cut, **calls.left_out}
     if labeller:
-        labeller.finish(name)
+        labeller.finish(files.name)
         left_out["without a label"] = labeller.left_out
+    if files.told:
+        warnings.warn(files.told, PartsWarning, stacklevel=5)
     if any(left_out.values()):
         reasons = "; ".join(f"{count:,} {why}" for why, count in left_out.items() if count)
         lost = [model for model in every if model not in usable]
         whole = f"; that is all of {listed(lost)}" if lost else ""
-        message = f"{name}: {sum(left_out.values()):,} of {read:,} rows are left out: {reasons}{whole}"
-        warnings.warn(message, LeftOutWarning, stacklevel=5)
+        what = f"{sum(left_out.values()):,} of {read + files.cut:,} rows are left out: {reasons}{whole}"
+        warnings.warn(f"{files.name}: {what}", LeftOutWarning, stacklevel=5)
 
 
 def _names(

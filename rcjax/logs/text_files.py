@@ -83,10 +83,9 @@ def sound_calls(text: TextFile) -> tuple[TextFile, int]:
     A line is cut off where the process that wrote it was killed: it is the last one, or was until the log was opened
     again. What does not begin as a line of a call log does is kept, for others to find fault with.
     """
+    if not holds_calls(text):
+        return text, 0
     with text.open() as file:
-        if not _begins_with_calls(file):
-            return text, 0
-        file.seek(0)
         cut = {number for number, line in enumerate(file) if _is_cut(line.strip())}
         if not cut:
             return text, 0
@@ -95,12 +94,19 @@ def sound_calls(text: TextFile) -> tuple[TextFile, int]:
         return dataclasses.replace(text, content=whole), len(cut)
 
 
-def _begins_with_calls(file: BinaryIO) -> bool:
-    """Whether the first line begins as a call does, but for what was cut off before it got that far."""
-    line = file.readline(len(CALL) + 1)
-    while line and len(line.strip()) < len(CALL) and CALL.startswith(line.strip()):
+def holds_calls(text: TextFile) -> bool:
+    """Whether the first line begins as a call does, but for what was cut off before it got that far.
+
+    >>> holds_calls(TextFile(b'{"call_log": 1, "que', separator=None)), holds_calls(TextFile(b"{}", separator=None))
+    (True, False)
+    """
+    any_text = False
+    with text.open() as file:
         line = file.readline(len(CALL) + 1)
-    return line.startswith(CALL)
+        while line and len(line.strip()) < len(CALL) and CALL.startswith(line.strip()):
+            any_text |= line.startswith(CALL[:1])
+            line = file.readline(len(CALL) + 1)
+    return line.startswith(CALL) or (not line and any_text)
 
 
 def _is_cut(line: bytes) -> bool:

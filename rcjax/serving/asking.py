@@ -18,7 +18,8 @@ from rcjax._base.arguments import instance, what_it_is
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
 from rcjax.policy.record import recorded_asked, recorded_prices
-from rcjax.serving.endpoint import AsyncCompletions, Usage, openai
+from rcjax.serving.completions import Usage
+from rcjax.serving.endpoint import AsyncCompletions, openai
 from rcjax.signals import Reading, Reply, Signal, SignalError
 from rcjax.signals.records import contradiction, signal_from_record
 
@@ -28,7 +29,16 @@ __all__ = ["Asking", "Endpoint", "checked_options", "known_endpoints"]
 _OWN = ("model", "messages")  # what every request says by itself
 
 
+_KNOWN = frozenset(inspect.signature(AsyncCompletions.create).parameters) - {"self"}
+
+
 _DEAREST = Decimal("1e100")  # as in a policy
+
+
+_SYNONYMS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}  # of which one may be set
+
+
+_MERGED = ("extra_body", "extra_headers", "extra_query")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +73,7 @@ class Endpoint:
 
     client: openai.AsyncOpenAI
     served: str
-    signal: Signal
+    signal: Signal | None  # None of a model whose answers are not judged
     options: Mapping[str, Any]
     price: tuple[Decimal, Decimal] | None  # input, output, per million tokens
     mean: float | None  # cost of a call, where tokens or prices are not known; None of a model not in the policy
@@ -73,16 +83,40 @@ class Endpoint:
         """Options that a second question shares with the first."""
         return {name: value for name, value in self.options.items() if name.startswith("extra_")}
 
+    def options_for(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Options of a question that has its own: these go before those of the model, what the signal needs before all.
+
+        >>> from rcjax.signals import MeanLogprob
+        >>> endpoint = Endpoint(None, "small", MeanLogprob(), {"logprobs": True, "max_tokens": 9}, None, None)
+        >>> endpoint.options_for({"max_completion_tokens": 5, "logprobs": False})
+        {'logprobs': True, 'max_completion_tokens': 5}
+        """
+        if not own:
+            return self.options
+        replaced = {other for name, other in _SYNONYMS.items() if name in own}
+        options = {name: value for name, value in self.options.items() if name not in replaced} | dict(own)
+        for name in _MERGED:
+            if name in own and name in self.options:
+                options[name] = {**self.options[name], **own[name]}
+        told = self.signal.options if self.signal is not None else {}
+        needed = {name: self.options[name] for name in told if name in self.options}
+        top = max(needed.get("top_logprobs", 0), own.get("top_logprobs", 0))
+        return {**options, **needed, **({"top_logprobs": top} if top else {})}
+
     def follow_up(
         self, messages: Sequence[Mapping[str, Any]], reply: Reply
     ) -> tuple[list[Mapping[str, Any]], dict[str, Any]] | None:
         """(messages, options) of the second question, or None; SignalError for whatever goes wrong in the signal."""
+        if self.signal is None:
+            return None
         with _failures():
             second = self.signal.follow_up(messages, reply)
             return None if second is None else (list(second[0]), {**second[1], **self.routing})
 
     def read(self, reply: Reply, second: Reply | None) -> Reading:
         """What the signal reads; SignalError for whatever goes wrong in it."""
+        if self.signal is None:
+            raise SignalError("its answers are not judged")
         with _failures():
             reading = self.signal.read(reply, second)
         if not isinstance(reading, Reading):
@@ -198,8 +232,7 @@ def _require_signal(signal: Any, model: str) -> None:
 
 def checked_options(options: dict[str, Any]) -> dict[str, Any]:
     """Options of every request, as they are. Raises ValueError for those that the client does not take."""
-    known = inspect.signature(AsyncCompletions.create).parameters
-    unknown = [str(name) for name in options if name not in known or name == "self"]
+    unknown = [str(name) for name in options if name not in _KNOWN]
     if unknown:
         raise ValueError(f"options: the client knows no {', '.join(unknown)}: give what a server adds in extra_body")
     own = [name for name in _OWN if name in options]

@@ -11,13 +11,14 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
+from datetime import UTC, date, datetime
+from types import NoneType, TracebackType
 from typing import Any
 
-from rcjax._base.arguments import instance
-from rcjax._base.line_file import LineFile
+from rcjax._base.arguments import instance, whole
+from rcjax._base.line_file import LineFile, Rolling
 
-__all__ = ["VERSION", "Call", "CallLog", "call_row"]
+__all__ = ["VERSION", "Call", "CallLog", "Roll", "call_row"]
 
 
 VERSION = 1  # of the lines of a call log
@@ -59,6 +60,38 @@ class Call:
     """The query goes to all models, whatever they answer."""
     error: str | None
     """Why there is no answer, or no confidence in it."""
+    asked: str | None = None
+    """How the model is asked, as JSON (`rcjax.serving.asked`); None where that is not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """When a call log rolls over: what is in `calls.jsonl` becomes a part beside it, and the file begins anew.
+
+    A part is named by the day of its first call, in UTC, and a number, such as `calls.2026-11-24.0001.jsonl`: names
+    sort by time, and no file is ever overwritten. `rcjax.read_log` reads the parts with the log. They may be moved away
+    or removed at any time; once all of a day are gone, its numbers begin anew.
+
+    Args:
+        size: bytes that the file may have; a line that would make it longer goes to a new one.
+        daily: a file is to hold the calls of one day.
+
+    Raises TypeError for arguments of another kind, and ValueError for a size below 1, or neither of the two.
+
+    Example:
+        >>> Roll(size=100_000_000, daily=True)
+        Roll(size=100000000, daily=True)
+    """
+
+    size: int | None = None
+    daily: bool = False
+
+    def __post_init__(self) -> None:
+        instance(self.daily, bool, "daily")
+        if self.size is not None:
+            whole(self.size, "size", 1)
+        elif not self.daily:
+            raise ValueError("a log rolls over by size= (bytes), daily=True or both: give one")
 
 
 class CallLog:
@@ -69,8 +102,12 @@ class CallLog:
     headers get into the log; the answers do unless `answers=False`, and what was asked only with `prompts=True`, as
     JSON in a text.
 
-    Raises OSError where the file cannot be opened, and from `write` where it cannot be written; TypeError for
-    arguments of another kind, and ValueError from `write` for a number that JSON cannot hold: neither writes anything.
+    With `roll=Roll(…)` the file rolls over to parts, whoever else writes to it; every process should say the same.
+    Where another programme renames or removes the file, such as logrotate, the next line goes to a new one.
+
+    Raises OSError where the file cannot be opened, and from `write` where it cannot be written or rolled over;
+    TypeError for arguments of another kind, and ValueError from `write` for a number that JSON cannot hold: neither
+    writes anything.
 
     Example:
         >>> import tempfile
@@ -82,14 +119,23 @@ class CallLog:
         -0.1
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, answers: bool = True, prompts: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        answers: bool = True,
+        prompts: bool = False,
+        roll: Roll | None = None,
+    ) -> None:
         instance(path, (str, os.PathLike), "path")
         instance(answers, bool, "answers")
         instance(prompts, bool, "prompts")
+        instance(roll, (Roll, NoneType), "roll")
         self.path = os.fspath(path)
         self.answers = answers
         self.prompts = prompts
-        self._lines = LineFile(path)
+        self.roll = roll
+        self._lines = LineFile(path, None if roll is None else Rolling(roll.size, roll.daily, _day_of_line))
 
     def write(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> None:
         """Append a call, and what was asked if the log is to hold that."""
@@ -97,7 +143,7 @@ class CallLog:
         row = call_row(call) | ({} if self.answers else {"answer": None})
         if self.prompts and messages is not None:
             row["prompt"] = json.dumps(messages, default=str)
-        self._lines.append(json.dumps(row, allow_nan=False).encode() + b"\n")
+        self._lines.append(json.dumps(row, allow_nan=False).encode() + b"\n", _day(call.time))
 
     def close(self) -> None:
         """Close the file; closing twice is fine."""
@@ -114,6 +160,7 @@ class CallLog:
 
 def call_row(call: Call) -> dict[str, Any]:
     """A call as a line of a log, all but its text, as JSON values."""
+    asked = {} if call.asked is None else {"asked": call.asked}
     return {
         "call_log": VERSION,
         "query": call.query,
@@ -129,6 +176,23 @@ def call_row(call: Call) -> dict[str, Any]:
         "error": call.error,
         "served": call.served,
         "attempts": call.attempts,
+        **asked,
         "seconds": round(call.seconds, 6),
         "time": call.time,
     }
+
+
+def _day_of_line(line: bytes) -> date | None:
+    """The day in UTC of a line of a call log; None where it tells none."""
+    try:
+        return _day(json.loads(line)["time"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _day(time: Any) -> date | None:
+    try:
+        told = datetime.fromisoformat(time)
+        return (told.replace(tzinfo=UTC) if told.tzinfo is None else told.astimezone(UTC)).date()
+    except (ValueError, TypeError, OverflowError):
+        return None

@@ -12,10 +12,8 @@ import asyncio
 import math
 import time
 import uuid
-import warnings
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from types import NoneType, TracebackType
 from typing import Any, Literal
 
@@ -25,11 +23,14 @@ from rcjax._base.json_checks import number
 from rcjax._base.wording import visible
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Answer, Defer, Policy
-from rcjax.serving.asking import Asking, Endpoint, known_endpoints
+from rcjax.serving.asking import Asking, checked_options, known_endpoints
 from rcjax.serving.call_log import Call, CallLog
-from rcjax.serving.endpoint import CallError, Usage, openai, request
-from rcjax.serving.questions import Messages, check_question, one_by_one
-from rcjax.signals import Signal, SignalError
+from rcjax.serving.caller import Attempt, Caller, CascadeWarning, Observe
+from rcjax.serving.completions import Failure, sum_usages
+from rcjax.serving.endpoint import openai
+from rcjax.serving.questions import Messages, Question, check_question, one_by_one
+from rcjax.serving.streams import Deliver
+from rcjax.signals import Signal
 
 __all__ = ["Cascade", "CascadeError", "CascadeWarning", "Result"]
 
@@ -45,8 +46,16 @@ class CascadeError(RuntimeError):
         self.result = result
 
 
-class CascadeWarning(UserWarning):
-    """A model's confidence cannot be read, or a call cannot be logged; the cascade goes on."""
+class Deadline:
+    """When a query must be answered, so many seconds from now."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def share(self, *, last: bool) -> float:
+        """Seconds that the next model may take: what is left, or half of it where others can be asked after it."""
+        left = max(0.0, self._end - time.monotonic())
+        return left if last else left / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,12 @@ class Result:
     """Money for the calls below, in the currency of the prices."""
     calls: tuple[Call, ...]
     """The calls that led to the answer, in order; not those that a shadow query adds."""
+    completion: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    """The completion with the reply, as the endpoint sent it."""
+    usage: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    """Tokens of all the calls, as the API has them."""
+    failure: Failure | None = field(default=None, repr=False, compare=False)
+    """Where no model answered: what went wrong with the last that was asked."""
 
     @property
     def problem(self) -> str:
@@ -109,6 +124,7 @@ class Cascade:
         shadow_models: more models that shadow queries are asked of, by the names that the log is to have: those that
             the tuning left out, so that a later one can take them back, or new ones. They need prices, if not among
             those that the policy was tuned with; `client`, `signal`, `served` and `model_options` may name them.
+        observe: is told of each `Call` as it ends, shadow calls too: for counting, at once.
 
     Raises ValueError for arguments that cannot be right. Use one cascade within one event loop, and leave it as a
     context (`async with`) or `await cascade.close()`, so that shadow calls under way are finished.
@@ -130,6 +146,7 @@ class Cascade:
         retries: int = 2,
         shadow: float = 0.0,
         shadow_models: Sequence[str] = (),
+        observe: Observe | None = None,
     ) -> None:
         instance(policy, (Policy, Mixture), "policy")
         instance(log, (CallLog, NoneType), "log")
@@ -141,22 +158,39 @@ class Cascade:
         if not number(timeout, "timeout", 0.0, math.inf):
             raise ValueError("timeout must be above 0 seconds")
         asking = Asking(client, signal, served, options, model_options, prices, timeout, retries)
-        self._endpoints = known_endpoints(policy, self._everyone, asking)
-        self._log = log
+        self._caller = Caller(known_endpoints(policy, self._everyone, asking), log, concurrency, observe)
         self._shadow = shadow
         self._concurrency = concurrency
-        self._slots = asyncio.Semaphore(concurrency)
         self._background: set[asyncio.Task[Any]] = set()
-        self._warned: set[str] = set()
 
-    async def ask(self, messages: Messages, query: int | str | None = None) -> Result:
-        """Answer one query: `messages` as in the API, or a text of the user's; `query` is its id in log and lots.
+    async def ask(
+        self,
+        messages: Messages,
+        query: int | str | None = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+        deadline: float | None = None,
+        deliver: Deliver | None = None,
+    ) -> Result:
+        """Answer one query.
 
-        Without an id the query gets a random one. Raises CascadeError where no model answers; TypeError or ValueError
-        for messages or an id that can be none.
+        Args:
+            messages: as in the API, or a text of the user's.
+            query: its id in log and lots; a random one by default.
+            options: of this query's requests, which go before those of the cascade, and after what the signal needs.
+            deadline: seconds for the whole query. No model but the last gets more than half of what is left; one that
+                cannot answer in its time is skipped upward; and when no time is left the surest answer so far counts.
+            deliver: takes the answer of a model that is kept whatever it is, piece by piece, while it comes. After the
+                first piece no other model can be asked, and an answer that breaks off then is a failure.
+
+        Raises CascadeError where no model answers; TypeError or ValueError for arguments that can be none.
         """
         check_question(query, messages)
-        result, rest = await self._answer(messages, query)
+        own = {} if options is None else checked_options(dict(options))
+        if deadline is not None and not number(deadline, "deadline", 0.0, math.inf):
+            raise ValueError("deadline must be above 0 seconds")
+        question = self._question(messages, query, options=own, deliver=deliver)
+        result, rest = await self._answer(question, None if deadline is None else Deadline(deadline))
         if rest is not None:
             task = asyncio.create_task(rest)
             self._background.add(task)  # the event loop itself keeps no hold of it
@@ -198,7 +232,7 @@ class Cascade:
 
     async def _stream(self, questions: Any) -> AsyncIterator[tuple[int, Result]]:
         async def one(place: int, query: int | str, messages: Messages) -> tuple[int, Result]:
-            result, rest = await self._answer(messages, query)
+            result, rest = await self._answer(self._question(messages, query))
             if rest is not None:
                 await rest
             return place, result
@@ -221,118 +255,73 @@ class Cascade:
             for task in pending:
                 task.cancel()
 
-    async def _answer(self, messages: Messages, query: int | str | None) -> tuple[Result, Any]:
+    async def _answer(self, question: Question, deadline: Deadline | None = None) -> tuple[Result, Any]:
         """(the result, the calls still to make if this is a shadow query, as a coroutine, else None)."""
-        name = uuid.uuid4().hex if query is None else str(query)
-        asked = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-        policy = self.policy.choose(name)
-        shadow = draw_lot("shadow", name) < self._shadow
-        result = await self._follow(policy, name, asked, shadow)
+        policy = self.policy.choose(question.query)
+        result = await self._follow(policy, question, deadline)
         others = [model for model in self._everyone if model not in {call.model for call in result.calls}]
-        return result, self._ask_others(others, name, asked) if shadow and others else None
+        return result, self._ask_others(others, question) if question.shadow and others else None
 
-    async def _ask_others(self, models: Sequence[str], query: str, messages: Sequence[Mapping[str, Any]]) -> None:
-        await asyncio.gather(*(self._call(None, model, query, messages, True) for model in models))
+    def _question(self, messages: Messages, query: int | str | None, **more: Any) -> Question:
+        name = uuid.uuid4().hex if query is None else str(query)
+        conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
+        return Question(name, conversation, shadow=draw_lot("shadow", name) < self._shadow, **more)
 
-    async def _follow(self, policy: Policy, query: str, messages: Sequence[Mapping[str, Any]], shadow: bool) -> Result:
-        calls: list[Call] = []
+    async def _ask_others(self, models: Sequence[str], question: Question) -> None:
+        await asyncio.gather(*(self._caller.call(question, model, None) for model in models))
+
+    async def _follow(self, policy: Policy, question: Question, deadline: Deadline | None) -> Result:
+        attempts: list[Attempt] = []
         model: str | None = policy.first
         while model is not None:
-            call = await self._call(policy, model, query, messages, shadow)
-            calls.append(call)
-            rules = policy.rules[model]
-            if call.text is not None and len(rules) == 1 and rules[0].action == "answer":
-                return _result(query, "answered", call, calls)
-            if call.logprob is None:
-                model = next(iter(policy.models[policy.models.index(model) + 1 :]), None)
+            later = policy.models[policy.models.index(model) + 1 :]
+            seconds = None if deadline is None else deadline.share(last=not later)
+            if seconds is not None and not self._caller.can_answer(model, seconds):
+                model = next(iter(later), None)
                 continue
-            decision = policy.step(model, logprob=call.logprob)
+            rules = policy.rules[model]
+            always = len(rules) == 1 and rules[0].action == "answer"
+            before = tuple(one.call for one in attempts) if always else None
+            attempt = await self._caller.call(question, model, policy, seconds, before)
+            attempts.append(attempt)
+            if attempt.begun or (attempt.call.text is not None and always):
+                return _result(question.query, "answered" if attempt.call.text else "failed", attempt, attempts)
+            if attempt.call.logprob is None:
+                model = next(iter(later), None)
+                continue
+            decision = policy.step(model, logprob=attempt.call.logprob)
             if not isinstance(decision, Defer):
-                return _result(query, "answered" if isinstance(decision, Answer) else "abstained", call, calls)
+                status: Status = "answered" if isinstance(decision, Answer) else "abstained"
+                return _result(question.query, status, attempt, attempts)
             model = decision.next_model
-        usable = [call for call in calls if call.text is not None]
+        usable = [attempt for attempt in attempts if attempt.call.text is not None]
         if not usable:
-            return _result(query, "failed", None, calls)
-        return _result(query, "best so far", max(usable, key=_sureness), calls)
-
-    async def _call(
-        self, policy: Policy | None, model: str, query: str, messages: Sequence[Mapping[str, Any]], shadow: bool
-    ) -> Call:
-        """Ask one model, its follow-up question included, and log it; nothing that a server does is raised."""
-        endpoint, usage, start = self._endpoints[model], Usage(), time.perf_counter()
-        text = answer = logprob = error = None
-        try:
-            reply = await self._request(endpoint, messages, endpoint.options, usage)
-            text = reply.text or next(filter(None, reply.texts))
-            second = endpoint.follow_up(messages, reply)
-            if second is not None:
-                second = await self._request(endpoint, *second, usage)
-            reading = endpoint.read(reply, second)
-            text, answer, logprob = reading.text or text, reading.answer, reading.logprob
-        except CallError as problem:
-            error = str(problem) if text is None else f"the second question: {problem}"
-        except SignalError as problem:
-            error = str(problem)
-            self._warn_once(model, f"model {model}: its confidence cannot be read: {problem}")
-        known = policy is not None and model in policy.models and logprob is not None
-        account = endpoint.account(usage)
-        if account["cost"] is None:  # free it was not: learning leaves out what failed
-            account["cost"], error = 0.0, error or "the server tells no tokens: what it cost is not known"
-        call = Call(
-            query=query,
-            model=model,
-            served=endpoint.served,
-            text=text,
-            answer=answer,
-            logprob=logprob,
-            confidence=policy.calibrate(model, logprob=logprob) if known else None,  # type: ignore[union-attr]
-            **account,
-            attempts=usage.attempts,
-            seconds=time.perf_counter() - start,
-            time=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            shadow=shadow,
-            error=error,
-        )
-        self._write(call, messages)
-        return call
-
-    async def _request(
-        self, endpoint: Endpoint, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], usage: Usage
-    ) -> Any:
-        async with self._slots:
-            return await request(endpoint.client, endpoint.served, messages, options, usage)
-
-    def _write(self, call: Call, messages: Sequence[Mapping[str, Any]]) -> None:
-        if self._log is None:
-            return
-        try:
-            self._log.write(call, messages)
-        except Exception as problem:  # the answer is paid for: give it all the same
-            reason = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
-            self._warn_once("", f"calls are not logged: {self._log.path}: {reason}")
-
-    def _warn_once(self, about: str, message: str) -> None:
-        if about not in self._warned:
-            self._warned.add(about)
-            warnings.warn(visible(message), CascadeWarning, stacklevel=2)
+            return _result(question.query, "failed", None, attempts)
+        return _result(question.query, "best so far", max(usable, key=_sureness), attempts)
 
 
-def _result(query: str, status: Status, kept: Call | None, calls: Sequence[Call]) -> Result:
-    gives = kept is not None and status != "abstained"
+def _result(query: str, status: Status, attempt: Attempt | None, attempts: Sequence[Attempt]) -> Result:
+    calls = tuple(one.call for one in attempts)
+    call = attempt.call if attempt else None
+    gives = call is not None and status in ("answered", "best so far")
+    failures = [one.failure for one in attempts if one.failure is not None]
     return Result(
         query=query,
         status=status,
-        text=kept.text if kept and gives else None,
-        answer=kept.answer if kept and gives else None,
-        model=kept.model if kept else None,
-        confidence=kept.confidence if kept else None,
-        cost=math.fsum(call.cost for call in calls),
-        calls=tuple(calls),
+        text=call.text if call and gives else None,
+        answer=call.answer if call and gives else None,
+        model=call.model if call else None,
+        confidence=call.confidence if call else None,
+        cost=math.fsum(one.cost for one in calls),
+        calls=calls,
+        completion=attempt.completion if attempt and gives else None,
+        usage=sum_usages([one.usage for one in attempts]),
+        failure=failures[-1] if failures and status == "failed" else None,
     )
 
 
-def _sureness(call: Call) -> float:
-    return -1.0 if call.confidence is None else call.confidence
+def _sureness(attempt: Attempt) -> float:
+    return -1.0 if attempt.call.confidence is None else attempt.call.confidence
 
 
 def _everyone(policy: Policy | Mixture, shadow_models: Sequence[str], shadow: float) -> tuple[str, ...]:

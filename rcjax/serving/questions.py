@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
 from rcjax._base.arguments import what_it_is
+from rcjax.serving.streams import Deliver
 
-__all__ = ["Messages", "check_question", "one_by_one"]
+__all__ = ["Messages", "Question", "check_question", "one_by_one"]
 
 
 Messages = str | Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is put to the models."""
+
+    query: str
+    """Its id."""
+    messages: Sequence[Mapping[str, Any]]
+    """The conversation, as in the API."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of its requests, which go before those of the models, and after those of the signal."""
+    shadow: bool = False
+    """It goes to all models, whatever they answer."""
+    deliver: Deliver | None = None
+    """Takes the answer of a model that is kept whatever it is, while it comes."""
+    unjudged: str | None = None
+    """Why its answer is not judged, where it is not."""
 
 
 _PAIRS = "questions must be pairs of an id and messages"

@@ -160,7 +160,7 @@ def test_prices_of_shadow_models_are_those_of_the_tuning():
     prices = {"tiny": {"input": 3, "output": 0}}
     tuned = dataclasses.replace(POLICY, provenance={"tuning": {"prices": prices}})
     cascade = Cascade(tuned, AsyncOpenAI(api_key="x"), signal=signals.Choice(), shadow=0.1, shadow_models=["tiny"])
-    assert cascade._endpoints["tiny"].price == (3, 0)
+    assert cascade._caller.endpoints["tiny"].price == (3, 0)
     assert cascade.models == POLICY.models
 
 

@@ -1,0 +1,83 @@
+"""How a model is asked, as JSON in a line of a log: its signal, options and prices, without secrets.
+
+A policy that is tuned on the log keeps it (`rcjax.policy.record.recorded_asked`), and `Cascade` asks as it says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from rcjax.serving.asking import Endpoint
+from rcjax.serving.models_file import recorded_options
+from rcjax.signals.records import record_signal
+
+__all__ = ["NEUTRAL", "record_asked", "record_endpoint"]
+
+
+#: Options of a request that change no answer; some of them say who asks.
+NEUTRAL = frozenset(
+    {
+        "logprobs",
+        "metadata",
+        "moderation",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "stream_options",
+        "top_logprobs",
+        "user",
+    }
+)
+
+
+def record_asked(signal: Any, options: Mapping[str, Any], price: tuple[Decimal, Decimal] | None) -> str:
+    """What a log keeps of how a model is asked, as JSON; what JSON cannot hold is left out.
+
+    Args:
+        signal: that reads its confidence.
+        options: of each request, but for those of the signal.
+        price: money per million tokens of input and of output, where that is known.
+
+    >>> from rcjax.signals import Choice
+    >>> record_asked(Choice(("A", "B")), {"max_tokens": 1}, (Decimal(1), Decimal(2)))  # doctest: +NORMALIZE_WHITESPACE
+    '{"choices": ["A", "B"], "options": {"max_tokens": 1}, "prices": {"input": 1.0, "output": 2.0}, "signal": "choice",
+    "top": 20}'
+    """
+    told = {name: value for name, value in record_signal(signal).items() if not _has_secrets(value)}
+    record = {**_plain(told), "options": recorded_options(_plain(options))}
+    if price is not None:
+        record["prices"] = {"input": float(price[0]), "output": float(price[1])}
+    return json.dumps(record, sort_keys=True)
+
+
+def record_endpoint(endpoint: Endpoint, own: Mapping[str, Any] | None = None) -> str | None:
+    """The same of an endpoint of a cascade, and of a question's own options; None where nothing is judged."""
+    if endpoint.signal is None:
+        return None
+    told = {name: value for name, value in (own or {}).items() if name not in NEUTRAL}
+    options, needed = endpoint.options_for(told), endpoint.signal.options
+    more = {name: value for name, value in options.items() if name not in needed or needed[name] != value}
+    return record_asked(endpoint.signal, more, endpoint.price)
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that JSON can hold."""
+    plain = {}
+    for name, value in values.items():
+        try:
+            json.dumps(value, allow_nan=False, sort_keys=True)
+        except (TypeError, ValueError, RecursionError):
+            continue
+        plain[name] = value
+    return plain
+
+
+def _has_secrets(value: Any) -> bool:
+    """Whether an entry of a signal holds what no log keeps; in part it would be the entry of another signal."""
+    return isinstance(value, Mapping) and recorded_options(value) != value

@@ -1,0 +1,240 @@
+"""One model asked about one question: the second question of its signal included, timed, paid for, and in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from rcjax._base.wording import visible
+from rcjax.policy.policy import Policy
+from rcjax.serving.asked import record_endpoint
+from rcjax.serving.asking import Endpoint
+from rcjax.serving.call_log import Call, CallLog
+from rcjax.serving.completions import CallError, Failure, Usage, choice_text, read_reply
+from rcjax.serving.endpoint import complete, openai, stream_lines
+from rcjax.serving.questions import Question
+from rcjax.serving.streams import Assembly, Delivery, read_chunks
+from rcjax.signals import SignalError
+
+__all__ = ["Attempt", "Caller", "CascadeWarning", "Observe"]
+
+
+Observe = Callable[[Call], None]
+"""Is told of each call as it ends."""
+
+
+_COUNTED = {"include_usage": True}
+
+
+_REMEMBERED, _ENOUGH = 50, 20  # calls of a model whose seconds are remembered, and that tell how quick it can be
+
+
+class CascadeWarning(UserWarning):
+    """A model's confidence cannot be read, or a call cannot be logged; the cascade goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A model that was asked."""
+
+    call: Call
+    completion: Mapping[str, Any] | None
+    """As the endpoint sent it; None where nothing usable came back."""
+    failure: Failure | None
+    """What went wrong with the first question."""
+    usage: Usage
+    """What its requests have used."""
+    begun: bool
+    """Some of the answer was handed on while it came."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What a call has brought so far."""
+
+    usage: Usage = field(default_factory=Usage)
+    start: float = field(default_factory=time.perf_counter)
+    completion: Mapping[str, Any] | None = None
+    delivery: Delivery | None = None
+    text: str | None = None
+    answer: str | None = None
+    logprob: float | None = None
+    error: str | None = None
+    failure: Failure | None = None
+
+    def fail(self, problem: CallError) -> None:
+        """Note a request that failed: the first, or the second on an answer that is there."""
+        self.error = str(problem) if self.text is None else f"the second question: {problem}"
+        if self.text is None:
+            self.failure = problem.failure
+
+
+class Caller:
+    """Asks models, each at its endpoint.
+
+    Args:
+        endpoints: of each model by name.
+        log: where to write each call.
+        concurrency: how many requests may be in flight at once.
+        observe: is told of each call as it ends.
+    """
+
+    def __init__(
+        self, endpoints: Mapping[str, Endpoint], log: CallLog | None, concurrency: int, observe: Observe | None = None
+    ) -> None:
+        self.endpoints, self.log = endpoints, log
+        self._asked = {model: record_endpoint(endpoint) for model, endpoint in endpoints.items()}
+        self._slots = asyncio.Semaphore(concurrency)
+        self._observe = observe
+        self._seconds: dict[str, deque[float]] = {model: deque(maxlen=_REMEMBERED) for model in endpoints}
+        self._warned: set[str] = set()
+
+    def can_answer(self, model: str, seconds: float) -> bool:
+        """Whether a model has ever answered within so many seconds, as far as its last calls tell."""
+        past = self._seconds[model]
+        return seconds > 0 and (len(past) < _ENOUGH or min(past) <= seconds)
+
+    async def call(
+        self,
+        question: Question,
+        model: str,
+        policy: Policy | None,
+        seconds: float | None = None,
+        before: tuple[Call, ...] | None = None,
+    ) -> Attempt:
+        """Ask a model, its second question included, and log it; nothing that a server does is raised.
+
+        Args:
+            question: what to ask.
+            model: by its name in the policy.
+            policy: by which its confidence is calibrated; None for a model besides.
+            seconds: in which it must answer, all in all.
+            before: the calls before this one, where its answer is kept whatever it is: then it is handed on while it
+                comes, if the question wants that.
+        """
+        progress = _Progress()
+        if before is not None and question.deliver is not None:
+            progress.delivery = Delivery(question.deliver, model, before)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ask(question, model, progress)
+        except TimeoutError:
+            progress.fail(CallError("timed out", Failure(passing=True, charged=True)))
+        except asyncio.CancelledError:
+            progress.error = "cancelled: nobody waits for the answer"
+            self._write(self._end(question, model, policy, progress), question)
+            raise
+        call = self._end(question, model, policy, progress)
+        self._write(call, question)
+        begun = progress.delivery is not None and progress.delivery.begun
+        return Attempt(call, progress.completion, progress.failure, progress.usage, begun)
+
+    async def _ask(self, question: Question, model: str, progress: _Progress) -> None:
+        endpoint = self.endpoints[model]
+        try:
+            completion = await self._first(question, endpoint, progress)
+            self._seconds[model].append(time.perf_counter() - progress.start)
+            if endpoint.signal is None:
+                progress.text, progress.completion = _first_text(completion), completion
+                return
+            reply, progress.completion = read_reply(completion), completion
+            progress.text = reply.text or next(filter(None, reply.texts))
+            second = endpoint.follow_up(question.messages, reply)
+            if second is not None:
+                async with self._slots:
+                    second = read_reply(await complete(endpoint.client, endpoint.served, *second, progress.usage))
+            reading = endpoint.read(reply, second)
+            progress.text, progress.answer = reading.text or progress.text, reading.answer
+            progress.logprob = reading.logprob
+        except CallError as problem:
+            progress.fail(problem)
+        except SignalError as problem:
+            progress.error = str(problem)
+            self._warn_once(model, f"model {model}: its confidence cannot be read: {problem}")
+
+    async def _first(self, question: Question, endpoint: Endpoint, progress: _Progress) -> Mapping[str, Any]:
+        """The completion of the question itself."""
+        options = dict(endpoint.options_for(question.options))
+        streaming = {"stream_options": {**(options.pop("stream_options", None) or {}), **_COUNTED}}
+        target = endpoint.client, endpoint.served, question.messages
+        async with self._slots:
+            if progress.delivery is None or (endpoint.signal is not None and options.get("n", 1) != 1):
+                return await complete(*target, options, progress.usage)
+            completion = await _handed_on(target, options | streaming, progress.usage, progress.delivery)
+        if endpoint.signal is None:
+            await progress.delivery.flush()
+        await progress.delivery.end()
+        return completion
+
+    def _end(self, question: Question, model: str, policy: Policy | None, progress: _Progress) -> Call:
+        endpoint, usage, logprob = self.endpoints[model], progress.usage, progress.logprob
+        known = policy is not None and model in policy.models and logprob is not None
+        account, error = endpoint.account(usage), progress.error or question.unjudged
+        if account["cost"] is None:  # free it was not: learning leaves out what failed
+            account["cost"], error = 0.0, error or "the server tells no tokens: what it cost is not known"
+        return Call(
+            query=question.query,
+            model=model,
+            served=endpoint.served,
+            text=progress.text,
+            answer=progress.answer,
+            logprob=logprob,
+            confidence=policy.calibrate(model, logprob=logprob) if known else None,  # type: ignore[union-attr]
+            **account,
+            attempts=usage.attempts,
+            seconds=time.perf_counter() - progress.start,
+            time=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            shadow=question.shadow,
+            error=error,
+            asked=record_endpoint(endpoint, question.options) if question.options else self._asked[model],
+        )
+
+    def _write(self, call: Call, question: Question) -> None:
+        if self._observe is not None:
+            self._observe(call)
+        if self.log is None:
+            return
+        try:
+            self.log.write(call, question.messages)
+        except Exception as problem:  # the answer is paid for: give it all the same
+            reason = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
+            self._warn_once("", f"calls are not logged: {self.log.path}: {reason}")
+
+    def _warn_once(self, about: str, message: str) -> None:
+        if about not in self._warned:
+            self._warned.add(about)
+            warnings.warn(visible(message), CascadeWarning, stacklevel=2)
+
+
+def _first_text(completion: Mapping[str, Any]) -> str | None:
+    """The text of an answer that is passed on as it is. Raises CallError for choices that are none."""
+    choices = completion["choices"]
+    if not all(isinstance(choice, Mapping) for choice in choices):
+        raise CallError("malformed answer: no choices")
+    return choice_text(choices[0]) or None
+
+
+async def _handed_on(
+    target: tuple[openai.AsyncOpenAI, str, Sequence[Any]],
+    options: Mapping[str, Any],
+    usage: Usage,
+    delivery: Delivery,
+) -> Mapping[str, Any]:
+    """A completion whose chunks were handed on as they came."""
+    whole = Assembly()
+    request = stream_lines(*target, options, usage)
+    try:
+        async with aclosing(request) as lines, aclosing(read_chunks(lines)) as chunks:
+            async for chunk in chunks:
+                whole.add(chunk)
+                await delivery.hand_on(chunk)
+    finally:  # what was read of an answer that breaks off is paid for too
+        completion = whole.completion(usage)
+    return completion

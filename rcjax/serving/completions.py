@@ -1,0 +1,223 @@
+"""What an endpoint replies: a chat completion as JSON, checked as far as it is used, and what is read in it.
+
+Of what a server says about an error only its code gets into words: its messages may quote keys and prompts. Standard
+library only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeGuard
+
+from rcjax.signals import Reply, Token
+
+__all__ = [
+    "CallError",
+    "Failure",
+    "Usage",
+    "choice_text",
+    "error_word",
+    "read_completion",
+    "read_reply",
+    "read_wait",
+    "sum_usages",
+]
+
+
+_MOST_TOKENS = 10**9  # of one reply: whatever says more does not count tokens
+
+
+_ROUNDING = 0.01  # a log-probability above 0 by more is none: some servers put probabilities in its place
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong with a request, for whoever decides whether to send it again."""
+
+    status: int | None = None
+    """Of HTTP; None where there was no answer."""
+    code: str | None = None
+    """The server's own word for it, such as "insufficient_quota"."""
+    wait: float | None = None
+    """Seconds that the server asks to wait."""
+    passing: bool = False
+    """The same request may well work later: a timeout, a lost connection, 408, 409, 429, 5xx."""
+    charged: bool = False
+    """What was sent may have been worked on, and may be charged."""
+
+
+class CallError(Exception):
+    """A request that brought no usable reply; the message is one line without secrets."""
+
+    def __init__(self, message: str, failure: Failure | None = None) -> None:
+        super().__init__(message)
+        self.failure = failure or Failure(charged=True)  # what came back could not be used
+
+
+@dataclass(slots=True)
+class Usage:
+    """What the requests of one call have used so far."""
+
+    attempts: int = 0
+    replies: int = 0
+    counted: int = 0  # replies that told their tokens
+    input_tokens: int = 0
+    output_tokens: int = 0
+    told: list[Mapping[str, Any]] = field(default_factory=list)
+    """What each reply told, as it is."""
+
+    def add(self, usage: Any) -> None:
+        """Count a reply, and its tokens from the `usage` that came with it."""
+        self.replies += 1
+        told = usage if isinstance(usage, Mapping) else {}
+        read, written = told.get("prompt_tokens"), told.get("completion_tokens")
+        if _is_count(read) and _is_count(written):
+            self.counted += 1
+            self.told.append(told)
+            self.input_tokens += read
+            self.output_tokens += written
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value <= _MOST_TOKENS
+
+
+def sum_usages(usages: Sequence[Usage]) -> dict[str, Any] | None:
+    """What several calls used, as the API has it, with all that endpoints tell besides; None where they tell nothing.
+
+    >>> first, second = Usage(), Usage()
+    >>> first.add({"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}})
+    >>> second.add({"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 4}})
+    >>> sum_usages([first, second])
+    {'prompt_tokens': 16, 'completion_tokens': 3, 'total_tokens': 19, 'prompt_tokens_details': {'cached_tokens': 7}}
+    """
+    told = [one for usage in usages for one in usage.told]
+    if not told:
+        return None
+    return _sum([_with_total(one) for one in told], deep=True)
+
+
+def _with_total(told: Mapping[str, Any]) -> dict[str, Any]:
+    read, written, total = told["prompt_tokens"], told["completion_tokens"], told.get("total_tokens")
+    total = total if _is_count(total) else read + written
+    counts = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": total}
+    return counts | {name: value for name, value in told.items() if name not in counts}
+
+
+def _sum(several: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
+    """The sums of numbers, by name, and of those in a mapping, where it is to go that deep; of all else the last."""
+    sums: dict[str, Any] = {}
+    for name in dict.fromkeys(name for one in several for name in one):
+        values = [one[name] for one in several if one.get(name) is not None]
+        if values and all(type(value) in (int, float) for value in values):
+            sums[name] = sum(values)
+        elif values and deep and all(isinstance(value, Mapping) for value in values):
+            sums[name] = _sum(values, deep=False)
+        else:
+            sums[name] = values[-1] if values else None
+    return sums
+
+
+def read_completion(content: bytes | str, usage: Usage) -> Mapping[str, Any]:
+    """A completion from its JSON, with one choice at least; what it used is added to the usage.
+
+    Raises CallError for anything else.
+    """
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError):
+        data = None
+    usage.add(data.get("usage") if isinstance(data, Mapping) else None)
+    if not isinstance(data, Mapping):
+        raise CallError("malformed answer: not a JSON object")
+    choices = data.get("choices")
+    if not isinstance(choices, list) or not choices:
+        error = data.get("error")
+        code = error_word(error)
+        raise CallError(
+            f"an error in place of an answer{f' ({code})' if code else ''}" if error else "malformed answer: no choices"
+        )
+    return data
+
+
+def read_reply(completion: Mapping[str, Any]) -> Reply:
+    """The texts of a completion, and the tokens of the first. Raises CallError where it has no text."""
+    choices = completion["choices"]
+    first = choices[0]
+    texts = tuple(choice_text(choice) for choice in choices)
+    if not any(texts):
+        reason = first.get("finish_reason") if isinstance(first, Mapping) else None
+        known = reason if isinstance(reason, str) and re.fullmatch(r"[a-z_]{1,30}", reason) else "unknown"
+        raise CallError(f"an answer without text (finish_reason {known})")
+    return Reply(texts, _tokens(first))
+
+
+def choice_text(choice: Any) -> str:
+    """The text of a choice, that of a refusal too; "" where it has none.
+
+    >>> choice_text({"message": {"content": None, "refusal": "I cannot help with that."}})
+    'I cannot help with that.'
+    """
+    message = choice.get("message") if isinstance(choice, Mapping) else None
+    said = message if isinstance(message, Mapping) else {}
+    content = said.get("content") or said.get("refusal")
+    if isinstance(content, list):  # in parts, as some servers have it
+        parts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        content = "".join(part for part in parts if isinstance(part, str))
+    return content if isinstance(content, str) else ""
+
+
+def _tokens(choice: Any) -> tuple[Token, ...] | None:
+    """The tokens of a choice; None where there are none, or anything about them is not as it should be."""
+    try:
+        return tuple(
+            Token(
+                _string(entry["token"]),
+                _logprob(entry["logprob"]),
+                {_string(one["token"]): _logprob(one["logprob"]) for one in entry.get("top_logprobs") or ()},
+            )
+            for entry in choice["logprobs"]["content"]
+        )
+    except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
+        return None
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _logprob(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value <= _ROUNDING:  # NaN is not
+        raise TypeError
+    return min(0.0, float(value))
+
+
+def read_wait(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait, by the headers that servers tell it in: milliseconds, seconds, or a date."""
+    for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers.get(name, "")) * scale
+        except ValueError:
+            continue
+        return seconds if 0 <= seconds < math.inf else None
+    try:
+        date = parsedate_to_datetime(headers.get("retry-after", ""))
+        return max(0.0, (date - datetime.now(date.tzinfo)).total_seconds())
+    except (TypeError, ValueError):
+        return None
+
+
+def error_word(body: Any) -> str | None:
+    """The code of an error, where it is one: a word of lower case, not a text."""
+    words = [body.get(key) for key in ("code", "type")] if isinstance(body, Mapping) else []
+    told = [str(word) for word in words if isinstance(word, str | int)]
+    codes = [word for word in told if re.fullmatch(r"[a-z][a-z_]{1,59}|[1-5]\d\d", word, re.ASCII)]
+    return codes[0] if codes else None

@@ -1,0 +1,165 @@
+"""A completion that comes in pieces: its chunks, and the whole that they make. Standard library only."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from rcjax.serving.call_log import Call
+from rcjax.serving.completions import CallError, Usage, choice_text, error_word
+
+__all__ = ["Assembly", "Deliver", "Delivery", "Piece", "read_chunks"]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of an answer that is kept whatever it is."""
+
+    model: str
+    """The model that answers, by its name in the policy."""
+    calls: tuple[Call, ...]
+    """Of the models that were asked before it."""
+    chunk: Mapping[str, Any] | None
+    """The chunk of the completion, as the endpoint sent it; None once the answer is there to its end."""
+
+
+Deliver = Callable[[Piece], Awaitable[None]]
+"""Takes the pieces of an answer as they come."""
+
+
+_PATIENCE = 0.5  # seconds, with a server that leaves the connection open
+
+
+async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, Any], None]:
+    """The chunks in the lines of an event stream, until its end.
+
+    Raises CallError for a chunk that is none, an error in place of one, and a stream that breaks off.
+    """
+    finished = False
+    async for line in lines:
+        if not line.startswith("data:"):
+            continue
+        data = line[5:].strip()
+        if data == "[DONE]":
+            await _read_out(lines)
+            return
+        chunk = _parsed(data)
+        finished = finished or any(choice.get("finish_reason") for choice in chunk["choices"])
+        yield chunk
+    if not finished:
+        raise CallError("the answer breaks off")
+
+
+async def _read_out(lines: AsyncIterable[str]) -> None:
+    """Read what comes after the end, which is nothing, so that the connection can be used again."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_PATIENCE):
+            async for _ in lines:
+                pass
+
+
+def _parsed(data: str) -> Mapping[str, Any]:
+    try:
+        chunk = json.loads(data)
+    except (ValueError, RecursionError):
+        chunk = None
+    if not isinstance(chunk, Mapping):
+        raise CallError("malformed answer: not a JSON object")
+    if chunk.get("error"):
+        code = error_word(chunk["error"])
+        raise CallError(f"an error in place of an answer{f' ({code})' if code else ''}")
+    choices = chunk.get("choices") or []
+    if not isinstance(choices, list) or not all(isinstance(choice, Mapping) for choice in choices):
+        raise CallError("malformed answer: no choices")
+    return {**chunk, "choices": choices}
+
+
+@dataclass(slots=True)
+class Assembly:
+    """The first choice of a completion, put together from its chunks.
+
+    >>> whole, usage = Assembly(), Usage()
+    >>> for text in ("Par", "is"):
+    ...     whole.add({"choices": [{"index": 0, "delta": {"content": text}}]})
+    >>> whole.add({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}})
+    >>> whole.completion(usage)["choices"][0]["message"]["content"], usage.output_tokens
+    ('Paris', 2)
+    """
+
+    texts: list[str] = field(default_factory=list)
+    tokens: list[Any] = field(default_factory=list)
+    finish_reason: Any = None
+    usage: Any = None
+
+    def add(self, chunk: Mapping[str, Any]) -> None:
+        """Add a chunk."""
+        self.usage = chunk.get("usage") or self.usage
+        for choice in chunk["choices"]:
+            if choice.get("index", 0) != 0:
+                continue
+            self.texts.append(choice_text({"message": choice.get("delta")}))
+            self.finish_reason = choice.get("finish_reason") or self.finish_reason
+            logprobs = choice.get("logprobs")
+            content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
+            self.tokens += content if isinstance(content, list) else []
+
+    def completion(self, usage: Usage) -> dict[str, Any]:
+        """The completion; what it used is added to the usage."""
+        usage.add(self.usage)
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": "".join(self.texts)},
+            "finish_reason": self.finish_reason,
+            "logprobs": {"content": self.tokens} if self.tokens else None,
+        }
+        return {"choices": [choice], "usage": self.usage}
+
+
+@dataclass(slots=True)
+class Delivery:
+    """Hands an answer on, from the first chunk that says something: an answer without text is no answer."""
+
+    deliver: Deliver
+    model: str
+    calls: tuple[Call, ...]
+    begun: bool = False
+    _waiting: list[Mapping[str, Any]] = field(default_factory=list)
+
+    async def hand_on(self, chunk: Mapping[str, Any]) -> None:
+        """Hand a chunk on, or keep it until there is text."""
+        if not chunk["choices"] and not _tells_more(chunk):  # the usage, which is of one request only
+            return
+        self._waiting.append(chunk)
+        if self.begun or any(_says_something(choice) for choice in chunk["choices"]):
+            await self.flush()
+
+    async def end(self) -> None:
+        """Say that this was all, if anything was handed on."""
+        if self.begun:
+            await self.deliver(Piece(self.model, self.calls, None))
+
+    async def flush(self) -> None:
+        """Hand on what waits."""
+        waiting, self._waiting = self._waiting, []
+        for chunk in waiting:
+            self.begun = True
+            await self.deliver(Piece(self.model, self.calls, chunk))
+
+
+_USUAL = frozenset(
+    {"id", "object", "created", "model", "choices", "usage", "obfuscation", "service_tier", "system_fingerprint"}
+)
+
+
+def _tells_more(chunk: Mapping[str, Any]) -> bool:
+    """Whether a chunk without choices has more than every chunk has, such as a moderation of what was asked."""
+    return any(value is not None for name, value in chunk.items() if name not in _USUAL)
+
+
+def _says_something(choice: Mapping[str, Any]) -> bool:
+    delta = choice.get("delta")
+    return isinstance(delta, Mapping) and any(value for name, value in delta.items() if name != "role")

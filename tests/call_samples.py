@@ -1,0 +1,44 @@
+"""Calls for call logs, and what is in the files of a log that rolled over."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+from rcjax._base.log_parts import parts_of
+from rcjax.serving.call_log import Call, CallLog
+
+DAY = "2026-11-24"
+CALL = Call(
+    "q1", "small", "org/small", "B", "B", -0.1, 0.8, 1e-5, 90, 1, False, 1, 0.25, f"{DAY}T10:00:00Z", True, None
+)
+
+
+def call(query: object, model: str = "small", **changes: object) -> Call:
+    return dataclasses.replace(CALL, query=str(query), model=model, **changes)
+
+
+def both(query: object, **changes: object) -> tuple[Call, Call]:
+    """Both models on a query; the small one answers B, the large one C."""
+    large = {"answer": "C", "logprob": -0.01, "cost": 2e-4}
+    return call(query, "small", **changes), call(query, "large", **large | changes)
+
+
+def write(path: Path, *calls: Call, **options: object) -> Path:
+    with CallLog(path, **options) as log:
+        for one in calls:
+            log.write(one)
+    return path
+
+
+def files_of(path: Path) -> list[Path]:
+    """The parts of a log in order, then the file."""
+    return [*parts_of(path), *([path] if path.exists() else [])]
+
+
+def content_of(path: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in files_of(path))
+
+
+def queries_of(path: Path) -> list[str]:
+    """The queries of all lines, each of which must be whole."""
+    return [json.loads(line)["query"] for line in content_of(path).splitlines()]

@@ -1,0 +1,161 @@
+"""How models are asked is in each line of a service's log, and a policy that is tuned on it keeps it; no secrets."""
+
+import asyncio
+import json
+import math
+import warnings
+from decimal import Decimal
+
+import polars as pl
+import pytest
+from chat_server import completion, serving, sure
+from command_line import run
+from openai import AsyncOpenAI
+from test_serving_cascade import POLICY, PRICES, Response
+
+import rcjax
+from rcjax import signals
+from rcjax.serving.asked import record_asked
+from rcjax.serving.call_log import Call, CallLog, Roll
+from rcjax.serving.cascade import Cascade
+from rcjax.signals.records import LetterOf, contradiction, signal_from_record
+
+PRICE = (Decimal("0.1"), Decimal("0.4"))
+SIGNALS = [
+    signals.Choice(("A", "B"), top=5),
+    signals.Verification(yes=("J",), second_options={"max_tokens": 2}),
+    signals.Votes(samples=3),
+    signals.Votes(normalise=LetterOf(("A", "B"))),
+    signals.Stated(question=None),
+    signals.MeanLogprob(),
+]
+
+
+@pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: type(signal).__name__)
+def test_a_record_makes_the_signal_again(signal):
+    record = json.loads(record_asked(signal, {"temperature": 0.5}, PRICE))
+    assert signal_from_record(record) == signal
+    assert contradiction(record, signal) is None
+    assert (record["options"], record["prices"]) == ({"temperature": 0.5}, {"input": 0.1, "output": 0.4})
+    assert "prices" not in json.loads(record_asked(signal, {}, None))
+
+
+class Own:
+    """A signal of the user's."""
+
+    options = {"logprobs": True}  # noqa: RUF012
+
+    def follow_up(self, messages, reply):
+        return None
+
+    def read(self, reply, second):
+        return signals.Reading("A", -0.1, "A")
+
+
+def test_of_a_signal_of_the_user_the_name_is_kept():
+    assert json.loads(record_asked(Own(), {}, None)) == {"signal": "Own", "options": {}}
+
+
+def test_neither_secrets_nor_what_json_cannot_hold_is_kept():
+    secret = {"extra_headers": {"Authorization": "Bearer s3cret"}, "extra_query": {"key": "s3cret"}}
+    hidden = {**secret, "extra_body": {"api_key": "s3cret", "think": False}}
+    odd = {"response_format": Own, "stop": object(), "seed": math.nan, "logit_bias": {1: 2, "a": 3}}
+    text = record_asked(signals.Verification(second_options={**secret, "max_tokens": 1}), {**hidden, **odd}, None)
+    record = json.loads(text)
+    assert "s3cret" not in text
+    assert record["options"] == {"extra_body": {"think": False}}
+    assert "second_options" not in record
+    assert contradiction(record, signals.Verification(second_options={**secret, "max_tokens": 1})) is None
+
+
+def answers(request, headers):
+    """The small model is right on even queries, and surer of those; the large one always."""
+    i, small = int(request["messages"][0]["content"]), request["model"] == "small"
+    right = not small or i % 2 == 0
+    return Response(sure("A" if right else "B", math.log(0.9 - 0.3 * (i % 2) - 0.01 * (i % 7))))
+
+
+def served(path, n=60, roll=None, **options):
+    """A log of shadow queries to all models."""
+
+    async def main():
+        async with serving(answers) as (_, client):
+            with CallLog(path, roll=roll) as log:
+                settings = {"signal": signals.Choice(("A", "B")), "options": {"max_tokens": 1}, **options}
+                cascade = Cascade(POLICY, client, log=log, shadow=1.0, **settings)
+                await cascade.ask_all((i, str(i)) for i in range(n))
+
+    asyncio.run(main())
+    return path
+
+
+def test_the_loop_keeps_how_models_are_asked(tmp_path):
+    """Service, log in parts, tuning, the next service: which needs no signal, and refuses another."""
+    path = served(tmp_path / "calls.jsonl", roll=Roll(size=20_000), model_options={"small": {"temperature": 0.25}})
+    labels, out = tmp_path / "labels.csv", tmp_path / "policy.json"
+    labels.write_text("query,answer\n" + "".join(f"{i},A\n" for i in range(60)))
+    result = run(
+        *("tune", path, "--labels", labels, "--task", "choice", "--max-error", "30%", "--no-bands", "--cascade", "all"),
+        *("--out", out),
+    )
+    assert result.exit_code == 0, result.stderr
+    policy = rcjax.load_policy(out)
+    for model in policy.models:
+        record = policy.provenance["asked"][model]
+        options = {"max_tokens": 1} | ({"temperature": 0.25} if model == "small" else {})
+        assert record["options"] == options
+        assert record["prices"] == PRICES[model]
+        assert signal_from_record(record) == signals.Choice(("A", "B"))
+    client = AsyncOpenAI(api_key="x")
+    endpoint = Cascade(policy, client)._caller.endpoints[policy.models[0]]
+    assert endpoint.signal == signals.Choice(("A", "B"))
+    assert endpoint.options["max_tokens"] == 1
+    with pytest.raises(ValueError, match="the policy was tuned on another one"):
+        Cascade(policy, client, signal=signals.MeanLogprob())
+
+
+def test_a_signal_that_changed_is_refused_and_options_that_changed_are_forgotten(tmp_path):
+    labels = pl.DataFrame({"query": list(range(60)), "answer": ["A"] * 60})
+    path = served(tmp_path / "calls.jsonl", n=30)
+    with CallLog(path) as log:
+        for line in path.read_text().splitlines():
+            row = json.loads(line)
+            asked = json.loads(row["asked"]) | {"options": {"max_tokens": 2}}
+            log.write(again(row, asked=json.dumps(asked)))
+    with pytest.warns(rcjax.LeftOutWarning):
+        told = rcjax.read_log(path, labels=labels, task="choice").asked
+    assert all("options" not in record and record["signal"] == "choice" for record in told.values())
+    with CallLog(path) as log:
+        log.write(again(row, asked=json.dumps({"signal": "mean"})))
+    with pytest.raises(rcjax.LogError, match="was asked for its confidence in two ways, choice and mean"):
+        rcjax.read_log(path, labels=labels, task="choice")
+
+
+def again(row, **changes):
+    """A call from its line."""
+    told = {name: value for name, value in row.items() if name not in ("call_log", "calibrated")}
+    return Call(**{"text": None, "confidence": row["calibrated"], **told, **changes})
+
+
+def test_lines_of_before_tell_nothing(tmp_path):
+    path = served(tmp_path / "calls.jsonl", n=4)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    with CallLog(tmp_path / "old.jsonl") as log:
+        for row in rows:
+            log.write(again(row, asked=None))
+    assert "asked" not in (tmp_path / "old.jsonl").read_text()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        labels = pl.DataFrame({"query": list(range(4)), "answer": ["A", "B"] * 2})
+        assert rcjax.read_log(tmp_path / "old.jsonl", labels=labels, task="choice").asked is None
+
+
+def test_a_call_that_failed_tells_it_too(tmp_path):
+    async def main():
+        async with serving(lambda request, headers: Response(completion(""))) as (_, client):
+            with CallLog(tmp_path / "calls.jsonl") as log, pytest.raises(rcjax.CascadeError):
+                await Cascade(POLICY, client, signal=Own(), log=log).ask("?", "q")
+
+    asyncio.run(main())
+    rows = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+    assert [json.loads(row["asked"])["signal"] for row in rows] == ["Own"] * 3

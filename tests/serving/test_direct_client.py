@@ -1,0 +1,251 @@
+"""Requests to an endpoint are sent alike, and fail alike, whichever client sends them."""
+
+import asyncio
+import contextlib
+import json
+import socket
+from dataclasses import dataclass
+
+import openai
+import pytest
+from chat_server import completion
+
+from rcjax.serving import clients
+from rcjax.serving.completions import CallError, Failure, Usage
+from rcjax.serving.endpoint import complete, stream_lines
+
+MESSAGES = [{"role": "user", "content": "Is it médium?"}]
+BODY = json.dumps(completion("A")).encode()
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(BODY)
+CHUNK = b'data: {"choices": [{"index": 0, "delta": {"content": "A"}}]}\n\n'
+STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+LOST, BUSY = Failure(passing=True, charged=True), Failure(429, None, 7.0, passing=True)
+
+
+@dataclass(frozen=True)
+class Way:
+    """What a server does with a request."""
+
+    said: bytes = b""
+    ends: bool = True
+    """It closes the connection then."""
+    resets: bool = False
+
+
+class Server:
+    """Takes requests, one a connection at a time, and says what it was told to."""
+
+    def __init__(self, way):
+        self.way, self.requests, self.closed = way, [], asyncio.Event()
+
+    async def __call__(self, reader, writer):
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
+                headers = dict(line.split(": ", 1) for line in head[1:] if line)
+                body = await reader.readexactly(int(headers["content-length"]))
+                self.requests.append((head[0], headers, json.loads(body)))
+                writer.write(self.way.said)
+                await writer.drain()
+                if self.way.resets:
+                    writer.transport.get_extra_info("socket").setsockopt(
+                        socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00"
+                    )
+                if self.way.ends:
+                    break
+        self.closed.set()
+        writer.close()
+
+
+def make_client(kind, base_url, monkeypatch):
+    if kind == "usual":
+        return openai.AsyncOpenAI(api_key="key", base_url=base_url)
+    if kind == "direct, HTTPX":
+
+        def missing(**_):
+            raise RuntimeError("install the package with the `aiohttp` extra")
+
+        monkeypatch.setattr(openai, "DefaultAioHttpClient", missing)
+    return clients.direct_client(base_url=base_url, key="key", timeout=5.0)
+
+
+@contextlib.asynccontextmanager
+async def serving(kind, way, monkeypatch, retries=0, timeout=0.3):
+    """(the server, a client of it)."""
+    server = Server(way)
+    listening = await asyncio.start_server(server, "127.0.0.1", 0, backlog=1024)
+    url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
+    if way is None:
+        listening.close()
+    async with make_client(kind, url, monkeypatch) as client:
+        yield server, client.with_options(max_retries=retries, timeout=timeout)
+    listening.close()
+
+
+every_client = pytest.mark.parametrize("kind", ["usual", "direct, HTTPX", "direct"])
+
+
+def test_the_client_of_a_gateway_is_one_of_aiohttp():
+    pytest.importorskip("aiohttp")
+    client = clients.direct_client(base_url="http://localhost/v1", key="key", timeout=5.0)
+    assert type(client._client).__mro__[1].__name__.endswith("AiohttpClient")
+    assert isinstance(client.with_options(timeout=1.0), clients.DirectClient)
+
+
+@every_client
+def test_every_option_is_sent(kind, monkeypatch):
+    options = {
+        "temperature": 0.5,
+        "logprobs": True,
+        "stop": ["é", "\n"],
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
+        "extra_headers": {"X-Own": "1"},
+        "extra_query": {"api-version": "2"},
+        "extra_body": {"top_k": 3, "temperature": 0.7},
+        "timeout": 4.0,
+    }
+
+    async def main():
+        async with serving(kind, Way(HEAD + BODY, ends=False), monkeypatch) as (server, client):
+            usage = Usage()
+            reply = await complete(client, "org/m", MESSAGES, options, usage)
+        return server.requests, reply, usage
+
+    ((line, headers, body),), reply, usage = asyncio.run(main())
+    assert line == "post /v1/chat/completions?api-version=2 http/1.1"
+    told = {name: value for name, value in options.items() if not name.startswith("extra") and name != "timeout"}
+    assert body == {"model": "org/m", "messages": MESSAGES} | told | options["extra_body"]
+    expected = {"authorization": "bearer key", "x-own": "1", "content-type": "application/json"}
+    assert expected.items() <= headers.items()
+    assert float(headers["x-stainless-read-timeout"]) == 4
+    assert reply == completion("A")
+    assert (usage.attempts, usage.replies, usage.input_tokens) == (1, 1, 100)
+
+
+@every_client
+@pytest.mark.parametrize(
+    ("way", "words", "failure"),
+    [
+        (None, "no connection", Failure(passing=True, charged=False)),
+        (Way(), "no connection", LOST),
+        (Way(resets=True), "no connection", LOST),
+        (Way(HEAD), "no connection", LOST),
+        (Way(HEAD + BODY[:50]), "no connection", LOST),
+        (Way(HEAD + BODY[:50], resets=True), "no connection", LOST),
+        (Way(ends=False), "timed out", LOST),
+        (Way(HEAD + BODY[:50], ends=False), "timed out", LOST),
+        (Way(b"\xff\xfe no HTTP\r\n\r\n"), "no connection", LOST),
+        (Way(b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n"), "no connection", LOST),
+        (
+            Way(b"HTTP/1.1 429 x\r\ncontent-length: 0\r\nretry-after: 7\r\n\r\n"),
+            "HTTP 429",
+            Failure(429, None, 7.0, True),
+        ),
+        (Way(b"HTTP/1.1 404 x\r\ncontent-length: 0\r\n\r\n"), "HTTP 404", Failure(404)),
+    ],
+)
+def test_what_goes_wrong_is_told_alike(kind, way, words, failure, monkeypatch):
+    async def main():
+        async with serving(kind, way, monkeypatch) as (_, client):
+            usage = Usage()
+            with pytest.raises(CallError) as problem:
+                await complete(client, "m", MESSAGES, {}, usage)
+        return problem.value, usage
+
+    problem, usage = asyncio.run(main())
+    assert (str(problem), problem.failure, usage.attempts) == (words, failure, 1)
+    assert problem.__context__ is None
+
+
+@every_client
+@pytest.mark.parametrize("way", [Way(), Way(resets=True), Way(HEAD + BODY[:9]), Way(ends=False)])
+def test_retries_are_sent_and_counted(kind, way, monkeypatch):
+    async def main():
+        async with serving(kind, way, monkeypatch, retries=1) as (server, client):
+            usage = Usage()
+            with pytest.raises(CallError):
+                await complete(client, "m", MESSAGES, {}, usage)
+        return server.requests, usage
+
+    requests, usage = asyncio.run(main())
+    assert [headers[clients.RETRIES] for _, headers, _ in requests] == ["0", "1"]
+    assert usage.attempts == 2
+
+
+@every_client
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [
+        (Way(STREAM + b"%x\r\n%s\r\n" % (len(CHUNK), CHUNK)), "no connection"),
+        (Way(STREAM + b"%x\r\n%s\r\n" % (len(CHUNK), CHUNK), resets=True), "no connection"),
+        (Way(STREAM + b"%x\r\n%s\r\n" % (len(CHUNK), CHUNK), ends=False), "timed out"),
+    ],
+)
+def test_a_stream_that_breaks_off_says_so_after_what_came(kind, way, words, monkeypatch):
+    async def main():
+        lines, usage = [], Usage()
+
+        async def read(client):
+            async with contextlib.aclosing(stream_lines(client, "m", MESSAGES, {}, usage)) as source:
+                async for line in source:
+                    lines.append(line)
+
+        async with serving(kind, way, monkeypatch) as (_, client):
+            with pytest.raises(CallError) as problem:
+                await read(client)
+        return lines, problem.value, usage
+
+    lines, problem, usage = asyncio.run(main())
+    assert lines[:1] == ([CHUNK.decode().strip()] if CHUNK in way.said else [])
+    assert (str(problem), problem.failure, usage.attempts) == (words, Failure(charged=True), 1)
+
+
+@every_client
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_request_that_nobody_waits_for_is_closed_at_once(kind, streamed, monkeypatch):
+    way = Way(STREAM + b"%x\r\n%s\r\n" % (len(CHUNK), CHUNK) if streamed else b"", ends=False)
+
+    async def main():
+        async with serving(kind, way, monkeypatch, timeout=60.0) as (server, client):
+
+            async def ask():
+                if not streamed:
+                    await complete(client, "m", MESSAGES, {}, Usage())
+                async with contextlib.aclosing(stream_lines(client, "m", MESSAGES, {}, Usage())) as source:
+                    async for _ in source:
+                        pass
+
+            task = asyncio.create_task(ask())
+            while not server.requests:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await asyncio.wait_for(server.closed.wait(), 5.0)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["direct, HTTPX", "direct"])
+def test_as_many_requests_are_in_flight_as_there_are(kind, monkeypatch):
+    count = 600  # more than the libraries' own limit of 100
+
+    class Patient(Server):
+        waiting, everyone = 0, asyncio.Event()
+
+        async def __call__(self, reader, writer):
+            await reader.readuntil(b"\r\n\r\n")
+            self.waiting += 1
+            if self.waiting == count:
+                self.everyone.set()
+            await self.everyone.wait()
+            writer.write(HEAD.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n") + BODY)
+            writer.close()
+
+    async def main():
+        monkeypatch.setitem(globals(), "Server", Patient)
+        async with serving(kind, Way(), monkeypatch, timeout=30.0) as (_, client):
+            return await asyncio.gather(*(complete(client, "m", MESSAGES, {}, Usage()) for _ in range(count)))
+
+    assert len(asyncio.run(main())) == count

@@ -1,0 +1,218 @@
+"""A query with options and a deadline of its own, and an answer that comes in pieces."""
+
+import asyncio
+import contextlib
+import json
+import math
+import time
+
+import pytest
+from chat_server import Response, completion, events_of, serving, sure
+from hypothesis import given
+from hypothesis import strategies as st
+from test_serving_cascade import MODELS, POLICY, SURE, UNSURE, cascade_policy, good, script
+
+from rcjax import signals
+from rcjax.serving.cascade import Cascade, CascadeError
+from rcjax.serving.completions import CallError, Usage, read_reply
+from rcjax.serving.streams import Assembly, Delivery, read_chunks
+
+
+def ask(behave, *, signal=None, policy=POLICY, **own):
+    """(result or error, the server, the pieces that were delivered); `own` are arguments of `ask`."""
+
+    async def main():
+        pieces = []
+
+        async def deliver(piece):
+            pieces.append(piece)
+
+        async with (
+            serving(behave) as (server, client),
+            Cascade(policy, client, signal=signal or signals.Choice(), options={"max_tokens": 1}, retries=0) as cascade,
+        ):
+            try:
+                own["deliver"] = deliver if own.pop("pieces", False) else None
+                return await cascade.ask("the prompt", "q1", **own), server, pieces
+            except CascadeError as error:
+                return error, server, pieces
+
+    return asyncio.run(main())
+
+
+# Options
+
+
+def test_a_querys_options_go_before_the_cascades_and_after_the_signals():
+    options = {"max_tokens": 9, "seed": 3, "top_logprobs": 2, "logprobs": False, "extra_body": {"top_k": 1}}
+    _, server, _ = ask(script(small=good("A", SURE)), options=options)
+    (request,) = server.requests
+    sent = {name: request[name] for name in ("max_tokens", "seed", "top_logprobs", "logprobs", "top_k")}
+    assert sent == {"max_tokens": 9, "seed": 3, "top_logprobs": 20, "logprobs": True, "top_k": 1}
+
+
+def test_of_two_names_of_one_option_the_querys_own_is_sent():
+    _, server, _ = ask(script(small=good("A", SURE)), options={"max_completion_tokens": 7})
+    assert "max_tokens" not in server.requests[0]
+    assert server.requests[0]["max_completion_tokens"] == 7
+
+
+@pytest.mark.parametrize("options", [{"stream": True}, {"model": "x"}, {"no_such": 1}])
+def test_options_that_no_query_can_have_are_refused(options):
+    with pytest.raises(ValueError, match="options: "):
+        ask(script(small=good("A", SURE)), options=options)
+
+
+# Deadlines
+
+
+def slow(seconds, letter="A", logprob=SURE):
+    return Response(sure(letter, logprob), delay=seconds)
+
+
+def test_a_model_that_hangs_leaves_half_of_the_time_to_larger_ones():
+    start = time.monotonic()
+    result, _, _ = ask(script(small=slow(30), middle=slow(30), large=good("C", SURE)), deadline=2.0)
+    assert time.monotonic() - start < 10
+    assert (result.status, result.answer) == ("answered", "C")
+    assert [call.error for call in result.calls] == ["timed out", "timed out", None]
+    assert 0.9 < result.calls[0].seconds < 1.4
+    assert 0.4 < result.calls[1].seconds < 0.9
+
+
+def test_where_time_is_up_the_surest_answer_so_far_counts():
+    result, _, _ = ask(script(small=good("A", UNSURE), middle=good("B", UNSURE), large=slow(30)), deadline=1.0)
+    assert (result.status, result.model) == ("best so far", "small")
+
+
+def test_a_second_question_that_takes_too_long_leaves_the_answer():
+    first, second = Response(completion("Paris")), Response(completion("Y"), delay=30)
+    alone = cascade_policy(
+        models=("small",),
+        calibrations={"small": POLICY.calibrations["small"]},
+        rules={"small": POLICY.rules["large"]},
+        cost={"small": 1e-5},
+    )
+    result, _, _ = ask(script(small=[first, second]), signal=signals.Verification(), policy=alone, deadline=0.7)
+    assert (result.status, result.text, result.calls[0].error) == (
+        "answered",
+        "Paris",
+        "the second question: timed out",
+    )
+
+
+def test_a_model_that_was_never_so_quick_is_not_asked():
+    async def main():
+        behave = script(small=good("A", UNSURE), middle=good("B", UNSURE), large=slow(0.3, "C"))
+        async with serving(behave) as (server, client), Cascade(POLICY, client, signal=signals.Choice()) as cascade:
+            for _ in range(2):  # twenty calls tell how quick it can be
+                await asyncio.gather(*(cascade.ask("?") for _ in range(10)))
+            before = len(server.requests)
+            result = await cascade.ask("?", deadline=0.25)
+            return result, len(server.requests) - before
+
+    result, requests = asyncio.run(main())
+    assert (result.status, requests) == ("best so far", 2)
+
+
+@pytest.mark.parametrize("deadline", [0, -1, math.nan, "soon"])
+def test_a_deadline_that_can_be_none_is_refused(deadline):
+    with pytest.raises((ValueError, TypeError), match="deadline"):
+        ask(script(small=good("A", SURE)), deadline=deadline)
+
+
+# Pieces
+
+
+def test_the_answer_of_the_last_model_comes_in_pieces():
+    behave = script(small=good("A", UNSURE), middle=good("B", UNSURE), large=good("C", SURE, (200, 7)))
+    result, server, pieces = ask(behave, pieces=True)
+    assert {piece.model for piece in pieces} == {"large"}
+    assert [call.model for call in pieces[-1].calls] == ["small", "middle"]
+    assert pieces.pop().chunk is None  # the end
+    assert "".join(piece.chunk["choices"][0]["delta"].get("content", "") for piece in pieces) == "C"
+    assert [request.get("stream") for request in server.requests] == [None, None, True]
+    assert (result.text, result.answer, result.calls[-1].logprob) == ("C", "C", pytest.approx(SURE))
+    assert result.usage == {"prompt_tokens": 400, "completion_tokens": 9, "total_tokens": 409}
+
+
+def test_an_answer_that_is_judged_comes_whole():
+    _, _, pieces = ask(script(small=good("A", SURE)), pieces=True)
+    assert pieces == []
+
+
+def test_votes_come_whole_as_no_draft_may_be_seen():
+    body = completion("Lyon")
+    body["choices"] = [{**body["choices"][0], "index": i, "message": {"content": "Lyon"}} for i in range(3)]
+    behave = script(**dict.fromkeys(MODELS, Response(body)))
+    result, server, pieces = ask(behave, pieces=True, signal=signals.Votes(samples=3))
+    assert (result.text, pieces, server.requests[-1].get("stream")) == ("Lyon", [], None)
+
+
+def test_an_answer_that_breaks_off_once_it_has_begun_is_a_failure():
+    events = events_of(completion("one two three"))[:2]
+    behave = script(small=good("A", UNSURE), middle=good("B", UNSURE), large=Response(events, hang=True))
+    error, _, pieces = ask(behave, pieces=True)
+    assert isinstance(error, CascadeError)
+    assert len(pieces) == 2
+    assert error.result.calls[-1].cost == pytest.approx(3e-4)  # the policy's mean: it was worked on
+
+
+def test_one_that_breaks_off_before_costs_nothing_but_time():
+    behave = script(small=good("A", SURE - 1), middle=good("B", UNSURE), large=Response([], hang=True))
+    result, _, pieces = ask(behave, pieces=True)
+    assert (result.status, pieces) == ("best so far", [])
+
+
+LINES = st.one_of(
+    st.text(max_size=20),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["choices", "delta", "content", "error", "index", "usage"]), inner)
+        ),
+        max_leaves=12,
+    ).map(lambda value: f"data: {json.dumps(value)}"),
+    st.just("data: [DONE]"),
+)
+
+
+@given(st.lists(LINES, max_size=6))
+def test_any_lines_are_chunks_or_one_error(lines):
+    async def main():
+        async def source():
+            for line in lines:
+                yield line
+
+        whole, chunks = Assembly(), []
+
+        async def deliver(piece):
+            chunks.append(piece.chunk)
+
+        delivery = Delivery(deliver, "small", ())
+        with contextlib.suppress(CallError):
+            async for chunk in read_chunks(source()):
+                whole.add(chunk)
+                await delivery.hand_on(chunk)
+            read_reply(whole.completion(Usage()))
+        assert all(isinstance(chunk, dict) for chunk in chunks)
+
+    asyncio.run(main())
+
+
+@given(st.lists(st.text(max_size=5), min_size=1, max_size=8))
+def test_pieces_make_the_whole(texts):
+    async def main():
+        async def source():
+            for text in texts:
+                yield f"data: {json.dumps({'choices': [{'index': 0, 'delta': {'content': text}}]})}"
+                yield ": a comment"
+            yield "data: [DONE]"
+
+        whole = Assembly()
+        async for chunk in read_chunks(source()):
+            whole.add(chunk)
+        return whole.completion(Usage())
+
+    assert asyncio.run(main())["choices"][0]["message"]["content"] == "".join(texts)
