@@ -1,0 +1,5 @@
+"""The gateway: a cascade behind the address that applications already call, `/v1/chat/completions`.
+
+Takes policies and the models behind them; gives completions, a call log and the figures that operators watch. Neither
+JAX nor numpy is imported here.
+"""
