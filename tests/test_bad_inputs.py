@@ -105,13 +105,14 @@ ALIASES = {
     "a symbolic link": lambda path, link: link.symlink_to(path) or link,
     "a hard link": lambda path, link: link.hardlink_to(path) or link,
 }
+WRITES = ("output", "lines")
 ALLOWED = {("retune", "--out", "policy")}  # a policy is tuned again in its place
 
 WRITTEN = [
     pytest.param(command, output, source, alias, id=_name(command, output.option, source.option or source.kind, alias))
     for command in COMMANDS
     for output, source in itertools.product(command.slots, command.slots)
-    if output.kind == "output" and source.kind != "output" and (command.name, output.option, source.kind) not in ALLOWED
+    if output.kind in WRITES and source.kind not in WRITES and (command.name, output.option, source.kind) not in ALLOWED
     for alias in ALIASES
 ]
 

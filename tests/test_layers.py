@@ -8,7 +8,7 @@ import pytest
 from imports import LAYERS, arrows, circles, imported, modules
 
 MODULES = modules()
-LIGHT = ("rcjax.policy", "rcjax.signals", "rcjax.serving.call_log")
+LIGHT = ("rcjax.policy", "rcjax.signals", "rcjax.serving.call_log", "rcjax.serving.gateway.app", "rcjax.cli.serve")
 STANDARD = ("_base", "policy", "signals")
 
 

@@ -27,6 +27,7 @@ from rcjax.cli.import_ import import_
 from rcjax.cli.printing import open_closed_streams
 from rcjax.cli.report import report
 from rcjax.cli.retune import retune
+from rcjax.cli.serve import serve
 from rcjax.cli.sweep import sweep
 from rcjax.cli.tune import tune
 
@@ -83,6 +84,7 @@ app.command(epilog="Example: `rcjax evaluate policy.json fresh_log.csv`")(evalua
 app.command(epilog="Example: `rcjax diagnose log.csv --plots figures`")(diagnose)
 app.command(epilog="Example: `rcjax report log.csv --test fresh_log.csv --out report.html`")(report)
 app.command(epilog="Example: `rcjax demo --queries 300 --seed 7`")(demo)
+app.command(epilog="Example: `rcjax serve policy.json --models models.toml --log calls.jsonl --shadow 5%`")(serve)
 app.command(epilog="Example: `rcjax check policy.json last_week.csv`")(check)
 app.command(epilog="Example: `rcjax retune policy.json last_month.csv --out policy.json`")(retune)
 app.command(epilog="Example: `rcjax sweep nightly.toml`")(sweep)

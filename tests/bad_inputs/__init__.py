@@ -29,7 +29,8 @@ class Slot(NamedTuple):
     option: str
     """The option; empty for an argument, which is always there."""
     kind: str
-    """The kind of file that is read, as in `BadFile`; `"output"` where one is written."""
+    """The kind of file that is read, as in `BadFile`; `"output"` where one is written, `"lines"` where lines are added
+    to one while the command runs."""
     also: str = ""
     """Other options that this one needs."""
 

@@ -37,7 +37,9 @@ POLICIES = (
         ("deeper.json", "not JSON"),
     ),
     BadFile("is a list", "policy", text_file("list.json", "[]"), ("list.json", "must hold a JSON object")),
-    BadFile("is of another format", "policy", text_file("other.json", '{"format": 5}'), ("other.json", "format is 5")),
+    BadFile(
+        "is of another format", "policy", text_file("other.json", '{"format": 5}'), ("other.json", "format", "is 5")
+    ),
     _tampered("has a record that is null", None, "provenance.tuning: must be an object"),
     _tampered("has a record that is a list", [1], "provenance.tuning: must be an object"),
     _tampered("has a record that is a text", "x", "provenance.tuning: must be an object"),

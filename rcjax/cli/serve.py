@@ -1,0 +1,216 @@
+"""`rcjax serve`: a cascade behind the address that applications already call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rcjax.cli.common import require_distinct, require_libraries, require_writable
+from rcjax.cli.failures import reported
+from rcjax.cli.options import AsJson, fraction, names, positive
+from rcjax.cli.printing import print_json, shown
+
+if TYPE_CHECKING:
+    from rcjax.serving.gateway.lineup import Lineup
+    from rcjax.serving.gateway.running import Address
+    from rcjax.serving.gateway.settings import Settings
+
+__all__ = ["serve"]
+
+
+def serve(
+    policy: Annotated[
+        Path | None, typer.Argument(show_default=False, metavar="POLICY", help="Served under the name policy.")
+    ] = None,
+    policies: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy", show_default=False, metavar="NAME=FILE", help="Served under this name; may be repeated."
+        ),
+    ] = None,
+    models: Annotated[
+        Path | None,
+        typer.Option(
+            "--models", show_default=False, metavar="FILE", help="models.toml: where models are, at what price."
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="0 for any that is free.")] = 8080,
+    workers: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Processes that answer.")] = 1,
+    log: Annotated[
+        Path | None, typer.Option("--log", show_default=False, metavar="FILE", help="The call log, in JSON Lines.")
+    ] = None,
+    log_prompts: Annotated[bool, typer.Option("--log-prompts", help="Log what was asked as well.")] = False,
+    no_log_answers: Annotated[bool, typer.Option("--no-log-answers", help="Do not log what was answered.")] = False,
+    roll: Annotated[
+        list[str] | None,
+        typer.Option(
+            show_default=False,
+            metavar="SIZE|day",
+            help="Begin a new log at a size (100MB), or every day; may be repeated.",
+        ),
+    ] = None,
+    shadow: Annotated[
+        Any, typer.Option(parser=fraction, metavar="SHARE", help="Of queries to ask all models, to learn from.")
+    ] = "0",
+    shadow_models: Annotated[
+        Any,
+        typer.Option(parser=names, show_default=False, metavar="A,B", help="More models to ask these."),
+    ] = None,
+    unjudged: Annotated[
+        str | None,
+        typer.Option(
+            show_default=False,
+            metavar="MODEL",
+            help="Answers what no policy judges: tools, images, several answers. [default: the policy's largest]",
+        ),
+    ] = None,
+    key_env: Annotated[
+        str | None,
+        typer.Option(show_default=False, metavar="NAME", help="Environment variable with the keys of clients."),
+    ] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Let others call without a key.")] = False,
+    deadline: Annotated[Any, typer.Option(parser=positive, metavar="SECONDS", help="For a whole request.")] = "120",
+    timeout: Annotated[Any, typer.Option(parser=positive, metavar="SECONDS", help="For one attempt.")] = "60",
+    retries: Annotated[int, typer.Option(min=0, metavar="N", help="Of an attempt that failed in passing.")] = 2,
+    concurrency: Annotated[int, typer.Option(min=1, metavar="N", help="Requests at once, per worker.")] = 256,
+    max_body: Annotated[str, typer.Option(metavar="SIZE", help="The largest request that is read.")] = "10MB",
+    drain: Annotated[
+        Any, typer.Option(parser=positive, metavar="SECONDS", help="For requests under way when it is stopped.")
+    ] = "30",
+    refusal_text: Annotated[
+        str | None, typer.Option(show_default=False, metavar="TEXT", help="Said where the policy refuses.")
+    ] = None,
+    refusal_reason: Annotated[str, typer.Option(metavar="REASON", help="The finish reason there.")] = "stop",
+    json_: AsJson = False,
+) -> None:
+    """Serve policies behind the chat-completions interface of OpenAI.
+
+    Applications change their base URL and call a policy as a model. Keys of endpoints and of clients come from the
+    environment. New policy files are taken up while it runs.
+    """
+    with reported(as_json=json_):
+        files = _policies(policy, policies or [])
+        if models is None:
+            raise typer.BadParameter("is missing: give the file of the models, models.toml", param_hint="--models")
+        _require_key(host, key_env, open_)
+        about_log = {"--shadow": shadow > 0, "--roll": roll, "--log-prompts": log_prompts}
+        _require_partner("--log calls.jsonl", log, about_log)
+        _require_partner("--shadow 5%", shadow, {"--shadow-models": shadow_models})
+        size, daily = _rolls(roll or [])
+        require_libraries("rcjax serve", "serve", "openai", "starlette", "uvicorn", "prometheus_client")
+        from rcjax.serving.gateway.running import Address
+        from rcjax.serving.gateway.running import serve as run
+        from rcjax.serving.gateway.settings import Limits, Logging, Refusals, Settings
+
+        named = [("POLICY" if path is policy else f"--policy {name}", path) for name, path in files.items()]
+        require_distinct([("--log", log)], [*named, ("--models", models)])
+        require_writable(log)
+        words = Refusals() if refusal_text is None else Refusals(refusal_text)
+        settings = Settings(
+            policies=files,
+            models=models,
+            unjudged=unjudged,
+            shadow=shadow,
+            shadow_models=tuple(shadow_models or ()),
+            key_env=key_env,
+            limits=Limits(deadline, timeout, retries, concurrency, _size(max_body, "--max-body"), drain_seconds=drain),
+            logging=Logging(log, not no_log_answers, log_prompts, size, daily),
+            refusals=Refusals(words.text, refusal_reason),
+        )
+        settings.keys()
+        run(settings, Address(host, port), workers, _Announcement(settings, json_))
+
+
+class _Announcement:
+    """Says that the service takes connections."""
+
+    def __init__(self, settings: Settings, as_json: bool) -> None:
+        self._settings, self._as_json = settings, as_json
+
+    def __call__(self, address: Address, lineup: Lineup) -> None:
+        if self._as_json:
+            policies = {
+                name: {"models": list(served.policy.models), "policy_hash": served.digest}
+                for name, served in lineup.policies.items()
+            }
+            print_json({"url": address.url, "policies": policies, "models": list(lineup.models)})
+        else:
+            policies = {f"{name} ({one.digest})": list(one.policy.models) for name, one in lineup.policies.items()}
+            _show(address.url, policies)
+
+
+@shown
+def _show(url: str, policies: dict[str, list[str]]) -> None:
+    typer.echo(f"serving at {url}/v1, under these names of models:", err=True)
+    for name, models in policies.items():
+        typer.echo(f"  {name}: {' → '.join(models)}", err=True)
+
+
+def _require_key(host: str, key_env: str | None, is_open: bool) -> None:
+    """Refuse an address that others reach without a key, unless that is said aloud."""
+    from rcjax.serving.gateway.settings import is_local
+
+    if not host.strip():
+        raise typer.BadParameter("is empty: give an address, such as 127.0.0.1", param_hint="--host")
+    if key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key_env):  # perhaps the key: it is not told
+        advice = "give the name of the variable that holds the key, never the key itself"
+        raise typer.BadParameter(f"is no name of an environment variable: {advice}", param_hint="--key-env")
+    if key_env is not None and is_open:
+        raise typer.BadParameter("goes without --key-env: it is for calls without a key", param_hint="--open")
+    if not is_local(host) and key_env is None and not is_open:
+        advice = "give --key-env with the name of the variable that holds a key, or --open"
+        raise typer.BadParameter(f"others can reach {host}: {advice}", param_hint="--host")
+
+
+def _require_partner(partner: str, value: Any, options: Mapping[str, Any]) -> None:
+    """Refuse options that say nothing without another one."""
+    for option, is_there in options.items():
+        if is_there and not value:
+            raise typer.BadParameter(f"goes with {partner.split()[0]} only: give {partner} too", param_hint=option)
+
+
+_NAME = r"[\w.:/@+-]+"
+
+
+def _policies(single: Path | None, named: Sequence[str]) -> dict[str, Path]:
+    """The files of policies by name."""
+    files = {} if single is None else {"policy": single}
+    for text in named:
+        name, equals, path = text.partition("=")
+        if not equals or not path:
+            advice = "give support=support.json"
+            raise typer.BadParameter(f"{text!r} is not a name and a file: {advice}", param_hint="--policy")
+        if not re.fullmatch(_NAME, name):
+            advice = "give one of letters, digits and . _ - : / @ +"
+            raise typer.BadParameter(f"{name!r} is no name for a policy: {advice}", param_hint="--policy")
+        if name in files:
+            raise typer.BadParameter(
+                f"{name} is given twice: give each policy a name of its own", param_hint="--policy"
+            )
+        files[name] = Path(path)
+    if not files:
+        raise typer.BadParameter("is missing: give the file of a policy, or --policy name=file", param_hint="POLICY")
+    return files
+
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "K": 10**3, "M": 10**6, "G": 10**9}
+
+
+def _size(text: str, option: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?B?)", text.strip().upper())
+    if match is None or float(match[1]) * _UNITS[match[2]] < 1:
+        raise typer.BadParameter(f"{text!r} is no size: give 500KB, 100MB or 1GB", param_hint=option)
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def _rolls(texts: Sequence[str]) -> tuple[int | None, bool]:
+    """(the size at which a log ends, whether it ends every day)."""
+    sizes = [text for text in texts if text.strip().lower() not in ("day", "daily")]
+    if len(sizes) > 1:
+        raise typer.BadParameter("is given with two sizes: give one", param_hint="--roll")
+    return _size(sizes[0], "--roll") if sizes else None, len(sizes) < len(texts)

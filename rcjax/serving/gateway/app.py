@@ -1,0 +1,230 @@
+"""The service as an ASGI application: its paths, what it holds while it runs, how it starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from weakref import WeakSet
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from rcjax._base.wording import visible
+from rcjax.serving.call_log import CallLog, Roll
+from rcjax.serving.cascade import Cascade
+from rcjax.serving.gateway.answers import id_headers
+from rcjax.serving.gateway.chat import Conversation, query_of
+from rcjax.serving.gateway.chat_request import read_request
+from rcjax.serving.gateway.errors import ApiError
+from rcjax.serving.gateway.lineup import Clients, Lineup, read_lineup
+from rcjax.serving.gateway.metrics import Metrics
+from rcjax.serving.gateway.pages import home, model_list
+from rcjax.serving.gateway.receiving import Admission, ClientLeftError, read_body, require_key, unless_client_leaves
+from rcjax.serving.gateway.reloading import Reloader
+from rcjax.serving.gateway.responder import Responder
+from rcjax.serving.gateway.settings import Settings
+
+__all__ = ["Gateway", "build_app", "open_log"]
+
+
+_LOGGER = logging.getLogger("rcjax.serving")
+
+
+_LEFT = 499  # what a request counts as whose client left
+
+
+class Gateway:
+    """What one process of the service holds while it runs."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics(settings.metrics_folder)
+        self.clients = Clients(settings.limits.timeout)
+        self.admission = Admission(settings.limits.concurrency)
+        self.keys = settings.keys()
+        self.log = open_log(settings)
+        self.cascades: WeakSet[Cascade] = WeakSet()
+        paths = [*settings.policies.values(), settings.models]
+        self.reloader = Reloader(paths, self.read, self.take_up, self.refuse)  # it looks before they are read
+        self.lineup = self.read()
+        self.ready = False
+        self._announce(self.lineup)
+
+    def read(self) -> Lineup:
+        """The policies and models as the files have them now."""
+        return read_lineup(self.settings, self.clients, self.log, self.metrics.called)
+
+    def take_up(self, lineup: Lineup) -> None:
+        """Answer by these policies from now on; requests under way go on by those that they began with."""
+        before, self.lineup = self.lineup, lineup
+        self._announce(lineup, before)
+        for line in _news(lineup, before, self.settings.models.name):
+            _LOGGER.info(visible(line))
+
+    def refuse(self) -> None:
+        """Count files that could not be used."""
+        for name in self.settings.policies:
+            self.metrics.refuse(name)
+
+    def _announce(self, lineup: Lineup, before: Lineup | None = None) -> None:
+        for name, served in lineup.policies.items():
+            self.cascades.add(served.cascade)
+            if before is None or before.policies[name].digest != served.digest:
+                self.metrics.take_up(name, served.policy, served.digest)
+
+    async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request for a completion."""
+        responder, headers, ids = Responder(send), Headers(scope=scope), {}
+        try:
+            require_key(headers, self.keys)
+            query = query_of(headers)
+            ids = id_headers(query)
+            with self.admission.place(), self.metrics.in_flight.track_inprogress():
+                start = time.perf_counter()
+                request = read_request(await read_body(receive, headers, self.settings.limits))
+                conversation = Conversation(self.settings, self.lineup, self.metrics, request, query, responder, start)
+                await unless_client_leaves(conversation.answer(), receive, responder)
+        except ClientLeftError:
+            self.metrics.refused("client_left", _LEFT)
+        except ApiError as problem:
+            self.metrics.refused(problem.code or "error", problem.status)
+            await responder.error(problem, ids)
+        except Exception as problem:  # whose message may quote what was asked
+            _LOGGER.error("a request failed within rcjax: %s", type(problem).__name__, exc_info=_traceback(problem))
+            self.metrics.refused("internal", 500)
+            error = ApiError(500, "the gateway itself failed: its log says where", "internal_error")
+            await responder.error(error, ids)
+
+    async def close(self) -> None:
+        """Finish shadow calls, as long as there is time, and close everything."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.limits.drain_seconds):
+                await asyncio.gather(*(cascade.close() for cascade in [*self.cascades]))
+        await self.clients.close()
+        if self.log is not None:
+            self.log.close()
+
+
+def _news(lineup: Lineup, before: Lineup, models: str) -> Iterator[str]:
+    """What is different now, a line each, for the log of the service; `models` is the file that they are in."""
+    changed = [name for name, served in lineup.policies.items() if before.policies[name].digest != served.digest]
+    for name in changed:
+        served = lineup.policies[name]
+        yield f"policy {name} is {served.digest} from now on: {' → '.join(served.policy.models)}"
+    if lineup.models != before.models:
+        yield f"{models} is taken up: {', '.join(lineup.models)}"
+    elif not changed:
+        yield "the files are read again: what they say is as before"
+
+
+def open_log(settings: Settings) -> CallLog | None:
+    """The call log, if there is to be one. Raises OSError where it cannot be opened."""
+    told = settings.logging
+    if told.path is None:
+        return None
+    rolls = told.roll_bytes is not None or told.roll_daily
+    roll = Roll(told.roll_bytes, told.roll_daily) if rolls else None
+    return CallLog(told.path, answers=told.answers, prompts=told.prompts, roll=roll)
+
+
+def _traceback(problem: Exception) -> Exception | None:
+    """Where it was raised, if that is asked for: the lines of a traceback hold no values, but a message may."""
+    return problem if os.environ.get("RCJAX_TRACEBACK") else None
+
+
+class _Endpoint:
+    """The chat endpoint as an ASGI application: Starlette passes methods on as functions of a request."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._gateway.chat(scope, receive, send)
+
+
+def build_app(settings: Settings) -> Starlette:
+    """The application. Raises ValueError or OSError for settings and files that cannot be used."""
+    gateway = Gateway(settings)
+    chat = _Endpoint(gateway)
+    routes = [
+        Route("/v1/chat/completions", chat, methods=["POST"]),
+        Route("/chat/completions", chat, methods=["POST"]),
+        Route("/v1/models", partial(_models, gateway), methods=["GET"]),
+        Route("/models", partial(_models, gateway), methods=["GET"]),
+        Route("/v1/models/{name:path}", partial(_model, gateway), methods=["GET"]),
+        Route("/metrics", partial(_metrics, gateway), methods=["GET"]),
+        Route("/health", _health, methods=["GET"]),
+        Route("/ready", partial(_ready, gateway), methods=["GET"]),
+        Route("/", partial(_home, gateway), methods=["GET"]),
+    ]
+    handlers = {ApiError: _error, 404: _no_path, 405: _no_path}
+    app = Starlette(routes=routes, lifespan=partial(_running, gateway), exception_handlers=handlers)
+    app.state.gateway = gateway
+    return app
+
+
+@asynccontextmanager
+async def _running(gateway: Gateway, _: Starlette) -> AsyncIterator[None]:
+    with suppress(ValueError, RuntimeError, NotImplementedError, AttributeError):  # not in the main thread; Windows
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.reloader.ask)
+    watching = asyncio.create_task(gateway.reloader.run())
+    gateway.ready = True
+    yield
+    gateway.ready = False
+    watching.cancel()
+    await gateway.close()
+
+
+async def _models(gateway: Gateway, request: Request) -> Response:
+    require_key(request.headers, gateway.keys)
+    return JSONResponse(model_list(gateway.lineup))
+
+
+async def _model(gateway: Gateway, request: Request) -> Response:
+    require_key(request.headers, gateway.keys)
+    name = request.path_params["name"]
+    for model in model_list(gateway.lineup)["data"]:
+        if model["id"] == name:
+            return JSONResponse(model)
+    raise ApiError(404, "there is no policy or model of this name", "model_not_found", "model")
+
+
+async def _metrics(gateway: Gateway, request: Request) -> Response:
+    require_key(request.headers, gateway.keys)
+    # In a thread, as the page of many workers takes a while, in which others would wait.
+    text, kind = await asyncio.to_thread(gateway.metrics.text, request.headers.get("accept", ""))
+    return Response(text, headers={"content-type": kind})
+
+
+async def _health(_: Request) -> Response:
+    return JSONResponse({"status": "ok"})
+
+
+async def _ready(gateway: Gateway, _: Request) -> Response:
+    return JSONResponse({"ready": gateway.ready}, 200 if gateway.ready else 503)
+
+
+async def _home(gateway: Gateway, _: Request) -> Response:
+    return Response(home(gateway.lineup, listed=not gateway.keys), media_type="text/html; charset=utf-8")
+
+
+async def _error(_: Request, problem: Exception) -> Response:
+    assert isinstance(problem, ApiError)
+    return JSONResponse(problem.to_json(), problem.status, headers=problem.headers)
+
+
+async def _no_path(request: Request, problem: Exception) -> Response:
+    status = getattr(problem, "status_code", 404)
+    what = "method" if status == 405 else "path"
+    error = ApiError(status, f"there is no such {what}: GET / lists what there is", f"unknown_{what}")
+    return JSONResponse(error.to_json(), status, headers=getattr(problem, "headers", None))  # what is allowed

@@ -1,0 +1,133 @@
+"""Answering a request for a completion: by a policy, or by one model where none judges."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from dataclasses import dataclass, field, replace
+
+from starlette.datastructures import Headers
+
+from rcjax.serving.cascade import CascadeError, Result
+from rcjax.serving.completions import sum_usages
+from rcjax.serving.gateway.answers import Account, Wording
+from rcjax.serving.gateway.chat_request import ChatRequest
+from rcjax.serving.gateway.errors import ApiError, upstream_error
+from rcjax.serving.gateway.lineup import Lineup, ServedPolicy
+from rcjax.serving.gateway.metrics import Metrics
+from rcjax.serving.gateway.option_changes import changed_options, replaced_options
+from rcjax.serving.gateway.responder import Responder
+from rcjax.serving.gateway.sending import Sending
+from rcjax.serving.gateway.settings import Settings
+from rcjax.serving.questions import Question
+
+__all__ = ["Conversation", "query_of"]
+
+
+_QUERY = "x-rcjax-query"
+
+
+def query_of(headers: Headers) -> str:
+    """The id of a query: the client's own, for labels that come later, or a random one."""
+    own = headers.get(_QUERY)
+    if own is None:
+        return uuid.uuid4().hex
+    if not re.fullmatch(r"[\x21-\x7e]{1,200}", own):
+        raise ApiError(400, f"{_QUERY} must be 1 to 200 visible characters without spaces", "invalid_value", _QUERY)
+    return own
+
+
+@dataclass(slots=True)
+class Conversation:
+    """One request and its answer."""
+
+    settings: Settings
+    lineup: Lineup
+    metrics: Metrics
+    request: ChatRequest
+    query: str
+    responder: Responder
+    start: float = field(default_factory=time.perf_counter)
+
+    async def answer(self) -> None:
+        """Answer it. Raises ApiError where no model does."""
+        served = self.lineup.policies.get(self.request.model)
+        if served is not None and not self.request.unjudged:
+            await self._by_policy(served)
+        elif served is not None:
+            await self._by_model(served.unjudged, served)
+        elif self.request.model in self.lineup.models:
+            await self._by_model(self.request.model, None)
+        else:
+            message = "there is no policy or model of this name: GET /v1/models lists them"
+            raise ApiError(404, message, "model_not_found", "model")
+
+    @property
+    def _seconds(self) -> float:
+        """Since it began."""
+        return time.perf_counter() - self.start
+
+    @property
+    def _left(self) -> float:
+        """Seconds that it may still take."""
+        return max(self.settings.limits.deadline - self._seconds, 1e-3)
+
+    def _sending(self, account: Account) -> Sending:
+        return Sending(Wording(self.request, self.settings.refusals), self.responder, account)
+
+    async def _by_policy(self, served: ServedPolicy) -> None:
+        options = self.request.options(judged=True)
+        replaced = replaced_options(options, served.needed)
+        recorded = [served.options[model] for model in served.policy.models if model in served.options]
+        changed = tuple(name for name in changed_options(options, recorded) if name not in replaced)
+        sending = self._sending(
+            Account(self.query, "answered", None, (), served.name, served.digest, changed=changed, replaced=replaced)
+        )
+        try:
+            result = await served.cascade.ask(
+                self.request.messages,
+                self.query,
+                options=options,
+                deadline=self._left,
+                deliver=sending.piece if self.request.stream else None,
+            )
+        except CascadeError as problem:
+            result = problem.result
+        self.metrics.ended(served.name, served.digest, result, self._seconds)
+        if result.status == "failed":
+            raise upstream_error(result.failure, _problem(result))
+        outcome = {"status": result.status, "model": result.model, "confidence": result.confidence}
+        sending.account = replace(sending.account, calls=result.calls, **outcome)
+        await sending.rest(result.completion, result.text, result.usage, judged=True)
+
+    async def _by_model(self, model: str, served: ServedPolicy | None) -> None:
+        if served is None:
+            status = why = "passed on"
+            sending = self._sending(Account(self.query, status, model))
+        else:
+            fields = self.request.unjudged
+            status, why = "not judged", f"not judged: {', '.join(fields)}"
+            sending = self._sending(
+                Account(self.query, status, model, (), served.name, served.digest, not_judged=fields)
+            )
+        question = Question(
+            self.query,
+            self.request.messages,
+            self.request.options(judged=False),
+            deliver=sending.piece if self.request.stream else None,
+            unjudged=why,
+        )
+        attempt = await self.lineup.caller.call(question, model, None, self._left, before=())
+        ending = "failed" if attempt.completion is None else status
+        self.metrics.passed(served.name if served else model, model, ending, self._seconds)
+        if attempt.completion is None:
+            raise upstream_error(attempt.failure, f"model {model}: {attempt.call.error}")
+        sending.account = replace(sending.account, calls=(attempt.call,))
+        await sending.rest(attempt.completion, None, sum_usages([attempt.usage]), judged=False)
+
+
+def _problem(result: Result) -> str:
+    """What failed, for the client: by model, without the query's id."""
+    failures = "; ".join(f"{call.model}: {call.error}" for call in result.calls if call.error)
+    return f"no model answered: {failures}"

@@ -1,0 +1,203 @@
+"""Policies and models as a service has them at one time: read from their files, checked, ready to be asked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rcjax.policy.files import load_policy
+from rcjax.policy.mixture import Mixture
+from rcjax.policy.policy import Policy
+from rcjax.policy.record import recorded_asked, tuning_record
+from rcjax.serving.asking import Endpoint, checked_options
+from rcjax.serving.call_log import Call, CallLog
+from rcjax.serving.caller import Caller, Observe
+from rcjax.serving.cascade import Cascade
+from rcjax.serving.clients import DirectClient, direct_client
+from rcjax.serving.gateway.expectations import expect
+from rcjax.serving.gateway.settings import Settings
+from rcjax.serving.models_file import ModelSettings, read_models
+from rcjax.signals import Signal
+from rcjax.signals.records import signal_by_name, signal_from_record
+
+__all__ = ["Clients", "Lineup", "ServedPolicy", "digest_of", "read_lineup"]
+
+
+class Clients:
+    """Clients of endpoints, kept as long as the service runs: models at one endpoint share their connections."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._clients: dict[tuple[str | None, str], DirectClient] = {}
+
+    def of(self, model: ModelSettings) -> DirectClient:
+        """The client of a model's endpoint. Raises ValueError where its key is not set."""
+        place = model.base_url, model.key()
+        if place not in self._clients:
+            self._clients[place] = direct_client(base_url=place[0], key=place[1], timeout=self._timeout)
+        return self._clients[place]
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for client in self._clients.values():
+            await client.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ServedPolicy:
+    """A policy under the name that clients call it by."""
+
+    name: str
+    policy: Policy | Mixture
+    digest: str
+    """A hash of what it says."""
+    cascade: Cascade
+    unjudged: str
+    """The model of requests that cannot be judged."""
+    options: Mapping[str, Mapping[str, Any]]
+    """By which the models were asked for its log, by model."""
+    needed: tuple[Mapping[str, Any], ...] = ()
+    """Options that the signals of its models need."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lineup:
+    """All that can be called."""
+
+    policies: Mapping[str, ServedPolicy]
+    models: Mapping[str, ModelSettings]
+    caller: Caller
+    """Asks any model, and judges nothing."""
+
+
+def digest_of(policy: Policy | Mixture) -> str:
+    """Twelve hexadecimal digits that tell a policy from another: of its JSON, whatever the file's white space.
+
+    >>> from rcjax.policy import Calibration, Rule
+    >>> calibration = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
+    >>> digest_of(Policy(("large",), {"large": calibration}, {"large": [Rule(1, "answer")]}, {"large": 1e-4}))
+    'eeadd8c3c29f'
+    """
+    text = json.dumps(policy.to_json(), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def read_lineup(
+    settings: Settings, clients: Clients, log: CallLog | None = None, observe: Observe | None = None
+) -> Lineup:
+    """Read the files of the settings.
+
+    Args:
+        settings: of the service.
+        clients: of the endpoints.
+        log: where to write calls.
+        observe: is told of each call.
+
+    Raises ValueError, with the file and what is wrong in it, and OSError where it cannot be read.
+    """
+    models = read_models(settings.models)
+    _check_names(settings, models)
+    make = _Cascades(settings, models, clients, log, observe)
+    caller = make.passing_on()
+    policies = {name: make.serve(name, path) for name, path in settings.policies.items()}
+    return Lineup(policies, models, caller)
+
+
+def _check_names(settings: Settings, models: Mapping[str, ModelSettings]) -> None:
+    """Refuse policies that have the name of a model, and options that name models which there are not."""
+    for name in settings.policies:
+        if name in models:
+            raise ValueError(f"{settings.models.name}: {name} is the name of a policy too: give one another name")
+    unjudged = () if settings.unjudged is None else (settings.unjudged,)
+    for option, names in (("--unjudged", unjudged), ("--shadow-models", settings.shadow_models)):
+        missing = ", ".join(name for name in names if name not in models)
+        if missing:
+            raise ValueError(f"{option}: {settings.models.name} has no table for {missing}: add it, or name another")
+
+
+@dataclass(frozen=True, slots=True)
+class _Cascades:
+    """Makes the cascades of policies, all by the same settings."""
+
+    settings: Settings
+    models: Mapping[str, ModelSettings]
+    clients: Clients
+    log: CallLog | None
+    observe: Callable[[Call], None] | None
+
+    def serve(self, name: str, path: Path) -> ServedPolicy:
+        """The policy in a file, ready to be asked. Raises ValueError with the file's name."""
+        policy = load_policy(path)
+        try:
+            return self._serve(name, policy)
+        except ValueError as problem:
+            raise ValueError(f"{path.name}: {problem}") from None
+
+    def _serve(self, name: str, policy: Policy | Mixture) -> ServedPolicy:
+        tuning_record(policy)  # what is wrong with it is found now, not when the policy is tuned again
+        expect(policy)  # and damaged queries, not when figures are shown
+        listed = self.settings.models.name
+        asked = [*policy.models, *self.settings.shadow_models]
+        missing = ", ".join(model for model in policy.models if model not in self.models)
+        if missing:
+            raise ValueError(f"it asks {missing}, for which {listed} has no table: add it")
+        unjudged = self.settings.unjudged or policy.models[-1]
+        settings, limits = {model: self.models[model] for model in asked}, self.settings.limits
+        records = recorded_asked(policy)
+        signals = {model: self._signal(one, records.get(model, {})) for model, one in settings.items()}
+        cascade = Cascade(
+            policy,
+            {model: self.clients.of(one) for model, one in settings.items()},
+            signal=signals,
+            log=self.log,
+            served={model: one.served for model, one in settings.items()},
+            model_options={model: one.options for model, one in settings.items()},
+            prices={model: _price(one) for model, one in settings.items()},
+            concurrency=2 * limits.concurrency,
+            timeout=limits.timeout,
+            retries=limits.retries,
+            shadow=self.settings.shadow,
+            shadow_models=self.settings.shadow_models,
+            observe=self.observe,
+        )
+        options = {model: record.get("options", {}) for model, record in records.items()}
+        needed = tuple(signals[model].options for model in policy.models)
+        return ServedPolicy(name, policy, digest_of(policy), cascade, unjudged, options, needed)
+
+    def _signal(self, model: ModelSettings, record: Mapping[str, Any]) -> Signal:
+        """The signal that the policy records, or else the one that the file of models names."""
+        recorded = signal_from_record(record) if record else None
+        if recorded is not None and (model.signal is None or record.get("signal") == model.signal):
+            return recorded
+        if model.signal is None:
+            advice = f'add signal = "choice", or what its log was made with, to {self.settings.models.name}'
+            raise ValueError(f"it does not tell how the confidence of {model.name} is read: {advice}")
+        return signal_by_name(model.signal)
+
+    def passing_on(self) -> Caller:
+        """What asks any model, and judges nothing."""
+        endpoints = {name: self._endpoint(model) for name, model in self.models.items()}
+        return Caller(endpoints, self.log, 2 * self.settings.limits.concurrency, self.observe)
+
+    def _endpoint(self, model: ModelSettings) -> Endpoint:
+        """Where a model is asked as its client says: max_tokens = 1, say, is for answers that are judged.
+
+        Raises ValueError with the file and the model.
+        """
+        limits = self.settings.limits
+        try:
+            client = self.clients.of(model).with_options(timeout=limits.timeout, max_retries=limits.retries)
+            checked_options(dict(model.options))
+            options = {name: value for name, value in model.options.items() if name.startswith("extra_")}
+        except ValueError as problem:
+            told = str(problem).removeprefix(f"model {model.name}: ")
+            raise ValueError(f"{self.settings.models.name}, model {model.name}: {told}") from None
+        return Endpoint(client, model.served, None, options, model.price, None)
+
+
+def _price(model: ModelSettings) -> dict[str, float]:
+    return {"input": float(model.price[0]), "output": float(model.price[1])}

@@ -1,0 +1,65 @@
+"""Sends one answer over ASGI: a JSON document, or events one by one, and an error in the middle of either."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.types import Send
+
+from rcjax.serving.gateway.errors import ApiError
+
+__all__ = ["Responder"]
+
+
+_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+class Responder:
+    """The answer to one request. `begun` once something was sent, `complete` once all was."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.begun = self.complete = False
+        self.status: int | None = None
+
+    async def document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:
+        """Send all of an answer."""
+        body = _encoded(document)
+        await self._start(status, {"content-type": "application/json", "content-length": str(len(body)), **headers})
+        await self._body(body, more=False)
+
+    async def event(self, document: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        """Send an event; the headers with the first."""
+        if not self.begun:
+            await self._start(200, {**_STREAM, **headers})
+        await self._body(b"data: " + _encoded(document) + b"\n\n", more=True)
+
+    async def done(self) -> None:
+        """End a stream."""
+        if not self.complete:
+            await self._body(b"data: [DONE]\n\n", more=False)
+
+    async def error(self, problem: ApiError, headers: Mapping[str, str] | None = None) -> None:
+        """Send an error in place of an answer, or of the rest of it."""
+        if self.complete:
+            return
+        if self.begun:
+            await self._body(b"data: " + _encoded(problem.to_json()) + b"\n\n", more=False)
+        else:
+            await self.document(problem.to_json(), {**problem.headers, **(headers or {})}, problem.status)
+
+    async def _start(self, status: int, headers: Mapping[str, str]) -> None:
+        self.begun, self.status = True, status
+        pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": pairs})
+
+    async def _body(self, body: bytes, *, more: bool) -> None:
+        self.complete = not more
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+def _encoded(document: Mapping[str, Any]) -> bytes:
+    """A document as JSON in ASCII: it may hold half a character, and what some clients take for the end of a line."""
+    return json.dumps(document, separators=(",", ":")).encode()

@@ -1,0 +1,199 @@
+"""Running the service: the socket, one process or several workers, signals. Uvicorn does the work."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from starlette.applications import Starlette
+from uvicorn import Config, Server
+from uvicorn.supervisors import Multiprocess
+
+from rcjax.serving.gateway.app import build_app, open_log
+from rcjax.serving.gateway.connections import Connection
+from rcjax.serving.gateway.lineup import Clients, read_lineup
+from rcjax.serving.gateway.reloading import in_words
+from rcjax.serving.gateway.settings import Settings
+
+__all__ = ["Address", "serve"]
+
+
+_LOGGER = logging.getLogger("rcjax.serving")
+
+
+_BACKLOG = 2048  # connections that wait to be taken
+
+
+_PAUSE = 2.0  # seconds before another worker is tried in place of one that could not start
+
+
+_LOG_CONFIG: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(message)s"}},
+    "handlers": {"error": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}},
+    "loggers": {
+        "rcjax.serving": {"handlers": ["error"], "level": "INFO", "propagate": False},
+        "uvicorn": {"handlers": ["error"], "level": "WARNING", "propagate": False},
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the service listens."""
+
+    host: str
+    port: int
+    """0 for any that is free."""
+
+    @property
+    def url(self) -> str:
+        """The address with its scheme.
+
+        >>> Address("::1", 8080).url
+        'http://[::1]:8080'
+        """
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+
+def serve(settings: Settings, address: Address, workers: int, announce: Callable[[Address, Any], None]) -> None:
+    """Serve until a signal ends it.
+
+    Args:
+        settings: of the service.
+        address: where to listen.
+        workers: how many processes.
+        announce: is given the address, with its port, and the policies and models, once connections are taken.
+
+    Raises ValueError or OSError for settings, files and addresses that cannot be used, before anything is served.
+    """
+    lineup = read_lineup(settings, Clients(settings.limits.timeout))
+    with _listening(address) as listener, _counting_together(settings, workers) as settings:
+        _require_log(settings)
+        config = Config(
+            partial(_start if workers == 1 else _start_or_leave, settings),  # which workers call, each for itself
+            factory=True,
+            workers=workers,
+            lifespan="on",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=int(settings.limits.drain_seconds) + 1,
+            http=Connection,
+            log_config=_LOG_CONFIG,
+            ws="none",
+        )
+        if hasattr(signal, "SIGHUP"):  # until there is somebody who takes it
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        announce(replace(address, port=listener.getsockname()[1]), lineup)
+        if workers > 1:
+            _Workers(config, [listener], settings.metrics_folder).run()
+        else:
+            Server(config).run([listener])
+
+
+def _start(settings: Settings) -> Starlette:
+    """The application, in a process that says warnings as lines of its log."""
+    warnings.showwarning = lambda message, *_, **__: _LOGGER.warning("%s", message)
+    return build_app(settings)
+
+
+def _require_log(settings: Settings) -> None:
+    """Refuse a log that cannot be opened before anything is served: workers open it each for itself."""
+    log = open_log(settings)
+    if log is not None:
+        log.close()
+
+
+def _start_or_leave(settings: Settings) -> Starlette:
+    """The application of one worker of several: where its files have been broken since the start, it says so and ends.
+
+    The others go on, and another worker is tried.
+    """
+    try:
+        return _start(settings)
+    except (ValueError, OSError) as problem:
+        _LOGGER.error("a worker cannot start, another one will be tried: %s", in_words(problem))
+        time.sleep(_PAUSE)
+        sys.exit(1)
+
+
+@contextmanager
+def _listening(address: Address) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        listener = socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)
+    except (OSError, OverflowError) as problem:
+        reason = (getattr(problem, "strerror", None) or str(problem)).partition(" (while attempting")[0]
+        raise OSError(f"cannot listen at {address.url}: {reason}: choose another --host or --port") from None
+    with listener:
+        listener.set_inheritable(True)
+        # Connections have it from here: else the body of an answer, sent after its head, waits for an acknowledgement.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield listener
+
+
+_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # which prometheus-client looks for when it is imported
+
+
+@contextmanager
+def _counting_together(settings: Settings, workers: int) -> Iterator[Settings]:
+    """Settings with a folder in which several workers count together, as long as they run; one counts by itself."""
+    before = os.environ.pop(_FOLDER, None)  # that of another programme
+    try:
+        if workers == 1:
+            yield settings
+            return
+        with tempfile.TemporaryDirectory(prefix="rcjax-serve-") as folder:
+            os.environ[_FOLDER] = folder
+            yield replace(settings, metrics_folder=folder)
+    finally:
+        os.environ.pop(_FOLDER, None)
+        if before is not None:
+            os.environ[_FOLDER] = before
+
+
+class _Workers(Multiprocess):
+    """Workers that read their files again on SIGHUP, where Uvicorn's would be replaced."""
+
+    def __init__(self, config: Config, sockets: list[socket.socket], folder: str | None) -> None:
+        super().__init__(config, sockets)
+        self._folder = folder
+
+    def handle_hup(self) -> None:
+        """Pass the signal on; a worker that only starts reads the files anyway."""
+        for process in self.processes:
+            if process.pid is not None and process.is_ready(timeout=1):
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGHUP)
+
+    def keep_subprocess_alive(self) -> None:
+        """Replace workers that have died, and stop counting what they had under way."""
+        before = [process.pid for process in self.processes]
+        super().keep_subprocess_alive()
+        after = {process.pid for process in self.processes}
+        for pid in before:
+            if pid is not None and pid not in after:
+                _LOGGER.warning("worker %d is gone: another one takes its place", pid)
+                self._forget(pid)
+
+    def _forget(self, pid: int) -> None:
+        from rcjax.serving.gateway.metrics import Metrics
+
+        if self._folder is not None:
+            Metrics.forget_worker(self._folder, pid)

@@ -1,0 +1,203 @@
+"""`rcjax serve` ends at once, with one line, for whatever it cannot serve by; it never begins to."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+from command_line import run
+from gateway_service import make_policy
+
+from rcjax.cli.serve import _Announcement
+from rcjax.serving.gateway import running
+from rcjax.serving.gateway.lineup import Clients, read_lineup
+from rcjax.serving.gateway.running import Address
+from rcjax.serving.gateway.settings import Settings
+
+TABLE = """[{name}]
+base_url = "http://127.0.0.1:9/v1"
+input = 1
+output = 2
+signal = "choice"
+{more}
+"""
+
+
+def write_models(path, *names, more=""):
+    path.write_text("".join(TABLE.format(name=json.dumps(name), more=more) for name in names))
+
+
+@pytest.fixture(autouse=True)
+def _never(monkeypatch):
+    """Nothing is served in these tests: what gets so far fails."""
+
+    def begin(*_):
+        raise AssertionError("it began to serve")
+
+    monkeypatch.setattr(running, "Server", begin)
+    monkeypatch.setattr(running, "_Workers", begin)
+    monkeypatch.delenv("UNSET", raising=False)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("BLANK", " , ")
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", "/of/another")
+    monkeypatch.setenv("UMLAUT", "schlüssel")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_policy().save("policy.json")
+    make_policy(provenance={"asked": {"small": {"signal": "stated"}}}).save("stated.json")
+    make_policy(provenance={"reference": {"queries": 2, "models": 5}}).save("damaged.json")
+    make_policy(provenance={"tuning": {"search": 5}}).save("tampered.json")
+    (tmp_path / "frontier.json").write_text('{"format": "rcjax-frontier"}')
+    write_models(tmp_path / "models.toml", "small", "middle", "large")
+    write_models(tmp_path / "fewer.toml", "small", "large")
+    write_models(tmp_path / "unset.toml", "small", "middle", "large", more='key_env = "UNSET"')
+    write_models(tmp_path / "stream.toml", "small", "middle", "large", more="options = {stream = true}")
+    write_models(tmp_path / "odd.toml", "small", "middle", "large", more="options = {temprature = 1}")
+    (tmp_path / "silent.toml").write_text((tmp_path / "models.toml").read_text().replace('signal = "choice"', ""))
+    (tmp_path / "openai.toml").write_text((tmp_path / "models.toml").read_text() + "[other]\ninput = 1\noutput = 2\n")
+    (tmp_path / "folder").mkdir()
+    return tmp_path
+
+
+GOOD = "policy.json --models models.toml"
+LOGGED = f"{GOOD} --log calls.jsonl"
+USAGE = {
+    "": "POLICY: is missing: give the file of a policy, or --policy name=file",
+    "policy.json": "--models: is missing: give the file of the models",
+    "--models models.toml": "POLICY: is missing",
+    "--policy support --models models.toml": "'support' is not a name and a file: give support=support.json",
+    "--policy =policy.json --models models.toml": "'' is no name for a policy",
+    "--policy a*b=policy.json --models models.toml": "'a*b' is no name for a policy: give one of letters, digits and",
+    f"{GOOD} --policy policy=policy.json": "--policy: policy is given twice",
+    f"{GOOD} --host 0.0.0.0": "--host: others can reach 0.0.0.0: give --key-env",
+    f"{GOOD} --host ::": "--host: others can reach ::",
+    f"{GOOD} --host=": "--host: is empty",
+    f"{GOOD} --host 0.0.0.0 --open --key-env UNSET": "--open: goes without --key-env",
+    f"{GOOD} --key-env sk-1234": "--key-env: is no name of an environment variable",
+    f"{GOOD} --port 65536": "--port",
+    f"{GOOD} --port http": "--port",
+    f"{GOOD} --workers 0": "--workers",
+    f"{GOOD} --concurrency 0": "--concurrency",
+    f"{GOOD} --deadline 0": "--deadline': '0' is not above 0",
+    f"{GOOD} --timeout soon": "--timeout': 'soon' is not a number above 0",
+    f"{GOOD} --drain -1": "--drain",
+    f"{GOOD} --retries -1": "--retries",
+    f"{GOOD} --max-body 0": "--max-body: '0' is no size: give 500KB, 100MB or 1GB",
+    f"{GOOD} --max-body large": "--max-body: 'large' is no size",
+    f"{GOOD} --shadow 5%": "--shadow: goes with --log only: give --log calls.jsonl too",
+    f"{GOOD} --roll day": "--roll: goes with --log only",
+    f"{GOOD} --log-prompts": "--log-prompts: goes with --log only",
+    f"{LOGGED} --shadow 101%": "--shadow",
+    f"{LOGGED} --shadow-models large": "--shadow-models: goes with --shadow only: give --shadow 5% too",
+    f"{LOGGED} --roll 10XB": "--roll: '10XB' is no size",
+    f"{LOGGED} --roll 1MB --roll 2MB": "--roll: is given with two sizes: give one",
+    f"{GOOD} --log policy.json": "--log: policy.json must not be the file of POLICY, policy.json",
+    f"{GOOD} --policy b=stated.json --log stated.json": "--log: stated.json must not be the file of --policy b",
+    f"{GOOD} --log models.toml": "--log: models.toml must not be the file of --models",
+    f"{GOOD} --nonsense": "No such option",
+}
+FILES = {
+    "absent.json --models models.toml": "absent.json: No such file or directory",
+    "policy.json --models absent.toml": "absent.toml: No such file or directory",
+    "folder --models models.toml": "folder: Is a directory",
+    f"{GOOD} --log folder": "cannot write folder: it is a folder",
+    f"{GOOD} --log absent/calls.jsonl": "cannot write absent/calls.jsonl: there is no folder absent: create it first",
+    f"{GOOD} --log /proc/calls.jsonl": "/proc/calls.jsonl",
+    f"{GOOD} --log /proc/calls.jsonl --workers 2": "/proc/calls.jsonl",
+    f"{GOOD} --host no.such.host.invalid --open": "cannot listen at http://no.such.host.invalid",
+    f"{GOOD} --host 192.0.2.1 --open": "cannot listen at http://192.0.2.1",
+}
+DATA = {
+    "frontier.json --models models.toml": "frontier.json: format: must be 'rcjax-policy'",
+    "models.toml --models models.toml": "models.toml: not JSON",
+    "damaged.json --models models.toml": "damaged.json: the queries that the policy was tuned on are damaged",
+    "damaged.json --models models.toml --workers 2": "damaged.json: the queries",
+    "tampered.json --models models.toml": "tampered.json: provenance.tuning.search",
+    "stated.json --models models.toml": "stated.json: signal of small: the policy was tuned on another one",
+    "policy.json --models policy.json": "policy.json, model format: give a table",
+    "policy.json --models fewer.toml": "policy.json: it asks middle, for which fewer.toml has no table: add it",
+    "policy.json --models silent.toml": "policy.json: it does not tell how the confidence of small is read",
+    "policy.json --models unset.toml": "unset.toml, model small: the environment variable UNSET with its key is not",
+    "policy.json --models openai.toml": "openai.toml, model other: the environment variable OPENAI_API_KEY",
+    "policy.json --models stream.toml": "stream.toml, model small: options: an answer is judged as a whole",
+    "policy.json --models odd.toml": "odd.toml, model small: options: the client knows no temprature",
+    "--policy small=policy.json --models models.toml": "models.toml: small is the name of a policy too",
+    f"{GOOD} --unjudged huge": "--unjudged: models.toml has no table for huge: add it, or name another",
+    f"{LOGGED} --shadow 5% --shadow-models x,y": "--shadow-models: models.toml has no table for x, y",
+    f"{GOOD} --host 0.0.0.0 --key-env UNSET": "--key-env: the environment variable UNSET with the key is not set",
+    f"{GOOD} --key-env BLANK": "--key-env: the environment variable BLANK with the key is not set",
+    f"{GOOD} --key-env UMLAUT": "--key-env: a key in UMLAUT has characters that no header can have",
+}
+LINES = [
+    *((line, says, 2, "usage") for line, says in USAGE.items()),
+    *((line, says, 1, "file") for line, says in FILES.items()),
+    *((line, says, 1, "data") for line, says in DATA.items()),
+]
+
+
+@pytest.mark.parametrize(("line", "says", "status", "kind"), LINES, ids=[line or "nothing" for line, *_ in LINES])
+def test_what_cannot_be_served_is_told_at_once(line, says, status, kind, folder):
+    before = sorted(folder.iterdir())
+    port = () if "--port" in line else ("--port", 0)
+    result = run("serve", *line.split(), *port, "--json")
+    assert (result.exit_code, len(result.stderr.splitlines())) == (status, 1), (result.stderr, result.exception)
+    error = json.loads(result.stdout)["error"]
+    assert error["kind"] == kind, error
+    assert says in error["message"]
+    assert result.stderr == f"error: {error['message']}\n"
+    assert "sk-1234" not in result.stderr
+    assert run("serve", *line.split(), *port).exit_code == status
+    assert os.environ["PROMETHEUS_MULTIPROC_DIR"] == "/of/another"
+    assert sorted(folder.iterdir()) == before
+
+
+def test_an_address_in_use_is_told_in_one_line(folder):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        result = run("serve", *GOOD.split(), "--port", port, "--log", "calls.jsonl")
+    assert result.exit_code == 1
+    told = f"cannot listen at http://127.0.0.1:{port}: Address already in use: choose another --host or --port"
+    assert result.stderr == f"error: {told}\n"
+    assert not (folder / "calls.jsonl").exists()
+
+
+def test_what_can_be_served_is(folder):
+    result = run("serve", *LOGGED.split(), "--port", "0")
+    assert "it began to serve" in result.stderr
+
+
+def test_it_says_where_it_serves_and_what(folder, capsys):
+    settings = Settings({"supp\x1bort": folder / "policy.json"}, folder / "models.toml")
+    lineup = read_lineup(settings, Clients(1.0))
+    digest = lineup.policies["supp\x1bort"].digest
+    _Announcement(settings, False)(Address("127.0.0.1", 8080), lineup)
+    told = capsys.readouterr()
+    assert told.err.splitlines() == [
+        "serving at http://127.0.0.1:8080/v1, under these names of models:",
+        f"  supp\\x1bort ({digest}): small → middle → large",
+    ]
+    assert not told.out
+    _Announcement(settings, True)(Address("127.0.0.1", 8080), lineup)
+    told = capsys.readouterr()
+    assert json.loads(told.out) == {
+        "url": "http://127.0.0.1:8080",
+        "policies": {"supp\x1bort": {"models": ["small", "middle", "large"], "policy_hash": digest}},
+        "models": ["small", "middle", "large"],
+    }
+    assert not told.err
+
+
+HEAVY = "print([name for name in ('jax', 'numpy', 'polars') if name in sys.modules], file=sys.stderr)"
+
+
+@pytest.mark.parametrize("line", ["--help", "policy.json --models models.toml --unjudged huge"])
+def test_neither_jax_nor_numpy_is_loaded(line, folder):
+    code = f"import atexit, sys; atexit.register(lambda: {HEAVY}); import rcjax.cli; rcjax.cli.main()"
+    done = subprocess.run([sys.executable, "-c", code, "serve", *line.split()], capture_output=True, text=True)
+    assert done.returncode == (0 if line == "--help" else 1)
+    assert done.stderr.splitlines()[-1] == "[]"

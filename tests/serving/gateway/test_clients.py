@@ -1,0 +1,380 @@
+"""The client of OpenAI, changed by nothing but its base URL, calls policies and models of a gateway."""
+
+import asyncio
+import json
+import threading
+import time
+
+import openai
+import pytest
+from acting_models import AUDIO, FORM, ActingModels
+from chat_server import Response
+from gateway_service import SURE, gateway, gateway_process, make_policy
+from openai import AsyncOpenAI, OpenAI
+from pydantic import BaseModel
+
+KEY = "sk-of-a-client"
+QUESTION = [{"role": "user", "content": "A or B?"}]
+AT = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"], "additionalProperties": False}
+TOOLS = [
+    {"type": "function", "function": {"name": name, "strict": True, "parameters": AT}} for name in ("look", "listen")
+]
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+SOUND = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
+
+
+class Letter(BaseModel):
+    letter: str
+    why: str
+
+
+@pytest.fixture(scope="module")
+def running():
+    with gateway(behave=ActingModels(), limits={"retries": 0}) as service:
+        yield service
+
+
+@pytest.fixture
+def service(running):
+    running.server.behave = ActingModels()
+    return running
+
+
+class Sync:
+    """Calls as a program without asyncio makes them."""
+
+    def __init__(self, service, **options):
+        self._options = {"api_key": KEY, "base_url": f"{service.url}/v1", "max_retries": 0, **options}
+
+    def create(self, **fields):
+        with OpenAI(**self._options) as client:
+            return client.chat.completions.create(**{"model": "policy", "messages": QUESTION, **fields})
+
+    def stream(self, **fields):
+        """The chunks."""
+        with OpenAI(**self._options) as client:
+            create = client.chat.completions.create
+            return [*create(**{"model": "policy", "messages": QUESTION, **fields}, stream=True)]
+
+    def whole(self, **fields):
+        """The completion that the client itself puts together from the chunks."""
+        fields = {"model": "policy", "messages": QUESTION, "stream_options": {"include_usage": True}, **fields}
+        with OpenAI(**self._options) as client, client.chat.completions.stream(**fields) as stream:
+            return stream.get_final_completion()
+
+    def parse(self, **fields):
+        with OpenAI(**self._options) as client:
+            return client.chat.completions.parse(**{"model": "policy", "messages": QUESTION, **fields})
+
+
+class Async:
+    """The same, with asyncio."""
+
+    def __init__(self, service, **options):
+        self._options = {"api_key": KEY, "base_url": f"{service.url}/v1", "max_retries": 0, **options}
+
+    def _run(self, work):
+        async def main():
+            async with AsyncOpenAI(**self._options) as client:
+                return await work(client.chat.completions)
+
+        return asyncio.run(main())
+
+    def create(self, **fields):
+        return self._run(lambda chat: chat.create(**{"model": "policy", "messages": QUESTION, **fields}))
+
+    def stream(self, **fields):
+        async def work(chat):
+            chunks = await chat.create(**{"model": "policy", "messages": QUESTION, **fields}, stream=True)
+            return [chunk async for chunk in chunks]
+
+        return self._run(work)
+
+    def whole(self, **fields):
+        async def work(chat):
+            options = {"model": "policy", "messages": QUESTION, "stream_options": {"include_usage": True}, **fields}
+            async with chat.stream(**options) as stream:
+                return await stream.get_final_completion()
+
+        return self._run(work)
+
+    def parse(self, **fields):
+        return self._run(lambda chat: chat.parse(**{"model": "policy", "messages": QUESTION, **fields}))
+
+
+@pytest.fixture(params=[Sync, Async])
+def client(request, service):
+    return request.param(service)
+
+
+def text_of(chunks):
+    return "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
+
+
+ASKED = [((), "small", 1), (("small",), "middle", 2), (("small", "middle"), "large", 3)]
+
+
+@pytest.mark.parametrize(("unsure", "model", "asked"), ASKED)
+def test_an_answer(client, service, unsure, model, asked):
+    service.server.behave.unsure = unsure
+    answer = client.create()
+    assert (answer.choices[0].message.content, answer.model, answer.choices[0].finish_reason) == ("B", model, "stop")
+    assert (answer.usage.prompt_tokens, answer.usage.total_tokens) == (100 * asked, 101 * asked)
+    assert answer.model_extra["rcjax"]["models"] == ["small", "middle", "large"][:asked]
+    assert answer.choices[0].logprobs is None
+
+
+@pytest.mark.parametrize(("unsure", "model", "asked"), ASKED)
+def test_an_answer_in_pieces(client, service, unsure, model, asked):
+    service.server.behave.unsure = unsure
+    chunks = client.stream()
+    assert text_of(chunks) == "B"
+    assert {chunk.model for chunk in chunks} == {model}
+    assert {chunk.usage for chunk in chunks} == {None}
+    assert chunks[-1].choices[0].finish_reason == "stop"
+    chunks = client.stream(stream_options={"include_usage": True})
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage.total_tokens == 101 * asked
+    assert text_of(chunks) == "B"
+    whole = client.whole()
+    assert (whole.choices[0].message.content, whole.model, whole.usage.total_tokens) == ("B", model, 101 * asked)
+
+
+@pytest.mark.parametrize("model", ["policy", "large"])
+def test_calls_of_tools(client, model):
+    fields = {"model": model, "tools": TOOLS, "parallel_tool_calls": True}
+    for answer in (client.create(**fields), client.whole(**fields)):
+        assert (answer.model, answer.choices[0].finish_reason) == ("large", "tool_calls")
+        calls = answer.choices[0].message.tool_calls
+        assert [(call.id, call.type, call.function.name) for call in calls] == [
+            (f"call_{name}", "function", name) for name in ("look", "listen")
+        ]
+        assert [json.loads(call.function.arguments) for call in calls] == [{"at": "é look"}, {"at": "é listen"}]
+        message = answer.choices[0].message.model_dump(exclude_none=True)
+        results = [{"role": "tool", "tool_call_id": call.id, "content": "seen"} for call in calls]
+        after = client.create(**fields, messages=[*QUESTION, message, *results])
+        assert after.choices[0].message.content == "B"
+
+
+def test_calls_of_tools_in_pieces(client):
+    chunks = client.stream(tools=TOOLS)
+    deltas = [call for chunk in chunks for choice in chunk.choices for call in choice.delta.tool_calls or ()]
+    arguments = {index: "".join(one.function.arguments for one in deltas if one.index == index) for index in (0, 1)}
+    assert [json.loads(text) for text in arguments.values()] == [{"at": "é look"}, {"at": "é listen"}]
+    assert [one.id for one in deltas if one.id] == ["call_look", "call_listen"]
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+
+
+def test_answers_of_a_form(client, service):
+    answer = client.create(response_format={"type": "json_object"})
+    assert json.loads(answer.choices[0].message.content) == FORM
+    assert answer.model_extra["rcjax"]["not_judged"] == ["response_format"]
+    parsed = client.parse(response_format=Letter)
+    assert parsed.choices[0].message.parsed == Letter(**FORM)
+    schema = service.server.requests[-1]["response_format"]["json_schema"]
+    assert schema["schema"]["required"] == ["letter", "why"]
+    assert client.whole(response_format=Letter).choices[0].message.parsed == Letter(**FORM)
+
+
+def test_several_answers(client):
+    answer = client.create(n=2)
+    assert [(choice.index, choice.message.content) for choice in answer.choices] == [(0, "B"), (1, "B")]
+    assert (answer.model, answer.model_extra["rcjax"]["not_judged"]) == ("large", ["n"])
+    whole = client.whole(n=2)
+    assert [(choice.index, choice.message.content) for choice in whole.choices] == [(0, "B"), (1, "B")]
+
+
+@pytest.mark.parametrize(("part", "why"), [(IMAGE, "images"), (SOUND, "audio")])
+def test_images_and_audio(client, service, part, why):
+    messages = [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, part]}]
+    answer = client.create(messages=messages)
+    assert (answer.model, answer.model_extra["rcjax"]["not_judged"]) == ("large", [why])
+    assert service.server.requests[-1]["messages"] == messages
+
+
+def test_answers_that_are_spoken(client):
+    answer = client.create(modalities=["text", "audio"], audio={"voice": "alloy", "format": "wav"})
+    assert answer.choices[0].message.audio.model_dump() == AUDIO
+    assert answer.model_extra["rcjax"]["not_judged"] == ["modalities", "audio"]
+
+
+@pytest.mark.parametrize("asked", [{}, {"logprobs": True}, {"logprobs": True, "top_logprobs": 1}])
+def test_log_probabilities(client, service, asked):
+    """As many as were asked for, though the policy asks the model for twenty."""
+    whole = client.whole(**asked)
+    for answer in (client.create(**asked), whole):
+        logprobs = answer.choices[0].logprobs
+        assert service.server.requests[-1]["top_logprobs"] == 20
+        if not asked:
+            assert logprobs is None
+            continue
+        (token,) = logprobs.content
+        assert (token.token, token.logprob) == ("B", SURE)
+        assert [one.token for one in token.top_logprobs] == ["B"][: asked.get("top_logprobs", 0)]
+
+
+def test_lists_of_models(service):
+    with OpenAI(api_key=KEY, base_url=f"{service.url}/v1") as client:
+        assert [model.id for model in client.models.list()] == ["policy", "small", "middle", "large"]
+        assert client.models.retrieve("policy").model_extra["rcjax"]["models"] == ["small", "middle", "large"]
+        assert client.models.retrieve("large").owned_by == "upstream"
+        with pytest.raises(openai.NotFoundError):
+            client.models.retrieve("larger")
+
+
+@pytest.mark.parametrize("base", ["", "/", "/v1/"])
+def test_base_urls_as_people_write_them(service, base):
+    assert Sync(service, base_url=service.url + base).create().choices[0].message.content == "B"
+    with OpenAI(api_key=KEY, base_url=service.url + base) as client:
+        assert len([*client.models.list()]) == 4
+
+
+def test_what_else_the_client_can_ask_for_is_refused_clearly(service):
+    with OpenAI(api_key=KEY, base_url=f"{service.url}/v1", max_retries=0) as client:
+        for call in (
+            lambda: client.responses.create(model="policy", input="A or B?"),
+            lambda: client.completions.create(model="policy", prompt="A or B?"),
+            lambda: client.embeddings.create(model="policy", input="A or B?"),
+        ):
+            with pytest.raises(openai.NotFoundError) as caught:
+                call()
+            assert caught.value.code == "unknown_path"
+
+
+def test_headers(service):
+    service.server.behave.unsure = ("small",)
+    with OpenAI(api_key=KEY, base_url=f"{service.url}/v1") as client:
+        chat = client.chat.completions
+        raw = chat.with_raw_response.create(
+            model="policy", messages=QUESTION, temperature=0, extra_headers={"X-RCJAX-Query": "q-1/e"}
+        )
+        told = {name: value for name, value in raw.headers.items() if name.startswith("x-rcjax-")}
+        assert told.pop("x-rcjax-policy-hash") == raw.parse().model_extra["rcjax"]["policy_hash"]
+        assert told == {
+            "x-rcjax-query": "q-1/e",
+            "x-rcjax-status": "answered",
+            "x-rcjax-model": "middle",
+            "x-rcjax-models": "small,middle",
+            "x-rcjax-policy": "policy",
+            "x-rcjax-confidence": "0.829000",
+            "x-rcjax-cost": "6.19e-05",
+        }
+        assert [row["model"] for row in service.log_rows() if row["query"] == "q-1/e"] == ["small", "middle"]
+        with chat.with_streaming_response.create(model="large", messages=QUESTION, stream=True) as streamed:
+            assert streamed.headers["x-rcjax-status"] == "passed on"
+            assert "x-rcjax-cost" not in streamed.headers
+            assert [*streamed.iter_lines()][-2:] == ["data: [DONE]", ""]
+
+
+def failing(status=500, headers=None, **error):
+    return lambda request, _: Response({"error": {"message": "", **error}}, status, headers or {})
+
+
+ERRORS = [
+    ({"model": "larger"}, None, openai.NotFoundError, 404, "model_not_found"),
+    ({"n": 0}, None, openai.BadRequestError, 400, "invalid_value"),
+    ({}, failing(400, code="context_length_exceeded"), openai.BadRequestError, 400, "context_length_exceeded"),
+    ({}, failing(422), openai.UnprocessableEntityError, 422, "upstream_refused"),
+    ({}, failing(429), openai.RateLimitError, 429, "upstream_rate_limited"),
+    ({}, failing(429, code="insufficient_quota"), openai.RateLimitError, 429, "insufficient_quota"),
+    ({}, failing(500), openai.InternalServerError, 502, "upstream_failed"),
+    ({}, failing(401, code="invalid_api_key"), openai.InternalServerError, 502, "invalid_api_key"),
+    ({}, lambda request, headers: Response(b"<html>"), openai.InternalServerError, 502, "upstream_failed"),
+]
+
+
+@pytest.mark.parametrize(("fields", "behave", "kind", "status", "code"), ERRORS)
+@pytest.mark.parametrize("model", ["policy", "small"])
+@pytest.mark.parametrize("way", ["create", "stream"])
+def test_errors(client, service, way, model, fields, behave, kind, status, code):
+    if behave is not None:
+        service.server.behave = behave
+    with pytest.raises(kind) as caught:
+        getattr(client, way)(**{"model": model, **fields})
+    assert (caught.value.status_code, caught.value.code) == (status, code)
+    assert caught.value.type
+    assert caught.value.message
+
+
+def test_keys_of_clients(monkeypatch):
+    monkeypatch.setenv("KEYS_OF_CLIENTS", f"another,{KEY}")
+    with gateway(behave=ActingModels(), key_env="KEYS_OF_CLIENTS") as service:
+        assert Sync(service).create().choices[0].message.content == "B"
+        for call in (Sync(service, api_key="wrong").create, Async(service, api_key="wrong").stream):
+            with pytest.raises(openai.AuthenticationError) as caught:
+                call()
+            assert caught.value.code == "invalid_api_key"
+        with OpenAI(api_key="wrong", base_url=f"{service.url}/v1") as client, pytest.raises(openai.AuthenticationError):
+            client.models.list()
+
+
+def test_a_client_waits_as_long_as_it_is_told(service, monkeypatch):
+    """Where the upstream says so, and where the gateway has no place."""
+    waits = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    limited = [failing(429, {"retry-after": "7"})] * 3
+    service.server.behave = lambda *request: (limited.pop() if limited else ActingModels())(*request)
+    assert Sync(service, max_retries=1).create().choices[0].message.content == "B"
+    assert waits == [7.0]
+
+
+def test_a_client_comes_again_where_there_is_no_place(monkeypatch):
+    entered, leave, waits = threading.Event(), threading.Event(), []
+
+    def behave(request, headers):
+        entered.set()
+        assert leave.wait(30)
+        return ActingModels()(request, headers)
+
+    def wait(seconds):
+        waits.append(seconds)
+        leave.set()
+        first.join()
+        service.settle()
+
+    with gateway(behave=behave, limits={"concurrency": 1}) as service:
+        answers = []
+        first = threading.Thread(target=lambda: answers.append(Sync(service).create()))
+        first.start()
+        assert entered.wait(30)
+        with pytest.raises(openai.RateLimitError) as caught:
+            Sync(service).create()
+        assert (caught.value.code, caught.value.response.headers["retry-after"]) == ("too_many_requests", "1")
+        monkeypatch.setattr(time, "sleep", wait)
+        answers.append(Sync(service, max_retries=1).create())
+        assert [answer.choices[0].message.content for answer in answers] == ["B", "B"]
+        assert waits == [1.0]
+
+
+def test_a_model_that_does_not_answer_in_time():
+    """504, which the client tries again; its own timeouts are as ever."""
+    with gateway(behave=lambda *_: Response(None, delay=5), limits={"timeout": 0.05, "retries": 0}) as service:
+        with pytest.raises(openai.InternalServerError) as caught:
+            Sync(service).create()
+        assert (caught.value.status_code, caught.value.code, caught.value.type) == (
+            504,
+            "upstream_timed_out",
+            "timeout_error",
+        )
+    with gateway(behave=lambda *_: Response(None, delay=5)) as service, pytest.raises(openai.APITimeoutError):
+        Sync(service, timeout=0.1).create()
+
+
+def test_a_stream_that_breaks_off_is_an_error(client, service):
+    """What came is there, and then an error rather than an end."""
+    service.server.behave = lambda request, headers: Response(
+        [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": "B"}}]}], hang=True
+    )
+    with pytest.raises(openai.APIError, match="large: "):
+        client.stream(model="large")
+
+
+def test_a_program_of_its_own():
+    """As users start it: its first line says where it is, and a client needs to know no more."""
+    policies = {"policy": make_policy(), "other": make_policy()}
+    with gateway_process(policies, ActingModels()) as service:
+        assert [*service.said["policies"]] == ["policy", "other"]
+        assert service.said["policies"]["other"]["models"] == service.said["models"] == ["small", "middle", "large"]
+        assert Sync(service).create().choices[0].message.content == "B"
+        assert text_of(Async(service).stream(model="other")) == "B"
+        assert [row["model"] for row in service.log_rows()] == ["small", "small"]

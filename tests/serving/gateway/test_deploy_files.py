@@ -1,0 +1,78 @@
+"""The unit of systemd and the container files: they give `rcjax serve` options that it has, and time to end."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+
+from rcjax.cli.app import app
+
+ROOT = Path(__file__).parents[3]
+DEPLOY = ROOT / "rcjax" / "docs" / "deploy"
+UNIT = (DEPLOY / "rcjax.service").read_text("utf-8")
+CONTAINER = (DEPLOY / "Containerfile").read_text("utf-8").replace("\\\n", " ")
+COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))["services"]["rcjax"]
+
+
+def unit_line():
+    (line,) = re.findall(r"^ExecStart=((?:.*\\\n)*.*)$", UNIT, re.MULTILINE)
+    return shlex.split(line.replace("\\\n", " ").replace("%%", "%"))
+
+
+def container_line():
+    words = dict(re.findall(r"^(ENTRYPOINT|CMD) (\[.*\])$", CONTAINER, re.MULTILINE))
+    return json.loads(words["ENTRYPOINT"]) + json.loads(words["CMD"])
+
+
+@pytest.mark.parametrize("line", [unit_line(), container_line()], ids=["systemd", "container"])
+def test_the_command_is_one_that_rcjax_takes(line):
+    assert line[:2] == ["/opt/rcjax/bin/rcjax", "serve"]
+    command = typer.main.get_command(app).commands["serve"]
+    told = command.make_context("serve", line[2:]).params
+    assert (told["policy"], told["models"]) == (Path("/etc/rcjax/policy.json"), Path("/etc/rcjax/models.toml"))
+    assert (told["log"], told["shadow"]) == (Path("/var/log/rcjax/calls.jsonl"), 0.05)
+    assert told["key_env"] == "RCJAX_KEYS"
+    for seconds in (re.search(r"TimeoutStopSec=(\d+)", UNIT)[1], COMPOSE["stop_grace_period"].removesuffix("s")):
+        assert int(seconds) > 2 * told["drain"] + 5
+
+
+def test_the_image_has_what_the_service_needs():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    needed = [*project["optional-dependencies"]["serve"]]
+    needed += [one for one in project["dependencies"] if one.startswith(("rich", "typer"))]  # of the command line
+    needed = [one.partition(";")[0] for one in needed]  # all of them on Linux
+    assert sorted(re.findall(r'"([\w-]+(?:\[\w+\])?>=[\d.]+)"', CONTAINER)) == sorted(needed)
+    for copied in re.findall(r"^COPY (?!--from)(.*) /src", CONTAINER, re.MULTILINE):
+        assert all((ROOT / name).exists() for name in copied.split())
+
+
+def test_compose_mounts_what_the_image_reads_and_writes():
+    mounted = dict(part.split(":", 1) for part in COMPOSE["volumes"])
+    assert mounted == {"./etc": "/etc/rcjax:ro", "calls": "/var/log/rcjax"}
+    assert "VOLUME /var/log/rcjax" in CONTAINER
+    assert COMPOSE["ports"][0].endswith(":8080")
+    assert "EXPOSE 8080" in CONTAINER
+
+
+def test_the_page_shows_lines_of_the_unit():
+    page = (DEPLOY.parent / "serving.md").read_text("utf-8")
+    (shown,) = re.findall(r"^```ini\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    lines = UNIT.splitlines()
+    assert [line for line in shown.splitlines() if line not in lines] == []
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_systemd_takes_the_unit(tmp_path):
+    path = tmp_path / "rcjax.service"
+    path.write_text(UNIT.replace("/opt/rcjax/bin/rcjax", sys.executable))
+    done = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True)
+    about = [line for line in done.stderr.splitlines() if "rcjax.service" in line]
+    assert (done.returncode, about) == (0, [])

@@ -1,0 +1,334 @@
+"""Upstreams and clients at their worst: every request gets one answer or one error, each call is logged once."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+
+import pytest
+from chat_server import KEY, Response, completion, events_of, sure
+from gateway_service import MODELS, SURE, UNSURE, gateway, gateway_process
+
+from rcjax.serving.gateway.connections import Connection
+
+QUICK = {"retry-after-ms": "1"}
+
+
+def by_model(**responses):
+    """The same response, or what a function makes of the request, whenever a model is asked."""
+
+    def behave(request, headers):
+        response = responses[request["model"].removeprefix("org/")]
+        return response(request) if callable(response) else response
+
+    return behave
+
+
+def letter(text, logprob):
+    return Response(sure(text, logprob))
+
+
+def refused(status, **headers):
+    return Response({"error": {"message": f"quoted: {KEY}", "code": "of_the_server"}}, status, {**QUICK, **headers})
+
+
+ANSWERS = {"small": letter("A", UNSURE), "middle": letter("B", UNSURE), "large": letter("C", SURE)}
+BROKEN = {
+    "refuses": refused(500),
+    "limits": refused(429),
+    "hangs up": Response({}, hang=True),
+    "is slow": Response(sure("B", SURE), delay=30.0),
+    "sends no JSON": Response(b"<html>"),
+    "sends much": Response(b"[" * 3_000_000),
+    "sends no choices": Response({}),
+    "sends no text": Response(completion(None)),
+    "sends no events": Response([b": nothing\n\n"]),
+    "breaks off": Response([*events_of(sure("B", SURE))[:1]], hang=True),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_model_with_a_fault_is_skipped_and_logged_once(fault, stream):
+    limits = {"timeout": 0.3, "retries": 1, "deadline": 20.0}
+    with gateway(behave=by_model(**{**ANSWERS, "middle": BROKEN[fault]}), limits=limits) as service:
+        reply = service.ask(stream=stream)
+        assert reply.status == 200
+        assert (reply.text if stream else reply.json["choices"][0]["message"]["content"]) == "C"
+        assert reply.headers["x-rcjax-models"] == "small,middle,large"
+        until(lambda: len(service.log_rows()) >= 3)  # the last call ends when its stream has been read out
+        rows = service.log_rows()
+    assert [row["model"] for row in rows] == list(MODELS)
+    assert [row["error"] is None for row in rows] == [True, False, True]
+    assert KEY not in json.dumps(rows) + reply.body.decode()
+
+
+@pytest.mark.parametrize(
+    ("large", "status", "code", "wait"),
+    [
+        (refused(500), 502, "of_the_server", "1"),
+        (refused(429, **{"retry-after-ms": "6500"}), 429, "of_the_server", "7"),
+        (Response({}, 429), 429, "upstream_rate_limited", "1"),
+        (refused(400), 400, "of_the_server", None),
+        (refused(401), 502, "of_the_server", None),  # a key of the gateway's: nothing to wait for
+        (Response({}, hang=True), 502, "upstream_failed", None),
+        (Response(sure("A", SURE), delay=30.0), 504, "upstream_timed_out", None),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_where_nobody_answers_there_is_one_error(large, status, code, wait, stream):
+    plain = Response({"error": {}}, 500)
+    behave = by_model(small=plain, middle=plain, large=large)
+    with gateway(behave=behave, limits={"timeout": 0.3, "retries": 0}) as service:
+        reply = service.ask(stream=stream)
+        assert (reply.status, reply.json["error"]["code"]) == (status, code)
+        assert reply.json["error"]["message"].startswith("no model answered: small: HTTP 500")
+        assert KEY not in reply.body.decode()
+        assert len(service.log_rows()) == 3
+    assert reply.headers.get("retry-after") == wait
+    assert reply.headers.get("x-should-retry") == ("false" if large.status == 401 else None)
+
+
+def test_an_answer_that_breaks_off_while_it_is_streamed_ends_with_an_error():
+    events = events_of(completion("one two three"))[:3]
+    with gateway(behave=by_model(**{**ANSWERS, "large": Response(events, hang=True)})) as service:
+        reply = service.ask(stream=True)
+        assert reply.status == 200
+        *chunks, last = reply.events
+        assert "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks) == "one two "
+        assert last["error"]["code"] == "upstream_failed"
+        assert [row["error"] for row in service.log_rows()][-1] in ("no connection", "the answer breaks off")
+
+
+def test_no_draft_that_was_rejected_reaches_a_client_and_the_last_answer_streams_through():
+    drafts = {"small": letter("DRAFT", UNSURE), "middle": letter("DRAFT", UNSURE)}
+    drafts = {model: Response(sure("A", UNSURE) | {"note": "DRAFT"}) for model in drafts}
+    last = Response(completion("one two three four"), pause=0.05)
+    with gateway(behave=by_model(**drafts, large=last)) as service:
+        reply = service.ask(stream=True)
+        assert b"DRAFT" not in reply.body
+        assert reply.text == "one two three four"
+        assert len(reply.events) > 5
+        streamed = [request.get("stream", False) for request in service.server.requests]
+    assert streamed == [False, False, True]
+
+
+def test_one_deadline_for_all_where_the_best_answer_so_far_counts():
+    behave = by_model(**{**ANSWERS, "large": Response(sure("C", SURE), delay=30.0)})
+    with gateway(behave=behave, limits={"deadline": 1.5, "retries": 0}) as service:
+        start = time.monotonic()
+        reply = service.ask()
+        assert time.monotonic() - start < 10
+        assert reply.json["rcjax"]["status"] == "best so far"
+        assert reply.json["choices"][0]["message"]["content"] in "AB"
+        assert service.log_rows()[-1]["error"] == "timed out"
+
+
+def test_a_model_that_hangs_leaves_time_for_the_larger_ones():
+    behave = by_model(**{**ANSWERS, "small": Response(sure("A", SURE), delay=30.0)})
+    with gateway(behave=behave, limits={"deadline": 4.0, "timeout": 60.0, "retries": 0}) as service:
+        reply = service.ask()
+    assert reply.json["choices"][0]["message"]["content"] == "C"
+    assert reply.headers["x-rcjax-status"] == "answered"
+
+
+def test_where_no_model_can_answer_in_time_it_is_said():
+    behave = by_model(**dict.fromkeys(MODELS, Response(sure("A", SURE), delay=30.0)))
+    with gateway(behave=behave, limits={"deadline": 0.6, "retries": 0}) as service:
+        reply = service.ask()
+    assert reply.status == 504
+    assert reply.json["error"]["type"] == "timeout_error"
+
+
+# Clients
+
+
+def until(condition, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
+
+
+def raw_request(service, body, head="POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n"):
+    host, port = service.url.removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)), timeout=30)
+    connection.sendall(head.format(len(body)).encode() + body)
+    return connection
+
+
+QUESTION = json.dumps({"model": "policy", "messages": [{"role": "user", "content": "?"}]}).encode()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_ends_the_call_upstream(stream):
+    slow = Response(completion("word " * 1000), delay=0 if stream else 60.0, pause=0.05 if stream else 0)
+    with gateway(behave=by_model(**{**ANSWERS, "large": slow})) as service:
+        body = json.dumps({**json.loads(QUESTION), "stream": stream}).encode()
+        with raw_request(service, body) as connection:
+            until(lambda: len(service.server.requests) == 3)
+            if stream:
+                connection.recv(200)
+        until(lambda: len(service.log_rows()) == 3)
+        assert service.log_rows()[-1]["error"] == "cancelled: nobody waits for the answer"
+        until(lambda: 'reason="client_left",status="499"} 1.0' in service.get("/metrics").body.decode())
+        until(lambda: service.app.state.gateway.admission.busy == 0)
+        assert service.ask("again", model="small").status == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"model": 1}', b'{"model": "policy", "messages": []}'],
+)
+def test_garbage_is_refused_and_nobody_is_asked(body):
+    with gateway(behave=by_model(**ANSWERS)) as service:
+        reply = service.post(body)
+        assert reply.status == 400
+        assert reply.json["error"]["type"] == "invalid_request_error"
+        assert service.server.requests == []
+
+
+def test_what_is_no_http_is_refused():
+    with gateway(behave=by_model(**ANSWERS)) as service:
+        with raw_request(service, b"", "\x16\x03\x01 hello\r\n\r\n") as connection:
+            assert b"400" in connection.recv(1000)
+        assert service.ask().status == 200
+
+
+def test_a_request_may_be_too_large_or_too_slow():
+    limits = {"body_bytes": 1000, "body_seconds": 0.5}
+    with gateway(behave=by_model(**ANSWERS), limits=limits) as service:
+        reply = service.ask("x" * 2000)
+        assert (reply.status, reply.json["error"]["code"]) == (413, "request_too_large")
+        chunked = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+        with raw_request(service, b"7d0\r\n" + b"x" * 2000 + b"\r\n", chunked) as connection:
+            assert b"413" in connection.recv(1000)
+        slow = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 500\r\n\r\n"
+        with raw_request(service, QUESTION, slow) as connection:
+            assert b"408" in connection.recv(1000)
+        assert service.app.state.gateway.admission.busy == 0
+        assert service.server.requests == []
+
+
+def test_a_head_that_does_not_come_closes_the_connection(monkeypatch):
+    monkeypatch.setattr(Connection, "head_seconds", 0.3)
+    with gateway(behave=by_model(**ANSWERS)) as service:
+        for start in ("", "POST /v1/chat/comp"):
+            with raw_request(service, b"", start) as connection:
+                assert connection.recv(1000) == b""
+        with raw_request(service, QUESTION) as connection:  # one that is answered stays open for the next
+            assert b"200 OK" in connection.recv(100)
+            time.sleep(0.5)
+            connection.recv(100_000)
+            connection.sendall(b"POST /v1/ch")
+            assert connection.recv(1000) == b""
+
+
+def test_more_requests_than_configured_are_told_to_come_again():
+    gate = threading.Event()
+
+    def behave(request, headers):
+        return Response(sure("A", SURE), delay=0.0 if gate.is_set() else 3.0)
+
+    with gateway(behave=behave, limits={"concurrency": 4}) as service:
+        connections = [raw_request(service, QUESTION) for _ in range(4)]
+        until(lambda: service.app.state.gateway.admission.busy == 4)
+        reply = service.ask()
+        assert (reply.status, reply.headers["retry-after"]) == (429, "1")
+        gate.set()
+        for connection in connections:
+            with connection:
+                assert b"200 OK" in connection.recv(1000)
+        assert service.ask().status == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"authorization": "Bearer wrong"}, 401),
+        ({"authorization": "Basic first"}, 401),
+        ({"authorization": "Bearer "}, 401),
+        ({"authorization": "Bearer größe"}, 401),
+        ({"authorization": "Bearer first"}, 200),
+        ({"authorization": "bearer second"}, 200),
+    ],
+)
+def test_who_may_call(headers, status, monkeypatch):
+    monkeypatch.setenv("KEYS", "first, second")
+    with gateway(behave=by_model(**ANSWERS), key_env="KEYS") as service:
+        for reply in (service.get("/v1/models", **headers), service.get("/metrics", **headers)):
+            assert reply.status == status
+        body = json.dumps({**json.loads(QUESTION)}).encode()
+        reply = service.post(body, **headers)
+        assert reply.status == status
+        assert b"first" not in reply.body
+        assert service.get("/health").status == service.get("/ready").status == service.get("/").status == 200
+
+
+# The process
+
+
+def _process_rows(service):
+    return [(row["query"], row["model"]) for row in service.log_rows()]
+
+
+@pytest.mark.slow
+def test_a_full_disk_costs_the_log_not_the_answers():
+    with gateway_process(None, by_model(**ANSWERS), "--log-prompts", python=_limited()) as service:
+        replies = [service.ask("x" * 500) for _ in range(40)]
+        assert {reply.status for reply in replies} == {200}
+        assert "calls are not logged" in (service.folder / "stderr").read_text()
+        text = (service.folder / "calls.jsonl").read_text()
+        assert 0 < len(text) <= 10_000
+        assert [json.loads(line)["error"] for line in text.splitlines()[:-1]] == [None] * text.count("\n")
+
+
+def _limited():
+    """A Python whose files may have 10,000 bytes."""
+    return ("prlimit", "--fsize=10000", sys.executable)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_is_replaced_and_others_go_on():
+    with gateway_process(None, by_model(**ANSWERS), "--workers", 2) as service:
+        assert service.ask().status == 200
+        children = service.workers()
+        assert len(children) == 2
+        statuses, stop = [], threading.Event()
+
+        def call():
+            while not stop.is_set():
+                with contextlib.suppress(OSError):
+                    statuses.append(service.ask().status)
+
+        callers = [threading.Thread(target=call) for _ in range(4)]
+        for caller in callers:
+            caller.start()
+        os.kill(min(children), signal.SIGKILL)
+        until(lambda: "is gone" in (service.folder / "stderr").read_text(), 30)
+        until(lambda: service.workers() - children, 30)
+        stop.set()
+        for caller in callers:
+            caller.join()
+        assert {*statuses} == {200}
+        assert len({*_process_rows(service)}) == len(_process_rows(service))
+        assert "rcjax_requests_total" in service.get("/metrics").body.decode()
+
+
+@pytest.mark.slow
+def test_sigterm_lets_requests_under_way_end():
+    behave = by_model(**{**ANSWERS, "small": Response(sure("A", SURE), delay=1.5)})
+    with gateway_process(None, behave) as service:
+        with raw_request(service, QUESTION) as connection:
+            until(lambda: len(service.server.requests) == 1)
+            service.process.terminate()
+            assert b"200 OK" in connection.recv(1000)
+        service.process.wait(30)
+        assert len(service.log_rows()) == 1
+        with pytest.raises(OSError):
+            service.ask()

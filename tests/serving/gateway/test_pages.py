@@ -1,0 +1,53 @@
+"""What a service says of itself at / and /v1/models, with a key and without."""
+
+import re
+
+import pytest
+from gateway_service import MODELS, gateway, make_policy
+
+KEY = {"authorization": "Bearer key-of-a-client"}
+
+
+@pytest.fixture
+def _key(monkeypatch):
+    monkeypatch.setenv("KEYS_OF_CLIENTS", "key-of-another, key-of-a-client")
+
+
+def test_home_says_what_there_is_and_its_links_lead_somewhere():
+    with gateway({"policy": make_policy(), "<b>": make_policy()}) as service:
+        reply = service.get("/")
+        page = reply.body.decode()
+        assert reply.headers["content-type"] == "text/html; charset=utf-8"
+        assert "<code>policy</code>: small → middle → large" in page
+        assert "<code>&lt;b&gt;</code>" in page
+        assert "<b>" not in page
+        links = re.findall(r'href="([^"]*)"', page)
+        assert len(links) == 4
+        assert [service.get(link).status for link in links] == [200] * 4
+
+
+@pytest.mark.usefixtures("_key")
+def test_nothing_that_is_configured_is_told_without_a_key():
+    with gateway({"secret-name": make_policy()}, key_env="KEYS_OF_CLIENTS") as service:
+        page = service.get("/").body.decode()
+        assert "secret-name" not in page
+        assert not any(model in page for model in MODELS)
+        assert "those who send a key" in page
+        for path in ("/v1/models", "/v1/models/secret-name", "/metrics"):
+            assert service.get(path).status == 401
+            assert service.get(path, authorization="Bearer key").status == 401
+            assert service.get(path, **KEY).status == 200
+        assert [service.get(path).status for path in ("/health", "/ready", "/none")] == [200, 200, 404]
+
+
+def test_the_list_of_models_has_policies_first_and_each_alone():
+    policy = make_policy(expected={"error": 0.1, "cost": 1e-4})
+    with gateway({"support": policy}) as service:
+        entries = service.get("/v1/models").json["data"]
+        assert [entry["id"] for entry in entries] == ["support", *MODELS]
+        assert {entry["object"] for entry in entries} == {"model"}
+        told = entries[0]["rcjax"]
+        assert (told["models"], told["expected"]) == (list(MODELS), {"error": 0.1, "cost": 1e-4})
+        assert service.get("/v1/models/support").json == entries[0]
+        assert service.get("/v1/models/large").json == entries[-1]
+        assert service.get("/v1/models/huge").json["error"]["code"] == "model_not_found"

@@ -1,0 +1,328 @@
+"""Every field of a reply that the client of OpenAI knows, and any that it does not, reaches the client.
+
+The replies are made from the client's own types, so that a field which a newer one adds is sent here too.
+"""
+
+import itertools
+import json
+import types
+from typing import Annotated, Literal, Union, get_args, get_origin
+
+import pytest
+from chat_server import Response, completion, events_of, sure
+from gateway_service import SURE, UNSURE, gateway
+from openai.types import CompletionUsage
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from pydantic import BaseModel
+
+OF_A_SERVER = {"of_a_server": {"a": [1, None, "é"]}}  # what no type of the client's has, at every place
+NUMBERS = itertools.count(3)
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {}}}
+
+
+def sample(kind, name="x"):
+    """A value with every field that a type has."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        fields = {field.alias or name: sample(field.annotation, name) for name, field in kind.model_fields.items()}
+        return fields | OF_A_SERVER
+    if origin is Annotated:
+        return sample(arguments[0], name)
+    if origin is Literal:
+        return arguments[0]
+    if origin in (Union, types.UnionType):
+        return sample(next(one for one in arguments if one is not type(None)), name)
+    if origin is list:
+        arms = get_args(arguments[0])[0] if get_origin(arguments[0]) is Annotated else arguments[0]
+        return [sample(arm, name) for arm in (get_args(arms) if get_origin(arms) is Union else (arms,))]
+    if origin is dict:
+        return {"a": sample(arguments[1], name)}
+    simple = {str: f"the {name}", int: next(NUMBERS), float: -0.5, bool: True, object: [name, None]}
+    return simple[kind]
+
+
+def said_surely(logprobs, letter="B"):
+    """Log-probabilities with all their fields, of a letter that is sure."""
+    likeliest = {**logprobs["content"][0]["top_logprobs"][0], "token": letter, "logprob": SURE}
+    return {**logprobs, "content": [{**likeliest, "top_logprobs": [likeliest]}]}
+
+
+def make_completion():
+    body = sample(ChatCompletion)
+    choice = body["choices"][0]
+    choice |= {"index": 0, "logprobs": said_surely(choice["logprobs"])}
+    choice["message"]["content"] = "B"
+    return body
+
+
+def make_chunks():
+    """Chunks with every field: one that begins, one that goes on, one that ends, and one of no choice."""
+    chunks = [sample(ChatCompletionChunk) for _ in range(3)]
+    for chunk, content in zip(chunks, ("", "B", ""), strict=True):
+        choice = chunk["choices"][0]
+        choice |= {"index": 0, "finish_reason": None, "logprobs": said_surely(choice["logprobs"])}
+        choice["delta"]["content"] = content
+        chunk["usage"] = None
+    chunks[-1]["choices"][0]["finish_reason"] = "stop"
+    more = sample(ChatCompletionChunk) | {"choices": [], "usage": None}
+    return [*chunks, more]
+
+
+WHOLE, CHUNKS, USAGE = make_completion(), make_chunks(), sample(CompletionUsage)
+ASKED = {"logprobs": True, "top_logprobs": 5}
+
+#: What the gateway says by itself in every reply.
+OWN = {"object", "model", "rcjax"}
+
+#: What every chunk repeats.
+REPEATED = ("id", "created", "system_fingerprint", "service_tier")
+
+
+def without(body, *names):
+    return {name: value for name, value in body.items() if name not in {*OWN, *names}}
+
+
+class Behaviour:
+    """What the upstream does, by model; a test says what."""
+
+    def __init__(self):
+        self.by_model = {}
+
+    def __call__(self, request, headers):
+        return Response(self.by_model[request["model"].removeprefix("org/")])
+
+    def events(self, model, events):
+        self.by_model[model] = events
+
+
+@pytest.fixture(scope="module")
+def running():
+    with gateway(behave=Behaviour()) as service:
+        yield service
+
+
+@pytest.fixture
+def service(running):
+    running.server.behave.by_model = {"small": WHOLE, "middle": sure("B", UNSURE), "large": WHOLE}
+    return running
+
+
+def test_the_sample_has_what_is_known_to_be_there():
+    """The walk over the types does not stop short."""
+    message = WHOLE["choices"][0]["message"]
+    assert {"content", "refusal", "role", "audio", "function_call", "tool_calls", "of_a_server"} <= {*message}
+    assert {call["type"] for call in message["tool_calls"]} >= {"function"}
+    assert {"prompt_tokens_details", "completion_tokens_details"} <= {*WHOLE["usage"]}
+    assert "index" in CHUNKS[0]["choices"][0]["delta"]["tool_calls"][0]
+    ChatCompletion.model_validate(WHOLE)
+    for chunk in CHUNKS:
+        ChatCompletionChunk.model_validate(chunk)
+
+
+@pytest.mark.parametrize(
+    ("fields", "model", "status"),
+    [
+        ({}, "small", "answered"),
+        ({"model": "large"}, "large", "passed on"),
+        ({"tools": [TOOL]}, "large", "not judged"),
+    ],
+)
+def test_every_field_of_a_completion(service, fields, model, status):
+    reply = service.ask(**ASKED, **fields)
+    assert reply.json["rcjax"]["status"] == status
+    assert without(reply.json) == without(WHOLE)
+    assert (reply.json["object"], reply.json["model"]) == ("chat.completion", model)
+
+
+def test_every_field_of_a_completion_that_is_streamed_at_once(service):
+    reply = service.ask(**ASKED, stream=True, stream_options={"include_usage": True})
+    said, end, usage, done = reply.events
+    assert done == "[DONE]"
+    choice = WHOLE["choices"][0]
+    assert without(said, "choices", "usage") == without(WHOLE, "choices", "usage")
+    for event in (said, end, usage):
+        assert (event["object"], event["model"]) == ("chat.completion.chunk", "small")
+        assert {event[name] == WHOLE[name] for name in ("id", "created", "system_fingerprint", "service_tier")} == {
+            True
+        }
+    calls = [{"index": place, **call} for place, call in enumerate(choice["message"]["tool_calls"])]
+    delta = {**choice["message"], "tool_calls": calls}
+    assert said["choices"] == [{"index": 0, "delta": delta, "logprobs": choice["logprobs"], "finish_reason": None}]
+    ended = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": choice["finish_reason"], **OF_A_SERVER}
+    assert end["choices"] == [ended]
+    assert (said["usage"], end["usage"], usage["choices"], usage["usage"]) == (None, None, [], WHOLE["usage"])
+    for event in (end, usage):
+        ChatCompletionChunk.model_validate(event)
+
+
+@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize("by", ["policy", "large", "tools"])
+def test_every_field_of_the_chunks_of_an_answer_that_is_kept(service, by, counted):
+    """The last model's of a policy, one that was named, and one for what is not judged."""
+    told = {**CHUNKS[-1], "choices": [], "usage": USAGE}
+    service.server.behave.by_model |= {"small": sure("A", UNSURE), "large": [*map(_event, [*CHUNKS, told]), DONE]}
+    fields = {"policy": {}, "large": {"model": "large"}, "tools": {"tools": [TOOL]}}[by]
+    options = {"stream_options": {"include_usage": True}} if counted else {}
+    reply = service.ask(**ASKED, **fields, stream=True, **options)
+    *events, done = reply.events
+    assert done == "[DONE]"
+    assert {(event["object"], event["model"]) for event in events} == {("chat.completion.chunk", "large")}
+    assert {(event["id"], event["created"]) for event in events} == {(CHUNKS[0]["id"], CHUNKS[0]["created"])}
+    shared = ("id", "created", "usage")
+    sent = [without(event, *shared) for event in events[: len(CHUNKS)]]
+    assert sent == [without(chunk, *shared) for chunk in CHUNKS]
+    last = events[-1] if counted else None
+    assert [event.get("usage", "none") for event in events if event is not last] == (
+        [None if counted else "none"] * (len(CHUNKS) + 1)
+    )
+    if counted:
+        assert last["choices"] == []
+        before = 2 if by == "policy" else 0
+        assert last["usage"]["prompt_tokens"] == USAGE["prompt_tokens"] + 100 * before
+        assert last["usage"]["total_tokens"] == USAGE["total_tokens"] + 101 * before
+        standard = ("prompt_tokens", "completion_tokens", "total_tokens")
+        others = [
+            {name: value for name, value in one.items() if name not in standard} for one in (last["usage"], USAGE)
+        ]
+        assert others[0] == others[1]
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+def _event(chunk):
+    return b"data: " + json.dumps(chunk).encode() + b"\n\n"
+
+
+PROTOCOL = {
+    "buffered": {"small": completion("B") | {"choices": sure("B", SURE)["choices"]}},
+    "kept whatever it is": {
+        "small": sure("A", UNSURE),
+        "middle": sure("A", UNSURE),
+        "large": completion("So it is B."),
+    },
+    "not judged": {"large": completion("So it is B.")},
+}
+
+
+@pytest.mark.parametrize("counted", [None, False, True])
+@pytest.mark.parametrize("by", PROTOCOL)
+def test_the_protocol_of_a_stream(service, by, counted):
+    """Role first, then the text, then how it ends, then tokens if they were asked for, then [DONE]."""
+    service.server.behave.by_model |= PROTOCOL[by]
+    fields = {"tools": [TOOL]} if by == "not judged" else {}
+    options = {} if counted is None else {"stream_options": {"include_usage": counted}}
+    reply = service.ask(stream=True, **fields, **options)
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    assert reply.body.endswith(b"data: [DONE]\n\n")
+    assert reply.body.count(b"[DONE]") == 1
+    *events, _ = reply.events
+    assert len({(event["id"], event["object"], event["created"], event["model"]) for event in events}) == 1
+    if counted:
+        *events, last = events
+        assert (last["choices"], [*last["usage"]]) == ([], ["prompt_tokens", "completion_tokens", "total_tokens"])
+    assert [event.get("usage", "none") for event in events] == [None if counted else "none"] * len(events)
+    choices = [choice for event in events for choice in event["choices"]]
+    assert choices[0]["delta"]["role"] == "assistant"
+    assert not any("role" in choice["delta"] for choice in choices[1:])
+    assert [choice["finish_reason"] for choice in choices] == [None] * (len(choices) - 1) + ["stop"]
+    assert choices[-1]["delta"] == {}
+    assert {choice["logprobs"] for choice in choices} == {None}
+    assert reply.text == ("B" if by == "buffered" else "So it is B.")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_server_that_tells_no_tokens(service, stream):
+    service.server.behave.by_model |= {"small": sure("B", SURE, usage=None)}
+    reply = service.ask(stream=stream, **({"stream_options": {"include_usage": True}} if stream else {}))
+    assert (reply.events[-2] if stream else reply.json)["usage"] is None
+
+
+def test_tokens_of_all_that_were_asked_are_summed(service):
+    def used(read, written, **more):
+        return {"usage": {"prompt_tokens": read, "completion_tokens": written, **more}}
+
+    details = {"prompt_tokens_details": {"cached_tokens": 7, "audio_tokens": None}, "cost": 0.25, "tier": "a"}
+    service.server.behave.by_model |= {
+        "small": sure("A", UNSURE) | used(100, 2, **details),
+        "middle": sure("A", UNSURE) | {"usage": None},
+        "large": sure("B", SURE) | used(200, 3, total_tokens=250, **details | {"tier": "b"}),
+    }
+    assert service.ask().json["usage"] == {
+        "prompt_tokens": 300,
+        "completion_tokens": 5,
+        "total_tokens": 352,
+        "prompt_tokens_details": {"cached_tokens": 14, "audio_tokens": None},
+        "cost": 0.5,
+        "tier": "b",
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "top"), [({}, None), ({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 2}, 2)]
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_log_probabilities_are_given_on_as_asked(service, asked, top, stream):
+    """The policy asks for twenty likely tokens, and the server gives seven."""
+    body = sure("B", SURE)
+    token = body["choices"][0]["logprobs"]["content"][0]
+    token["top_logprobs"] = [{"token": letter, "logprob": SURE, "bytes": None} for letter in "BACDEFG"]
+    body["choices"][0]["logprobs"]["refusal"] = [token]
+    service.server.behave.by_model |= {"small": body}
+    reply = service.ask(stream=stream, **asked)
+    choice = (reply.events[0] if stream else reply.json)["choices"][0]
+    if top is None:
+        assert choice["logprobs"] is None
+        return
+    for name in ("content", "refusal"):
+        assert choice["logprobs"][name] == [{**token, "top_logprobs": token["top_logprobs"][:top]}]
+
+
+def test_halves_of_a_character_pass_in_two_pieces(service):
+    """Some servers cut between the two surrogates of a character: put together it is whole again."""
+    head, *_, end, done = events_of(completion("?"))
+    halves = [
+        b'{"choices": [{"index": 0, "delta": {"content": "' + half + b'"}}]}' for half in (b"\\ud83d", b"\\ude42")
+    ]
+    service.server.behave.by_model |= {"large": [head, *(b"data: " + half + b"\n\n" for half in halves), end, done]}
+    reply = service.ask(model="large", stream=True)
+    assert json.loads(json.dumps(reply.text)) == "🙂"
+
+
+@pytest.mark.parametrize("text", ["one\u2028two\u2029three\x85four\x0bfive\x1csix", "é 人 🙂"])
+@pytest.mark.parametrize("size", [1, 7, 10**6])
+def test_text_that_is_sent_as_it_is_and_cut_anywhere(service, text, size):
+    """Not escaped, as most servers send it: what Python takes for the end of a line is none, for us and for clients."""
+    *events, done = events_of(completion(text))
+    sent = b"".join(b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n" for event in events) + done
+    service.server.behave.by_model |= {"large": [sent[i : i + size] for i in range(0, len(sent), size)]}
+    reply = service.ask(model="large", stream=True)
+    assert reply.text == text
+    assert len(reply.body.decode().splitlines()) == reply.body.count(b"\n")
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda data: b": a comment\n\ndata: " + data + b"\n\n",
+        lambda data: b"data:" + data + b"\n\n",
+        lambda data: b"data: " + data + b"\r\n\r\n",
+        lambda data: b"event: message\nid: 3\ndata: " + data + b"\n\n",
+        lambda data: b"data: " + data + b"\n",
+    ],
+    ids=["comments", "no space", "CRLF", "names of events", "one line end"],
+)
+def test_events_as_other_servers_write_them(service, write):
+    *events, _ = events_of(completion("So it is B."))
+    sent = [write(json.dumps(event).encode()) for event in events]
+    for end in ([write(b"[DONE]")], []):
+        service.server.behave.by_model |= {"large": [*sent, *end]}
+        reply = service.ask(model="large", stream=True)
+        assert (reply.text, reply.events[-1]) == ("So it is B.", "[DONE]")
+
+
+@pytest.mark.parametrize("choices", [[], [1], [None, {}], {}, None])
+def test_a_completion_without_choices_is_none(service, choices):
+    service.server.behave.by_model |= {"large": completion("B", choices=choices)}
+    reply = service.ask(model="large")
+    assert (reply.status, reply.json["error"]["code"]) == (502, "upstream_failed")

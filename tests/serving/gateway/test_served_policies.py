@@ -1,0 +1,354 @@
+"""Policies behind the gateway: every signal, refusals, failures, mixtures, several at once, names of any kind."""
+
+import json
+import math
+import re
+import threading
+from collections import Counter
+
+import pytest
+from chat_server import Response, completion, sure
+from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
+from openai import OpenAI
+
+from rcjax.policy import Rule
+from rcjax.policy.mixture import Mixture
+from rcjax.serving.gateway.settings import Refusals
+
+SIGNALS = ("choice", "verification", "votes", "stated", "mean")
+ANSWERS = {"small": "B: Lyon, says small", "middle": "B: Nice, says middle", "large": "B: Paris, says large"}
+
+
+def in_tokens(text, logprob):
+    return [(word, {word: logprob}) for word in re.findall(r"\S+\s*", text)]
+
+
+class Upstream:
+    """Answers in the way that a signal reads; the models in `unsure` are not sure, those in `failing` fail."""
+
+    def __init__(self, signal="choice"):
+        self.signal, self.unsure, self.failing = signal, (), ()
+        self.second = lambda: None  # what happens before a second question is answered
+
+    def __call__(self, request, headers):
+        model = request["model"].removeprefix("org/")
+        if model in self.failing:
+            return Response({"error": {"message": "x"}}, 500)
+        share = 0.4 if model in self.unsure else 1.0
+        logprob = UNSURE if model in self.unsure else SURE
+        text, last = ANSWERS.get(model, "B: Rome"), request["messages"][-1]["content"]
+        if "Is the proposed answer correct?" in last:
+            self.second()
+            assert text in last
+            return Response(sure("Y", logprob))
+        if "How likely is it" in last:
+            self.second()
+            assert request["messages"][-2]["content"] == text
+            return Response(completion(f"{round(100 * math.exp(logprob))}%"))
+        return Response(getattr(self, f"_{self.signal}")(text, logprob, share))
+
+    def _choice(self, text, logprob, share):
+        return completion(text, [(text[:1], {text[:1]: logprob}), *in_tokens(text[1:], -0.1)])
+
+    def _mean(self, text, logprob, share):
+        return completion(text, in_tokens(text, logprob))
+
+    def _verification(self, text, logprob, share):
+        return completion(text)
+
+    _stated = _verification
+
+    def _votes(self, text, logprob, share):
+        choice = completion(text)["choices"][0]
+        others = [f"of another opinion: {i}" for i in range(5)]
+        texts = [text if i < round(5 * share) else others[i] for i in range(5)][::-1]
+        choices = [
+            {**choice, "index": i, "message": {**choice["message"], "content": one}} for i, one in enumerate(texts)
+        ]
+        return completion(text) | {"choices": choices}
+
+
+@pytest.fixture(scope="module", params=SIGNALS)
+def service(request):
+    with gateway(behave=Upstream(request.param), signal=request.param, limits={"retries": 0}) as service:
+        yield service
+
+
+ASKED = [((), "small", 1), (("small",), "middle", 2), (("small", "middle"), "large", 3)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("unsure", "model", "asked"), ASKED)
+def test_every_signal(service, unsure, model, asked, stream):
+    """Whole or in pieces, the answer of the model that is sure, and no draft of one before it."""
+    upstream, before = service.server.behave, len(service.server.requests)
+    upstream.unsure, upstream.failing = unsure, ()
+    reply = service.ask("Which city?", stream=stream)
+    service.settle()
+    requests = service.server.requests[before:]
+    questions = 2 if upstream.signal in ("verification", "stated") else 1
+    assert [one["model"] for one in requests] == [f"org/{name}" for name in MODELS[:asked] for _ in range(questions)]
+    streamed = stream and model == "large" and upstream.signal != "votes"
+    assert [one.get("stream", False) for one in requests if one["model"] == "org/large"][:1] == [streamed] * (asked > 2)
+    assert not any(one.get("stream") for one in requests if one["model"] != "org/large")
+    if stream:
+        *events, done = reply.events
+        assert done == "[DONE]"
+        assert reply.text == ANSWERS[model]
+        told = events[-1]["rcjax"]
+        assert {choice["index"] for event in events for choice in event["choices"]} == {0}
+    else:
+        (choice,) = reply.json["choices"]
+        assert (choice["index"], choice["message"]["content"]) == (0, ANSWERS[model])
+        told = reply.json["rcjax"]
+        assert reply.json["usage"]["prompt_tokens"] == 100 * len(requests)
+    assert (told["status"], told["model"], told["models"]) == ("answered", model, [*MODELS[:asked]])
+    assert reply.headers["x-rcjax-models"] == ",".join(MODELS[:asked])
+    assert not any(draft in reply.body.decode() for name, draft in ANSWERS.items() if name != model)
+    if not streamed:
+        assert 0.8 < told["confidence"] < 0.9
+        assert told["cost"] == float(reply.headers["x-rcjax-cost"]) > 0
+
+
+def test_a_second_question_keeps_nobody_waiting():
+    """The last model's answer is there to its end before the model has said how sure of it it is."""
+    go_on = threading.Event()
+    upstream = Upstream("verification")
+    upstream.unsure = ("small", "middle")
+    upstream.second = lambda: go_on.wait(30) if service.server.requests[-2]["model"] == "org/large" else None
+    with gateway(behave=upstream, signal="verification") as service:
+        reply = service.ask(stream=True)
+        assert not go_on.is_set()
+        go_on.set()
+        assert reply.text == ANSWERS["large"]
+        assert reply.events[-1] == "[DONE]"
+    assert len(service.server.requests) == 6
+
+
+FAILURES = [
+    (("large",), ("small", "middle"), "best so far", "small", ["small", "middle", "large"]),
+    (("middle", "large"), ("small",), "best so far", "small", ["small", "middle", "large"]),
+    (("small",), (), "answered", "middle", ["small", "middle"]),
+    (("small", "middle"), (), "answered", "large", ["small", "middle", "large"]),
+]
+
+
+@pytest.fixture(scope="module")
+def by_choice():
+    with gateway(behave=Upstream(), limits={"retries": 0}) as service:
+        yield service
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("failing", "unsure", "status", "model", "asked"), FAILURES)
+def test_models_that_fail(by_choice, failing, unsure, status, model, asked, stream):
+    upstream = by_choice.server.behave
+    upstream.failing, upstream.unsure = failing, unsure
+    reply = by_choice.ask(stream=stream)
+    told = reply.events[-2]["rcjax"] if stream else reply.json["rcjax"]
+    assert (told["status"], told["model"], told["models"]) == (status, model, asked)
+    text = reply.text if stream else reply.json["choices"][0]["message"]["content"]
+    assert text == ANSWERS[model]
+
+
+RULES = {
+    "small": (Rule(0.5, "abstain"), Rule(1.0, "answer")),
+    "middle": (Rule(0.5, "ask", "large"), Rule(1.0, "answer")),
+    "large": (Rule(1.0, "answer"),),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("own", [{}, {"text": "Ask “somebody”: 人.", "finish_reason": "content_filter"}])
+def test_a_policy_that_refuses(own, stream):
+    upstream = Upstream()
+    upstream.unsure = ("small",)
+    with gateway(make_policy(rules=RULES), upstream, refusals=Refusals(**own)) as service:
+        reply = service.ask(stream=stream, **({"stream_options": {"include_usage": True}} if stream else {}))
+        rows = service.log_rows()
+    text = reply.text if stream else reply.json["choices"][0]["message"]["content"]
+    end = (reply.events[-3] if stream else reply.json)["choices"][0]["finish_reason"]
+    assert (text, end) == (own.get("text", Refusals().text), own.get("finish_reason", "stop"))
+    last = reply.events[-2] if stream else reply.json
+    assert (last["rcjax"]["status"], last["usage"]["total_tokens"], last["model"]) == ("abstained", 101, "small")
+    assert ANSWERS["small"] not in reply.body.decode()
+    assert len(rows) == 1
+
+
+def test_a_mixture():
+    """Each query goes to one of the policies, by its id, always the same."""
+    always = {"small": (Rule(1.0, "answer"),)}
+    cheap = make_policy(
+        models=("small",),
+        calibrations={"small": make_policy().calibrations["small"]},
+        rules=always,
+        cost={"small": 1e-5},
+        expected={"error": 0.3, "cost": 1e-5},
+    )
+    mixture = Mixture((cheap, make_policy(expected={"error": 0.1, "cost": 1e-4})), (0.5, 0.5))
+    upstream = Upstream()
+    upstream.unsure = ("small",)
+    body = {"model": "policy", "messages": [{"role": "user", "content": "?"}]}
+    with gateway(mixture, upstream) as service:
+        for query in map(str, range(20)):
+            chosen = mixture.choose(query)
+            replies = [service.post({**body, "stream": stream}, x_rcjax_query=query) for stream in (False, True)]
+            model = "small" if len(chosen.models) == 1 else "middle"
+            assert [reply.headers["x-rcjax-model"] for reply in replies] == [model] * 2
+            assert replies[1].text == ANSWERS[model]
+        counts = Counter(row["query"] for row in service.log_rows())
+        assert service.post({**body, "tools": [{}]}).json["model"] == "large"
+    assert {*counts.values()} == {2, 4}
+
+
+def test_the_model_for_what_is_not_judged(by_choice):
+    """The largest of the policy, or the one that the user names."""
+    by_choice.server.behave.failing = ()
+    assert by_choice.ask(tools=[{}]).headers["x-rcjax-model"] == "large"
+    with gateway(behave=Upstream(), unjudged="own", tables={"own": ""}) as service:
+        reply = service.ask(tools=[{}])
+    assert (reply.headers["x-rcjax-model"], reply.headers["x-rcjax-status"]) == ("own", "not judged")
+    assert [request["model"] for request in service.server.requests] == ["org/own"]
+
+
+def test_several_policies_and_models_of_any_name():
+    """Policies by their names, models by theirs, and headers that hold any of them."""
+    names = ("org/ö x", "日本,語", "a:b")
+    policy = make_policy()
+    changed = {
+        "calibrations": dict.fromkeys(names, policy.calibrations["small"]),
+        "rules": {
+            names[0]: (Rule(0.5, "ask", names[1]), Rule(1.0, "answer")),
+            names[1]: (Rule(0.5, "ask", names[2]), Rule(1.0, "answer")),
+            names[2]: (Rule(1.0, "answer"),),
+        },
+        "cost": dict.fromkeys(names, 1e-5),
+    }
+    policies = {"support": policy, "code.v2": make_policy(models=names, **changed)}
+    upstream = Upstream()
+    upstream.unsure = ("small", names[0])
+    with (
+        gateway(policies, upstream, tables=dict.fromkeys(names, "")) as service,
+        OpenAI(api_key="none", base_url=f"{service.url}/v1", max_retries=0) as client,
+    ):
+        assert [model.id for model in client.models.list()] == ["support", "code.v2", *MODELS, *names]
+        assert client.models.retrieve("code.v2").model_extra["rcjax"]["models"] == [*names]
+        for name in names:
+            assert client.models.retrieve(name).id == name
+        question = [{"role": "user", "content": "?"}]
+        for name, model in (("support", "middle"), ("code.v2", names[1]), (names[0], names[0]), (names[2], names[2])):
+            raw = client.chat.completions.with_raw_response.create(model=name, messages=question)
+            assert raw.parse().model == model
+            assert raw.headers["x-rcjax-model"].isascii()
+            chunks = client.chat.completions.create(model=name, messages=question, stream=True)
+            assert {chunk.model for chunk in chunks} == {model}
+        reply = service.ask(model="code.v2")
+        assert reply.headers["x-rcjax-models"] == "org/%C3%B6 x,%E6%97%A5%E6%9C%AC%2C%E8%AA%9E"
+        assert reply.json["rcjax"]["models"] == [*names[:2]]
+
+
+def test_options_that_are_not_those_of_the_log_are_told():
+    """What the client sets goes before what the policy records, but for what the signal needs."""
+    asked = {"signal": "choice", "top": 20, "choices": ["A", "B", "C", "D"], "options": {"temperature": 0}}
+    provenance = {"asked": dict.fromkeys(MODELS, asked)}
+    with gateway(make_policy(provenance=provenance), Upstream()) as service:
+        reply = service.ask(temperature=0)
+        assert "x-rcjax-changed" not in reply.headers
+        reply = service.ask(temperature=0.5, max_tokens=3, user="somebody", top_k=2)
+        assert reply.headers["x-rcjax-changed"] == "temperature,max_tokens,top_k"
+        assert reply.json["rcjax"]["changed"] == ["temperature", "max_tokens", "top_k"]
+        assert service.server.requests[-1]["temperature"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("own", "sent"), [("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")]
+)
+def test_the_two_names_of_the_most_tokens_never_go_together(own, sent):
+    with gateway(behave=Upstream(), tables={"small": f"options = {{ {own} = 9 }}"}) as service:
+        service.ask()
+        service.ask(**{sent: 5})
+        service.ask(**{own: 6})
+    limits = [{name: one[name] for name in (own, sent) if name in one} for one in service.server.requests]
+    assert limits == [{own: 9}, {sent: 5}, {own: 6}]
+
+
+@pytest.mark.parametrize("query", ["q1", "a/b=c?d%20e", "x" * 200])
+def test_ids_of_queries(by_choice, query):
+    upstream = by_choice.server.behave
+    upstream.failing, upstream.unsure = (), ()
+    reply = by_choice.post({"model": "policy", "messages": [{"role": "user", "content": "?"}]}, x_rcjax_query=query)
+    assert reply.json["rcjax"]["query"] == reply.headers["x-rcjax-query"] == reply.headers["x-request-id"] == query
+    assert query in {row["query"] for row in by_choice.log_rows()}
+
+
+def test_options_that_the_signal_needs_otherwise_are_told():
+    """Votes are taken at a temperature of their own."""
+    with gateway(behave=Upstream("votes"), signal="votes") as service:
+        reply = service.ask(temperature=0, seed=3)
+        assert (service.server.requests[-1]["temperature"], service.server.requests[-1]["seed"]) == (0.7, 3)
+        assert (reply.headers["x-rcjax-replaced"], reply.json["rcjax"]["replaced"]) == ("temperature", ["temperature"])
+        assert "x-rcjax-replaced" not in service.ask(temperature=0.7).headers
+        assert "x-rcjax-replaced" not in service.ask(model="small", temperature=0).headers
+        assert service.server.requests[-1]["temperature"] == 0
+
+
+def test_errors_say_of_which_query_they_are(by_choice):
+    by_choice.server.behave.failing = MODELS
+    body = {"model": "policy", "messages": [{"role": "user", "content": "?"}]}
+    for sent, status in ((body, 502), (body | {"model": "larger"}, 404), (b"{", 400)):
+        reply = by_choice.post(sent, x_rcjax_query="q7?")
+        assert reply.status == status
+        assert (reply.headers["x-rcjax-query"], reply.headers["x-request-id"]) == ("q7?", "q7?")
+
+
+@pytest.mark.parametrize("query", ["", " ", "a b", "x" * 201, "é"])
+def test_ids_that_can_be_none(by_choice, query):
+    before = len(by_choice.server.requests)
+    reply = by_choice.post({"model": "policy", "messages": [{"role": "user", "content": "?"}]}, x_rcjax_query=query)
+    assert (reply.status, reply.json["error"]["param"]) == (400, "x-rcjax-query")
+    assert len(by_choice.server.requests) == before
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/v1/chat/completions", 405, "unknown_method"),
+        ("POST", "/v1/models", 405, "unknown_method"),
+        ("POST", "/v1/embeddings", 404, "unknown_path"),
+    ],
+)
+def test_what_there_is_not(by_choice, method, path, status, code):
+    reply = by_choice.get(path) if method == "GET" else by_choice.post({}, path)
+    assert (reply.status, reply.json["error"]["code"]) == (status, code)
+    assert (reply.headers.get("allow") is not None) == (status == 405)
+
+
+def test_the_page_for_people_and_what_is_ready(by_choice):
+    assert "small → middle → large" in by_choice.get("/").body.decode()
+    assert by_choice.get("/health").json == {"status": "ok"}
+    assert by_choice.get("/ready").json == {"ready": True}
+    assert json.loads(by_choice.get("/models").body) == by_choice.get("/v1/models").json
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_refusal_of_the_last_model_is_its_answer(stream):
+    refusal = completion(None)
+    refusal["choices"][0]["message"]["refusal"] = "I cannot help with that."
+    with gateway(behave=lambda request, headers: Response(refusal)) as service:
+        reply = service.ask(stream=stream)
+    assert reply.headers["x-rcjax-status"] == "answered"
+    assert reply.headers["x-rcjax-model"] == "large"
+    assert b"I cannot help with that." in reply.body
+
+
+def test_options_of_the_file_of_models_are_for_answers_that_are_judged():
+    """A limit of one token would cut off a call of a tool; how an endpoint is reached goes for all."""
+    line = 'options = { max_tokens = 1, extra_body = { route = "x" } }'
+    tables = dict.fromkeys(("small", "middle", "large"), line)
+    with gateway(behave=lambda request, headers: Response(sure("A", -0.1)), tables=tables) as service:
+        service.ask()
+        service.ask(tools=[{"type": "function", "function": {"name": "f"}}])
+        service.ask(model="large")
+        judged, *others = service.server.requests
+    assert (judged["max_tokens"], judged["route"]) == (1, "x")
+    assert [(request.get("max_tokens"), request["route"]) for request in others] == [(None, "x")] * 2

@@ -1,0 +1,68 @@
+"""What a service says on its standard error while it runs: one line for each change, and no traceback."""
+
+import os
+import signal
+import time
+
+import pytest
+from chat_server import Response, sure
+from gateway_service import SURE, gateway, gateway_process, make_policy, write_models
+from test_faults import until
+
+
+def said(service):
+    return (service.folder / "stderr").read_text()
+
+
+def both_read_again(service):
+    """Whether two workers run: each says, where it is told to read its files again, that nothing has changed."""
+    before = said(service).count("as before")
+    service.process.send_signal(signal.SIGHUP)
+    time.sleep(1.5)
+    return said(service).count("as before") == before + 2
+
+
+def answers(request, headers):
+    return Response(sure("A", SURE))
+
+
+def test_every_change_of_a_file_is_a_line(caplog):
+    caplog.set_level("INFO", "rcjax.serving")
+
+    def lines():
+        return [record.getMessage() for record in caplog.records if record.name == "rcjax.serving"]
+
+    with gateway({"a\x1bb": make_policy()}, answers) as service:
+        assert lines() == []
+        os.utime(service.folder / "a\x1bb.json")
+        until(lambda: lines() == ["the files are read again: what they say is as before"])
+        make_policy(cost={"small": 2e-5, "middle": 5e-5, "large": 3e-4}).save(service.folder / "a\x1bb.json")
+        until(lambda: len(lines()) == 2)
+        assert lines()[1].startswith("policy a\\x1bb is ")
+        assert lines()[1].endswith(" from now on: small → middle → large")
+        base_url = service.app.state.gateway.lineup.models["small"].base_url
+        write_models(
+            service.folder / "models.toml", base_url, tables={"other": "", "small": "", "middle": "", "large": ""}
+        )
+        until(lambda: len(lines()) == 3)
+        assert lines()[2] == "models.toml is taken up: small, middle, large, other"
+        (service.folder / "models.toml").write_text("")
+        until(lambda: len(lines()) == 4)
+        assert lines()[3].startswith("a new file is refused, the old policies stay: models.toml: no models")
+
+
+@pytest.mark.slow
+def test_a_worker_that_cannot_start_says_so_until_it_can():
+    with gateway_process(None, answers, "--workers", 2) as service:
+        until(lambda: both_read_again(service), 60)
+        good = (service.folder / "policy.json").read_text()
+        before = service.workers()
+        (service.folder / "policy.json").write_text("{")
+        os.kill(min(before), signal.SIGKILL)
+        trying = "a worker cannot start, another one will be tried: "
+        until(lambda: said(service).count(trying) >= 2, 40)
+        assert all("policy.json: not JSON" in line for line in said(service).splitlines() if trying in line)
+        assert service.ask().status == 200
+        (service.folder / "policy.json").write_text(good)
+        until(lambda: len(service.workers() - before) == 1 and both_read_again(service), 60)
+        assert "Traceback" not in said(service)

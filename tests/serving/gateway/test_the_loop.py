@@ -1,0 +1,182 @@
+"""The loop closes: a service's log, labels, check, retune in place, and the service answers by the new policy."""
+
+import json
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pytest
+from chat_server import Response, completion, sure
+from command_line import run
+from gateway_service import PRICES, gateway_process
+
+import rcjax
+from rcjax.policy import Defer, Policy
+from rcjax.serving.gateway.lineup import digest_of
+
+NAMES = {"llama3.2-1b": "small", "llama3.1-8b": "middle", "llama3.1-70b": "large"}
+TUNED_ON, SERVED = 300, 300
+SHADOW = "80%"
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_settings")]
+
+
+@dataclass(frozen=True)
+class World:
+    """Questions, and what each model says to them: drawn from the model of the demo."""
+
+    logprob: np.ndarray
+    correct: np.ndarray
+
+    def answer(self, i):
+        """The right letter of a question."""
+        return "ABCD"[i % 4]
+
+    def said(self, i, model):
+        """The letter that a model chooses: the right one, or the next."""
+        j = list(NAMES.values()).index(model)
+        return "ABCD"[(i + (not self.correct[i, j])) % 4]
+
+    def confidence(self, i, model):
+        """The log of the probability of that letter."""
+        return float(self.logprob[i, list(NAMES.values()).index(model)])
+
+    def path(self, policy, i):
+        """The models that a policy asks of a question, one after the other."""
+        models = [policy.first]
+        while isinstance(decision := policy.step(models[-1], logprob=self.confidence(i, models[-1])), Defer):
+            models.append(decision.next_model)
+        return models
+
+
+def draw_world(n, seed, *, changed=False):
+    """As it was, or changed: then the small model is as sure as ever of answers that are wrong, one time in three."""
+    log = rcjax.sample_log(n, seed).select(NAMES)
+    logprob, correct = np.array(log.logprob), np.array(log.correct)
+    if changed:
+        correct[:, 0] &= np.random.default_rng(seed).random(n) > 1 / 3
+        logprob[:, 0] /= 2
+    return World(logprob, correct)
+
+
+def write_first_policy(path, folder):
+    """Tuned on a log that was there before the service."""
+    world = draw_world(TUNED_ON, seed=0)
+    lines = ["query,model,logprob,correct,input_tokens,output_tokens"]
+    for i in range(TUNED_ON):
+        for j, model in enumerate(NAMES.values()):
+            lines.append(f"t{i},{model},{world.confidence(i, model)!r},{int(world.correct[i, j])},100,1")
+    (folder / "log.csv").write_text("\n".join(lines))
+    prices = {model: dict(zip(("input", "output"), PRICES[model], strict=True)) for model in NAMES.values()}
+    (folder / "prices.json").write_text(json.dumps(prices))
+    tune = ["tune", folder / "log.csv", "--prices", folder / "prices.json", "--task", "choice"]
+    result = run(*tune, "--error-cost", "0.002", "--no-bands", "--out", path)
+    assert result.exit_code == 0, result.stderr
+
+
+def upstream(world, request, _):
+    """An endpoint whose models say what they say in this world."""
+    if request.get("tools"):
+        call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        choice = {"role": "assistant", "content": None, "tool_calls": [call]}
+        return Response(
+            completion(None) | {"choices": [{"index": 0, "message": choice, "finish_reason": "tool_calls"}]}
+        )
+    i, model = int(request["messages"][-1]["content"].split()[-1]), request["model"].removeprefix("org/")
+    return Response(sure(world.said(i, model), world.confidence(i, model)))
+
+
+def ask_all(service, world, policy, queries):
+    """Ask all questions, and hold the answers to what the policy makes of them."""
+    digest = digest_of(policy)
+
+    def ask(i):
+        reply = service.post(
+            {"model": "policy", "messages": [{"role": "user", "content": f"question {i}"}]}, x_rcjax_query=f"q{i}"
+        )
+        path = world.path(policy, i)
+        assert reply.status == 200
+        assert reply.headers["x-rcjax-policy-hash"] == digest
+        assert (reply.headers["x-rcjax-models"], reply.json["model"]) == (",".join(path), path[-1])
+        assert reply.json["choices"][0]["message"]["content"] == world.said(i, path[-1])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(ask, queries))
+
+
+def served_hash(service):
+    (entry,) = [one for one in service.get("/v1/models").json["data"] if one["id"] == "policy"]
+    return entry["rcjax"]["policy_hash"]
+
+
+def gauge(service, name):
+    """A figure of the service, by the labels that it has."""
+    lines = [
+        line for line in service.get("/metrics").body.decode().splitlines() if line.startswith(f"rcjax_{name}" + "{")
+    ]
+    return {line.partition("}")[0].partition("{")[2]: float(line.rpartition(" ")[2]) for line in lines}
+
+
+def shadows_are_whole(service):
+    """Whether every query that goes to all models has been answered by all of them."""
+    calls = Counter(row["query"] for row in service.log_rows() if row["shadow"])
+    return {*calls.values()} == {len(NAMES)}
+
+
+def until(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def as_json(*arguments):
+    result = run(*arguments, "--json")
+    return result.exit_code, json.loads(result.stdout), result.stderr
+
+
+def test_the_loop_closes(tmp_path):
+    write_first_policy(tmp_path / "first.json", tmp_path)
+    first = Policy.load(tmp_path / "first.json")
+    world = draw_world(SERVED, seed=1, changed=True)
+    tables = dict.fromkeys(NAMES.values(), "options = { max_tokens = 1 }")
+    with gateway_process(first, partial(upstream, world), "--shadow", SHADOW, tables=tables) as service:
+        policy, log = service.folder / "policy.json", service.folder / "calls.jsonl"
+        assert served_hash(service) == digest_of(first)
+        ask_all(service, world, first, range(SERVED))
+        service.ask("question 1", tools=[{"type": "function", "function": {"name": "f"}}])
+        service.ask("question 1", model="large")
+        until(lambda: shadows_are_whole(service))
+        labels = tmp_path / "labels.csv"
+        labels.write_text("\n".join(["query,answer", *(f"q{i},{world.answer(i)}" for i in range(SERVED))]))
+
+        assert gauge(service, "drift")['model="small",policy="policy"'] > 0.1
+        status, document, told = as_json("check", policy, log, "--labels", labels)
+        assert (status, document["drifted"]) == (1, True), told
+
+        status, document, told = as_json("retune", policy, log, "--labels", labels, "--out", policy)
+        assert status == 0, told
+        assert "2 calls that no policy judges" in told
+        second = Policy.load(policy)
+        assert digest_of(second) != digest_of(first)
+
+        until(lambda: served_hash(service) == digest_of(second))
+        assert service.process.poll() is None
+        ask_all(service, world, second, range(60))
+        assert gauge(service, "reloads_total")['outcome="taken up",policy="policy"'] == 1
+        assert gauge(service, "policy_requests") == {'policy="policy"': 60}
+
+        fresh = draw_world(SERVED, seed=2, changed=True)
+        assert loss(fresh, second) < loss(fresh, first)
+
+
+def loss(world, policy):
+    """Errors and money per question, an error at the price that the policies were tuned for."""
+    total = 0.0
+    for i in range(SERVED):
+        path = world.path(policy, i)
+        wrong = world.said(i, path[-1]) != world.answer(i)
+        total += 0.002 * wrong + sum(policy.cost[model] for model in path)
+    return total / SERVED
