@@ -29,6 +29,7 @@ ORDER = (
         "importing",
         "race",
         "runtime",
+        "gateway",
         "menus",
     ),
     *("sweeps", "big_logs"),

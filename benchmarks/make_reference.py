@@ -23,11 +23,12 @@ SECTIONS = {
         "LogError",
         "IncompleteLogWarning",
         "LeftOutWarning",
+        "PartsWarning",
         "OverlapWarning",
         "sample_log",
     ],
     "What is deployed": ["Policy", "Mixture", "load_policy"],
-    "In service": ["Cascade", "CascadeError", "CallLog", "retune", "Retuned"],
+    "In service": ["Cascade", "CascadeError", "CallLog", "Roll", "retune", "Retuned"],
     "The fitted model": ["fit", "CascadeModel", "load_model", "demo_model", "Marginal", "sample_confidences"],
     "Frontiers": ["solve_frontier", "error_and_cost", "Frontier", "load_frontier", "InfeasibleError"],
     "Selection, intervals, guarantees": [

@@ -16,6 +16,9 @@ import pytest
 import benchmarks
 import rcjax
 from benchmarks import make_measured, make_picture, methods, record
+from benchmarks.gateway import __main__ as gateway_race
+from benchmarks.gateway import servers, soak
+from benchmarks.gateway.load import Load
 from benchmarks.methods import Answers, Curve
 from benchmarks.race import __main__ as race
 from benchmarks.race import contenders
@@ -227,3 +230,26 @@ def test_the_picture_is_drawn_alike_each_time():
     log = rcjax.sample_log(100, seed=0)
     result = rcjax.tune(log, max_error=0.3, intervals=False)
     assert make_picture.render(result, "dark") == make_picture.render(result, "dark")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc")
+@pytest.mark.parametrize("streamed", [0.0, 1.0])
+def test_a_gateway_is_asked_by_so_many_clients_and_timed(streamed, tmp_path, monkeypatch):
+    monkeypatch.chdir(record.RESULTS.parents[1])  # where the processes find the benchmarks
+    with servers.upstream(tmp_path) as model:
+        busy = model.busy()
+        told = gateway_race.send(Load(model.port, "m", 4, 0.5, 0.02, streamed=streamed, left=0.2))
+        assert 0 < model.busy() - busy < 5
+        assert servers.resident(model.pid) > 1e6
+        assert servers.open_files(model.pid) > 3
+    assert not told["errors"]
+    assert told["left"] > 0
+    assert len(told["added"]) == told["requests"] <= 4 * 0.5 / 0.01
+    assert min(told["added"]) > -1.5  # not sooner than by the model's own time, which is right to a millisecond
+    assert gateway_race.medians([gateway_race.Rate(1, 10), gateway_race.Rate(3, 10)]) == gateway_race.Rate(2, 10)
+
+
+def test_growth_is_that_of_ten_minutes():
+    looks = [soak.Look(seconds, 80 + seconds / 60, 50) for seconds in range(100)]
+    assert soak.slope(looks, "memory") == pytest.approx(10)
+    assert soak.slope(looks, "files") == 0

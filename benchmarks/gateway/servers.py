@@ -1,0 +1,189 @@
+"""The processes of the benchmark: the model, `rcjax serve` three times, LiteLLM's proxy; what they use."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from rcjax.policy import Calibration, Policy, Rule
+
+__all__ = ["Server", "everything", "litellm_version", "open_files", "rcjax", "resident", "upstream"]
+
+#: The program; RCJAX_LITELLM may name one of another environment, as its dependencies are many.
+LITELLM = os.environ.get("RCJAX_LITELLM")
+_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_PATIENCE = 120.0  # seconds to start
+_LITELLM_SETTINGS = {
+    "litellm_settings": {"callbacks": [], "num_retries": 0, "turn_off_message_logging": True, "request_timeout": 60},
+    "general_settings": {"disable_spend_logs": True, "disable_error_logs": True},
+}
+_LITELLM_ENVIRONMENT = {
+    "LITELLM_LOG": "ERROR",
+    "LITELLM_MODE": "PRODUCTION",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",  # to check a key would cost it time
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A process that takes requests."""
+
+    port: int
+    pid: int
+    model: str
+    """What to ask for."""
+    calls: int = 1
+    """How often the model is asked for an answer."""
+
+    def busy(self) -> float:
+        """Seconds of CPU, user's and system's, of the process and those that it started, so far."""
+        return sum(_busy(pid) for pid in _family(self.pid))
+
+
+def _busy(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _family(pid: int) -> list[int]:
+    members = [pid]
+    for member in members:
+        for tasks in Path(f"/proc/{member}/task").glob("*/children"):
+            members += map(int, tasks.read_text().split())
+    return members
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process holds."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def open_files(pid: int) -> int:
+    """How many files and sockets a process has open."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+@contextmanager
+def _running(words: Sequence[str], port: int, log: Path, environment: dict[str, str] | None = None) -> Iterator[int]:
+    """The id of a process that listens at a port, while it runs."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            words, stdout=output, stderr=output, cwd=log.parent, env={**os.environ, **(environment or {})}
+        )
+    try:
+        end = time.monotonic() + _PATIENCE
+        while not _takes_connections(port):
+            if process.poll() is not None or time.monotonic() > end:
+                raise SystemExit(f"{' '.join(words[:4])} … does not start:\n{log.read_text()[-3000:]}")
+            time.sleep(0.1)
+        yield process.pid
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _takes_connections(port: int) -> bool:
+    with socket.socket() as trial:
+        return trial.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@contextmanager
+def upstream(folder: Path) -> Iterator[Server]:
+    """The model."""
+    port = _free_port()
+    words = [sys.executable, "-m", "benchmarks.gateway.upstream", str(port)]
+    root = str(Path(__file__).parents[2])
+    path = {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
+    with _running(words, port, folder / "upstream.log", path) as pid:
+        yield Server(port, pid, "large")
+
+
+def _policy(names: Sequence[str]) -> Policy:
+    """A policy of which the last model alone answers: every request is one call of each."""
+    calibration = Calibration("choice", intercept=0.25, slope=0.75, smallest=-6.0, largest=5.5)
+    ask = {name: (Rule(0.999, "ask", after), Rule(1.0, "answer")) for name, after in pairwise(names)}
+    return Policy(
+        tuple(names),
+        dict.fromkeys(names, calibration),
+        {**ask, names[-1]: (Rule(1.0, "answer"),)},
+        dict.fromkeys(names, 1e-5),
+    )
+
+
+@contextmanager
+def rcjax(folder: Path, upstream: Server, models: Sequence[str], *, judged: bool, logged: bool) -> Iterator[Server]:
+    """`rcjax serve`: a policy of the models, of which all are asked, or without judging the last of them."""
+    folder.mkdir()
+    base_url = f"http://127.0.0.1:{upstream.port}/v1"
+    table = '["{}"]\nbase_url = "{}"\ninput = 0.1\noutput = 0.4\nsignal = "choice"\n'
+    (folder / "models.toml").write_text("".join(table.format(name, base_url) for name in models))
+    _policy(models).save(folder / "policy.json")
+    port = _free_port()
+    words = [str(Path(sys.executable).parent / "rcjax"), "serve", "policy.json", "--models", "models.toml"]
+    words += ["--port", str(port), *(["--log", "calls.jsonl"] if logged else [])]
+    with _running(words, port, folder / "output") as pid:
+        yield Server(port, pid, "policy" if judged else models[-1], len(models) if judged else 1)
+
+
+@contextmanager
+def litellm(folder: Path, upstream: Server) -> Iterator[Server | None]:
+    """LiteLLM's proxy in front of the model, at its cheapest: one worker, nothing logged, no key; None without it."""
+    if LITELLM is None:
+        yield None
+        return
+    folder.mkdir()
+    parameters = {"model": "openai/large", "api_base": f"http://127.0.0.1:{upstream.port}/v1", "api_key": "none"}
+    models = [{"model_name": "large", "litellm_params": parameters}]
+    (folder / "config.yaml").write_text(json.dumps({"model_list": models, **_LITELLM_SETTINGS}))  # JSON is YAML
+    port = _free_port()
+    words = [LITELLM, "--config", "config.yaml", "--host", "127.0.0.1", "--port", str(port), "--num_workers", "1"]
+    with _running([*words, "--telemetry", "False"], port, folder / "output", _LITELLM_ENVIRONMENT) as pid:
+        yield Server(port, pid, "large")
+
+
+def litellm_version() -> str | None:
+    """The version of LiteLLM; None without it."""
+    if LITELLM is None:
+        return None
+    python = Path(LITELLM).parent / "python"
+    code = "from importlib.metadata import version; print(version('litellm'))"
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+@contextmanager
+def everything(folder: Path) -> Iterator[dict[str, Server]]:
+    """All servers by what they are called in the tables; the model itself first."""
+    with ExitStack() as stack:
+        start = stack.enter_context
+        model = start(upstream(folder))
+        servers: dict[str, Server | None] = {
+            "no gateway": model,
+            "`rcjax serve`, a model": start(rcjax(folder / "a", model, ["large"], judged=False, logged=False)),
+            "`rcjax serve`, a policy of one, logged": start(
+                rcjax(folder / "b", model, ["large"], judged=True, logged=True)
+            ),
+            "`rcjax serve`, a cascade of three, all asked": start(
+                rcjax(folder / "c", model, ["small", "middle", "large"], judged=True, logged=False)
+            ),
+            "LiteLLM, a model": start(litellm(folder / "d", model)),
+        }
+        yield {name: server for name, server in servers.items() if server is not None}
