@@ -85,14 +85,14 @@ def expect(policy: Policy | Mixture) -> Expectation:
     >>> from rcjax.policy.policy import Calibration, Rule
     >>> plain = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
     >>> parts = {"calibrations": {"small": plain}, "rules": {"small": [Rule(1, "answer")]}, "cost": {"small": 1e-5}}
-    >>> kept = {"logprob": "AACAvwAAAMA=", "correct": "gA==", "cost": "ADwAPA==", "mean_cost": 1e-5}  # -1 and -2
-    >>> reference = {"queries": 2, "models": {"small": kept}}
+    >>> answers = {"logprob": "AACAvwAAAMA=", "correct": "gA==", "cost": "ADwAPA==", "mean_cost": 1e-5}  # -1 and -2
+    >>> reference = {"queries": 2, "models": {"small": answers}}
     >>> expected = expect(Policy(("small",), **parts, provenance={"reference": reference}))
     >>> expected.queries, dict(expected.answered), expected.cost, expected.reach["small"].logprobs
     (2, {'small': 1.0}, 1e-05, (-2.0, -1.0))
     """
-    kept = policy.provenance.get("reference")
-    columns = {} if kept is None else _read(kept)
+    reference = policy.provenance.get("reference")
+    columns = {} if reference is None else _read(reference)
     needed = {model for part in policy.policies for model in _reachable(part)}
     rows = _complete(columns, needed) if needed <= columns.keys() else []
     if not rows:
