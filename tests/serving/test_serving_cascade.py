@@ -9,39 +9,26 @@ import warnings
 
 import pytest
 from chat_server import KEY, Response, completion, serving, sure
+from gateway_service import MODELS, SURE, UNSURE, make_policy
 from openai import AsyncOpenAI, OpenAI
 
 from rcjax import signals
-from rcjax.policy import Calibration, Policy, Rule
+from rcjax.policy import Policy, Rule
 from rcjax.policy.mixture import Mixture
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade, CascadeError, CascadeWarning
 
-MODELS = ("small", "middle", "large")
 PRICES = {
     "small": {"input": 0.1, "output": 0.4},
     "middle": {"input": 0.5, "output": 1.5},
     "large": {"input": 3, "output": 15},
 }
-SURE, UNSURE = math.log(0.9), math.log(0.4)
 QUICK = {"retry-after-ms": "1"}
 SECRETS = (KEY, "bearer", "the prompt", "quoted by the server")
 
 
 def cascade_policy(**changes):
-    identity = Calibration("none", intercept=2.0, slope=4.0, smallest=-9.0, largest=0.0)
-    parts = {
-        "models": MODELS,
-        "calibrations": dict.fromkeys(MODELS, identity),
-        "rules": {
-            "small": (Rule(0.5, "ask", "middle"), Rule(1.0, "answer")),
-            "middle": (Rule(0.5, "ask", "large"), Rule(1.0, "answer")),
-            "large": (Rule(1.0, "answer"),),
-        },
-        "cost": {"small": 1e-5, "middle": 5e-5, "large": 3e-4},
-        "prices": PRICES,
-    }
-    return Policy(**{**parts, **changes})
+    return make_policy(**{"prices": PRICES, **changes})
 
 
 POLICY = cascade_policy()
