@@ -17,7 +17,7 @@ from jax.typing import ArrayLike
 
 from rcjax._core.batching import map_entries
 from rcjax._core.compilation import compiled
-from rcjax._core.kendall import kendall_tau
+from rcjax._core.kendall import FEW_ENTRIES, kendall_tau, kendall_taus
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
 from rcjax.model.marginal_fitting import fit_marginal, refit_marginal
 from rcjax.model.marginals import Marginal
@@ -103,10 +103,13 @@ calibrate_log = compiled(fit_calibrators, "transform", runs="long")
 marginals_of_log = compiled(fit_marginals)
 
 
-@compiled
+@partial(compiled, runs="long")
 def taus_of_log(confidence: jax.Array, answered: jax.Array) -> jax.Array:
     """`pair_taus` of all pairs, (P,)."""
-    return pair_taus(confidence, answered, *np.array(pairs(confidence.shape[1]), int).reshape(-1, 2).T)
+    left, right = np.array(pairs(confidence.shape[1]), int).reshape(-1, 2).T
+    if len(confidence) <= FEW_ENTRIES:
+        return kendall_taus(confidence, answered)[left, right]
+    return pair_taus(confidence, answered, left, right)
 
 
 def fit_on_devices(

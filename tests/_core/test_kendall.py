@@ -7,7 +7,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcjax._core.kendall import kendall_counts, kendall_tau
+from rcjax._core.kendall import FEW_ENTRIES, kendall_counts, kendall_tau, kendall_taus
 
 pytestmark = pytest.mark.usefixtures("float64")
 SIZE = 33
@@ -67,6 +67,21 @@ def test_sizes_around_powers_of_two_and_a_large_log(n):
     y = np.round(x + rng.normal(size=n), 2)
     tau = float(jax.jit(kendall_tau)(x, y, np.ones(n, bool)))
     assert tau == pytest.approx(scipys(x, y, np.ones(n, bool)) if n > 1 else 0.0, abs=1e-14)
+
+
+@pytest.mark.parametrize("n", [1, 2, 47, 48, 49, 300, FEW_ENTRIES])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_all_pairs_by_signs_are_those_of_two_columns_to_the_last_bit(n, dtype):
+    rng = np.random.default_rng(n)
+    columns = np.round(rng.normal(size=(n, 1)) + rng.normal(size=(n, 4)), 1).astype(dtype)
+    columns[:, 3] = 0.5
+    present = rng.uniform(size=columns.shape) < 0.8
+    columns = np.where(present, columns, np.nan)
+    with jax.enable_x64(dtype == np.float64):
+        taus = np.asarray(jax.jit(kendall_taus)(columns, present))
+        for i, j in [(0, 1), (1, 0), (1, 2), (0, 3)]:
+            both = present[:, i] & present[:, j]
+            assert taus[i, j] == batched(columns[None, :, i], columns[None, :, j], both[None])[0]
 
 
 def test_a_large_log_in_float32(float32):
