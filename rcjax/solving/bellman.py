@@ -25,7 +25,7 @@ from jax.typing import ArrayLike
 from rcjax._core.batching import part
 from rcjax._core.numerics import divide
 from rcjax.solving.objective import Tables, arrivals
-from rcjax.solving.paths import Plan
+from rcjax.solving.paths import MANY_STEPS, Plan
 from rcjax.solving.quadrature import Grid
 
 _ROUNDS = 8
@@ -36,6 +36,10 @@ _FIRST_CUTS = (1.0, 0.2)
 
 #: How many λ have a round at a time on the CPU.
 _TOGETHER = 32
+
+
+#: How many at a time where a plan has many steps, once all have had one: few are not done then.
+_FEW_TOGETHER = 8
 
 
 @jax.tree_util.register_dataclass
@@ -96,9 +100,8 @@ def best_cascades(
         plan: the paths to search.
         refusal: with one, models may refuse to answer.
     """
-    together = _together(lam.shape[0])
 
-    def improve(search: _Search) -> _Search:
+    def improve(search: _Search, together: int) -> _Search:
         if together == lam.shape[0]:
             return _improve(tables, lam, plan, search, refusal)
         # Those that have had the fewest rounds, and of these the first, so that neighbours stay together.
@@ -111,13 +114,17 @@ def best_cascades(
     cuts = Cut.at(nowhere, None if refusal is None else nowhere)
     zeros = jnp.zeros(lam.shape, int)
     start = _Search(zeros, none, zeros, cuts, -none, zeros > 0)
-    search = lax.while_loop(lambda search: ~search.done.all(), improve, start)
+    together = _together(lam.shape[0], _TOGETHER)
+    if plan.steps.shape[0] > MANY_STEPS:
+        start = lax.while_loop(lambda search: (search.rounds == 0).any(), partial(improve, together=together), start)
+        together = _together(lam.shape[0], _FEW_TOGETHER)
+    search = lax.while_loop(lambda search: ~search.done.all(), partial(improve, together=together), start)
     return search.path, search.cut, search.gain
 
 
-def _together(count: int) -> int:
+def _together(count: int, most: int) -> int:
     """How many λ have a round at a time: on the CPU few, whose integrands fit into its caches; elsewhere all."""
-    return min(count, _TOGETHER) if jax.default_backend() == "cpu" else count
+    return min(count, most) if jax.default_backend() == "cpu" else count
 
 
 def _improve(tables: Tables, lam: jax.Array, plan: Plan, search: _Search, refusal: Refusal | None) -> _Search:
@@ -263,7 +270,8 @@ def _misplaced(advantage: jax.Array, edge: jax.Array) -> jax.Array:
 
 def _best_edge(grid: Grid, advantage: jax.Array, density: jax.Array) -> jax.Array:
     """The first of the cell edges above which the advantage (G,) adds up to most, under the density (G,)."""
-    total = _sums_above(grid, grid.weight * advantage * density)
+    # Without the barrier XLA works the sums out anew for the comparison, rounded otherwise: none is the largest then.
+    total = lax.optimization_barrier(_sums_above(grid, grid.weight * advantage * density))
     # Not by `argmax`, which takes XLA three times as long.
     return jnp.min(jnp.where(total == total.max(), np.arange(total.shape[0]), total.shape[0] - 1))
 

@@ -31,10 +31,6 @@ from rcjax.solving.paths import Plan, pair_places
 _GRID, _CLOSEST = 64, 1.0005
 
 
-#: Plans of more steps than this run for longer than they compile.
-MANY_STEPS = 256
-
-
 #: λ that the CPU solves for at a time, at least.
 _SMALLEST_BATCH = 32
 

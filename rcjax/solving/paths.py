@@ -12,6 +12,10 @@ from rcjax.frontier.searches import Search, check_cascade
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.pairs import pairs
 
+#: Plans of more steps than this run for longer than they compile.
+MANY_STEPS = 256
+
+
 _SMALLEST = 4
 
 

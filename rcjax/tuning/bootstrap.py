@@ -35,8 +35,8 @@ from rcjax.model.fitting_steps import calibrate_log
 from rcjax.replaying.replay import replay
 from rcjax.replaying.walk import walk
 from rcjax.solving.at_lambda import refusal_at
-from rcjax.solving.lambda_grid import MANY_STEPS, lay_out_problem, log_lam, solve_at
-from rcjax.solving.paths import Plan, only, plan_cascades
+from rcjax.solving.lambda_grid import lay_out_problem, log_lam, solve_at
+from rcjax.solving.paths import MANY_STEPS, Plan, only, plan_cascades
 from rcjax.tuning.cross_validation import longer_cascades
 from rcjax.tuning.label_candidates import tune_by_labels
 

@@ -23,13 +23,13 @@ LAM = np.geomspace(1e-3, 0.1, 40)
 quantiles = jax.jit(lambda marginal: marginal.quantile(jnp.linspace(0, 1, 30)))
 
 
-def problem(model):
-    """(tables, plan) of every subcascade of a model."""
+def problem(model, panels=None):
+    """(tables, plan) of every subcascade of a model, on so many panels of quadrature."""
     k = len(model.models)
     plan = make_plan(candidate_paths(model.models, "all"), k)
     places = pair_places(plan, k)
     left, right = np.array(pairs(k), int).T
-    return lay_out(model.marginals, model.copulas, model.cost, (left[places], right[places], places)), plan
+    return lay_out(model.marginals, model.copulas, model.cost, (left[places], right[places], places), panels), plan
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +63,36 @@ def test_what_is_sure_after_one_round_is_what_all_rounds_find(fours, price, monk
         assert (np.asarray(gain) < 1e-8).all()
         shares.append(float(share))
     assert 0 < np.mean(shares) < 1  # or one of the two ways to end is not tried
+
+
+@pytest.mark.parametrize("panels", [9, None])
+def test_optimised_programmes_are_sure_of_as_much(fours, panels):
+    """With LLVM's optimisations sums that are worked out twice may differ, and none then be the largest."""
+    tables, plan = problem(fours[0], panels)
+    density = np.random.default_rng(0).uniform(0.5, 1.5, (len(LAM), *tables.grid.u.shape))
+
+    def compiled(level):
+        programme = jax.jit(bellman._best_paths, compiler_options={"xla_backend_optimization_level": level})
+        return programme(tables, jnp.asarray(LAM), plan, density, None)
+
+    (_, path, cut, sure), (_, same_path, same_cut, as_sure) = compiled(0), compiled(1)
+    np.testing.assert_array_equal(as_sure, sure)
+    np.testing.assert_array_equal(same_path, path)
+    np.testing.assert_allclose(same_cut.u, cut.u, rtol=0, atol=1e-12)
+
+
+def test_what_is_not_sure_has_its_rounds_a_few_at_a_time(fours, monkeypatch):
+    """Where a plan has many steps: the same policies as with all λ in every round."""
+    lam, tables, plan = jnp.asarray(LAM), *problem(fours[0])
+    searched = []
+    for together, steps in [(len(LAM), 10**6), (bellman._TOGETHER, 0)]:
+        monkeypatch.setattr(bellman, "_TOGETHER", together)
+        monkeypatch.setattr(bellman, "MANY_STEPS", steps)
+        searched.append(jax.jit(lambda tables, plan: best_cascades(tables, lam, plan)[:2])(tables, plan))
+    (path, cut), (same_path, same_cut) = searched
+    np.testing.assert_array_equal(same_path, path)
+    defers = np.asarray(plan.defers)[path]
+    np.testing.assert_allclose(np.where(defers, same_cut.u, 0), np.where(defers, cut.u, 0), rtol=0, atol=1e-12)
 
 
 def test_no_cuts_beat_the_bounds(float64, monkeypatch):
