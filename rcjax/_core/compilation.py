@@ -15,7 +15,7 @@ import jax
 
 from rcjax._core.program_files import ProgramFiles, open_program_files
 from rcjax._core.signatures import is_elsewhere, is_traced, signature, signature_key
-from rcjax._core.threads import cores
+from rcjax._core.threads import cores, is_repeating
 
 #: How hard LLVM tries, on the CPU: for programs that run for milliseconds, once or a few times, and for those that run
 #: for a second. Measured on all of them: level 0 compiles in a third of the time, for three times the run time; level 1
@@ -82,10 +82,11 @@ def compiled(
         if is_traced(jax.tree.leaves((args, kwargs))):  # part of a larger programme
             return function(*args, **kwargs)
         backend = jax.default_backend()
+        level = _level(runs)
         # What JAX has loaded from a cache of its own cannot be saved again.
         if _FILES and not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
-            return kept(program(backend, LEVELS.get(runs)), _options(backend, LEVELS.get(runs)), *args, **kwargs)
-        return program(backend, LEVELS.get(runs))(*args, **kwargs)
+            return kept(program(backend, level), _options(backend, level), *args, **kwargs)
+        return program(backend, level)(*args, **kwargs)
 
     return call
 
@@ -148,6 +149,13 @@ class _Kept:
 
         program = jax.jit(flat, compiler_options=options).lower(*leaves).compile()
         return program, jax.tree.unflatten(shapes[0], range(shapes[0].num_leaves))
+
+
+def _level(runs: str) -> int | None:
+    if runs != "often":
+        return LEVELS[runs]
+    quick = jax.config.read("jax_disable_most_optimizations")
+    return LEVELS["long" if is_repeating() else "once"] if quick else None
 
 
 def _options(backend: str, level: int | None) -> dict[str, bool | int] | None:

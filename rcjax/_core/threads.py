@@ -44,8 +44,13 @@ def at_once(*parts: Callable[[], Any]) -> list[Any]:
         return [future.result() for future in [threads.submit(as_here(part)) for part in parts]]
 
 
-#: Whether this thread is one of several that `side_by_side` keeps all cores busy with.
+#: Whether this thread is one of several that `side_by_side` keeps all cores busy with, and whether its work is one of
+#: many alike.
 _WORKER = threading.local()
+
+
+#: From how many items on the time of their programmes is worth more compiling.
+_REPEATS = 50
 
 
 def side_by_side(function: Callable[[Item], Found], items: Iterable[Item], n: int, alike: bool = True) -> list[Found]:
@@ -64,14 +69,25 @@ def side_by_side(function: Callable[[Item], Found], items: Iterable[Item], n: in
     items = list(items)
     if len(items) < 2 or getattr(_WORKER, "busy", False):
         return [function(item) for item in items]
-    ahead = items[:1] if alike else []
-    results = [function(item) for item in ahead]
-    threads = ThreadPoolExecutor(cores() if n < MANY else 1, initializer=_keep_busy)
+    ahead, repeating = items[:1] if alike else [], alike and len(items) >= _REPEATS
+    before, _WORKER.repeating = is_repeating(), repeating
+    threads = ThreadPoolExecutor(cores() if n < MANY else 1, initializer=_keep_busy, initargs=(repeating,))
     try:
+        results = [function(item) for item in ahead]
         return results + list(threads.map(as_here(function), items[len(ahead) :]))
     finally:  # where one has failed, or somebody has had enough, the others need not be waited for
+        _WORKER.repeating = before
         threads.shutdown(cancel_futures=True)
 
 
-def _keep_busy() -> None:
-    _WORKER.busy = True
+def is_repeating() -> bool:
+    """Whether what this thread does is one of many items of `side_by_side` that need the same programmes.
+
+    >>> [{*side_by_side(lambda _: is_repeating(), range(count), n=1)} for count in (3, 200)]
+    [{False}, {True}]
+    """
+    return getattr(_WORKER, "repeating", False)
+
+
+def _keep_busy(repeating: bool) -> None:
+    _WORKER.busy, _WORKER.repeating = True, repeating
