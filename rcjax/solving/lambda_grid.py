@@ -35,6 +35,9 @@ _GRID, _CLOSEST = 64, 1.0005
 _SMALLEST_BATCH = 32
 
 
+_MANY_PAIRS = 32  # from so many on tables are laid out for longer than their programme compiles
+
+
 _MEMORY = 2**29  # bytes that a batch of λ may take
 
 
@@ -66,13 +69,17 @@ def lay_out_problem(
     k = len(model.models)
     left, right = np.array(pairs(k), int).reshape(-1, 2).T if plan is None else (plan.left, plan.right)
     places = np.arange(len(left)) if plan is None else pair_places(plan, k)
-    tables = _build_tables(model.marginals, model.copulas, model.cost, (left, right, places), panels=panels)
+    build = _build_tables if len(left) < _MANY_PAIRS else _build_many_tables
+    tables = build(model.marginals, model.copulas, model.cost, (left, right, places), panels=panels)
     if chain == "exact":  # whose programmes are then the same for every family of copulas
         tables = dataclasses.replace(tables, copulas=None)
     return Problem(model.marginals, tables, plan, chain, refusal)
 
 
 _build_tables = compiled(lay_out, "panels")
+
+
+_build_many_tables = compiled(lay_out, "panels", runs="long")
 
 
 _optimise = compiled(optimise, "chain", runs="long")
