@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from rcjax.collecting.purse import Purse, most_input_tokens, most_output_tokens
+from rcjax.serving.clients import certificates
 from rcjax.serving.completions import CallError, Failure, Usage
 from rcjax.serving.endpoint import openai, request
 from rcjax.serving.models_file import ModelSettings
@@ -70,7 +71,8 @@ def open_client(settings: ModelSettings, timeout: float) -> openai.AsyncOpenAI:
 
     Raises ValueError where its key is not in the environment.
     """
-    return openai.AsyncOpenAI(api_key=settings.key(), base_url=settings.base_url, timeout=timeout, max_retries=0)
+    key, http = settings.key(), openai.DefaultAsyncHttpxClient(verify=certificates())
+    return openai.AsyncOpenAI(api_key=key, base_url=settings.base_url, timeout=timeout, max_retries=0, http_client=http)
 
 
 class Respondent:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any
 
-__all__ = ["RETRIES", "AsyncCompletions", "DirectClient", "direct_client", "openai"]
+__all__ = ["RETRIES", "AsyncCompletions", "DirectClient", "certificates", "direct_client", "openai"]
 
 
 try:
@@ -28,6 +29,13 @@ _HTTP: Any = import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__)
 
 
 _MOST_CONNECTIONS = 10_000  # who passes requests on has a limit of its own
+
+
+@cache
+def certificates() -> Any:
+    """Whom connections trust, for clients' `verify`: to read them takes longer than all else of opening a client."""
+    create = getattr(_HTTP, "create_ssl_context", None)
+    return True if create is None else create()
 
 
 class DirectClient(openai.AsyncOpenAI):
