@@ -23,7 +23,7 @@ LAM = np.geomspace(1e-3, 0.1, len(CUTS))
 def make_log(n: int, k: int, seed: int = 0, missing: float = 0.0, task: str = "generation", **changes) -> Log:
     """A log of n queries that differ in difficulty; `changes` replace matrices (n, k), or rows that broadcast to them.
 
-    Confidences tie now and then, and every model is right and wrong at any confidence.
+    Confidences tie now and then, but no model states any, and every model is right and wrong at any confidence.
     """
     rng = np.random.default_rng(seed)
     difficulty = rng.normal(size=(n, 1))
@@ -31,7 +31,7 @@ def make_log(n: int, k: int, seed: int = 0, missing: float = 0.0, task: str = "g
     right = rng.uniform(size=(n, k)) < 1 / (1 + np.exp(-skill))
     belief = 1 / (1 + np.exp(-(skill + rng.normal(size=(n, k)))))
     matrices = {
-        "logprob": np.log(np.round(belief, 2).clip(0.01, 0.99)),
+        "logprob": np.log(np.round(belief, 3).clip(0.001, 0.999)),
         "correct": right,
         "query_cost": np.array(COSTS[:k]) * rng.uniform(0.5, 1.5, (n, 1)),
         "answered": rng.uniform(size=(n, k)) >= missing,

@@ -4,7 +4,7 @@ The maximum-likelihood calibrators of `rcjax.fit` define a fixed scale for each 
 function of the raw confidence. On it, for the answers (ξ_j, y_j) of k models to n queries,
 
     y_j  ~ Bernoulli(σ(α_j + β_j z_j))            α_j ~ N(0, 2.5²), β_j ~ N(β, ½²), β ~ N(1, 1)
-    φ̂_j is φ_min, between, or φ_max               with probabilities ~ Dirichlet(½, ½, ½)
+    φ̂_j is φ_min, an atom, between, or φ_max      with probabilities ~ Dirichlet(½, …, ½)
     between, two scaled betas                     share ~ Beta(2, 2), means σ(m) < σ(m + d), m ~ N(0, 1.5²),
                                                   log d ~ N(log 1.5, ½²), log(a + b) ~ N(log 6, 1)
     ranks of (φ̂_i, φ̂_j) ~ C(·; τ_ij)              τ_ij = the family's range × σ(t_ij), t_ij ~ N(t, 0.7²), t ~ N(t₀, 1)
@@ -42,9 +42,9 @@ from jax.scipy import special
 from rcjax._core.batching import part
 from rcjax._core.numerics import betaln, divide, extremes
 from rcjax.copulas import Copula
-from rcjax.model.calibration import Calibrator, transform_confidence
+from rcjax.model.calibration import Calibrator
 from rcjax.model.marginals import MAX_CONCENTRATION, Marginal
-from rcjax.model.pair_likelihood import HIGHEST, LOWEST, SMOOTH, Ranks, log_likelihood
+from rcjax.model.pair_likelihood import ATOMS, HIGHEST, LOWEST, SMOOTH, Ranks, log_likelihood
 from rcjax.model.pairs import pairs
 
 _INTERCEPT_SCALE = 2.5
@@ -95,9 +95,10 @@ class Evidence(NamedTuple):
     correct: jax.Array  # (k, n) bool
     answered: jax.Array  # (k, n) bool
     log_x: jax.Array  # (2, k, n) log x and log(1 − x) of φ̂ scaled to (0, 1)
-    side: jax.Array  # (k, n) LOWEST, SMOOTH or HIGHEST
+    side: jax.Array  # (k, n) LOWEST, SMOOTH, HIGHEST or an atom
     pairs: jax.Array  # (P, T) log-likelihood of each pair at the dependences `_KNOTS`
     tau_range: jax.Array  # (2,) the least τ of the copulas' family, and how far it is to the largest
+    atoms: jax.Array | None = None  # (k, A) bool: there is an atom; None where no model has any
 
 
 class Fitted(NamedTuple):
@@ -119,24 +120,35 @@ def gather(fitted: Fitted, logprob: jax.Array, correct: jax.Array, answered: jax
     """
     calibrators, marginals, copulas = fitted
     family, answered = type(copulas), answered.T
-    features = transform_confidence(jnp.where(answered, logprob.T, -1.0), calibrators.transform)
-    features = jnp.clip(features, calibrators.smallest[:, None], calibrators.largest[:, None])
+    known = jnp.where(answered, logprob.T, -1.0)
+    features = jax.vmap(Calibrator.features)(calibrators, known)
+    if calibrators.stated is None:
+        features = jnp.clip(features, calibrators.smallest[:, None], calibrators.largest[:, None])
     total = jnp.maximum(answered.sum(1), 1)
     center = jnp.where(answered, features, 0.0).sum(1) / total
     spread = jnp.sqrt(jnp.where(answered, (features - center[:, None]) ** 2, 0.0).sum(1) / total)
     intercept, slope = calibrators.coefficients.T
     steepness = jnp.where(slope == 0, 0.0, divide(1.0, spread))
 
-    confidence = special.expit(intercept[:, None] + slope[:, None] * features)
+    if calibrators.stated is None:
+        confidence = special.expit(intercept[:, None] + slope[:, None] * features)
+    else:
+        confidence = jax.vmap(Calibrator.__call__)(calibrators, known)
     # The extremes of these very numbers: another program's may differ by a unit in the last place.
     lowest, highest = (edge[:, None] for edge in extremes(confidence, answered))
     side = jnp.where(confidence >= highest, HIGHEST, jnp.where(confidence <= lowest, LOWEST, SMOOTH))
+    atoms = None
+    if marginals.atoms is not None:
+        here = jax.vmap(Marginal.at_atom)(marginals, confidence)
+        side = jnp.where((side == SMOOTH) & here.any(-1), ATOMS + jnp.argmax(here, axis=-1), side)
+        atoms = jax.vmap(Marginal.atom_ranks)(marginals)
     x = jnp.where(side == SMOOTH, divide(confidence - lowest, highest - lowest, 0.5), 0.5)
     info = jnp.finfo(x.dtype)
     x = jnp.clip(x, info.tiny, 1 - info.epsneg)
 
     inside = jnp.where(side == SMOOTH, confidence, (lowest + highest) / 2)
-    placed = Ranks(jax.vmap(Marginal.cdf)(marginals, inside), marginals.mass_lowest, 1 - marginals.mass_highest, side)
+    ends = marginals.mass_lowest, 1 - marginals.mass_highest
+    placed = Ranks(jax.vmap(Marginal.cdf)(marginals, inside), *ends, side, atoms)
     left, right = np.array(pairs(len(answered)), int).reshape(-1, 2).T
     return Evidence(
         z=(features - center[:, None]) * steepness[:, None],
@@ -148,6 +160,7 @@ def gather(fitted: Fitted, logprob: jax.Array, correct: jax.Array, answered: jax
         side=side,
         pairs=_pair_curves(family, part(placed, left), part(placed, right), answered[left] & answered[right]),
         tau_range=_tau_range(family),
+        atoms=None if marginals.atoms is None else marginals.atoms.mass > 0,
     )
 
 
@@ -276,14 +289,21 @@ def _as_dependence(tau: jax.Array | float, tau_range: jax.Array) -> jax.Array:
 
 
 def draw_masses(evidence: Evidence, key: jax.Array, draws: int) -> jax.Array:
-    """(draws, k, 3) probabilities of φ_min, between and φ_max, given how many answers lie there.
+    """(draws, k, 3 + A) probabilities of φ_min, the smooth part, φ_max and the atoms, given how many answers lie there.
 
     Where all are equal, which `fit_marginal` takes for φ_max, there is nothing but that.
     """
-    sides = jnp.stack([evidence.side == LOWEST, evidence.side == SMOOTH, evidence.side == HIGHEST], axis=-1)
+    between = range(ATOMS, ATOMS + (0 if evidence.atoms is None else evidence.atoms.shape[-1]))
+    sides = jnp.stack([evidence.side == side for side in (LOWEST, SMOOTH, HIGHEST, *between)], axis=-1)
     counts = (sides & evidence.answered[..., None]).astype(evidence.z.dtype).sum(1)
     masses = jax.random.dirichlet(key, counts + _MASS_COUNT, (draws, counts.shape[0]))
-    return jnp.where((counts[:, :2].sum(1) == 0)[:, None], jnp.asarray([0.0, 0.0, 1.0], masses.dtype), masses)
+    if evidence.atoms is not None:  # a place that no atom takes has nothing, and the others are Dirichlet's still
+        masses = masses.at[..., 3:].multiply(evidence.atoms)
+        masses = masses / masses.sum(-1, keepdims=True)
+    alone = np.zeros(counts.shape[1])
+    alone[2] = 1.0
+    rest = counts[:, :2].sum(1) + counts[:, 3:].sum(1)
+    return jnp.where((rest == 0)[:, None], jnp.asarray(alone, masses.dtype), masses)
 
 
 def described(sites: dict[str, jax.Array], tau_range: jax.Array) -> dict[str, jax.Array]:
@@ -305,14 +325,29 @@ def assemble(fitted: Fitted, evidence: Evidence, draw: dict[str, jax.Array]) -> 
     slope = draw["slope"] * evidence.steepness
     coefficients = jnp.stack([draw["intercept"] - slope * evidence.center, slope], axis=-1)
     none = jnp.full_like(coefficients, jnp.inf)
+    stated = calibrators.stated
+    if stated is not None:
+        features = jax.vmap(Calibrator.features)(
+            calibrators, jnp.where(jnp.isnan(stated.logprob), -1.0, stated.logprob)
+        )
+        drawn = special.expit(coefficients[:, :1] + coefficients[:, 1:] * features)
+        stated = dataclasses.replace(stated, confidence=jnp.where(jnp.isnan(stated.logprob), jnp.nan, drawn))
+    atoms = marginals.atoms
+    if atoms is not None:
+        atoms = dataclasses.replace(atoms, mass=draw["masses"][:, 3:])
     return Fitted(
         dataclasses.replace(
-            calibrators, coefficients=coefficients, standard_errors=none, p_values=jnp.ones_like(coefficients)
+            calibrators,
+            coefficients=coefficients,
+            standard_errors=none,
+            p_values=jnp.ones_like(coefficients),
+            stated=stated,
         ),
         dataclasses.replace(
             marginals,
             mass_lowest=draw["masses"][:, 0],
             mass_highest=draw["masses"][:, 2],
+            atoms=atoms,
             proportion=jnp.stack([1 - draw["share"], draw["share"]], axis=-1),
             a=draw["mean"] * draw["concentration"],
             b=jnp.maximum((1 - draw["mean"]) * draw["concentration"], _LEAST_SHAPE),

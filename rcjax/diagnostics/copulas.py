@@ -30,7 +30,7 @@ from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula
 from rcjax.diagnostics.bootstrap import bootstrap_size, in_batches, p_value, replicate
 from rcjax.model.copula_fitting import fit_copula
-from rcjax.model.pair_likelihood import rank_counts, ranks_of_counts
+from rcjax.model.pair_likelihood import masses_of, rank_counts, ranks_of_counts, with_tied_values
 
 _CELLS, _LEVELS = 24, 40
 #: Queries × queries × replicates whose comparisons are held at a time.
@@ -68,6 +68,11 @@ class Ties:
         tied = upper - jnp.searchsorted(ordered, ordered, side="left") > 1
         return cls(upper, tied, present.sum())
 
+    def upper_end(self, values: jax.Array, present: jax.Array, of: jax.Array) -> jax.Array:
+        """(A,) where `impose` puts what falls among each of the values `of` (A,); infinite where that is."""
+        ordered = jnp.sort(jnp.where(present, values, jnp.inf))
+        return jnp.where(jnp.isfinite(of), jnp.searchsorted(ordered, of, side="right") / self.m, jnp.inf)
+
     def impose(self, u: jax.Array) -> jax.Array:
         """u (…) in (0, 1), with what falls among tied values moved to their common upper end."""
         slot = jnp.clip((u * self.m).astype(int), 0, jnp.maximum(self.m - 1, 0))
@@ -82,6 +87,7 @@ def copula_test(
     key: jax.Array,
     replicates: int = 1000,
     tau: ArrayLike | None = None,
+    atoms: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> CopulaTest:
     """S_n and S_n^(K) of a family on one or more pairs of models, with bootstrapped p-values, in one compiled call.
 
@@ -97,6 +103,8 @@ def copula_test(
         key: one key of JAX for all pairs.
         replicates: how many are drawn at most.
         tau: (…) where the searches for the likeliest member start; by default Kendall's τ.
+        atoms: (…, A) confidences that either model states again and again, which are fitted as point masses as those
+            at the ends are; infinite where there are fewer. None: there are none.
 
     >>> from rcjax import Gumbel
     >>> u, v = Gumbel(2.0).sample(jax.random.key(0), (200,))
@@ -109,7 +117,8 @@ def copula_test(
     rows = fill_up(*rows, axis=-1, size=bootstrap_size(n))
     start = _taus(*rows) if tau is None else np.reshape(tau, -1)
     batch = max(1, _BATCH // rows[0].shape[-1] ** 2)
-    tests = _copula_tests(*rows, start, key, family=family, replicates=replicates, batch=batch)
+    stated = None if atoms is None else tuple(np.reshape(values, (-1, np.shape(values)[-1])) for values in atoms)
+    tests = _copula_tests(*rows, start, key, stated, family=family, replicates=replicates, batch=batch)
     return jax.tree.map(lambda leaf: leaf.reshape(shape), tests)
 
 
@@ -123,17 +132,22 @@ def _copula_tests(
     present: jax.Array,
     tau: jax.Array,
     key: jax.Array,
+    atoms: tuple[jax.Array, jax.Array] | None,
     family: type[Copula],
     replicates: int,
     batch: int,
 ) -> CopulaTest:
     keys = jax.random.split(key, x.shape[0])
-    return lax.map(lambda pair: _copula_test(family, pair, replicates, batch), (x, y, present, tau, keys))
+    return lax.map(lambda pair: _copula_test(family, pair, replicates, batch), (x, y, present, tau, keys, atoms))
 
 
-def _copula_test(family: type[Copula], pair: tuple[jax.Array, ...], replicates: int, batch: int) -> CopulaTest:
-    x, y, present, tau, key = pair
+def _copula_test(family: type[Copula], pair: tuple[Any, ...], replicates: int, batch: int) -> CopulaTest:
+    x, y, present, tau, key, atoms = pair
     margins = Ties.of(x, present), Ties.of(y, present)
+    drawn_atoms = None
+    if atoms is not None:
+        rows = zip(margins, (x, y), atoms, strict=True)
+        drawn_atoms = tuple(margin.upper_end(values, present, own) for margin, values, own in rows)
 
     def judge(known: tuple[Copula, jax.Array, jax.Array, jax.Array], keys: jax.Array) -> tuple[Any, Any, Any]:
         """The statistics of a batch of samples of the copula that is known; before one is, of the log itself.
@@ -146,7 +160,8 @@ def _copula_test(family: type[Copula], pair: tuple[jax.Array, ...], replicates: 
         def one(key: jax.Array) -> tuple[Copula, jax.Array, jax.Array]:
             drawn = (margin.impose(u) for margin, u in zip(margins, _draw(copula, key, len(x)), strict=True))
             first, second = (jnp.where(drawing, new, value) for new, value in zip(drawn, (x, y), strict=True))
-            return statistics(family, first, second, present, start)
+            own = jax.tree.map(lambda new, value: jnp.where(drawing, new, value), drawn_atoms, atoms)
+            return statistics(family, first, second, present, start, own)
 
         figures = jax.vmap(one)(keys)
         copula, *observed = jax.tree.map(lambda old, new: jnp.where(drawing, old, new[0]), (copula, *observed), figures)
@@ -172,7 +187,12 @@ def _draw(copula: Copula, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]
 
 
 def statistics(
-    family: type[Copula], x: jax.Array, y: jax.Array, present: jax.Array, tau: jax.Array
+    family: type[Copula],
+    x: jax.Array,
+    y: jax.Array,
+    present: jax.Array,
+    tau: jax.Array,
+    atoms: tuple[jax.Array, jax.Array] | None = None,
 ) -> tuple[Copula, jax.Array, jax.Array]:
     """(the member fitted to the ranks, S_n, S_n^(K)) of one pair.
 
@@ -181,11 +201,15 @@ def statistics(
         x, y: (n,) the confidences of the two models.
         present: (n,) whether both answered the query.
         tau: () where the search for the member starts.
+        atoms: (A,) values of x, and of y, that are point masses between the ends; infinite where there are fewer.
     """
     weights = present.astype(x.dtype)
     m = weights.sum()
-    counts = jax.vmap(rank_counts, (0, None))(jnp.stack([x, y]), weights)
+    both = jnp.stack([x, y])
+    counts = jax.vmap(rank_counts, (0, None))(both, weights)
     ranked = jax.vmap(ranks_of_counts, (0, 0, None))(*counts, m)
+    if atoms is not None:
+        ranked = jax.vmap(with_tied_values, (0, 0, None, 0))(ranked, both, present, jnp.stack(atoms))
     first, second = part(ranked, 0), part(ranked, 1)
     copula = fit_copula(family, first, second, weights, tau).copula
     through = counts[1]
@@ -193,7 +217,7 @@ def statistics(
     places = through.astype(jnp.int32)
     empirical = empirical_copula(places[0], places[1], present)
     process = jnp.where(present, (empirical - copula.cdf(u, v)) ** 2, 0.0).sum()
-    ends_u, ends_v = ((margin.lowest, margin.highest) for margin in (first, second))
+    ends_u, ends_v = (masses_of(margin) for margin in (first, second))
     levels = (jnp.arange(_LEVELS, dtype=x.dtype) + 1) ** 2 / _LEVELS**2  # dense where the law of C(U, V) is
     law = kendall_distribution(copula, ends_u, ends_v, levels)
     share = divide((present & (empirical <= levels[:, None])).sum(-1), m)
@@ -214,41 +238,53 @@ def empirical_copula(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Arra
 
 
 def kendall_distribution(
-    copula: Copula, ends_u: tuple[jax.Array, jax.Array], ends_v: tuple[jax.Array, jax.Array], levels: jax.Array
+    copula: Copula, masses_u: tuple[jax.Array, jax.Array], masses_v: tuple[jax.Array, jax.Array], levels: jax.Array
 ) -> jax.Array:
-    """K(t) = P(H(X, Y) ≤ t), with H the joint cdf of margins that have masses at their ends.
+    """K(t) = P(H(X, Y) ≤ t), with H the joint cdf of margins that have point masses.
 
     On a lattice of cells, H rising evenly within each: to 3e-3 of the closed form that continuous margins have for
     Archimedean families (Genest & Rivest 1993, "Statistical inference procedures for bivariate Archimedean copulas").
 
     Args:
         copula: the copula of X and Y.
-        ends_u, ends_v: where the mass at the lowest value of X, of Y, ends, and where that at the highest begins, on
-            the scale of ranks.
+        masses_u, masses_v: where the masses of X, of Y, start and end on the scale of ranks (S,): that at the lowest
+            value first, that at the highest last.
         levels: (T,) the levels t.
 
     >>> from rcjax import Independence
-    >>> ends = jnp.zeros(()), jnp.ones(())
+    >>> none = jnp.array([0.0, 1.0]), jnp.array([0.0, 1.0])
     >>> t = jnp.array([0.2, 0.5])
-    >>> bool(jnp.allclose(kendall_distribution(Independence(), ends, ends, t), t - t * jnp.log(t), atol=1e-3))
+    >>> bool(jnp.allclose(kendall_distribution(Independence(), none, none, t), t - t * jnp.log(t), atol=1e-3))
     True
     """
-    inner = jnp.linspace(0.0, 1.0, _CELLS + 1, dtype=levels.dtype)
-
-    def edges(ends: tuple[jax.Array, jax.Array]) -> jax.Array:
-        return jnp.concatenate([jnp.zeros(1), ends[0] + (ends[1] - ends[0]) * inner, jnp.ones(1)])
-
-    edges_u, edges_v = edges(ends_u)[:, None], edges(ends_v)
+    (edges_u, mass_u), (edges_v, mass_v) = (_lattice(*masses) for masses in (masses_u, masses_v))
+    edges_u = edges_u[:, None]
     # The boundary is known: a family may be off there by its rounding.
     inside = copula.cdf(edges_u[1:-1], edges_v[1:-1])
     cdf = jnp.concatenate([jnp.pad(inside, ((1, 0), (1, 0))), edges_v[None, :-1]])
     cdf = jnp.concatenate([cdf, edges_u], axis=1)
     mass = jnp.maximum(cdf[1:, 1:] - cdf[:-1, 1:] - cdf[1:, :-1] + cdf[:-1, :-1], 0.0)
     # All of a point mass has the value of its upper end.
-    start = np.r_[1, 1 : _CELLS + 1, _CELLS + 2]
-    low, high = cdf[np.ix_(start, start)].reshape(-1, 1), cdf[1:, 1:].reshape(-1, 1)
+    lower = jnp.where(mass_u[:, None], cdf[1:], cdf[:-1])
+    lower = jnp.where(mass_v, lower[:, 1:], lower[:, :-1])
+    low, high = lower.reshape(-1, 1), cdf[1:, 1:].reshape(-1, 1)
     share = jnp.where(high > low, jnp.clip(divide(levels - low, high - low), 0.0, 1.0), levels >= low)
     return mass.reshape(-1) @ share
+
+
+def _lattice(start: jax.Array, end: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(edges of cells from 0 to 1, which of the cells between them are masses), of a margin with masses (S,)."""
+    inner = jnp.linspace(0.0, 1.0, _CELLS + 1, dtype=start.dtype)
+    even = end[0] + (start[-1] - end[0]) * inner
+    if start.shape[0] == 2:
+        ends = np.r_[True, np.zeros(_CELLS, bool), True]
+        return jnp.concatenate([jnp.zeros(1), even, jnp.ones(1)]), jnp.asarray(ends)
+    # An edge that falls within an atom goes to its end.
+    inside = (even[:, None] > start[1:-1]) & (even[:, None] < end[1:-1])
+    even = jnp.where(inside.any(-1), (inside * end[1:-1]).sum(-1), even)
+    edges = jnp.sort(jnp.concatenate([jnp.zeros(1), even, start[1:-1], end[1:-1], jnp.ones(1)]))
+    middle = (edges[1:] + edges[:-1]) / 2
+    return edges, ((middle[:, None] > start) & (middle[:, None] < end)).any(-1)
 
 
 def paper_statistic(

@@ -280,6 +280,8 @@ def _calibration(
     rows = fill_up(confidence, correct, np.ones(confidence.shape, bool))
     test = jax.tree.map(np.asarray, _calibration_tests(*rows, key, replicates=replicates))
     certain = (np.asarray(log.logprob) == 0).mean(0)
+    stated = model.calibrators.stated
+    states = np.zeros(len(model.models), bool) if stated is None else np.isfinite(stated.confidence).any(-1)
     calibrators = jax.tree.map(np.asarray, model.calibrators)
     expected = np.asarray(_mean_confidence(model.marginals))  # which a logistic regression fits to the accuracy
     return [
@@ -298,6 +300,7 @@ def _calibration(
             "slope_se": float(calibrators.standard_errors[j, 1]),
             "slope_p": float(calibrators.p_values[j, 1]),
             "certain": float(certain[j]),
+            "states": bool(np.asarray(states)[j]),
             "reliability": {n: x.tolist() for n, x in reliability_curve(confidence[:, j], correct[:, j]).items()},
             "accuracy_above": _accuracy_at(confidence[:, j], correct[:, j]),
         }
@@ -357,12 +360,14 @@ def _copulas(model: CascadeModel, confidence: np.ndarray, key: jax.Array, replic
     taus = np.asarray(taus_of_log(*fill_up(confidence.T, np.ones(confidence.T.shape, bool))))
     present = np.ones(confidence.shape[1], bool)
     size = bootstrap_size(len(present))
+    atoms = None if model.marginals.atoms is None else np.asarray(model.marginals.atoms.stated)
     rows: list[dict[str, Any]] = [{} for _ in chosen]
     for family in dict.fromkeys(families):
         places = [p for p, other in enumerate(families) if other is family]
         left, right = np.array(chosen, int)[places].T
         x, y = confidence[left], confidence[right]
-        test = copula_test(family, x, y, np.ones(x.shape, bool), key, replicates, taus[places])
+        stated = None if atoms is None else (atoms[left], atoms[right])
+        test = copula_test(family, x, y, np.ones(x.shape, bool), key, replicates, taus[places], stated)
         filled = fill_up(x, y, axis=1, size=size) + fill_up(present, size=size)
         paper, tau = map(np.asarray, _paper_statistics(test.copula, *filled, taus[places], key, family=family))
         parameters = {name: np.asarray(getattr(test.copula, name)) for name in family.supports}

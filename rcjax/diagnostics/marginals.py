@@ -63,7 +63,9 @@ def marginal_test(
     >>> bool(test.trained_p[0] > 0.05), bool(test.trained[0] < 0.06)
     (True, True)
     """
-    refitted = marginals_of_log(*fill_up(confidence.T, np.ones(confidence.T.shape, bool)), None)
+    stated = None if marginals.atoms is None else marginals.atoms.stated
+    rows = fill_up(confidence.T, np.ones(confidence.T.shape, bool))
+    refitted = marginals_of_log(*rows, None, None, stated)
     data = jax.tree.map(np.asarray, (marginals, refitted, confidence))
     seed = np.asarray(jax.random.key_data(key)).tolist()
     models = zip(range(len(confidence)), np.random.default_rng(seed).spawn(len(confidence)), strict=True)
@@ -135,5 +137,11 @@ def draw(marginal: Marginal, shape: tuple[int, ...], rng: np.random.Generator) -
     inner = np.where(rng.random(shape) < marginal.proportion[0], first, second).clip(info.tiny, 1 - info.epsneg)
     u = rng.random(shape)
     inner = marginal.lowest + (marginal.highest - marginal.lowest) * inner
+    if marginal.atoms is not None:
+        # On a scale of their own: the masses at the ends first and last, the atoms from the end of the first one on.
+        ends = marginal.mass_lowest + np.cumsum(marginal.atoms.mass)
+        place = np.searchsorted(ends, u, side="right")
+        at_atom = (u >= marginal.mass_lowest) & (place < len(ends))
+        inner = np.where(at_atom, marginal.atoms.value[np.minimum(place, len(ends) - 1)], inner)
     top = np.where(u >= 1 - marginal.mass_highest, marginal.highest, inner)
     return np.where(u < marginal.mass_lowest, marginal.lowest, top).astype(marginal.a.dtype)

@@ -172,11 +172,12 @@ def _judge_separation(row: Mapping[str, Any]) -> Check:
 
 def _judge_certain(row: Mapping[str, Any]) -> Check:
     name, share = row["model"], row["certain"]
+    remedy = "use another signal, such as votes" if row["states"] else "log more digits, or use another signal"
 
     def advice(_) -> str:
         return (
             f"{_percent(share, 0)} of the answers of {name} are given as certain (probability 1), and no threshold can "
-            "part those: log more digits, or use another signal"
+            f"part those: {remedy}"
         )
 
     return _check("certain answers", name, share, advice)

@@ -296,7 +296,16 @@ class Frontier:
 
 def _calibration(calibrator: "Calibrator") -> Calibration:
     intercept, slope = (float(c) for c in calibrator.coefficients)
-    return Calibration(calibrator.transform, intercept, slope, float(calibrator.smallest), float(calibrator.largest))
+    ends = float(calibrator.smallest), float(calibrator.largest)
+    return Calibration(calibrator.transform, intercept, slope, *ends, _stated(calibrator))
+
+
+def _stated(calibrator: "Calibrator") -> tuple[tuple[float, float], ...] | None:
+    """The values that a model states, as raw and calibrated confidences."""
+    if calibrator.stated is None:
+        return None
+    rows = zip(np.exp(calibrator.stated.logprob), np.asarray(calibrator.stated.confidence, float), strict=True)
+    return tuple((float(raw), float(confidence)) for raw, confidence in rows if not np.isnan(raw)) or None
 
 
 def load_frontier(path: str | os.PathLike[str]) -> Frontier:

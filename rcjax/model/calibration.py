@@ -20,6 +20,7 @@ from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide, extremes, log1mexp, total
 from rcjax._core.size_classes import fill_up
 from rcjax._core.statuses import Status
+from rcjax.model.stated import Stated, estimate
 
 Transform = Literal["choice", "generation", "none"]
 
@@ -82,14 +83,15 @@ def invert_transform(transformed: jax.Array, transform: Transform) -> jax.Array:
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("coefficients", "smallest", "largest", "standard_errors", "p_values", "status"),
+    data_fields=("coefficients", "smallest", "largest", "standard_errors", "p_values", "status", "stated"),
     meta_fields=("transform",),
 )
 @dataclasses.dataclass(frozen=True)
 class Calibrator:
     """Logistic calibration of one model: Φ = σ(intercept + slope · ξ). A leading axis batches it over models.
 
-    Infinite ξ take the value of the smallest (largest) finite ξ seen in training.
+    Infinite ξ take the value of the smallest (largest) finite ξ seen in training. Values that a model states again and
+    again have estimates of their own (`rcjax.model.stated`), and what is between two of them stays between theirs.
     """
 
     coefficients: jax.Array  # (2,) intercept, slope
@@ -99,11 +101,27 @@ class Calibrator:
     p_values: jax.Array  # (2,) two-sided Wald tests of a coefficient against 0
     status: jax.Array  # () a `CalibrationStatus`
     transform: Transform
+    stated: Stated | None = None  # None: the model states no values
 
     def __call__(self, logprob: jax.Array) -> jax.Array:
         """Calibrated confidence of a raw log-probability: scalar mathematics, elementwise on arrays."""
+        curve = self.curve(logprob)
+        return curve if self.stated is None else self.stated.amend(logprob, curve)
+
+    def curve(self, logprob: jax.Array) -> jax.Array:
+        """The logistic regression alone, elementwise."""
         features = self._bounded(transform_confidence(logprob, self.transform))
         return special.expit(self.coefficients[0] + self.coefficients[1] * features)
+
+    def features(self, logprob: jax.Array) -> jax.Array:
+        """The ξ at which the logistic regression has the calibrated confidence of a raw log-probability, elementwise.
+
+        That of the log-probability itself, but at and between values with estimates of their own; needs a slope there.
+        """
+        own = self._bounded(transform_confidence(logprob, self.transform))
+        if self.stated is None:
+            return own
+        return divide(special.logit(self(logprob)) - self.coefficients[0], self.coefficients[1], own)
 
     def inverse(self, confidence: jax.Array) -> jax.Array:
         """A log-probability whose calibrated confidence is `confidence`, elementwise; needs a slope other than 0."""
@@ -119,7 +137,12 @@ class Calibrator:
 # Jitted, as are other parts of several programmes, so that each of these need not trace it again.
 @partial(jax.jit, static_argnames=("transform", "axis"))
 def fit_calibrator(
-    logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, axis: str | None = None
+    logprob: jax.Array,
+    correct: jax.Array,
+    answered: jax.Array,
+    transform: Transform,
+    axis: str | None = None,
+    values: jax.Array | None = None,
 ) -> Calibrator:
     """Logistic regression of `correct` on the transformed confidence, for one model; `vmap` it over models.
 
@@ -134,6 +157,7 @@ def fit_calibrator(
         answered: (n,) whether there is an answer; the others count for nothing.
         transform: that of the raw confidence.
         axis: the name of the devices that the n answers are spread over, if they are: what they exchange is sums.
+        values: (V,) raw log-probabilities that the model states, NaN behind (`stated_logprobs`); None: it states none.
     """
     features = transform_confidence(jnp.where(answered, logprob, -1.0), transform)
     groups = jnp.stack([jnp.isfinite(features), correct, ~correct.astype(bool)]) & answered
@@ -161,7 +185,7 @@ def fit_calibrator(
     errors = jnp.where(constant, flat_errors, errors)
     fitted = jnp.where(separable, CalibrationStatus.SEPARABLE, CalibrationStatus.CONVERGED)
     status = jnp.where(converged, fitted, CalibrationStatus.NOT_CONVERGED)
-    return Calibrator(
+    calibrator = Calibrator(
         coefficients=coefficients,
         smallest=smallest,
         largest=largest,
@@ -170,6 +194,11 @@ def fit_calibrator(
         status=jnp.where(constant, CalibrationStatus.CONSTANT, status),
         transform=transform,
     )
+    if values is None:
+        return calibrator
+    curve = calibrator.curve(jnp.where(jnp.isnan(values), -1.0, values)), coefficients[1]
+    stated = estimate(jnp.where(answered, logprob, -1.0), (weight, target), values, curve, axis)
+    return dataclasses.replace(calibrator, stated=stated)
 
 
 @jax.jit

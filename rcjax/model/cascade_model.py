@@ -27,9 +27,16 @@ from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, calibrate_all, calibrate_rows
 from rcjax.model.marginals import Marginal
-from rcjax.model.model_file import FORMAT, SCHEMA, check_members, check_model, check_parameters
+from rcjax.model.margins_file import (
+    calibrators_from_json,
+    calibrators_to_json,
+    marginals_from_json,
+    marginals_to_json,
+)
+from rcjax.model.model_file import FORMAT, NOTHING_STATED, SCHEMA, check_members, check_model, check_parameters
 from rcjax.model.pairs import pairs
 from rcjax.model.provenance import Details
+from rcjax.model.ties import pairs_by_likelihood
 
 
 def positions(models: tuple[str, ...], names: Sequence[str]) -> tuple[int, ...]:
@@ -110,6 +117,25 @@ class CascadeModel:
         return None if self.details.copulas is None else [dict(row) for row in self.details.copulas]
 
     @property
+    def pair_methods(self) -> list[dict[str, Any]]:
+        """How the copula of each pair was fitted, and why: `pair`, `method`, and `tied`, the share of either model's
+        answers at values that it states again and again, its extremes among them.
+
+        `method` is "likelihood", which is exact for such values, or "tau", Kendall's, which many of them bias.
+
+        >>> import rcjax
+        >>> rcjax.demo_model().pair_methods[0]
+        {'pair': ['llama3.2-1b', 'llama3.2-3b'], 'method': 'tau', 'tied': [..., ...]}
+        """
+        exact = self.options.get("method", "tau") == "likelihood" or self.copula_table is not None
+        methods = np.where(exact | np.asarray(pairs_by_likelihood(self.marginals)), "likelihood", "tau").tolist()
+        tied = (1 - np.asarray(self.marginals.smooth, float)).tolist()
+        return [
+            {"pair": [self.models[i], self.models[j]], "method": method, "tied": [tied[i], tied[j]]}
+            for (i, j), method in zip(pairs(len(self.models)), methods, strict=True)
+        ]
+
+    @property
     def prices(self) -> dict[str, Any] | None:
         """Money per million input and output tokens by model, where the log was priced by tokens."""
         return None if self.details.prices is None else dict(self.details.prices)
@@ -129,13 +155,13 @@ class CascadeModel:
 
     def to_json(self) -> dict[str, Any]:
         """The model as JSON values; the inverse of `model_from_json`."""
-        parts = {name: arrays_to_json(getattr(self, name)) for name in ("calibrators", "marginals")}
         return {
             "format": FORMAT,
-            "schema_version": SCHEMA,
+            "schema_version": NOTHING_STATED if self.calibrators.stated is None else SCHEMA,
             "models": list(self.models),
             "transform": self.calibrators.transform,
-            **parts,
+            "calibrators": calibrators_to_json(self.calibrators),
+            "marginals": marginals_to_json(self.marginals),
             **_copulas_to_json(self.copulas),
             "cost": np.asarray(self.cost).tolist(),
             "details": self.details.to_json(),
@@ -152,19 +178,15 @@ def _copulas_to_json(copulas: Any) -> dict[str, Any]:
 def model_from_json(data: Any) -> CascadeModel:
     """A model from the object of `CascadeModel.to_json`; unknown keys are ignored, problems a ValueError."""
     models = check_model(data)
+    calibrators = calibrators_from_json(data["calibrators"], data["transform"])
     return CascadeModel(
-        calibrators=Calibrator(**_known(Calibrator, data["calibrators"]), transform=data["transform"]),
-        marginals=Marginal(**_known(Marginal, data["marginals"])),
+        calibrators=calibrators,
+        marginals=marginals_from_json(data["marginals"], calibrators),
         copulas=_copulas_from_json(data, len(pairs(len(models)))),
         cost=jnp.asarray(data["cost"], jnp.result_type(float)),
         models=models,
         details=Details.from_json(data.get("details", {})),
     )
-
-
-def _known(kind: Any, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Field → array, of the fields that a class has."""
-    return arrays_from_json({f.name: data[f.name] for f in dataclasses.fields(kind) if f.name != "transform"})
 
 
 def _copulas_from_json(data: Mapping[str, Any], size: int) -> Copula:

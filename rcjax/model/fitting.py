@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -21,10 +22,18 @@ from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibr
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.copula_choice import Criterion, pair_ranks, select_copulas
 from rcjax.model.copula_fitting import fit_pairs
-from rcjax.model.fitting_steps import calibrate_log, fit_on_devices, marginals_of_log, taus_of_log
+from rcjax.model.fitting_steps import (
+    calibrate_log,
+    fit_on_devices,
+    marginals_of_log,
+    stated_confidences,
+    taus_of_log,
+)
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
 from rcjax.model.provenance import Details
+from rcjax.model.stated import stated_logprobs
+from rcjax.model.ties import pairs_by_likelihood
 
 Method = Literal["tau", "likelihood"]
 
@@ -47,8 +56,9 @@ def fit(
         log: the log to learn from.
         copula: a family's name or class. With "auto", or several families, each pair takes the one that is best by
             `criterion`, fitted by likelihood; `CascadeModel.copula_table` tells how the others did.
-        method: "tau" inverts Kendall's τ-b, as the paper does; "likelihood" is exact for the point masses, which
-            bias τ.
+        method: "tau" inverts Kendall's τ-b, as the paper does, but where few values hold many of a model's answers,
+            which bias τ: such pairs are fitted by "likelihood", which is exact for point masses
+            (`CascadeModel.pair_methods` tells which).
         criterion: "aic" or "cv" (`rcjax.model.copula_choice`).
         transform: that of the raw confidence; "auto": by the log's task.
         devices: such as `jax.devices()`, to share the work on a log of many queries. Each holds a part of them, and
@@ -69,13 +79,14 @@ def fit(
         raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
     transform = log.task if transform == "auto" else transform
     arrays = log.logprob, log.correct, log.answered, transform
-    shared = None if devices is None else fit_on_devices(*arrays, devices)
+    values = stated_logprobs(log.logprob, log.answered)
+    shared = None if devices is None else fit_on_devices(*arrays, devices, values)
     if isinstance(copula, type) or (isinstance(copula, str) and copula != "auto"):
-        calibrators, marginals, joined = fit_arrays(*arrays, as_family(copula), method, shared=shared)
+        calibrators, marginals, joined = fit_arrays(*arrays, as_family(copula), method, values=values, shared=shared)
         details = Details.of_log(log, fit={"copula": as_family(copula).__name__, "method": method})
         return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)
     candidates = FAMILIES if copula == "auto" else tuple(as_family(family) for family in copula)
-    calibrators, marginals, starts = fit_arrays(*arrays, Gaussian, "tau", shared=shared)
+    calibrators, marginals, starts = fit_arrays(*arrays, Gaussian, "tau", values=values, shared=shared)
     confidence = calibrate_rows(calibrators, log.logprob, log.answered)
     chosen = pairs(len(log.models))
     joined, table = select_copulas(marginals, confidence, log.answered, chosen, starts.tau(), candidates, criterion)
@@ -100,6 +111,7 @@ def fit_arrays(
     family: type[Copula] | Copula,
     method: Method = "tau",
     near: Marginal | None = None,
+    values: ArrayLike | None = None,
     shared: tuple[Calibrator, Marginal, jax.Array] | None = None,
 ) -> tuple[Calibrator, Marginal, Copula]:
     """The fit of arrays, step by step: each step is a compiled programme that later logs of this size share.
@@ -112,18 +124,24 @@ def fit_arrays(
         family: of the copulas; or the copulas of a like log: each pair keeps the family that it has there (by "tau").
         method: as `fit` takes it.
         near: the marginals of a like log: mixtures are sought around theirs, which is quicker.
+        values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no model does.
         shared: what devices have computed together (`fit_on_devices`), which is then not computed again.
     """
     if shared is None:
         logprob, correct, answered = fill_up(logprob, correct, answered)
-        calibrators, confidence = calibrate_log(logprob, correct, answered, transform=transform)
-        marginals = marginals_of_log(confidence, answered, near)
+        if values is not None:
+            values = jnp.asarray(values, jnp.result_type(float))
+        calibrators, confidence = calibrate_log(logprob, correct, answered, transform=transform, values=values)
+        marginals = marginals_of_log(confidence, answered, near, None, stated_confidences(calibrators))
         taus = taus_of_log(confidence, answered)
     else:
         calibrators, marginals, taus = shared
         confidence = calibrate_all(calibrators, logprob, answered)
     if isinstance(family, Copula) or method == "tau":
-        return calibrators, marginals, _from_taus(family, taus)
+        copulas, tied = _from_taus(family, taus), np.asarray(pairs_by_likelihood(marginals))
+        if tied.any():
+            copulas = _likeliest_where(tied, copulas, marginals, confidence, answered, taus)
+        return calibrators, marginals, copulas
     return calibrators, marginals, _likeliest(marginals, confidence, answered, taus, family=family)
 
 
@@ -140,7 +158,9 @@ def fit_near(
         cost: (k,) money per answer.
     """
     how = model.calibrators.transform, model.copulas
-    calibrators, marginals, copulas = fit_arrays(logprob, correct, answered, *how, near=model.marginals)
+    stated = model.calibrators.stated
+    values = None if stated is None else stated.logprob
+    calibrators, marginals, copulas = fit_arrays(logprob, correct, answered, *how, near=model.marginals, values=values)
     return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=cost)
 
 
@@ -150,6 +170,15 @@ def _likeliest(
 ) -> Copula:
     ranked = pair_ranks(marginals, confidence, answered, pairs(confidence.shape[1]))
     return fit_pairs(family, *ranked, taus).copula
+
+
+def _likeliest_where(tied: np.ndarray, copulas: Copula, *rows: Any) -> Copula:
+    """The copulas (P,), those of pairs that are `tied` (P,) by likelihood: `rows` are what `_likeliest` takes."""
+    if isinstance(copulas, OneOf):
+        members = tuple(_likeliest_where(tied, member, *rows) for member in copulas.members)
+        return dataclasses.replace(copulas, members=members)
+    likeliest = _likeliest(*rows, family=type(copulas))
+    return jax.tree.map(lambda exact, inverted: jnp.where(tied, exact, inverted), likeliest, copulas)
 
 
 def _from_taus(family: type[Copula] | Copula, taus: jax.Array) -> Copula:

@@ -27,7 +27,12 @@ _AXIS = "queries"
 
 
 def fit_calibrators(
-    logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, axis: str | None = None
+    logprob: jax.Array,
+    correct: jax.Array,
+    answered: jax.Array,
+    transform: Transform,
+    axis: str | None = None,
+    values: jax.Array | None = None,
 ) -> tuple[Calibrator, jax.Array]:
     """(calibrators, confidences (n, k)) of a log.
 
@@ -37,14 +42,22 @@ def fit_calibrators(
         answered: (n, k) whether there is an answer.
         transform: that of the raw confidence.
         axis: the name of the devices that the queries are spread over, if they are.
+        values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no model does.
     """
-    calibrate = partial(fit_calibrator, transform=transform, axis=axis)
-    calibrators = map_entries(calibrate, len(logprob), (1, 1, 1))(logprob, correct, answered)
+
+    def calibrate(logprob: jax.Array, correct: jax.Array, answered: jax.Array, values: jax.Array | None) -> Calibrator:
+        return fit_calibrator(logprob, correct, answered, transform=transform, axis=axis, values=values)
+
+    calibrators = map_entries(calibrate, len(logprob), (1, 1, 1, 0))(logprob, correct, answered, values)
     return calibrators, calibrate_all(calibrators, logprob, answered)
 
 
 def fit_marginals(
-    confidence: jax.Array, answered: jax.Array, near: Marginal | None = None, axis: str | None = None
+    confidence: jax.Array,
+    answered: jax.Array,
+    near: Marginal | None = None,
+    axis: str | None = None,
+    stated: jax.Array | None = None,
 ) -> Marginal:
     """The marginals of the confidences of a log.
 
@@ -53,10 +66,16 @@ def fit_marginals(
         answered: (n, k) whether there is an answer.
         near: the marginals of a like log: mixtures are sought around theirs.
         axis: the name of the devices that the queries are spread over, if they are.
+        stated: (k, A) the confidences that are to be atoms (`stated_confidences`); None: those of `near`, if any.
     """
+    rows = confidence, answered
+
+    def fit(confidence: jax.Array, answered: jax.Array, stated: jax.Array | None) -> Marginal:
+        return fit_marginal(confidence, answered, axis, stated)
+
     if near is None:
-        return map_entries(partial(fit_marginal, axis=axis), len(confidence), (1, 1))(confidence, answered)
-    return map_entries(refit_marginal, len(confidence), (0, 1, 1))(near, confidence, answered)
+        return map_entries(fit, len(confidence), (1, 1, 0))(*rows, stated)
+    return map_entries(refit_marginal, len(confidence), (0, 1, 1, 0))(near, *rows, stated)
 
 
 def fit_margins(
@@ -66,6 +85,7 @@ def fit_margins(
     transform: Transform,
     near: Marginal | None = None,
     axis: str | None = None,
+    values: jax.Array | None = None,
 ) -> tuple[Calibrator, jax.Array, Marginal]:
     """(calibrators, confidences (n, k), marginals) of a log.
 
@@ -76,9 +96,17 @@ def fit_margins(
         transform: that of the raw confidence.
         near: the marginals of a like log: mixtures are sought around theirs.
         axis: the name of the devices that the queries are spread over, if they are.
+        values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no model does.
     """
-    calibrators, confidence = fit_calibrators(logprob, correct, answered, transform, axis)
-    return calibrators, confidence, fit_marginals(confidence, answered, near, axis)
+    calibrators, confidence = fit_calibrators(logprob, correct, answered, transform, axis, values)
+    return calibrators, confidence, fit_marginals(confidence, answered, near, axis, stated_confidences(calibrators))
+
+
+def stated_confidences(calibrators: Calibrator) -> jax.Array | None:
+    """(k, V) the calibrated confidences of the values that models state, infinite behind; None where no model does."""
+    if calibrators.stated is None:
+        return None
+    return jnp.where(jnp.isnan(calibrators.stated.logprob), jnp.inf, calibrators.stated.confidence)
 
 
 def pair_taus(confidence: jax.Array, answered: jax.Array, left: ArrayLike, right: ArrayLike) -> jax.Array:
@@ -113,7 +141,12 @@ def taus_of_log(confidence: jax.Array, answered: jax.Array) -> jax.Array:
 
 
 def fit_on_devices(
-    logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, devices: Sequence[Any]
+    logprob: jax.Array,
+    correct: jax.Array,
+    answered: jax.Array,
+    transform: Transform,
+    devices: Sequence[Any],
+    values: np.ndarray | None = None,
 ) -> tuple[Calibrator, Marginal, jax.Array]:
     """(calibrators, marginals, τ of all pairs (P,)) of a log, the work shared by devices.
 
@@ -123,6 +156,7 @@ def fit_on_devices(
         answered: (n, k) whether there is an answer.
         transform: that of the raw confidence.
         devices: those that share it; of several processes too, each of which then holds the whole log.
+        values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no model does.
 
     Raises ValueError where there is no device.
     """
@@ -135,7 +169,8 @@ def fit_on_devices(
     left, right = np.array(pairs(logprob.shape[1]), int).reshape(-1, 2).T
     size = -(-len(left) // len(devices)) * len(devices)  # as many pairs for each, some of them twice
     ends = [jax.device_put(np.resize(side, size), NamedSharding(mesh, PartitionSpec(_AXIS))) for side in (left, right)]
-    calibrators, confidence, marginals = margins_on(mesh, transform)(*spread)
+    more = () if values is None else (jax.device_put(values, NamedSharding(mesh, PartitionSpec())),)
+    calibrators, confidence, marginals = margins_on(mesh, transform, bool(more))(*spread, *more)
     taus = taus_on(mesh)(confidence, spread[2], *ends)
     fitted = jax.device_get((calibrators, marginals, taus))  # the same everywhere: any process can read them
     calibrators, marginals, taus = jax.tree.map(jnp.asarray, fitted)
@@ -143,13 +178,21 @@ def fit_on_devices(
 
 
 @cache
-def margins_on(mesh: Mesh, transform: Transform) -> Callable[..., Any]:
-    """`fit_margins` of arrays whose queries are spread over a mesh: confidences stay there, the rest is everywhere."""
+def margins_on(mesh: Mesh, transform: Transform, stating: bool = False) -> Callable[..., Any]:
+    """`fit_margins` of arrays whose queries are spread over a mesh: confidences stay there, the rest is everywhere.
+
+    Where models state values, their raw log-probabilities (k, V) come last.
+    """
     ours, everywhere = PartitionSpec(_AXIS), PartitionSpec()
-    fit = partial(fit_margins, transform=transform, axis=_AXIS)
     outs = everywhere, ours, everywhere
+
+    def fit(*arrays: jax.Array) -> tuple[Calibrator, jax.Array, Marginal]:
+        values = arrays[3] if stating else None
+        return fit_margins(*arrays[:3], transform=transform, axis=_AXIS, values=values)
+
+    ins = (ours, ours, ours) + (everywhere,) * stating
     # Statistics are sums over the axis, so the same on all devices: what is not checked is that jax sees it.
-    return jax.jit(jax.shard_map(fit, mesh=mesh, in_specs=(ours, ours, ours), out_specs=outs, check_vma=False))
+    return jax.jit(jax.shard_map(fit, mesh=mesh, in_specs=ins, out_specs=outs, check_vma=False))
 
 
 @cache

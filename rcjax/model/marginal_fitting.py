@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from rcjax._core.numerics import divide, extremes, polygammas, total
-from rcjax.model.marginals import MAX_CONCENTRATION, Marginal, _log_components
+from rcjax.model.marginals import MAX_CONCENTRATION, Atoms, Marginal, _log_components, at_value
 
 _MIN_SHAPE = 1e-2
 
@@ -39,42 +39,69 @@ Mixture = tuple[jax.Array, jax.Array, jax.Array]
 
 
 @partial(jax.jit, static_argnames="axis")
-def fit_marginal(confidence: jax.Array, answered: jax.Array, axis: str | None = None) -> Marginal:
+def fit_marginal(
+    confidence: jax.Array, answered: jax.Array, axis: str | None = None, stated: jax.Array | None = None
+) -> Marginal:
     """Marginal of one model's calibrated confidences; `vmap` it over models and bootstrap replicates.
 
-    confidence (n,), answered (n,) bool; `axis` names the devices that they are spread over, if they are. With no value
-    strictly between the extremes the mixture is uniform and has probability 0; with all values equal, everything is in
-    the mass at φ_max (φ_min = φ_max, w_min = 0).
+    With no value strictly between the extremes the mixture is uniform and has probability 0; with all values equal,
+    everything is in the mass at φ_max (φ_min = φ_max, w_min = 0).
+
+    Args:
+        confidence: (n,) calibrated.
+        answered: (n,) whether there is an answer.
+        axis: the name of the devices that they are spread over, if they are.
+        stated: (A,) the confidences that are to be atoms, infinite where there are fewer; None: none is.
     """
-    ends, scaled, inside = _ends(confidence, answered, axis)
-    return Marginal(*ends, *fit_beta_mixture(scaled, inside, axis))
+    ends, atoms, scaled, inside = _masses(confidence, answered, axis, stated)
+    return Marginal(*ends, *fit_beta_mixture(scaled, inside, axis), atoms)
 
 
 @jax.jit
-def refit_marginal(start: Marginal, confidence: jax.Array, answered: jax.Array | None = None) -> Marginal:
+def refit_marginal(
+    start: Marginal, confidence: jax.Array, answered: jax.Array | None = None, stated: jax.Array | None = None
+) -> Marginal:
     """Marginal of confidences (n,) drawn from `start`, for bootstraps: quicker than `fit_marginal`, and near enough.
 
     Expectation–maximisation climbs from the mixture of `start`, which is the truth, for fifty steps at most. Where the
     two betas overlap that ends a little short of the maximum, and p-values come out a little too large. `vmap` it.
-    Confidences that are not `answered` (n,) are left out.
+
+    Args:
+        start: the marginal that they are drawn from.
+        confidence: (n,) calibrated.
+        answered: (n,) whether there is an answer; by default all are.
+        stated: (A,) the confidences that are to be atoms, infinite where there are fewer; by default those of `start`.
     """
     answered = jnp.ones(confidence.shape, bool) if answered is None else answered
-    ends, scaled, inside = _ends(confidence, answered)
+    if stated is None and start.atoms is not None:
+        stated = start.atoms.value
+    ends, atoms, scaled, inside = _masses(confidence, answered, None, stated)
     mixture = start.proportion, start.a, start.b
-    return Marginal(*ends, *_climb_on(_columns(scaled, inside), mixture, _REFIT_STEPS)[0])
+    return Marginal(*ends, *_climb_on(_columns(scaled, inside), mixture, _REFIT_STEPS)[0], atoms)
 
 
-def _ends(
-    confidence: jax.Array, answered: jax.Array, axis: str | None = None
-) -> tuple[tuple[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array, jax.Array]:
-    """((φ_min, φ_max, w_min, w_max), the confidences scaled to (0, 1), which of them lie inside)."""
+def _masses(
+    confidence: jax.Array, answered: jax.Array, axis: str | None, stated: jax.Array | None
+) -> tuple[tuple[jax.Array, jax.Array, jax.Array, jax.Array], Atoms | None, jax.Array, jax.Array]:
+    """((φ_min, φ_max, w_min, w_max), the atoms between, the confidences scaled to (0, 1), which of them are smooth)."""
     lowest, highest = extremes(confidence, answered, axis)
     inside = answered & (confidence > lowest) & (confidence < highest)
-    at_ends = jnp.stack([answered, answered & (confidence == lowest), answered & (confidence == highest)])
-    count, bottom, top = total(at_ends.astype(confidence.dtype).sum(-1), axis)
+    held = [answered[None], (answered & (confidence == lowest))[None], (answered & (confidence == highest))[None]]
+    if stated is not None:
+        # Those at the ends are not between them; the others by rising confidence.
+        stated = jnp.sort(jnp.where((stated > lowest) & (stated < highest), stated, jnp.inf))
+        here = at_value(confidence, stated).T & inside
+        inside &= ~here.any(0)
+        held.append(here)
+    count, bottom, top, *at_atoms = total(jnp.concatenate(held).astype(confidence.dtype).sum(-1), axis)
     bottom = jnp.where(lowest == highest, 0.0, bottom / count)
     scaled = jnp.where(inside, divide(confidence - lowest, highest - lowest, 0.5), 0.5)
-    return (lowest, highest, bottom, top / count), scaled, inside
+    ends = lowest, highest, bottom, top / count
+    if stated is None:
+        return ends, None, scaled, inside
+    mass = jnp.stack(at_atoms) / count
+    order = jnp.argsort(jnp.where(mass > 0, stated, jnp.inf))  # a value that nothing has takes no place
+    return ends, Atoms(jnp.where(mass > 0, stated, highest)[order], mass[order]), scaled, inside
 
 
 def _columns(x: jax.Array, present: jax.Array) -> jax.Array:

@@ -1,10 +1,14 @@
-"""The distribution of one model's calibrated confidence: point masses at both ends, two scaled betas between them.
+"""The distribution of one model's calibrated confidence: point masses, and two scaled betas between the outermost.
 
 Section 4.1 of Zellinger & Thomson (2025):
 
     F = w_min δ(φ_min) + (1 − w_min − w_max) · [π₁ Beta(a₁, b₁) + π₂ Beta(a₂, b₂)] + w_max δ(φ_max)
 
-with the mixture scaled to (φ_min, φ_max).
+with the mixture scaled to (φ_min, φ_max). Where a model states few values, those between are masses too, and the
+mixture has what they leave:
+
+    F = Σ_a w_a δ(φ_a) + (1 − Σ_a w_a) · [π₁ Beta(a₁, b₁) + π₂ Beta(a₂, b₂)]
+
 φ_min and φ_max are the extremes of the training confidences, the masses are counted, and expectation–maximisation
 fits the mixture. All functions are scalar mathematics on one marginal, elementwise in their other argument.
 """
@@ -14,6 +18,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.scipy import special
 
@@ -29,6 +34,34 @@ _QUANTILE_STEPS = 60
 _EVEN_PROBES, _LADDER, _LADDER_PROBES = 65, 7.0, 43
 
 
+#: Confidences nearer to an atom than this, in units in the last place of 1, are the atom: others computed it.
+_SNAP = 8
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Atoms:
+    """Point masses between the ends of a marginal, by rising confidence. Places that none takes: φ_max, of mass 0."""
+
+    value: jax.Array  # (A,) calibrated confidence
+    mass: jax.Array  # (A,) its probability
+
+    @property
+    def stated(self) -> jax.Array:
+        """(A,) the confidences, infinite in places that none takes."""
+        return jnp.where(self.mass > 0, self.value, jnp.inf)
+
+
+def at_value(confidence: jax.Array, values: jax.Array) -> jax.Array:
+    """(…, A) bool: which of the values (A,), at most one, a confidence is; a value that is infinite is none.
+
+    >>> at_value(jnp.array([0.5, 0.6]), jnp.array([0.5, jnp.inf])).tolist()
+    [[True, False], [False, False]]
+    """
+    near = jnp.abs(jnp.asarray(confidence)[..., None] - values) <= _SNAP * float(jnp.finfo(values.dtype).eps)
+    return near & first_true(near)
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Marginal:
@@ -41,11 +74,17 @@ class Marginal:
     proportion: jax.Array  # (2,) π, sums to one
     a: jax.Array  # (2,)
     b: jax.Array  # (2,)
+    atoms: Atoms | None = None  # point masses between the ends; None: there are none
 
     @property
     def smooth(self) -> jax.Array:
-        """1 − w_min − w_max, the probability of the continuous part."""
-        return jnp.maximum(1 - self.mass_lowest - self.mass_highest, 0.0)
+        """1 − Σ w, the probability of the continuous part."""
+        rest = 1 - self.mass_lowest - self.mass_highest
+        if self.atoms is not None:
+            rest = rest - self.atoms.mass.sum(-1)
+            # Where every value is an atom, what rounding leaves is nothing.
+            rest = jnp.where(rest > 64 * jnp.finfo(rest.dtype).eps, rest, 0.0)
+        return jnp.maximum(rest, 0.0)
 
     def cdf(self, confidence: jax.Array) -> jax.Array:
         """F(φ) = P(Φ ≤ φ), differentiable in φ and in every parameter.
@@ -54,11 +93,11 @@ class Marginal:
         0.45
         """
         scaled = self._scale(confidence)
-        inner = self.mass_lowest + self.smooth * mixture_cdf(self, scaled)
+        inner = self.mass_lowest + self.smooth * mixture_cdf(self, scaled) + self._atoms_up_to(confidence)
         return jnp.where(confidence < self.lowest, 0.0, jnp.where(confidence >= self.highest, 1.0, inner))
 
     def density(self, confidence: jax.Array) -> jax.Array:
-        """Density of the continuous part, (1 − w_min − w_max) times the mixture's; 0 outside (φ_min, φ_max)."""
+        """Density of the continuous part, (1 − Σ w) times the mixture's; 0 outside (φ_min, φ_max)."""
         inside = (confidence > self.lowest) & (confidence < self.highest)
         scaled = jnp.where(inside, self._scale(confidence), 0.5)
         width = self.highest - self.lowest
@@ -67,8 +106,11 @@ class Marginal:
     def quantile(self, u: jax.Array) -> jax.Array:
         """Q(u) = F⁻¹(u), flat at the point masses: φ_min for u ≤ w_min, φ_max for u ≥ 1 − w_max."""
         u = jnp.asarray(u, dtype=jnp.result_type(self.lowest))
-        z = jnp.clip(divide(u - self.mass_lowest, self.smooth, 0.5), 0.0, 1.0)
-        inner = self.lowest + (self.highest - self.lowest) * mixture_quantile(self, z)
+        if self.atoms is None:
+            z = jnp.clip(divide(u - self.mass_lowest, self.smooth, 0.5), 0.0, 1.0)
+            inner = self.lowest + (self.highest - self.lowest) * mixture_quantile(self, z)
+        else:
+            inner = self._quantile_among_atoms(u, self.atoms)
         top = 1 - self.mass_highest
         return jnp.where(u <= self.mass_lowest, self.lowest, jnp.where(u >= top, self.highest, inner))
 
@@ -91,6 +133,10 @@ class Marginal:
         cdf = jnp.where(left, 0.0, jnp.where(right, 1.0, self.mass_lowest + self.smooth * z))
         density = divide(self.smooth * (self.proportion * power).sum(-1), width * x * (1 - x))
         smooth = self.smooth * (self.lowest * (1 - z) + width * scaled)
+        if self.atoms is not None:
+            above = 1 - self._at_or_above(confidence)
+            cdf = jnp.where(left | right, cdf, cdf + self._atoms_up_to(confidence))
+            smooth += (above * self.atoms.mass * self.atoms.value).sum(-1)
         bottom = jnp.where(left, self.mass_lowest * self.lowest, 0.0)
         return cdf, density, bottom + jnp.where(right, 0.0, smooth + self.mass_highest * self.highest)
 
@@ -98,8 +144,58 @@ class Marginal:
         """Independent draws of the confidence, of the given shape."""
         return self.quantile(jax.random.uniform(key, shape, dtype=jnp.result_type(self.lowest)))
 
+    def atom_ranks(self) -> tuple[jax.Array, jax.Array]:
+        """(start, end), each (A,), of the atoms on the scale of ranks u; equal where none takes the place.
+
+        Raises ValueError where the marginal has no atoms.
+        """
+        atoms = self._own_atoms()
+        below = self.mass_lowest + self.smooth * mixture_cdf(self, self._scale(atoms.value))
+        end = below + atoms.mass @ np.tri(atoms.mass.shape[-1], dtype=atoms.mass.dtype).T
+        return end - atoms.mass, end
+
+    def at_atom(self, confidence: jax.Array) -> jax.Array:
+        """(…, A) bool: which atom, at most one, a confidence is; ValueError where the marginal has no atoms."""
+        atoms = self._own_atoms()
+        return at_value(confidence, atoms.stated)
+
+    def _own_atoms(self) -> Atoms:
+        if self.atoms is None:
+            raise ValueError("this marginal has no atoms")
+        return self.atoms
+
+    @property
+    def snap(self) -> float:
+        """How near to an atom a confidence is the atom, computed by others."""
+        return _SNAP * float(jnp.finfo(self.a.dtype).eps)
+
+    def _at_or_above(self, confidence: jax.Array) -> jax.Array:
+        """(…, A) 1 where a confidence is an atom or above it, else 0."""
+        reached = jnp.asarray(confidence)[..., None] >= self._own_atoms().value - self.snap
+        return reached.astype(self.a.dtype)
+
+    def _atoms_up_to(self, confidence: jax.Array) -> jax.Array | float:
+        """The probability of the atoms at most at a confidence, elementwise."""
+        return 0.0 if self.atoms is None else (self._at_or_above(confidence) * self.atoms.mass).sum(-1)
+
+    def _quantile_among_atoms(self, u: jax.Array, atoms: Atoms) -> jax.Array:
+        """Q(u) between the masses at the ends, elementwise: an atom's value on the ranks that it takes."""
+        start, end = self.atom_ranks()
+        passed = jnp.clip(u[..., None] - start, 0.0, atoms.mass).sum(-1)
+        z = jnp.clip(divide(u - self.mass_lowest - passed, self.smooth, 0.5), 0.0, 1.0)
+        inner = self.lowest + (self.highest - self.lowest) * mixture_quantile(self, z)
+        # With nothing smooth between them, ranks that rounding leaves between two atoms are the upper one's.
+        above = (u[..., None] <= end) & (atoms.mass > 0) & ((u[..., None] > start) | (self.smooth == 0))
+        here = above & first_true(above)
+        return jnp.where(here.any(-1), (here * atoms.value).sum(-1), jnp.where(self.smooth > 0, inner, self.highest))
+
     def _scale(self, confidence: jax.Array) -> jax.Array:
         return jnp.clip(divide(confidence - self.lowest, self.highest - self.lowest, 0.5), 0.0, 1.0)
+
+
+def first_true(condition: jax.Array) -> jax.Array:
+    """(…, A) bool: the place of the first that is true along the last axis; of none, the first place."""
+    return jnp.argmax(condition, axis=-1)[..., None] == np.arange(condition.shape[-1])
 
 
 def mixture_cdf(marginal: Marginal, x: jax.Array) -> jax.Array:
@@ -253,8 +349,8 @@ def cramer_von_mises(marginal: Marginal, confidence: jax.Array, present: jax.Arr
     """√∫ (F̂_n − F)² dF of a sample against a marginal: the distance in tables 5 and 6 of the paper.
 
     confidence (n,), of which only what is `present` (n,) counts. The integral is exact: over the continuous part F̂_n
-    is a step function of u = F(φ), so each step contributes a cubic, and at φ_min the squared difference counts with
-    the mass w_min.
+    is a step function of u = F(φ), so each step contributes a cubic, and at φ_min and the atoms the squared difference
+    counts with their mass.
 
     >>> uniform = Marginal(0., 1., 0., 0., jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2))
     >>> round(float(cramer_von_mises(uniform, jnp.array([0.5]))), 4)        # √(1/12)
@@ -268,4 +364,15 @@ def cramer_von_mises(marginal: Marginal, confidence: jax.Array, present: jax.Arr
     level = jnp.minimum(jnp.arange(len(confidence) + 1) / n, 1.0)
     smooth = ((level - edges[:-1]) ** 3 - (level - edges[1:]) ** 3).sum() / 3
     at_lowest = ((present & (confidence <= marginal.lowest)).sum() / n - start) ** 2
-    return jnp.sqrt(smooth + start * at_lowest)
+    if marginal.atoms is None:
+        return jnp.sqrt(smooth + start * at_lowest)
+    begin, stop = marginal.atom_ranks()
+    # What falls on an atom has the rank of its end, so within its ranks F̂_n does not rise.
+    before = jnp.searchsorted(u, (begin + stop) / 2, side="right") / n
+    inside = ((before - begin) ** 3 - (before - stop) ** 3) / 3
+    through = (present[:, None] & (confidence[:, None] <= marginal.atoms.value + marginal.snap)).sum(0) / n
+    at_atoms = marginal.atoms.mass * (through - stop) ** 2
+    across = jnp.where(marginal.atoms.mass > 0, at_atoms - inside, 0.0).sum()
+    squared = smooth + across + start * at_lowest
+    # With every value an atom nothing but rounding is left, which must not tell one sample from another.
+    return jnp.sqrt(jnp.where(squared > 64 * jnp.finfo(squared.dtype).eps, squared, 0.0))

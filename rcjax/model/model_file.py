@@ -7,14 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import pairwise
+from math import inf
 from typing import Any
 
 from rcjax._base import json_checks as check
 from rcjax._base.json_checks import amount, number, of_length, optional, require, share
-from rcjax.policy.policy import TRANSFORMS
+from rcjax.policy.calibration import TRANSFORMS
 from rcjax.policy.record import fit_record, recorded_count
 
-FORMAT, SCHEMA = "rcjax-model", 1
+FORMAT, SCHEMA = "rcjax-model", 2
+
+
+NOTHING_STATED = 1  # the schema version where no model states values, which older versions of rcjax read
+
+
+_MOST_STATED = 32
 
 
 _STATUSES = 4  # of a calibrator: see `rcjax.model.calibration`
@@ -54,16 +62,58 @@ def check_model(data: Any) -> tuple[str, ...]:
     check.choice(data.get("transform"), TRANSFORMS, "transform")
     calibrators = _columns(data.get("calibrators"), "calibrators", _CALIBRATORS, len(models))
     _in_order(calibrators, "calibrators", ("smallest", "largest"))
+    _check_stated(data["calibrators"].get("stated"), "calibrators.stated", len(models))
     marginals = _columns(data.get("marginals"), "marginals", _MARGINALS, len(models))
     _in_order(marginals, "marginals", ("lowest", "highest"))
     for i, (low, high) in enumerate(zip(marginals["mass_lowest"], marginals["mass_highest"], strict=True)):
         at = f"marginals.mass_highest[{i}]"
         require(low + high <= 1 + _LOOSE, at, "must be at most 1 − mass_lowest", high)
+    _check_atoms(data["marginals"].get("atoms"), "marginals.atoms", marginals)
     for i, weights in enumerate(marginals["proportion"]):
         require(abs(sum(weights) - 1) <= _LOOSE, f"marginals.proportion[{i}]", "must sum to 1", weights)
     of_length(data.get("cost"), "cost", len(models), amount)
     check_details(data.get("details", {}), "details")
     return models
+
+
+def _check_stated(value: Any, where: str, k: int) -> None:
+    """ValueError unless it is None, or the values that each of k models states, with their calibrated confidences."""
+    if value is None:
+        return
+    columns = _rows_of(value, where, {"logprob": partial(optional, check=_logprob), "confidence": share}, k)
+    for i, row in enumerate(columns["logprob"]):
+        rising = [-inf if entry is None else entry for entry in row]
+        require(all(a < b for a, b in pairwise(rising)), f"{where}.logprob[{i}]", "must rise", list(row))
+        confidence = list(columns["confidence"][i])
+        monotone = confidence in (sorted(confidence), sorted(confidence, reverse=True))
+        require(monotone, f"{where}.confidence[{i}]", "must rise, or fall", confidence)
+
+
+def _check_atoms(value: Any, where: str, marginals: Mapping[str, Sequence[Any]]) -> None:
+    """ValueError unless it is None, or point masses between the ends of each of the marginals."""
+    if value is None:
+        return
+    columns = _rows_of(value, where, {"value": share, "mass": share}, len(marginals["lowest"]))
+    ends = zip(marginals["mass_lowest"], marginals["mass_highest"], strict=True)
+    for i, (low, high) in enumerate(ends):
+        values, held = list(columns["value"][i]), sum(columns["mass"][i]) + low + high
+        require(values == sorted(values), f"{where}.value[{i}]", "must rise", values)
+        require(held <= 1 + _LOOSE, f"{where}.mass[{i}]", "must, with the masses at the ends, be at most 1", held)
+
+
+def _rows_of(value: Any, where: str, checks: Mapping[str, Any], k: int) -> dict[str, tuple[tuple[Any, ...], ...]]:
+    """Two columns of k rows, each row of one as long as that of the other, with the check of their entries."""
+    lists = {name: partial(check.entries, check=check_one) for name, check_one in checks.items()}
+    columns, names = _columns(value, where, lists, k), tuple(checks)
+    for i, rows in enumerate(zip(*columns.values(), strict=True)):
+        sizes = [len(row) for row in rows]
+        require(sizes[0] <= _MOST_STATED, f"{where}.{names[0]}[{i}]", f"must have at most {_MOST_STATED}", sizes[0])
+        require(sizes[0] == sizes[1], f"{where}.{names[1]}[{i}]", f"must have as many as `{names[0]}`", sizes[1])
+    return columns
+
+
+def _logprob(value: Any, where: str) -> float:
+    return number(value, where, high=0.0)
 
 
 def check_details(value: Any, where: str) -> None:

@@ -1,17 +1,15 @@
 """The likelihood of a pair of models' confidences under a copula, exact where margins have point masses.
 
-A confidence lies in the point mass at its margin's lowest value, in the smooth part, or in the mass at the highest
-value. Differentiating C along the smooth coordinates and differencing it along the masses gives nine cells (Genest &
-Nešlehová 2007, "A primer on copulas for count data", section 5, for the principle); as the masses sit at the ends,
-each cell takes one evaluation:
+A confidence lies in a point mass of its margin or in the smooth part. Differentiating C along the smooth coordinates
+and differencing it along the masses gives every cell its probability (Genest & Nešlehová 2007, "A primer on copulas
+for count data", section 5, for the principle):
 
-                      v at the lowest      v smooth               v at the highest
-    u at the lowest   C(a, b)              ∂C/∂v (a, v)           P(U ≤ a, V > b′)
-    u smooth          ∂C/∂u (u, b)         c(u, v)                1 − ∂C/∂u (u, b′)
-    u at the highest  P(U > a′, V ≤ b)     1 − ∂C/∂v (a′, v)      P(U > a′, V > b′)
+                        v smooth                        v in a mass (c, d]
+    u smooth            c(u, v)                         h(d given u) − h(c given u)
+    u in a mass (a, b]  ∂C/∂v (b, v) − ∂C/∂v (a, v)     C(b, d) − C(a, d) − C(b, c) + C(a, c)
 
-with a = w_min, a′ = 1 − w_max of the first margin and b, b′ of the second. The densities of the margins' smooth parts
-belong to the margins and are left out.
+with h = ∂C/∂u. Of the masses at the ends, where a = 0 or b = 1, each cell takes one evaluation, of the corner that
+keeps its digits. The densities of the margins' smooth parts belong to the margins and are left out.
 """
 
 import dataclasses
@@ -20,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from rcjax._core.batching import part
 from rcjax.copulas import Copula
@@ -30,8 +27,8 @@ from rcjax.model.marginals import Marginal
 if TYPE_CHECKING:
     from rcjax.copulas.unit import Scored, Unit
 
-#: Sides of a margin on which an observation lies.
-LOWEST, SMOOTH, HIGHEST = -1, 0, 1
+#: Sides of a margin on which an observation lies; of the atoms between, the first has `ATOMS`, the next one more.
+LOWEST, SMOOTH, HIGHEST, ATOMS = -1, 0, 1, 2
 
 
 @jax.tree_util.register_dataclass
@@ -42,7 +39,8 @@ class Ranks:
     u: jax.Array  # (n,) F(φ), within (lowest, highest); anything for those in a point mass
     lowest: jax.Array  # () w_min: the mass at the lowest value reaches up to here
     highest: jax.Array  # () 1 − w_max: the mass at the highest value starts here
-    side: jax.Array | None  # (n,) LOWEST, SMOOTH or HIGHEST; None where the margin has no masses
+    side: jax.Array | None  # (n,) LOWEST, SMOOTH, HIGHEST or an atom; None where the margin has no masses
+    atoms: tuple[jax.Array, jax.Array] | None = None  # (start, end), each (A,), of the atoms between; None: none are
 
 
 def ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
@@ -54,10 +52,15 @@ def ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
     ([-1, 0, 1], 0.45)
     """
     low, high = confidence <= marginal.lowest, confidence >= marginal.highest
-    # For those in a mass, which need no u, a point whose gradients are finite.
-    inside = jnp.where(low | high, (marginal.lowest + marginal.highest) / 2, confidence)
     side = jnp.where(low, LOWEST, jnp.where(high, HIGHEST, SMOOTH))
-    return Ranks(marginal.cdf(inside), jnp.asarray(marginal.mass_lowest), 1 - marginal.mass_highest, side)
+    atoms = None
+    if marginal.atoms is not None:
+        here = marginal.at_atom(confidence)
+        side = jnp.where((side == SMOOTH) & here.any(-1), ATOMS + jnp.argmax(here, axis=-1), side)
+        atoms = marginal.atom_ranks()
+    # For those in a mass, which need no u, a point whose gradients are finite.
+    inside = jnp.where(side == SMOOTH, confidence, (marginal.lowest + marginal.highest) / 2)
+    return Ranks(marginal.cdf(inside), jnp.asarray(marginal.mass_lowest), 1 - marginal.mass_highest, side, atoms)
 
 
 def pseudo_ranks(values: jax.Array, weights: jax.Array) -> Ranks:
@@ -100,6 +103,34 @@ def ranks_of_counts(below: jax.Array, through: jax.Array, total: jax.Array) -> R
     return Ranks((below + (count + 1) / 2) * scale, lowest, highest, side)
 
 
+def with_tied_values(ranked: Ranks, values: jax.Array, present: jax.Array, atoms: jax.Array) -> Ranks:
+    """`ranks_of_counts` of values (n,) with point masses at some of them, where these lie between the extremes.
+
+    Args:
+        ranked: their ranks.
+        values: (n,) of the observations.
+        present: (n,) whether each counts.
+        atoms: (A,) the values that are to be point masses; infinite where there are fewer.
+
+    >>> values = jnp.array([0.1, 0.5, 0.5, 0.5, 0.9])
+    >>> placed = with_tied_values(pseudo_ranks(values, jnp.ones(5)), values, jnp.ones(5, bool), jnp.array([0.5]))
+    >>> placed.side.tolist(), [round(float(end[0]), 4) for end in placed.atoms]
+    ([0, 2, 2, 2, 0], [0.1667, 0.6667])
+    """
+    order = jnp.sort(atoms)
+    ordered = jnp.sort(jnp.where(present, values, jnp.inf))
+    below, through = (jnp.searchsorted(ordered, order, side=side) for side in ("left", "right"))
+    count = present.sum()
+    scale = 1 / (count + 1)
+    between = (below > 0) & (through < count) & (through - below > 1) & jnp.isfinite(order)
+    # A mass starts where the ranks before it end; one that is none has no width.
+    start = jnp.where(between, below * scale, 1 - scale)
+    end = jnp.where(between, through * scale, start)
+    here = (values[:, None] == order) & between
+    side = jnp.where(here.any(-1), ATOMS + jnp.argmax(here, axis=-1), jnp.asarray(ranked.side))
+    return dataclasses.replace(ranked, side=side, atoms=(start, end))
+
+
 def log_likelihood(copula: Copula, first: Ranks, second: Ranks) -> jax.Array:
     """(n,) the log-likelihood of each observation of a pair, less that of its margins; see the head of the module.
 
@@ -125,21 +156,68 @@ def likelihood_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Copu
         return lambda member: member.two_sided_log_density(u, v)
     smooth_u, smooth_v = first.side == SMOOTH, second.side == SMOOTH
     u, v = (copula.prepared(unit(jnp.where(s, r.u, 0.5))) for s, r in ((smooth_u, first), (smooth_v, second)))
-    # The corners (lowest, lowest), (lowest, highest), (highest, lowest), (highest, highest).
-    ends_u, ends_v = (copula.prepared(unit(jnp.stack([r.lowest, r.highest]))) for r in (first, second))
-    corners = part(ends_u, np.array([0, 0, 1, 1])), part(ends_v, np.array([0, 1, 0, 1]))
-    side_u, side_v = ((r.side == HIGHEST).astype(int) for r in (first, second))
+    in_cell = cells_of(copula, first, second)
+    in_strip = _strips_of_ends if first.atoms is None or second.atoms is None else _strips_of_atoms
+    in_strip = in_strip(copula, (first, second), (u, v))
+
+    def of_member(member: Any) -> jax.Array:
+        density = member.two_sided_log_density(u, v)
+        one_mass = jnp.where(smooth_u | smooth_v, in_strip(member), in_cell(member))
+        return jnp.where(smooth_u & smooth_v, density, one_mass)
+
+    return of_member
+
+
+def _strips_of_ends(
+    copula: Copula, margins: tuple[Ranks, Ranks], places: "tuple[Unit | Scored, Unit | Scored]"
+) -> Callable[[Any], jax.Array]:
+    """log P(the mass of one margin | where the other lies) of observations with one smooth coordinate; masses at ends.
+
+    Args:
+        copula: prepares what members share.
+        margins: both, each with its observations (n,).
+        places: the prepared ranks of the observations (n,) in both margins.
+    """
+    smooth_u = margins[0].side == SMOOTH
+    ends_u, ends_v = (copula.prepared(unit(jnp.stack([r.lowest, r.highest]))) for r in margins)
+    side_u, side_v = ((r.side == HIGHEST).astype(int) for r in margins)
     end_u, end_v = part(ends_u, side_u), part(ends_v, side_v)
     upper = jnp.where(smooth_u, side_v, side_u) == 1
 
     def of_member(member: Any) -> jax.Array:
-        conditional = _conditional(member, smooth_u, (u, end_u), (v, end_v))
-        below, above = member.two_sided_cdf(*corners)
-        mass = jnp.stack([below[0], corners[0].value[1] - below[1], corners[1].value[2] - below[2], above[3]])
-        corner = jnp.log(jnp.maximum(mass, jnp.finfo(mass.dtype).tiny))[2 * side_u + side_v]
-        one_end = jnp.where(upper, conditional.log_complement, conditional.log)
-        density = member.two_sided_log_density(u, v)
-        return jnp.where(smooth_u & smooth_v, density, jnp.where(smooth_u | smooth_v, one_end, corner))
+        conditional = _conditional(member, smooth_u, (places[0], end_u), (places[1], end_v))
+        return jnp.where(upper, conditional.log_complement, conditional.log)
+
+    return of_member
+
+
+def _strips_of_atoms(
+    copula: Copula, margins: tuple[Ranks, Ranks], places: "tuple[Unit | Scored, Unit | Scored]"
+) -> Callable[[Any], jax.Array]:
+    """`_strips_of_ends` with atoms between the ends: the difference of two conditional probabilities."""
+    first, second = margins
+    smooth_u = first.side == SMOOTH
+    slots_u, slots_v = (mass_number(r) for r in margins)
+    starts, ends = (
+        tuple(copula.prepared(unit(masses_of(r)[edge][slot])) for r, slot in ((first, slots_u), (second, slots_v)))
+        for edge in (0, 1)
+    )
+    last_u, last_v = (masses_of(r)[0].shape[-1] - 1 for r in margins)
+    bottom = jnp.where(smooth_u, slots_v, slots_u) == 0
+    top = jnp.where(smooth_u, slots_v == last_v, slots_u == last_u)
+
+    def of_member(member: Any) -> jax.Array:
+        below_end, below_start = (
+            _conditional(member, smooth_u, (places[0], edge[0]), (places[1], edge[1])) for edge in (ends, starts)
+        )
+        # The difference of whichever are small, the probabilities or their complements.
+        inside = jnp.where(
+            below_end.value < 0.5,
+            below_end.value - below_start.value,
+            below_start.complement - below_end.complement,
+        )
+        middle = jnp.log(jnp.maximum(inside, jnp.finfo(inside.dtype).tiny))
+        return jnp.where(bottom, below_end.log, jnp.where(top, below_start.log_complement, middle))
 
     return of_member
 
@@ -160,3 +238,94 @@ def _conditional(
 
 def _choose(condition: jax.Array, one: "Unit | Scored", other: "Unit | Scored") -> "Unit | Scored":
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
+
+
+def masses_of(margin: Ranks) -> tuple[jax.Array, jax.Array]:
+    """(start, end), each (2 + A,), of the masses of a margin on its u-scale, by rising confidence."""
+    zero, one = jnp.zeros_like(margin.lowest)[None], jnp.ones_like(margin.lowest)[None]
+    starts, ends = [], []
+    if margin.atoms is not None:
+        starts, ends = [margin.atoms[0]], [margin.atoms[1]]
+    starts, ends = [zero, *starts, margin.highest[None]], [margin.lowest[None], *ends, one]
+    return jnp.concatenate(starts), jnp.concatenate(ends)
+
+
+def mass_number(margin: Ranks) -> jax.Array:
+    """(n,) the place of each observation's mass among `masses_of`; 0 for those in the smooth part."""
+    count = 0 if margin.atoms is None else margin.atoms[0].shape[-1]
+    side = jnp.asarray(margin.side)
+    return jnp.where(side == HIGHEST, count + 1, jnp.where(side >= ATOMS, side - ATOMS + 1, 0))
+
+
+def cells_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], jax.Array]:
+    """log P(both margins lie in their masses), (n,), as a function of the member, for observations that do."""
+    table = cell_table(copula, masses_of(first), masses_of(second))
+    place = mass_number(first), mass_number(second)
+    return lambda member: table(member)[place]
+
+
+def cell_table(
+    copula: Copula, first: tuple[jax.Array, jax.Array], second: tuple[jax.Array, jax.Array]
+) -> Callable[[Any], jax.Array]:
+    """log P(U in a mass, V in a mass), (S, T), of all masses of both margins, as a function of the copula.
+
+    Args:
+        copula: prepares what members share.
+        first, second: where the masses (S,), (T,) start and end; the first one at 0, the last one at 1.
+
+    >>> from rcjax import Gumbel
+    >>> thirds = jnp.array([0, 1 / 3, 2 / 3]), jnp.array([1 / 3, 2 / 3, 1])
+    >>> cell_table(Gumbel(1.0), thirds, thirds)(Gumbel(1.0))[0].round(3).tolist()  # log 1/9
+    [-2.197..., -2.197..., -2.197...]
+    """
+    # The edges inside (0, 1), where the copula is evaluated: ends of all but the last mass, starts of all but the
+    # first.
+    edges = [jnp.stack([end[:-1], start[1:]], axis=-1).reshape(-1) for start, end in (first, second)]
+    lattice = copula.prepared(unit(edges[0][:, None])), copula.prepared(unit(edges[1]))
+    middle = [(start + end) / 2 for start, end in (first, second)]
+    upper = [(m > 0.5).at[0].set(False).at[-1].set(True) for m in middle]
+    right, high = upper[0][:, None], upper[1]
+    u, v = lattice[0].value, lattice[1].value
+
+    def of_member(member: Any) -> jax.Array:
+        below, above = member.two_sided_cdf(*lattice)
+        # Each cell by the corner of the square that it is nearest to, whose probabilities are small.
+        quadrants = [below, jnp.maximum(u - below, 0.0), jnp.maximum(v - below, 0.0), above]
+        lower_left, upper_left, lower_right, upper_right = (
+            _difference(_bounded(quadrant, u, v, number), number) for number, quadrant in enumerate(quadrants)
+        )
+        mass = jnp.where(right, jnp.where(high, upper_right, lower_right), jnp.where(high, upper_left, lower_left))
+        return jnp.log(jnp.maximum(mass, jnp.finfo(mass.dtype).tiny))
+
+    return of_member
+
+
+def _bounded(quadrant: jax.Array, u: jax.Array, v: jax.Array, number: int) -> jax.Array:
+    """The probabilities of a quadrant at all edges, from 0 to 1, from those at the inner ones (E, F).
+
+    Quadrants are below both edges (0), left of u and above v (1), right of u and below v (2), above both (3).
+    """
+    left, low = number in (0, 1), number in (0, 2)
+    by_u, by_v = (u if left else 1 - u), (v if low else 1 - v)
+    zeros_u, zeros_v = jnp.zeros_like(by_u), jnp.zeros_like(by_v)
+    # Where v is 0 or 1, and where u is, a quadrant is empty, or a margin.
+    columns = [zeros_u, by_u] if low else [by_u, zeros_u]
+    rows = [zeros_v, by_v] if left else [by_v, zeros_v]
+    whole = jnp.concatenate([columns[0], quadrant, columns[1]], axis=1)
+    ends = [jnp.concatenate([first, row, last]) for first, row, last in _corners(rows, left, low)]
+    return jnp.concatenate([ends[0][None], whole, ends[1][None]])
+
+
+def _corners(rows: list[jax.Array], left: bool, low: bool) -> list[tuple[jax.Array, ...]]:
+    """Each of the rows at u = 0 and u = 1 with what it holds at v = 0 and v = 1: 0, or the whole."""
+    full = [not left, left]  # where everything is on the quadrant's side of u
+    values = [[jnp.full(1, float(f and not low)), jnp.full(1, float(f and low))] for f in full]
+    return [(ends[0].astype(row.dtype), row, ends[1].astype(row.dtype)) for ends, row in zip(values, rows, strict=True)]
+
+
+def _difference(table: jax.Array, number: int) -> jax.Array:
+    """(S, T) the probability of each cell, from a quadrant's at the edges (2S, 2T): starts and ends in turn."""
+    start, end = table[0::2], table[1::2]
+    sign_u, sign_v = (1 if number in (0, 1) else -1), (1 if number in (0, 2) else -1)
+    strip = sign_u * (end - start)
+    return sign_v * (strip[:, 1::2] - strip[:, 0::2])

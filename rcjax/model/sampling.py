@@ -45,4 +45,9 @@ def _sample(marginals: "Marginal", copulas: "Copula", key: jax.Array, n: int) ->
 def _shuffle_ties(marginal: "Marginal", rank: jax.Array, draw: jax.Array) -> jax.Array:
     """A fresh rank within each point mass: the chain remembers a confidence, not where among its ties a query stood."""
     bottom, top = marginal.mass_lowest, 1 - marginal.mass_highest
+    if marginal.atoms is not None:
+        start, end = marginal.atom_ranks()
+        here = (rank[..., None] > start) & (rank[..., None] <= end)
+        within = (here * (start + (end - start) * draw[..., None])).sum(-1)
+        rank = jnp.where(here.any(-1), within, rank)
     return jnp.where(rank <= bottom, bottom * draw, jnp.where(rank >= top, top + (1 - top) * draw, rank))

@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from rcjax._core.compilation import compiled
@@ -31,13 +32,16 @@ _BINS = 25
 _MOST_POINTS = 2000
 
 
+_FEW_VALUES = 32  # of a model, that are marked one by one
+
+
 def plot_marginal(
     ax: "Axes", marginal: Marginal, confidence: np.ndarray, *, title: str = "", legend: bool = True
 ) -> None:
     """Histogram of one model's calibrated confidences with its fitted density.
 
-    Bars are shares of all queries per unit of confidence; the point masses at either end are hatched bars of their
-    own, drawn on the outside, their heights on the right-hand axis as shares.
+    Bars are shares of all queries per unit of confidence; point masses are hatched bars of their own, their heights on
+    the right-hand axis as shares: those at either end on the outside, those that a model states between at their place.
 
     Args:
         ax: where to draw.
@@ -49,23 +53,15 @@ def plot_marginal(
     confidence = np.asarray(confidence)
     low, high = float(marginal.lowest), float(marginal.highest)
     width = max(high - low, 1e-3)
-    inner = confidence[(confidence > low) & (confidence < high)]
-    edges = np.linspace(low, low + width, _BINS + 1)
     bar = width / _BINS
-    counts = np.histogram(inner, edges)[0] / (len(confidence) * bar)
-    ax.bar(
-        edges[:-1], counts, bar, align="edge", color=BLUE, alpha=0.35, linewidth=0, label="log (hatched: point masses)"
-    )
-    grid = np.linspace(low, low + width, 402)[1:-1]
-    density = np.asarray(_density(marginal, grid))
-    # A component may be steep without bound at an end: the bars say how high to look.
-    top = 1.25 * max(counts.max(initial=0.0), np.quantile(density, 0.97), 1e-9)
-    ax.plot(grid, density, color=BLACK, linewidth=1.5, label="fitted")
-    ax.set_ylim(0, top)
-    masses = ax.twinx()
+    _draw_smooth(ax, marginal, confidence, (low, width))
     ends = ((low - 2.2 * bar, marginal.mass_lowest, low), (low + width + 0.7 * bar, marginal.mass_highest, high))
-    for place, fitted, value in ends:
-        observed = np.mean(confidence == value) if low < high or place > low else 0.0
+    if low == high:  # everything is in one mass, that at the top
+        ends = ends[1:]
+    between = ((value - 0.75 * bar, mass, value) for value, mass in _atoms(marginal))
+    masses = ax.twinx()
+    for place, fitted, value in (*ends, *between):
+        observed = np.mean(np.abs(confidence - value) <= marginal.snap)
         style = {"width": 1.5 * bar, "align": "edge", "hatch": "////", "facecolor": "white"}
         masses.bar(place, observed, edgecolor=ORANGE, linewidth=1, **style)
         masses.plot([place, place + 1.5 * bar], [float(fitted)] * 2, color=BLACK, linewidth=2)
@@ -76,8 +72,39 @@ def plot_marginal(
         ax.legend(frameon=False, fontsize=8, loc="upper center")
     ax.set_xlim(low - 3 * bar, low + width + 3 * bar)
     ax.set_xlabel("calibrated confidence")
-    ax.set_ylabel("density")
     ax.set_title(title)
+
+
+def _draw_smooth(ax: "Axes", marginal: Marginal, confidence: np.ndarray, scale: tuple[float, float]) -> None:
+    """Bars and density of what lies in no point mass; scale: the lowest confidence, and how far to the highest."""
+    low, width = scale
+    smooth = (confidence > low) & (confidence < float(marginal.highest))
+    if marginal.atoms is not None:
+        smooth &= ~np.asarray(marginal.at_atom(jnp.asarray(confidence))).any(-1)
+    edges = np.linspace(low, low + width, _BINS + 1)
+    bar = width / _BINS
+    counts = np.histogram(confidence[smooth], edges)[0] / (len(confidence) * bar)
+    ax.bar(
+        edges[:-1], counts, bar, align="edge", color=BLUE, alpha=0.35, linewidth=0, label="log (hatched: point masses)"
+    )
+    grid = np.linspace(low, low + width, 402)[1:-1]
+    density = np.asarray(_density(marginal, grid))
+    ax.plot(grid, density, color=BLACK, linewidth=1.5, label="fitted")
+    if not smooth.any() and not density.any():  # nothing but point masses: no density to measure
+        ax.set_ylim(0, 1)
+        ax.set_yticks([])
+        return
+    # A component may be steep without bound at an end: the bars say how high to look.
+    ax.set_ylim(0, 1.25 * max(counts.max(initial=0.0), np.quantile(density, 0.97), 1e-9))
+    ax.set_ylabel("density")
+
+
+def _atoms(marginal: Marginal) -> list[tuple[float, float]]:
+    """(value, mass) of the atoms between the ends."""
+    if marginal.atoms is None:
+        return []
+    rows = zip(np.asarray(marginal.atoms.value), np.asarray(marginal.atoms.mass), strict=True)
+    return [(float(value), float(mass)) for value, mass in rows if mass > 0]
 
 
 def plot_ranks(ax: "Axes", u: np.ndarray, v: np.ndarray, *, names: Sequence[str] = ("u", "v"), title: str = "") -> None:
@@ -171,6 +198,8 @@ def plot_accuracy_above(
         curve = accuracy_above(np.asarray(confidence)[:, j], np.asarray(correct)[:, j])
         enough = curve["share"] * len(confidence) >= fewest
         style = {"color": colours[j % len(colours)], "linestyle": lines[j % len(lines)], "linewidth": 1.6}
+        if enough.sum() <= _FEW_VALUES:  # thresholds lie between a few values only: nothing is reached between them
+            style |= {"marker": "o", "markersize": 4, "alpha": 0.8}
         ax.plot(curve["share"][enough], curve["accuracy"][enough], label=name, **style)
     ax.set(xlim=(1, 0), xlabel="share of queries answered, most confident first", ylabel="share right")
     ax.grid(color="#DDDDDD", linewidth=0.6)

@@ -25,13 +25,11 @@ from numbers import Real
 from typing import Any, Literal, TypeVar, get_args
 
 from rcjax._base import json_checks as check
-from rcjax._base.arguments import instance, what_it_is
+from rcjax._base.arguments import instance
 from rcjax._base.files import write_atomically
+from rcjax.policy.calibration import Calibration, Transform
 
 __all__ = ["Abstain", "Action", "Answer", "Calibration", "Decision", "Defer", "Policy", "Rule", "Transform"]
-
-
-Transform = Literal["choice", "generation", "none"]
 
 
 Action = Literal["answer", "ask", "abstain"]
@@ -40,62 +38,16 @@ Action = Literal["answer", "ask", "abstain"]
 T = TypeVar("T")
 
 
-TRANSFORMS, _ACTIONS = get_args(Transform), get_args(Action)
+_ACTIONS = get_args(Action)
 
 
-_FORMAT, _SCHEMA_VERSION = "rcjax-policy", 2
+_FORMAT, _SCHEMA_VERSION = "rcjax-policy", 3
+
+
+_WITHOUT_STATED = 2  # the schema version of a policy whose models state no values
 
 
 _WITHOUT_ABSTENTION = 1  # the schema version of a policy that always answers, which older versions of rcjax read
-
-
-_LOG_2 = math.log(2.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """Raw log-probability → calibrated confidence, the estimated probability of being right.
-
-    A logistic regression on a transformed probability (the paper's section on calibration):
-    Φ = 1 / (1 + exp(−(intercept + slope · ξ))), where, with p = exp(logprob), ξ is
-
-    - `"choice"`: log 1/(1−p);
-    - `"generation"`: log 1/(1−p) − log 2 for p ≥ ½, and log p + log 2 for p < ½ (antisymmetric, monotone);
-    - `"none"`: log p itself.
-
-    `smallest` and `largest`, the extremes of the finite ξ of the training set, stand in for ξ = −∞ and +∞.
-    Raises ValueError for an unknown transform, a number that is not finite, or smallest > largest.
-
-    Example:
-        >>> calibrate = Calibration("choice", intercept=-1.0, slope=0.5, smallest=0.0, largest=10.0)
-        >>> print(f"{calibrate(-0.01):.4f} {calibrate(0.0):.4f}")
-        0.7867 0.9820
-    """
-
-    transform: Transform
-    intercept: float
-    slope: float
-    smallest: float
-    largest: float
-
-    def __post_init__(self) -> None:
-        check.choice(self.transform, TRANSFORMS, "transform")
-        for name in ("intercept", "slope", "smallest", "largest"):
-            object.__setattr__(self, name, check.number(getattr(self, name), name))
-        check.require(self.smallest <= self.largest, "smallest", "must be at most `largest`", self.smallest)
-
-    def __call__(self, logprob: float) -> float:
-        """Return the calibrated confidence in [0, 1] of a log-probability (NaN, above 0: ValueError)."""
-        try:
-            sound = logprob <= 0  # NaN is not
-        except TypeError:
-            raise TypeError(f"logprob must be a number, not {what_it_is(logprob)}") from None
-        if not sound:
-            raise ValueError(f"logprob must be at most 0, not {logprob}; clip rounding: min(logprob, 0.0)")
-        xi = _transformed(self.transform, float(logprob))
-        if math.isinf(xi):
-            xi = self.largest if xi > 0 else self.smallest
-        return _logistic(self.intercept + self.slope * xi)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,10 +223,16 @@ class Policy:
 
     def to_json(self) -> dict[str, Any]:
         """Return the policy as a JSON object, the inverse of `from_json`."""
-        abstains = any(rule.action == "abstain" for table in self.rules.values() for rule in table)
-        return {"format": _FORMAT, "schema_version": _SCHEMA_VERSION if abstains else _WITHOUT_ABSTENTION} | {
+        return {"format": _FORMAT, "schema_version": self._schema_version()} | {
             field.name: _thawed(getattr(self, field.name)) for field in fields(self) if field.init
         }
+
+    def _schema_version(self) -> int:
+        """The first schema version that has all that the policy does: older versions of rcjax refuse what is newer."""
+        if any(calibration.stated for calibration in self.calibrations.values()):
+            return _SCHEMA_VERSION
+        abstains = any(rule.action == "abstain" for table in self.rules.values() for rule in table)
+        return _WITHOUT_STATED if abstains else _WITHOUT_ABSTENTION
 
     @classmethod
     def from_json(cls, data: Any) -> Policy:
@@ -309,23 +267,6 @@ class Policy:
         return json.loads(resources.files("rcjax.policy").joinpath("policy.schema.json").read_text("utf-8"))
 
 
-def _transformed(transform: Transform, logprob: float) -> float:
-    if transform == "none":
-        return logprob
-    if transform == "generation" and logprob < -_LOG_2:
-        return logprob + _LOG_2
-    wrong = -math.expm1(logprob)  # 1 − p, exact even where p has rounded to 1
-    xi = -math.log(wrong) if wrong > 0 else math.inf
-    return xi - _LOG_2 if transform == "generation" else xi
-
-
-def _logistic(x: float) -> float:
-    if x >= 0:
-        return 1.0 / (1.0 + math.exp(-x))
-    odds = math.exp(x)  # only ever of a number below 0, which cannot overflow
-    return odds / (1.0 + odds)
-
-
 def check_rules(value: Any, where: str, models: tuple[str, ...]) -> Mapping[str, tuple[Rule, ...]]:
     """The rules of each model of a cascade, from an object of theirs; asks must go to a later model."""
     rules = check.by_name(value, where, models, _table)
@@ -352,7 +293,7 @@ def _check_targets(table: tuple[Rule, ...], where: str, later: tuple[str, ...]) 
 
 def _thawed(value: Any) -> Any:
     if isinstance(value, (Calibration, Rule)):
-        return {key: item for key, item in asdict(value).items() if item is not None}
+        return {key: _thawed(item) for key, item in asdict(value).items() if item is not None}
     if isinstance(value, Mapping):
         return {key: _thawed(item) for key, item in value.items()}
     return [_thawed(item) for item in value] if isinstance(value, tuple) else value

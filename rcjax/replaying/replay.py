@@ -24,6 +24,7 @@ from rcjax.frontier.policies import ABSTAIN, Policies
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, Transform
+from rcjax.model.stated import Stated, stated_of_pairs
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
 from rcjax.replaying.walk import walk
@@ -239,27 +240,32 @@ def _share_of_answered(error: jax.Array, abstention: jax.Array) -> jax.Array:
     return divide(error, 1 - abstention)
 
 
-def _calibrated(transforms: tuple[Transform, ...], calibrators: tuple[jax.Array, ...], logprob: jax.Array) -> jax.Array:
+def _calibrated(transforms: tuple[Transform, ...], calibrators: tuple[Any, ...], logprob: jax.Array) -> jax.Array:
     """(k, n) calibrated confidences; models may differ in their transform."""
     phi = jnp.zeros_like(logprob)
-    line, low, high = calibrators
+    line, low, high, stated = calibrators
     for transform in sorted(set(transforms)):
         chosen = np.asarray([other == transform for other in transforms])[:, None]
         calibrate = jax.vmap(partial(_calibrate, transform))
-        phi = jnp.where(chosen, calibrate(line, low, high, logprob), phi)
+        phi = jnp.where(chosen, calibrate(line, low, high, stated, logprob), phi)
     return phi
 
 
 def _calibrate(
-    transform: Transform, coefficients: jax.Array, smallest: jax.Array, largest: jax.Array, logprob: jax.Array
+    transform: Transform,
+    coefficients: jax.Array,
+    smallest: jax.Array,
+    largest: jax.Array,
+    stated: Stated | None,
+    logprob: jax.Array,
 ) -> jax.Array:
     unknown: Any = jnp.nan  # the standard errors and the status of the fit, which play no part here
-    return Calibrator(coefficients, smallest, largest, unknown, unknown, unknown, transform)(logprob)
+    return Calibrator(coefficients, smallest, largest, unknown, unknown, unknown, transform, stated)(logprob)
 
 
 @partial(compiled, static_argnames="transforms")
 def _replay_one(
-    calibrators: tuple[jax.Array, ...],
+    calibrators: tuple[Any, ...],
     policy: Policies,
     logprob: jax.Array,
     correct: jax.Array,
@@ -274,7 +280,7 @@ def _replay_one(
 
 @partial(compiled, static_argnames="transforms")
 def _walk_one(
-    calibrators: tuple[jax.Array, ...],
+    calibrators: tuple[Any, ...],
     policy: Policies,
     logprob: jax.Array,
     correct: jax.Array,
@@ -289,7 +295,7 @@ def _walk_one(
 
 @partial(compiled, static_argnames="transforms")
 def _fates(
-    calibrators: tuple[jax.Array, ...],
+    calibrators: tuple[Any, ...],
     policy: Policies,
     logprob: jax.Array,
     correct: jax.Array,
@@ -302,7 +308,7 @@ def _fates(
 
 @partial(compiled, static_argnames=("transforms", "batch"))
 def _replay_all(
-    calibrators: tuple[jax.Array, ...],
+    calibrators: tuple[Any, ...],
     policies: Policies,
     logprob: jax.Array,
     correct: jax.Array,
@@ -320,7 +326,7 @@ class _Packed(NamedTuple):
     """L policies for k models as arrays, with how raw confidences are calibrated."""
 
     transforms: tuple[Transform, ...]
-    calibrators: tuple[np.ndarray, np.ndarray, np.ndarray]  # (k, 2) coefficients, (k,) smallest, largest
+    calibrators: tuple[Any, ...]  # (k, 2) coefficients, (k,) smallest, largest, and the values stated, or None
     policies: Policies  # (L,)
 
     @property
@@ -331,7 +337,7 @@ class _Packed(NamedTuple):
 
 def _packed(
     transforms: tuple[Transform, ...],
-    calibrators: tuple[np.ndarray, np.ndarray, np.ndarray],
+    calibrators: tuple[Any, ...],
     start: ArrayLike | list[int],
     bounds: np.ndarray,
     targets: ArrayLike | list[list[list[int]]],
@@ -344,7 +350,8 @@ def _pack_frontier(frontier: Frontier, dtype: Any) -> _Packed:
     fitted, own = frontier.model.calibrators, frontier.policies
     line, low, high = (np.asarray(x, dtype) for x in (fitted.coefficients, fitted.smallest, fitted.largest))
     transforms = (fitted.transform,) * len(line)
-    return _packed(transforms, (line, low, high), own.first, np.asarray(own.bounds, dtype), own.actions)
+    stated = jax.tree.map(lambda column: np.asarray(column, dtype), fitted.stated)
+    return _packed(transforms, (line, low, high, stated), own.first, np.asarray(own.bounds, dtype), own.actions)
 
 
 def _pack_policy(policy: Policy, dtype: Any) -> _Packed:
@@ -361,7 +368,8 @@ def _pack_policy(policy: Policy, dtype: Any) -> _Packed:
     line = np.asarray([(one.intercept, one.slope) for one in own], dtype)
     low, high = (np.asarray([getattr(one, end) for one in own], dtype) for end in ("smallest", "largest"))
     transforms: tuple[Any, ...] = tuple(one.transform for one in own)
-    return _packed(transforms, (line, low, high), [index[policy.first]], np.asarray([bounds], dtype), [actions])
+    calibrators = line, low, high, stated_of_pairs([one.stated or () for one in own], dtype)
+    return _packed(transforms, calibrators, [index[policy.first]], np.asarray([bounds], dtype), [actions])
 
 
 def _action(rule: Rule, j: int, index: dict[str, int]) -> int:

@@ -103,7 +103,7 @@ def optimise(tables: Tables, lam: jax.Array, plan: Plan, chain: Chain, refusal: 
         path, cut, gain = best_cascades(tables, lam, plan, refusal)
     else:
         path, cut, gain = best_cascades_paper(tables, lam, plan)
-    low, high = tables.grid.panels[:, 0], tables.grid.panels[:, -1]
+    low, high = tables.grid.smooth
     at_bound = (plan.defers[path] & ((cut.u <= low) | (cut.u >= high))).any(-1)
     unfinished = gain > gain_tolerance(lam.dtype)
     settled = jnp.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)

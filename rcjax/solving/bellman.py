@@ -258,7 +258,7 @@ def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> tuple[Cut,
     u = crossing(grid, advantage, edge)
     beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
     place, worth = grid.u[beside], deferring[beside]
-    slope = (worth[1] - worth[0]) / (place[1] - place[0])
+    slope = divide(worth[1] - worth[0], place[1] - place[0])
     return Cut(u, worth[0] + slope * (u - place[0]), slope), _misplaced(advantage, edge)
 
 
@@ -281,12 +281,15 @@ def _sums_above(grid: Grid, values: jax.Array) -> jax.Array:
 
     A cumulative sum takes XLA longer to compile than all the rest here.
     """
-    panels = grid.panels.shape[0] - 1
-    inside = values[1:-1].reshape(panels, -1)
+    panels, last = grid.starts.shape[0], 1 if len(grid.masses) == 2 else 0  # values behind all panels
+    inside = values[1 : values.shape[0] - last].reshape(panels, -1)
     inside = inside @ np.tri(inside.shape[1], dtype=values.dtype)
-    later = inside[:, 0] @ np.tri(panels, k=-1, dtype=values.dtype) + values[-1]
+    later = inside[:, 0] @ np.tri(panels, k=-1, dtype=values.dtype)
+    if last:
+        later += values[-1]
     above = (inside + later[:, None]).reshape(-1)
-    return jnp.concatenate([(values[0] + above[0])[None], above, values[-1:], jnp.zeros_like(values[:1])])
+    behind = [values[-1:]] if last else []
+    return jnp.concatenate([(values[0] + above[0])[None], above, *behind, jnp.zeros_like(values[:1])])
 
 
 def _stopping_cut(refusal: Refusal, grid: Grid) -> Cut:
@@ -322,5 +325,9 @@ def crossing(grid: Grid, advantage: jax.Array, edge: jax.Array) -> jax.Array:
     beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
     place, (before, after) = grid.u[beside], advantage[beside]
     smooth = (edge >= 2) & (edge <= grid.u.shape[0] - 2) & (before * after < 0)
+    inner = grid.masses[1:-1]
+    if inner.size:
+        atom = jnp.zeros(grid.u.shape, bool).at[inner].set(grid.weight[inner] > 0)
+        smooth &= ~atom[beside].any()
     zero = place[0] + divide(before, before - after) * (place[1] - place[0])
     return jnp.where(smooth, zero, grid.edges[edge])

@@ -80,12 +80,17 @@ def transition(copula: Copula, source: Grid, target: Grid) -> jax.Array:
     From the conditional cdf h(v given u) on the edges of the target's cells. Given that the source sits in a point
     mass, h is averaged over the mass, which the cdf does exactly: (C(b, v) − C(a, v)) / (b − a).
     """
-    v, ends = target.edges[1:-1], source.edges[np.array([1, -2])][:, None]
+    v, masses = target.edges[1:-1], source.masses
+    left, right = source.edges[masses][:, None], source.edges[masses + 1][:, None]
     rows = copula.conditional(source.u[:, None], v)
-    below = copula.cdf(ends, v)
-    low = divide(below[0], ends[0], otherwise=rows[0])
-    high = divide(v - below[1], 1 - ends[1], otherwise=rows[-1])
-    cumulative = jnp.concatenate([low[None], rows[1:-1], high[None]])
+    below = copula.cdf(jnp.concatenate([right[:-1], left[1:]]), v)
+    up_to, before = below[: len(masses) - 1], below[len(masses) - 1 :]
+    above = jnp.concatenate([up_to, v[None]]) - jnp.concatenate([jnp.zeros_like(v)[None], before])
+    means = divide(above, right - left, otherwise=rows[masses])
+    if len(masses) == 2:
+        cumulative = jnp.concatenate([means[:1], rows[1:-1], means[1:]])
+    else:
+        cumulative = rows.at[masses].set(means, unique_indices=True, indices_are_sorted=True)
     return target.density(jnp.pad(cumulative, ((0, 0), (1, 1)), constant_values=((0, 0), (0.0, 1.0))))
 
 

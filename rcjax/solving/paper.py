@@ -31,7 +31,7 @@ _NEVER = -1e30
 def best_cascades_paper(tables: Tables, lam: jax.Array, plan: Plan) -> tuple[jax.Array, Cut, jax.Array]:
     """As `bellman.best_cascades`, under the paper's factorisation."""
     path, cuts = _best_paths(tables, lam, plan)
-    low, high = tables.grid.panels[:, 0], tables.grid.panels[:, -1]
+    low, high = tables.grid.smooth
 
     def improve(
         u: jax.Array, lam: jax.Array, links: jax.Array, first: jax.Array, defers: jax.Array

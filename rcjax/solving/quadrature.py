@@ -2,7 +2,8 @@
 
 Each model gets its own grid over u = F(φ) ∈ [0, 1]: one cell for each point mass, and between them panels with
 Gauss–Legendre nodes. Panels crowd where the quantile function or the copula change fast: towards both ends, and
-around either component of the mixture. Partial sums of the Gauss weights cut a panel into cells, one around each
+around either component of the mixture; each atom parts two panels, and where a margin has atoms, every panel has a cell
+for one behind it, of mass 0 at most of them. Partial sums of the Gauss weights cut a panel into cells, one around each
 node, so that a function known by its integrals over the cells, such as a conditional cdf, becomes a polynomial
 through its integrals, and a threshold inside a panel weights its nodes by the integrals of their polynomials.
 """
@@ -18,7 +19,13 @@ from jax import lax
 from numpy.polynomial import legendre
 
 from rcjax._core.numerics import divide
-from rcjax.model.marginals import Marginal, mixture_mean_below, mixture_quantile_and_components, probe_mixture
+from rcjax.model.marginals import (
+    Marginal,
+    mixture_cdf,
+    mixture_mean_below,
+    mixture_quantile_and_components,
+    probe_mixture,
+)
 
 if TYPE_CHECKING:
     from rcjax.model.marginals import Probes
@@ -42,31 +49,52 @@ _TIE = 1e-4  # steepness that one place counts for
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """The nodes of one model, G = 2 + panels × order of them: mass at φ_min, panels, mass at φ_max."""
+    """The nodes of one model, in the order of u: mass at φ_min, panels of `ORDER` nodes, mass at φ_max.
+
+    With P panels, G = 2 + P·ORDER; with atoms every panel has the cell of a mass behind it: G = 1 + P·(ORDER + 1).
+    """
 
     u: jax.Array  # (G,) position of the node; at a point mass, its middle
     weight: jax.Array  # (G,) probability of its cell, Σ = 1
     quantile: jax.Array  # (G,) Q(u), the calibrated confidence there
     edges: jax.Array  # (G + 1,) the cells' edges in u, from 0 to 1
-    panels: jax.Array  # (panels + 1,) the panels' edges in u, from w_min to 1 − w_max
+    starts: jax.Array  # (P,) where the panels start in u
+    ends: jax.Array  # (P,) and where they end
+
+    @property
+    def smooth(self) -> tuple[jax.Array, jax.Array]:
+        """(lowest, highest) rank between the masses at the ends, w_min and 1 − w_max."""
+        return self.starts[..., 0], self.ends[..., -1]
+
+    @property
+    def masses(self) -> np.ndarray:
+        """(M,) the places of the cells of point masses among the nodes."""
+        panels, nodes = self.starts.shape[-1], self.u.shape[-1]
+        step = (nodes - 1) // panels  # ORDER with masses at the ends alone, one more with one behind each panel
+        return np.array([0, nodes - 1]) if step == ORDER else np.arange(0, nodes, step)
 
     def below(self, u: jax.Array) -> jax.Array:
         """(G,) the part of each node's weight that lies in [0, u], so that Σ below · f(nodes) = ∫₀ᵘ f.
 
         Exact for polynomials up to `ORDER` − 1 in each panel, and differentiable in u: the derivative interpolates.
         """
-        count = self.panels.shape[0] - 1
-        cut = jnp.clip(jnp.searchsorted(self.panels, u, side="right", method="compare_all") - 1, 0, count - 1)
-        start, end = self.panels[cut], self.panels[cut + 1]
+        count = self.starts.shape[0]
+        cut = jnp.clip(jnp.searchsorted(self.starts, u, side="right", method="compare_all") - 1, 0, count - 1)
+        start, end = self.starts[cut], self.ends[cut]
         place = jnp.clip(divide(u - start, end - start, 0.5), 0.0, 1.0)
         # Without the barrier XLA works the polynomials out anew for every node.
         integrals = lax.optimization_barrier(_legendre_integrals(2 * place - 1))
         inside = integrals @ jnp.asarray(_INTERPOLATION, place.dtype) * (end - start)
-        whole, panel = self.weight[1:-1].reshape(count, -1), jnp.arange(count)[:, None]
-        smooth = jnp.where(panel < cut, whole, jnp.where(panel == cut, inside, 0.0)).reshape(-1)
-        low = jnp.clip(u, 0.0, self.edges[1])
-        high = jnp.clip(u - self.edges[-2], 0.0, self.edges[-1] - self.edges[-2])
-        return jnp.concatenate([low[None], smooth, high[None]])
+        whole, panel = self.within(self.weight), jnp.arange(count)[:, None]
+        smooth = jnp.where(panel < cut, whole, jnp.where(panel == cut, inside, 0.0))
+        mass = self.masses
+        left, right = self.edges[mass], self.edges[mass + 1]
+        return joined(jnp.clip(u - left, 0.0, right - left), smooth)
+
+    def within(self, values: jax.Array) -> jax.Array:
+        """(…, P, ORDER) what panels hold of values (…, G) at the nodes."""
+        blocks = values[..., 1:-1] if len(self.masses) == 2 else values[..., 1:]
+        return blocks.reshape(*blocks.shape[:-1], self.starts.shape[-1], -1)[..., :ORDER]
 
     def at(self, u: jax.Array) -> jax.Array:
         """(G,) weights that interpolate a function from its values at the nodes to u."""
@@ -77,46 +105,84 @@ class Grid:
 
         Inside a point mass the density is its mean: a rank within ties carries no information.
         """
-        panels = self.panels.shape[0] - 1
-        order = (self.u.shape[0] - 2) // panels
         cells = jnp.diff(cumulative)
         masses = divide(cells, jnp.diff(self.edges))
-        within = cells[..., 1:-1].reshape(*cells.shape[:-1], panels, order)
-        inner = divide(within @ jnp.asarray(_RECONSTRUCTION, cells.dtype), jnp.diff(self.panels)[:, None])
-        inner = inner.reshape(*cells.shape[:-1], panels * order)
-        return jnp.concatenate([masses[..., :1], inner, masses[..., -1:]], axis=-1)
+        within = self.within(cells)
+        inner = divide(within @ jnp.asarray(_RECONSTRUCTION, cells.dtype), (self.ends - self.starts)[:, None])
+        return joined(masses[..., self.masses], inner)
+
+
+def joined(masses: jax.Array, panels: jax.Array) -> jax.Array:
+    """(…, G) values at the nodes, of those at masses (…, M) and within panels (…, P, ORDER).
+
+    Masses are at both ends (M = 2), or before, between and behind all panels (M = P + 1).
+    """
+    if masses.shape[-1] == 2 and panels.shape[-2] > 1:
+        flat = panels.reshape(*panels.shape[:-2], -1)
+        return jnp.concatenate([masses[..., :1], flat, masses[..., 1:]], axis=-1)
+    blocks = jnp.concatenate([panels, masses[..., 1:, None]], axis=-1)
+    return jnp.concatenate([masses[..., :1], blocks.reshape(*blocks.shape[:-2], -1)], axis=-1)
 
 
 def build_grid(marginal: Marginal, panels: int | None = None) -> Grid:
     """The grid of one marginal; `vmap` it over models. Differentiable in the marginal's parameters.
 
-    Of so many panels, by default `PANELS`.
+    Of so many panels, by default `PANELS`, and one more for every atom.
     """
     return _build_grid(marginal, panels or PANELS)
 
 
 @partial(jax.jit, static_argnames="panels")
 def _build_grid(marginal: Marginal, panels: int) -> Grid:
-    z_panels = lax.stop_gradient(_panel_edges(probe_mixture(marginal), panels))
+    z_panels, between, value = _parted_by_atoms(marginal, _panel_edges(probe_mixture(marginal), panels))
     width = jnp.diff(z_panels)[:, None]
-    z = (z_panels[:-1, None] + width * _NODES.astype(width.dtype)).reshape(-1)
-    z_edges = (z_panels[:-1, None] + width * _CELLS[:-1].astype(width.dtype)).reshape(-1)
-    bottom, top = marginal.mass_lowest, marginal.mass_highest
-    u = bottom + marginal.smooth * z
-    inner_edges = jnp.append(bottom + marginal.smooth * z_edges, 1 - top)
-    x, components = mixture_quantile_and_components(marginal, jnp.concatenate([z, z_panels]))
+    z = z_panels[:-1, None] + width * _NODES.astype(width.dtype)
+    z_edges = z_panels[:-1, None] + width * _CELLS[:-1].astype(width.dtype)
+    places = jnp.concatenate([z.reshape(-1), z_panels])
+    x, components = mixture_quantile_and_components(marginal, places)
     confidence = marginal.lowest + (marginal.highest - marginal.lowest) * x
-    count = z.shape[0]
-    confidence = _exact_means(marginal, confidence[:count], x[count:], components[count:], z_panels)
+    count = z.size
+    inner = _exact_means(marginal, confidence[:count], x[count:], components[count:], z_panels)
+    bottom, top, smooth = marginal.mass_lowest, marginal.mass_highest, marginal.smooth
+    before = bottom + jnp.concatenate([jnp.zeros(1, bottom.dtype), jnp.cumsum(between)])  # the masses behind it
+    before = before[:, None] if between.size else bottom
+    starts, ends = (jnp.squeeze(before + smooth * edge[:, None], 1) for edge in (z_panels[:-1], z_panels[1:]))
+    at_masses = jnp.where(between > 0, value, confidence[count + 1 :][: between.shape[0]])
+    own_ends = [] if not between.size else [ends[:-1]]
+    own = [ends[:-1] + between / 2] if between.size else []
     return Grid(
-        u=jnp.concatenate([bottom[None] / 2, u, 1 - top[None] / 2]),
-        weight=jnp.concatenate(
-            [bottom[None], (marginal.smooth * width * _WEIGHTS.astype(width.dtype)).reshape(-1), top[None]]
+        u=joined(jnp.concatenate([bottom[None] / 2, *own, 1 - top[None] / 2]), before + smooth * z),
+        weight=joined(
+            jnp.concatenate([bottom[None], between, top[None]]), smooth * width * _WEIGHTS.astype(width.dtype)
         ),
-        quantile=jnp.concatenate([marginal.lowest[None], confidence, marginal.highest[None]]),
-        edges=jnp.pad(inner_edges, 1, constant_values=(0.0, 1.0)),
-        panels=bottom + marginal.smooth * z_panels,
+        quantile=joined(
+            jnp.concatenate([marginal.lowest[None], at_masses, marginal.highest[None]]), inner.reshape(z.shape)
+        ),
+        edges=jnp.append(
+            joined(jnp.concatenate([jnp.zeros_like(top)[None], *own_ends, 1 - top[None]]), before + smooth * z_edges),
+            1.0,
+        ),
+        starts=starts,
+        ends=ends,
     )
+
+
+def _parted_by_atoms(marginal: Marginal, edges: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(edges of the panels in z, the mass between neighbouring panels, its value), the edges (…) with the atoms' among.
+
+    Without atoms there are no masses between panels at all: both are empty.
+    """
+    edges, atoms = lax.stop_gradient(edges), marginal.atoms
+    if atoms is None:
+        return edges, jnp.zeros(0, edges.dtype), jnp.zeros(0, edges.dtype)
+    x = divide(atoms.value - marginal.lowest, marginal.highest - marginal.lowest, 1.0)
+    z = lax.stop_gradient(jnp.clip(mixture_cdf(marginal, jnp.clip(x, 0.0, 1.0)), 0.0, 1.0))
+    # Of equal ones, the first edge stays first, and the last one last.
+    before, last = jnp.zeros_like(edges[:-1]), jnp.zeros_like(edges[-1:])
+    all_edges = jnp.concatenate([edges[:-1], z, edges[-1:]])
+    order = jnp.argsort(all_edges, stable=True)[1:-1]
+    mass, value = (jnp.concatenate([before, own, last])[order] for own in (atoms.mass, atoms.value))
+    return jnp.sort(all_edges), mass, value
 
 
 def _exact_means(

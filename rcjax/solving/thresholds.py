@@ -39,6 +39,8 @@ def settle_threshold(
     beside, around = jnp.stack([place, grid.quantile])[:, jnp.clip(right + np.arange(-2, 2), 0, last)]
     margin = jnp.minimum(_ULPS * eps, (marginal.highest - marginal.lowest) / 4)
     low, high = jnp.clip(around[np.array([0, 3])], marginal.lowest + margin, marginal.highest - margin)
+    if marginal.atoms is not None:
+        u, low, high = _between_atoms(marginal, u, (low, high), margin)
     low, high = (jnp.where(always, ALWAYS_ANSWER, jnp.where(never, NEVER_ANSWER, end)) for end in (low, high))
     worth = jnp.where((u > bottom + 4 * eps) & (u < top - 4 * eps), worth, jnp.nan)
 
@@ -52,3 +54,40 @@ def settle_threshold(
     share = divide(u - beside[1], beside[2] - beside[1], 0.5)
     guess = jnp.clip(around[1] + share * (around[2] - around[1]), low, high)
     return lax.fori_loop(0, _SETTLING_STEPS, newton, (guess, guess, guess, guess))[1:]
+
+
+def _between_atoms(
+    marginal: Marginal, u: jax.Array, around: tuple[jax.Array, jax.Array], margin: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(cut, lowest, highest threshold) of a cut that passes all of every point mass or none of it.
+
+    A cut within an atom goes to its nearer end. Where nothing smooth lies between two masses, the threshold is midway.
+
+    Args:
+        marginal: of the model; with atoms.
+        u: () the cut.
+        around: thresholds between which it lies.
+        margin: how far from a mass a threshold stays.
+    """
+    atoms = marginal.atoms
+    assert atoms is not None
+    bottom, top = jnp.asarray(marginal.mass_lowest)[None], 1 - jnp.asarray(marginal.mass_highest)[None]
+    start, end = (
+        jnp.concatenate([first, middle, last])
+        for first, middle, last in zip((0 * bottom, bottom), marginal.atom_ranks(), (top, 1 + 0 * top), strict=True)
+    )
+    value = jnp.concatenate([marginal.lowest[None], atoms.value, marginal.highest[None]])
+    there = end > start
+    inside = there & (u > start) & (u < end) & (value > marginal.lowest) & (value < marginal.highest)
+    nearer = jnp.where(u - start < end - u, start, end)
+    u = jnp.where(inside.any(), (inside * nearer).sum(), u)
+    rounding = 8 * jnp.finfo(u.dtype).eps
+    passed, ahead = there & (end <= u + rounding), there & (start >= u - rounding) & ~(there & (end <= u + rounding))
+    below = jnp.where(passed, value, marginal.lowest).max()
+    above = jnp.where(ahead, value, marginal.highest).min()
+    reached, next_start = jnp.where(passed, end, 0.0).max(), jnp.where(ahead, start, 1.0).min()
+    empty = next_start - reached <= rounding * value.shape[0]
+    margin = jnp.minimum(margin, (above - below) / 4)
+    low, high = jnp.clip(jnp.stack(around), below + margin, above - margin)
+    middle = (below + above) / 2
+    return u, jnp.where(empty, middle, low), jnp.where(empty, middle, high)

@@ -26,9 +26,12 @@ from rcjax.frontier.points import Points as FrontierPoints
 from rcjax.frontier.policies import Policies
 from rcjax.frontier.statuses import PointStatus
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
+from rcjax.model.copula_choice import pair_ranks
+from rcjax.model.copula_fitting import fit_pairs
 from rcjax.model.fitting_steps import fit_margins, pair_taus
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
+from rcjax.model.ties import pairs_by_likelihood
 from rcjax.replaying.walk import walk
 from rcjax.solving.at_lambda import adaptive_points, optimise, points_at
 from rcjax.solving.objective import Tables, transition
@@ -53,6 +56,7 @@ class Data:
     query_cost: jax.Array  # (S, n, k)
     held_out: jax.Array  # (S, n) bool: to judge by, where a problem has not drawn the query
     lam: jax.Array  # (S, L)
+    values: jax.Array | None = None  # (S, k, V) raw log-probabilities that models state, NaN behind; None: none does
 
 
 @jax.tree_util.register_dataclass
@@ -75,36 +79,71 @@ class Fit:
     taus: jax.Array  # (P,) of all pairs
     cost: jax.Array  # (k,)
     complete: jax.Array  # () bool: there is something of every model and of every pair
+    copulas: tuple[Any, ...] | None = None  # (P,) of each family, where models state values; None: those of the taus
 
 
-def fit_problem(data: Data, draws: Draws, *, transform: Transform, near: Marginal | None = None) -> Fit:
+def fit_problem(
+    data: Data,
+    draws: Draws,
+    *,
+    transform: Transform,
+    families: tuple[type[Copula], ...],
+    near: Marginal | None = None,
+) -> Fit:
     """The fit of one problem.
 
     Args:
         data: the logs.
         draws: what it is tuned on, without a leading axis.
         transform: that of the raw confidence.
+        families: of copulas, which are fitted by likelihood to pairs with models that state values.
         near: marginals that its own are sought around, which is quicker.
     """
     rows = (column[draws.sample, draws.rows] for column in (data.logprob, data.correct, data.answered, data.query_cost))
     logprob, correct, answered, spent = rows
-    calibrators, confidence, marginals = fit_margins(logprob, correct, answered, transform, near)
+    values = None if data.values is None else data.values[draws.sample]
+    calibrators, confidence, marginals = fit_margins(logprob, correct, answered, transform, near, values=values)
     left, right = np.array(pairs(logprob.shape[1]), int).reshape(-1, 2).T
     count = answered.astype(spent.dtype)
+    taus = pair_taus(confidence, answered, left, right)
+    copulas = None
+    if values is not None:
+        rows = marginals, confidence, answered, taus
+        copulas = tuple(_likeliest_where_tied(family, *rows) for family in families)
     return Fit(
         calibrators,
         marginals,
-        pair_taus(confidence, answered, left, right),
+        taus,
         divide((spent * count).sum(0), count.sum(0)),
         (count.T @ count > 0).all(),
+        copulas,
     )
 
 
-def refit_problem(shared: tuple[Data, Fit], draws: Draws, *, transform: Transform) -> Fit:
-    """The fit of a replicate, near that of its sample; of replicate 0, which is the sample, that one."""
+def _likeliest_where_tied(
+    family: type[Copula], marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array
+) -> Copula:
+    """(P,) the copulas of all pairs: as `fit` has them, by likelihood where ties would bias Kendall's τ."""
+    chosen = pairs(confidence.shape[1])
+    likeliest = fit_pairs(family, *pair_ranks(marginals, confidence, answered, chosen), taus).copula
+    tied, inverted = pairs_by_likelihood(marginals), jax.vmap(family.from_tau)(taus)
+    return jax.tree.map(lambda exact, by_tau: jnp.where(tied, exact, by_tau), likeliest, inverted)
+
+
+def refit_problem(
+    shared: tuple[Data, Fit], draws: Draws, *, transform: Transform, families: tuple[type[Copula], ...]
+) -> Fit:
+    """The fit of a replicate, near that of its sample; of replicate 0, which is the sample, that one.
+
+    Args:
+        shared: the logs, and the fits of all samples.
+        draws: what it is tuned on, without a leading axis.
+        transform: that of the raw confidence.
+        families: of copulas, as in `fit_problem`.
+    """
     data, samples = shared
     own = part(samples, draws.sample)
-    fit = partial(fit_problem, data, draws, transform=transform, near=own.marginals)
+    fit = partial(fit_problem, data, draws, transform=transform, families=families, near=own.marginals)
     return lax.cond(draws.replicate == 0, lambda: own, fit)
 
 
@@ -148,11 +187,12 @@ def _tables(fit: Fit, families: tuple[type[Copula], ...], family: jax.Array, pan
     left, right = np.array(pairs(fit.cost.shape[0]), int).reshape(-1, 2).T
     grid = jax.vmap(partial(build_grid, panels=panels))(fit.marginals)
 
-    def kernel(kind: type[Copula]) -> jax.Array:
-        return jax.vmap(transition)(jax.vmap(kind.from_tau)(fit.taus), part(grid, left), part(grid, right))
+    def kernel(number: int) -> jax.Array:
+        copulas = jax.vmap(families[number].from_tau)(fit.taus) if fit.copulas is None else fit.copulas[number]
+        return jax.vmap(transition)(copulas, part(grid, left), part(grid, right))
 
     # One number for all problems: of the families, only that one is evaluated.
-    kernels = lax.switch(family, [partial(kernel, kind) for kind in families])
+    kernels = lax.switch(family, [partial(kernel, number) for number in range(len(families))])
     return Tables(grid, jnp.asarray(left), jnp.asarray(right), None, kernels, fit.cost)
 
 

@@ -11,6 +11,8 @@ from jax.sharding import Mesh
 
 from rcjax._core.batching import stack
 from rcjax.copulas.families import as_family
+from rcjax.logs.log import Log
+from rcjax.model.stated import stated_logprobs
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.solving.paths import make_plan
 from rcjax.solving.quadrature import ORDER
@@ -56,7 +58,8 @@ def launch(batch: Batch, library: Library, settings: Settings, mesh: Mesh) -> tu
     lam = lay_over(data.lam[draws.sample], mesh, spread=True)
     laid, spread = lay_over(data, mesh, spread=False), lay_over(draws, mesh, spread=True)
     here: dict[str, Any] = {"mesh": mesh, "width": width}
-    how = here | {"transform": shape.task}
+    families = tuple(as_family(name) for name in settings.copulas)
+    how = here | {"transform": shape.task, "families": families if shape.places else ()}
     if settings.replicates:
         own = _stacked([_draws(place, 0, row) for place, row in enumerate(rows)], batch.room[0], several)
         samples = everywhere(program(fit_problem, **how)(laid, lay_over(own, mesh, spread=True)), mesh)
@@ -65,7 +68,6 @@ def launch(batch: Batch, library: Library, settings: Settings, mesh: Mesh) -> tu
         fits = program(fit_problem, **how)(laid, spread)
     points = ()
     if plans:
-        families = tuple(as_family(name) for name in settings.copulas)
         on_all = lay_over(jax.tree.map(np.asarray, plans), mesh, spread=False)
         points = program(solve_problem, **here, families=families, panels=settings.panels)(on_all, (fits, lam))
     labels = "labels" in shape.paths
@@ -104,9 +106,16 @@ def _data(batch: Batch, library: Library, settings: Settings) -> tuple[Data, lis
         matrices = (log.logprob, log.correct, log.answered, log.query_cost, held_out)
         full = [_filled(np.asarray(matrix), shape.queries) for matrix in matrices]
         lam = lam_range(np.array(entry.cost), settings.lam) if isinstance(settings.lam, int) else settings.lam
-        logs.append(Data(*full, np.asarray(lam, full[0].dtype)))  # pyright: ignore[reportArgumentType,reportCallIssue]
+        lam = np.asarray(lam, full[0].dtype)
+        logs.append(Data(*full, lam, _values(log, shape.places)))  # pyright: ignore[reportArgumentType,reportCallIssue]
         rows.append(_filled(own.astype(np.int32), shape.drawn, shape.queries - 1))
     return _stacked(logs, batch.room[0], 1), rows
+
+
+def _values(log: Log, places: int) -> np.ndarray | None:
+    """(k, V) raw log-probabilities that the models of a log state, in so many places; None without places."""
+    values = stated_logprobs(log.logprob, log.answered) if places else None
+    return None if values is None else values.astype(np.asarray(log.logprob).dtype)
 
 
 def _drawn(batch: Batch, library: Library, sample: Sample, replicate: int, own: np.ndarray) -> np.ndarray:
@@ -126,7 +135,8 @@ def _width(batch: Batch, plans: Any, settings: Settings, mesh: Mesh) -> int | No
     device = mesh.devices.flat[0]
     if device.platform == "cpu":
         return None
-    k, nodes, size = batch.shape.models, settings.panels * ORDER + 2, jnp.result_type(float).itemsize
+    k, places, size = batch.shape.models, batch.shape.places, jnp.result_type(float).itemsize
+    nodes = (settings.panels + places) * (ORDER + 1) + 1 if places else settings.panels * ORDER + 2
     prices = settings.lam if isinstance(settings.lam, int) else len(settings.lam)
     ends = max((k * k if plan is None else len(plan.heads) for plan in plans), default=1)
     problem_bytes = size * (

@@ -18,9 +18,13 @@ from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import Policies
 from rcjax.frontier.statuses import PointStatus
-from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.marginals import Marginal
+from rcjax.model.margins_file import (
+    calibrators_from_json,
+    calibrators_to_json,
+    marginals_from_json,
+    marginals_to_json,
+)
 from rcjax.model.provenance import Details
 from rcjax.solving.lambda_grid import select
 from rcjax.sweeps.batch_program import Fit
@@ -34,8 +38,13 @@ def fits_table(batch: Batch, fits: Fit) -> pl.DataFrame:
     for place, (sample, replicate) in enumerate(batch.problems):
         if replicate == 0:
             one = jax.tree.map(lambda leaf, place=place: leaf[place], fits)
-            parts = {name: arrays_to_json(getattr(one, name)) for name in ("calibrators", "marginals")}
-            content = parts | {name: np.asarray(getattr(one, name)).tolist() for name in ("taus", "cost")}
+            content = {
+                "calibrators": calibrators_to_json(one.calibrators),
+                "marginals": marginals_to_json(one.marginals),
+                **{name: np.asarray(getattr(one, name)).tolist() for name in ("taus", "cost")},
+            }
+            if one.copulas is not None:
+                content["copulas"] = {type(copula).__name__: arrays_to_json(copula) for copula in one.copulas}
             rows.append({"log": sample.log, "seed": sample.seed, "fit": json.dumps(content)})
     return pl.DataFrame(rows, schema=FITS)
 
@@ -45,10 +54,14 @@ def model_of(log: Mapping[str, Any], fit: str, copula: str) -> CascadeModel:
     data = json.loads(fit)
     family = as_family(copula)
     details = json.loads(log["details"]) | {"fit": {"copula": family.__name__, "method": "tau"}}
+    calibrators = calibrators_from_json(data["calibrators"], log["task"])
+    copulas = jax.vmap(family.from_tau)(jnp.asarray(data["taus"]))
+    if "copulas" in data:
+        copulas = family(**arrays_from_json(data["copulas"][family.__name__]))
     return CascadeModel(
-        calibrators=Calibrator(**arrays_from_json(data["calibrators"]), transform=log["task"]),
-        marginals=Marginal(**arrays_from_json(data["marginals"])),
-        copulas=jax.vmap(family.from_tau)(jnp.asarray(data["taus"])),
+        calibrators=calibrators,
+        marginals=marginals_from_json(data["marginals"], calibrators),
+        copulas=copulas,
         cost=jnp.asarray(data["cost"]),
         models=tuple(log["models"]),
         details=Details.from_json(details),

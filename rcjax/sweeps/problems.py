@@ -17,6 +17,7 @@ import numpy as np
 from rcjax.copulas.families import as_family
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
+from rcjax.model.stated import stated_logprobs
 from rcjax.solving.paths import candidate_paths
 
 #: A search of `solve_frontier`, or the best single model or pair by the log's own labels.
@@ -145,6 +146,7 @@ class Shape:
     drawn: int  # rows of a filled-up draw
     task: str  # which tells the transform of the confidences
     paths: tuple[tuple[tuple[int, ...], ...] | str, ...]  # the cascades of each search
+    places: int = 0  # for values that models state; 0 where no model of the log does
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,7 +185,9 @@ def shape_of(log: Log, settings: Settings) -> Shape:
         raise LogError(f"{log.source}: two models share no query, or one has no answer: a sweep needs some for all")
     paths = tuple(_paths(log.models, search, settings.max_length) for search in settings.cascades.values())
     drawn = size_of_training(log.n_queries, settings.train, log.source)
-    return Shape(len(log.models), filled_up(log.n_queries + 1), filled_up(drawn), log.task, paths)
+    values = stated_logprobs(log.logprob, log.answered)
+    places = 0 if values is None else values.shape[1]
+    return Shape(len(log.models), filled_up(log.n_queries + 1), filled_up(drawn), log.task, paths, places)
 
 
 def _paths(models: tuple[str, ...], search: Search, max_length: int | None) -> Any:

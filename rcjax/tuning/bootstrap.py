@@ -371,9 +371,8 @@ def _threshold_intervals(frontier: Frontier, tuned: _Tuned, level: float) -> np.
     policies = tuned.policies
     if frontier.thresholds is None:
         return np.full((*policies.members.shape[1:], 2), np.nan)
-    scale = frontier.model.calibrators.coefficients
     cuts = np.asarray(policies.bounds)[..., -2]
-    thresholds = np.asarray(_on_scale(cuts, tuned.calibrators.coefficients, scale), float)
+    thresholds = np.asarray(_on_scale(cuts, tuned.calibrators, frontier.model.calibrators), float)
     last = len(frontier.models) - 1 - np.asarray(policies.members)[..., ::-1].argmax(-1)
     defers = np.asarray(policies.members) & (np.arange(len(frontier.models)) != last[..., None])
     values = np.where(defers & np.isfinite(thresholds), thresholds, np.nan)
@@ -384,8 +383,24 @@ def _threshold_intervals(frontier: Frontier, tuned: _Tuned, level: float) -> np.
 
 
 @partial(compiled, runs="once")
-def _on_scale(threshold: jax.Array, own: jax.Array, scale: jax.Array) -> jax.Array:
-    """Thresholds (B, G, k) in the confidence of their replicate's calibrators, in that of the frontier's model."""
-    own = own[:, None]
-    feature = divide(special.logit(threshold) - own[..., 0], own[..., 1], jnp.nan)
-    return special.expit(scale[:, 0] + scale[:, 1] * feature)
+def _on_scale(threshold: jax.Array, own: Calibrator, scale: Calibrator) -> jax.Array:
+    """Thresholds (B, G, k) in the confidence of their replicate's calibrators (B, k), in that of the frontier's (k,).
+
+    Between two values that a model states, a threshold stays as far along the way from one to the other.
+    """
+    line = own.coefficients[:, None]
+    feature = divide(special.logit(threshold) - line[..., 0], line[..., 1], jnp.nan)
+    curve = special.expit(scale.coefficients[:, 0] + scale.coefficients[:, 1] * feature)
+    if own.stated is None or scale.stated is None:
+        return curve
+    by_model = jax.vmap(_between_values, (-1, 0, 0), -1)
+    along = jax.vmap(by_model, (0, 0, None))(threshold, own.stated.confidence, scale.stated.confidence)
+    return jnp.where(jnp.isnan(scale.stated.confidence).all(-1), curve, along)
+
+
+def _between_values(threshold: jax.Array, own: jax.Array, scale: jax.Array) -> jax.Array:
+    """Thresholds (G,) among values (V,) on one scale, as far along among the same values (V,) on the other."""
+    ends = jnp.zeros(1, own.dtype), jnp.ones(1, own.dtype)
+    # The last values are missing, and at the end of either scale.
+    places = (jnp.concatenate([ends[0], jnp.sort(jnp.nan_to_num(x, nan=1.0)), ends[1]]) for x in (own, scale))
+    return jnp.interp(threshold, *places)

@@ -11,6 +11,7 @@ import pytest
 import scipy.special
 import scipy.stats
 from posterior_samples import cdf, keep, three, unlike
+from stated_samples import stated_log
 
 import rcjax
 from rcjax._core.batching import part
@@ -261,3 +262,36 @@ def test_laplace_is_at_the_mode(drawn, evidence):
     slope, hessian = jax.jit(jax.grad(energy))(mode), jax.jit(jax.hessian(energy))(mode)
     assert float(jnp.abs(slope @ scale).max()) < 1e-3
     np.testing.assert_allclose(scale.T @ hessian @ scale, np.eye(len(mode)), atol=1e-3)
+
+
+def test_values_that_models_state_are_masses_of_their_own():
+    log = stated_log("stated")
+    drawn = sample(log)
+    reference = drawn.reference
+    assert finite((drawn.sites, drawn.model.marginals, drawn.model.copulas, drawn.model.calibrators.coefficients))
+    masses = np.asarray(drawn.sites["masses"])[0]
+    np.testing.assert_allclose(masses.sum(-1), 1.0, atol=1e-9)
+    np.testing.assert_array_equal(drawn.model.marginals.atoms.mass, masses[..., 3:])
+    # Conjugate: the mean is that of the counts with half an answer more at every place that is one.
+    places = np.concatenate([np.ones((3, 3), bool), np.asarray(reference.marginals.atoms.mass) > 0], axis=1)
+    share = np.concatenate(
+        [
+            np.asarray(column)[:, None]
+            for column in (
+                reference.marginals.mass_lowest,
+                reference.marginals.smooth,
+                reference.marginals.mass_highest,
+            )
+        ]
+        + [np.asarray(reference.marginals.atoms.mass)],
+        axis=1,
+    )
+    counts = np.where(places, share * log.n_queries + 0.5, 0.0)
+    np.testing.assert_allclose(masses.mean(0), counts / counts.sum(1, keepdims=True), atol=0.02)
+    # A draw calibrates a value as its regression has it, and none of them falls.
+    stated = np.asarray(drawn.model.calibrators.stated.confidence)
+    assert all((np.diff(row[np.isfinite(row)]) >= -1e-12).all() for row in stated.reshape(-1, stated.shape[-1]))
+    frontier = rcjax.solve_expected(drawn, lam=[100.0, 1000.0], draws=20)
+    assert np.isfinite(frontier.error).all()
+    again = drawn.to_arviz()
+    assert again is not None

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 #: Those of test_diagnosis too, so that either finds the other's programmes compiled.
 N, REPLICATES = 200, 50
-WHOLE = jnp.zeros(()), jnp.ones(())
+WHOLE = np.array([0.0, 1.0]), np.array([0.0, 1.0])
 
 
 def test_the_empirical_copula_is_a_plain_count():
@@ -52,16 +52,25 @@ def test_kendalls_distribution_of_archimedean_families(theta):
         np.testing.assert_allclose(kendall_distribution(family(theta), WHOLE, WHOLE, at), law, atol=5e-3)
 
 
-def test_kendalls_distribution_with_point_masses_is_that_of_samples():
-    copula, ends = Gumbel(2.0), ((0.15, 0.7), (0.3, 0.95))
-    found = kendall_distribution(copula, *(tuple(map(jnp.asarray, end)) for end in ends), jnp.asarray(LEVELS))
+@pytest.mark.parametrize(
+    "masses",
+    [
+        (((0.0, 0.7), (0.15, 1.0)), ((0.0, 0.95), (0.3, 1.0))),
+        (((0.0, 0.3, 0.7), (0.15, 0.5, 1.0)), ((0.0, 0.2, 0.4, 1.0), (0.2, 0.35, 0.8, 1.0))),
+    ],
+    ids=["at the ends", "and between"],
+)
+def test_kendalls_distribution_with_point_masses_is_that_of_samples(masses):
+    copula = Gumbel(2.0)
+    law = kendall_distribution(copula, *(tuple(map(jnp.asarray, mass)) for mass in masses), jnp.asarray(LEVELS))
     draws = copula.sample(jax.random.key(0), (40_000,))
-    u, v = (
-        np.where(each <= low, low, np.where(each > high, 1.0, each))
-        for each, (low, high) in zip(draws, ends, strict=True)
-    )
-    seen = np.asarray(copula.cdf(u, v))
-    np.testing.assert_allclose(found, [np.mean(seen <= t + 1e-9) for t in LEVELS], atol=0.015)
+    tied = []
+    for column, (starts, ends) in zip(map(np.asarray, draws), masses, strict=True):
+        for start, end in zip(starts, ends, strict=True):
+            column = np.where((column > start) & (column <= end), end, column)
+        tied.append(column)
+    value = np.asarray(copula.cdf(*tied))
+    np.testing.assert_allclose(law, [np.mean(value <= t + 1e-9) for t in LEVELS], atol=0.015)
 
 
 @pytest.fixture(scope="module")

@@ -70,6 +70,9 @@ def test_a_marginal_uses_all_answers_of_its_model(holes):
     expected = jax.jit(jax.vmap(fit_marginal))(rows, np.arange(len(answered)) < answered.sum(0)[:, None])
     for field in dataclasses.fields(expected):
         ours, theirs = getattr(model.marginals, field.name), getattr(expected, field.name)
+        if field.name == "atoms":  # values computed from tokens have none
+            assert ours is theirs is None
+            continue
         np.testing.assert_allclose(ours, theirs, rtol=1e-3, err_msg=field.name)  # EM stops up to a step apart
     for values, bottom, top in zip(own, model.marginals.mass_lowest, model.marginals.mass_highest, strict=True):
         assert len(values) > holes.complete.sum()

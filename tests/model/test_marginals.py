@@ -126,6 +126,8 @@ def test_gradients_in_every_parameter_agree_with_differences(name):
     slopes = jax.jit(jax.jacrev(method))(m, at)
     evaluate, step = jax.jit(method), 1e-5
     for field in dataclasses.fields(Marginal):
+        if field.name == "atoms":
+            continue
         value = getattr(m, field.name)
         ours = np.asarray(getattr(slopes, field.name)).reshape(3, -1)
         for i in range(value.size):

@@ -161,9 +161,9 @@ def test_gradients_are_finite(marginals):
     few = part(marginals, jnp.array([0, 7, 38, 39, 40, 41, 42]))
     value, gradient = jax.jit(jax.vmap(jax.value_and_grad(total)))(few)
     assert np.isfinite(value).all()
-    bad = [name for name, leaf in vars(gradient).items() if not np.isfinite(leaf).all()]
+    bad = [name for name, leaf in vars(gradient).items() if leaf is not None and not np.isfinite(leaf).all()]
     assert not bad
 
 
 def test_order_and_panels_agree(grids):
-    assert (grids.u.shape[-1] - 2) == (grids.panels.shape[-1] - 1) * ORDER
+    assert (grids.u.shape[-1] - 2) == grids.starts.shape[-1] * ORDER

@@ -1,0 +1,209 @@
+"""Confidences of few values: are marginals, copulas, predictions and tests right where ties abound?
+
+    python -m benchmarks.few_values [--data DIR] [--samples 60] [--record]
+
+Logs of few values are made from the logs of a folder (`--data`; else from the demo's model) by rounding confidences to
+twentieths, by drawing five votes with their probability, and by stating the nearest of 0.5, 0.8, 0.9, 0.95 and 1. Per
+log: √CvM of the marginals on the log itself, cascades of two and three models whose predicted error and cost are more
+than two standard errors from a replay, and the log-loss of calibration on fifths left out, with estimates of the
+values and by the logistic curve alone. Then, on samples of 300 queries of known copulas: θ by likelihood and by
+Kendall's τ-b. Then how often each goodness-of-fit test rejects at 5 % what is true.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+
+import rcjax
+from benchmarks import record
+from rcjax import CascadeModel, Log
+from rcjax._core.batching import part
+from rcjax._core.kendall import kendall_tau
+from rcjax.diagnostics.copulas import copula_test
+from rcjax.diagnostics.marginals import marginal_test
+from rcjax.model.copula_fitting import fit_copula
+from rcjax.model.marginals import cramer_von_mises
+from rcjax.model.pair_likelihood import ATOMS, HIGHEST, LOWEST, Ranks
+from rcjax.model.sampling import sample_confidences
+
+KINDS = ("twentieths", "votes", "stated")
+STATED = np.array([0.5, 0.8, 0.9, 0.95, 1.0])
+TRUE = ((rcjax.Gumbel, 1.5), (rcjax.Gumbel, 3.0), (rcjax.Clayton, 1.0), (rcjax.Frank, 4.0))
+QUERIES = 300
+
+
+def few_values(log: Log, kind: str) -> Log:
+    """The log with confidences of few values."""
+    p = np.exp(np.asarray(log.logprob, float))
+    if kind == "twentieths":
+        p = np.round(20 * p) / 20
+    elif kind == "votes":
+        p = np.random.default_rng(0).binomial(5, np.nan_to_num(p)) / 5
+    else:
+        p = STATED[np.abs(np.nan_to_num(p)[..., None] - STATED).argmin(-1)]
+    rows, columns = np.nonzero(np.asarray(log.answered))
+    with np.errstate(divide="ignore"):
+        logprob = np.log(p)[rows, columns]
+    table = {
+        "query": [str(log.queries[row]) for row in rows],
+        "model": [log.models[column] for column in columns],
+        "logprob": np.minimum(logprob, 0.0),
+        "correct": np.asarray(log.correct)[rows, columns].astype(int),
+        "cost": np.asarray(log.query_cost)[rows, columns],
+    }
+    return rcjax.read_log(pl.DataFrame(table), task=log.task)
+
+
+def logs(folder: Path | None) -> Iterator[tuple[str, Log]]:
+    """Logs by name: those of a folder, or one of the demo's model."""
+    if folder is None:
+        yield "demo", rcjax.sample_log(QUERIES, seed=0)
+        return
+    for path in sorted(folder.glob("*_train.csv")):
+        task = "choice" if path.name.startswith("mmlu") else "generation"
+        yield path.stem, rcjax.read_log(path, prices=folder / "prices.toml", task=task)
+
+
+def distances(model: CascadeModel, log: Log) -> np.ndarray:
+    """(k,) √CvM of each marginal on the log."""
+    phi, answered = np.asarray(model.calibrate(log)), np.asarray(log.answered)
+    own = (part(model.marginals, j) for j in range(len(log.models)))
+    return np.array([float(cramer_von_mises(m, phi[answered[:, j], j])) for j, m in enumerate(own)])
+
+
+def far_off(model: CascadeModel, log: Log) -> tuple[float, float]:
+    """Shares of pairs and triples whose predicted error, and cost, is over two standard errors from a replay."""
+    whole = log.take(log.complete)
+    phi, right, price = np.asarray(model.calibrate(whole)), np.asarray(whole.correct), np.asarray(model.cost, float)
+    off = []
+    for size in (2, 3):
+        for places in itertools.combinations(range(len(log.models)), size):
+            levels = [[np.quantile(phi[:, j], share) + 1e-9 for j in places[:-1]] for share in (0.3, 0.5, 0.7)]
+            error, cost = rcjax.error_and_cost(model, jnp.array(levels), [model.models[j] for j in places])
+            for row, thresholds in enumerate(levels):
+                waiting, wrong, spent = np.ones(len(phi), bool), np.zeros(len(phi)), np.zeros(len(phi))
+                for j, threshold in zip(places, [*thresholds, -1.0], strict=True):
+                    answers = waiting & (phi[:, j] > threshold)
+                    spent += price[j] * waiting
+                    wrong += answers & ~right[:, j]
+                    waiting &= ~answers
+                pairs = (wrong, float(error[row])), (spent, float(cost[row]))
+                off.append([abs(x.mean() - said) > 2 * max(x.std(), 1e-12) / np.sqrt(len(x)) for x, said in pairs])
+    shares = np.mean(off, axis=0)
+    return float(shares[0]), float(shares[1])
+
+
+def log_loss_gain(log: Log) -> float:
+    """By how much the values' own estimates lower the log-loss on fifths left out, against the curve alone."""
+    fold, gains = np.random.default_rng(0).permutation(log.n_queries) % 5, []
+    for left_out in range(5):
+        model = rcjax.fit(log.take(fold != left_out))
+        test = log.take(fold == left_out).select(model.models)
+        bare = dataclasses.replace(model, calibrators=dataclasses.replace(model.calibrators, stated=None))
+        losses = []
+        for own in (model, bare):
+            phi, right = np.asarray(own.calibrate(test)), np.asarray(test.correct)
+            chance = np.clip(np.where(right, phi, 1 - phi), 1e-3, 1.0)[np.asarray(test.answered)]
+            losses.append(-np.log(chance).mean())
+        gains.append(losses[1] - losses[0])
+    return float(np.mean(gains))
+
+
+def thetas(family: type[rcjax.Copula], theta: float, values: int, samples: int) -> Mapping[str, np.ndarray]:
+    """θ of samples of a copula whose margins have so many values: by likelihood, and by Kendall's τ-b."""
+    rng = np.random.default_rng(values)
+    edges = [np.append(np.cumsum(rng.dirichlet(np.full(values, 3.0)))[:-1], 1.0) for _ in range(2)]
+    draws = family(theta).sample(jax.random.key(values), (samples, QUERIES))  # pyright: ignore[reportCallIssue]
+    places = [np.searchsorted(end, np.asarray(u)).clip(0, values - 1) for end, u in zip(edges, draws, strict=True)]
+    margins = []
+    for end, place in zip(edges, places, strict=True):
+        side = np.where(place == 0, LOWEST, np.where(place == values - 1, HIGHEST, ATOMS + place - 1))
+        many = jnp.ones((samples, 1))
+        atoms = many * end[:-2], many * end[1:-1]
+        ends = many[:, 0] * end[0], many[:, 0] * end[-2]
+        margins.append(Ranks(jnp.full(place.shape, 0.5), *ends, jnp.asarray(side), atoms))
+    fit = jax.jit(jax.vmap(lambda one, other: fit_copula(family, one, other, jnp.ones(QUERIES)).copula))
+    taus = jax.jit(jax.vmap(kendall_tau))(*(place.astype(float) for place in places), np.ones(places[0].shape, bool))
+    by_tau = jax.vmap(family.from_tau)(taus)
+    return {name: np.asarray(vars(own)["theta"]) for name, own in (("likelihood", fit(*margins)), ("τ-b", by_tau))}
+
+
+def rejections(model: CascadeModel, samples: int, replicates: int = 200) -> dict[str, float]:
+    """How often each test rejects at 5 %, on logs of 200 queries drawn from the model itself."""
+    assert model.marginals.atoms is not None
+    stated = np.asarray(model.marginals.atoms.stated)
+    draws = np.asarray(sample_confidences(model, jax.random.key(0), samples * 200)).reshape(samples, 200, -1)
+    p_values: dict[str, list[np.ndarray]] = {"marginal, fresh log": [], "copula, process": [], "copula, Kendall": []}
+    for number, confidence in enumerate(draws):
+        key = jax.random.key(number)
+        pairs = confidence.T[[0, 1]], confidence.T[[1, 2]]
+        atoms = stated[[0, 1]], stated[[1, 2]]
+        test = copula_test(rcjax.Gumbel, *pairs, np.ones((2, 200), bool), key, replicates, None, atoms)
+        p_values["copula, process"].append(np.asarray(test.process_p))
+        p_values["copula, Kendall"].append(np.asarray(test.kendall_p))
+        fitted = _refitted(model, draws[number - 1])
+        p_values["marginal, fresh log"].append(
+            np.asarray(marginal_test(fitted, confidence.T, 200, key, replicates).trained_p)
+        )
+    return {name: float((np.concatenate(values) < 0.05).mean()) for name, values in p_values.items()}
+
+
+def _refitted(model: CascadeModel, confidence: np.ndarray) -> rcjax.Marginal:
+    from rcjax.model.fitting_steps import marginals_of_log
+
+    stated = model.marginals.atoms.stated  # pyright: ignore[reportOptionalMemberAccess]
+    return marginals_of_log(confidence, np.ones(confidence.shape, bool), None, None, stated)
+
+
+def main() -> None:
+    options = record.parser(__doc__)
+    options.add_argument("--data", type=Path, help="a folder of logs NAME_train.csv with prices.toml")
+    options.add_argument("--samples", type=int, default=60, help="logs that each test is tried on")
+    chosen = options.parse_args()
+    jax.config.update("jax_enable_x64", True)
+
+    print("| log | values | √CvM, worst | error off | cost off | log-loss gained |\n|---|---|--:|--:|--:|--:|")
+    rows = []
+    for name, log in logs(chosen.data):
+        for kind in KINDS:
+            few = few_values(log, kind)
+            model = rcjax.fit(few)
+            rows.append((distances(model, few).max(), *far_off(model, few), log_loss_gain(few)))
+            worst, error, cost, gain = rows[-1]
+            print(f"| {name} | {kind} | {worst:.4f} | {error:.0%} | {cost:.0%} | {gain:+.4f} |")
+    table = np.array(rows)
+    record.headline("few values: √CvM of the marginals on their log, worst", f"{table[:, 0].max():.4f}")
+    record.headline("few values: pairs and triples whose error is over 2 SE from a replay", f"{table[:, 1].mean():.1%}")
+    record.headline("few values: log-loss gained by estimates of the values", f"{table[:, 3].mean():+.4f}")
+
+    print("\n| copula | values | θ by likelihood | by τ-b |\n|---|--:|--:|--:|")
+    worst = {"likelihood": 0.0, "τ-b": 0.0}
+    for (family, theta), values in itertools.product(TRUE, (3, 5, 10)):
+        estimates = thetas(family, theta, values, 200)
+        cells = [f"{x.mean():.3f} ± {x.std():.3f}" for x in estimates.values()]
+        print(f"| {family.__name__}({theta}) | {values} | {' | '.join(cells)} |")
+        worst = {name: max(worst[name], abs(x.mean() / theta - 1)) for name, x in estimates.items()}
+    record.headline(
+        "few values: bias of θ, worst, by likelihood / by τ-b", f"{worst['likelihood']:.1%} / {worst['τ-b']:.1%}"
+    )
+
+    print("\n| values | " + " | ".join(names := ("marginal, fresh log", "copula, process", "copula, Kendall")) + " |")
+    print("|---|" + "--:|" * len(names))
+    _, log = next(logs(chosen.data))
+    sizes = []
+    for kind in KINDS:
+        shares = rejections(rcjax.fit(few_values(log.select(log.models[:3]), kind)), chosen.samples)
+        sizes.append(list(shares.values()))
+        print(f"| {kind} | " + " | ".join(f"{shares[name]:.1%}" for name in names) + " |")
+    low, high = np.min(sizes), np.max(sizes)
+    record.headline("few values: tests reject at 5 % what is true", f"{low:.1%} to {high:.1%}")
+
+
+if __name__ == "__main__":
+    record.run(main)

@@ -1,0 +1,197 @@
+"""Raw confidences that a model states again and again, as 0.9 or four votes of five, each with an estimate of its own.
+
+A probability computed from tokens has as many values as answers; one that a model states, or a share of votes, has a
+few. Where few values hold many answers, what is right among each of them says more than a curve through all: but with
+a handful of answers to a value, the curve says more than they do. So each value's estimate is the mean of both, with
+the curve as so many answers more, and monotone (Ayer et al. 1955, "An empirical distribution function for sampling with
+incomplete information").
+
+A value counts as stated where more answers share it than lie beside it, and a model states its confidences where a
+seventh of its answers are at such values. Computed probabilities that are rounded, to single precision or to percents,
+tie too, but with as many at the next place.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from rcjax._core.numerics import divide, total
+from rcjax.policy.calibration import NEAR
+
+#: The most values of a model, and the numbers of places that programmes are made for.
+PLACES = (4, 8, 16, 32)
+
+#: As many answers as the curve through all values counts for at each: the best of 5, 10, 20 and 40, by log-loss on
+#: answers left out.
+CURVE = 10.0
+
+#: How many answers a value holds at the least, their share, and how near others lie beside it: light ones stand alone.
+_LIGHT, _HEAVY = (3, 0.01, 0.02), (5, 0.05, 1e-3)
+
+
+_LEAST_TOGETHER = 0.15  # of the answers, that all values hold; a mixture of betas makes do with less
+
+
+_MOST_OTHERS = 0.1  # of the answers at no stated value, where certainty is one
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Stated:
+    """The values that one model states, by rising raw confidence. Places that none takes are NaN, and come last."""
+
+    logprob: jax.Array  # (V,) raw log-probability
+    confidence: jax.Array  # (V,) calibrated, rising with it or falling
+
+    def at(self, logprob: ArrayLike) -> jax.Array:
+        """(…, V) bool: which value, at most one, a raw log-probability is.
+
+        >>> Stated(jnp.log(jnp.array([0.5, 0.9])), jnp.array([0.4, 0.8])).at(jnp.log(jnp.array([0.9001, 0.7]))).tolist()
+        [[False, True], [False, False]]
+        """
+        distance = jnp.abs(jnp.exp(jnp.asarray(logprob))[..., None] - jnp.exp(self.logprob))
+        distance = jnp.where(jnp.isnan(distance), jnp.inf, distance)
+        nearest = jnp.argmin(distance, axis=-1)[..., None] == np.arange(self.logprob.shape[-1])
+        return nearest & (distance <= NEAR)
+
+    def amend(self, logprob: ArrayLike, curve: jax.Array) -> jax.Array:
+        """Calibrated confidences, elementwise: a value's own; elsewhere the curve's, between those of its neighbours.
+
+        Args:
+            logprob: raw log-probabilities.
+            curve: the calibrated confidences there by the curve through all values.
+
+        >>> stated = Stated(jnp.log(jnp.array([0.5, 0.9])), jnp.array([0.4, 0.8]))
+        >>> stated.amend(jnp.log(jnp.array([0.5, 0.7, 0.7])), jnp.array([0.1, 0.6, 0.9])).round(2).tolist()
+        [0.4..., 0.6..., 0.8...]
+        """
+        here, taken = self.at(logprob), ~jnp.isnan(self.logprob)
+        raw, own = jnp.exp(jnp.asarray(logprob))[..., None], jnp.exp(self.logprob)
+        most, least = (jnp.where(taken, self.confidence, other) for other in (-jnp.inf, jnp.inf))
+        rising = most.argmax(-1) >= least.argmin(-1)
+        lower = jnp.where(rising, own < raw, own > raw) & taken
+        upper = jnp.where(rising, own > raw, own < raw) & taken
+        low = jnp.where(lower, self.confidence, 0.0).max(-1)
+        high = jnp.where(upper, self.confidence, 1.0).min(-1)
+        return jnp.where(here.any(-1), jnp.where(here, self.confidence, 0.0).sum(-1), jnp.clip(curve, low, high))
+
+
+def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | None:
+    """(k, V) raw log-probabilities of the values that k models state, rising, NaN behind; None where no model does.
+
+    Certainty is one of them only where few answers are at no stated value: computed probabilities are rounded to it.
+
+    Args:
+        logprob: (n, k) raw log-probabilities.
+        answered: (n, k) whether there is an answer.
+
+    >>> votes = np.log(np.array([[0.6, 0.61], [0.8, 0.72], [0.6, 0.83], [0.6, 0.94], [0.8, 0.95], [0.8, 0.96]]))
+    >>> np.exp(stated_logprobs(votes, np.ones((6, 2), bool))).round(2).tolist()
+    [[0.6, 0.8, nan, nan], [nan, nan, nan, nan]]
+    """
+    columns = zip(np.asarray(logprob, float).T, np.asarray(answered, bool).T, strict=True)
+    values = [_stated_by_one(column[there]) for column, there in columns]
+    most = max((len(own) for own in values), default=0)
+    return None if not most else np.stack([padded(own, places_for(most), np.nan) for own in values])
+
+
+def places_for(values: int) -> int:
+    """The number of places for so many values, at most `PLACES[-1]`.
+
+    >>> places_for(5)
+    8
+    """
+    return next(places for places in PLACES if places >= values)
+
+
+def padded(values: Sequence[float] | np.ndarray, places: int, behind: float) -> np.ndarray:
+    """(places,) values, with something behind them."""
+    own = np.asarray(values, float)
+    return np.pad(own, (0, places - len(own)), constant_values=behind)
+
+
+def stated_of_pairs(rows: Sequence[Sequence[tuple[float, float]]], dtype: Any) -> Stated | None:
+    """The values of k models, (k, V), from pairs of a raw and a calibrated confidence; None where no model has any.
+
+    >>> stated_of_pairs([((0.5, 0.4), (0.9, 0.8)), ()], float).confidence.tolist()
+    [[0.4, 0.8, nan, nan], [nan, nan, nan, nan]]
+    """
+    if not any(rows):
+        return None
+    places = places_for(max(map(len, rows)))
+    columns = ([padded([pair[column] for pair in row], places, np.nan) for row in rows] for column in (0, 1))
+    raw, confidence = (np.stack(column).astype(dtype) for column in columns)
+    with np.errstate(divide="ignore"):
+        return Stated(np.log(raw), confidence)  # pyright: ignore[reportArgumentType]
+
+
+def _stated_by_one(logprob: np.ndarray) -> np.ndarray:
+    """The values that one model states, of its answers' (m,); the heaviest, where there are more than places."""
+    values, count = np.unique(logprob, return_counts=True)
+    raw = np.exp(values)
+    through = np.concatenate([[0], np.cumsum(count)])
+    shared = np.zeros(len(values), bool)
+    for least, share, beside in (_LIGHT, _HEAVY):
+        low, high = np.searchsorted(raw, raw - beside, "left"), np.searchsorted(raw, raw + beside, "right")
+        others = through[high] - through[low] - count
+        shared |= (count >= max(least, share * len(logprob))) & (count > others)
+    certain = ~(np.isfinite(values) & (values < 0))
+    others = 1 - count[shared | certain].sum() / max(len(logprob), 1)
+    if others > _MOST_OTHERS or not ((shared & ~certain).any() or certain.all()):
+        shared &= ~certain
+    if count[shared].sum() < _LEAST_TOGETHER * len(logprob):
+        return values[:0]
+    stated = np.flatnonzero(shared)
+    heaviest = stated[np.argsort(-count[stated], kind="stable")[: PLACES[-1]]]
+    return values[np.sort(heaviest)]
+
+
+def estimate(
+    logprob: jax.Array,
+    counted: tuple[jax.Array, jax.Array],
+    values: jax.Array,
+    curve: tuple[jax.Array, jax.Array],
+    axis: str | None = None,
+) -> Stated:
+    """The calibrated confidence of each value of one model.
+
+    Args:
+        logprob: (n,) raw log-probabilities.
+        counted: (n,) how much each answer counts, and (n,) the same where it is right, else 0.
+        values: (V,) the values, raw log-probabilities, rising; NaN behind.
+        curve: (V,) the calibrated confidences of the values by the curve through all answers, and () its slope, whose
+            direction the estimates keep.
+        axis: the name of the devices that the answers are spread over, if they are.
+    """
+    stated = Stated(values, curve[0])
+    weight, right = counted
+    held = stated.at(logprob).astype(weight.dtype)
+    answers, correct = total(jnp.stack([weight @ held, right @ held]), axis)
+    taken, falling = ~jnp.isnan(values), curve[1] < 0
+    mean = divide(correct + CURVE * curve[0], answers + CURVE)
+    # Behind the last value a place must not lower it: it has the most, and no weight to speak of.
+    turned = jnp.where(taken, jnp.where(falling, -mean, mean), 1.0)
+    monotone = isotonic(turned, jnp.where(taken, answers + CURVE, 1e-9))
+    return Stated(values, jnp.where(taken, jnp.where(falling, -monotone, monotone), jnp.nan))
+
+
+def isotonic(values: jax.Array, weights: jax.Array) -> jax.Array:
+    """The rising values (V,) nearest to `values` (V,) in weighted squares, by the max–min formula.
+
+    Barlow, Bartholomew, Bremner & Brunk (1972), "Statistical Inference under Order Restrictions", section 1.4.
+
+    >>> isotonic(jnp.array([1.0, 3.0, 2.0, 4.0]), jnp.ones(4)).tolist()
+    [1.0, 2.5, 2.5, 4.0]
+    """
+    size = values.shape[0]
+    upto = np.tri(size, dtype=values.dtype)
+    # Of the run from a to b: sums up to b less those before a.
+    sums, counts = (upto @ x - (upto @ x - x)[:, None] for x in (values * weights, weights))
+    means = jnp.where(upto.T > 0, sums / jnp.where(upto.T > 0, counts, 1.0), jnp.inf)
+    least = jnp.min(jnp.where(np.tri(size).T[None] > 0, means[:, None], jnp.inf), axis=-1)  # over b ≥ i
+    return jnp.max(jnp.where(upto.T > 0, least, -jnp.inf), axis=0)  # over a ≤ i

@@ -1,0 +1,228 @@
+"""Values that models state: which are, their estimates, and calibrators with them against the policy's plain Python."""
+
+import dataclasses
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import isotonic_regression
+from stated_samples import KINDS, stated, stated_log
+
+import rcjax
+from rcjax.model.calibration import fit_calibrator
+from rcjax.model.stated import CURVE, PLACES, Stated, isotonic, stated_logprobs
+from rcjax.policy import Calibration
+
+FLOATS = ("logprob", "query_cost", "cost")
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def column(values):
+    with np.errstate(divide="ignore"):
+        return np.log(np.asarray(values, float))[:, None]
+
+
+def found_in(values):
+    """The probabilities that a model with these values states."""
+    own = stated_logprobs(column(values), np.ones((len(values), 1), bool))
+    return [] if own is None else np.exp(own[0][~np.isnan(own[0])]).round(6).tolist()
+
+
+def test_computed_probabilities_state_nothing():
+    rng = np.random.default_rng(0)
+    assert found_in(rng.uniform(size=2000)) == []
+    assert found_in(1 - np.float32(rng.exponential(1e-6, 300))) == []  # tied near certainty by single precision
+    assert found_in(np.where(rng.random(300) < 0.6, 1.0, rng.uniform(size=300))) == []  # certainty alone
+    assert found_in(rng.beta(2, 1, 300).round(2)) == []  # percents
+
+
+@pytest.mark.parametrize(("kind", "count"), [("votes", 6), ("stated", 5), ("scale", 10), ("certain", 2)])
+def test_few_values_are_all_stated_certainty_among_them(kind, count):
+    values = stated(np.random.default_rng(1).uniform(size=3000), kind)
+    assert found_in(values) == sorted(set(values.round(6)))
+    assert len(set(values)) == count
+
+
+def test_values_among_computed_ones_are_told_from_them():
+    rng = np.random.default_rng(2)
+    assert found_in(np.where(rng.random(600) < 0.3, 0.9, rng.uniform(size=600))) == [0.9]
+
+
+def test_the_heaviest_values_have_the_places():
+    rng = np.random.default_rng(3)
+    places = np.arange(1, 46) / 46
+    own = found_in(rng.permutation(np.repeat(places, np.arange(1, 46) + 60)))
+    assert own == places[-PLACES[-1] :].round(6).tolist()
+    assert len(own) == PLACES[-1]
+
+
+@given(
+    st.lists(st.tuples(st.floats(-3, 3), st.floats(0.1, 5)), min_size=1, max_size=12),
+)
+def test_isotonic_regression_is_scipys(pairs):
+    values, weights = (np.array(column) for column in zip(*pairs, strict=True))
+    ours = isotonic(jnp.asarray(values), jnp.asarray(weights))
+    np.testing.assert_allclose(ours, isotonic_regression(values, weights=weights).x, atol=1e-9)
+
+
+@pytest.mark.parametrize("falling", [False, True])
+def test_an_estimate_is_the_mean_of_answers_and_curve(falling):
+    """Where the means are monotone of themselves."""
+    share = {0.5: 0.3, 0.8: 0.6, 0.95: 0.9}
+    if falling:
+        share = {value: 1 - right for value, right in share.items()}
+    values = np.repeat(list(share), 100)
+    right = np.concatenate([np.arange(100) < 100 * part for part in share.values()])
+    logprob = np.log(values)
+    own = np.append(np.log(list(share)), np.nan)
+    calibrator = fit_calibrator(logprob, right, np.ones(300, bool), transform="choice", values=jnp.asarray(own))
+    curve = np.asarray(calibrator.curve(own[:3]))
+    expected = (100 * np.array(list(share.values())) + CURVE * curve) / (100 + CURVE)
+    np.testing.assert_allclose(calibrator.stated.confidence[:3], expected, atol=1e-9)
+    assert np.isnan(calibrator.stated.confidence[3])
+    np.testing.assert_allclose(calibrator(np.log([0.5002, 0.8, 0.9498])), expected, atol=1e-9)
+    low, high = sorted(expected[:2])
+    assert low <= float(calibrator(np.log(0.7))) <= high
+
+
+def test_yes_and_no_have_estimates_of_their_own():
+    """The logistic regression has no finite feature, and one confidence for all."""
+    log = stated_log("certain")
+    model = rcjax.fit(log)
+    phi, right = np.asarray(model.calibrate(log)), np.asarray(log.correct)
+    for j in range(len(log.models)):
+        sure = np.asarray(log.logprob)[:, j] == 0
+        for part in (sure, ~sure):
+            assert np.ptp(phi[part, j]) == 0
+            curve = right[:, j].mean()
+            shrunk = (right[part, j].sum() + CURVE * curve) / (part.sum() + CURVE)
+            assert phi[part, j][0] == pytest.approx(shrunk, abs=2e-3)
+    assert {row["method"] for row in model.pair_methods} == {"likelihood"}
+
+
+calibrations = st.builds(
+    lambda raw, confidence, falling: tuple(
+        zip(sorted(raw), sorted(confidence[: len(raw)], reverse=falling), strict=True)
+    ),
+    st.lists(st.integers(0, 100).map(lambda n: n / 100), min_size=1, max_size=7, unique=True),
+    st.lists(st.floats(0.01, 0.99), min_size=7, max_size=7),
+    st.booleans(),
+)
+
+
+@given(pairs=calibrations, raw=st.lists(st.floats(0, 1) | st.integers(0, 100).map(lambda n: n / 100), min_size=1))
+def test_a_policy_calibrates_as_the_model_does(pairs, raw):
+    line = Calibration("generation", 0.25, 0.75, -6.0, 5.5, stated=pairs)
+    own = Stated(column([p for p, _ in pairs])[:, 0], np.array([phi for _, phi in pairs]))
+    curve = Calibration("generation", 0.25, 0.75, -6.0, 5.5)
+    for p in raw:
+        logprob = math.log(p) if p > 0 else -math.inf
+        ours = float(own.amend(logprob, jnp.asarray(curve(logprob))))
+        assert line(logprob) == pytest.approx(ours, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        (((0.9, 0.5), (0.8, 0.6)), "stated: must have its raw confidences in rising order"),
+        (((0.7, 0.5), (0.8, 0.6), (0.9, 0.55)), "stated: must have calibrated confidences that rise, or that fall"),
+        (((0.7, 1.5),), r"stated\[0\]\[1\]: must be"),
+        (((0.7,),), r"stated\[0\]: must"),
+    ],
+)
+def test_values_of_a_policy_that_cannot_be(pairs, message):
+    with pytest.raises(ValueError, match=message):
+        Calibration("choice", 0.0, 1.0, 0.0, 5.0, stated=pairs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_of_few_values_survives_its_file_and_its_policy(kind, tmp_path):
+    log = stated_log(kind)
+    model = rcjax.fit(log)
+    model.save(tmp_path / "model.json")
+    again = rcjax.load_model(tmp_path / "model.json")
+    assert json.loads((tmp_path / "model.json").read_text())["schema_version"] == 2
+    for one, other in zip(jax.tree.leaves(model), jax.tree.leaves(again), strict=True):
+        np.testing.assert_array_equal(one, other)
+    policy = rcjax.solve_frontier(model, lam=[300.0, 3000.0]).policy(lam=300.0)
+    policy.save(tmp_path / "policy.json")
+    assert json.loads((tmp_path / "policy.json").read_text())["schema_version"] == 3
+    phi = np.asarray(model.calibrate(log))
+    for row in range(20):
+        for j, name in enumerate(log.models):
+            logprob = float(log.logprob[row, j])
+            if name in policy.calibrations:
+                assert rcjax.load_policy(tmp_path / "policy.json").calibrate(name, logprob=logprob) == pytest.approx(
+                    phi[row, j], abs=1e-12
+                )
+
+
+def damaged(model, place, value):
+    data = model.to_json()
+    part, name = place.split(".")
+    data[part][name] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "message"),
+    [
+        ("calibrators.stated", {"logprob": [[-0.1, -0.2]], "confidence": [[0.5, 0.6]]}, "logprob: must be a list of 3"),
+        (
+            "calibrators.stated",
+            {"logprob": [[-0.1, -0.2]] * 3, "confidence": [[0.5, 0.6]] * 3},
+            r"logprob\[0\]: must rise",
+        ),
+        ("calibrators.stated", {"logprob": [[-0.2, 0.1]] * 3, "confidence": [[0.5, 0.6]] * 3}, r"logprob\[0\]\[1\]"),
+        ("calibrators.stated", {"logprob": [[-0.2]] * 3, "confidence": [[0.5, 0.6]] * 3}, "must have as many as"),
+        ("marginals.atoms", {"value": [[0.5, 0.4]] * 3, "mass": [[0.1, 0.1]] * 3}, r"value\[0\]: must rise"),
+        ("marginals.atoms", {"value": [[0.4, 0.5]] * 3, "mass": [[0.9, 0.9]] * 3}, "must, with the masses at the ends"),
+        ("marginals.atoms", {"value": [[0.1] * 40] * 3, "mass": [[0.0] * 40] * 3}, "must have at most 32"),
+        ("marginals.atoms", 3, "must be an object"),
+    ],
+)
+def test_damaged_values_are_named(place, change, message, tmp_path):
+    data = damaged(rcjax.fit(stated_log("votes")), place, change)
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(ValueError, match=message) as caught:
+        rcjax.load_model(path)
+    assert place in str(caught.value)
+
+
+def test_the_calibrated_values_are_monotone_and_better_than_the_curve():
+    """On answers left out, in log-loss, over logs of five votes."""
+    gains = []
+    for seed in range(6):
+        train, test = stated_log("votes", seed=seed), stated_log("votes", n=2000, seed=100 + seed)
+        model = rcjax.fit(train)
+        bare = dataclasses.replace(model, calibrators=dataclasses.replace(model.calibrators, stated=None))
+        right = np.asarray(test.correct, float)
+        losses = []
+        for own in (model, bare):
+            phi = np.clip(np.asarray(own.calibrate(test)), 1e-6, 1 - 1e-6)
+            losses.append(-(right * np.log(phi) + (1 - right) * np.log(1 - phi)).mean())
+        gains.append(losses[1] - losses[0])
+        taken = ~np.isnan(np.asarray(model.calibrators.stated.logprob))
+        rows = zip(np.asarray(model.calibrators.stated.confidence), taken, strict=True)
+        assert all((np.diff(row[there]) >= -1e-12).all() for row, there in rows)
+    assert np.mean(gains) > 0
+
+
+def test_the_same_in_single_precision():
+    log = stated_log("stated")
+    with jax.enable_x64(False):
+        single = rcjax.fit(
+            dataclasses.replace(log, **{name: jnp.asarray(np.float32(getattr(log, name))) for name in FLOATS})
+        )
+        assert single.calibrators.stated.confidence.dtype == jnp.float32
+    double = rcjax.fit(log)
+    np.testing.assert_allclose(single.calibrators.stated.confidence, double.calibrators.stated.confidence, atol=2e-4)
+    np.testing.assert_allclose(single.marginals.atoms.mass, double.marginals.atoms.mass, atol=1e-6)
+    np.testing.assert_allclose(single.copulas.theta, double.copulas.theta, rtol=5e-3)

@@ -1,0 +1,179 @@
+"""Atoms in quadrature, in the objective and in Bellman's equation: a threshold passes all of a value or none of it."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from stated_samples import KINDS, stated_log
+
+import rcjax
+from rcjax import Gumbel, error_and_cost, solve_frontier
+from rcjax.model.marginals import Atoms, Marginal
+from rcjax.model.sampling import sample_confidences
+from rcjax.solving.objective import transition
+from rcjax.solving.quadrature import ORDER, PANELS, Grid, build_grid
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+LAM = np.geomspace(10.0, 1e5, 25)
+CASES = [
+    ((0.3, 0.5, 0.8, 0.95), (0.1, 0.2, 0.15, 0.0), 0.05, 0.2),
+    ((0.3, 0.5, 0.95, 0.95), (0.4, 0.3, 0.0, 0.0), 0.1, 0.2),  # nothing smooth
+    ((0.101, 0.102, 0.949, 0.9499), (0.05, 0.05, 0.05, 0.05), 0.0, 0.0),  # close to the ends
+    ((0.95, 0.95, 0.95, 0.95), (0.0, 0.0, 0.0, 0.0), 0.3, 0.3),  # places alone
+]
+
+
+@pytest.fixture(scope="module")
+def marginals(float64):
+    rows = [
+        Marginal(
+            *map(jnp.asarray, (0.1, 0.95, bottom, top)),
+            jnp.array([0.4, 0.6]),
+            jnp.array([2.0, 5.0]),
+            jnp.array([3.0, 1.5]),
+            Atoms(jnp.array(values), jnp.array(masses)),
+        )
+        for values, masses, bottom, top in CASES
+    ]
+    return jax.tree.map(lambda *x: jnp.stack(x), *rows)
+
+
+@pytest.fixture(scope="module")
+def grids(marginals):
+    return jax.jit(jax.vmap(build_grid))(marginals)
+
+
+def test_weights_are_a_distribution_over_ordered_cells(grids, marginals):
+    assert grids.u.shape == (len(CASES), (PANELS + 4) * (ORDER + 1) + 1)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(grids))
+    np.testing.assert_allclose(np.diff(grids.edges), grids.weight, atol=1e-14)
+    assert (np.diff(grids.edges) >= -1e-14).all()
+    assert (np.diff(grids.u) >= -1e-14).all()
+    np.testing.assert_allclose(grids.weight.sum(-1), 1.0, atol=1e-14)
+    means = jax.vmap(lambda own: own.mean_above(-1.0))(marginals)
+    np.testing.assert_allclose((grids.weight * grids.quantile).sum(-1), means, atol=1e-12)
+
+
+def test_a_cut_between_values_has_the_integral_below(grids, marginals):
+    below = jax.jit(jax.vmap(Grid.below))
+    for at in (0.2, 0.31, 0.6, 0.9):
+        u, _, above = jax.vmap(lambda own, at=at: own.profile(jnp.asarray(at)))(marginals)
+        total = jax.vmap(lambda own: own.mean_above(-1.0))(marginals)
+        integral = (below(grids, u) * grids.quantile).sum(-1)
+        np.testing.assert_allclose(integral, total - above, atol=1e-7)
+
+
+def test_a_transition_conserves_mass_and_knows_no_place_within_a_value(grids):
+    kernel = jax.jit(jax.vmap(transition, (None, 0, 0)))(Gumbel(jnp.asarray(2.0)), grids, grids)
+    rows = np.asarray(jnp.einsum("gij,gj->gi", kernel, grids.weight))
+    inside = (np.asarray(grids.u) > 0) & (np.asarray(grids.u) < 1)  # an end without a mass is no place to come from
+    np.testing.assert_allclose(rows[inside], 1.0, atol=1e-9)
+    # All who come, whatever from, are spread as the target is.
+    columns = np.asarray(jnp.einsum("gi,gij->gj", grids.weight, kernel))
+    np.testing.assert_allclose(columns[np.asarray(grids.weight) > 1e-6], 1.0, atol=1e-3)
+    assert np.isfinite(kernel).all()
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def model(request, float64):
+    return rcjax.fit(stated_log(request.param))
+
+
+def middles(values):
+    return np.concatenate([[0.0], (values[1:] + values[:-1]) / 2, [1.0]])
+
+
+def values_of(model):
+    draws = np.asarray(sample_confidences(model, jax.random.key(0), 20_000))
+    return [np.unique(column) for column in draws.T]
+
+
+def nothing_smooth(model):
+    return bool((np.asarray(model.marginals.smooth) < 1e-9).all())
+
+
+def test_error_and_cost_are_those_of_samples(model):
+    draws = np.asarray(sample_confidences(model, jax.random.key(1), 400_000))
+    for thresholds in ((0.5, 0.7), (0.65, 0.6), (0.8, 0.85)):
+        error, cost = error_and_cost(model, np.array(thresholds))
+        first = draws[:, 0] > thresholds[0]
+        second = ~first & (draws[:, 1] > thresholds[1])
+        third = ~first & ~second
+        right = first * draws[:, 0] + second * draws[:, 1] + third * draws[:, 2]
+        spent = np.asarray(model.cost) @ np.array([1.0, (~first).mean(), third.mean()])
+        assert float(error) == pytest.approx(1 - right.mean(), abs=3e-3)
+        assert float(cost) == pytest.approx(spent, rel=1e-2)
+
+
+def test_the_optimum_is_the_best_of_all_thresholds_between_values(model):
+    if not nothing_smooth(model):
+        pytest.skip("some confidences are smooth: there are thresholds without end")
+    thresholds = np.array(list(itertools.product(*(middles(values) for values in values_of(model)[:2]))))
+    error, cost = error_and_cost(model, thresholds)
+    best = (np.asarray(error)[:, None] + LAM * np.asarray(cost)[:, None]).min(0)
+    full = solve_frontier(model, lam=LAM, cascades="full")
+    np.testing.assert_allclose(full.error + LAM * full.cost, best, atol=1e-10)
+
+
+def test_a_threshold_lies_midway_between_two_values(model):
+    if not nothing_smooth(model):
+        pytest.skip("some confidences are smooth")
+    values = values_of(model)
+    frontier = solve_frontier(model, lam=LAM)
+    for j, own in enumerate(values):
+        thresholds = np.asarray(frontier.thresholds)[np.asarray(frontier.members)[:, j], j]
+        assert all(np.abs(middles(own) - threshold).min() < 1e-6 for threshold in thresholds)
+
+
+@pytest.mark.parametrize("search", ["all", "full", "adaptive"])
+def test_no_policy_is_beaten_by_what_it_may_do(model, search):
+    frontier = solve_frontier(model, lam=LAM, cascades=search)
+    loss = np.asarray(frontier.error) + LAM * np.asarray(frontier.cost)
+    best = solve_frontier(model, lam=LAM, cascades="adaptive")
+    assert (loss >= np.asarray(best.error) + LAM * np.asarray(best.cost) - 1e-9).all()
+    assert np.isfinite(loss).all()
+    assert (np.diff(frontier.cost) <= 1e-12).all() or (np.diff(frontier.cost) >= -1e-12).all()
+
+
+def test_refusals_pass_all_of_a_value_or_none(model):
+    frontier = solve_frontier(model, lam=LAM, abstain_price=0.3)
+    for row, (refusals, members) in enumerate(
+        zip(np.asarray(frontier.refusals), np.asarray(frontier.members), strict=True)
+    ):
+        again = error_and_cost(
+            model,
+            np.asarray(frontier.thresholds)[row],
+            [name for name, member in zip(model.models, members, strict=True) if member],
+            refusals=refusals,
+        )
+        expected = float(frontier.error[row]), float(frontier.cost[row]), float(frontier.abstention[row])
+        np.testing.assert_allclose([float(figure) for figure in again], expected, atol=1e-9)
+
+
+def test_the_papers_chain_has_finite_figures(model):
+    frontier = solve_frontier(model, lam=LAM[::5], chain="paper")
+    assert np.isfinite(frontier.error).all()
+    assert np.isfinite(frontier.cost).all()
+
+
+def test_predictions_are_what_a_replay_has(model):
+    """On a large log drawn from the model's own chain, with labels as likely as its confidences say."""
+    frontier = solve_frontier(model, lam=LAM[::4])
+    draws = np.asarray(sample_confidences(model, jax.random.key(2), 200_000))
+    right = np.random.default_rng(0).random(draws.shape) < draws
+    for row in range(len(frontier.lam)):
+        thresholds, members = np.asarray(frontier.thresholds)[row], np.asarray(frontier.members)[row]
+        places = np.flatnonzero(members)
+        if not (np.diff(places) == 1).all():
+            continue  # the chain through all models is drawn, and its neighbours alone are a pair's own
+        waiting, wrong, cost = np.ones(len(draws), bool), np.zeros(len(draws), bool), 0.0
+        for j in places:
+            answers = waiting & ((draws[:, j] > thresholds[j]) | (j == places[-1]))
+            cost += float(model.cost[j]) * waiting.mean()
+            wrong |= answers & ~right[:, j]
+            waiting &= ~answers
+        assert float(frontier.error[row]) == pytest.approx(wrong.mean(), abs=4e-3)
+        assert float(frontier.cost[row]) == pytest.approx(cost, rel=1e-2)
