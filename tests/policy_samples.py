@@ -4,7 +4,8 @@ import math
 
 from hypothesis import strategies as st
 
-from rcjax.policy import Calibration, Policy, Rule
+from rcjax.policy import Agreement, Calibration, Policy, Rule
+from rcjax.policy.answers import COMPARISONS
 
 GENERATION = Calibration("generation", intercept=0.25, slope=0.75, smallest=-6.0, largest=5.5)
 CHOICE = Calibration("choice", intercept=-1.0, slope=0.5, smallest=0.125, largest=10.0)
@@ -58,6 +59,13 @@ def policies(draw):
         ends = draw(st.sets(st.floats(0, 1), max_size=3)) | {1.0}
         return [rule(up_to, later) for up_to in sorted(ends)]
 
+    def agreement(i):
+        third = draw(st.sampled_from([None, *models[i + 1 :]]))
+        action = "abstain" if third is None else "ask"
+        earlier, compare = draw(st.sampled_from(models[:i])), draw(st.sampled_from(COMPARISONS))
+        return Agreement(earlier, action, third, compare)
+
+    comparing = [i for i in range(1, len(models)) if draw(st.integers(0, 3)) == 0]
     amounts = st.floats(0, 1e100)
     return Policy(
         models=models,
@@ -67,6 +75,7 @@ def policies(draw):
         prices=draw(st.none() | st.dictionaries(names, st.dictionaries(names, amounts, max_size=2), max_size=2)),
         expected=draw(st.dictionaries(names, st.none() | reals, max_size=3)),
         provenance=draw(st.dictionaries(names, json_values, max_size=3)),
+        agreements={models[i]: agreement(i) for i in comparing},
     )
 
 

@@ -21,6 +21,7 @@ from bad_inputs import (
     logs,
     policies,
     prices,
+    said,
     sweeps,
 )
 from bad_inputs.commands import COMMANDS
@@ -30,6 +31,7 @@ from command_line import run
 BAD_FILES: tuple[BadFile, ...] = (
     *files.FILES,
     *labels.LABELS,
+    *said.SAID,
     *logs.LOGS,
     *prices.PRICES,
     *frontiers.FRONTIERS,

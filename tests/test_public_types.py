@@ -77,7 +77,9 @@ FUNCTIONS = {
     "param": Public(("number", "support")),
     "posterior_figures": Public(("posterior", "frontier")),
     "read_evaluations": Public(("path",), {"prices": "a text"}),
-    "read_log": Public(("path",), {"labels": "None, a text", "source": "a text", "prices": "a text"}),
+    "read_log": Public(
+        ("path",), {"labels": "None, a text", "answers": "None, a text", "source": "a text", "prices": "a text"}
+    ),
     "replay": Public(("policy", "log")),
     "retune": Public(("policy", "log")),
     "sample_confidences": Public(("model", "key", "whole")),

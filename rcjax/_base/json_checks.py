@@ -10,7 +10,8 @@ import os
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import fields
+from functools import cache, partial
 from numbers import Integral, Real
 from pathlib import Path
 from types import MappingProxyType
@@ -276,3 +277,26 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for place, key in enumerate(keys) if key in keys[:place])
         raise ValueError(f"the key {shown(twice)} is there twice in one object")
     return unique
+
+
+def build(kind: type[T], value: Any, where: str) -> T:
+    """A record as it is, or built from its JSON form; errors tell the place from the root of the file on.
+
+    Args:
+        kind: the class of the record, a dataclass.
+        value: what the file holds there.
+        where: the place, for the message.
+    """
+    if isinstance(value, kind):
+        return value
+    require(isinstance(value, Mapping), where, "must be an object", value)
+    try:
+        return kind(*map(value.get, _names(kind)))
+    except ValueError as problem:
+        raise ValueError(f"{where}.{problem}" if where else str(problem)) from None
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    """The arguments of a class, in order: its fields."""
+    return tuple(field.name for field in fields(kind) if field.init)

@@ -95,23 +95,44 @@ def describe_cascade(point: Mapping[str, Any], width: int = 10**6) -> str:
     >>> describe_cascade({"models": ["small", "large"], "thresholds": {"small": 0.62, "large": 0.0}})
     'small >0.62 → large'
 
+    A model whose answer is kept where an earlier one said the same:
+
+    >>> point = {"models": ["a", "b", "c"], "thresholds": {"a": 0.62, "b": 0.4, "c": 0.0}}
+    >>> describe_cascade(point | {"agreements": {"b": {"earlier": "a", "action": "ask", "model": "c"}}})
+    'a >0.62 → b, agree? → c'
+
     What a model refuses to answer is told behind its name.
 
     >>> refusing = {"thresholds": {"small": 0.62, "large": 0.7}, "refusals": {"small": 0.2, "large": 0.7}}
     >>> describe_cascade({"models": ["small", "large"]} | refusing)
     'small >0.62 (refuses ≤0.20) → large (refuses ≤0.70)'
     """
-    names = list(point["models"])
+    names, agreements = list(point["models"]), point.get("agreements") or {}
     if point.get("thresholds"):
         cuts, refusals = point["thresholds"], point.get("refusals", {})
-        pieces = [f"{name} >{threshold(cuts[name])}" for name in names[:-1]] + names[-1:]
-        refused = [refusals.get(name, 0.0) for name in names]
-        parts = zip(pieces, refused, strict=True)
-        return _wrap([f"{one} (refuses ≤{threshold(low)})" if low > 0 else one for one, low in parts], _ARROW, width)
-    return "\n".join(_describe_rules(name, point["rules"][name], width) for name in names)
+        always = {name for name in names if name in agreements or (agreements and cuts[name] >= 1)}
+        pieces = [name if name in always else f"{name} >{threshold(cuts[name])}" for name in names[:-1]]
+        refused = [0.0 if name in agreements else refusals.get(name, 0.0) for name in names]
+        parts = zip([*pieces, *names[-1:]], refused, strict=True)
+        told = [f"{one} (refuses ≤{threshold(low)})" if low > 0 else one for one, low in parts]
+        told = [one + _agreeing(agreements.get(name)) for name, one in zip(names, told, strict=True)]
+        return _wrap(told, _ARROW, width)
+    return "\n".join(_describe_rules(name, point["rules"][name], width, agreements.get(name)) for name in names)
 
 
-def _describe_rules(name: str, rules: Sequence[Mapping[str, Any]], width: int) -> str:
+def _agreeing(agreement: Mapping[str, Any] | None) -> str:
+    """What follows the name of a model that goes by agreement with the one before it."""
+    if agreement is None:
+        return ""
+    return ", agree? else refuse" if agreement["action"] == "abstain" else ", agree?"
+
+
+def _describe_rules(
+    name: str, rules: Sequence[Mapping[str, Any]], width: int, agreement: Mapping[str, Any] | None = None
+) -> str:
+    if agreement is not None:
+        otherwise = "refuse" if agreement["action"] == "abstain" else f"→ {agreement['model']}"
+        return _wrap([f"{name}: answer where {agreement['earlier']} agrees", f"else {otherwise}"], ", ", width)
     ends = [f"≤{threshold(rule['up_to'])} " for rule in rules[:-1]] + ["else " if len(rules) > 1 else ""]
     words = {"answer": "answer", "abstain": "refuse"}
     acts = [words.get(rule["action"]) or f"→ {rule['model']}" for rule in rules]

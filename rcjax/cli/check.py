@@ -11,7 +11,7 @@ import typer
 from rcjax.cli.common import start_jax
 from rcjax.cli.failures import conclude, reported
 from rcjax.cli.inputs import PolicyFile, _load, _read
-from rcjax.cli.options import AsJson, Labels, LogFile, Prices, fraction
+from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices, fraction
 
 __all__ = ["check"]
 
@@ -21,6 +21,7 @@ def check(
     log: LogFile,
     prices: Prices = None,
     labels: Labels = None,
+    answers: Answers = None,
     tuned_on: Annotated[
         Path | None,
         typer.Option(
@@ -60,8 +61,8 @@ def check(
 
         with busy("reading"):
             subject = _load(policy)
-            fresh = _read(subject, log, prices, labels)
-            old = _read(subject, tuned_on, prices, None) if tuned_on else None
+            fresh = _read(subject, log, prices, labels, answers)
+            old = _read(subject, tuned_on, prices) if tuned_on else None
         with busy("checking"):
             options = {"tuned_on": old, "retuning": retuning, "alarm": 0.05 if alarm is None else alarm}
             outcome = rcjax.check_policy(subject, fresh, **options)

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from rcjax._base.wording import check_figure, count
+from rcjax._base.wording import check_figure, count, percent
 from rcjax.cli.console import Screen, hang, make_table
 from rcjax.cli.printing import shown
 
@@ -36,6 +36,9 @@ def show_diagnosis(facts: Mapping[str, Any], *, every: bool = False, plots: Path
         others = [f"{check['subject']} ({check_figure(check['figure'], check['unit'])})" for check in group[1:]]
         said = "; likewise ".join([group[0]["advice"], ", ".join(others)][: 1 + bool(others)])
         hang(screen, f"{verdict:<9}", f"{said} (affects {group[0]['affects']})")
+    if facts.get("agreement") and every:
+        screen.print("Does agreement tell right answers from wrong ones? Areas under the ROC curve, 95 % intervals:")
+        screen.print(_agreement_table(facts["agreement"]))
     remarks = list(facts["remarks"])
     if facts["tested"] < facts["n"]:
         remarks.append(f"p-values of marginals and copulas are from {facts['tested']:,} of the queries, at random")
@@ -80,6 +83,21 @@ def _summary_table(checks: Sequence[Mapping[str, Any]]) -> Table:
         cells = (str(count or "") for count in counts)
         table.add_row(name, *cells, check_figure(worst["figure"], worst["unit"]), _check_limit(worst))
     return table
+
+
+def _agreement_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = make_table("of the second", "equal", "agreement", "confidence")
+    for row in rows:
+        areas = (_area(row, name) for name in ("agreement", "confidence"))
+        table.add_row(" & ".join(row["pair"]), percent(row["equal"], 0), *areas)
+    return table
+
+
+def _area(row: Mapping[str, Any], name: str) -> str:
+    if row[name] is None:
+        return "–"
+    low, high = row[f"{name}_interval"]
+    return f"{row[name]:.2f} ({low:.2f}–{high:.2f})"
 
 
 def _badness(check: Mapping[str, Any]) -> tuple[int, float]:

@@ -12,6 +12,7 @@ from rcjax.cli.common import require_distinct, require_libraries, require_writab
 from rcjax.cli.failures import attempt, conclude, reported
 from rcjax.cli.inputs import echoed, read_pair
 from rcjax.cli.options import (
+    Answers,
     AsJson,
     CopulaFamily,
     Fresh,
@@ -39,6 +40,7 @@ def diagnose(
     test: Fresh = None,
     prices: Prices = None,
     labels: Labels = None,
+    answers: Answers = None,
     task: TaskOption = Task.generation,
     models: Models = None,
     copula: CopulaFamily = None,
@@ -66,7 +68,7 @@ def diagnose(
     doubtful or bad, says what to do, and which policies it affects.
     """
     figures = sorted(plots.glob("*.png")) if plots else []
-    inputs = [("LOG", log), ("--test", test), ("--prices", prices), ("--labels", labels)]
+    inputs = [("LOG", log), ("--test", test), ("--prices", prices), ("--labels", labels), ("--answers", answers)]
     require_distinct([("--plots", figure) for figure in figures], inputs)
     with reported(as_json=json_):
         from rcjax.cli.check_tables import show_diagnosis
@@ -80,7 +82,8 @@ def diagnose(
         others = "only queries that every model answered are judged"
         with busy("reading"):
             chosen = models_to_read(models, cascade)
-            training, fresh = read_pair(log, test, others, chosen, prices=prices, labels=labels, task=task.value)
+            reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value}
+            training, fresh = read_pair(log, test, others, chosen, **reading)
         judged = fresh or training
         with busy("fitting the model"):
             model = rcjax.fit(training, copula=copula or "gumbel")

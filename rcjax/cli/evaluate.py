@@ -10,7 +10,7 @@ import typer
 from rcjax.cli.common import start_jax
 from rcjax.cli.failures import reported
 from rcjax.cli.inputs import is_training_log, load_tuned, read_for
-from rcjax.cli.options import AsJson, Labels, LogFile, Prices
+from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices
 from rcjax.cli.printing import print_json
 
 
@@ -22,6 +22,7 @@ def evaluate(
     log: LogFile,
     prices: Prices = None,
     labels: Labels = None,
+    answers: Answers = None,
     json_: AsJson = False,
 ) -> None:
     """Answer the queries of a log by a policy, mixture or frontier: the error and cost seen, beside those predicted.
@@ -39,7 +40,7 @@ def evaluate(
 
         with busy("reading"):
             subject = load_tuned(policy_or_frontier)
-            data = read_for(subject, log, prices, labels)
+            data = read_for(subject, log, prices, labels, answers)
         with busy("replaying"):
             replayed = plain_replay(rcjax.replay(subject, data))
         predicted, shared = expectation(subject), overlap_with_tuned(data, subject)

@@ -62,7 +62,8 @@ def read_pair(log: Path, test: Path | None, others: str, models: Any, **options:
     import rcjax
 
     first = read_file(rcjax.read_log, log, others, models=models, **options)
-    return first, read_file(rcjax.read_log, test, others, models=first.models, **options) if test else None
+    other = {**options, "answers": None}  # they are of the queries of the first
+    return first, read_file(rcjax.read_log, test, others, models=first.models, **other) if test else None
 
 
 def load_tuned(path: Path) -> Policy | Mixture | Frontier:
@@ -86,8 +87,20 @@ def _tuned_from_json(data: Any) -> Policy | Mixture | Frontier:
     return policy
 
 
-def read_for(subject: Policy | Mixture | Frontier, path: Path, prices: Path | None, labels: Path | None = None) -> Log:
-    """Read the log for a replay: the models of the policy or frontier, at its prices where tokens have no others."""
+def read_for(
+    subject: Policy | Mixture | Frontier,
+    path: Path,
+    prices: Path | None,
+    labels: Path | None = None,
+    answers: Path | None = None,
+) -> Log:
+    """Read the log for a replay: the models of the policy or frontier, at its prices where tokens have no others.
+
+    Args:
+        subject: the policy, mixture or frontier.
+        path: of the log.
+        prices, labels, answers: files beside it.
+    """
     from rcjax.logs.errors import MissingPricesError
     from rcjax.logs.reading import read_answers
     from rcjax.policy.mixture import Mixture
@@ -98,7 +111,7 @@ def read_for(subject: Policy | Mixture | Frontier, path: Path, prices: Path | No
     else:
         stored, transform = subject.model.prices, subject.model.calibrators.transform
     task = "choice" if transform == "choice" else "generation"
-    options = {"models": subject.models, "task": task, "labels": labels}
+    options = {"models": subject.models, "task": task, "labels": labels, "answers": answers}
     read = partial(read_file, read_answers, path, "the others are left out", **options)
     try:
         return read(prices=prices)
@@ -153,7 +166,13 @@ def _load(path: Path) -> Policy | Mixture:
     return tuned
 
 
-def _read(policy: Policy | Mixture, path: Path, prices: Path | None, labels: Path | None) -> Log:
+def _read(
+    policy: Policy | Mixture,
+    path: Path,
+    prices: Path | None,
+    labels: Path | None = None,
+    answers: Path | None = None,
+) -> Log:
     """The answers of all models that the policy was chosen from, or where the log lacks one, of its own models."""
     from rcjax.logs.errors import LogError, MissingPricesError
     from rcjax.logs.reading import read_answers
@@ -161,7 +180,7 @@ def _read(policy: Policy | Mixture, path: Path, prices: Path | None, labels: Pat
 
     tuning = recorded_tuning(policy)
     task = "choice" if tuning.transform == "choice" else "generation"
-    read = partial(read_file, read_answers, path, _OTHERS, task=task, labels=labels)
+    read = partial(read_file, read_answers, path, _OTHERS, task=task, labels=labels, answers=answers)
 
     def priced(models: tuple[str, ...]) -> Log:
         try:

@@ -21,7 +21,7 @@ LogFile = Annotated[
         show_default=False,
         metavar="LOG",
         help="CSV, Parquet or JSON Lines; a row per query and model: query, model, correct, logprob (or "
-        "confidence), and cost (or input_tokens, output_tokens).",
+        "confidence), cost (or input_tokens, output_tokens), and answer, if answers are to be compared.",
     ),
 ]
 
@@ -43,6 +43,17 @@ Labels = Annotated[
         metavar="FILE",
         help="Which answers were right, in place of a column correct: a table of query, model, correct, or of query "
         "and answer (the right one).",
+    ),
+]
+
+
+Answers = Annotated[
+    Path | None,
+    typer.Option(
+        show_default=False,
+        metavar="FILE",
+        help="What the models answered to the queries of LOG, so that policies may compare answers, in place of a "
+        "column answer: a table of query, model and answer (or answer_key, which is compared as it is).",
     ),
 ]
 

@@ -185,14 +185,17 @@ def _replay_table(predicted: Mapping[str, Any], replayed: Mapping[str, Any], mon
 
 def _point(policy: Mapping[str, Any]) -> dict[str, Any]:
     """A policy's JSON form as a point of a frontier: thresholds where each model has one, else rules."""
-    cuts, names = {}, list(policy["models"])
+    cuts, names, told = {}, list(policy["models"]), {"agreements": policy.get("agreements", {})}
     for name, following in zip(names, [*names[1:], None], strict=True):
         rules = policy["rules"][name]
         acts = [(rule["action"], rule.get("model")) for rule in rules]
+        if told["agreements"] and acts == [("ask", following)]:  # always, so that answers can be compared
+            cuts[name] = 1.0
+            continue
         if acts != [*[("ask", following)] * bool(following), ("answer", None)]:
-            return {"models": names, "rules": policy["rules"]}
+            return {"models": names, "rules": policy["rules"], **told}
         cuts[name] = rules[0]["up_to"] if following else 0.0
-    return {"models": names, "thresholds": cuts}
+    return {"models": names, "thresholds": cuts, **told}
 
 
 def _parts(policy: Mapping[str, Any]) -> list[tuple[float, Mapping[str, Any]]]:

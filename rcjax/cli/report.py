@@ -14,6 +14,7 @@ from rcjax.cli.common import require_distinct, require_libraries, require_writab
 from rcjax.cli.failures import attempt, conclude, reported
 from rcjax.cli.inputs import echoed, read_pair
 from rcjax.cli.options import (
+    Answers,
     AsJson,
     Budget,
     CopulaFamily,
@@ -39,6 +40,7 @@ def report(
     test: Fresh = None,
     prices: Prices = None,
     labels: Labels = None,
+    answers: Answers = None,
     task: TaskOption = Task.generation,
     models: Models = None,
     copula: CopulaFamily = None,
@@ -59,7 +61,7 @@ def report(
     no network and no other file.
     """
     target = one_target(budget, max_error, error_cost, lam)
-    inputs = [("LOG", log), ("--test", test), ("--prices", prices), ("--labels", labels)]
+    inputs = [("LOG", log), ("--test", test), ("--prices", prices), ("--labels", labels), ("--answers", answers)]
     require_distinct([("--out", out)], inputs)
     with reported(as_json=json_):
         from rcjax.cli.console import busy
@@ -73,7 +75,8 @@ def report(
         Thread(target=import_module, args=["rcjax.report.page"]).start()  # matplotlib, needed last
         others = "the others are used where they can be"
         with busy("reading"):
-            training, fresh = read_pair(log, test, others, models, prices=prices, labels=labels, task=task.value)
+            reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value}
+            training, fresh = read_pair(log, test, others, models, **reading)
         with busy("tuning, drawing the log again, and checking"), echoed(rcjax.OverlapWarning):
             options: dict[str, Any] = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}
             options |= {} if target is None else target.to_json()

@@ -12,7 +12,7 @@ import typer
 from rcjax.cli.common import require_distinct, require_writable, start_jax
 from rcjax.cli.failures import attempt, conclude, reported
 from rcjax.cli.inputs import PolicyFile, _load, _read
-from rcjax.cli.options import AsJson, Labels, LogFile, Prices
+from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices
 
 __all__ = ["retune"]
 
@@ -22,6 +22,7 @@ def retune(
     log: LogFile,
     prices: Prices = None,
     labels: Labels = None,
+    answers: Answers = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Write the new policy here; it may be POLICY."),
@@ -32,7 +33,12 @@ def retune(
     json_: AsJson = False,
 ) -> None:
     """Tune a policy again on a fresh log, for the same target and with the same options, and show what changes."""
-    inputs = [("LOG", log), ("--prices", prices), ("--labels", labels)]  # it may be that of POLICY
+    inputs = [
+        ("LOG", log),
+        ("--prices", prices),
+        ("--labels", labels),
+        ("--answers", answers),
+    ]  # it may be that of POLICY
     require_distinct([("--out", out)], inputs)
     with reported(as_json=json_):
         from rcjax._core.json_values import plain
@@ -46,7 +52,7 @@ def retune(
 
         with busy("reading"):
             old = _load(policy)
-            fresh = _read(old, log, prices, labels)
+            fresh = _read(old, log, prices, labels, answers)
         with busy("tuning again"):
             retuned = rcjax.retune(old, fresh, bands=bands)
         with busy("replaying both"):

@@ -13,6 +13,7 @@ from rcjax.cli.common import require_distinct, require_libraries, require_writab
 from rcjax.cli.failures import attempt, conclude, reported
 from rcjax.cli.inputs import read_file
 from rcjax.cli.options import (
+    Answers,
     AsJson,
     Budget,
     CopulaFamily,
@@ -142,6 +143,7 @@ def tune(
     log: LogFile,
     prices: Prices = None,
     labels: Labels = None,
+    answers: Answers = None,
     task: TaskOption = Task.generation,
     models: Models = None,
     cascade: Cascade = None,
@@ -169,7 +171,8 @@ def tune(
     """
     target, outputs = one_target(budget, max_error, error_cost, lam), Outputs(out, frontier, plot)
     options = [("--out", out), ("--frontier", frontier), ("--plot", plot)]
-    require_distinct(options, [("LOG", log), ("--prices", prices), ("--labels", labels), ("--held-out", held_out)])
+    inputs = [("LOG", log), ("--prices", prices), ("--labels", labels), ("--answers", answers)]
+    require_distinct(options, [*inputs, ("--held-out", held_out)])
     limited = target is not None and target.is_limit
     _require(not out or target is not None, "needs a target, such as --budget", "--out")
     guaranteed = confidence is None or (limited and 0 < confidence < 1)
@@ -186,7 +189,7 @@ def tune(
         if plot:
             require_libraries("--plot", "plots", "matplotlib")
         start_jax()  # before JAX is imported
-        reading = {"prices": prices, "labels": labels, "task": task.value}
+        reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value}
         logs = _read(log, held_out, models_to_read(models, cascade), reading)
         named = as_search(cascade or ("all",))
         how: dict[str, Any] = {
@@ -215,7 +218,8 @@ def _read(log: Path, held_out: Path | None, models: Any, reading: Mapping[str, A
         data = read_file(read_log, log, _OTHERS, models=models, **reading)
         if not held_out:
             return data, None
-        return data, read_file(read_log, held_out, _OTHERS, models=data.models, **reading)
+        other = {**reading, "answers": None}  # they are of the queries of LOG
+        return data, read_file(read_log, held_out, _OTHERS, models=data.models, **other)
 
 
 def _tune(

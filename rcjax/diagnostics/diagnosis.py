@@ -15,6 +15,7 @@ from rcjax._core.size_classes import fill_up
 from rcjax._core.threads import at_once
 from rcjax.copulas import Copula, OneOf
 from rcjax.diagnostics import verdicts
+from rcjax.diagnostics.agreement import agreement_worth, remarks_on_agreement
 from rcjax.diagnostics.bootstrap import MOST_QUERIES, bootstrap_size
 from rcjax.diagnostics.calibration import (
     accuracy_above,
@@ -30,6 +31,7 @@ from rcjax.diagnostics.prediction import (
     compare_chain,
     compare_frontier,
     held_out,
+    held_out_answers,
     held_out_confidence,
     is_training_log,
     predict,
@@ -99,6 +101,9 @@ class Diagnosis:
     promise: dict[str, Any] | None = None
     """The frontier that was tuned as its search promises it, and seen, with that `search`; see
     `diagnostics.promise.try_promise`. None where it was not judged."""
+    agreement: list[dict[str, Any]] | None = None
+    """By pair: how well agreement of the two answers, and the second's confidence, tell whether the second is right,
+    see `diagnostics.agreement.agreement_worth`. None where the log tells no answers."""
 
     @property
     def checks(self) -> tuple[Check, ...]:
@@ -126,7 +131,9 @@ class Diagnosis:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What is worth knowing though nothing is wrong."""
-        return (*verdicts.remarks(self.models, self.chain), *verdicts.remarks_on_promise(self.promise, self.held_out))
+        on_promise = verdicts.remarks_on_promise(self.promise, self.held_out)
+        on_agreement = remarks_on_agreement(self.agreement, self.models)
+        return (*verdicts.remarks(self.models, self.chain), *on_promise, *on_agreement)
 
     @property
     def verdict(self) -> verdicts.Verdict:
@@ -194,6 +201,7 @@ def diagnose(
     confidence = np.asarray(model.calibrate(log.logprob))
     sample = confidence[chosen].T
     unseen, correct = held_out_confidence(held)
+    answer = held_out_answers(held)
     seen_in_training = 0 if trained else min(trained_on, MOST_QUERIES)
     # At once, as they have nothing to do with each other, and compile for longer than they run: the longest first.
     copulas, marginals, promise, predictions, dependence, calibration = at_once(
@@ -223,6 +231,7 @@ def diagnose(
         chain=chain,
         frontier=by_model,
         promise=promise,
+        agreement=None if answer is None else agreement_worth(model.models, unseen, correct, answer, replicates, seed),
     )
 
 

@@ -85,6 +85,13 @@ def held_out_confidence(held: Sequence[HeldOut]) -> tuple[np.ndarray, np.ndarray
     return confidence, np.concatenate([np.asarray(log.correct)[log.complete] for log, _ in parts])
 
 
+def held_out_answers(held: Sequence[HeldOut]) -> np.ndarray | None:
+    """(n, k) codes of answers in the order of `held_out_confidence`; None where a log tells none."""
+    codes = [None if log.answer is None else np.asarray(log.answer)[log.complete] for _, log in held]
+    known = [own for own in codes if own is not None]
+    return np.concatenate(known) if len(known) == len(codes) else None
+
+
 class Prediction(NamedTuple):
     """What a model predicts, and the queries that it was not fitted to; L lambdas."""
 

@@ -1,5 +1,6 @@
 """The points of a frontier as JSON values."""
 
+import dataclasses
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -9,9 +10,10 @@ import numpy as np
 from rcjax._base import json_checks as check
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
-from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Policies
-from rcjax.frontier.rules import _action_from_json, _rule_to_json, rules
+from rcjax.frontier.policies import ABSTAIN, NEVER_ANSWER, NEVER_REFUSE, Agreements, Policies
+from rcjax.frontier.rules import _action_from_json, _rule_to_json, agreement_to_json, agreements_of, rules
 from rcjax.frontier.statuses import PointStatus
+from rcjax.policy.agreement import check_agreements
 from rcjax.policy.policy import check_rules
 
 _LOOSE = 1e-4
@@ -48,6 +50,9 @@ def _point_to_json(names: tuple[str, ...], arrays: Mapping[str, Any], index: int
     else:
         tables = {names[j]: rules(names, j, arrays["bounds"][index, j], arrays["actions"][index, j]) for j in members}
         data["rules"] = {name: [_rule_to_json(rule) for rule in table] for name, table in tables.items()}
+    compared = agreements_of(names, arrays.get("agreements"), index, "text")
+    if compared:
+        data["agreements"] = {name: agreement_to_json(agreement) for name, agreement in compared.items()}
     return data
 
 
@@ -69,6 +74,8 @@ def points_from_json(names: tuple[str, ...], points: Any) -> Points:
         thresholds = _by_model(names, checked, "thresholds", NEVER_ANSWER)
         refusals = _by_model(names, checked, "refusals", NEVER_REFUSE) if "refusals" in checked[0] else None
         policies = Policies.of_cascades(thresholds, members, refusals)
+    if any(point["agreements"] for point in checked):
+        policies = dataclasses.replace(policies, agreements=_agreements_from_json(names, checked))
     figures = {name: np.array([point[name] for point in checked]) for name in _FIGURES}
     refused = np.array([point.get("abstention", 0.0) for point in checked])
     expected = Outcomes(figures["error"], figures["cost"], refused)
@@ -88,6 +95,7 @@ def _point(value: Any, where: str, names: tuple[str, ...]) -> dict[str, Any]:
         by_model = partial(check.by_name, known=models, check=check.share)
         checks |= {"thresholds": by_model, **({"refusals": by_model} if "refusals" in data else {})}
     point: dict[str, Any] = {"models": models}
+    point["agreements"] = check_agreements(data.get("agreements"), f"{where}.agreements", models)
     point |= {name: read(data.get(name), f"{where}.{name}") for name, read in checks.items()}
     for name, refused in point.get("refusals", {}).items():
         at = f"{where}.refusals[{name!r}]"
@@ -116,6 +124,15 @@ def _by_model(names: tuple[str, ...], points: tuple[dict[str, Any], ...], kind: 
         for name, value in point[kind].items():
             values[row, names.index(name)] = value
     return values
+
+
+def _agreements_from_json(names: tuple[str, ...], points: tuple[dict[str, Any], ...]) -> Agreements:
+    agreements = Agreements.none((len(points), len(names)))
+    for row, point in enumerate(points):
+        for name, one in point["agreements"].items():
+            agreements.earlier[row, names.index(name)] = names.index(one.earlier)
+            agreements.differ[row, names.index(name)] = ABSTAIN if one.model is None else names.index(one.model)
+    return agreements
 
 
 def _intervals_from_json(names: tuple[str, ...], points: tuple[dict[str, Any], ...]) -> tuple[np.ndarray, np.ndarray]:

@@ -21,9 +21,10 @@ from rcjax.frontier.files import points_from_json, points_to_json
 from rcjax.frontier.hull import lower_hull, meet
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import NEVER_REFUSE, Policies
-from rcjax.frontier.rules import rules
+from rcjax.frontier.rules import agreements_of, rules
 from rcjax.frontier.searches import Chain, Search
 from rcjax.model.cascade_model import CascadeModel, model_from_json
+from rcjax.policy.answers import COMPARISONS, Comparison
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Calibration, Policy
 from rcjax.policy.record import CHAINS, search_record
@@ -35,10 +36,11 @@ if TYPE_CHECKING:
 __all__ = ["Frontier", "InfeasibleError", "load_frontier"]
 
 
-_FORMAT, _SCHEMA = "rcjax-frontier", 2
+_FORMAT, _SCHEMA = "rcjax-frontier", 3
 
 
-_WITHOUT_ABSTENTION = 1  # the schema version of a frontier none of whose models may refuse, which older versions read
+# Schema versions that older versions read: of a frontier that compares no answers, and none of whose models may refuse.
+_WITHOUT_AGREEMENT, _WITHOUT_ABSTENTION = 2, 1
 
 
 class InfeasibleError(ValueError):
@@ -51,7 +53,7 @@ class InfeasibleError(ValueError):
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("lam", "error", "cost", "status", "policies", "model", "bands", "abstain_price", "abstention"),
-    meta_fields=("search", "chain", "abstain_early"),
+    meta_fields=("search", "chain", "abstain_early", "compare"),
 )
 @dataclasses.dataclass(frozen=True)
 class Frontier:
@@ -88,6 +90,8 @@ class Frontier:
     """(L,) share of the queries that get no answer; None: models may not refuse."""
     abstain_early: bool = True
     """Whether any model of a cascade may refuse, or the last one only."""
+    compare: Comparison | None = None
+    """How the answers of its log were compared, for policies that compare answers."""
 
     @property
     def thresholds(self) -> jax.Array | None:
@@ -236,6 +240,7 @@ class Frontier:
                 **self._interval(index),
             },
             provenance=describe_tuning(self, target),
+            agreements=agreements_of(names, host["agreements"], index, self.compare or "text"),
         )
 
     def _refusing(self, index: int) -> dict[str, Any]:
@@ -274,9 +279,12 @@ class Frontier:
             bands = jax.tree.map(np.asarray, self.bands)
             points = [point | bands_to_json(bands, self.models, row) for row, point in enumerate(points)]
             head["bands"] = {"level": bands.level, "replicates": bands.replicates}
+        version = _WITHOUT_ABSTENTION if self.abstention is None else _WITHOUT_AGREEMENT
+        if self.policies.agreements is not None:
+            version, head["compare"] = _SCHEMA, self.compare or "text"
         return {
             "format": _FORMAT,
-            "schema_version": _WITHOUT_ABSTENTION if self.abstention is None else _SCHEMA,
+            "schema_version": version,
             "models": list(self.models),
             **head,
             "frontier": points,
@@ -331,10 +339,15 @@ def frontier_from_json(data: Any) -> Frontier:
         chain=cast(Chain, check.choice(data.get("chain", "exact"), CHAINS, "chain")),
         abstain_price=check.optional(data.get("abstain_price"), "abstain_price", check.amount),
         abstain_early=check.flag(data.get("abstain_early", True), "abstain_early"),
+        compare=check.optional(data.get("compare"), "compare", _comparison),
     )
     if "bands" not in data:
         return frontier
     return frontier.with_bands(bands_from_json(model.models, data["frontier"], data["bands"]))
+
+
+def _comparison(value: Any, where: str) -> str:
+    return check.choice(value, COMPARISONS, where)
 
 
 def make_frontier(
@@ -345,6 +358,7 @@ def make_frontier(
     chain: Chain = "exact",
     abstain_price: float | None = None,
     abstain_early: bool = True,
+    compare: Any = None,
 ) -> Frontier:
     """A frontier of points in numpy's arrays.
 
@@ -355,14 +369,18 @@ def make_frontier(
         chain: under which factorisation.
         abstain_price: of a refusal; with one, cascades that refuse nothing say so.
         abstain_early: whether any model may refuse, or the last one only.
+        compare: how answers were compared, for policies that compare them.
     """
     own = points.policies
+    if own.agreements is not None and not np.asarray(own.agreements.compares).any():
+        own = dataclasses.replace(own, agreements=None)
     if abstain_price is not None and own.refusals is None and own.thresholds is not None:  # it was too dear to be used
         own = dataclasses.replace(own, refusals=np.full_like(own.thresholds, NEVER_REFUSE))
     # Not jnp.asarray, which compiles a programme for each shape.
     lam, status, expected, policies = jax.device_put((points.lam, points.status, points.expected, own))
     how: dict[str, Any] = {"search": search, "chain": chain}
     how |= {"abstain_price": abstain_price, "abstain_early": abstain_early}
+    how |= {} if own.agreements is None else {"compare": compare}
     abstention = None if abstain_price is None else expected.refused
     return Frontier(lam, expected.wrong, expected.cost, status, policies, model=model, abstention=abstention, **how)
 

@@ -24,9 +24,42 @@ ALWAYS_ANSWER, NEVER_ANSWER = 0.0, 1.0
 NEVER_REFUSE = 0.0
 
 
+#: The earlier model of one that compares no answers.
+NOBODY = -1
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Agreements:
+    """What models do by whether their answer is that of an earlier one; arrays of numpy's or jax's.
+
+    A model that was asked after that one, where both answers are known, keeps its answer where they are equal. Where
+    one is not known, its intervals of confidence hold.
+    """
+
+    earlier: Any
+    """(…, k) position of the model whose answer a model's own is compared with; NOBODY where it is not."""
+    differ: Any
+    """(…, k) what it does where they differ: the position of a later model to ask, or ABSTAIN."""
+
+    @classmethod
+    def none(cls, shape: tuple[int, ...]) -> "Agreements":
+        """Of models (…, k) none of which compares answers.
+
+        >>> Agreements.none((2,)).earlier.tolist()
+        [-1, -1]
+        """
+        return cls(np.full(shape, NOBODY, np.int32), np.full(shape, ABSTAIN, np.int32))
+
+    @property
+    def compares(self) -> Any:
+        """(…, k) bool: whether a model compares its answer with an earlier one."""
+        return self.earlier != NOBODY
+
+
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("first", "bounds", "actions", "members", "thresholds", "refusals"),
+    data_fields=("first", "bounds", "actions", "members", "thresholds", "refusals", "agreements"),
     meta_fields=(),
 )
 @dataclasses.dataclass(frozen=True)
@@ -45,9 +78,18 @@ class Policies:
     """(…, k) the confidence above which each model answers; None where models have more intervals than that."""
     refusals: Any = None
     """(…, k) the confidence up to which each model refuses, at most its threshold; None: no model may refuse."""
+    agreements: Agreements | None = None
+    """(…, k) what models do by whether answers are equal; None: nobody compares them."""
 
     @classmethod
-    def of_cascades(cls, thresholds: Any, members: Any, refusals: Any = None, xp: Any = np) -> "Policies":
+    def of_cascades(
+        cls,
+        thresholds: Any,
+        members: Any,
+        refusals: Any = None,
+        xp: Any = np,
+        agreements: Agreements | None = None,
+    ) -> "Policies":
         """Cascades by their thresholds: each member asks the next one up to its threshold, and answers above it.
 
         Args:
@@ -55,6 +97,7 @@ class Policies:
             members: (…, k) whether the model is in the cascade.
             refusals: (…, k) none above its threshold: up to here a member abstains. None: nobody does.
             xp: numpy, or jax.numpy for use inside a jitted function.
+            agreements: (…, k) between members.
 
         >>> policies = Policies.of_cascades(np.array([[0.7, 1.0, 0.0]]), np.array([[True, False, True]]))
         >>> policies.first.tolist(), policies.bounds[0].tolist(), policies.actions[0].tolist()
@@ -68,11 +111,17 @@ class Policies:
         if refusals is not None:
             bounds = xp.concatenate([refusals[..., None], bounds], axis=-1)
             actions = xp.concatenate([xp.full_like(actions[..., :1], ABSTAIN), actions], axis=-1)
-        return cls(members.argmax(-1), bounds, actions, members, thresholds, refusals)
+        return cls(members.argmax(-1), bounds, actions, members, thresholds, refusals, agreements)
 
     def take(self, places: Any) -> "Policies":
         """Those at some places of the leading axes."""
         return part(self, places)
+
+    def comparing(self) -> "Policies":
+        """The same, as policies that may compare answers."""
+        if self.agreements is not None:
+            return self
+        return dataclasses.replace(self, agreements=Agreements.none(np.shape(self.members)))
 
     def on_host(self) -> "Policies":
         """The same in numpy's arrays."""

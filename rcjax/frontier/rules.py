@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from rcjax.frontier.policies import ABSTAIN
+from rcjax.frontier.policies import ABSTAIN, NOBODY, Agreements
+from rcjax.policy.agreement import Agreement
+from rcjax.policy.answers import Comparison
 from rcjax.policy.policy import Rule
 
 
@@ -29,6 +31,38 @@ def rules(names: tuple[str, ...], j: int, bounds: np.ndarray, actions: np.ndarra
         table.append(here)
         start = end
     return tuple(table)
+
+
+def agreements_of(
+    names: tuple[str, ...], agreements: Agreements | None, index: int, compare: Comparison
+) -> dict[str, Agreement]:
+    """By model, what those do that compare answers, under one of L policies.
+
+    Args:
+        names: of the k models.
+        agreements: (L, k); None where nobody compares answers.
+        index: of the policy.
+        compare: how answers are compared.
+
+    >>> agreements_of(("a", "b", "c"), Agreements(np.array([[-1, 0, -1]]), np.array([[-1, 2, -1]])), 0, "text")
+    {'b': Agreement(earlier='a', action='ask', model='c', compare='text')}
+    """
+    if agreements is None:
+        return {}
+    places = zip(np.asarray(agreements.earlier)[index].tolist(), np.asarray(agreements.differ)[index], strict=True)
+    return {
+        name: Agreement(names[earlier], "abstain", None, compare)
+        if differ == ABSTAIN
+        else Agreement(names[earlier], "ask", names[differ], compare)
+        for name, (earlier, differ) in zip(names, places, strict=True)
+        if earlier != NOBODY
+    }
+
+
+def agreement_to_json(agreement: Agreement) -> dict[str, str]:
+    """An agreement as an entry of a point of a frontier, which tells for all of them how answers are compared."""
+    asked = {} if agreement.model is None else {"model": agreement.model}
+    return {"earlier": agreement.earlier, "action": agreement.action, **asked}
 
 
 def _rule(names: tuple[str, ...], j: int, end: float, action: int) -> Rule:

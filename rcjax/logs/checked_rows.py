@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ADVICE",
+    "ANSWERS",
     "MOST",
     "TOKENS",
     "Rows",
@@ -74,10 +75,13 @@ _OTHER_NAMES = {
 CALL_COLUMNS = ["call_log", "shadow", "error", "asked"]  # what a call log tells besides
 
 
+ANSWERS = ["answer_key", "answer"]  # what is compared with the answers of other models: the first that there is
+
+
 #: All names of columns that mean something here, with polars' names for their second columns.
 _NAMES = {
     name + again
-    for name in (*ADVICE, *CALL_COLUMNS, "answer", *(other for others in _OTHER_NAMES.values() for other in others))
+    for name in (*ADVICE, *CALL_COLUMNS, *ANSWERS, *(other for others in _OTHER_NAMES.values() for other in others))
     for again in ("", "_duplicated_0")
 }
 
@@ -247,7 +251,7 @@ class Rows:
 
 def _needed(name: str, columns: list[str], priced: bool, judged: str | None) -> list[str]:
     """The columns to read: query, model, what is judged, the confidence and what the costs come from."""
-    for column in ADVICE:
+    for column in (*ADVICE, *ANSWERS):
         if columns.count(column) > 1 or f"{column}_duplicated_0" in columns:  # the latter is polars' new name
             raise LogError(f"{name}: column {column} occurs twice: drop one of the two")
     if {"logprob", "confidence"} <= {*columns}:
@@ -261,6 +265,8 @@ def _needed(name: str, columns: list[str], priced: bool, judged: str | None) -> 
     require_columns(name, needed, columns)
     if money == TOKENS and not priced:
         raise MissingPricesError(f"{name}: token counts but no prices: give prices=, or add a column cost")
+    compared = [column for column in ANSWERS if column in columns][:1]
+    needed += [column for column in compared if column not in needed]
     return needed + [column for column in CALL_COLUMNS if "call_log" in columns and column in columns]
 
 
@@ -303,7 +309,10 @@ def _typed(table: Table) -> Iterator[Rows]:
 
     name, source, start, any_rows = table.name, table.source, 0, False
     for frame in table.frames:
-        free = [column for column in ("answer", *CALL_COLUMNS) if column in frame.columns]
+        free = [column for column in (*ANSWERS, *CALL_COLUMNS) if column in frame.columns]
+        for column in free:
+            if frame.schema[column].is_nested():
+                raise LogError(f"{name}: column {column} holds {frame.schema[column]} values: give texts or numbers")
         for column, kind in frame.drop(free).schema.items():
             number = kind.is_integer() if column == "query" else kind.is_numeric() and column != "model"
             if not (number or kind == pl.String or (kind == pl.Boolean and column == "correct")):

@@ -3,8 +3,9 @@
 Drawn at random, not thinned to quantiles, so that they are a sample, and whole queries, so that the policy can be
 replayed on them. Per model the raw log-probabilities in single precision, in which a later log is compared too, so that
 what was tied stays tied; whether the answers were right, as bits; and the costs in half precision, as multiples of
-their mean. In base64, as JSON knows neither infinities nor compact numbers. No text is kept, and of the queries' names
-a hash, by which queries of another log are known to have been tuned on (`rcjax.tuning.overlap`).
+their mean. In base64, as JSON knows neither infinities nor compact numbers. No text is kept: of the answers, where the
+log has them, which are equal; and of the queries' names a hash, by which queries of another log are known to have been
+tuned on (`rcjax.tuning.overlap`).
 """
 
 import base64
@@ -17,6 +18,7 @@ import jax
 import numpy as np
 
 from rcjax._base import json_checks as check
+from rcjax.logs.answers import NO_ANSWER
 from rcjax.logs.log import Log
 
 MOST_QUERIES = 400
@@ -57,6 +59,10 @@ def describe_reference(log: Log) -> dict[str, Any]:
         }
         for j, name in enumerate(log.models)
     }
+    if log.answer is not None:
+        codes = np.asarray(log.answer)[rows].astype("<i2")
+        for j, name in enumerate(log.models):
+            models[name]["answer"] = _packed(codes[:, j].tobytes())
     names = hash_names([log.queries[row] for row in rows])
     return {"queries": size, "models": models, "names": _packed(names.tobytes())}
 
@@ -76,7 +82,7 @@ def read_reference(data: Any, task: Literal["generation", "choice"], source: str
         check.require(len(columns) > 0, f"{_PLACE}.models", "must not be empty", {})
     except ValueError as problem:
         raise ValueError(f"{source}: the queries that it was tuned on are damaged: {problem}") from None
-    logprob, correct, money = (np.stack(rows, axis=1) for rows in zip(*columns.values(), strict=True))
+    logprob, correct, money, answer = (np.stack(rows, axis=1) for rows in zip(*columns.values(), strict=True))
     answered = ~np.isnan(logprob)
     fields: dict[str, Any] = jax.device_put(
         {
@@ -87,11 +93,13 @@ def read_reference(data: Any, task: Literal["generation", "choice"], source: str
             "cost": money.sum(0) / np.maximum(answered.sum(0), 1),
         }
     )
+    if (answer != NO_ANSWER).any():
+        fields["answer"] = jax.device_put(answer)
     return Log(models=tuple(columns), queries=tuple(range(size)), task=task, source=source, **fields)
 
 
-def _column(value: Any, where: str, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(logprob, right or wrong, cost), each (size,), of a model's answers."""
+def _column(value: Any, where: str, size: int) -> tuple[np.ndarray, ...]:
+    """(logprob, right or wrong, cost, code of the answer), each (size,), of a model's answers."""
     data = check.items(value, where, check.as_it_is)
     logprob = _unpacked(data.get("logprob"), f"{where}.logprob", "<f4", size)
     bits = _unpacked(data.get("correct"), f"{where}.correct", "u1", -(-size // 8))
@@ -99,7 +107,10 @@ def _column(value: Any, where: str, size: int) -> tuple[np.ndarray, np.ndarray, 
     unit = check.amount(data.get("mean_cost"), f"{where}.mean_cost")
     check.require(not (logprob > 0).any(), f"{where}.logprob", "must hold nothing above 0", data["logprob"])
     check.require(bool((relative >= 0).all()), f"{where}.cost", "must hold nothing below 0", data["cost"])
-    return logprob, np.unpackbits(bits)[:size].astype(bool), relative.astype(float) * unit
+    answer = np.full(size, NO_ANSWER, "<i2")
+    if data.get("answer") is not None:
+        answer = _unpacked(data["answer"], f"{where}.answer", "<i2", size)
+    return logprob, np.unpackbits(bits)[:size].astype(bool), relative.astype(float) * unit, answer.astype(np.int32)
 
 
 def _unpacked(value: Any, where: str, kind: str, size: int) -> np.ndarray:

@@ -16,6 +16,7 @@ from rcjax._base.arguments import check_arguments
 from rcjax._base.wording import count
 from rcjax.logs.checked_rows import brief, listed, near
 from rcjax.logs.errors import LogError
+from rcjax.policy.answers import Comparison
 
 __all__ = ["IncompleteLogWarning", "LeftOutWarning", "Log", "PartsWarning"]
 
@@ -61,6 +62,10 @@ class Log:
     """(input, output) money per million tokens by model, where the costs come from prices."""
     asked: dict[str, dict[str, Any]] | None = None
     """How each model was asked, where the log tells: signal, options, prices. A policy tuned on the log keeps it."""
+    answer: jax.Array | None = None
+    """(n, k) whole numbers: equal ones in a row are equal answers, −1 is none. None where the log tells no answers."""
+    compare: Comparison | None = None
+    """How answers were compared, as `rcjax.policy.answers.comparable` says; None where there are none."""
 
     @property
     def n_queries(self) -> int:
@@ -97,7 +102,8 @@ class Log:
         if not rows.size:
             raise LogError(f"{self.source}: no query taken: a log needs at least one")
         ids = tuple(self.queries[i] for i in rows)
-        return self._with(*(matrix[rows] for matrix in self._matrices()), queries=ids)
+        answer = None if self.answer is None else np.asarray(self.answer)[rows]
+        return self._with(*(matrix[rows] for matrix in self._matrices()), queries=ids, answer=answer)
 
     def split(self, fraction: float, seed: int) -> tuple[Log, Log]:
         """Split the queries at random, the same way for the same seed.
@@ -124,7 +130,8 @@ class Log:
         prices = self.prices and {name: self.prices[name] for name in names}
         asked = self.asked and {name: self.asked[name] for name in names if name in self.asked}
         changes = {"models": names, "prices": prices, "asked": asked}
-        return self._with(*(matrix[:, columns] for matrix in self._matrices()), **changes)
+        answer = None if self.answer is None else np.asarray(self.answer)[:, columns]
+        return self._with(*(matrix[:, columns] for matrix in self._matrices()), **changes, answer=answer)
 
     def describe(self) -> str:
         """Return a short paragraph: how many queries, which models, and who answered what.
@@ -149,8 +156,9 @@ class Log:
         return [np.asarray(m) for m in (self.logprob, self.correct, self.query_cost, self.answered)]
 
     def _with(self, *matrices: np.ndarray, **changes: Any) -> Log:
-        kept = {name: getattr(self, name) for name in ("models", "queries", "task", "source", "prices", "asked")}
-        return _log(*matrices, **kept | changes)
+        names = ("models", "queries", "task", "source", "prices", "asked", "compare")
+        facts = {name: getattr(self, name) for name in names}
+        return _log(*matrices, **facts | changes)
 
 
 def _mean_cost(cost: np.ndarray, answered: np.ndarray) -> np.ndarray:
@@ -160,13 +168,15 @@ def _mean_cost(cost: np.ndarray, answered: np.ndarray) -> np.ndarray:
     return np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
 
 
-def _log(*matrices: np.ndarray, **facts: Any) -> Log:
+def _log(*matrices: np.ndarray, answer: np.ndarray | None = None, **facts: Any) -> Log:
     """Move the matrices to JAX, each in one step, and average the costs."""
     # Not jnp.asarray, which compiles a programme for each shape.
+    codes: Any = None if answer is None else jax.device_put(answer)
     logprob, correct, query_cost, answered = jax.device_put(matrices)
     # The average is over the costs as held, perhaps rounded to float32: taking every query then keeps it.
     cost = jax.device_put(_mean_cost(np.asarray(query_cost), matrices[3]))
-    return Log(logprob=logprob, correct=correct, query_cost=query_cost, answered=answered, cost=cost, **facts)
+    columns = {"logprob": logprob, "correct": correct, "query_cost": query_cost, "answered": answered, "cost": cost}
+    return Log(**columns, answer=codes, **facts)
 
 
 def _chosen(models: Iterable[str], known: Sequence[str], where: str) -> tuple[str, ...]:

@@ -59,6 +59,16 @@ class Matrices:
         """The (n, k) matrix of a name; `row` is the row's position in the source, −1 where there is none."""
         return self._held[name][: len(self.queries), : len(self.models)]
 
+    def add(self, name: str, empty: Any) -> None:
+        """One more matrix from now on, unless it is there: `empty` stands where a model did not answer."""
+        if name not in self._held:
+            self._empty[name] = empty
+            self._held[name] = np.full(self._held["row"].shape, empty)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a matrix of a name."""
+        return name in self._held
+
     def _make_room(self) -> None:
         n, k = len(self.queries), len(self.models)
         rows, columns = self._held["row"].shape

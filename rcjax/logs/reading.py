@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rcjax._base.arguments import check_arguments, what_it_is
+from rcjax.logs.answers import Compared, read_answer_table
 from rcjax.logs.checked_rows import TOKENS, Rows, brief, listed, near, numbers, require_models, require_money
 from rcjax.logs.errors import LogError
 from rcjax.logs.labels import Labeller, UsableCalls, read_labels
@@ -34,12 +35,16 @@ def read_log(
     models: Iterable[str] | None = None,
     task: Literal["generation", "choice"] = "generation",
     labels: Any = None,
+    answers: Any = None,
 ) -> Log:
     """Read and check a log with one row per query and model.
 
     The columns are `query` (integers or strings), `model`, `correct`, one of `logprob` (at most 0, may be -inf) and
     `confidence` (0 to 1), and either `cost` (money for this call, 0 or from 1e-18 to 1e18) or `input_tokens` and
-    `output_tokens`. Others are ignored. Their names may be in capitals, and have spaces for underscores.
+    `output_tokens`. A column `answer` says what was answered, so that the answers of models can be compared: of
+    choices the letter, of texts without regard to case, white space, punctuation around them and how numbers are
+    written. A column `answer_key` goes before it, and is compared as it is. Others are ignored. Names of columns may be
+    in capitals, and have spaces for underscores.
 
     Args:
         source: the path of a `.csv`, `.tsv`, `.parquet`, `.jsonl` or `.ndjson` file, or a dataframe (pandas, polars,
@@ -51,6 +56,8 @@ def read_log(
         labels: a file or dataframe that tells right from wrong in place of the column `correct`: by `query`, `model`
             and `correct`, or by `query` and `answer`, a right answer, with which the log's own column `answer` is
             compared but for case and white space. Rows without a label are left out.
+        answers: a file or dataframe of what was answered, in place of the log's own columns, by `query`, `model` and
+            `answer` or `answer_key`.
 
     The separator of a text file (`,` `;` tab or `|`) and its encoding (UTF-8, or UTF-16 or UTF-32 with a byte order
     mark) are told by its beginning. Files, and lazy frames of polars, are read a batch of rows at a time: memory is
@@ -71,10 +78,12 @@ def read_log(
     tokens, has no `cost`, and no prices are given.
     """
     check_arguments(read_log, locals())
-    for name, table in (("source", source), *((("labels", labels),) if labels is not None else ())):
+    tables = {"labels": labels, "answers": answers}
+    beside = {name: table for name, table in tables.items() if table is not None}
+    for name, table in {"source": source, **beside}.items():
         if table is None or isinstance(table, bytes | int | float | list | type):
             raise TypeError(f"{name} must be the path of a file, or a dataframe, not {what_it_is(table)}")
-    return _read(source, prices, models, task, labels, fewest=2)
+    return _read(source, prices, models, task, (labels, answers), fewest=2)
 
 
 def read_answers(
@@ -84,13 +93,14 @@ def read_answers(
     prices: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     task: Literal["generation", "choice"] = "generation",
     labels: Any = None,
+    answers: Any = None,
 ) -> Log:
     """Read what some models answered, as `read_log` does, except that one model is enough.
 
     There is nothing to tune on one model, but a policy that asks only one can be replayed.
 
     Args:
-        source, prices, task, labels: as `read_log` takes them.
+        source, prices, task, labels, answers: as `read_log` takes them.
         models: the models to keep, in this order.
 
     >>> import polars as pl
@@ -98,16 +108,21 @@ def read_answers(
     >>> read_answers(pl.DataFrame(table | {"cost": [1.0, 3.0]}), ["small"]).cost.tolist()
     [2.0]
     """
-    return _read(source, prices, models, task, labels, fewest=1)
+    return _read(source, prices, models, task, (labels, answers), fewest=1)
 
 
-def _read(source: Any, prices: Any, models: Iterable[str] | None, task: Any, labels: Any, fewest: int) -> Log:
+def _read(
+    source: Any, prices: Any, models: Iterable[str] | None, task: Any, beside: tuple[Any, Any], fewest: int
+) -> Log:
+    """The log, with what is told `beside` it: (labels, answers)."""
     if task not in ("generation", "choice"):
         raise LogError(f"task {brief(task)!r} is unknown: choose generation or choice")
     rates = None if prices is None else read_prices(prices)
     wanted = None if models is None else (models,) if isinstance(models, str) else tuple(models)
-    calls = UsableCalls()
-    held, every, name = _scattered(source, rates, wanted, labels, calls)
+    labels, answers = beside
+    table = None if answers is None else read_answer_table(answers, task)
+    calls, compared = UsableCalls(), Compared(task, table)
+    held, every, name = _scattered(source, rates, wanted, labels, (calls, compared))
     names = _names(held, every, wanted, name, fewest)
     columns = [held.models[model] for model in names]
     answered = held.take("row") >= 0
@@ -117,21 +132,32 @@ def _read(source: Any, prices: Any, models: Iterable[str] | None, task: Any, lab
         columns = np.argsort(_mean_cost(matrices[2], answered), kind="stable")
         names = tuple(names[j] for j in columns)
     queries = _ids(held.queries)
+    answer = compared.codes(held, columns)
     used = rates and {name: rates[name] for name in names}
     origin = str(source) if isinstance(source, str | os.PathLike) else name
     matrices = [np.ascontiguousarray(matrix[:, columns]) for matrix in matrices]
     del held  # before jax has matrices of its own
     asked = {name: calls.asked[name] for name in names if name in calls.asked} or None
-    log = _log(*matrices, models=names, queries=queries, task=task, source=origin, prices=used, asked=asked)
+    facts: dict[str, Any] = {"task": task, "source": origin, "prices": used, "asked": asked}
+    facts |= {} if answer is None else {"answer": answer, "compare": compared.how}
+    log = _log(*matrices, models=names, queries=queries, **facts)
     if not log.complete.all():
         warnings.warn(log.describe(), IncompleteLogWarning, stacklevel=3)
     return log
 
 
 def _scattered(
-    source: Any, rates: Mapping | None, wanted: tuple[str, ...] | None, labels: Any, calls: UsableCalls
+    source: Any,
+    rates: Mapping | None,
+    wanted: tuple[str, ...] | None,
+    labels: Any,
+    takers: tuple[UsableCalls, Compared],
 ) -> tuple[Matrices, list[str], str]:
-    """(matrices of all rows to use, all models' names by first appearance, the source's name for messages)."""
+    """(matrices of all rows to use, all models' names by first appearance, the source's name for messages).
+
+    `takers` see every row that is used: what a call log tells besides, and which answers are equal.
+    """
+    calls, compared = takers
     held = Matrices(logprob=math.nan, correct=False, cost=0.0)
     files, every = LogFiles(source), dict[str, None]()
     for rows in _judged_rows(files, rates is not None, labels, every, calls):
@@ -148,6 +174,8 @@ def _scattered(
             rows.refuse(again, "query", f"was answered already in {first}: keep one row per query and model")
         logprob, correct = _logprob(rows), numbers(rows, "correct") == 1
         held.put(place, logprob=logprob, correct=correct, cost=_cost(rows, list(held.models), place[1], rates))
+        compared.put(held, place, rows)
+    compared.finish(files.name, held)
     return held, list(every), files.name
 
 

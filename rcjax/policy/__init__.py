@@ -1,8 +1,9 @@
 """What is deployed: a policy, or a random mixture of policies. Standard library only.
 
-Takes what `rcjax tune` wrote, and a model's confidence; gives the decision to answer, to ask another model, or to
-refuse."""
+Takes what `rcjax tune` wrote, and what a model answered and how sure it was; gives the decision to answer, to ask
+another model, or to refuse."""
 
+from rcjax.policy.agreement import Agreement
 from rcjax.policy.files import load_policy
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import (
@@ -20,6 +21,7 @@ from rcjax.policy.policy import (
 __all__ = [
     "Abstain",
     "Action",
+    "Agreement",
     "Answer",
     "Calibration",
     "Decision",

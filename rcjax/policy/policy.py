@@ -18,24 +18,34 @@ import os
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from functools import cache, partial
+from functools import partial
 from importlib import resources
 from itertools import pairwise
 from numbers import Real
-from typing import Any, Literal, TypeVar, get_args
+from types import NoneType
+from typing import Any, Literal, get_args
 
 from rcjax._base import json_checks as check
 from rcjax._base.arguments import instance
 from rcjax._base.files import write_atomically
+from rcjax.policy.agreement import Agreement, check_agreements
 from rcjax.policy.calibration import Calibration, Transform
 
-__all__ = ["Abstain", "Action", "Answer", "Calibration", "Decision", "Defer", "Policy", "Rule", "Transform"]
+__all__ = [
+    "Abstain",
+    "Action",
+    "Agreement",
+    "Answer",
+    "Calibration",
+    "Decision",
+    "Defer",
+    "Policy",
+    "Rule",
+    "Transform",
+]
 
 
 Action = Literal["answer", "ask", "abstain"]
-
-
-T = TypeVar("T")
 
 
 _ACTIONS = get_args(Action)
@@ -44,10 +54,9 @@ _ACTIONS = get_args(Action)
 _FORMAT, _SCHEMA_VERSION = "rcjax-policy", 3
 
 
-_WITHOUT_STATED = 2  # the schema version of a policy whose models state no values
-
-
-_WITHOUT_ABSTENTION = 1  # the schema version of a policy that always answers, which older versions of rcjax read
+# Schema versions that older versions of rcjax read: of a policy that always answers, and that may abstain; neither
+# compares answers or has models that state values.
+_WITHOUT_ABSTENTION, _WITH_ABSTENTION = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +118,8 @@ class Policy:
     """A policy to deploy: immutable, safe to share between threads, equal by value, picklable.
 
     A model answers, asks a later one or abstains by the first of its rules with Φ ≤ `up_to`: with one threshold φ
-    each, model j answers where Φ_j > φ_j, as in the paper. What cannot be right raises ValueError with its place.
+    each, model j answers where Φ_j > φ_j, as in the paper. A model with an agreement answers where it says what an
+    earlier model said. What cannot be right raises ValueError with its place.
 
     Args:
         models: the models that can be asked. The first is asked first; asks only go forward, so a run ends.
@@ -120,6 +130,7 @@ class Policy:
         expected: what the tuning promised: `"error"`, `"cost"`, `"lam"`, `"error_cost"` (1/lam or None), …
         provenance: where the policy comes from (hash of the data, counts, versions, date, how it was tuned, some of
             the queries that it was tuned on); any JSON values.
+        agreements: what a model does by whether its answer is that of an earlier one, for models that do so.
 
     Example:
         >>> calibration = Calibration("choice", intercept=-1.0, slope=0.5, smallest=0.0, largest=10.0)
@@ -142,18 +153,20 @@ class Policy:
     prices: Mapping[str, Mapping[str, float]] | None = None
     expected: Mapping[str, float | None] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    agreements: Mapping[str, Agreement] = field(default_factory=dict)
     _bounds: Mapping[str, tuple[float, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)  # the class is frozen
         put("models", check.names(self.models, "models"))
         per_model = partial(check.by_name, known=self.models)
-        put("calibrations", per_model(self.calibrations, "calibrations", check=partial(_build, Calibration)))
+        put("calibrations", per_model(self.calibrations, "calibrations", check=partial(check.build, Calibration)))
         put("rules", check_rules(self.rules, "rules", self.models))
         put("cost", per_model(self.cost, "cost", check=check.amount))
         put("prices", None if self.prices is None else check.items(self.prices, "prices", check.amounts))
         put("expected", check.items(self.expected, "expected", lambda x, at: x if x is None else check.number(x, at)))
         put("provenance", check.items(self.provenance, "provenance", check.frozen))
+        put("agreements", check_agreements(self.agreements, "agreements", self.models))
         put("_bounds", {model: tuple(rule.up_to for rule in table) for model, table in self.rules.items()})
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -209,12 +222,36 @@ class Policy:
             raise ValueError(f"confidence must be a probability in [0, 1], not {confidence}")
         return self.calibrations[model](math.log(confidence) if confidence > 0 else -math.inf)
 
-    def step(self, model: str, *, logprob: float | None = None, confidence: float | None = None) -> Decision:
-        """Decide after an answer of `model`: keep it, ask another, or abstain. Arguments and errors of `calibrate`.
+    def step(
+        self,
+        model: str,
+        *,
+        logprob: float | None = None,
+        confidence: float | None = None,
+        answer: str | None = None,
+        answers: Mapping[str, str | None] | None = None,
+    ) -> Decision:
+        """Decide after an answer of `model`: keep it, ask another, or abstain.
 
-        Only policies that were tuned with a price of abstaining ever return an `Abstain`.
+        Args:
+            model: that was asked.
+            logprob, confidence: one of them, as for `calibrate`, whose errors these are too.
+            answer: what it answered. Only policies with `agreements` need it.
+            answers: what the models before it answered to this query, by model.
+
+        Only policies that were tuned with a price of abstaining ever return an `Abstain`. Where answers are to be
+        compared and one is not known, the rule is that of the model's confidence.
         """
         phi = self.calibrate(model, logprob=logprob, confidence=confidence)
+        instance(answer, (str, NoneType), "answer")
+        agreement = self.agreements.get(model)
+        if agreement is not None and answer is not None and answers:
+            earlier = answers.get(agreement.earlier)
+            instance(earlier, (str, NoneType), f"answers[{agreement.earlier!r}]")
+            equal = agreement.equal(answer, earlier)
+            if equal is not None:
+                otherwise = Abstain(model, phi) if agreement.model is None else Defer(agreement.model, phi)
+                return Answer(model, phi) if equal else otherwise
         # The first rule with Φ ≤ up_to; there is one, as Φ ≤ 1 and the last rule goes up to 1.
         rule = self.rules[model][bisect_left(self._bounds[model], phi)]
         if rule.action == "abstain":
@@ -223,22 +260,23 @@ class Policy:
 
     def to_json(self) -> dict[str, Any]:
         """Return the policy as a JSON object, the inverse of `from_json`."""
-        return {"format": _FORMAT, "schema_version": self._schema_version()} | {
-            field.name: _thawed(getattr(self, field.name)) for field in fields(self) if field.init
-        }
+        values = {field.name: _thawed(getattr(self, field.name)) for field in fields(self) if field.init}
+        if not self.agreements:
+            del values["agreements"]
+        return {"format": _FORMAT, "schema_version": self._schema_version()} | values
 
     def _schema_version(self) -> int:
         """The first schema version that has all that the policy does: older versions of rcjax refuse what is newer."""
-        if any(calibration.stated for calibration in self.calibrations.values()):
+        if self.agreements or any(calibration.stated for calibration in self.calibrations.values()):
             return _SCHEMA_VERSION
         abstains = any(rule.action == "abstain" for table in self.rules.values() for rule in table)
-        return _WITHOUT_STATED if abstains else _WITHOUT_ABSTENTION
+        return _WITH_ABSTENTION if abstains else _WITHOUT_ABSTENTION
 
     @classmethod
     def from_json(cls, data: Any) -> Policy:
         """Build a policy from the object of `to_json`; unknown keys are ignored, problems a ValueError."""
         check.header(data, _FORMAT, _SCHEMA_VERSION)
-        return _build(cls, data, "")
+        return check.build(cls, data, "")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the policy to a JSON file at once: who reads it sees the old file or the new one, whole.
@@ -276,7 +314,7 @@ def check_rules(value: Any, where: str, models: tuple[str, ...]) -> Mapping[str,
 
 
 def _table(value: Any, where: str) -> tuple[Rule, ...]:
-    table = check.sequence(value, where, partial(_build, Rule))
+    table = check.sequence(value, where, partial(check.build, Rule))
     ends = [rule.up_to for rule in table]
     check.require(all(a < b for a, b in pairwise(ends)), where, "must have its up_to in increasing order", ends)
     check.require(ends[-1] == 1.0, where, "must have 1 as its last up_to", ends)
@@ -292,25 +330,8 @@ def _check_targets(table: tuple[Rule, ...], where: str, later: tuple[str, ...]) 
 
 
 def _thawed(value: Any) -> Any:
-    if isinstance(value, (Calibration, Rule)):
+    if isinstance(value, (Agreement, Calibration, Rule)):
         return {key: _thawed(item) for key, item in asdict(value).items() if item is not None}
     if isinstance(value, Mapping):
         return {key: _thawed(item) for key, item in value.items()}
     return [_thawed(item) for item in value] if isinstance(value, tuple) else value
-
-
-def _build(kind: type[T], value: Any, where: str) -> T:
-    """Return `value`, or build it from its JSON form; errors tell the place from the root of the file on."""
-    if isinstance(value, kind):
-        return value
-    check.require(isinstance(value, Mapping), where, "must be an object", value)
-    try:
-        return kind(*map(value.get, _names(kind)))
-    except ValueError as problem:
-        raise ValueError(f"{where}.{problem}" if where else str(problem)) from None
-
-
-@cache
-def _names(kind: Any) -> tuple[str, ...]:
-    """The arguments of a class, in order: its fields."""
-    return tuple(field.name for field in fields(kind) if field.init)

@@ -14,24 +14,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.typing import ArrayLike
 
 from rcjax._base.arguments import check_arguments
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax._core.size_classes import fill_up
-from rcjax.frontier.policies import ABSTAIN, Policies
-from rcjax.logs.errors import LogError
+from rcjax.frontier.policies import Policies
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, Transform
-from rcjax.model.stated import Stated, stated_of_pairs
+from rcjax.model.stated import Stated
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
+from rcjax.replaying.packing import Packed, columns_of, pack_frontier, pack_policy, require_answers
 from rcjax.replaying.walk import walk
 
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
-    from rcjax.policy.policy import Rule
 
 __all__ = ["Replay", "replay"]
 
@@ -81,20 +79,20 @@ class Replay:
 def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
     """Answer the queries of a log by a policy, a mixture, or every policy of a frontier, in jitted calls.
 
-    Raw confidences are calibrated as the policy (or the frontier's model) says, then model j answers or
-    defers by the first interval with Φ_j ≤ bound: with one threshold φ, it answers where Φ_j > φ. Right or
-    wrong is the log's own; a query that is refused is neither, and its calls are paid for. `cost` charges each
-    answer the model's mean cost on the queries replayed, as the paper and the model's prediction do, so that the
-    two compare; `spent` charges what the answer itself cost, which is more where the queries that are deferred are
-    longer than others. Only queries answered by all the models that may be asked are replayed; a frontier is
-    replayed on the same queries throughout. Other models of the log do not matter. Of a mixture every policy
-    answers every query, and what counts is the weighted mean: its expected figures on the log, without the noise of
-    the lots.
+    Raw confidences are calibrated as the policy (or the frontier's model) says, then model j answers or defers by the
+    first interval with Φ_j ≤ bound: with one threshold φ, it answers where Φ_j > φ. Right or wrong is the log's own,
+    and so is which answers are equal; a query that is refused is neither right nor wrong, and its calls are paid for.
+    `cost` charges each answer the model's mean cost on the queries replayed, as the paper and the model's prediction
+    do, so that the two compare; `spent` charges what the answer itself cost, which is more where the queries that are
+    deferred are longer than others. Only queries answered by all the models that may be asked are replayed; a frontier
+    is replayed on the same queries throughout. Other models of the log do not matter. Of a mixture every policy answers
+    every query, and what counts is the weighted mean: its expected figures on the log, without the noise of the lots.
 
     Arrays have the log's float type. In float32, a confidence within rounding of a threshold may fall on its
     other side: replay in float64 where many confidences tie with a threshold.
 
-    Raises `LogError` where the log lacks a model that may be asked, or no query has the answers of them all.
+    Raises `LogError` where the log lacks a model that may be asked, no query has the answers of them all, or policies
+    compare answers and the log tells none.
 
     >>> import rcjax
     >>> train, test = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
@@ -109,20 +107,22 @@ def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
     single = isinstance(policy_or_frontier, Policy)
     dtype = log.logprob.dtype
     if isinstance(policy_or_frontier, Policy):
-        packed = _pack_policy(policy_or_frontier, dtype)
+        packed = pack_policy(policy_or_frontier, dtype)
     else:
-        packed = _pack_frontier(policy_or_frontier, dtype)
+        packed = pack_frontier(policy_or_frontier, dtype)
     models = tuple(policy_or_frontier.models)
-    data = _columns(log, models, packed.asked)
+    require_answers(packed.policies, log)
+    *data, codes = columns_of(log, models, packed.asked)
     n = data[0].shape[1]
-    data = _filled(*data)
+    filled_up = _filled(*data)
+    data = (*filled_up, _codes(codes, packed.policies))
     if single:
         figures = _replay_one(packed.calibrators, packed.policies.take(0), *data, transforms=packed.transforms)
     else:
         # Frontiers have any number of points; rounded up, few programmes serve them all.
         points = len(packed.policies.first)
         filled = np.minimum(np.arange(points + -points % _ROUND), points - 1)
-        batch = max(1, min(_ROUND, _BATCH_ELEMENTS // data[0].shape[1]))
+        batch = max(1, min(_ROUND, _BATCH_ELEMENTS // filled_up[0].shape[1]))
         policies = packed.policies.take(filled)
         figures = _replay_all(packed.calibrators, policies, *data, transforms=packed.transforms, batch=batch)
         figures = jax.device_put(tuple(np.asarray(figure)[:points] for figure in figures))
@@ -148,11 +148,11 @@ def walk_log(policy: Policy | Mixture, log: Log) -> Walked:
 
     Of a mixture every policy answers every query, and what counts is the weighted mean.
     """
-    parts, data = _in_parts(policy, log)
+    parts, (*data, codes) = _in_parts(policy, log)
     n = data[0].shape[1]
     wrong, refused, asked = np.zeros(n), np.zeros(n), np.zeros(data[0].shape)
     for weight, own, packed in parts:
-        columns = fill_up(*(column[own] for column in data[:2]), axis=1)
+        columns = *fill_up(*(column[own] for column in data[:2]), axis=1), _codes(codes, packed.policies, own)
         fates = _fates(packed.calibrators, packed.policies.take(0), *columns, transforms=packed.transforms)
         wrong_here, refused_here, asked_here = (np.asarray(fate)[..., :n] for fate in fates)
         wrong += weight * wrong_here
@@ -161,25 +161,24 @@ def walk_log(policy: Policy | Mixture, log: Log) -> Walked:
     return Walked(wrong, refused, asked, data[2].astype(float))
 
 
-def _in_parts(
-    policy: Policy | Mixture, log: Log
-) -> tuple[list[tuple[float, np.ndarray, _Packed]], tuple[np.ndarray, ...]]:
+def _in_parts(policy: Policy | Mixture, log: Log) -> tuple[list[tuple[float, np.ndarray, Packed]], tuple[Any, ...]]:
     """([(weight, places of its models, packed policy)], columns of all its models) of a policy or mixture."""
-    packed = [_pack_policy(part, log.logprob.dtype) for part in policy.policies]
+    packed = [pack_policy(part, log.logprob.dtype) for part in policy.policies]
     rows = [np.array([policy.models.index(name) for name in part.models]) for part in policy.policies]
     asked = np.zeros(len(policy.models), bool)
     for own, one in zip(rows, packed, strict=True):
+        require_answers(one.policies, log)
         asked[own] |= one.asked
-    return list(zip(policy.weights, rows, packed, strict=True)), _columns(log, policy.models, asked)
+    return list(zip(policy.weights, rows, packed, strict=True)), columns_of(log, policy.models, asked)
 
 
 def _replay_mixture(mixture: Mixture, log: Log) -> Replay:
-    parts, data = _in_parts(mixture, log)
+    parts, (*data, codes) = _in_parts(mixture, log)
     n, columns = data[0].shape[1], _filled(*data)
     size = columns[0].shape[1]
     total = [np.zeros(shape, log.logprob.dtype) for shape in (size,) * 4 + (columns[0].shape,)]
     for weight, own, packed in parts:
-        here = *(column[own] for column in columns[:3]), columns[3]
+        here = *(column[own] for column in columns[:3]), columns[3], _codes(codes, packed.policies, own)
         fates = _walk_one(packed.calibrators, packed.policies.take(0), *here, transforms=packed.transforms)
         *fates, answers = (np.asarray(fate) for fate in fates)
         fates.append(np.zeros_like(total[-1]))
@@ -193,20 +192,35 @@ def _filled(logprob: np.ndarray, correct: np.ndarray, query_cost: np.ndarray) ->
     return fill_up(logprob, correct, query_cost, axis=1) + fill_up(np.ones(logprob.shape[1], bool))
 
 
+def _codes(codes: np.ndarray | None, policies: Policies, own: Any = slice(None)) -> np.ndarray | None:
+    """Codes of answers (k, n) for policies that compare those of some models, filled up; None for others."""
+    return None if codes is None or policies.agreements is None else fill_up(codes[own], axis=1)[0]
+
+
 def _answer(
-    phi: jax.Array, policy: Policies, correct: jax.Array, query_cost: jax.Array, counts: jax.Array
+    phi: jax.Array,
+    policy: Policies,
+    correct: jax.Array,
+    query_cost: jax.Array,
+    counts: jax.Array,
+    codes: jax.Array | None,
 ) -> tuple[jax.Array, ...]:
     """The figures of one policy on calibrated confidences (k, n), in the order of the fields of `Replay`."""
-    return _figures(*_outcomes(phi, policy, correct, query_cost, counts), counts)
+    return _figures(*_outcomes(phi, policy, correct, query_cost, counts, codes), counts)
 
 
 def _outcomes(
-    phi: jax.Array, policy: Policies, correct: jax.Array, query_cost: jax.Array, counts: jax.Array
+    phi: jax.Array,
+    policy: Policies,
+    correct: jax.Array,
+    query_cost: jax.Array,
+    counts: jax.Array,
+    codes: jax.Array | None,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
     """Of each query (n,): was it answered wrongly, was it refused, what is it charged and what was spent; (k, n): who
     answered it.
     """
-    where = walk(phi, policy)
+    where = walk(phi, policy, codes)
     mean_cost = query_cost.sum(axis=1, keepdims=True) / counts.sum()
     charged, spent = (jnp.where(where.asked, money, 0).sum(axis=0) for money in (mean_cost, query_cost))
     return where.wrong(correct).astype(phi.dtype), where.refused.astype(phi.dtype), charged, spent, where.answers
@@ -271,11 +285,12 @@ def _replay_one(
     correct: jax.Array,
     query_cost: jax.Array,
     counts: jax.Array,
+    codes: jax.Array | None,
     *,
     transforms: tuple[Transform, ...],
 ) -> tuple[jax.Array, ...]:
     phi = _calibrated(transforms, calibrators, logprob)
-    return _answer(phi, policy, correct, query_cost, counts)
+    return _answer(phi, policy, correct, query_cost, counts, codes)
 
 
 @partial(compiled, static_argnames="transforms")
@@ -286,11 +301,12 @@ def _walk_one(
     correct: jax.Array,
     query_cost: jax.Array,
     counts: jax.Array,
+    codes: jax.Array | None,
     *,
     transforms: tuple[Transform, ...],
 ) -> tuple[jax.Array, ...]:
     phi = _calibrated(transforms, calibrators, logprob)
-    return _outcomes(phi, policy, correct, query_cost, counts)
+    return _outcomes(phi, policy, correct, query_cost, counts, codes)
 
 
 @partial(compiled, static_argnames="transforms")
@@ -299,10 +315,11 @@ def _fates(
     policy: Policies,
     logprob: jax.Array,
     correct: jax.Array,
+    codes: jax.Array | None,
     *,
     transforms: tuple[Transform, ...],
 ) -> tuple[jax.Array, ...]:
-    where = walk(_calibrated(transforms, calibrators, logprob), policy)
+    where = walk(_calibrated(transforms, calibrators, logprob), policy, codes)
     return where.wrong(correct), where.refused, where.asked
 
 
@@ -314,94 +331,10 @@ def _replay_all(
     correct: jax.Array,
     query_cost: jax.Array,
     counts: jax.Array,
+    codes: jax.Array | None,
     *,
     transforms: tuple[Transform, ...],
     batch: int,
 ) -> tuple[jax.Array, ...]:
     phi = _calibrated(transforms, calibrators, logprob)
-    return lax.map(lambda policy: _answer(phi, policy, correct, query_cost, counts), policies, batch_size=batch)
-
-
-class _Packed(NamedTuple):
-    """L policies for k models as arrays, with how raw confidences are calibrated."""
-
-    transforms: tuple[Transform, ...]
-    calibrators: tuple[Any, ...]  # (k, 2) coefficients, (k,) smallest, largest, and the values stated, or None
-    policies: Policies  # (L,)
-
-    @property
-    def asked(self) -> np.ndarray:
-        """(k,) bool: the models that some query could reach, under some λ."""
-        return self.policies.members.any(axis=0)
-
-
-def _packed(
-    transforms: tuple[Transform, ...],
-    calibrators: tuple[Any, ...],
-    start: ArrayLike | list[int],
-    bounds: np.ndarray,
-    targets: ArrayLike | list[list[list[int]]],
-) -> _Packed:
-    first, actions = (np.asarray(places, np.int32) for places in (start, targets))
-    return _Packed(transforms, calibrators, Policies(first, bounds, actions, _reached(first, bounds, actions)))
-
-
-def _pack_frontier(frontier: Frontier, dtype: Any) -> _Packed:
-    fitted, own = frontier.model.calibrators, frontier.policies
-    line, low, high = (np.asarray(x, dtype) for x in (fitted.coefficients, fitted.smallest, fitted.largest))
-    transforms = (fitted.transform,) * len(line)
-    stated = jax.tree.map(lambda column: np.asarray(column, dtype), fitted.stated)
-    return _packed(transforms, (line, low, high, stated), own.first, np.asarray(own.bounds, dtype), own.actions)
-
-
-def _pack_policy(policy: Policy, dtype: Any) -> _Packed:
-    """One policy, L = 1: its rules become bounds and actions, padded to one length."""
-    index = {name: j for j, name in enumerate(policy.models)}
-    longest = max(len(policy.rules[name]) for name in policy.models)
-    bounds, actions = [], []
-    for name, j in index.items():
-        rules = list(policy.rules[name])
-        rules += rules[-1:] * (longest - len(rules))
-        bounds.append([rule.up_to for rule in rules])
-        actions.append([_action(rule, j, index) for rule in rules])
-    own = [policy.calibrations[name] for name in policy.models]
-    line = np.asarray([(one.intercept, one.slope) for one in own], dtype)
-    low, high = (np.asarray([getattr(one, end) for one in own], dtype) for end in ("smallest", "largest"))
-    transforms: tuple[Any, ...] = tuple(one.transform for one in own)
-    calibrators = line, low, high, stated_of_pairs([one.stated or () for one in own], dtype)
-    return _packed(transforms, calibrators, [index[policy.first]], np.asarray([bounds], dtype), [actions])
-
-
-def _action(rule: Rule, j: int, index: dict[str, int]) -> int:
-    if rule.action == "abstain":
-        return ABSTAIN
-    return j if rule.model is None else index[rule.model]
-
-
-def _reached(first: np.ndarray, bounds: np.ndarray, actions: np.ndarray) -> np.ndarray:
-    """(L, k) bool: the models that some query could reach."""
-    lambdas, k, _ = bounds.shape
-    reached = np.zeros((lambdas, k), bool)
-    reached[np.arange(lambdas), first] = True
-    before = np.concatenate([np.full((lambdas, k, 1), -1.0), bounds[..., :-1]], axis=-1)
-    live = bounds > before  # padding repeats a bound: no confidence falls there
-    for j in range(k):
-        rows, intervals = np.nonzero(live[:, j] & reached[:, j, None] & (actions[:, j] != ABSTAIN))
-        reached[rows, actions[rows, j, intervals]] = True
-    return reached
-
-
-def _columns(log: Log, models: tuple[str, ...], asked: np.ndarray) -> tuple[np.ndarray, ...]:
-    """(logprob, correct, query_cost), each (k, n), of the queries that all models asked have answered."""
-    names = [name for name, used in zip(models, asked, strict=True) if used]
-    part = log.select(names)  # raises LogError, naming the model that the log lacks
-    rows = part.complete
-    if not rows.any():
-        raise LogError(f"{log.source}: no query was answered by all of {', '.join(names)}: nothing to replay")
-    columns = []
-    for values in (part.logprob, part.correct, part.query_cost):
-        values = np.asarray(values)
-        filled = np.zeros((len(models), int(rows.sum())), values.dtype)
-        filled[asked] = values[rows].T
-        columns.append(filled)
-    return tuple(columns)
+    return lax.map(lambda policy: _answer(phi, policy, correct, query_cost, counts, codes), policies, batch_size=batch)

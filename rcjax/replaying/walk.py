@@ -1,7 +1,7 @@
 """Queries walking through policies: which model answers each, if any, and which ones were asked."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,8 @@ from jax.typing import ArrayLike
 from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
 from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.policies import Policies
+from rcjax.frontier.policies import NOBODY, Policies
+from rcjax.logs.answers import NO_ANSWER
 from rcjax.model.calibration import Calibrator, calibrate_all
 
 _FEW_BOUNDS = 16  # up to here comparing with every bound beats a binary search
@@ -41,15 +42,28 @@ class Walk(NamedTuple):
         return self.answers.any(0) & ~(self.answers & correct).any(0)
 
 
-def walk(confidence: jax.Array, policy: Policies) -> Walk:
+def walk(confidence: jax.Array, policy: Policies, answer: jax.Array | None = None) -> Walk:
     """Where n queries go under one policy, by their calibrated confidence (k, n). `vmap` it over policies.
+
+    `answer` (k, n) are codes as `Log.answer` has them, for policies that compare answers; without them no answer is
+    known, and confidences decide.
 
     >>> import numpy as np
     >>> policy = Policies.of_cascades(np.array([0.5, 0.0]), np.array([True, True]))
     >>> [where.tolist() for where in walk(jnp.array([[0.4, 0.6], [0.9, 0.9]]), policy)]
     [[[False, True], [True, False]], [[True, True], [True, False]]]
+
+    With agreement, the second model's answer is kept where it is the first one's:
+
+    >>> from rcjax.frontier.policies import Agreements
+    >>> agreements = Agreements(np.array([-1, 0, -1]), np.array([-1, 2, -1]))
+    >>> policy = Policies.of_cascades(np.array([1.0, 0.5, 0.0]), np.ones(3, bool), agreements=agreements)
+    >>> walk(jnp.zeros((3, 2)), policy, jnp.array([[0, 0], [0, 1], [2, 1]])).answers.tolist()
+    [[False, False], [True, False], [False, True]]
     """
     k, n = confidence.shape
+    if policy.agreements is not None and answer is not None:
+        return _walk_comparing(confidence, policy, answer)
     method = "compare_all" if policy.bounds.shape[-1] <= _FEW_BOUNDS else "scan"
 
     def visit(at: jax.Array, model: tuple[jax.Array, ...]) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
@@ -64,7 +78,37 @@ def walk(confidence: jax.Array, policy: Policies) -> Walk:
     return Walk(*lax.scan(visit, jnp.full(n, policy.first, actions.dtype), models)[1])
 
 
-def outcomes(confidence: jax.Array, correct: jax.Array, cost: jax.Array, policies: Policies) -> Outcomes:
+def _walk_comparing(confidence: jax.Array, policy: Policies, answer: jax.Array) -> Walk:
+    """`walk` of a policy that compares answers (k, n)."""
+    k, n = confidence.shape
+    method = "compare_all" if policy.bounds.shape[-1] <= _FEW_BOUNDS else "scan"
+    actions, agreements = jnp.asarray(policy.actions), policy.agreements
+    assert agreements is not None
+
+    def visit(carry: tuple[jax.Array, ...], model: tuple[jax.Array, ...]) -> tuple[Any, tuple[jax.Array, jax.Array]]:
+        at, said = carry
+        j, ends, action, column, own, earlier, differ = model
+        here = at == j
+        target = action[jnp.searchsorted(ends, column, side="left", method=method)]
+        other = jnp.where(earlier == NOBODY, NO_ANSWER, said[earlier])  # of a model that was not asked, none
+        known = (own != NO_ANSWER) & (other != NO_ANSWER)
+        target = jnp.where(known, jnp.where(own == other, j, differ), target)
+        said = said.at[j].set(jnp.where(here, own, NO_ANSWER))
+        return (jnp.where(here, target, at), said), (here & (target == j), here)
+
+    pair = (jnp.asarray(places).astype(actions.dtype) for places in (agreements.earlier, agreements.differ))
+    models = jnp.arange(k, dtype=actions.dtype), jnp.asarray(policy.bounds), actions, confidence, answer, *pair
+    start = jnp.full(n, policy.first, actions.dtype), jnp.full((k, n), NO_ANSWER, answer.dtype)
+    return Walk(*lax.scan(visit, start, models)[1])
+
+
+def outcomes(
+    confidence: jax.Array,
+    correct: jax.Array,
+    cost: jax.Array,
+    policies: Policies,
+    answer: jax.Array | None = None,
+) -> Outcomes:
     """What becomes of n queries, (L, n), under each of L policies.
 
     Who is refused an answer is not answered wrongly.
@@ -74,10 +118,12 @@ def outcomes(confidence: jax.Array, correct: jax.Array, cost: jax.Array, policie
         correct: (n, k) whether the answer is right.
         cost: (k,) what each answer is charged, its model's mean cost.
         policies: L policies over k models.
+        answer: (n, k) codes, for policies that compare answers.
     """
+    codes = None if answer is None else answer.T
 
     def one(policy: Policies) -> Outcomes:
-        where = walk(confidence.T, policy)
+        where = walk(confidence.T, policy, codes)
         shares = where.wrong(correct.T), cost @ where.asked.astype(cost.dtype), where.refused
         return Outcomes(*(share.astype(cost.dtype) for share in shares))
 
@@ -91,6 +137,7 @@ def outcomes_on_log(
     answered: ArrayLike,
     cost: ArrayLike,
     policies: Policies,
+    answer: ArrayLike | None = None,
 ) -> Outcomes:
     """`outcomes` on a log, compiled, in numpy's arrays; queries that lack a model are walked by a stand-in.
 
@@ -101,9 +148,11 @@ def outcomes_on_log(
         answered: (n, k) whether there is an answer.
         cost: (k,) what each answer is charged, its model's mean cost.
         policies: L policies over k models.
+        answer: (n, k) codes, for policies that compare answers.
     """
     n = np.shape(logprob)[0]
-    fates = _outcomes_filled(calibrators, *fill_up(logprob, correct, answered), cost, policies)
+    codes = () if answer is None or policies.agreements is None else fill_up(answer)
+    fates = _outcomes_filled(calibrators, *fill_up(logprob, correct, answered), cost, policies, *codes)
     return Outcomes(*(np.asarray(fate)[:, :n] for fate in fates))
 
 
@@ -115,5 +164,6 @@ def _outcomes_filled(
     answered: jax.Array,
     cost: jax.Array,
     policies: Policies,
+    answer: jax.Array | None = None,
 ) -> Outcomes:
-    return outcomes(calibrate_all(calibrators, logprob, answered), correct, cost, policies)
+    return outcomes(calibrate_all(calibrators, logprob, answered), correct, cost, policies, answer)

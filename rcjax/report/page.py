@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from rcjax._base.wording import Money, between, check_figure, describe_cascade, percent, threshold
 from rcjax._core.json_values import plain
 from rcjax._core.thinning import spread
+from rcjax.diagnostics.agreement import remarks_on_agreement
 from rcjax.diagnostics.verdicts import Check, remarks
 from rcjax.model.calibration import Calibrator
 from rcjax.plots import plot_frontier, plot_learning_curve
@@ -58,10 +59,14 @@ def context(report: Findings) -> dict[str, Any]:
         "points": points,
         "rows": [points[i] for i in spread(np.asarray(report.frontier.cost), np.asarray(report.frontier.error))],
         "start": start,
+        "compares": report.frontier.policies.agreements is not None,
         "aim": str(report.target) if report.target else None,
         "models": [_model(report, j, money) for j in range(len(report.frontier.models))],
         "checks": [_check(check) for check in checks],
-        "remarks": list(remarks(report.diagnosis.models, report.diagnosis.chain)),
+        "remarks": [
+            *remarks(report.diagnosis.models, report.diagnosis.chain),
+            *remarks_on_agreement(report.diagnosis.agreement, report.diagnosis.models),
+        ],
         "judged": _judged(report),
         "tried": _tried(report),
         "figures": report.drawn or draw_checks(report.diagnosis, report.model, report.judged),
@@ -97,13 +102,21 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
     members = [j for j, name in enumerate(frontier.models) if name in policy.models]
     cuts = np.asarray(frontier.thresholds)[index]
     rows = []
+    agreements = policy.agreements
     for j in members:
         last = j == members[-1]
+        agreement = agreements.get(frontier.models[j])
+        answers = "everything that reaches it" if last else f"above {threshold(float(cuts[j]))}"
+        if agreement is not None:
+            answers = f"where {agreement.earlier} says the same"
+        elif agreements and not last and cuts[j] >= 1:
+            answers = "nothing: its answer is compared"
+        plain = last or agreement is not None or cuts[j] >= 1
         rows.append(
             {
                 "model": frontier.models[j],
-                "answers": "everything that reaches it" if last else f"above {threshold(float(cuts[j]))}",
-                "raw": "" if last else f"probability above {threshold(float(raw[j]))}",
+                "answers": answers,
+                "raw": "" if plain else f"probability above {threshold(float(raw[j]))}",
                 "share": percent(float(report.shares[index, j])),
             }
         )
@@ -111,7 +124,11 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
         "x": round(spot[0], 2),
         "y": round(spot[1], 2),
         "cascade": describe_cascade(
-            {"models": list(policy.models), "thresholds": {frontier.models[j]: float(cuts[j]) for j in members}}
+            {
+                "models": list(policy.models),
+                "thresholds": {frontier.models[j]: float(cuts[j]) for j in members},
+                "agreements": told.get("agreements", {}),
+            }
         ),
         "cost": f"${money.show(expected['cost'])}",
         "costs": costs,

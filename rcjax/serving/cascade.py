@@ -12,7 +12,7 @@ import asyncio
 import math
 import time
 import uuid
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import NoneType, TracebackType
 from typing import Any, Literal
@@ -26,6 +26,7 @@ from rcjax.policy.policy import Answer, Defer, Policy
 from rcjax.serving.asking import Asking, checked_options, known_endpoints
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.caller import Attempt, Caller, CascadeWarning, Observe
+from rcjax.serving.comparing import Comparing
 from rcjax.serving.completions import Failure, sum_usages
 from rcjax.serving.endpoint import openai
 from rcjax.serving.questions import Messages, Question, check_question, one_by_one
@@ -125,6 +126,8 @@ class Cascade:
             the tuning left out, so that a later one can take them back, or new ones. They need prices, if not among
             those that the policy was tuned with; `client`, `signal`, `served` and `model_options` may name them.
         observe: is told of each `Call` as it ends, shadow calls too: for counting, at once.
+        answer_key: for policies tuned on a log with a column `answer_key`: what makes such a key of an answer, as the
+            signal reads it. Others compare the answers themselves.
 
     Raises ValueError for arguments that cannot be right. Use one cascade within one event loop, and leave it as a
     context (`async with`) or `await cascade.close()`, so that shadow calls under way are finished.
@@ -147,8 +150,10 @@ class Cascade:
         shadow: float = 0.0,
         shadow_models: Sequence[str] = (),
         observe: Observe | None = None,
+        answer_key: Callable[[str], str] | None = None,
     ) -> None:
         instance(policy, (Policy, Mixture), "policy")
+        self._comparing = Comparing(policy, answer_key)
         instance(log, (CallLog, NoneType), "log")
         self.policy = policy
         self.models = policy.models
@@ -280,7 +285,7 @@ class Cascade:
                 model = next(iter(later), None)
                 continue
             rules = policy.rules[model]
-            always = len(rules) == 1 and rules[0].action == "answer"
+            always = len(rules) == 1 and rules[0].action == "answer" and model not in policy.agreements
             before = tuple(one.call for one in attempts) if always else None
             attempt = await self._caller.call(question, model, policy, seconds, before)
             attempts.append(attempt)
@@ -289,7 +294,8 @@ class Cascade:
             if attempt.call.logprob is None:
                 model = next(iter(later), None)
                 continue
-            decision = policy.step(model, logprob=attempt.call.logprob)
+            said = self._comparing.told(policy, attempts)
+            decision = policy.step(model, logprob=attempt.call.logprob, **said)
             if not isinstance(decision, Defer):
                 status: Status = "answered" if isinstance(decision, Answer) else "abstained"
                 return _result(question.query, status, attempt, attempts)

@@ -247,7 +247,8 @@ def _judged(data: Data, fit: Fit, draws: Draws, points: dict[str, jax.Array]) ->
         charged = (where.asked.astype(spent.dtype) @ share) @ (share @ spent)
         return share @ where.wrong(correct.T).astype(spent.dtype), charged
 
-    policies = Policies(*(points[name] for name in ("first", "bounds", "actions", "members")))
+    first, bounds, actions, members = (points[name] for name in ("first", "bounds", "actions", "members"))
+    policies = Policies(first, bounds, actions, members)
     error, cost = jax.vmap(jax.vmap(figures))(policies)
     return {"held_out_error": error, "held_out_cost": cost, "held_out": weight.sum()}
 

@@ -32,11 +32,13 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, calibrate_all
 from rcjax.model.fitting import fit_near
 from rcjax.model.fitting_steps import calibrate_log
+from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import replay
 from rcjax.replaying.walk import walk
 from rcjax.solving.at_lambda import refusal_at
 from rcjax.solving.lambda_grid import lay_out_problem, log_lam, solve_at
 from rcjax.solving.paths import MANY_STEPS, Plan, only, plan_cascades
+from rcjax.tuning.agreement_candidates import tune_by_agreement
 from rcjax.tuning.cross_validation import longer_cascades
 from rcjax.tuning.label_candidates import tune_by_labels
 
@@ -108,6 +110,7 @@ def bootstrap(
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to draw again")
     places = _spread(np.asarray(frontier.lam))
     fixed = _as_they_are(frontier, places, replicates)
+    require_answers(frontier.policies, log)
     if not refit:
         own = _recount(part(fixed, 0), log, replicates, seed)
         return _bands(frontier, log, places, fixed, Outcomes(*(np.stack([figure, figure]) for figure in own)), level)
@@ -117,7 +120,8 @@ def bootstrap(
     # One after the other, as both are of one shape: one programme.
     weights, tuned = weights.astype(log.cost.dtype), jax.tree.map(np.asarray, tuned)
     filled = *fill_up(*_data(log)), *fill_up(weights, axis=1)
-    both = [_judge(*filled, _comparable(policies)) for policies in (fixed, tuned)]
+    codes = _codes(frontier, log)
+    both = [_judge(*filled, _comparable(policies), codes) for policies in (fixed, tuned)]
     return _bands(frontier, log, places, tuned, jax.tree.map(lambda *figures: np.stack(figures), *both), level)
 
 
@@ -131,7 +135,12 @@ class _Tuned(NamedTuple):
 def _comparable(tuned: _Tuned) -> _Tuned:
     """Without what walking does not need: so the policies kept and those tuned again are of one shape."""
     own = tuned.policies
-    return tuned._replace(policies=Policies(own.first, own.bounds, own.actions, own.members))
+    return tuned._replace(policies=Policies(own.first, own.bounds, own.actions, own.members, agreements=own.agreements))
+
+
+def _codes(frontier: Frontier, log: Log) -> np.ndarray | None:
+    """(n, k) codes of answers, filled up, for policies that compare answers; None for others."""
+    return None if frontier.policies.agreements is None else fill_up(np.asarray(log.answer))[0]
 
 
 def _data(log: Log) -> tuple[jax.Array, ...]:
@@ -164,11 +173,16 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
     """
     model, lam = frontier.model, np.asarray(frontier.lam)[places]
     selected = frontier.search == "selected"
-    longer = selected & (np.asarray(frontier.members)[places].sum(1) > 2)
+    agreements = frontier.policies.agreements
+    comparing = np.zeros(len(places), bool)
+    if agreements is not None:
+        comparing = np.asarray(np.asarray(agreements.compares)[places].any(1))
+    longer = selected & (np.asarray(frontier.members)[places].sum(1) > 2) & ~comparing
     refusal = refusal_at(frontier.abstain_price, frontier.abstain_early, log.cost.dtype)
     plan = _plan_again(frontier, places[longer]) if longer.any() or not selected else None
     panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
     data = [np.asarray(column) for column in _data(log)]
+    codes = np.asarray(log.answer)
 
     def again(draw: np.ndarray) -> tuple[Calibrator, Policies]:
         logprob, correct, answered, query_cost = (column[draw] for column in data)
@@ -183,7 +197,11 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
         if not selected:
             return calibrators, by_model
         pairs = tune_by_labels(calibrators, *rows, cost, lam, refusal)[-1]
-        return calibrators, _replaced(pairs, by_model, longer) if longer.any() else pairs
+        policies = _replaced(pairs, by_model, longer) if longer.any() else pairs
+        if agreements is None:
+            return calibrators, policies
+        others = tune_by_agreement(calibrators, (*rows, codes[draw]), cost, lam, refusal)
+        return calibrators, _replaced(policies, others, comparing)
 
     calibrators, policies = zip(*side_by_side(again, draws, n=log.n_queries), strict=True)
     return _Tuned(stack(calibrators), stack(policies))
@@ -196,7 +214,11 @@ def _replaced(policies: Policies, others: Policies, where: np.ndarray) -> Polici
     refusals = None
     if policies.refusals is not None and others.refusals is not None:
         refusals = np.where(where[:, None], others.refusals, policies.refusals)
-    return Policies.of_cascades(thresholds, members, refusals)
+    if others.agreements is None:
+        return Policies.of_cascades(thresholds, members, refusals)
+    mine = policies.comparing().agreements
+    agreements = jax.tree.map(lambda own, other: np.where(where[:, None], other, own), mine, others.agreements)
+    return Policies.of_cascades(thresholds, members, refusals, agreements=agreements)
 
 
 def _plan_again(frontier: Frontier, chains: np.ndarray) -> Plan | None:
@@ -220,6 +242,7 @@ def _judge(
     query_cost: jax.Array,
     weights: jax.Array,
     tuned: _Tuned,
+    codes: jax.Array | None = None,
 ) -> Outcomes:
     """(B, G, 3) what becomes of queries under each replicate's policies: on the log, in the bag, out of it; or NaN.
 
@@ -234,7 +257,7 @@ def _judge(
         shares = divide(shares, shares.sum(1, keepdims=True), jnp.nan)  # of no queries, nothing is known
 
         def answer(policy: Policies) -> Outcomes:
-            where = walk(confidence, policy)
+            where = walk(confidence, policy, None if codes is None else codes.T)
             wrong, refused = (shares @ fate.astype(shares.dtype) for fate in (where.wrong(correct.T), where.refused))
             costs = (shares @ where.asked.T.astype(shares.dtype)) * (shares @ query_cost)
             return Outcomes(wrong, costs.sum(1), refused)
@@ -257,11 +280,13 @@ def _recount(tuned: _Tuned, log: Log, replicates: int, seed: int) -> Outcomes:
     drawn = rng.multinomial(n, sizes / n, replicates) if len(starts) > 1 else np.full((replicates, 1), n)
     width = min(_BLOCK, size_class(n))
     data = [np.asarray(column) for column in _data(log)]
+    codes = () if tuned.policies.agreements is None else (np.asarray(log.answer),)
     sums = None
     for start, size, count in zip(starts, sizes, drawn.T, strict=True):
-        rows = [np.pad(column[start : start + size], ((0, width - size), (0, 0))) for column in data]
+        rows = [np.pad(column[start : start + size], ((0, width - size), (0, 0))) for column in (*data, *codes)]
         weights = np.stack([np.bincount(rng.integers(0, size, queries), minlength=width) for queries in count])
-        block = [np.asarray(figure, float) for figure in _count(*rows, weights.astype(np.float32), tuned)]
+        counts = weights.astype(np.float32)
+        block = [np.asarray(figure, float) for figure in _count(*rows[:4], counts, tuned, *rows[4:])]
         sums = block if sums is None else [old + new for old, new in zip(sums, block, strict=True)]
     queries, counts, money = sums or []
     with np.errstate(invalid="ignore", divide="ignore"):  # of no queries, nothing is known
@@ -284,6 +309,7 @@ def _count(
     query_cost: jax.Array,
     weights: jax.Array,
     tuned: _Tuned,
+    codes: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Sums over queries (n,): how many, (1 + 2B,), of which (1 + 2B, G·(2 + k)) went wrong, were refused, asked each
     model, and (1 + 2B, k) what those cost: of the log, in each bag of weights (B, n), out of each.
@@ -293,7 +319,7 @@ def _count(
     bags = jnp.concatenate([whole[None], weights * whole, whole & (weights == 0)])
 
     def answer(policy: Policies) -> jax.Array:
-        where = walk(confidence, policy)
+        where = walk(confidence, policy, None if codes is None else codes.T)
         return jnp.concatenate([where.wrong(correct.T)[None], where.refused[None], where.asked])
 
     fates = jax.vmap(answer)(tuned.policies)

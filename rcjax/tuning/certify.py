@@ -272,9 +272,13 @@ def _evidence(
 
 def _may_refuse(frontier: Frontier) -> np.ndarray:
     """(L,) whether a query could be refused."""
+    agreements = frontier.policies.agreements
+    differing: Any = False
+    if agreements is not None:
+        differing = (np.asarray(agreements.compares) & (np.asarray(agreements.differ) == ABSTAIN)).any(-1)
     before = np.pad(np.asarray(frontier.bounds, float), ((0, 0), (0, 0), (1, 0)), constant_values=0.0)
     live = (np.diff(before, axis=-1) > 0) & (np.asarray(frontier.actions) == ABSTAIN)
-    return (live.any(-1) & np.asarray(frontier.members)).any(-1)
+    return (live.any(-1) & np.asarray(frontier.members)).any(-1) | differing
 
 
 def _sequence(frontier: Frontier, n: int, targets: _Targets) -> list[int]:

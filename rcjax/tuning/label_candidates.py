@@ -56,7 +56,9 @@ class Candidates:
     abstention: jax.Array | None = None  # (C,) share of the queries that get no answer
 
 
-def cross_calibrate(logprob: jax.Array, correct: jax.Array, present: jax.Array, transform: Transform) -> jax.Array:
+def cross_calibrate(
+    logprob: jax.Array, correct: jax.Array, present: jax.Array, transform: Transform, told: jax.Array | None = None
+) -> jax.Array:
     """(P, n) probability that the second model of each pair is right, by the confidence of the first.
 
     As `fit_calibrator`, with the labels of another model.
@@ -66,12 +68,14 @@ def cross_calibrate(logprob: jax.Array, correct: jax.Array, present: jax.Array, 
         correct: (n, k) whether the answer is right.
         present: (n, k) whether there is an answer and the query is to count.
         transform: that of the raw confidence.
+        told: (n, k) which log-probabilities to tell the probability by; by default those that count.
     """
     left, right = np.array(pairs(logprob.shape[1]), int).reshape(-1, 2).T
 
     def one(left: jax.Array, right: jax.Array) -> jax.Array:
         raw, both = logprob[:, left], present[:, left] & present[:, right]
-        return fit_calibrator(raw, correct[:, right], both, transform)(jnp.where(both, raw, -1.0))
+        known = both if told is None else told[:, left]
+        return fit_calibrator(raw, correct[:, right], both, transform)(jnp.where(known, raw, -1.0))
 
     return map_entries(one, len(logprob), (0, 0))(left, right)
 

@@ -23,6 +23,7 @@ from rcjax.model.fitting import fit
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy, Transform
 from rcjax.policy.record import recorded_asked, tuning_record
+from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import walk_log
 from rcjax.replaying.walk import walk
 from rcjax.tuning.bootstrap import tune_again
@@ -142,6 +143,8 @@ def retune(policy: Policy | Mixture, log: Log, *, bands: bool | None = None) -> 
         intervals=tuning.bands if bands is None else bands,
     )
     asked = log.asked or recorded_asked(policy) or None
+    if log.answer is None and any(part.agreements for part in policy.policies):
+        remarks.append("the policy compares answers, and the log tells none: tuned without")
     chosen = dataclasses.replace(log.select(tuning.models), asked=asked)
     tuned = tune_in_stages(chosen, None, tuning.target, settings)
     if tuned.certificate is not None:
@@ -220,6 +223,7 @@ def held_out_gain(policy: Policy | Mixture, log: Log, old: Log | None = None, se
     size = min(map(len, others))
     model = fit(log, transform=tuning.transform, **tuning.fit)
     frontier = _one_point(policy, model, tuning, lam)
+    require_answers(frontier.policies, log)
     tuned = tune_again(frontier, log, np.stack([order[:size] for order in others]), np.array([0]))
     price = tuning.abstain_price or 0.0
     own, losses = _losses(policy, tuned, log, lam, price)
@@ -237,7 +241,8 @@ def held_out_gain(policy: Policy | Mixture, log: Log, old: Log | None = None, se
 def _losses(policy: Policy | Mixture, tuned: Any, log: Log, lam: float, price: float) -> tuple[np.ndarray, np.ndarray]:
     """error + price·abstention + λ·cost of every query: (n,) under the policy, (F, n) under those tuned again."""
     walked = walk_log(policy, log)
-    fates = _answer(*fill_up(log.logprob, log.correct, log.answered), tuned)
+    codes = () if tuned.policies.agreements is None else fill_up(np.asarray(log.answer))
+    fates = _answer(*fill_up(log.logprob, log.correct, log.answered), tuned, *codes)
     wrong, refused, asked = (np.asarray(fate)[..., : log.n_queries] for fate in fates)
     charge = np.einsum("k,fkn->fn", np.asarray(log.cost, float), asked)
     return walked.wrong + price * walked.refused + lam * walked.charge, wrong + price * refused + lam * charge
@@ -249,9 +254,14 @@ def _mean_and_se(values: np.ndarray) -> tuple[float, float]:
 
 def _one_point(policy: Policy | Mixture, model: CascadeModel, tuning: Tuning, lam: float) -> Frontier:
     """A frontier with the policy's models, the most of a mixture's, at its λ: what there is to tune again."""
-    members = np.isin(model.models, max((part.models for part in policy.policies), key=len))[None]
+    names = list(model.models)
+    widest = max(policy.policies, key=lambda part: (bool(part.agreements), len(part.models)))
+    members = np.isin(names, widest.models)[None]
     nothing = np.zeros(1, model.cost.dtype)
-    own = Policies.of_cascades(np.zeros(members.shape), members)
+    own = Policies.of_cascades(np.zeros(members.shape), members).comparing()
+    assert own.agreements is not None
+    for name, one in widest.agreements.items():
+        own.agreements.earlier[0, names.index(name)] = names.index(one.earlier)
     point = Points(nothing + lam, np.zeros(1, int), Outcomes(nothing, nothing, nothing), own)
     # Least expected loss is the best cascade under a model, too, if a shade more careful.
     search = "all" if tuning.search == "expected" else tuning.search
@@ -259,11 +269,12 @@ def _one_point(policy: Policy | Mixture, model: CascadeModel, tuning: Tuning, la
 
 
 @compiled
-def _answer(logprob: Any, correct: Any, answered: Any, tuned: Any) -> tuple[Any, ...]:
+def _answer(logprob: Any, correct: Any, answered: Any, tuned: Any, codes: Any = None) -> tuple[Any, ...]:
     """(wrong (F, n), refused (F, n), asked (F, k, n)): what each of F policies makes of every query."""
 
     def one(own: Any) -> tuple[Any, ...]:
-        where = walk(calibrate_all(own.calibrators, logprob, answered).T, own.policies.take(0))
+        confidence = calibrate_all(own.calibrators, logprob, answered).T
+        where = walk(confidence, own.policies.take(0), None if codes is None else codes.T)
         return where.wrong(correct.T), where.refused, where.asked
 
     return lax.map(one, tuned)

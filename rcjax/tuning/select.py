@@ -3,25 +3,24 @@
 Policies are chosen by estimates, which are noisy: the more are searched, the luckier the best one looks. Three things
 hold luck down. Pairs are judged by labels that are averaged with what is expected of them (`label_candidates`). A chain
 of three models or more must beat the pair in cross-validation by more than one standard error (Breiman, Friedman,
-Olshen & Stone 1984, "Classification and Regression Trees", section 3.4.3). And the frontier keeps all policies that are
+Olshen & Stone 1984, "Classification and Regression Trees", section 3.4.3), and so must policies that go by whether two
+models' answers are equal (`agreement_candidates`). And the frontier keeps all policies that are
 as good as the best for all that can be known, so that a budget finds one near it.
 """
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from rcjax._base.arguments import check_arguments
-from rcjax._core.batching import part
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.hull import lower_hull, pareto
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
-from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Policies, asked_at_all
+from rcjax.frontier.policies import ABSTAIN, NEVER_ANSWER, NEVER_REFUSE, Agreements, Policies, asked_at_all
 from rcjax.frontier.statuses import PointStatus
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
@@ -29,17 +28,15 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.at_lambda import check_abstain_price, refusal_at
-from rcjax.solving.bellman import Refusal
 from rcjax.solving.lambda_grid import check_lam, lay_out_problem, log_lam, select, solve_at
 from rcjax.solving.paths import only
-from rcjax.tuning.cross_validation import Comparison, Longer, cross_validate, longer_cascades, require_queries
-from rcjax.tuning.label_candidates import as_cascades, judge_log, merged
-
-#: How far above the frontier a policy may be, in standard errors of its error.
-SLACK = 0.1
-
+from rcjax.tuning.cross_validation import Comparison, Longer, Rival, cross_validate, longer_cascades, require_queries
+from rcjax.tuning.trials import SLACK, AgreementTrial, Trial, judge_pairs, may_refuse
 
 _MOST_POINTS = 250
+
+
+_SLACK_OF_PAIRS = 0.5  # beside policies that go by whether answers agree, in standard errors
 
 
 _WINDOW = 9  # prices that the luck is averaged over
@@ -71,34 +68,40 @@ class Selection:
         price = int(comparison.nearest(float(np.asarray(frontier.lam)[point])))
         members = np.flatnonzero(np.asarray(frontier.members)[point])
         names = " → ".join(frontier.models[j] for j in members)
+        agreements = frontier.policies.agreements
+        if agreements is not None and np.asarray(agreements.compares)[point].any():
+            does_better = _compared(comparison.agreement, price)
+            return f"{_by_agreement(frontier, agreements, point)} {does_better} the best pair"
         longer = "" if comparison.lengths[-1] <= 2 else "; no longer chain is shown to do better"
+        if comparison.agreement is not None and not comparison.agreeing[price]:
+            chain = "neither a longer chain nor" if comparison.lengths[-1] > 2 else "not"
+            longer = f"; {chain} going by whether answers agree is shown to do better"
         if len(members) == 1:
             return f"one model is enough: {names}{longer}"
         if len(members) == 2:
-            return f"the pair {names} {_compared(comparison, 0, price, -1)} one model alone{longer}"
+            return f"the pair {names} {_compared(comparison, (0, price), -1)} one model alone{longer}"
         row = int(np.searchsorted(comparison.lengths, len(members)))
-        return f"the chain {names} {_compared(comparison, row, price)} the best pair"
+        return f"the chain {names} {_compared(comparison, (row, price))} the best pair"
 
 
-def _compared(comparison: Comparison, row: int, price: int, sign: int = 1) -> str:
+def _by_agreement(frontier: Frontier, agreements: Agreements, point: int) -> str:
+    """What a policy that compares answers does, in words."""
+    second = int(np.argmax(np.asarray(agreements.compares)[point]))
+    first, third = (int(np.asarray(places)[point, second]) for places in (agreements.earlier, agreements.differ))
+    names = frontier.models
+    if third == ABSTAIN:
+        return f"refusing where {names[first]} and {names[second]} differ"
+    return f"asking {names[third]} where {names[first]} and {names[second]} differ"
+
+
+def _compared(figures: Comparison | Rival | None, place: Any, sign: int = 1) -> str:
     """What `sign` times a gain on the pairs shows: "does better by … than"."""
-    gain, spread = 100 * sign * float(comparison.gain[row, price]), 100 * float(comparison.gain_se[row, price])
-    figures = f"{abs(gain):.2f} ± {spread:.2f} points of error + λ·cost"
+    assert figures is not None  # as a policy of theirs was chosen
+    gain, spread = 100 * sign * float(figures.gain[place]), 100 * float(figures.gain_se[place])
+    told = f"{abs(gain):.2f} ± {spread:.2f} points of error + λ·cost"
     if gain <= 0:
-        return f"is not shown to do better (its loss is higher by {figures}) than"
-    return f"{'does' if gain > 2 * spread else 'seems to do'} better (by {figures}) than"
-
-
-class _Trial(NamedTuple):
-    """Policies to choose from, C of them, in numpy's arrays."""
-
-    penalty: np.ndarray  # (C,) errors, and refusals at their price
-    cost: np.ndarray  # (C,)
-    abstention: np.ndarray  # (C,)
-    policies: Policies  # (C,)
-
-    def take(self, places: np.ndarray) -> "_Trial":
-        return part(self, places)
+        return f"is not shown to do better (its loss is higher by {told}) than"
+    return f"{'does' if gain > 2 * spread else 'seems to do'} better (by {told}) than"
 
 
 def select_frontier(
@@ -116,7 +119,8 @@ def select_frontier(
 
     Single models and pairs, at every threshold, are judged by the log's own queries (`label_candidates`). Longer
     cascades have the thresholds that are best under the model, and are used only where they earn it on the queries of
-    folds that were left out (`Comparison.chosen`). The frontier holds the policies that no other beats in both error
+    folds that were left out (`Comparison.chosen`); so are policies that go by whether answers agree, where the log
+    tells answers (`Comparison.agreeing`). The frontier holds the policies that no other beats in both error
     and cost and that are within a tenth of a standard error of the best for some λ. `Frontier.error` and
     `Frontier.cost` are estimates from the log, per query; the error is raised by how much better the best pairs look on
     the queries that they were chosen on than on folds that were left out. Of more than 50,000 queries, so many are
@@ -155,20 +159,26 @@ def select_frontier(
     sample = _sample(log, seed)
     comparison = cross_validate(sample, model, longer, folds, seed, refusal)
     wanted = comparison.lam if prices is None else prices
-    pairs = _judge(log, model, wanted, refusal)
-    searched = pairs if sample is log else _judge(sample, model, wanted, refusal)
+    pairs = judge_pairs(log, model, wanted, refusal)
+    searched = pairs if sample is log else judge_pairs(sample, model, wanted, refusal)
     refusing = {"abstain_price": price, "abstain_early": abstain_early}
     chains, at = _chains(log, model, longer, comparison, wanted, refusing)
+    agreeing = AgreementTrial.of(log, sample, model, comparison, refusal)
+    if agreeing is not None:
+        pairs, chains = pairs.comparing(), chains.comparing()
     if prices is None:
-        points, lam, status = _undominated(pairs, chains, log.n_queries)
+        others = None if agreeing is None else agreeing.near_best(pairs, log.n_queries)
+        points, lam, status = _undominated(pairs, chains, log.n_queries, others)
     else:
         points, lam, status = _best(pairs, chains, at, prices)
-    luck = np.interp(log_lam(lam), log_lam(comparison.lam), _luck(comparison, searched))
+        points = points if agreeing is None else agreeing.better(points, prices)
+    luck = _luck(comparison, searched, None if agreeing is None else agreeing.searched)
+    luck = np.interp(log_lam(lam), log_lam(comparison.lam), luck)
     corrected = points.penalty + luck
     if prices is None:
         corrected = _in_order(corrected, points.penalty)
     points = points._replace(penalty=np.minimum(corrected, 1.0))
-    return Selection(_assemble(model, points, lam, status, refusing), comparison)
+    return Selection(_assemble(model, points, lam, status, refusing | {"compare": log.compare}), comparison)
 
 
 def _sample(log: Log, seed: int) -> Log:
@@ -179,28 +189,9 @@ def _sample(log: Log, seed: int) -> Log:
     return log.take(np.sort(chosen))
 
 
-def _judge(log: Log, model: CascadeModel, lam: np.ndarray, refusal: Refusal | None) -> _Trial:
-    """Every single model and pair; where models may refuse, with the refusals that are best at some of the λ."""
-    prices = None if refusal is None else jnp.asarray(lam, log.cost.dtype)
-    trial = judge_log(model.calibrators, log.logprob, log.correct, log.answered, log.cost, prices, refusal)
-    trial = jax.tree.map(np.asarray, trial if refusal is None else merged(trial))
-    error = trial.error
-    policies = as_cascades(trial, np.arange(len(error)), len(model.models), np)
-    abstention = np.zeros_like(error) if trial.abstention is None else trial.abstention
-    return _Trial(error, trial.cost, abstention, _refusing(policies)).take(np.flatnonzero(np.isfinite(error)))
-
-
-def _refusing(policies: Policies) -> Policies:
-    """Cascades as such that may refuse, if only nothing: so all are of one kind."""
-    if policies.refusals is not None:
-        return policies
-    never = np.full_like(policies.thresholds, NEVER_REFUSE)
-    return Policies.of_cascades(policies.thresholds, policies.members, never)
-
-
 def _chains(
     log: Log, model: CascadeModel, longer: Longer, comparison: Comparison, lam: np.ndarray, refusing: dict[str, Any]
-) -> tuple[_Trial, np.ndarray]:
+) -> tuple[Trial, np.ndarray]:
     """The longer cascades that earn their place, and the places (C,) among the λ (L,) of those where they do.
 
     With the error and cost that they have on the log; `refusing` is what `solve_frontier` takes of refusals.
@@ -211,7 +202,7 @@ def _chains(
     thresholds, members = np.full((len(lam), k), NEVER_ANSWER), np.zeros((len(lam), k), bool)
     refusals = np.full((len(lam), k), NEVER_REFUSE)
     if not at.size:
-        return _Trial(nothing, nothing, nothing, Policies.of_cascades(thresholds, members, refusals)).take(at), at
+        return Trial(nothing, nothing, nothing, Policies.of_cascades(thresholds, members, refusals)).take(at), at
     price = refusing["abstain_price"]
     refusal = refusal_at(price, refusing["abstain_early"], model.cost.dtype)
     problem = lay_out_problem(model, longer.plan, "exact", refusal)
@@ -226,7 +217,7 @@ def _chains(
     members = asked_at_all(thresholds, members, refusals)
     policies = Policies.of_cascades(thresholds, members, None if price is None else refusals)
     expected = Outcomes(*map(np.concatenate, zip(*_means(log, model, policies), strict=True)))
-    return _Trial(expected.penalty(price), expected.cost, expected.refused, _refusing(policies)).take(at), at
+    return Trial(expected.penalty(price), expected.cost, expected.refused, may_refuse(policies)).take(at), at
 
 
 def _means(log: Log, model: CascadeModel, policies: Policies) -> Iterator[Outcomes]:
@@ -239,11 +230,18 @@ def _means(log: Log, model: CascadeModel, policies: Policies) -> Iterator[Outcom
         yield Outcomes(*(np.asarray(figure, float)[:, complete].mean(1) for figure in figures))
 
 
-def _luck(comparison: Comparison, pairs: _Trial) -> np.ndarray:
-    """(G,) by how much the loss of the best pair on the queries of its choice is too low, smoothed over the prices."""
+def _luck(comparison: Comparison, pairs: Trial, agreeing: Trial | None) -> np.ndarray:
+    """(G,) by how much the loss of the best pair on the queries of its choice is too low, smoothed over the prices.
+
+    Of the best of pairs and policies that go by whether answers agree, where these have earned their place.
+    """
     row = min(1, len(comparison.lengths) - 1)
     least = np.array([(pairs.penalty + lam * pairs.cost).min() for lam in comparison.lam])
     luck = comparison.error[row] + comparison.lam * comparison.cost[row] - least
+    if agreeing is not None and comparison.agreement is not None:
+        rival = comparison.agreement
+        both = np.minimum(least, [(agreeing.penalty + lam * agreeing.cost).min() for lam in comparison.lam])
+        luck = np.where(comparison.agreeing, rival.error + comparison.lam * rival.cost - both, luck)
     padded = np.pad(luck, _WINDOW // 2, "edge")
     return np.maximum(np.convolve(padded, np.full(_WINDOW, 1 / _WINDOW), "valid"), 0.0)
 
@@ -259,12 +257,19 @@ def _in_order(corrected: np.ndarray, error: np.ndarray) -> np.ndarray:
     return 0.99 * level + 0.01 * (error + (level - error).mean())
 
 
-def _undominated(pairs: _Trial, chains: _Trial, n: int) -> tuple[_Trial, np.ndarray, np.ndarray]:
+def _undominated(
+    pairs: Trial, chains: Trial, n: int, agreeing: Trial | None = None
+) -> tuple[Trial, np.ndarray, np.ndarray]:
     """The policies near the convex hull that no other beats in both error and cost, dearest first; λ and status."""
-    points: _Trial = jax.tree.map(lambda *both: np.concatenate(both), pairs, chains)
+    trials = [pairs, chains] if agreeing is None else [pairs, chains, agreeing]
+    points: Trial = jax.tree.map(lambda *several: np.concatenate(several), *trials)
     hull = lower_hull(points.cost, points.penalty)
     line = np.interp(points.cost, points.cost[hull], points.penalty[hull])  # beyond its end, that end beats all
     slack = SLACK * np.sqrt(np.maximum(line * (1 - line), 0) / n)
+    if agreeing is not None:
+        # What agreement gains is told by fewer labels: pairs stay that are not much worse, and best without it.
+        alone = lower_hull(pairs.cost, pairs.penalty)
+        slack[alone] *= _SLACK_OF_PAIRS / SLACK
     near = np.flatnonzero(points.penalty <= line + slack)
     kept = _thinned(near[pareto(points.cost[near], points.penalty[near])], hull)[::-1]
     slopes = -np.diff(points.penalty[hull]) / np.diff(points.cost[hull])
@@ -294,7 +299,7 @@ def _prices(cost: np.ndarray, corners: np.ndarray, slopes: np.ndarray) -> tuple[
     return np.where(corner, amid, around[place]), corner
 
 
-def _best(pairs: _Trial, chains: _Trial, at: np.ndarray, lam: np.ndarray) -> tuple[_Trial, np.ndarray, np.ndarray]:
+def _best(pairs: Trial, chains: Trial, at: np.ndarray, lam: np.ndarray) -> tuple[Trial, np.ndarray, np.ndarray]:
     """The best pair for each λ, or the chain that earned its place there; λ and status."""
     best = pairs.take(np.argmin(pairs.penalty + lam[:, None] * pairs.cost, axis=1))
     for mine, theirs in zip(jax.tree.leaves(best), jax.tree.leaves(chains), strict=True):
@@ -303,12 +308,12 @@ def _best(pairs: _Trial, chains: _Trial, at: np.ndarray, lam: np.ndarray) -> tup
 
 
 def _assemble(
-    model: CascadeModel, trial: _Trial, lam: np.ndarray, status: np.ndarray, refusing: dict[str, Any]
+    model: CascadeModel, trial: Trial, lam: np.ndarray, status: np.ndarray, refusing: dict[str, Any]
 ) -> Frontier:
     dtype, price, own = model.cost.dtype, refusing["abstain_price"], trial.policies
     thresholds = np.where(own.members, own.thresholds, NEVER_ANSWER).astype(dtype)
     refusals = None if price is None else own.refusals.astype(dtype)
-    policies = Policies.of_cascades(thresholds, own.members, refusals)
+    policies = Policies.of_cascades(thresholds, own.members, refusals, agreements=own.agreements)
     wrong = np.maximum(trial.penalty - (price or 0.0) * trial.abstention, 0.0)
     lam, *figures = (np.asarray(figure, dtype) for figure in (lam, wrong, trial.cost, trial.abstention))
     return make_frontier(model, Points(lam, status, Outcomes(*figures), policies), search="selected", **refusing)

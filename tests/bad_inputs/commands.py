@@ -5,7 +5,7 @@ from bad_inputs import Command, Slot
 _LOG = Slot("", "log")
 _PRICES = Slot("--prices", "prices")
 _LABELS = Slot("--labels", "labels")
-_JUDGING = (_PRICES, _LABELS)
+_JUDGING = (_PRICES, _LABELS, Slot("--answers", "said"))
 
 COMMANDS = (
     Command(

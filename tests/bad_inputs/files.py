@@ -7,6 +7,7 @@ from bad_inputs import BadFile, text_file
 _KINDS = {
     "log": "csv",
     "labels": "csv",
+    "said": "csv",
     "prices": "json",
     "policy": "json",
     "frontier": "json",

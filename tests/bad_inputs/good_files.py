@@ -14,6 +14,7 @@ LOG = "log.csv"
 FILES = {
     "log": LOG,
     "labels": "labels.csv",
+    "said": "said.csv",
     "prices": "prices.json",
     "policy": "policy.json",
     "frontier": "frontier.json",
@@ -31,6 +32,8 @@ def write_good_files(folder: Path) -> dict[str, Path]:
     rows = rows_of(seed=0, n=QUERIES)
     write_log(folder / LOG, rows)
     write_log(folder / FILES["labels"], rows, "query,model,correct")
+    said = "".join(f"{query},{model},{'A' if right else 'B'}\n" for query, model, _, right, *_ in rows)
+    (folder / FILES["said"]).write_text("query,model,answer\n" + said)
     prices = {name: {"input": price, "output": price} for name, price in TOKEN_PRICES.items()}
     (folder / FILES["prices"]).write_text(json.dumps(prices))
     with jax.enable_x64(True):

@@ -15,6 +15,7 @@ from rcjax.frontier.policies import Policies
 from rcjax.logs import Log, LogError, read_log
 from rcjax.model.calibration import Calibrator
 from rcjax.policy import Calibration, Defer, Policy, Rule
+from rcjax.replaying import packing
 from rcjax.replaying import replay as _replay
 from rcjax.replaying.curves import area_under_curve
 from rcjax.replaying.replay import Replay, replay
@@ -113,7 +114,7 @@ def assert_like_steps(seen: Replay, policy: Policy, log: Log) -> None:
 
 def as_frontier(policies: list[Policy]) -> Frontier:
     """What `replay` looks at in a frontier, from policies that share their models and calibrations."""
-    packed = [_replay._pack_policy(policy, np.float64) for policy in policies]
+    packed = [packing.pack_policy(policy, np.float64) for policy in policies]
     longest = max(one.policies.bounds.shape[-1] for one in packed)
 
     def padded(array):

@@ -22,7 +22,8 @@ from rcjax.solving.lambda_grid import lam_range
 from rcjax.solving.solve import solve_frontier
 from rcjax.tuning import select
 from rcjax.tuning.cross_validation import PRICES, Comparison
-from rcjax.tuning.select import SLACK, Selection, select_frontier
+from rcjax.tuning.select import Selection, select_frontier
+from rcjax.tuning.trials import SLACK, Trial, judge_pairs
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -341,7 +342,7 @@ def test_what_is_dearer_than_the_end_of_the_hull_is_not_near_it():
     """However near: with 20 queries an error of 10 % more would be, between the corners."""
     half, one = np.full((4, 2), 0.5), np.ones((4, 2), bool)
     cost, error = np.array([1.0, 2.0, 2.1, 3.0]), np.array([0.3, 0.2, 0.2, 0.21])
-    everything = select._Trial(error, cost, 0 * cost, Policies.of_cascades(half, one, 0 * half))
+    everything = Trial(error, cost, 0 * cost, Policies.of_cascades(half, one, 0 * half))
     kept, _, _ = select._undominated(everything, everything.take(np.zeros(0, int)), 20)
     assert kept.cost.tolist() == [2.0, 1.0]
 
@@ -354,7 +355,7 @@ def points(seed, count, levels):
     members = rng.uniform(size=(count, 5)) < 0.4
     members[np.arange(count), rng.integers(0, 5, count)] = True
     half = np.full((count, 5), 0.5)
-    return select._Trial(error, cost, 0 * cost, Policies.of_cascades(half, members, 0 * half))
+    return Trial(error, cost, 0 * cost, Policies.of_cascades(half, members, 0 * half))
 
 
 @settings(max_examples=50, deadline=None)
@@ -404,7 +405,9 @@ def test_many_policies_are_thinned_but_corners_stay():
 
 
 def words(members, lam, comparison):
-    frontier = SimpleNamespace(models=("small", "middle", "large"), lam=np.array([lam]), members=np.array([members]))
+    policies = SimpleNamespace(agreements=None)
+    names = ("small", "middle", "large")
+    frontier = SimpleNamespace(models=names, lam=np.array([lam]), members=np.array([members]), policies=policies)
     return Selection(frontier, comparison).verdict(0)  # type: ignore[arg-type]
 
 
@@ -444,7 +447,7 @@ def test_no_verdict_recommends_what_is_worse():
 def test_the_luck_of_the_choice_is_added_to_the_errors(log, model, monkeypatch):
     """Folds that show losses 0.03 higher than the pairs' own raise every error by that much."""
     plain, lam = {}, np.geomspace(1e-3, 1, 40)
-    pairs = select._judge(log, model, lam, None)
+    pairs = judge_pairs(log, model, lam, None)
     least = np.array([(pairs.penalty + price * pairs.cost).min() for price in lam])
     for luck in (0.0, 0.03, -0.03):
         seen = made_comparison(lam, [-1, 0], np.zeros((2, 40)))
@@ -458,7 +461,7 @@ def test_the_luck_of_the_choice_is_added_to_the_errors(log, model, monkeypatch):
 def test_luck_that_changes_fast_leaves_no_policy_out(log, model, monkeypatch):
     """A dearer policy whose luck is greater stays: its error is evened out with those of its neighbours."""
     lam = np.geomspace(1e-3, 1, 40)
-    pairs = select._judge(log, model, lam, None)
+    pairs = judge_pairs(log, model, lam, None)
     least = np.array([(pairs.penalty + price * pairs.cost).min() for price in lam])
     found = []
     for luck in (np.zeros(40), np.where(np.arange(40) < 20, 0.3, 0.0)):

@@ -25,7 +25,7 @@ __all__ = ["Expectation", "Reach", "expect"]
 _PLACE = "provenance.reference"
 
 
-_WIDTHS = {"f": 4, "e": 2, "B": 1}  # bytes of single precision, half precision and whole bytes, as `struct` has them
+_WIDTHS = {"f": 4, "e": 2, "h": 2, "B": 1}  # bytes of floats, of short whole numbers and of bytes, as `struct` has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class _Answers:
 
     logprobs: tuple[float, ...]  # NaN where it gave none
     costs: tuple[float, ...]  # money
+    codes: tuple[int, ...]  # equal for equal answers to a query, −1 for none
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +139,13 @@ def _reach(model: str, columns: Mapping[str, _Answers], steps: list[tuple[float,
 
 def _walk(policy: Policy, columns: Mapping[str, _Answers], row: int) -> list[_Step]:
     steps: list[_Step] = []
+    answers: dict[str, str | None] = {}
     model: str | None = policy.first
     while model is not None:
-        decision = policy.step(model, logprob=columns[model].logprobs[row])
+        code = columns[model].codes[row]
+        answer = None if code < 0 else str(code)
+        decision = policy.step(model, logprob=columns[model].logprobs[row], answer=answer, answers=answers)
+        answers[model] = answer
         deferred = isinstance(decision, Defer)
         fate = "deferred" if deferred else "abstained" if isinstance(decision, Abstain) else "answered"
         steps.append(_Step(row, model, decision.confidence, fate))
@@ -154,6 +159,8 @@ def _reachable(policy: Policy) -> set[str]:
     for model in policy.models:  # asks only go forward
         if model in reached:
             reached |= {rule.model for rule in policy.rules[model] if rule.model is not None}
+            agreement = policy.agreements.get(model)
+            reached |= {agreement.model} if agreement is not None and agreement.model is not None else set()
     return reached
 
 
@@ -184,7 +191,10 @@ def _column(value: Any, where: str, size: int) -> _Answers:
     check.require(not any(x > 0 for x in logprobs), f"{where}.logprob", "must hold nothing above 0", data["logprob"])
     sound = all(0 <= x < math.inf for x in relative)
     check.require(sound, f"{where}.cost", "must hold nothing below 0 or infinite", data["cost"])
-    return _Answers(logprobs, tuple(x * unit for x in relative))
+    codes = (-1,) * size
+    if data.get("answer") is not None:
+        codes = tuple(map(int, _unpacked(data["answer"], f"{where}.answer", "h", size)))
+    return _Answers(logprobs, tuple(x * unit for x in relative), codes)
 
 
 def _unpacked(value: Any, where: str, kind: str, size: int) -> tuple[float, ...]:

@@ -43,6 +43,10 @@ _COUNTERS = {
         "Requests that a model was asked about and did not answer: it was not sure enough, or failed",
         ("policy", "model"),
     ),
+    "compared": (
+        "Answers that were compared with an earlier model's, and whether they were equal",
+        ("policy", "model", "equal"),
+    ),
     "refused_requests": ("Requests that the gateway answered with an error of its own", ("reason", "status")),
     "reloads": ("New policy files, counted by every worker", ("policy", "outcome")),
     "call_cost": (

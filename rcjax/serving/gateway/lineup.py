@@ -140,6 +140,9 @@ class _Cascades:
     def _serve(self, name: str, policy: Policy | Mixture) -> ServedPolicy:
         tuning_record(policy)  # what is wrong with it is found now, not when the policy is tuned again
         expect(policy)  # and damaged queries, not when figures are shown
+        if any(one.compare == "key" for part in policy.policies for one in part.agreements.values()):
+            what = "it compares keys of answers (answer_key), which a service cannot make"
+            raise ValueError(f"{what}: tune on a log with a column answer, or run it by rcjax.Cascade(answer_key=…)")
         listed = self.settings.models.name
         asked = [*policy.models, *self.settings.shadow_models]
         missing = ", ".join(model for model in policy.models if model not in self.models)

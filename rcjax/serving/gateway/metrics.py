@@ -109,6 +109,7 @@ class Metrics:
         self._requests, self._request_seconds = families["requests"], families["request_seconds"]
         self._request_cost, self._refused = families["request_cost"], families["refused_requests"]
         self._asked, self._deferrals = families["asked"], families["deferrals"]
+        self._compared = families["compared"]
         self._confidences, self._reloads = families["confidence"], families["reloads"]
         self._call_seconds, self._call_cost = families["call_seconds"], families["call_cost"]
         self._attempts, self._tokens = families["call_attempts"], families["call_tokens"]
@@ -164,6 +165,8 @@ class Metrics:
         served = self._served.get(name)
         if served is not None and served.digest == digest:
             served.count(result)
+            for model, equal in served.compared(result):
+                self._compared[name, model, "true" if equal else "false"].inc()
 
     def passed(self, name: str, model: str, status: str, seconds: float) -> None:
         """A request that no policy judged went to a model.

@@ -9,7 +9,7 @@ are added up.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -65,6 +65,7 @@ class Served:
     def __init__(self, name: str, policy: Policy | Mixture, digest: str, counts: Children) -> None:
         self.name, self.digest, self.slot = label(name), digest, slot_of(digest)
         self.models = tuple(policy.models)
+        self._policy = policy
         self.expected = expect(policy)
         bins = {model: bins_of(reach) for model, reach in self.expected.reach.items()}
         self.bins = {model: own for model, own in bins.items() if own is not None}
@@ -76,6 +77,17 @@ class Served:
             model: [counts[self._key(str(place), model)] for place in range(len(own.shares))]
             for model, own in self.bins.items()
         }
+
+    def compared(self, result: Result) -> Iterator[tuple[str, bool]]:
+        """(model, whether its answer was that of the earlier model) for those of a request that compared answers."""
+        policy, answers = self._policy.choose(result.query), {}
+        for call in result.calls:
+            agreement = policy.agreements.get(call.model)
+            if agreement is not None and call.logprob is not None:
+                equal = agreement.equal(call.answer, answers.get(agreement.earlier))
+                if equal is not None:
+                    yield call.model, equal
+            answers[call.model] = call.answer
 
     def count(self, result: Result) -> None:
         """Count a request that ended."""

@@ -1,0 +1,169 @@
+"""Does it pay to go by whether two models' answers agree? Simulated logs, where the truth is known, and real ones.
+
+    python -m benchmarks.agreement [--samples 100] [--data DIR --splits 20] [--out FILE]
+
+Simulated: three models whose stated confidences tell little. Right answers agree; two wrong ones agree with
+probability q. Logs of 300 queries are tuned by the default search with their answers and without; both frontiers answer
+20,000 fresh queries. The truth is the same of the frontiers of 20,000 queries.
+
+With `--data`: every {name}_train.csv with its {name}_train_answers.csv (and test files, where there are), with random
+splits of 200 or 300 queries to tune on and the others to judge by. The figure is the area under the error–cost curve
+with answers against that without, over the costs that the two share, in per cent. Below 0 is better; ± is one standard
+error over samples, or over splits, which share queries.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import polars as pl
+
+import rcjax
+from benchmarks import record
+from benchmarks.methods import Curve, areas, change
+from benchmarks.report import collected, machine, markdown, with_error
+
+MODELS = ("small", "medium", "large")
+COST = (1e-5, 3e-5, 3e-4)
+EASE, HARDNESS = (0.6, 1.2, 2.6), 1.0  # log-odds of being right, and how a query's difficulty lowers them
+STATED, TOLD = (0.5, 0.8, 0.9, 0.95, 1.0), 0.5  # confidences that are stated, and by how much right answers' are higher
+CHANCES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+SIZE, FRESH = 300, 20_000
+LEFT = 100
+
+
+def simulate(n: int, q: float, seed: int) -> rcjax.Log:
+    """A log of stated confidences, with answers: right ones agree, two wrong ones with probability q."""
+    rng = np.random.default_rng(seed)
+    hard = HARDNESS * rng.normal(size=(n, 1))
+    right = rng.random((n, 3)) < 1 / (1 + np.exp(hard - np.array(EASE)))
+    told = TOLD * right + rng.normal(size=(n, 3))
+    stated = np.array(STATED)[np.searchsorted([-0.8, 0.0, 0.6, 1.4], told)]
+    common = rng.random((n, 3)) < math.sqrt(q)
+    own = np.broadcast_to([f"wrong, as {name} says" for name in MODELS], (n, 3))
+    answer = np.where(right, "right", np.where(common, "wrong", own))
+    columns = {"correct": right.astype(int), "confidence": stated, "answer": answer, "cost": np.tile(COST, (n, 1))}
+    table = {"query": np.repeat(np.arange(n), 3), "model": np.tile(MODELS, n)}
+    return rcjax.read_log(pl.DataFrame(table | {name: values.ravel() for name, values in columns.items()}))
+
+
+def without_answers(log: rcjax.Log) -> rcjax.Log:
+    """The same log, as if it did not tell what was answered."""
+    return dataclasses.replace(log, answer=None, compare=None)
+
+
+def compare(train: rcjax.Log, test: rcjax.Log) -> dict[str, Any]:
+    """The change of area by answers, and whether they were used at all."""
+    with_answers = rcjax.select_frontier(train)
+    frontiers = {"with": with_answers.frontier, "without": rcjax.select_frontier(without_answers(train)).frontier}
+    both = areas({name: _replayed(frontier, test) for name, frontier in frontiers.items()})
+    comparison = with_answers.comparison
+    return {
+        "change": change(both["with"], both["without"]),
+        "used": frontiers["with"].policies.agreements is not None,
+        "prices": float(comparison.agreeing.mean()),
+        "cross-validated": None if comparison.agreement is None else -100 * comparison.agreement.overall,
+    }
+
+
+def _replayed(frontier: rcjax.Frontier, test: rcjax.Log) -> Curve:
+    replayed = rcjax.replay(frontier, test)
+    return Curve(np.asarray(replayed.cost), np.asarray(replayed.error))
+
+
+def simulated(samples: int) -> Iterator[dict[str, Any]]:
+    """A row for each q and sample; sample −1 is the truth."""
+    for q in CHANCES:
+        fresh = simulate(FRESH, q, seed=1)
+        yield {"q": q, "sample": -1} | compare(simulate(FRESH, q, seed=2), fresh)
+        for sample in range(samples):
+            yield {"q": q, "sample": sample} | compare(simulate(SIZE, q, seed=1_000 + sample), fresh)
+
+
+def real(folder: Path, splits: int) -> Iterator[dict[str, Any]]:
+    """A row for each log and random split."""
+    for path in sorted(folder.glob("*_train_answers.csv")):
+        name = path.name.removesuffix("_train_answers.csv")
+        whole = read_whole(folder, name)
+        size = SIZE if whole.n_queries >= SIZE + LEFT else 200
+        for split in range(splits):
+            order = np.random.default_rng((size, split)).permutation(whole.n_queries)
+            train, test = (whole.take(np.sort(some)) for some in (order[:size], order[size:]))
+            yield {"log": name, "queries": size, "split": split} | compare(train, test)
+
+
+def read_whole(folder: Path, name: str) -> rcjax.Log:
+    """All queries of a log, training and test ones, with their answers."""
+    frames = []
+    for part in ("train", "test"):
+        if (folder / f"{name}_{part}.csv").exists():
+            log = pl.read_csv(folder / f"{name}_{part}.csv")
+            answers = pl.read_csv(folder / f"{name}_{part}_answers.csv")
+            frame = log.join(answers, on=["query", "model"], how="left", maintain_order="left")
+            frames.append(frame.with_columns(query=pl.format("{}-{}", pl.lit(part), "query")))
+    task = "choice" if name.startswith("mmlu") else "generation"
+    return rcjax.read_log(pl.concat(frames, how="diagonal_relaxed"), prices=folder / "prices.toml", task=task)
+
+
+def simulated_table(rows: list[dict[str, Any]]) -> pl.DataFrame:
+    """By q: the true change, that of samples, and how often answers were used."""
+    lines = []
+    for q in CHANCES:
+        truth = next(row for row in rows if row["q"] == q and row["sample"] < 0)
+        group = [row for row in rows if row["q"] == q and row["sample"] >= 0]
+        if not group:
+            continue
+        changes = np.array([row["change"] for row in group])
+        line = {"q": q, "true change": f"{truth['change']:+.2f}", "change, mean": with_error(changes)}
+        line |= {"samples": len(group), "answers used": f"{100 * np.mean([row['used'] for row in group]):.0f} %"}
+        half = np.mean(changes < truth["change"] / 2) if truth["change"] < 0 else np.nan
+        line |= {"over half of the true gain": "–" if np.isnan(half) else f"{100 * half:.0f} %"}
+        lines.append(line | {"worse by over 1 %": f"{100 * np.mean(changes > 1):.0f} %"})
+    return pl.DataFrame(lines)
+
+
+def real_table(rows: list[dict[str, Any]]) -> pl.DataFrame:
+    """By log: the change of area, and how often answers were used."""
+    lines = []
+    for name in dict.fromkeys(row["log"] for row in rows):
+        group = [row for row in rows if row["log"] == name]
+        used = f"{100 * np.mean([row['used'] for row in group]):.0f} %"
+        changes = with_error(np.array([row["change"] for row in group]))
+        lines.append({"log": name, "queries": group[0]["queries"], "splits": len(group), "change": changes})
+        lines[-1] |= {"answers used": used}
+    return pl.DataFrame(lines)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = record.parser(__doc__)
+    parser.add_argument("--samples", type=int, default=100, help="simulated logs for each q")
+    parser.add_argument("--data", type=Path, help="folder of real logs")
+    parser.add_argument("--splits", type=int, default=20, help="random splits of each real log")
+    parser.add_argument("--out", type=Path, help="keep the rows here, as JSON lines")
+    options = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    print(f"{machine()} Change of area by answers, per cent.\n")
+    if options.samples:
+        rows = collected(simulated(options.samples), "q {q}, sample {sample}", options.out)
+        print("Simulated:\n")
+        table = simulated_table(rows)
+        print(markdown(table))
+        for line in table.iter_rows(named=True):
+            what = f"simulated, wrong answers agree with probability {line['q']:g}: change of area, and the true one"
+            record.headline(what, f"{line['change, mean']} %, {line['true change']} %")
+    if options.data:
+        rows = collected(real(options.data, options.splits), "{log}, split {split}", options.out)
+        print("\nReal:\n")
+        table = real_table(rows)
+        print(markdown(table))
+        for line in table.iter_rows(named=True):
+            record.headline(f"{line['log']}: change of area by answers", f"{line['change']} %")
+
+
+if __name__ == "__main__":
+    record.run(main)

@@ -1,0 +1,73 @@
+"""A rule by agreement: a model's answer is kept where an earlier model gave the same. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from rcjax._base import json_checks as check
+from rcjax.policy.answers import COMPARISONS, Comparison, comparable
+
+__all__ = ["Agreement", "check_agreements"]
+
+
+_ACTIONS = ("ask", "abstain")
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What a model does by whether its answer is that of an earlier model.
+
+    Where the two are equal, its answer is kept. Where they differ, the action is to `"ask"` the model `model`, or to
+    `"abstain"`. Where one of them is not known, the model's rules by confidence hold.
+
+    Args:
+        earlier: the model whose answer is compared.
+        action: what happens where the answers differ.
+        model: the one to ask then.
+        compare: how answers are compared, as `rcjax.policy.answers.comparable` says: `"text"`, `"choice"` or `"key"`.
+
+    Raises ValueError for an unknown action or comparison, or a model that does not go with the action.
+
+    Example:
+        >>> agreement = Agreement("small", "ask", "large")
+        >>> agreement.equal("1,000", "1000.0"), agreement.equal("Paris", "Lyon"), agreement.equal("Paris", None)
+        (True, False, None)
+    """
+
+    earlier: str
+    action: Literal["ask", "abstain"]
+    model: str | None = None
+    compare: Comparison = "text"
+
+    def __post_init__(self) -> None:
+        check.name(self.earlier, "earlier")
+        check.choice(self.action, _ACTIONS, "action")
+        if self.compare is None:
+            object.__setattr__(self, "compare", "text")
+        check.choice(self.compare, COMPARISONS, "compare")
+        if self.action == "ask":
+            check.name(self.model, "model")
+        elif self.model is not None:
+            check.require(False, "model", "is for the action 'ask' only", self.model)
+
+    def equal(self, answer: str | None, earlier: str | None) -> bool | None:
+        """Whether two answers are equal; None where one of them is not known."""
+        own, other = (comparable(text, self.compare) for text in (answer, earlier))
+        return None if own is None or other is None else own == other
+
+
+def check_agreements(value: Any, where: str, models: tuple[str, ...]) -> Mapping[str, Agreement]:
+    """The agreements of a cascade, from an object of theirs: with an earlier model each, and asking a later one."""
+    agreements = check.items({} if value is None else value, where, partial(check.build, Agreement))
+    for model, agreement in agreements.items():
+        place = f"{where}[{model!r}]"
+        check.require(model in models, where, f"must be of models of the policy, {models}", model)
+        before, later = models[: models.index(model)], models[models.index(model) + 1 :]
+        earlier = f"must be an earlier model, one of {before}"
+        check.require(agreement.earlier in before, f"{place}.earlier", earlier, agreement.earlier)
+        asks = agreement.model is None or agreement.model in later
+        check.require(asks, f"{place}.model", f"must be a later model, one of {later}", agreement.model)
+    return agreements

@@ -1,0 +1,143 @@
+"""Policies and the answers of a log, as the arrays that are replayed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.typing import ArrayLike
+
+from rcjax.frontier.policies import ABSTAIN, Agreements, Policies
+from rcjax.logs.answers import NO_ANSWER
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import Log
+from rcjax.model.calibration import Transform
+from rcjax.model.stated import stated_of_pairs
+from rcjax.policy.policy import Policy, Rule
+
+if TYPE_CHECKING:
+    from rcjax.frontier.frontier import Frontier
+
+__all__ = ["Packed", "columns_of", "pack_frontier", "pack_policy", "require_answers"]
+
+
+def require_answers(policies: Policies, log: Log) -> None:
+    """Refuse a log without answers for policies that compare them: replayed by confidence, they would be others."""
+    if policies.agreements is not None and np.asarray(policies.agreements.compares).any() and log.answer is None:
+        advice = "add a column answer, or give a table of answers (answers=, on the command line --answers FILE)"
+        raise LogError(f"{log.source}: the policy compares models' answers, and the log tells none: {advice}")
+
+
+class Packed(NamedTuple):
+    """L policies for k models as arrays, with how raw confidences are calibrated."""
+
+    transforms: tuple[Transform, ...]
+    calibrators: tuple[Any, ...]  # (k, 2) coefficients, (k,) smallest, largest, and the values stated, or None
+    policies: Policies  # (L,)
+
+    @property
+    def asked(self) -> np.ndarray:
+        """(k,) bool: the models that some query could reach, under some λ."""
+        return self.policies.members.any(axis=0)
+
+
+def _packed(
+    transforms: tuple[Transform, ...],
+    calibrators: tuple[Any, ...],
+    start: ArrayLike | list[int],
+    bounds: np.ndarray,
+    targets: ArrayLike | list[list[list[int]]],
+    agreements: Agreements | None = None,
+) -> Packed:
+    first, actions = (np.asarray(places, np.int32) for places in (start, targets))
+    reached = _reached(first, bounds, actions, agreements)
+    return Packed(transforms, calibrators, Policies(first, bounds, actions, reached, agreements=agreements))
+
+
+def pack_frontier(frontier: Frontier, dtype: Any) -> Packed:
+    """The policies of a frontier."""
+    fitted, own = frontier.model.calibrators, frontier.policies
+    line, low, high = (np.asarray(x, dtype) for x in (fitted.coefficients, fitted.smallest, fitted.largest))
+    transforms = (fitted.transform,) * len(line)
+    agreements = None if own.agreements is None else jax.tree.map(np.asarray, own.agreements)
+    stated = jax.tree.map(lambda column: np.asarray(column, dtype), fitted.stated)
+    calibrators = line, low, high, stated
+    return _packed(transforms, calibrators, own.first, np.asarray(own.bounds, dtype), own.actions, agreements)
+
+
+def pack_policy(policy: Policy, dtype: Any) -> Packed:
+    """One policy, L = 1: its rules become bounds and actions, padded to one length."""
+    index = {name: j for j, name in enumerate(policy.models)}
+    longest = max(len(policy.rules[name]) for name in policy.models)
+    bounds, actions = [], []
+    for name, j in index.items():
+        rules = list(policy.rules[name])
+        rules += rules[-1:] * (longest - len(rules))
+        bounds.append([rule.up_to for rule in rules])
+        actions.append([_action(rule, j, index) for rule in rules])
+    own = [policy.calibrations[name] for name in policy.models]
+    line = np.asarray([(one.intercept, one.slope) for one in own], dtype)
+    low, high = (np.asarray([getattr(one, end) for one in own], dtype) for end in ("smallest", "largest"))
+    transforms: tuple[Any, ...] = tuple(one.transform for one in own)
+    start, ends = [index[policy.first]], np.asarray([bounds], dtype)
+    calibrators = line, low, high, stated_of_pairs([one.stated or () for one in own], dtype)
+    return _packed(transforms, calibrators, start, ends, [actions], _agreements(policy, index))
+
+
+def _agreements(policy: Policy, index: dict[str, int]) -> Agreements | None:
+    """(1, k) those of a policy; None where it has none."""
+    if not policy.agreements:
+        return None
+    agreements = Agreements.none((1, len(index)))
+    for name, one in policy.agreements.items():
+        agreements.earlier[0, index[name]] = index[one.earlier]
+        agreements.differ[0, index[name]] = ABSTAIN if one.model is None else index[one.model]
+    return agreements
+
+
+def _action(rule: Rule, j: int, index: dict[str, int]) -> int:
+    if rule.action == "abstain":
+        return ABSTAIN
+    return j if rule.model is None else index[rule.model]
+
+
+def _reached(
+    first: np.ndarray, bounds: np.ndarray, actions: np.ndarray, agreements: Agreements | None = None
+) -> np.ndarray:
+    """(L, k) bool: the models that some query could reach."""
+    lambdas, k, _ = bounds.shape
+    reached = np.zeros((lambdas, k), bool)
+    reached[np.arange(lambdas), first] = True
+    before = np.concatenate([np.full((lambdas, k, 1), -1.0), bounds[..., :-1]], axis=-1)
+    live = bounds > before  # padding repeats a bound: no confidence falls there
+    for j in range(k):
+        rows, intervals = np.nonzero(live[:, j] & reached[:, j, None] & (actions[:, j] != ABSTAIN))
+        reached[rows, actions[rows, j, intervals]] = True
+        if agreements is not None:
+            rows = np.flatnonzero(reached[:, j] & agreements.compares[:, j] & (agreements.differ[:, j] != ABSTAIN))
+            reached[rows, agreements.differ[rows, j]] = True
+    return reached
+
+
+def columns_of(log: Log, models: tuple[str, ...], asked: np.ndarray) -> tuple[Any, ...]:
+    """(logprob, correct, query_cost, codes of answers), each (k, n), of the queries that all those asked have answered.
+
+    None for the last where the log tells no answers.
+    """
+    names = [name for name, used in zip(models, asked, strict=True) if used]
+    part = log.select(names)  # raises LogError, naming the model that the log lacks
+    rows = part.complete
+    if not rows.any():
+        raise LogError(f"{log.source}: no query was answered by all of {', '.join(names)}: nothing to replay")
+    columns = []
+    for values in (part.logprob, part.correct, part.query_cost):
+        values = np.asarray(values)
+        filled = np.zeros((len(models), int(rows.sum())), values.dtype)
+        filled[asked] = values[rows].T
+        columns.append(filled)
+    if part.answer is None:
+        return *columns, None
+    codes = np.full(columns[0].shape, NO_ANSWER, np.int32)
+    codes[asked] = np.asarray(part.answer)[rows].T
+    return *columns, codes

@@ -1,0 +1,293 @@
+"""Policies that go by whether two models' answers are equal, judged on the queries of the log itself.
+
+Model i is asked; where Φ_i ≤ φ, model j is asked too. Where their answers are equal, that of j is kept; where they
+differ, model l is asked. Such a policy errs with probability
+
+    E[1 − y_i; Φ_i > φ] + E[1 − y_j; Φ_i ≤ φ, equal] + E[1 − y_l; Φ_i ≤ φ, different]
+
+Labels are averaged with what is expected of them, as those of pairs are (`label_candidates`); how likely an answer is
+right where two are equal, or differ, `agreement_odds` tells.
+
+Where an answer is not known the second model goes by its confidence: it asks on as many queries as would differ.
+"""
+
+import dataclasses
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rcjax._core.batching import map_entries, part
+from rcjax._core.compilation import compiled
+from rcjax._core.numerics import divide
+from rcjax._core.size_classes import fill_up
+from rcjax.frontier.policies import (
+    ABSTAIN,
+    ALWAYS_ANSWER,
+    NEVER_ANSWER,
+    NEVER_REFUSE,
+    Agreements,
+    Policies,
+)
+from rcjax.model.calibration import Calibrator, calibrate_all
+from rcjax.solving.bellman import Refusal
+from rcjax.tuning.agreement_odds import Answers, Models, blended, groups, placed, second_right, third_right
+from rcjax.tuning.label_candidates import (
+    LABEL,
+    MOST_THRESHOLDS,
+    best_by_labels,
+    cross_calibrate,
+    judge_log,
+)
+from rcjax.tuning.label_refusals import refuse_alone, spread_cuts
+
+#: Thresholds tried for all triples together, about, and for each of many.
+_MOST, _FEWEST_THRESHOLDS = 40_000, 40
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Agreeing:
+    """Policies by agreement on trial, C of them: every triple of models at every threshold of its first."""
+
+    first: Any
+    """(C,) the model asked first."""
+    second: Any
+    """(C,) the model asked where it is unsure, whose answer is kept where it is the same."""
+    third: Any
+    """(C,) the model asked where the answers differ; ABSTAIN where they are refused then."""
+    threshold: Any
+    """(C,) calibrated confidence up to which the second is asked; NEVER_ANSWER where it always is."""
+    fallback: Any
+    """(C,) confidence of the second up to which the third is asked where an answer is not known."""
+    error: Any
+    """(C,) estimated, a refusal at its price; inf for a threshold that parts no queries."""
+    cost: Any
+    """(C,)"""
+    abstention: Any
+    """(C,) share of the queries that get no answer."""
+    refusal: Any
+    """(C,) confidence up to which the third refuses."""
+
+
+def comparable_models(k: int, refusal: Any) -> bool:
+    """Whether there can be policies by agreement: of three models, or of two where a refusal is allowed."""
+    return k > 2 or (k == 2 and refusal is not None)
+
+
+def thirds(k: int, refusal: bool) -> np.ndarray:
+    """(T, 3) positions of the models of each policy by agreement; the third is ABSTAIN where it refuses.
+
+    >>> thirds(3, True).tolist()
+    [[0, 1, 2], [0, 1, -1], [0, 2, -1], [1, 2, -1]]
+    """
+    triples = [*itertools.combinations(range(k), 3)]
+    triples += [(*pair, ABSTAIN) for pair in itertools.combinations(range(k), 2)] if refusal else []
+    return np.array(triples, int).reshape(-1, 3)
+
+
+def agreeing(
+    confidence: jax.Array,
+    crossed: jax.Array,
+    correct: jax.Array,
+    present: jax.Array,
+    cost: jax.Array,
+    answer: jax.Array,
+    refusal: Refusal | None = None,
+) -> Agreeing:
+    """Every triple of models, by rising cost, at every threshold of its first, judged on n queries.
+
+    Args:
+        confidence, crossed, correct, present, cost: as of `candidates`.
+        answer: (n, k) codes of answers, as `Log.answer` has them.
+        refusal: with one, the last model may refuse, and so may the second where the answers differ.
+
+    >>> confidence, right = jnp.full((4, 3), 0.5), jnp.array([[0, 0, 1], [0, 0, 1], [1, 1, 1], [1, 1, 1]], bool)
+    >>> answer = jnp.array([[0, 1, 2], [0, 1, 2], [0, 0, 0], [0, 0, 0]])
+    >>> log = confidence, jnp.full((3, 4), 0.5), right, jnp.ones((4, 3), bool)
+    >>> trial = agreeing(*log, jnp.array([1.0, 1.0, 8.0]), answer)   # as all are unsure, the second is always asked
+    >>> place = int(trial.error.argmin())
+    >>> float(trial.threshold[place]), float(trial.cost[place])
+    (1.0, 6.0)
+    """
+    k = confidence.shape[1]
+    table = thirds(k, refusal is not None)
+    log = Answers(confidence, crossed, correct, present, answer, jnp.zeros(k, confidence.dtype), jnp.asarray(0.0))
+    if refusal is not None:
+        worth = jnp.asarray(refusal.worth, confidence.dtype)
+        right = LABEL * correct + (1 - LABEL) * confidence
+        level, _, _ = jax.vmap(refuse_alone, (1, 1, 1, None))(confidence, right, present, worth)
+        log = dataclasses.replace(log, refused=level, worth=worth)
+    most = min(MOST_THRESHOLDS, max(_FEWEST_THRESHOLDS, _MOST // max(len(table), 1)))
+    where = placed(table[:, 0], table[:, 1], table[:, 2], k)
+    figures = map_entries(lambda models: _judge(log, models, most), len(confidence), (0,))(where)
+    money = cost[where.first][:, None] + cost[where.second][:, None] * figures.share
+    money = money + jnp.where(where.asks[:, None], cost[where.third][:, None] * figures.asked, 0.0)
+    first, second, third = (np.repeat(column, figures.threshold.shape[1]) for column in table.T)
+    flat = {"threshold": figures.threshold, "error": figures.error, "cost": money, "abstention": figures.refused}
+    levels = jnp.where(where.asks, log.refused[where.third], NEVER_REFUSE)
+    return Agreeing(
+        first=first,
+        second=second,
+        third=third,
+        **{name: values.reshape(-1) for name, values in flat.items()},
+        fallback=jnp.repeat(figures.fallback, figures.threshold.shape[1]),
+        refusal=jnp.repeat(levels, figures.threshold.shape[1]),
+    )
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Figures:
+    """Of one triple at M thresholds."""
+
+    threshold: jax.Array  # (M,)
+    error: jax.Array  # (M,) a refusal at its price; inf where the threshold parts no queries
+    share: jax.Array  # (M,) of the queries, that the second is asked
+    asked: jax.Array  # (M,) that the third is asked
+    refused: jax.Array  # (M,)
+    fallback: jax.Array  # ()
+
+
+def _judge(log: Answers, at: Models, most: int) -> _Figures:
+    """The figures of one triple of models: `vmap` it."""
+    own, equal, differ = groups(log, at)
+    known = equal | differ
+    first, second, third = (log.confidence[:, j] for j in (at.first, at.second, at.third))
+    fallback = _as_often(second, own & known, differ)
+    kept = equal | (~known & (second > fallback))
+    right = blended(log.correct[:, at.second], second_right(log, at, own, equal))
+    later = blended(log.correct[:, at.third], third_right(log, at, own, differ))
+    refuses = ~at.asks | (third <= log.refused[at.third])
+    right = jnp.where(kept, right, jnp.where(refuses, log.worth, later))
+    alone = blended(log.correct[:, at.first], first)
+    cuts = spread_cuts(first, own, most)
+
+    def upto(values: jax.Array) -> jax.Array:
+        """The sum over the queries below each cut, as a share of all."""
+        return divide(jnp.cumsum(jnp.where(own, values, 0.0)[cuts.order])[cuts.last], cuts.count)
+
+    wrong = divide(jnp.where(own, 1 - alone, 0.0).sum(), cuts.count, 1.0) - upto(right - alone)
+    return _Figures(
+        threshold=cuts.threshold,
+        error=jnp.where(cuts.parts | cuts.every, wrong, jnp.inf),
+        share=divide(cuts.last + 1.0, cuts.count, 1.0),
+        asked=upto(~kept & at.asks),
+        refused=upto(~kept & refuses),
+        fallback=fallback,
+    )
+
+
+def _as_often(confidence: jax.Array, present: jax.Array, differ: jax.Array) -> jax.Array:
+    """The confidence up to which as many of the queries present lie as have different answers."""
+    ordered = jnp.sort(jnp.where(present, confidence, jnp.inf))
+    many, count = (present & differ).sum(), present.sum()
+    below, above = ordered[jnp.maximum(many - 1, 0)], ordered[jnp.minimum(many, len(ordered) - 1)]
+    between = below + (above - below) / 2
+    return jnp.where(many == 0, ALWAYS_ANSWER, jnp.where(many == count, NEVER_ANSWER, between))
+
+
+def judge_agreement(
+    calibrators: Calibrator,
+    logprob: jax.Array,
+    correct: jax.Array,
+    present: jax.Array,
+    cost: jax.Array,
+    answer: jax.Array,
+    refusal: Refusal | None = None,
+) -> Agreeing:
+    """`agreeing` on n queries, with what their own labels and raw confidences tell of one model by another.
+
+    Args:
+        calibrators, logprob, correct, present, cost, refusal: as of `rcjax.tuning.label_candidates.judge`.
+        answer: (n, k) codes of answers.
+    """
+    confidence = calibrate_all(calibrators, logprob, present)
+    crossed = cross_calibrate(logprob, correct, present, calibrators.transform)
+    return agreeing(confidence, crossed, correct, present, cost, answer, refusal)
+
+
+_judge_filled = compiled(judge_agreement, runs="long")
+
+
+def judge_answers(
+    calibrators: Calibrator,
+    logprob: ArrayLike,
+    correct: ArrayLike,
+    present: ArrayLike,
+    cost: ArrayLike,
+    answer: ArrayLike,
+    refusal: Refusal | None = None,
+) -> Agreeing:
+    """`judge_agreement`, compiled for one log at a time, in numpy's arrays; logs of like size share the programme.
+
+    Args:
+        calibrators, logprob, correct, present, cost, answer, refusal: as of `judge_agreement`.
+    """
+    *rows, codes = fill_up(logprob, correct, present, answer)
+    return jax.tree.map(np.asarray, _judge_filled(calibrators, *rows, cost, codes, refusal))
+
+
+def tune_by_agreement(
+    calibrators: Calibrator,
+    rows: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike],
+    cost: jax.Array,
+    lam: np.ndarray,
+    refusal: Refusal | None = None,
+) -> Policies:
+    """(L,) the best of single models, pairs, and policies by agreement, for each λ.
+
+    Args:
+        calibrators: (k,) of the models.
+        rows: (logprob, correct, present, answer), each (n, k): as of `judge_agreement`.
+        cost: (k,) money per answer.
+        lam: (L,) in errors per unit of money.
+        refusal: with one, models may refuse.
+    """
+    logprob, correct, present, answer = rows
+    lam, k = np.asarray(lam, cost.dtype), len(cost)
+    prices = None if refusal is None else lam
+    trial = jax.tree.map(np.asarray, judge_log(calibrators, logprob, correct, present, cost, prices, refusal))
+    compared = judge_answers(calibrators, logprob, correct, present, cost, answer, refusal)
+    pairs, places = (
+        best_by_labels(trial, lam, k)[-1].comparing(),
+        (compared.error + lam[:, None] * compared.cost).argmin(-1),
+    )
+    least = (trial.error + lam[:, None] * trial.cost).min(-1)
+    better = compared.error[places] + lam * compared.cost[places] < least
+    own = as_policies(compared, places, k, refusal is not None)
+
+    def chosen(mine: np.ndarray, other: np.ndarray) -> np.ndarray:
+        return np.where(better.reshape(-1, *[1] * (mine.ndim - 1)), mine, other)
+
+    return jax.tree.map(chosen, own, pairs)
+
+
+def as_policies(trial: Agreeing, places: Any, k: int, refusing: bool) -> Policies:
+    """(L,) the candidates at some places, as policies over k models, in numpy's arrays.
+
+    Args:
+        trial: all candidates.
+        places: (L,) by position.
+        k: the number of models.
+        refusing: whether models may refuse.
+    """
+    chosen = part(trial, places)
+    everyone, nobody = np.arange(k), Agreements.none((len(chosen.first), k))
+    first, second, third = (place[:, None] == everyone for place in (chosen.first, chosen.second, chosen.third))
+    thresholds = np.where(first, chosen.threshold[:, None], np.where(second, chosen.fallback[:, None], NEVER_ANSWER))
+    thresholds = np.where(third, ALWAYS_ANSWER, thresholds).astype(chosen.threshold.dtype)
+    agreements = Agreements(
+        np.where(second, chosen.first[:, None], nobody.earlier).astype(np.int32),
+        np.where(second, chosen.third[:, None], nobody.differ).astype(np.int32),
+    )
+    refusals = None
+    if refusing:
+        stops = second & (chosen.third == ABSTAIN)[:, None]
+        refusals = np.where(third, chosen.refusal[:, None], np.where(stops, chosen.fallback[:, None], NEVER_REFUSE))
+        refusals = refusals.astype(thresholds.dtype)
+        thresholds = np.maximum(thresholds, refusals)
+    return Policies.of_cascades(thresholds, first | second | third, refusals, agreements=agreements)

@@ -1,0 +1,132 @@
+"""Policies to choose from, judged on a log: single models and pairs, and those that go by whether answers agree."""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rcjax._core.batching import part
+from rcjax.frontier.policies import NEVER_REFUSE, Policies
+from rcjax.logs.log import Log
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.solving.bellman import Refusal
+from rcjax.tuning.agreement_candidates import as_policies, judge_answers
+from rcjax.tuning.cross_validation import Comparison
+from rcjax.tuning.label_candidates import as_cascades, judge_log, merged
+
+#: How far above the frontier a policy may be, in standard errors of its error.
+SLACK = 0.1
+
+
+_FINE = 400  # λ at which policies that go by agreement are taken to the frontier
+
+
+class Trial(NamedTuple):
+    """Policies to choose from, C of them, in numpy's arrays."""
+
+    penalty: np.ndarray  # (C,) errors, and refusals at their price
+    cost: np.ndarray  # (C,)
+    abstention: np.ndarray  # (C,)
+    policies: Policies  # (C,)
+
+    def take(self, places: np.ndarray) -> "Trial":
+        """Those at some places."""
+        return part(self, places)
+
+    def comparing(self) -> "Trial":
+        """The same, as policies that may compare answers."""
+        return self._replace(policies=self.policies.comparing())
+
+    def loss(self, lam: np.ndarray) -> np.ndarray:
+        """(L, C) for each λ (L,)."""
+        return self.penalty + lam[:, None] * self.cost
+
+
+@dataclasses.dataclass(frozen=True)
+class AgreementTrial:
+    """Policies that go by whether answers agree, on trial, and where these have earned their place."""
+
+    trial: Trial  # judged on the log
+    searched: Trial  # judged on the queries that were compared on
+    comparison: Comparison
+
+    @classmethod
+    def of(
+        cls, log: Log, sample: Log, model: CascadeModel, comparison: Comparison, refusal: Refusal | None
+    ) -> "AgreementTrial | None":
+        """None where they have earned no place at all.
+
+        Args:
+            log: the log that was tuned on.
+            sample: those of its queries that were compared on.
+            model: the model fitted to it.
+            comparison: what cross-validation shows.
+            refusal: with one, models may refuse.
+        """
+        if not comparison.agreeing.any():
+            return None
+        trial = judge_agreements(log, model, refusal)
+        return cls(trial, trial if sample is log else judge_agreements(sample, model, refusal), comparison)
+
+    def near_best(self, pairs: Trial, n: int) -> Trial:
+        """Those within the slack of the best of all, at some λ where they have earned a place."""
+        own = self.comparison.lam
+        lam = np.exp(np.interp(np.linspace(0, 1, _FINE), np.linspace(0, 1, len(own)), np.log(own)))
+        lam = lam[self.comparison.agreeing[self.comparison.nearest(lam)]]
+        near = np.zeros(len(self.trial.cost), bool)
+        for price in lam:
+            mine, theirs = self.trial.loss(price[None])[0], pairs.loss(price[None])[0]
+            best = mine.argmin()
+            slack = SLACK * np.sqrt(max(self.trial.penalty[best] * (1 - self.trial.penalty[best]), 0.0) / n)
+            near |= mine <= min(mine[best], theirs.min()) + slack
+        return self.trial.take(np.flatnonzero(near))
+
+    def better(self, points: Trial, lam: np.ndarray) -> Trial:
+        """Points (L,), in whose place the best for their λ (L,) stand where these do better and have earned it."""
+        best = np.array([self.trial.loss(price[None])[0].argmin() for price in lam])
+        mine = self.trial.take(best)
+        better = mine.penalty + lam * mine.cost < points.penalty + lam * points.cost
+        better &= self.comparison.agreeing[self.comparison.nearest(lam)]
+
+        def chosen(own: np.ndarray, other: np.ndarray) -> np.ndarray:
+            return np.where(better.reshape(-1, *[1] * (own.ndim - 1)), own, other)
+
+        return jax.tree.map(chosen, mine, points)
+
+
+def judge_pairs(log: Log, model: CascadeModel, lam: np.ndarray, refusal: Refusal | None) -> Trial:
+    """Every single model and pair; where models may refuse, with the refusals that are best at some of the λ.
+
+    Args:
+        log: the log to judge by.
+        model: the model fitted to it.
+        lam: (L,) the λ.
+        refusal: with one, models may refuse.
+    """
+    prices = None if refusal is None else jnp.asarray(lam, log.cost.dtype)
+    trial = judge_log(model.calibrators, log.logprob, log.correct, log.answered, log.cost, prices, refusal)
+    trial = jax.tree.map(np.asarray, trial if refusal is None else merged(trial))
+    error = trial.error
+    policies = as_cascades(trial, np.arange(len(error)), len(model.models), np)
+    abstention = np.zeros_like(error) if trial.abstention is None else trial.abstention
+    return Trial(error, trial.cost, abstention, may_refuse(policies)).take(np.flatnonzero(np.isfinite(error)))
+
+
+def judge_agreements(log: Log, model: CascadeModel, refusal: Refusal | None) -> Trial:
+    """Every policy that goes by whether answers agree."""
+    assert log.answer is not None
+    rows = log.logprob, log.correct, log.answered
+    trial = judge_answers(model.calibrators, *rows, log.cost, log.answer, refusal)
+    trial = part(trial, np.flatnonzero(np.isfinite(trial.error)))
+    policies = as_policies(trial, np.arange(len(trial.error)), len(model.models), True)
+    return Trial(trial.error, trial.cost, trial.abstention, policies)
+
+
+def may_refuse(policies: Policies) -> Policies:
+    """Cascades as such that may refuse, if only nothing: so all are of one kind."""
+    if policies.refusals is not None:
+        return policies
+    never = np.full_like(policies.thresholds, NEVER_REFUSE)
+    return Policies.of_cascades(policies.thresholds, policies.members, never)

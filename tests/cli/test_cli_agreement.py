@@ -1,0 +1,131 @@
+"""Policies that compare answers, from the log to the policy tuned again, on the command line."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from agreement_logs import MODELS, make_log
+from command_line import fail, run, succeed
+
+import rcjax
+
+pytestmark = pytest.mark.usefixtures("own_settings")
+
+
+def write(folder, name, log):
+    """A log and what was answered, in two files, and both in one."""
+    codes = np.asarray(log.answer)
+    columns = {"query": np.repeat(np.arange(log.n_queries), 3), "model": np.tile(MODELS, log.n_queries)}
+    said = pl.DataFrame(columns | {"answer": [f"code {code}" for code in codes.ravel()]})
+    figures = {"logprob": log.logprob, "correct": np.asarray(log.correct).astype(int), "cost": log.query_cost}
+    table = pl.DataFrame(columns | {name: np.asarray(values).ravel() for name, values in figures.items()})
+    table.write_csv(folder / f"{name}.csv")
+    said.write_csv(folder / f"{name}_answers.csv")
+    table.with_columns(said["answer"]).write_csv(folder / f"{name}_both.csv")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("agreement")
+    write(folder, "train", make_log(300, 0.0, seed=0))
+    write(folder, "fresh", make_log(250, 0.0, seed=7))
+    line = ("tune", folder / "train.csv", "--answers", folder / "train_answers.csv", "--budget", "150/M", "--json")
+    document = json.loads(succeed(*line, "--out", folder / "policy.json", "--frontier", folder / "frontier.json"))
+    (folder / "tuned.json").write_text(json.dumps(document))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tuned(folder):
+    return json.loads((folder / "tuned.json").read_text())
+
+
+def test_a_policy_that_compares_is_tuned_and_written(folder, tuned):
+    assert tuned["policy"]["agreements"] == {
+        "medium": {"earlier": "small", "action": "ask", "model": "large", "compare": "text"}
+    }
+    assert any("agreements" in point for point in tuned["frontier"])
+    assert "asking large where small and medium differ" in tuned["remarks"][0]
+    assert rcjax.load_policy(folder / "policy.json").to_json() == tuned["policy"]
+    assert tuned["policy"]["expected"]["error_low"] < tuned["policy"]["expected"]["error_high"]
+    assert all("answer" in kept for kept in tuned["policy"]["provenance"]["reference"]["models"].values())
+
+
+def test_a_column_does_what_a_table_beside_the_log_does(folder, tuned):
+    line = ("tune", folder / "train_both.csv", "--budget", "150/M", "--json")
+    document = json.loads(succeed(*line))
+    assert document["policy"]["agreements"] == tuned["policy"]["agreements"]
+    assert document["policy"]["rules"] == tuned["policy"]["rules"]
+    assert document["frontier"] == tuned["frontier"]
+
+
+def test_tables_say_what_is_compared(folder):
+    shown = succeed("tune", folder / "train_both.csv", "--budget", "150/M", "--no-bands")
+    assert "medium, agree? → large" in " ".join(shown.split())
+    refusing = succeed("tune", folder / "train_both.csv", "--budget", "150/M", "--no-bands", "--abstain-price", "20%")
+    assert "agree" in refusing
+
+
+@pytest.mark.parametrize("subject", ["policy", "frontier"])
+def test_evaluate(folder, subject):
+    line = ("evaluate", folder / f"{subject}.json", folder / "fresh.csv")
+    both = [
+        json.loads(succeed(*line, "--answers", folder / "fresh_answers.csv", "--json")),
+        json.loads(succeed(*line[:2], folder / "fresh_both.csv", "--json")),
+    ]
+    assert both[0] == both[1]
+    assert np.all(np.abs(np.array(both[0]["error"]) - np.array(both[0]["predicted"]["error"])) < 0.12)
+    assert "the policy compares models' answers, and the log tells none" in fail(*line)
+
+
+def test_check_and_retune(folder):
+    line = ("check", folder / "policy.json")
+    check = json.loads(succeed(*line, folder / "fresh_both.csv", "--json", "--no-retuning"))
+    assert not check["drifted"]
+    again = json.loads(succeed(*line, folder / "fresh.csv", "--answers", folder / "fresh_answers.csv", "--json"))
+    assert again["retuning"] is not None
+    assert again["error"] == check["error"]
+    mute = run(*line, folder / "fresh.csv")
+    assert mute.exit_code == 2
+    assert "the log tells none" in mute.stderr
+    new = json.loads(succeed("retune", folder / "policy.json", folder / "fresh_both.csv", "--no-bands", "--json"))
+    assert new["policy"]["agreements"].keys() == {"medium"}
+    assert new["gain"] is not None
+
+
+def test_the_check_of_a_log_whose_answers_have_changed(folder, tmp_path):
+    """Answers that agree where they are wrong: the error of the policy rises, and only that."""
+    table = pl.read_csv(folder / "fresh_both.csv").with_columns(answer=pl.lit("the same"))
+    table.write_csv(tmp_path / "agreeing.csv")
+    result = run("check", folder / "policy.json", tmp_path / "agreeing.csv", "--json", "--no-retuning")
+    assert result.exit_code == 1
+    bad = {check["name"] for check in json.loads(result.stdout)["checks"] if check["verdict"] == "bad"}
+    assert bad <= {"error", "cost", "policy error", "policy cost"}
+    assert bad
+
+
+def test_a_guarantee_of_a_policy_that_compares(folder):
+    line = ("tune", folder / "train_both.csv", "--max-error", "30%", "--confidence", "90%", "--no-bands", "--json")
+    document = json.loads(succeed(*line))
+    assert document["policy"]["provenance"]["guarantee"]["confidence"] == 0.9
+
+
+def test_diagnose_tells_what_agreement_does(folder):
+    line = ("diagnose", folder / "train.csv", "--replicates", "20")
+    document = json.loads(succeed(*line, "--answers", folder / "train_answers.csv", "--json"))
+    assert next(row["pair"] for row in document["agreement"]) == ["small", "medium"]
+    shown = " ".join(succeed(*line[:1], folder / "train_both.csv", *line[2:], "--all").split())
+    assert "agreement tells more than confidence" in shown
+    assert "small & medium" in shown
+    assert "--answers FILE" in " ".join(succeed(*line).split())
+
+
+def test_a_report_tells_what_is_compared(folder, tmp_path):
+    line = ("report", folder / "train.csv", "--answers", folder / "train_answers.csv", "--budget", "150/M")
+    succeed(*line, "--out", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "medium, agree? → large" in page
+    assert "where small says the same" in page
+    assert "policy.step(model, logprob=logprob, answer=text, answers=answers)" in page
+    assert "agreement tells more than confidence" in page

@@ -1,0 +1,100 @@
+"""Frontiers whose policies compare answers, as files and as policies."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
+
+import rcjax
+from rcjax._base.wording import describe_cascade
+from rcjax.frontier import frontier as frontier_module
+from rcjax.frontier.frontier import Frontier, frontier_from_json
+from rcjax.frontier.policies import Agreements
+from rcjax.policy import Agreement
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+@pytest.fixture(scope="module")
+def frontier():
+    """Three models; at every other point the second compares its answer with that of the first."""
+    log = rcjax.sample_log(200, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
+    solved = rcjax.solve_frontier(rcjax.fit(log), lam=[10.0, 100.0, 1000.0, 10_000.0], cascades="full")
+    agreements = Agreements.none((4, 3))
+    agreements.earlier[1::2, 1], agreements.differ[1, 1] = 0, 2
+    policies = dataclasses.replace(solved.policies, agreements=agreements)
+    return dataclasses.replace(solved, policies=policies, compare="choice")
+
+
+def test_a_point_is_a_policy_that_compares(frontier):
+    small, middle, large = frontier.models
+    assert frontier.point(0).agreements == frontier.point(2).agreements == {}
+    assert frontier.point(1).agreements == {middle: Agreement(small, "ask", large, "choice")}
+    assert frontier.point(3).agreements == {middle: Agreement(small, "abstain", None, "choice")}
+
+
+def test_a_frontier_comes_back_from_its_file(frontier, tmp_path):
+    frontier.save(tmp_path / "frontier.json")
+    data = json.loads((tmp_path / "frontier.json").read_text())
+    assert data["schema_version"] == 3
+    assert data["compare"] == "choice"
+    assert ["agreements" in point for point in data["frontier"]] == [False, True, False, True]
+    read = rcjax.load_frontier(tmp_path / "frontier.json")
+    assert read.compare == "choice"
+    for name in ("earlier", "differ"):
+        old, new = (getattr(one.policies.agreements, name) for one in (frontier, read))
+        np.testing.assert_array_equal(old, new)
+    assert read.to_json() == frontier.to_json()
+
+
+def test_a_frontier_that_compares_nothing_is_written_as_ever(frontier):
+    plain = dataclasses.replace(frontier, policies=dataclasses.replace(frontier.policies, agreements=None))
+    data = plain.to_json()
+    assert data["schema_version"] == 1
+    assert not {"compare"} & {*data}
+    assert not any("agreements" in point for point in data["frontier"])
+    assert frontier_from_json(data).policies.agreements is None
+
+
+def test_an_older_version_says_that_it_cannot_read_it(frontier, monkeypatch):
+    monkeypatch.setattr(frontier_module, "_SCHEMA", 2)
+    data = frontier.to_json() | {"schema_version": 3}
+    with pytest.raises(ValueError, match="this rcjax reads up to 2: upgrade rcjax"):
+        frontier_from_json(data)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"earlier": "nobody"}, r"frontier\[1\].agreements\['llama3.1-8b'\].earlier: must be an earlier model"),
+        ({"model": "llama3.2-1b"}, r"\.model: must be a later model"),
+        ({"action": "answer"}, r"\.action: this rcjax knows ask, abstain only"),
+    ],
+)
+def test_what_cannot_be_right_is_refused_with_its_place(frontier, change, message):
+    data = frontier.to_json()
+    data["frontier"][1]["agreements"]["llama3.1-8b"] |= change
+    with pytest.raises(ValueError, match=message):
+        frontier_from_json(data)
+    with pytest.raises(ValueError, match=r"compare: this rcjax knows text, choice, key only"):
+        frontier_from_json(frontier.to_json() | {"compare": "sound"})
+
+
+def test_the_schema_accepts_it(frontier):
+    schema = Frontier.json_schema()
+    resources = [(part["$id"], Resource.from_contents(part)) for part in schema["$defs"].values() if "$id" in part]
+    validator = Draft202012Validator(schema, registry=Registry().with_resources(resources))
+    validator.validate(json.loads(json.dumps(frontier.to_json())))
+    broken = frontier.to_json()
+    broken["frontier"][1]["agreements"]["llama3.1-8b"]["action"] = "answer"
+    assert not validator.is_valid(broken)
+
+
+def test_people_read_what_is_compared(frontier):
+    points = frontier.to_json()["frontier"]
+    assert ", agree? → llama3.1-70b" in describe_cascade(points[1])
+    assert "llama3.1-8b, agree? else refuse" in describe_cascade(points[3])
+    assert "agree" not in describe_cascade(points[0])

@@ -1,0 +1,220 @@
+"""What a log tells of answers: which are equal, from its own columns and from a table beside it."""
+
+import dataclasses
+
+import numpy as np
+import polars as pl
+import pytest
+
+from rcjax.logs import LogError, read_log
+from rcjax.logs.answers import equal_answers
+from rcjax.logs.kept_sample import describe_reference, read_reference
+
+MODELS = ("small", "medium", "large")
+ANSWERS = [["1,000", "1000.0", "1001"], ["Paris", "paris.", "PARIS"], ["a", None, "A"], ["x", "y", "z"]]
+CODES = [[0, 0, 2], [0, 0, 0], [0, -1, 0], [0, 1, 2]]
+
+
+def table(answers=ANSWERS, column="answer"):
+    n = len(ANSWERS)
+    columns = {"query": np.repeat(np.arange(n), 3), "model": np.tile(MODELS, n), "correct": [1, 0, 1] * n}
+    columns |= {"confidence": [0.4, 0.5, 0.6] * n, "cost": [1.0, 2.0, 3.0] * n}
+    texts = [] if answers is None else [pl.Series(column, [text for row in answers for text in row])]
+    return pl.DataFrame(columns).with_columns(texts)
+
+
+def codes(log):
+    return None if log.answer is None else np.asarray(log.answer).tolist()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".jsonl"])
+def test_a_column_of_answers_in_every_format(tmp_path, suffix):
+    path = tmp_path / f"log{suffix}"
+    write = {".csv": "write_csv", ".tsv": "write_csv", ".parquet": "write_parquet", ".jsonl": "write_ndjson"}[suffix]
+    getattr(table(), write)(path, **({"separator": "\t"} if suffix == ".tsv" else {}))
+    log = read_log(path)
+    assert codes(log) == CODES
+    assert log.compare == "text"
+
+
+def test_a_dataframe_of_pandas():
+    pandas = pytest.importorskip("pandas")
+    assert codes(read_log(pandas.DataFrame(table().to_dict(as_series=False)))) == CODES
+
+
+def test_a_log_without_answers_tells_none():
+    for frame in (table(None), table([[None] * 3] * 4), table([["a", None, None]] * 4)):
+        log = read_log(frame)
+        assert log.answer is None
+        assert log.compare is None
+
+
+@pytest.mark.parametrize(
+    ("answers", "task", "expected"),
+    [
+        ([["B", "(b)", "B) Jupiter"]] * 4, "choice", [[0, 0, 0]] * 4),
+        ([["B", "(b)", "B) Jupiter"]] * 4, "generation", [[0, 0, 2]] * 4),
+    ],
+)
+def test_choices_are_compared_by_their_letters(answers, task, expected):
+    log = read_log(table(answers), task=task)
+    assert codes(log) == expected
+    assert log.compare == {"choice": "choice", "generation": "text"}[task]
+
+
+def test_a_key_goes_before_the_answer_and_is_compared_as_it_is():
+    frame = table().with_columns(answer_key=pl.Series(["B", "b", "B"] * 4))
+    log = read_log(frame)
+    assert codes(log) == [[0, 1, 0]] * 4
+    assert log.compare == "key"
+    assert codes(read_log(frame.rename({"answer_key": "Answer Key"}))) == codes(log)
+
+
+def test_numbers_are_answers_too():
+    frame = table([[18, 18, 19]] * 4)
+    assert codes(read_log(frame)) == [[0, 0, 2]] * 4
+    floats = frame.with_columns(answer=pl.col("answer").cast(float))
+    assert codes(read_log(floats)) == [[0, 0, 2]] * 4
+
+
+def test_the_order_of_models_changes_no_equality():
+    log = read_log(table(), models=["large", "small", "medium"])
+    assert codes(log) == [[0, 1, 1], [0, 0, 0], [0, 0, -1], [0, 1, 2]]
+
+
+def test_what_is_made_of_a_log_keeps_its_answers():
+    log = read_log(table())
+    assert codes(log.take([2, 0])) == [CODES[2], CODES[0]]
+    assert codes(log.select(["small", "large"])) == [[row[0], row[2]] for row in CODES]
+    assert log.take([0]).compare == log.select(["large"]).compare == "text"
+    for part in log.split(0.5, seed=0):
+        assert codes(part) == [CODES[query] for query in part.queries]
+
+
+def test_answers_are_no_part_of_the_hash_of_a_log():
+    log = read_log(table())
+    assert log.digest == read_log(table(None)).digest == dataclasses.replace(log, answer=None).digest
+
+
+# -- a table beside the log
+
+
+def beside(answers=ANSWERS, column="answer"):
+    return table(answers, column).select("query", "model", column)
+
+
+@pytest.mark.parametrize("column", ["answer", "answer_key"])
+def test_answers_from_a_table_beside_the_log(tmp_path, column):
+    path = tmp_path / "answers.csv"
+    shuffled = beside(column=column).sample(fraction=1, shuffle=True, seed=1)
+    shuffled.write_csv(path)
+    for source in (path, str(path), shuffled):
+        log = read_log(table(None), answers=source)
+        assert log.compare == {"answer": "text", "answer_key": "key"}[column]
+        assert codes(log) == (CODES if column == "answer" else [[0, 1, 2], [0, 1, 2], [0, -1, 2], [0, 1, 2]])
+
+
+def test_a_table_goes_before_the_columns_of_the_log():
+    assert codes(read_log(table([["same"] * 3] * 4), answers=beside())) == CODES
+
+
+def test_rows_that_the_table_does_not_tell_have_no_answer():
+    log = read_log(table(None), answers=beside().filter(pl.col("query") != 1))
+    assert codes(log) == [CODES[0], [-1, -1, -1], CODES[2], CODES[3]]
+
+
+def test_answers_and_labels_of_one_log():
+    labels = pl.DataFrame({"query": [0, 1, 2, 3], "answer": ["1,000", "Paris", "A", "z"]})
+    frame = table().drop("correct")
+    log = read_log(frame, labels=labels)
+    assert codes(log) == CODES
+    assert np.asarray(log.correct).tolist()[1] == [True, False, True]  # compared but for case and white space only
+
+
+def with_rows(*rows):
+    return pl.concat([beside(), pl.DataFrame(rows, schema=beside().schema, orient="row")])
+
+
+@pytest.mark.parametrize(
+    ("answers", "says"),
+    [
+        (beside().drop("answer"), "rename or add missing columns answer"),
+        (beside().drop("model"), "rename or add missing columns model"),
+        (with_rows((0, "small", "other")), "answer other is another answer to the query than in an earlier row"),
+        (with_rows((None, "small", "other")), "query is missing"),
+        (with_rows((0, None, "other")), "model is missing"),
+        (beside([[None] * 3] * 4), "it holds no answers: give a table of query, model and answer"),
+        (beside().with_columns(pl.col("query") + 100), "no row has an answer in polars.DataFrame: do both name"),
+        (
+            beside().with_columns(pl.format("{}.0", "query").alias("query")),
+            "names are written differently, '0' in the log and '0.0' in the answers",
+        ),
+        (
+            beside().with_columns(pl.lit("huge").alias("model")).unique("query"),
+            "they are of the models huge, not small, medium, large",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused_in_one_line(answers, says):
+    with pytest.raises(LogError) as caught:
+        read_log(table(None), answers=answers)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_same_answer_twice_is_no_contradiction():
+    assert codes(read_log(table(None), answers=with_rows((0, "small", " 1000. ")))) == CODES
+
+
+@pytest.mark.parametrize("wrong", [5, b"a,b", ["answers.csv"]])
+def test_what_is_no_table_is_refused(wrong):
+    with pytest.raises(TypeError, match="answers must be the path of a file, or a dataframe"):
+        read_log(table(None), answers=wrong)
+
+
+def test_answers_that_are_lists_are_refused():
+    with pytest.raises(LogError, match=r"column answer holds List\(String\) values: give texts or numbers"):
+        read_log(table().with_columns(pl.concat_list("answer")))
+
+
+def test_two_columns_of_answers_are_refused(tmp_path):
+    path = tmp_path / "log.csv"
+    lines = table().write_csv().splitlines()
+    path.write_text("\n".join([f"{lines[0]},answer", *(f"{line},x" for line in lines[1:])]) + "\n")
+    with pytest.raises(LogError, match="column answer occurs twice"):
+        read_log(path)
+
+
+# -- codes, and what a policy keeps of them
+
+
+def test_codes_are_the_first_model_of_each_answer():
+    rng = np.random.default_rng(0)
+    hashes = rng.integers(0, 4, (200, 5))
+    found = equal_answers(hashes)
+    for row, code in zip(hashes.tolist(), found.tolist(), strict=True):
+        assert code == [row.index(value) if value else -1 for value in row]
+
+
+def test_a_policy_keeps_which_answers_were_equal():
+    log = read_log(table())
+    kept = read_reference(describe_reference(log), "generation")
+    assert codes(kept) == CODES
+    plain = describe_reference(read_log(table(None)))
+    assert all("answer" not in model for model in plain["models"].values())
+    assert read_reference(plain, "generation").answer is None
+
+
+def test_damaged_answers_of_a_policy_are_told():
+    damaged = describe_reference(read_log(table()))
+    damaged["models"]["small"]["answer"] = "AAAA"
+    with pytest.raises(ValueError, match=r"\['small'\].answer: must be 4 numbers in base64"):
+        read_reference(damaged, "generation")
+
+
+def test_a_call_log_tells_answers(tmp_path):
+    path = tmp_path / "calls.jsonl"
+    frame = table().with_columns(call_log=1, shadow=True, error=pl.lit(None, pl.String)).drop("correct")
+    frame.rename({"confidence": "calibrated"}).with_columns(logprob=-0.5).write_ndjson(path)
+    labels = table().select("query", "model", "correct")
+    assert codes(read_log(path, labels=labels)) == CODES

@@ -1,0 +1,134 @@
+"""Policies that compare answers: what they decide, what is refused, and which versions read their files."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from policy_samples import make_policy
+
+from rcjax.policy import Abstain, Agreement, Answer, Defer, Mixture, Policy, load_policy
+from rcjax.policy import policy as policy_module
+
+ASK = Agreement("small", "ask", "large")
+
+
+def comparing(**changes):
+    """The policy of three models, the second of which compares its answer with that of the first."""
+    return make_policy(agreements={"médium": dataclasses.replace(ASK, **changes)})
+
+
+def test_equal_answers_are_kept_and_different_ones_ask():
+    step = comparing().step
+    for logprob in (-4.0, -0.01):  # whatever the confidence is
+        kept = step("médium", logprob=logprob, answer="1,000", answers={"small": "1000"})
+        asked = step("médium", logprob=logprob, answer="1,000", answers={"small": "1001"})
+        assert isinstance(kept, Answer)
+        assert kept.model == "médium"
+        assert isinstance(asked, Defer)
+        assert asked.next_model == "large"
+        assert kept.confidence == asked.confidence == comparing().calibrate("médium", logprob=logprob)
+
+
+@pytest.mark.parametrize("answer", [None, "", "  ", "Paris"])
+@pytest.mark.parametrize("answers", [None, {}, {"small": None}, {"small": " "}, {"large": "Paris"}])
+@pytest.mark.parametrize("logprob", [-4.0, -0.001])
+def test_where_an_answer_is_not_known_the_confidence_decides(answer, answers, logprob):
+    decision = comparing().step("médium", logprob=logprob, answer=answer, answers=answers)
+    assert decision == make_policy().step("médium", logprob=logprob)
+
+
+def test_other_models_go_by_their_confidence():
+    for model in ("small", "large"):
+        told = {"answer": "Paris", "answers": {"small": "Lyon", "médium": "Lyon"}}
+        assert comparing().step(model, logprob=-0.5, **told) == make_policy().step(model, logprob=-0.5)
+
+
+def test_different_answers_may_be_refused():
+    decision = comparing(action="abstain", model=None).step(
+        "médium", confidence=0.9, answer="Paris", answers={"small": "Lyon"}
+    )
+    assert isinstance(decision, Abstain)
+    assert decision.model == "médium"
+
+
+@pytest.mark.parametrize(("how", "equal"), [("text", False), ("choice", True), ("key", False)])
+def test_answers_are_compared_as_the_policy_says(how, equal):
+    assert comparing(compare=how).agreements["médium"].equal("B) Jupiter", "(b)") is equal
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"other": ASK}, "agreements: must be of models of the policy"),
+        ({"small": Agreement("large", "abstain")}, r"agreements\['small'\].earlier: must be an earlier model"),
+        (
+            {"médium": Agreement("large", "abstain")},
+            r"\['médium'\].earlier: must be an earlier model, one of \('small',",
+        ),
+        ({"médium": Agreement("small", "ask", "small")}, r"\['médium'\].model: must be a later model"),
+        ({"large": Agreement("small", "ask", "médium")}, r"\['large'\].model: must be a later model"),
+        ({"médium": {"earlier": "small", "action": "answer"}}, r"\['médium'\].action: .*upgrade it for more"),
+        ({"médium": {"earlier": "small", "action": "ask"}}, r"\['médium'\].model: must be a text"),
+        ({"médium": {"earlier": "small", "action": "abstain", "model": "large"}}, "for the action 'ask' only"),
+        ({"médium": {"action": "abstain"}}, r"\['médium'\].earlier: must be a text"),
+        ({"médium": {"earlier": "small", "action": "abstain", "compare": "sound"}}, r"\.compare: .*upgrade"),
+        ({"médium": "small"}, r"\['médium'\]: must be an object"),
+        ([], "agreements: must be an object"),
+    ],
+)
+def test_what_cannot_be_right_is_refused_with_its_place(value, message):
+    with pytest.raises(ValueError, match=message):
+        make_policy(agreements=value)
+    told = {k: dataclasses.asdict(v) if isinstance(v, Agreement) else v for k, v in dict(value or {}).items()} or value
+    with pytest.raises(ValueError, match=message):
+        Policy.from_json(make_policy().to_json() | {"schema_version": 3, "agreements": told})
+
+
+@pytest.mark.parametrize("wrong", [5, True, ["Paris"]])
+def test_an_answer_is_a_text(wrong):
+    with pytest.raises(TypeError, match="answer must be"):
+        comparing().step("médium", confidence=0.5, answer=wrong)
+    with pytest.raises(TypeError, match=r"answers\['small'\] must be"):
+        comparing().step("médium", confidence=0.5, answer="Paris", answers={"small": wrong})
+
+
+def test_the_file_tells_of_agreements_only_where_there_are_some(tmp_path):
+    plain, file = make_policy().to_json(), comparing().to_json()
+    assert "agreements" not in plain
+    assert plain["schema_version"] == 1
+    assert file["schema_version"] == 3
+    assert file["agreements"] == {
+        "médium": {"earlier": "small", "action": "ask", "model": "large", "compare": "text"},
+    }
+    comparing().save(tmp_path / "policy.json")
+    assert load_policy(tmp_path / "policy.json") == comparing() != make_policy()
+
+
+def test_an_older_version_says_that_it_cannot_read_it(monkeypatch, tmp_path):
+    comparing().save(tmp_path / "policy.json")
+    Mixture((comparing(), make_policy()), (0.5, 0.5)).save(tmp_path / "mixture.json")
+    assert load_policy(tmp_path / "mixture.json").policies[0] == comparing()
+    monkeypatch.setattr(policy_module, "_SCHEMA_VERSION", 2)
+    for name in ("policy.json", "mixture.json"):
+        with pytest.raises(ValueError, match="has schema version 3, this rcjax reads up to 2: upgrade rcjax"):
+            load_policy(tmp_path / name)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(max_size=10), st.text(max_size=10), st.sampled_from(["text", "choice", "key"]))
+def test_a_service_needs_the_file_alone(one, other, how):
+    """What is decided by the policy read back is what the policy itself decides."""
+    own = comparing(compare=how)
+    read = Policy.from_json(json.loads(json.dumps(own.to_json())))
+    told = {"confidence": 0.4, "answer": one, "answers": {"small": other}}
+    assert read.step("médium", **told) == own.step("médium", **told)
+
+
+def test_comparing_takes_the_standard_library_alone():
+    code = "import sys, rcjax.policy as p; p.Agreement('a', 'abstain').equal('1', '2')"
+    code += "; assert not {'jax', 'numpy', 'polars'} & {*sys.modules}"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,85 @@
+"""When two answers are the same."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rcjax.policy.answers import COMPARISONS, comparable
+
+SAME = {
+    "text": [
+        ("The Seine", " the  SEINE. "),
+        ("1,000", "1000.0"),
+        ("1000", "$1,000.00"),
+        ("-5", "−5.0"),
+        (".50", "0.5"),
+        ("about 1,200 km", "About 1200 km!"),
+        ("“Paris”", "paris"),
+        ("Ｐａｒｉｓ", "Paris"),
+        ("+7", "007"),
+        ("**42**", "42"),
+        ("-0", "0.00"),
+    ],
+    "choice": [("B", "(b)"), ("B) Jupiter", "The answer is B."), ("Answer: C", "c"), ("Option D", "D."), ("3", "3.0")],
+    "key": [("B", "B")],
+}
+DIFFERENT = {
+    "text": [
+        ("5", "-5"),
+        ("1.5", "15"),
+        ("1,000", "1,00"),
+        ("Paris", "Paris, France"),
+        ("version 1.2.3", "version 1.2.30"),
+        ("3-4", "34"),
+        ("10", "1"),
+        ("x = 5", "5"),
+        ("a", "b"),
+    ],
+    "choice": [("A", "B"), ("A planet", "A"), ("Jupiter", "B"), ("ab", "a")],
+    "key": [("B", "b"), ("1,000", "1000"), ("B", "B ")],
+}
+
+
+@pytest.mark.parametrize(("how", "one", "other"), [(how, *pair) for how in SAME for pair in SAME[how]])
+def test_answers_that_are_the_same(how, one, other):
+    assert comparable(one, how) == comparable(other, how) is not None
+
+
+@pytest.mark.parametrize(("how", "one", "other"), [(how, *pair) for how in DIFFERENT for pair in DIFFERENT[how]])
+def test_answers_that_are_not(how, one, other):
+    assert comparable(one, how) != comparable(other, how)
+
+
+@pytest.mark.parametrize("how", COMPARISONS)
+@pytest.mark.parametrize("nothing", [None, "", " \n\t"])
+def test_no_answer_is_none(how, nothing):
+    assert comparable(nothing, how) is None
+
+
+@pytest.mark.parametrize("signs", ["?", "+", "…", "()"])
+def test_signs_alone_are_an_answer(signs):
+    assert comparable(signs, "text") == comparable(f" {signs} ", "text")
+    assert comparable(signs, "text") != comparable(f"{signs}x", "text")
+
+
+@given(answer=st.text(max_size=40), how=st.sampled_from(COMPARISONS))
+def test_what_is_left_is_compared_as_the_answer_is(answer, how):
+    """What is left is its own form: a service may store it, and compare it with an answer as it came."""
+    left = comparable(answer, how)
+    assert left is None or comparable(left, how) == left
+
+
+@given(number=st.decimals(-(10**12), 10**12, places=3))
+def test_a_number_is_one_answer_however_it_is_written(number):
+    forms = [f"{number}", f"{number:,}", f"{number}000", f" {number:,}. ", f"({number})"]
+    assert len({comparable(form, "text") for form in forms}) == 1
+
+
+@pytest.mark.parametrize("text", ["1," * 20_000, "((" * 40_000, "answer " * 20_000, "a" * 100_000, "-" * 50_000])
+def test_a_long_answer_takes_no_long_time(text):
+    start = time.process_time()
+    assert comparable(text, "choice")
+    assert comparable(text, "text")
+    assert time.process_time() - start < 5

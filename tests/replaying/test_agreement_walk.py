@@ -1,0 +1,147 @@
+"""Queries walking through policies that compare answers, against a plain loop over `policy.step`."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rcjax
+from rcjax.frontier.policies import ABSTAIN, NOBODY, Agreements, Policies
+from rcjax.logs import Log, LogError
+from rcjax.policy import Abstain, Agreement, Answer, Calibration, Mixture, Policy, Rule
+from rcjax.replaying.packing import pack_policy
+from rcjax.replaying.replay import replay, walk_log
+from rcjax.replaying.walk import outcomes, walk
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+NAMES = ("a", "b", "c", "d")
+K, N = len(NAMES), 30
+LEVELS = np.linspace(0.0, 1.0, 6)
+PLAIN = Calibration("none", intercept=0.2, slope=1.3, smallest=-20.0, largest=0.0)
+walked = jax.jit(walk)
+
+
+def random_policy(rng):
+    """Any rules of two intervals, and any agreements."""
+    rules, agreements = {}, {}
+    for j, name in enumerate(NAMES):
+        later = NAMES[j + 1 :]
+        acts = [rng.choice(["answer", "abstain", *(["ask"] * 3 if later else [])]) for _ in range(2)]
+        ends = [rng.choice(LEVELS[1:-1]), 1.0]
+        targets = [str(rng.choice(later)) if act == "ask" else None for act in acts]
+        rules[name] = [Rule(float(end), str(act), to) for end, act, to in zip(ends, acts, targets, strict=True)]
+        if j and rng.random() < 0.6:
+            third = str(rng.choice(later)) if later and rng.random() < 0.7 else None
+            earlier = str(rng.choice(NAMES[:j]))
+            agreements[name] = Agreement(earlier, "abstain" if third is None else "ask", third, "key")
+    cost = {name: float(j + 1) for j, name in enumerate(NAMES)}
+    return Policy(NAMES, dict.fromkeys(NAMES, PLAIN), rules, cost, agreements=agreements)
+
+
+def random_log(rng, missing=0.2):
+    logprob = np.where(rng.random((N, K)) < 0.5, np.log(rng.choice(LEVELS[1:], (N, K))), -rng.exponential(1, (N, K)))
+    answer = np.where(rng.random((N, K)) < missing, -1, rng.integers(0, 2, (N, K))).astype(np.int32)
+    answer[0] = 0
+    matrices = {"logprob": logprob, "correct": rng.random((N, K)) < 0.6, "query_cost": rng.uniform(1, 9, (N, K))}
+    cost = matrices["query_cost"].mean(0)
+    facts = {"models": NAMES, "queries": tuple(range(N)), "task": "generation", "source": "made"}
+    return Log(**matrices, answered=np.ones((N, K), bool), cost=cost, answer=answer, **facts)
+
+
+def by_steps(policy, log, q):
+    """(who answers or None, who is asked) of one query, as a service would do."""
+    asked, said, name = [], {}, policy.first
+    while True:
+        j = NAMES.index(name)
+        asked.append(j)
+        code = int(log.answer[q, j])
+        own = None if code < 0 else str(code)
+        decision = policy.step(name, logprob=float(log.logprob[q, j]), answer=own, answers=said)
+        if isinstance(decision, Answer):
+            return j, asked
+        if isinstance(decision, Abstain):
+            return None, asked
+        said[name], name = own, decision.next_model
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_a_walk_is_a_loop_over_the_steps(seed):
+    rng = np.random.default_rng(seed)
+    policy, log = random_policy(rng), random_log(rng)
+    packed = pack_policy(policy, np.float64).policies.take(0)
+    confidence = np.vectorize(PLAIN)(log.logprob.T)
+    answers, asked = (np.asarray(part) for part in walked(confidence, packed.comparing(), log.answer.T))
+    for q in range(N):
+        who, path = by_steps(policy, log, q)
+        assert np.flatnonzero(answers[:, q]).tolist() == ([] if who is None else [who])
+        assert np.flatnonzero(asked[:, q]).tolist() == path
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_a_replay_counts_what_the_steps_come_to(seed):
+    rng = np.random.default_rng(seed)
+    policies, log = (random_policy(rng), random_policy(rng)), random_log(rng)
+    for subject in (*policies, Mixture(policies, (0.25, 0.75))):
+        replayed, walk_of_log = replay(subject, log), walk_log(subject, log)
+        error = refused = 0.0
+        for weight, policy in zip(subject.weights, subject.policies, strict=True):
+            fates = [by_steps(policy, log, q)[0] for q in range(N)]
+            error += weight * np.mean([who is not None and not log.correct[q, who] for q, who in enumerate(fates)])
+            refused += weight * np.mean([who is None for who in fates])
+        assert float(replayed.error) == pytest.approx(error, abs=1e-12)
+        assert float(replayed.abstention) == pytest.approx(refused, abs=1e-12)
+        assert walk_of_log.wrong.mean() == pytest.approx(error, abs=1e-12)
+        assert walk_of_log.refused.mean() == pytest.approx(refused, abs=1e-12)
+
+
+def test_without_answers_confidences_decide():
+    rng = np.random.default_rng(1)
+    policy, log = random_policy(rng), random_log(rng)
+    packed = pack_policy(policy, np.float64).policies.take(0)
+    confidence = np.vectorize(PLAIN)(log.logprob.T)
+    plain = walked(confidence, dataclasses.replace(packed, agreements=None))
+    nothing = np.full((K, N), -1, np.int32)
+    for other in (walked(confidence, packed), walked(confidence, packed.comparing(), nothing)):
+        for one, two in zip(plain, other, strict=True):
+            np.testing.assert_array_equal(one, two)
+
+
+def test_a_replay_without_answers_is_refused():
+    rng = np.random.default_rng(3)
+    policy, log = random_policy(rng), random_log(rng)
+    assert policy.agreements
+    mute = dataclasses.replace(log, answer=None)
+    for subject in (policy, Mixture((policy,), (1.0,))):
+        for function in (rcjax.replay, walk_log):
+            with pytest.raises(LogError, match="the policy compares models' answers, and the log tells none: add a"):
+                function(subject, mute)
+
+
+def test_who_can_be_reached_counts_those_asked_where_answers_differ():
+    agreements = {"b": Agreement("a", "ask", "d")}
+    rules = {"a": [Rule(1, "ask", "b")], "b": [Rule(1, "answer")], "c": [Rule(1, "answer")], "d": [Rule(1, "answer")]}
+    policy = Policy(NAMES, dict.fromkeys(NAMES, PLAIN), rules, dict.fromkeys(NAMES, 1.0), agreements=agreements)
+    assert pack_policy(policy, np.float64).asked.tolist() == [True, True, False, True]
+
+
+def test_outcomes_of_policies_that_compare_and_of_those_that_do_not():
+    """A batch of both: those that do not are as they are alone."""
+    rng = np.random.default_rng(2)
+    log = random_log(rng)
+    confidence = np.vectorize(PLAIN)(log.logprob)
+    members = np.ones((2, K), bool)
+    thresholds = np.tile([0.5, 0.4, 0.6, 0.0], (2, 1))
+    earlier, differ = np.full((2, K), NOBODY), np.full((2, K), ABSTAIN)
+    earlier[1, 1], differ[1, 1] = 0, 3
+    both = Policies.of_cascades(thresholds, members, agreements=Agreements(earlier, differ))
+    fates = outcomes(confidence, log.correct, log.cost, both, log.answer)
+    plain = outcomes(confidence, log.correct, log.cost, Policies.of_cascades(thresholds, members))
+    for fate, alone in zip(fates, plain, strict=True):
+        np.testing.assert_array_equal(fate[0], alone[0])
+    assert (np.asarray(fates.wrong)[1] != np.asarray(plain.wrong)[1]).any()

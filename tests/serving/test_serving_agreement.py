@@ -1,0 +1,190 @@
+"""A cascade and a gateway whose policy compares answers: who is asked, what is known of answers, what is counted."""
+
+import asyncio
+import math
+
+import jax
+import numpy as np
+import pytest
+from agreement_logs import MODELS as LOG_MODELS
+from agreement_logs import make_log
+from chat_server import Response, completion, serving, sure
+from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
+
+import rcjax
+from rcjax import signals
+from rcjax.policy import Agreement, Mixture, Rule
+from rcjax.replaying.replay import replay, walk_log
+from rcjax.serving.cascade import Cascade, CascadeWarning
+from rcjax.serving.gateway.expectations import expect
+
+PRICES = {name: {"input": 1.0, "output": 2.0} for name in MODELS}
+
+
+def comparing(compare="choice", **changes):
+    """The policy of three models; the second one's answer is kept where it is the first one's."""
+    agreements = {"middle": Agreement("small", "ask", "large", compare)}
+    return make_policy(**{"prices": PRICES, "agreements": agreements, **changes})
+
+
+def ask(replies, policy, signal=None, **options):
+    """(result, the models asked) of one question; replies by model."""
+
+    async def main():
+        def behave(request, headers):
+            return replies[request["model"]]
+
+        async with (
+            serving(behave) as (server, client),
+            Cascade(policy, client, signal=signal or signals.Choice(), retries=0, **options) as cascade,
+        ):
+            result = await cascade.ask("A or B?", "q1")
+            return result, [request["model"] for request in server.requests]
+
+    return asyncio.run(main())
+
+
+def letters(**by_model):
+    return {model: Response(sure(*reply)) for model, reply in by_model.items()}
+
+
+FAILED = Response({"error": {"message": "broken"}}, status=500)
+
+
+@pytest.mark.parametrize(
+    ("replies", "asked", "answer"),
+    [
+        (letters(small=("A", SURE)), ["small"], "A"),
+        (letters(small=("A", UNSURE), middle=("A", UNSURE)), ["small", "middle"], "A"),  # though it is unsure
+        (letters(small=("A", UNSURE), middle=("B", SURE), large=("C", UNSURE)), [*MODELS], "C"),  # though it is sure
+        ({"small": FAILED} | letters(middle=("B", SURE)), ["small", "middle"], "B"),
+        ({"small": FAILED} | letters(middle=("B", UNSURE), large=("B", UNSURE)), [*MODELS], "B"),
+    ],
+)
+def test_who_is_asked(replies, asked, answer):
+    """Where the first model did not answer, the confidence of the second decides."""
+    result, models = ask(replies, comparing())
+    assert models == asked
+    assert (result.answer, result.model) == (answer, asked[-1])
+
+
+def test_answers_that_differ_may_be_refused():
+    policy = comparing(agreements={"middle": Agreement("small", "abstain", None, "choice")})
+    result, models = ask(letters(small=("A", UNSURE), middle=("B", SURE)), policy)
+    assert models == ["small", "middle"]
+    assert (result.status, result.answer, result.model) == ("abstained", None, "middle")
+
+
+def test_a_mixture_compares_as_the_policy_of_the_query_does():
+    replies = letters(small=("A", UNSURE), middle=("A", UNSURE), large=("A", SURE))
+    for policy in (comparing(), make_policy(prices=PRICES)):
+        mixture = Mixture((policy, policy), (0.5, 0.5))
+        assert ask(replies, mixture)[1] == ask(replies, policy)[1]
+
+
+def test_a_model_that_compares_does_not_always_answer():
+    """Its one rule is to answer, and yet the answer of the first model decides."""
+    rules = {**make_policy().rules, "middle": (Rule(1.0, "answer"),)}
+    replies = letters(small=("A", UNSURE), middle=("B", SURE), large=("C", SURE))
+    assert ask(replies, comparing(rules=rules))[1] == [*MODELS]
+
+
+# -- keys of the user's own
+
+SAID = {
+    "small": Response(completion("It is Paris. Confidence: 30%")),
+    "middle": Response(completion("paris, I say. Confidence: 30%")),
+    "large": Response(completion("Lyon. Confidence: 99%")),
+}
+
+
+def city(answer):
+    return next((name for name in ("paris", "lyon") if name in answer.lower()), None)
+
+
+def test_keys_are_made_by_the_users_function():
+    stated = signals.Stated(question=None)
+    result, models = ask(SAID, comparing("key"), signal=stated, answer_key=city)
+    assert models == ["small", "middle"]
+    assert result.text == "paris, I say. Confidence: 30%"
+    assert ask(SAID, comparing("text"), signal=stated)[1] == [*MODELS]
+
+
+def test_a_policy_of_keys_needs_the_function():
+    with pytest.raises(ValueError, match=r"answer_key: the policy compares keys of answers, .* give the function"):
+        ask(SAID, comparing("key"))
+    with pytest.raises(ValueError, match="answer_key: "):
+        ask(SAID, Mixture((make_policy(), comparing("key")), (0.5, 0.5)))
+    with pytest.raises(TypeError, match="answer_key must be a function of an answer, not a text"):
+        ask(SAID, comparing(), answer_key="x")
+
+
+@pytest.mark.parametrize("broken", [lambda answer: 1 / 0, lambda answer: 5])
+def test_a_key_that_cannot_be_made_leaves_the_decision_to_the_confidence(broken):
+    with pytest.warns(CascadeWarning, match="answer_key failed: .* the confidence decides"):
+        result, models = ask(SAID, comparing("key"), signal=signals.Stated(question=None), answer_key=broken)
+    assert models == [*MODELS]
+    assert result.model == "large"
+
+
+def test_no_key_is_no_answer():
+    assert ask(SAID, comparing("key"), signal=signals.Stated(question=None), answer_key=lambda answer: None)[1] == [
+        *MODELS
+    ]
+
+
+# -- the gateway
+
+
+def upstream(request, headers):
+    """The letters of the three models are in the question: "A A B"."""
+    said = dict(zip(MODELS, request["messages"][-1]["content"].split(), strict=True))
+    name = request["model"].removeprefix("org/")
+    return Response(sure(said[name], UNSURE))
+
+
+def test_a_service_compares_and_counts(tmp_path):
+    with gateway(behave=upstream, policy=comparing()) as service:
+        replies = [service.ask(question) for question in ("A A B", "A B B", "A B C", "B B A")]
+        assert [reply.json["rcjax"]["model"] for reply in replies] == ["middle", "large", "large", "middle"]
+        page = service.get("/metrics").body.decode()
+        for equal in ("true", "false"):
+            line = f'rcjax_compared_total{{equal="{equal}",model="middle",policy="policy"}} 2.0'
+            assert line in page
+        calls = service.folder / "calls.jsonl"
+        assert '"answer": "B"' in calls.read_text()
+
+
+def test_a_service_refuses_a_policy_of_keys_in_one_line():
+    with (
+        pytest.raises(ValueError, match="it compares keys of answers") as caught,
+        gateway(behave=upstream, policy=comparing("key")),
+    ):
+        pass
+    assert "\n" not in str(caught.value)
+    assert "policy.json" in str(caught.value)
+
+
+# -- what is to be expected
+
+
+@pytest.mark.parametrize("price", [None, 0.2])
+def test_what_a_service_expects_is_what_a_replay_of_the_kept_queries_says(price):
+    with jax.enable_x64(True):
+        log = make_log(300, 0.0, seed=0)
+        frontier = rcjax.select_frontier(log, abstain_price=price).frontier
+        compares = np.asarray(frontier.policies.agreements.compares).any(1)
+        policy = frontier.point(int(compares.argmax()))
+        assert policy.agreements
+        expected = expect(policy)
+        kept = log.take(np.sort(np.random.default_rng(0).permutation(300)[:300]))
+        replayed = replay(policy, kept)
+        assert expected.queries == 300
+        for name, share in zip(replayed.models, np.asarray(replayed.share), strict=True):
+            assert expected.answered[name] == pytest.approx(float(share), abs=1e-9)
+        assert expected.abstained == pytest.approx(float(replayed.abstention), abs=1e-9)
+        asked = walk_log(policy, kept).asked.sum(1)
+        for row, name in enumerate(policy.models):
+            assert len(expected.reach[name].logprobs) == asked[row]
+        assert {*policy.models} <= {*LOG_MODELS}
+        assert math.isfinite(expected.cost)

@@ -1,0 +1,359 @@
+"""Policies by agreement: judged as a loop over the definition does, walked as judged, chosen where they pay."""
+
+import dataclasses
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from agreement_logs import make_log
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+
+import rcjax
+from rcjax.frontier.policies import ABSTAIN, NEVER_ANSWER
+from rcjax.model.fitting import fit
+from rcjax.model.pairs import pairs
+from rcjax.replaying.walk import outcomes, outcomes_on_log
+from rcjax.solving.bellman import Refusal
+from rcjax.tuning import agreement_candidates as module
+from rcjax.tuning.agreement_candidates import agreeing, as_policies, judge_answers, thirds, tune_by_agreement
+from rcjax.tuning.agreement_odds import expected_on_log
+from rcjax.tuning.cross_validation import Comparison, Rival
+from rcjax.tuning.label_candidates import LABEL, tune_by_labels
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+K, N = 4, 16
+COST = np.array([1.0, 2.0, 5.0, 20.0])
+WORTH = 0.7
+judged = jax.jit(agreeing)
+
+
+def random_log(seed, missing=0.1, unknown=0.15):
+    """(confidence, crossed, correct, present, answer): few values, so that many tie."""
+    rng = np.random.default_rng(seed)
+    confidence = rng.integers(1, 7, (N, K)) / 7
+    present = (rng.random((N, K)) >= missing) | (np.arange(N) < 3)[:, None]
+    correct = (rng.random((N, K)) < 0.6) & present
+    answer = np.where(rng.random((N, K)) < unknown, -1, rng.integers(0, 2, (N, K))).astype(np.int32)
+    answer[:2] = [[0] * K, range(K)]
+    return confidence, rng.uniform(0.1, 0.9, (len(pairs(K)), N)), correct, present, answer
+
+
+def logit(p):
+    return math.log(p / (1 - p))
+
+
+def logistic(x):
+    return 1 / (1 + math.exp(-x))
+
+
+def shift(plain, labels):
+    """The δ that is likeliest under a normal prior, by SciPy."""
+
+    def loss(delta):
+        odds = [logit(p) + delta for p in plain]
+        return delta**2 / 2 + sum(math.log1p(math.exp(-o if y else o)) for o, y in zip(odds, labels, strict=True))
+
+    return minimize_scalar(loss, bounds=(-15, 15), method="bounded", options={"xatol": 1e-10}).x
+
+
+def by_definition(log, triple, threshold, worth=None):
+    """(error, cost, abstention) of one policy by agreement, by loops over the queries."""
+    confidence, crossed, correct, present, answer = log
+    cross = dict(zip(pairs(K), crossed, strict=True))
+    i, j, third = triple
+    rows = [q for q in range(N) if all(present[q, m] for m in triple if m != ABSTAIN)]
+    known = {q: answer[q, i] >= 0 and answer[q, j] >= 0 for q in rows}
+    equal = [q for q in rows if known[q] and answer[q, i] == answer[q, j]]
+    differ = [q for q in rows if known[q] and answer[q, i] != answer[q, j]]
+    second = {q: (confidence[q, j] + cross[i, j][q]) / 2 for q in rows}
+    delta = shift([second[q] for q in equal], [correct[q, j] for q in equal])
+    second |= {q: logistic(logit(second[q]) + delta) for q in equal}
+    later = dict.fromkeys(rows, 0.0)
+    if third != ABSTAIN:
+        later = {q: confidence[q, third] / 2 + (cross[i, third][q] + cross[j, third][q]) / 4 for q in rows}
+        delta = shift([later[q] for q in differ], [correct[q, third] for q in differ])
+        later |= {q: logistic(logit(later[q]) + delta) for q in differ}
+    ordered = sorted(confidence[q, j] for q in rows if known[q])
+    share = len(differ)
+    fallback = 0.0 if not share else 1.0 if share == len(ordered) else (ordered[share - 1] + ordered[share]) / 2
+    right = cost = refused = 0.0
+    for q in rows:
+        cost += COST[i]
+        if confidence[q, i] > threshold:
+            right += LABEL * correct[q, i] + (1 - LABEL) * confidence[q, i]
+            continue
+        cost += COST[j]
+        if q in equal or (not known[q] and confidence[q, j] > fallback):
+            right += LABEL * correct[q, j] + (1 - LABEL) * second[q]
+        elif third == ABSTAIN:
+            right, refused = right + worth, refused + 1
+        else:
+            cost += COST[third]
+            right += LABEL * correct[q, third] + (1 - LABEL) * later[q]
+    return 1 - right / len(rows), cost / len(rows), refused / len(rows)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_candidates_are_those_of_the_definition(seed):
+    log = random_log(seed)
+    confidence, crossed, correct, present, answer = log
+    trial = judged(confidence, crossed, correct, present, jnp.array(COST), answer)
+    columns = (trial.first, trial.second, trial.third, trial.threshold, trial.error, trial.cost, trial.abstention)
+    rows = [row for row in zip(*map(np.asarray, columns), strict=True) if np.isfinite(row[4])]
+    for i, j, third, threshold, *figures in rows:
+        expected = by_definition(log, (int(i), int(j), int(third)), threshold)
+        np.testing.assert_allclose(figures, expected, atol=1e-6)
+    tried = {(int(i), int(j), int(third)) for i, j, third, *_ in rows}
+    assert tried == {*itertools.combinations(range(K), 3)}
+    for triple in tried:
+        cuts = sorted(row[3] for row in rows if row[:3] == triple)
+        counted = present[:, list(triple)].all(1)
+        assert len(cuts) == len({*confidence[counted, triple[0]]})  # one above each value of the first model
+        assert cuts[-1] == NEVER_ANSWER
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_refusing_where_answers_differ_is_a_candidate_where_refusals_have_a_price(seed):
+    log = random_log(seed)
+    confidence, crossed, correct, present, answer = log
+    refusal = Refusal(jnp.array(WORTH), True)
+    trial = judged(confidence, crossed, correct, present, jnp.array(COST), answer, refusal)
+    keep = (np.asarray(trial.third) == ABSTAIN) & np.isfinite(np.asarray(trial.error))
+    assert keep.sum() > 6
+    columns = (trial.first, trial.second, trial.threshold, trial.error, trial.cost, trial.abstention)
+    for i, j, threshold, *figures in zip(*(np.asarray(column)[keep] for column in columns), strict=True):
+        expected = by_definition(log, (int(i), int(j), ABSTAIN), threshold, WORTH)
+        np.testing.assert_allclose(figures, expected, atol=1e-6)
+
+
+def test_every_triple_and_where_refusing_every_pair():
+    assert [tuple(row) for row in thirds(4, False)] == [*itertools.combinations(range(4), 3)]
+    assert len(thirds(4, True)) == 4 + 6
+    assert thirds(2, False).shape == (0, 3)
+
+
+@pytest.mark.parametrize("refusing", [False, True])
+def test_a_candidate_costs_and_refuses_what_its_walk_does(refusing):
+    """On complete queries, the shares of the estimate are those of the policy that it becomes."""
+    confidence, crossed, correct, _, answer = random_log(5)
+    everyone = np.ones((N, K), bool)
+    refusal = Refusal(jnp.array(WORTH), True) if refusing else None
+    trial = judged(confidence, crossed, correct, everyone, jnp.array(COST), answer, refusal)
+    trial = jax.tree.map(np.asarray, trial)
+    places = np.flatnonzero(np.isfinite(trial.error))
+    walked = outcomes(confidence, correct, jnp.array(COST), as_policies(trial, places, K, refusing), answer)
+    np.testing.assert_allclose(np.asarray(walked.cost).mean(1), trial.cost[places], rtol=1e-12)
+    np.testing.assert_allclose(np.asarray(walked.refused).mean(1), trial.abstention[places], atol=1e-12)
+
+
+def test_labels_alone_are_counted_exactly(monkeypatch):
+    """With all the weight on the labels, the estimate is the error of the walk."""
+    monkeypatch.setattr("rcjax.tuning.agreement_odds.LABEL", 1.0)
+    confidence, crossed, correct, _, answer = random_log(6)
+    trial = jax.jit(lambda *log: agreeing(*log))(confidence, crossed, correct, np.ones((N, K), bool), COST, answer)
+    trial = jax.tree.map(np.asarray, trial)
+    places = np.flatnonzero(np.isfinite(trial.error))
+    walked = outcomes(confidence, correct, jnp.array(COST), as_policies(trial, places, K, False), answer)
+    np.testing.assert_allclose(np.asarray(walked.wrong).mean(1), trial.error[places], atol=1e-12)
+
+
+def test_many_models_share_the_thresholds(monkeypatch):
+    monkeypatch.setattr(module, "_MOST", 20)
+    monkeypatch.setattr(module, "_FEWEST_THRESHOLDS", 3)
+    confidence, crossed, correct, present, answer = random_log(7)
+    trial = jax.jit(lambda *log: agreeing(*log))(confidence, crossed, correct, present, COST, answer)
+    assert len(trial.error) == 4 * 5
+
+
+# -- the best of all, and what is expected of it
+
+
+@pytest.fixture(scope="module")
+def log():
+    with jax.enable_x64(True):
+        return make_log(300, 0.0, seed=0)
+
+
+@pytest.fixture(scope="module")
+def model(log):
+    with jax.enable_x64(True):
+        return fit(log)
+
+
+def test_the_best_is_never_worse_than_the_best_pair_by_the_estimate(log, model):
+    lam = np.geomspace(10.0, 1e5, 12)
+    rows = log.logprob, log.correct, log.answered
+    both = tune_by_agreement(model.calibrators, (*rows, log.answer), log.cost, lam)
+    pair = tune_by_labels(model.calibrators, *rows, log.cost, lam)[-1]
+    compares = both.agreements.compares.any(1)
+    assert 0 < compares.sum() < len(lam)
+    for row in np.flatnonzero(~compares):
+        np.testing.assert_array_equal(both.members[row], pair.members[row])
+        np.testing.assert_array_equal(both.bounds[row], pair.bounds[row])
+    trial = judge_answers(model.calibrators, *rows, log.cost, log.answer)
+    best = (trial.error + lam[:, None] * trial.cost).argmin(1)
+    for row in np.flatnonzero(compares):
+        assert both.agreements.earlier[row, trial.second[best[row]]] == trial.first[best[row]]
+
+
+def test_what_is_expected_is_what_is_seen_on_many_queries(model, log):
+    """Expected errors, told by 300 labels, against those counted on 20,000 queries."""
+    lam = np.geomspace(10.0, 1e5, 12)
+    fresh = make_log(20_000, 0.0, seed=1)
+    rows = log.logprob, log.correct, log.answered
+    policies = tune_by_agreement(model.calibrators, (*rows, log.answer), log.cost, lam)
+    expected = expected_on_log(model.calibrators, rows, log, [policies])[0].mean(1)
+    data = model.calibrators, fresh.logprob, fresh.correct, fresh.answered, fresh.cost
+    seen = np.asarray(outcomes_on_log(*data, policies, fresh.answer).wrong).mean(1)
+    np.testing.assert_allclose(expected, seen, atol=0.05)
+    assert np.abs(expected - seen).mean() < 0.025
+
+
+def test_labels_left_out_of_what_may_be_learnt_change_nothing(model, log):
+    policies = tune_by_agreement(
+        model.calibrators, (log.logprob, log.correct, log.answered, log.answer), log.cost, np.array([100.0, 3000.0])
+    )
+    half = np.asarray(log.answered) & (np.arange(300) < 150)[:, None]
+    other = np.where(half, np.asarray(log.correct), ~np.asarray(log.correct))
+    one, two = (
+        expected_on_log(model.calibrators, (log.logprob, labels, half), log, [policies])
+        for labels in (np.asarray(log.correct), other)
+    )
+    np.testing.assert_allclose(one, two, atol=1e-9)
+
+
+# -- whether it has earned its place
+
+
+def rival(gain, gain_se, overall, overall_se, counted=0.0, counted_se=1.0):
+    nothing = np.zeros(len(gain))
+    return Rival(nothing, nothing, np.array(gain, float), np.array(gain_se, float), overall, overall_se, counted,
+                 counted_se)  # fmt: skip
+
+
+def comparison(agreement, chain_gain=(0, 0, 0), chain_overall=0.0):
+    gain = np.array([[-1] * 3, [0] * 3, chain_gain], float)
+    nothing = np.zeros_like(gain)
+    overall = np.array([-1, 0, chain_overall], float)
+    lam = np.geomspace(1, 1000, 3)
+    return Comparison(np.array([1, 2, 3]), lam, nothing, nothing, gain, nothing + 0.1, overall, nothing[:, 0] + 0.01,
+                      agreement)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("overall", "overall_se", "counted", "earned"),
+    [
+        (0.02, 0.01, 0.0, True),
+        (0.01, 0.01, 0.0, False),
+        (0.0039, 0.0001, 0.0, False),
+        (0.0041, 0.0001, 0.0, True),
+        (0.02, 0.01, -2.9, True),
+        (0.02, 0.01, -3.1, False),
+        (math.nan, 0.01, 0.0, False),
+        (0.02, math.nan, 0.0, False),
+    ],
+)
+def test_agreement_must_gain_by_more_than_an_error_and_labels_must_not_contradict(overall, overall_se, counted, earned):
+    assert rival([1, 1, 1], [0, 0, 0], overall, overall_se, counted).earned is earned
+
+
+def test_agreement_must_gain_at_the_price_too():
+    assert comparison(rival([1, 0.1, -1], [0.5, 0.5, 0.5], 0.02, 0.01)).agreeing.tolist() == [True, False, False]
+    assert comparison(None).agreeing.tolist() == [False] * 3
+
+
+def test_of_a_chain_and_agreement_the_one_that_gains_more_has_the_price():
+    mine = rival([1, 1, 1], [0.1] * 3, 0.02, 0.01)
+    better, worse = (comparison(mine, (1, 0, 1), overall) for overall in (0.03, 0.015))
+    assert better.agreeing.tolist() == [False, True, False]
+    assert better.chosen.tolist() == [3, 2, 3]
+    assert worse.agreeing.tolist() == [True] * 3
+    assert worse.chosen.tolist() == [2, 2, 2]
+
+
+# -- the whole search
+
+
+def test_agreement_is_chosen_where_it_pays_and_lowers_the_error(log):
+    fresh = make_log(20_000, 0.0, seed=1)
+    with_answers = rcjax.select_frontier(log)
+    without = rcjax.select_frontier(dataclasses.replace(log, answer=None))
+    assert with_answers.comparison.agreement.earned
+    assert without.comparison.agreement is None
+    agreements = with_answers.frontier.policies.agreements
+    assert np.asarray(agreements.compares).any(1).any()
+    assert without.frontier.policies.agreements is None
+    point = int(np.asarray(agreements.compares).any(1).argmax())
+    assert "asking large where small and medium differ" in with_answers.verdict(point)
+    budget = 2e-4
+    errors = [float(rcjax.replay(one.frontier.policy(budget=budget), fresh).error) for one in (with_answers, without)]
+    assert errors[0] < 0.9 * errors[1]
+
+
+def test_errors_are_as_promised(log):
+    fresh = make_log(20_000, 0.0, seed=1)
+    frontier = rcjax.select_frontier(log).frontier
+    replayed = rcjax.replay(frontier, fresh)
+    compares = np.asarray(frontier.policies.agreements.compares).any(1)
+    gap = np.asarray(frontier.error - replayed.error)[compares]
+    assert np.abs(gap).mean() < 0.03
+    np.testing.assert_allclose(np.asarray(replayed.cost)[compares], np.asarray(frontier.cost)[compares], rtol=0.15)
+
+
+def test_a_log_without_answers_is_searched_as_ever(log, monkeypatch):
+    """Nothing of agreement is called, and what is found does not depend on it."""
+
+    def never(*_):
+        raise AssertionError("called")
+
+    plain = dataclasses.replace(log, answer=None)
+    expected = rcjax.select_frontier(plain).frontier.to_json()["frontier"]
+    for name in ("tune_by_agreement", "expected_on_log"):
+        monkeypatch.setattr(f"rcjax.tuning.cross_validation.{name}", never)
+    monkeypatch.setattr("rcjax.tuning.trials.judge_answers", never)
+    assert rcjax.select_frontier(plain).frontier.to_json()["frontier"] == expected
+
+
+def test_given_prices_have_the_best_policy_for_each(log):
+    lam = [300.0, 2000.0, 1e5]
+    frontier = rcjax.select_frontier(log, lam=lam).frontier
+    assert np.asarray(frontier.lam).tolist() == lam
+    compares = np.asarray(frontier.policies.agreements.compares).any(1)
+    assert compares.any()
+    assert not compares[-1]  # where money is dear, one model is asked
+
+
+@pytest.mark.parametrize("models", [("small", "large"), ("small", "medium", "large")])
+def test_refusing_where_answers_differ(models):
+    log = make_log(400, 0.0, seed=5).select(models)
+    selection = rcjax.select_frontier(log, abstain_price=0.2)
+    frontier = selection.frontier
+    assert selection.comparison.agreement.earned
+    agreements = jax.tree.map(np.asarray, frontier.policies.agreements)
+    refuses = (agreements.compares & (agreements.differ == ABSTAIN)).any(1)
+    assert refuses.any()
+    point = int(refuses.argmax())
+    assert "refusing where" in selection.verdict(point)
+    policy = frontier.point(point)
+    assert {one.action for one in policy.agreements.values()} == {"abstain"}
+    replayed = rcjax.replay(policy, log)
+    assert float(replayed.abstention) == pytest.approx(policy.expected["abstention"], abs=0.03)
+
+
+def test_two_models_and_no_refusals_have_nothing_to_agree_on():
+    log = make_log(200, 0.0, seed=3).select(["small", "large"])
+    assert rcjax.select_frontier(log).comparison.agreement is None
+
+
+def test_where_answers_always_differ_nothing_is_gained():
+    log = make_log(200, 0.0, seed=4)
+    alone = dataclasses.replace(log, answer=np.broadcast_to(np.arange(3, dtype=np.int32), (200, 3)))
+    assert not rcjax.select_frontier(alone).comparison.agreeing.any()

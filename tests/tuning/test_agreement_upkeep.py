@@ -1,0 +1,126 @@
+"""What comes after the choice of policies that compare answers: intervals, guarantees, tuning again."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from agreement_logs import make_log
+
+import rcjax
+from rcjax.frontier.policies import ABSTAIN
+from rcjax.logs import LogError
+from rcjax.replaying.replay import replay
+from rcjax.tuning import bootstrap as module
+from rcjax.tuning.certify import _may_refuse, certify
+from rcjax.tuning.retune import held_out_gain, retune
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+@pytest.fixture(scope="module")
+def log():
+    with jax.enable_x64(True):
+        return make_log(300, 0.0, seed=0)
+
+
+@pytest.fixture(scope="module")
+def frontier(log):
+    with jax.enable_x64(True):
+        return rcjax.select_frontier(log).frontier
+
+
+@pytest.fixture(scope="module")
+def fresh():
+    with jax.enable_x64(True):
+        return make_log(20_000, 0.0, seed=1)
+
+
+def compares(frontier):
+    return np.asarray(frontier.policies.agreements.compares).any(1)
+
+
+def mute(log):
+    return dataclasses.replace(log, answer=None, compare=None)
+
+
+@pytest.mark.parametrize("refit", [True, False])
+def test_intervals_hold_what_fresh_queries_show(frontier, log, fresh, refit):
+    bands = rcjax.bootstrap(frontier, log, replicates=60, refit=refit)
+    seen = replay(frontier, fresh)
+    for ends, own in ((bands.error, seen.error), (bands.cost, seen.cost)):
+        inside = (np.asarray(ends)[:, 0] <= own) & (own <= np.asarray(ends)[:, 1])
+        assert np.asarray(inside)[compares(frontier)].mean() >= 0.6
+    with pytest.raises(LogError, match="the log tells none"):
+        rcjax.bootstrap(frontier, mute(log), replicates=20, refit=refit)
+
+
+def test_replicates_compare_answers_where_the_frontier_does(frontier, log):
+    rng = np.random.default_rng(0)
+    draws = rng.integers(0, log.n_queries, (6, log.n_queries))
+    places = np.arange(len(frontier.lam))
+    tuned = module.tune_again(frontier, log, draws, places)
+    own = np.asarray(tuned.policies.agreements.compares).any(-1)
+    assert own[:, compares(frontier)].mean() > 0.5
+    assert not own[:, ~compares(frontier)].any()
+
+
+def test_blocks_of_queries_count_as_all_of_them_do(frontier, log, monkeypatch):
+    """Drawn a block at a time, the figures on the log itself are those of one walk."""
+    monkeypatch.setattr(module, "_BLOCK", 64)
+    bands = rcjax.bootstrap(frontier, log, replicates=200, refit=False)
+    seen = replay(frontier, log)
+    middle = np.asarray(bands.error).mean(1)
+    np.testing.assert_allclose(middle, seen.error, atol=0.02)
+
+
+def test_a_guarantee_counts_refusals_where_answers_differ():
+    log = make_log(600, 0.0, seed=5)
+    train, held = log.split(0.5, seed=0)
+    frontier = rcjax.select_frontier(train, abstain_price=0.2).frontier
+    agreements = jax.tree.map(np.asarray, frontier.policies.agreements)
+    refuses = (agreements.compares & (agreements.differ == ABSTAIN)).any(1)
+    assert refuses.any()
+    assert _may_refuse(frontier)[refuses].all()
+    certificate = certify(frontier, held, max_error=0.35)
+    replayed = replay(certificate.policy, held)
+    assert certificate.errors == round(float(replayed.error) * certificate.n)
+    assert certificate.refusals == round(float(replayed.abstention) * certificate.n)
+    with pytest.raises(LogError, match="the log tells none"):
+        certify(frontier, mute(held), max_error=0.35)
+
+
+def test_a_policy_is_tuned_again_with_answers_and_without(frontier, log):
+    policy = frontier.point(int(compares(frontier).argmax()), {"budget": 2.1e-4})
+    other = make_log(300, 0.0, seed=9)
+    new = retune(policy, other, bands=False)
+    assert new.policy.agreements
+    plain = retune(policy, mute(other), bands=False)
+    assert not plain.policy.agreements
+    assert "the policy compares answers, and the log tells none: tuned without" in plain.remarks
+
+
+def test_what_tuning_again_would_gain_is_next_to_nothing_on_like_queries(frontier, log):
+    policy = frontier.point(int(compares(frontier).argmax()))
+    gain = held_out_gain(policy, make_log(400, 0.0, seed=9), log)
+    assert gain.n == 400
+    assert abs(gain.gain) < 4 * gain.se + 0.01
+    with pytest.raises(LogError, match="the log tells none"):
+        held_out_gain(policy, mute(make_log(400, 0.0, seed=9)), log)
+
+
+def test_a_mixture_of_policies_that_compare(frontier, fresh):
+    mixture = frontier.mixture(budget=1.4e-4)
+    assert any(part.agreements for part in mixture.policies)
+    replayed = replay(mixture, fresh)
+    assert float(replayed.cost) == pytest.approx(1.4e-4, rel=0.1)
+    assert rcjax.Mixture.from_json(mixture.to_json()) == mixture
+
+
+def test_in_single_precision(float32):
+    """Float32 as by default in JAX: the same policies, but for rounding."""
+    log = make_log(300, 0.0, seed=0)
+    selection = rcjax.select_frontier(log)
+    assert log.answer.dtype == np.int32
+    assert compares(selection.frontier).any()
+    assert np.isfinite(np.asarray(replay(selection.frontier, log).error)).all()
