@@ -22,6 +22,7 @@ from rcjax.cli.options import (
     Prices,
     Task,
     TaskOption,
+    VotesOption,
     as_search,
     models_to_read,
     names,
@@ -43,6 +44,7 @@ def diagnose(
     answers: Answers = None,
     task: TaskOption = Task.generation,
     models: Models = None,
+    votes: VotesOption = None,
     copula: CopulaFamily = None,
     cascade: Annotated[
         Any,
@@ -82,7 +84,7 @@ def diagnose(
         others = "only queries that every model answered are judged"
         with busy("reading"):
             chosen = models_to_read(models, cascade)
-            reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value}
+            reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value, "votes": votes}
             training, fresh = read_pair(log, test, others, chosen, **reading)
         judged = fresh or training
         with busy("fitting the model"):

@@ -279,6 +279,26 @@ Models = Annotated[
 ]
 
 
+def numbers_of_votes(text: str) -> Any:
+    """Parse how many samples vote: `1,2,3,5`."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and 1 <= int(part) <= 1000 for part in parts):
+        raise typer.BadParameter(f"{text!r}: give whole numbers from 1 to 1000 with commas between them, such as 1,3,5")
+    return tuple(sorted({int(part) for part in parts}))
+
+
+VotesOption = Annotated[
+    Any,
+    typer.Option(
+        "--votes",
+        parser=numbers_of_votes,
+        metavar="1,2,3,…",
+        help="Where LOG has several answers per query and model (a column sample): how many of them vote; 1: none. "
+        "[default: 1, 2, 3 and 5, as far as they are there]",
+    ),
+]
+
+
 CopulaFamily = Annotated[
     Any,
     typer.Option(

@@ -28,6 +28,7 @@ from rcjax.cli.options import (
     Prices,
     Task,
     TaskOption,
+    VotesOption,
     one_target,
 )
 
@@ -43,6 +44,7 @@ def report(
     answers: Answers = None,
     task: TaskOption = Task.generation,
     models: Models = None,
+    votes: VotesOption = None,
     copula: CopulaFamily = None,
     budget: Budget = None,
     max_error: MaxError = None,
@@ -75,7 +77,7 @@ def report(
         Thread(target=import_module, args=["rcjax.report.page"]).start()  # matplotlib, needed last
         others = "the others are used where they can be"
         with busy("reading"):
-            reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value}
+            reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value, "votes": votes}
             training, fresh = read_pair(log, test, others, models, **reading)
         with busy("tuning, drawing the log again, and checking"), echoed(rcjax.OverlapWarning):
             options: dict[str, Any] = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}

@@ -26,6 +26,7 @@ from rcjax.cli.options import (
     Prices,
     Task,
     TaskOption,
+    VotesOption,
     as_search,
     fraction,
     models_to_read,
@@ -146,6 +147,7 @@ def tune(
     answers: Answers = None,
     task: TaskOption = Task.generation,
     models: Models = None,
+    votes: VotesOption = None,
     cascade: Cascade = None,
     budget: Budget = None,
     max_error: MaxError = None,
@@ -189,7 +191,7 @@ def tune(
         if plot:
             require_libraries("--plot", "plots", "matplotlib")
         start_jax()  # before JAX is imported
-        reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value}
+        reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value, "votes": votes}
         logs = _read(log, held_out, models_to_read(models, cascade), reading)
         named = as_search(cascade or ("all",))
         how: dict[str, Any] = {

@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._base.variants import rivals
 from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
 from rcjax.copulas import OneOf
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.policies import ALWAYS_ANSWER
-from rcjax.frontier.searches import Search
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit_near, refit
@@ -29,7 +29,7 @@ from rcjax.model.provenance import Details
 from rcjax.replaying.replay import replay
 from rcjax.solving.lambda_grid import check_lam, lay_out_problem
 from rcjax.solving.objective import evaluate
-from rcjax.solving.paths import only, plan_cascades
+from rcjax.solving.paths import make_plan, only
 from rcjax.solving.solve import solve_problem
 from rcjax.tuning.cross_validation import deal_folds, without
 
@@ -106,16 +106,18 @@ def predict(held: Sequence[HeldOut]) -> list[Prediction]:
     return [_predict(*fold) for fold in held]
 
 
-def _cascades(models: tuple[str, ...]) -> Search:
-    """All cascades; of so many models that these are too many, single ones, pairs and the full cascade."""
-    if len(models) <= MOST_MODELS:
-        return "all"
-    return [*itertools.chain.from_iterable(itertools.combinations(models, size) for size in (1, 2)), models]
+def _cascades(models: tuple[str, ...]) -> list[tuple[int, ...]]:
+    """All cascades; of so many models that these are too many, single ones, pairs and the full cascade.
+
+    Variants of one model stand in them like any others: what is predicted of a cascade is judged, not its worth.
+    """
+    k = len(models)
+    lengths = range(1, k + 1) if k <= MOST_MODELS and not rivals(models) else sorted({1, min(2, k), k})
+    return [path for length in lengths for path in itertools.combinations(range(k), length)]
 
 
 def _predict(model: CascadeModel, log: Log) -> Prediction:
-    lam, plan = check_lam(lambdas(model)), plan_cascades(model, _cascades(model.models))
-    assert plan is not None  # which only adaptive policies are without
+    lam, plan = check_lam(lambdas(model)), make_plan(_cascades(model.models), len(model.models))
     problem = lay_out_problem(model, plan, "exact", None)
     everyone = int(np.asarray(plan.members).all(1).argmax())
     alone = problem._replace(plan=only(plan, np.full(plan.ends.shape[0], everyone)))

@@ -6,13 +6,17 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rcjax._base.variants import require_no_rivals
 from rcjax.model.cascade_model import positions
 
 Chain = Literal["exact", "paper"]
 
 
 def check_cascade(models: tuple[str, ...], cascade: Sequence[str]) -> tuple[int, ...]:
-    """Positions of a cascade's models; ValueError where it is empty, repeats a model, or is out of order."""
+    """Positions of a cascade's models; ValueError where it is empty, repeats a model, or is out of order.
+
+    So where it names two variants of one model.
+    """
     if isinstance(cascade, str) or not len(cascade):
         raise ValueError(f"a cascade is a non-empty tuple of model names, not {cascade!r}")
     members = positions(models, cascade)
@@ -21,6 +25,7 @@ def check_cascade(models: tuple[str, ...], cascade: Sequence[str]) -> tuple[int,
             f"the cascade {' → '.join(cascade)} does not follow the model's order {' → '.join(models)}; "
             "read the log with models= in the order in which they are to be asked"
         )
+    require_no_rivals(cascade)
     return members
 
 

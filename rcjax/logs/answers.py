@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rcjax.logs.checked_rows import ADVICE, ANSWERS, Rows, brief, listed, load, require_columns
+from rcjax.logs.checked_rows import ADVICE, ANSWERS, SAMPLE, Rows, brief, listed, load, require_columns
 from rcjax.logs.dialects import spelt_otherwise
 from rcjax.logs.errors import LogError
 from rcjax.logs.matrices import Matrices
@@ -78,16 +78,23 @@ class Compared:
 
     def put(self, held: Matrices, place: tuple[np.ndarray, np.ndarray], rows: Rows) -> None:
         """Put the hashes of the answers of some rows into their cells of a log's matrices."""
+        hashes = self.hashes(rows)
+        if hashes is not None:
+            held.add("answer", _UNKNOWN)
+            held.put(place, answer=hashes)
+
+    def hashes(self, rows: Rows) -> np.ndarray | None:
+        """(m,) of the answers of some rows, 0 for none; None where nothing tells answers."""
         column = next((name for name in ANSWERS if name in rows.frame.columns), None)
         if self._table is not None:
-            hashes = self._table.look_up(rows)
-        elif column is not None:
-            self.how = comparison(column, self._task)
-            hashes = hash_answers(rows.frame[column], self.how)
-        else:
-            return
-        held.add("answer", _UNKNOWN)
-        held.put(place, answer=hashes)
+            if SAMPLE in rows.frame.columns:
+                what = f"a table of answers does not tell the samples of {rows.name} apart"
+                raise LogError(f"{self._table.name}: {what}: put a column answer into the log itself")
+            return self._table.look_up(rows)
+        if column is None:
+            return None
+        self.how = comparison(column, self._task)
+        return hash_answers(rows.frame[column], self.how)
 
     def finish(self, where: str, held: Matrices) -> None:
         """Refuse a table that has nothing to do with the log."""

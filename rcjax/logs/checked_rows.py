@@ -25,6 +25,7 @@ __all__ = [
     "ADVICE",
     "ANSWERS",
     "MOST",
+    "SAMPLE",
     "TOKENS",
     "Rows",
     "Table",
@@ -78,10 +79,19 @@ CALL_COLUMNS = ["call_log", "shadow", "error", "asked"]  # what a call log tells
 ANSWERS = ["answer_key", "answer"]  # what is compared with the answers of other models: the first that there is
 
 
+SAMPLE = "sample"  # which of several answers of a model to a query
+
+
 #: All names of columns that mean something here, with polars' names for their second columns.
 _NAMES = {
     name + again
-    for name in (*ADVICE, *CALL_COLUMNS, *ANSWERS, *(other for others in _OTHER_NAMES.values() for other in others))
+    for name in (
+        *ADVICE,
+        *CALL_COLUMNS,
+        *ANSWERS,
+        SAMPLE,
+        *(other for others in _OTHER_NAMES.values() for other in others),
+    )
     for again in ("", "_duplicated_0")
 }
 
@@ -251,7 +261,7 @@ class Rows:
 
 def _needed(name: str, columns: list[str], priced: bool, judged: str | None) -> list[str]:
     """The columns to read: query, model, what is judged, the confidence and what the costs come from."""
-    for column in (*ADVICE, *ANSWERS):
+    for column in (*ADVICE, *ANSWERS, SAMPLE):
         if columns.count(column) > 1 or f"{column}_duplicated_0" in columns:  # the latter is polars' new name
             raise LogError(f"{name}: column {column} occurs twice: drop one of the two")
     if {"logprob", "confidence"} <= {*columns}:
@@ -267,6 +277,7 @@ def _needed(name: str, columns: list[str], priced: bool, judged: str | None) -> 
         raise MissingPricesError(f"{name}: token counts but no prices: give prices=, or add a column cost")
     compared = [column for column in ANSWERS if column in columns][:1]
     needed += [column for column in compared if column not in needed]
+    needed += [SAMPLE] if SAMPLE in columns and "call_log" not in columns else []
     return needed + [column for column in CALL_COLUMNS if "call_log" in columns and column in columns]
 
 
@@ -309,7 +320,7 @@ def _typed(table: Table) -> Iterator[Rows]:
 
     name, source, start, any_rows = table.name, table.source, 0, False
     for frame in table.frames:
-        free = [column for column in (*ANSWERS, *CALL_COLUMNS) if column in frame.columns]
+        free = [column for column in (*ANSWERS, SAMPLE, *CALL_COLUMNS) if column in frame.columns]
         for column in free:
             if frame.schema[column].is_nested():
                 raise LogError(f"{name}: column {column} holds {frame.schema[column]} values: give texts or numbers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from rcjax.logs.checked_rows import ADVICE, Rows
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Matrices"]
+__all__ = ["Matrices", "numbered"]
 
 
 _GROWTH = 1.5
@@ -30,13 +31,20 @@ class Matrices:
         self._empty = {"row": -1, **empty}
         self._held = {name: np.full((0, 0), value) for name, value in self._empty.items()}
 
+    @classmethod
+    def whole(cls, queries: Mapping[str, int], models: Mapping[str, int], **held: np.ndarray) -> Matrices:
+        """Matrices that are there, (n, k) each, by name, with `row` among them: nothing is added to them."""
+        matrices = cls()
+        matrices.queries, matrices.models, matrices._held = dict(queries), dict(models), held
+        return matrices
+
     def place(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
         """(row, column) of each row's cell in the matrices, which have room for it from now on."""
         import polars as pl
 
         rows.refuse(rows.frame["query"].is_null(), "query", f"is missing: {ADVICE['query']}")
-        by_query = _numbered(self.queries, rows.frame["query"].cast(pl.String))
-        by_model = _numbered(self.models, rows.frame["model"])
+        by_query = numbered(self.queries, rows.frame["query"].cast(pl.String))
+        by_model = numbered(self.models, rows.frame["model"])
         self._make_room()
         return by_query, by_model
 
@@ -80,7 +88,7 @@ class Matrices:
             self._held[name][:rows, :columns] = old
 
 
-def _numbered(known: dict[str, int], texts: pl.Series) -> np.ndarray:
+def numbered(known: dict[str, int], texts: pl.Series) -> np.ndarray:
     """The number of each text, by first appearance among all that are known; new ones are added."""
     import polars as pl
 

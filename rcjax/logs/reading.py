@@ -16,16 +16,31 @@ from typing import Any, Literal
 import numpy as np
 
 from rcjax._base.arguments import check_arguments, what_it_is
+from rcjax._base.variants import base_model, is_variant_in, of_model, samples_of
 from rcjax.logs.answers import Compared, read_answer_table
-from rcjax.logs.checked_rows import TOKENS, Rows, brief, listed, near, numbers, require_models, require_money
+from rcjax.logs.checked_rows import (
+    SAMPLE,
+    TOKENS,
+    Rows,
+    brief,
+    listed,
+    near,
+    numbers,
+    require_models,
+    require_money,
+)
 from rcjax.logs.errors import LogError
 from rcjax.logs.labels import Labeller, UsableCalls, read_labels
 from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, PartsWarning, _chosen, _log, _mean_cost
 from rcjax.logs.log_files import LogFiles
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.prices import read_prices
+from rcjax.logs.sampled_rows import SampledRows, checked_votes
 
 __all__ = ["read_answers", "read_log"]
+
+
+_ONE_ROW = "keep one row per query and model, or tell several answers apart by a column sample"
 
 
 def read_log(
@@ -36,6 +51,7 @@ def read_log(
     task: Literal["generation", "choice"] = "generation",
     labels: Any = None,
     answers: Any = None,
+    votes: int | Iterable[int] | None = None,
 ) -> Log:
     """Read and check a log with one row per query and model.
 
@@ -45,6 +61,12 @@ def read_log(
     choices the letter, of texts without regard to case, white space, punctuation around them and how numbers are
     written. A column `answer_key` goes before it, and is compared as it is. Others are ignored. Names of columns may be
     in capitals, and have spaces for underscores.
+
+    With a column `sample` there are several answers per query and model, and each model becomes several: `small`, its
+    first answer with its own confidence, and votes such as `small ×3`, three answers together. Of a vote, the
+    confidence is the share of the most common answer (of equally common ones, that which came first), the cost that of
+    all, and it is right where the first sample that gave this answer is. Samples come by number, or where they are no
+    whole numbers by first appearance.
 
     Args:
         source: the path of a `.csv`, `.tsv`, `.parquet`, `.jsonl` or `.ndjson` file, or a dataframe (pandas, polars,
@@ -58,6 +80,8 @@ def read_log(
             compared but for case and white space. Rows without a label are left out.
         answers: a file or dataframe of what was answered, in place of the log's own columns, by `query`, `model` and
             `answer` or `answer_key`.
+        votes: how many samples vote: 3, or [1, 3]; 1 for none. By default 1, 2, 3 and 5, each as far as half of a
+            model's queries have so many; a query that has fewer lacks that variant. With `models`, those named.
 
     The separator of a text file (`,` `;` tab or `|`) and its encoding (UTF-8, or UTF-16 or UTF-32 with a byte order
     mark) are told by its beginning. Files, and lazy frames of polars, are read a batch of rows at a time: memory is
@@ -83,7 +107,7 @@ def read_log(
     for name, table in {"source": source, **beside}.items():
         if table is None or isinstance(table, bytes | int | float | list | type):
             raise TypeError(f"{name} must be the path of a file, or a dataframe, not {what_it_is(table)}")
-    return _read(source, prices, models, task, (labels, answers), fewest=2)
+    return _read(source, prices, models, task, (labels, answers), votes, fewest=2)
 
 
 def read_answers(
@@ -108,11 +132,17 @@ def read_answers(
     >>> read_answers(pl.DataFrame(table | {"cost": [1.0, 3.0]}), ["small"]).cost.tolist()
     [2.0]
     """
-    return _read(source, prices, models, task, (labels, answers), fewest=1)
+    return _read(source, prices, models, task, (labels, answers), None, fewest=1)
 
 
 def _read(
-    source: Any, prices: Any, models: Iterable[str] | None, task: Any, beside: tuple[Any, Any], fewest: int
+    source: Any,
+    prices: Any,
+    models: Iterable[str] | None,
+    task: Any,
+    beside: tuple[Any, Any],
+    votes: int | Iterable[int] | None,
+    fewest: int,
 ) -> Log:
     """The log, with what is told `beside` it: (labels, answers)."""
     if task not in ("generation", "choice"):
@@ -121,8 +151,8 @@ def _read(
     wanted = None if models is None else (models,) if isinstance(models, str) else tuple(models)
     labels, answers = beside
     table = None if answers is None else read_answer_table(answers, task)
-    calls, compared = UsableCalls(), Compared(task, table)
-    held, every, name = _scattered(source, rates, wanted, labels, (calls, compared))
+    calls, compared, sampled = UsableCalls(), Compared(task, table), SampledRows(checked_votes(votes), wanted)
+    held, every, name = _scattered(source, rates, wanted, labels, (calls, compared, sampled))
     names = _names(held, every, wanted, name, fewest)
     columns = [held.models[model] for model in names]
     answered = held.take("row") >= 0
@@ -133,11 +163,12 @@ def _read(
         names = tuple(names[j] for j in columns)
     queries = _ids(held.queries)
     answer = compared.codes(held, columns)
-    used = rates and {name: rates[name] for name in names}
+    used = rates and {name: of_model(rates, name) for name in names}
     origin = str(source) if isinstance(source, str | os.PathLike) else name
     matrices = [np.ascontiguousarray(matrix[:, columns]) for matrix in matrices]
     del held  # before jax has matrices of its own
-    asked = {name: calls.asked[name] for name in names if name in calls.asked} or None
+    told = sampled.asked(names, compared.how) | calls.asked
+    asked = {name: told[name] for name in names if name in told} or None
     facts: dict[str, Any] = {"task": task, "source": origin, "prices": used, "asked": asked}
     facts |= {} if answer is None else {"answer": answer, "compare": compared.how}
     log = _log(*matrices, models=names, queries=queries, **facts)
@@ -151,31 +182,44 @@ def _scattered(
     rates: Mapping | None,
     wanted: tuple[str, ...] | None,
     labels: Any,
-    takers: tuple[UsableCalls, Compared],
+    takers: tuple[UsableCalls, Compared, SampledRows],
 ) -> tuple[Matrices, list[str], str]:
     """(matrices of all rows to use, all models' names by first appearance, the source's name for messages).
 
-    `takers` see every row that is used: what a call log tells besides, and which answers are equal.
+    `takers` see every row that is used: what a call log tells besides, which answers are equal, and which are several
+    to one query.
     """
-    calls, compared = takers
+    calls, compared, sampled = takers
     held = Matrices(logprob=math.nan, correct=False, cost=0.0)
     files, every = LogFiles(source), dict[str, None]()
     for rows in _judged_rows(files, rates is not None, labels, every, calls):
         require_models(rows)
+        several = SAMPLE in rows.frame.columns
+        if several:
+            sampled.check_names(rows)
         if wanted is not None:
-            rows = rows.keep(rows.frame["model"].is_in(list(wanted)))
+            rows = rows.keep(rows.frame["model"].is_in([base_model(name) if several else name for name in wanted]))
         if not rows.frame.height:
             continue
         place = held.place(rows)
+        if several:
+            values = {"logprob": _logprob(rows), "correct": numbers(rows, "correct") == 1}
+            values["cost"] = _cost(rows, list(held.models), place[1], rates)
+            sampled.add(rows, place, compared.hashes(rows), **values)
+            continue
         again = held.repeated(rows, place)
         if again.any():
             i = int(np.argmax(again))
             first = rows.place(int(held.take("row")[place[0][i], place[1][i]]))
-            rows.refuse(again, "query", f"was answered already in {first}: keep one row per query and model")
+            rows.refuse(again, "query", f"was answered already in {first}: {_ONE_ROW}")
         logprob, correct = _logprob(rows), numbers(rows, "correct") == 1
         held.put(place, logprob=logprob, correct=correct, cost=_cost(rows, list(held.models), place[1], rates))
         compared.put(held, place, rows)
     compared.finish(files.name, held)
+    if sampled.any:
+        held = sampled.variants(held)
+        return held, list(dict.fromkeys([*held.models, *every])), files.name
+    sampled.require_none(files.name)
     return held, list(every), files.name
 
 
@@ -191,6 +235,9 @@ def _judged_rows(
     labeller = known and Labeller(known)
     read, usable = 0, set[str]()
     for rows in files.rows(priced, judged):
+        if labeller and labeller.by == "correct" and SAMPLE in rows.frame.columns:
+            what = "labels by query and model do not tell samples apart"
+            raise LogError(f"{files.name}: {what}: give labels by query and answer, or a column correct")
         read += rows.frame.height
         every |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
         rows = calls.keep(rows)
@@ -217,6 +264,10 @@ def _names(
     held: Matrices, every: list[str], wanted: tuple[str, ...] | None, where: str, fewest: int
 ) -> tuple[str, ...]:
     """The models, by first appearance or as wanted."""
+    for name in wanted or ():
+        if name not in every and is_variant_in(name, every):
+            what = f"{brief(name)} is the vote of {samples_of(name)} answers of {brief(base_model(name))}"
+            raise LogError(f"{where}: {what}: the log needs as many to a query, with columns sample and answer")
     names = tuple(held.models) if wanted is None else _chosen(wanted, every, where)
     unused = [name for name in (every if wanted is None else names) if name not in held.models]
     if unused and (wanted is not None or not held.models):
@@ -256,11 +307,11 @@ def _cost(rows: Rows, names: Sequence[str], by_model: np.ndarray, rates: Mapping
         require_money(rows, cost, "cost")
         return cost
     for name in names:
-        if name not in rates:
+        if of_model(rates, name) is None:
             meant = f"{near(name, {*rates} - {*names})}; the prices know {listed(rates)}"
             raise LogError(f"{rows.name}, model {brief(name)}: no price{meant}: add one, or leave it out of the models")
     tokens = np.stack([numbers(rows, column) for column in TOKENS], axis=1)
-    per_million = np.array([rates[name] for name in names])[by_model]
+    per_million = np.array([of_model(rates, name) for name in names])[by_model]
     with np.errstate(over="ignore"):  # what overflows is refused
         cost = (tokens * per_million).sum(axis=1) / 1e6
     require_money(rows, cost, TOKENS[0])

@@ -15,11 +15,13 @@ from traceback import extract_tb
 from typing import Any
 
 from rcjax._base.arguments import instance, what_it_is
+from rcjax._base.variants import base_model, of_model, samples_of
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
 from rcjax.policy.record import recorded_asked, recorded_prices
 from rcjax.serving.completions import Usage
 from rcjax.serving.endpoint import AsyncCompletions, openai
+from rcjax.serving.voting import signal_of_votes
 from rcjax.signals import Reading, Reply, Signal, SignalError
 from rcjax.signals.records import contradiction, signal_from_record
 
@@ -59,7 +61,7 @@ class Asking:
         for name in ("served", "options", "model_options", "prices"):
             instance(getattr(self, name), (Mapping, type(None)), name)
         for name, by_model in (("served", self.served or {}), ("model_options", self.model_options or {})):
-            unknown = {*by_model} - {*models}
+            unknown = {*by_model} - {*models} - {base_model(model) for model in models}
             if unknown:
                 listed = ", ".join(sorted(map(str, unknown)))
                 raise ValueError(f"{name} names {listed}; {known} {', '.join(models)}")
@@ -77,6 +79,7 @@ class Endpoint:
     options: Mapping[str, Any]
     price: tuple[Decimal, Decimal] | None  # input, output, per million tokens
     mean: float | None  # cost of a call, where tokens or prices are not known; None of a model not in the policy
+    samples: int = 1  # requests that one question takes, whose answers vote
 
     @property
     def routing(self) -> dict[str, Any]:
@@ -157,7 +160,7 @@ def known_endpoints(policy: Policy | Mixture, models: Sequence[str], asking: Ask
     asking.check(models, "the policy has" if tuple(models) == tuple(policy.models) else "there are")
     clients = _for_each(models, asking.client, "client")
     records = recorded_asked(policy)
-    signals = _signals(models, asking.signal, records)
+    signals = _signals(models, asking.signal, records, policy.transform)
     served, model_options = asking.served or {}, asking.model_options or {}
     for model in models:
         if not isinstance(clients[model], openai.AsyncOpenAI):
@@ -169,18 +172,19 @@ def known_endpoints(policy: Policy | Mixture, models: Sequence[str], asking: Ask
     endpoints = {
         model: Endpoint(
             clients[model].with_options(timeout=asking.timeout, max_retries=asking.retries),
-            served.get(model, model),
+            of_model(served, model) or base_model(model),
             signals[model],
             checked_options(
                 {
-                    **records.get(model, {}).get("options", {}),
+                    **(of_model(_recorded_options(records), model) or {}),
                     **(asking.options or {}),
                     **signals[model].options,
-                    **model_options.get(model, {}),
+                    **(of_model(model_options, model) or {}),
                 }
             ),
-            _price(known.get(model), model),
+            _price(of_model(known, model), model),
             policy.cost.get(model),
+            signals[model].samples if getattr(signals[model], "apart", False) else 1,
         )
         for model in models
     }
@@ -193,25 +197,36 @@ def known_endpoints(policy: Policy | Mixture, models: Sequence[str], asking: Ask
 def _for_each(models: Sequence[str], value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         return dict.fromkeys(models, value)
-    missing = [model for model in models if model not in value]
+    missing = [model for model in models if model not in value and base_model(model) not in value]
     if missing:
         raise ValueError(f"{what}: none given for {', '.join(missing)}")
-    return {model: value[model] for model in models}
+    return {model: of_model(value, model) for model in models}
+
+
+def _recorded_options(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {model: record["options"] for model, record in records.items() if "options" in record}
 
 
 def _signals(
-    models: Sequence[str], signal: Signal | Mapping[str, Signal] | None, records: Mapping[str, Mapping[str, Any]]
+    models: Sequence[str],
+    signal: Signal | Mapping[str, Signal] | None,
+    records: Mapping[str, Mapping[str, Any]],
+    transform: str,
 ) -> dict[str, Any]:
-    """The signal of each model: as given, or that of the log that the policy was tuned on."""
+    """The signal of each model: as given, or that of the log that the policy was tuned on; votes have their own."""
+    own = signal if isinstance(signal, Mapping) else {}
+    voting = [model for model in models if samples_of(model) > 1 and model not in own]
+    votes = {model: signal_of_votes(model, records.get(model, {}), transform) for model in voting}
+    models = [model for model in models if model not in votes]
     if signal is not None:
-        return _for_each(models, signal, "signal")
+        return _for_each(models, signal, "signal") | votes
     recorded = {model: signal_from_record(records.get(model, {})) for model in models}
     unknown = [model for model, one in recorded.items() if one is None]
     if unknown:
         raise ValueError(
             f"signal: the policy does not tell that of {', '.join(unknown)}: give what its log was made with"
         )
-    return recorded
+    return recorded | votes
 
 
 def _require_as_tuned(record: Mapping[str, Any], signal: Any, model: str) -> None:

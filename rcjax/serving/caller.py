@@ -17,7 +17,7 @@ from rcjax.policy.policy import Policy
 from rcjax.serving.asked import record_endpoint
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Call, CallLog
-from rcjax.serving.completions import CallError, Failure, Usage, choice_text, read_reply
+from rcjax.serving.completions import CallError, Failure, Usage, choice_text, joined, read_reply
 from rcjax.serving.endpoint import complete, openai, stream_lines
 from rcjax.serving.questions import Question
 from rcjax.serving.streams import Assembly, Delivery, read_chunks
@@ -164,6 +164,8 @@ class Caller:
         options = dict(endpoint.options_for(question.options))
         streaming = {"stream_options": {**(options.pop("stream_options", None) or {}), **_COUNTED}}
         target = endpoint.client, endpoint.served, question.messages
+        if endpoint.samples > 1:
+            return await self._several(target, options, endpoint.samples, progress.usage)
         async with self._slots:
             if progress.delivery is None or (endpoint.signal is not None and options.get("n", 1) != 1):
                 return await complete(*target, options, progress.usage)
@@ -172,6 +174,28 @@ class Caller:
             await progress.delivery.flush()
         await progress.delivery.end()
         return completion
+
+    async def _several(
+        self,
+        target: tuple[openai.AsyncOpenAI, str, Sequence[Any]],
+        options: Mapping[str, Any],
+        number: int,
+        usage: Usage,
+    ) -> Mapping[str, Any]:
+        """So many completions of a question at once, as one: of those that come. Raises CallError where none does."""
+
+        async def one() -> Mapping[str, Any] | CallError:
+            async with self._slots:
+                try:
+                    return await complete(*target, options, usage)
+                except CallError as problem:
+                    return problem
+
+        replies = await asyncio.gather(*(one() for _ in range(number)))
+        problems = [reply for reply in replies if isinstance(reply, CallError)]
+        if len(problems) == number:
+            raise problems[0]
+        return joined([reply for reply in replies if not isinstance(reply, CallError)])
 
     def _end(self, question: Question, model: str, policy: Policy | None, progress: _Progress) -> Call:
         endpoint, usage, logprob = self.endpoints[model], progress.usage, progress.logprob

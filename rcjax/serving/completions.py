@@ -23,6 +23,7 @@ __all__ = [
     "Usage",
     "choice_text",
     "error_word",
+    "joined",
     "read_completion",
     "read_reply",
     "read_wait",
@@ -156,6 +157,20 @@ def read_reply(completion: Mapping[str, Any]) -> Reply:
         known = reason if isinstance(reason, str) and re.fullmatch(r"[a-z_]{1,30}", reason) else "unknown"
         raise CallError(f"an answer without text (finish_reason {known})")
     return Reply(texts, _tokens(first))
+
+
+def joined(completions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Several completions of one question as one that has the first choice of each.
+
+    >>> one, other = ({"id": name, "choices": [{"index": 0, "message": {"content": name}}]} for name in "ab")
+    >>> [(choice["index"], choice_text(choice)) for choice in joined([one, other])["choices"]]
+    [(0, 'a'), (1, 'b')]
+    """
+    choices = [completion["choices"][0] for completion in completions]
+    numbered = [
+        {**choice, "index": place} if isinstance(choice, Mapping) else choice for place, choice in enumerate(choices)
+    ]
+    return {**completions[0], "choices": numbered}
 
 
 def choice_text(choice: Any) -> str:

@@ -65,12 +65,16 @@ def record_signal(signal: Any) -> dict[str, Any]:
     values = {field: getattr(signal, field) for field in getattr(type(signal), "__dataclass_fields__", {})}
     if name == "votes":
         values |= _record_comparison(values.pop("normalise"))
+        values = {field: value for field, value in values.items() if value not in (None, False)}
     return {"signal": name} | {field: list(v) if isinstance(v, tuple) else v for field, v in values.items()}
 
 
 def _record_comparison(normalise: Any) -> dict[str, Any]:
     if isinstance(normalise, LetterOf):
         return {"choices": list(normalise.choices)}
+    compare = getattr(normalise, "compare", None)
+    if isinstance(compare, str):
+        return {"compare": compare}
     return {} if normalise is normalise_answer else {"normalise": getattr(normalise, "__name__", "a function")}
 
 

@@ -133,25 +133,34 @@ class Verification:
 class Votes(_OneReply):
     """Any endpoint with `n`: the share of several samples that give the most frequent answer.
 
-    `normalise` brings an answer to the form in which answers are compared, such as by taking the number out of it.
+    `normalise` brings an answer to the form in which answers are compared, such as by taking the number out of it. A
+    `temperature` of None leaves that to the options. With `apart`, a cascade takes each sample by a request of its own,
+    at any endpoint.
     """
 
     samples: int = 5
-    temperature: float = 0.7
+    temperature: float | None = 0.7
     normalise: Callable[[str], str] = normalise_answer
+    apart: bool = False
 
     @property
     def options(self) -> Mapping[str, Any]:
         """So many samples at this temperature."""
-        return {"n": self.samples, "temperature": self.temperature}
+        number = {} if self.apart else {"n": self.samples}
+        return number if self.temperature is None else {**number, "temperature": self.temperature}
 
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
-        """The answer that most samples give, as it is compared, the log of their share, and one of them as it is."""
+        """The answer that most samples give, the log of their share, and the first of them as it is.
+
+        The answer is as it is compared, or as `normalise.answer` has it, where `normalise` is an object with that.
+        """
         if len(reply.texts) < self.samples:
             counted = f"{len(reply.texts)} of {self.samples} samples"
-            raise SignalError(f"the reply has {counted}: the endpoint ignores n; use rcjax.signals.Stated")
+            why = "the others failed" if self.apart else "the endpoint ignores n; use rcjax.signals.Stated"
+            raise SignalError(f"the reply has {counted}: {why}")
         answer, share = vote_share(reply.texts, self.normalise)
-        return Reading(self.normalise(answer), math.log(share), answer)
+        read = getattr(self.normalise, "answer", self.normalise)
+        return Reading(read(answer), math.log(share), answer)
 
 
 @dataclass(frozen=True, slots=True)

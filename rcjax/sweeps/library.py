@@ -72,7 +72,7 @@ class Library:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", IncompleteLogWarning)
                 warnings.simplefilter("ignore", LeftOutWarning)
-                self._read[name] = read_log(source, **self._reading)
+                self._read[name] = read_log(source, **{"votes": 1, **self._reading})
             while len(self._read) > 1 and sum(map(_bytes, self._read.values())) > _KEPT:
                 self._read.popitem(last=False)
         self._read.move_to_end(name)

@@ -41,6 +41,7 @@ from rcjax.tuning.label_candidates import (
     best_by_labels,
     cross_calibrate,
     judge_log,
+    without_barred,
 )
 from rcjax.tuning.label_refusals import refuse_alone, spread_cuts
 
@@ -231,12 +232,28 @@ def judge_answers(
     return jax.tree.map(np.asarray, _judge_filled(calibrators, *rows, cost, codes, refusal))
 
 
+def without_barred_models(trial: Agreeing, barred: np.ndarray | None) -> Agreeing:
+    """The candidates, of which those with two models that never stand in one cascade are never the best.
+
+    Args:
+        trial: all candidates, in numpy's arrays.
+        barred: (k, k) bool, as of `rcjax.model.pairs.barred_pairs`; None: nobody is.
+    """
+    if barred is None:
+        return trial
+    asks = trial.third != ABSTAIN
+    third = np.where(asks, trial.third, trial.second)
+    out = barred[trial.first, trial.second] | barred[trial.first, third] | (asks & barred[trial.second, third])
+    return dataclasses.replace(trial, error=np.where(out, np.inf, trial.error))
+
+
 def tune_by_agreement(
     calibrators: Calibrator,
     rows: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike],
     cost: jax.Array,
     lam: np.ndarray,
     refusal: Refusal | None = None,
+    barred: np.ndarray | None = None,
 ) -> Policies:
     """(L,) the best of single models, pairs, and policies by agreement, for each λ.
 
@@ -246,12 +263,15 @@ def tune_by_agreement(
         cost: (k,) money per answer.
         lam: (L,) in errors per unit of money.
         refusal: with one, models may refuse.
+        barred: (k, k) bool, which models never stand in one cascade; None for none.
     """
     logprob, correct, present, answer = rows
     lam, k = np.asarray(lam, cost.dtype), len(cost)
     prices = None if refusal is None else lam
     trial = jax.tree.map(np.asarray, judge_log(calibrators, logprob, correct, present, cost, prices, refusal))
+    trial = without_barred(trial, barred)
     compared = judge_answers(calibrators, logprob, correct, present, cost, answer, refusal)
+    compared = without_barred_models(compared, barred)
     pairs, places = (
         best_by_labels(trial, lam, k)[-1].comparing(),
         (compared.error + lam[:, None] * compared.cost).argmin(-1),

@@ -18,6 +18,7 @@ from jax import lax
 from jax.scipy import special
 
 from rcjax._base.arguments import check_arguments
+from rcjax._base.variants import rivals
 from rcjax._core.batching import part, stack
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
@@ -32,6 +33,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, calibrate_all
 from rcjax.model.fitting import fit_near
 from rcjax.model.fitting_steps import calibrate_log
+from rcjax.model.pairs import barred_pairs
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import replay
 from rcjax.replaying.walk import walk
@@ -182,7 +184,7 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
     plan = _plan_again(frontier, places[longer]) if longer.any() or not selected else None
     panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
     data = [np.asarray(column) for column in _data(log)]
-    codes = np.asarray(log.answer)
+    codes, barred = np.asarray(log.answer), barred_pairs(model.models)
 
     def again(draw: np.ndarray) -> tuple[Calibrator, Policies]:
         logprob, correct, answered, query_cost = (column[draw] for column in data)
@@ -196,11 +198,11 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
             by_model = solve_at(lay_out_problem(fitted, plan, frontier.chain, refusal, panels), lam).policies
         if not selected:
             return calibrators, by_model
-        pairs = tune_by_labels(calibrators, *rows, cost, lam, refusal)[-1]
+        pairs = tune_by_labels(calibrators, *rows, cost, lam, refusal, barred)[-1]
         policies = _replaced(pairs, by_model, longer) if longer.any() else pairs
         if agreements is None:
             return calibrators, policies
-        others = tune_by_agreement(calibrators, (*rows, codes[draw]), cost, lam, refusal)
+        others = tune_by_agreement(calibrators, (*rows, codes[draw]), cost, lam, refusal, barred)
         return calibrators, _replaced(policies, others, comparing)
 
     calibrators, policies = zip(*side_by_side(again, draws, n=log.n_queries), strict=True)
@@ -227,9 +229,10 @@ def _plan_again(frontier: Frontier, chains: np.ndarray) -> Plan | None:
     if frontier.search != "selected":
         return plan_cascades(model, frontier.search)
     lengths = set(np.asarray(frontier.members)[chains].sum(1).tolist())
-    longer = longer_cascades(len(model.models), None)
+    k, taken = len(model.models), rivals(model.models)
+    longer = longer_cascades(k, None, taken)
     if not lengths <= set(longer.lengths):
-        longer = longer_cascades(len(model.models), max(lengths))
+        longer = longer_cascades(k, max(lengths), taken)
     chosen = [np.unique(rows) for length, rows in zip(longer.lengths, longer.rows, strict=True) if length in lengths]
     return only(longer.plan, np.resize(np.concatenate(chosen), longer.rows.shape[1]))
 

@@ -6,8 +6,8 @@ out, luck does not help.
 """
 
 import dataclasses
-import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -20,10 +20,11 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit_near
+from rcjax.model.pairs import barred_pairs
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.bellman import Refusal
 from rcjax.solving.lambda_grid import lam_range, lay_out_problem, log_lam, solve_at
-from rcjax.solving.paths import Plan, make_plan, only
+from rcjax.solving.paths import Plan, make_plan, only, paths_of_length
 from rcjax.tuning.agreement_candidates import comparable_models, tune_by_agreement
 from rcjax.tuning.agreement_odds import expected_on_log
 from rcjax.tuning.label_candidates import tune_by_labels
@@ -71,6 +72,21 @@ class Rival:
 
 
 @dataclasses.dataclass(frozen=True)
+class VotesGain:
+    """What several samples of a model gain: the best pair of all variants against the best of one sample each.
+
+    By the labels of queries that neither was tuned on; G prices λ, numpy's arrays. Variants compete as models do, and
+    need not be shown to gain by a standard error: with 300 queries, of gains of 12 % of area two in three would be
+    missed, and where votes are worth nothing, trying them costs 0.1 % (`benchmarks/votes.py`).
+    """
+
+    gain: np.ndarray  # (G,) by how much error + λ·cost is lower with several samples
+    gain_se: np.ndarray  # (G,) its standard error, over queries
+    overall: float  # the gain as a share of error + λ·cost, averaged over the prices
+    overall_se: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Comparison:
     """Cross-validated figures of the best policies with so many models; S lengths, G prices λ, numpy's arrays.
 
@@ -87,6 +103,7 @@ class Comparison:
     overall: np.ndarray  # (S,) the gain as a share of the pair's error + λ·cost, averaged over the prices
     overall_se: np.ndarray  # (S,)
     agreement: Rival | None = None  # policies that compare answers, where the log tells answers
+    votes: VotesGain | None = None  # several samples against one, where the log has variants of models
 
     @property
     def chosen(self) -> np.ndarray:
@@ -136,17 +153,21 @@ class Longer:
     rows: np.ndarray  # (lengths, N) numbers of the plan's paths of each length, again and again
 
 
-def longer_cascades(k: int, max_length: int | None) -> Longer:
-    """All cascades of 3 to `max_length` of k models; by default as long as there are not more than 1,000."""
+def longer_cascades(k: int, max_length: int | None, taken: Sequence[tuple[int, int]] = ()) -> Longer:
+    """All cascades of 3 to `max_length` of k models; by default as long as there are not more than 1,000.
+
+    None of them holds both of a pair that is `taken`, which are variants of one model.
+    """
     lengths: list[int] = []
     total = 0
     for length in range(3, min(max_length or k, k) + 1):
-        total += math.comb(k, length)
-        if max_length is None and total > _MOST_PATHS:
+        size = sum(1 for _ in paths_of_length(k, length, taken)) if taken else math.comb(k, length)
+        total += size
+        if not size or (max_length is None and total > _MOST_PATHS):
             break
         lengths.append(length)
     # With the shorter ones this is the plan of all cascades, whose programmes others need as well.
-    paths = [path for length in (1, 2, *lengths) for path in itertools.combinations(range(k), length)]
+    paths = [path for length in (1, 2, *lengths) for path in paths_of_length(k, length, taken)]
     plan = make_plan(paths, k)
     size = plan.ends.shape[0]
     rows = [np.resize([n for n, path in enumerate(paths) if len(path) == length], size) for length in lengths]
@@ -220,7 +241,11 @@ def cross_validate(
     # From the order of the folds back to that of the log.
     order = np.argsort(np.argsort(fold, kind="stable"))[log.complete]
     wrong, charge = (np.concatenate(fates, axis=-1)[..., order] for fates in zip(*parts, strict=True))
-    loss = wrong + lam[:, None] * charge
+    loss, votes = wrong + lam[:, None] * charge, None
+    if barred_pairs(log.models) is not None:  # the last are of one sample each
+        *_, single = loss
+        wrong, charge, loss = wrong[:-1], charge[:-1], loss[:-1]
+        votes = VotesGain(*_gains(single - loss[min(1, k - 1)], single))
     lengths = np.array([1, 2, *longer.lengths][: max(k, 1)])
     rival = None
     if len(loss) > len(lengths):
@@ -231,7 +256,7 @@ def cross_validate(
         loss = loss[: len(lengths)]
     pair = loss[min(1, k - 1)]
     figures = wrong[: len(lengths)].mean(-1), charge[: len(lengths)].mean(-1)
-    return Comparison(lengths, lam, *figures, *_gains(pair - loss, pair), agreement=rival)
+    return Comparison(lengths, lam, *figures, *_gains(pair - loss, pair), agreement=rival, votes=votes)
 
 
 def _gains(gain: np.ndarray, pair: np.ndarray) -> tuple[Any, ...]:
@@ -256,12 +281,15 @@ def _tuned_without(
     train = np.asarray(log.answered) & ~out[:, None]
     rows = log.logprob, log.correct, train
     fitted = fit_near(model, *rows, log.cost)
+    barred, one_sample = barred_pairs(log.models), barred_pairs(log.models, votes=False)
     by_model, by_labels, comparing = at_once(  # as they compile, the first time
         lambda: _longest(fitted, longer, lam, refusal),
-        lambda: tune_by_labels(fitted.calibrators, *rows, log.cost, lam, refusal),
+        lambda: tune_by_labels(fitted.calibrators, *rows, log.cost, lam, refusal, barred),
         lambda: _comparing(fitted, log, train, lam, refusal),
     )
     policies = [*by_labels, *by_model, *comparing]
+    if one_sample is not None:
+        policies += tune_by_labels(fitted.calibrators, *rows, log.cost, lam, refusal, one_sample)[-1:]
     data = fitted.calibrators, log.logprob, log.correct, log.answered, log.cost
     price = None if refusal is None else 1 - float(refusal.worth)
     walked = (outcomes_on_log(*data, own, log.answer) for own in policies)
@@ -271,9 +299,11 @@ def _tuned_without(
         both = [by_labels[-1].comparing(), *comparing]
         # The errors as they are expected, of the best pair and of the best that may compare answers.
         expected = expected_on_log(fitted.calibrators, rows, log, both)[:, :, out]
-        wrong = np.stack([fates[1].wrong, fates[-1].wrong])
-        penalty = np.concatenate([penalty, penalty[[1, -1]] - wrong + expected])
-        charge = np.concatenate([charge, charge[[1, -1]]])
+        places = [1, len(by_labels) + len(by_model)]
+        wrong = np.stack([fates[place].wrong for place in places])
+        after = len(by_labels) + len(by_model) + len(comparing)
+        penalty = np.insert(penalty, [after] * 2, penalty[places] - wrong + expected, axis=0)
+        charge = np.insert(charge, [after] * 2, charge[places], axis=0)
     return penalty, charge
 
 
@@ -284,7 +314,7 @@ def _comparing(
     if log.answer is None or not comparable_models(len(log.models), refusal):
         return []
     rows = log.logprob, log.correct, train, log.answer
-    return [tune_by_agreement(model.calibrators, rows, log.cost, lam, refusal)]
+    return [tune_by_agreement(model.calibrators, rows, log.cost, lam, refusal, barred_pairs(log.models))]
 
 
 def _longest(model: CascadeModel, longer: Longer, lam: np.ndarray, refusal: Refusal | None) -> list[Policies]:

@@ -229,6 +229,20 @@ def judge(
     return refusing_candidates(confidence, crossed, correct, present, cost, lam, refusal)
 
 
+def without_barred(candidates: Candidates, barred: np.ndarray | None, xp: Any = np) -> Candidates:
+    """The candidates, of which those that are barred are never the best.
+
+    Args:
+        candidates: all of them, (C,) or (L, C).
+        barred: (k, k) bool, as of `rcjax.model.pairs.barred_pairs`; None: nobody is.
+        xp: numpy, or jax.numpy within a jitted function.
+    """
+    if barred is None:
+        return candidates
+    out = xp.asarray(barred)[candidates.first, candidates.second]
+    return dataclasses.replace(candidates, error=xp.where(out, np.inf, candidates.error))
+
+
 def merged(candidates: Candidates) -> Candidates:
     """The candidates for each λ, (L, C), as so many, (L·C,)."""
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), candidates)
@@ -305,14 +319,16 @@ def tune_by_labels(
     cost: jax.Array,
     lam: np.ndarray,
     refusal: Refusal | None = None,
+    barred: np.ndarray | None = None,
 ) -> tuple[Policies, ...]:
     """`best_by_labels` of a log.
 
     Args:
         calibrators, logprob, correct, present, cost, refusal: as of `judge`.
         lam: (L,) in errors per unit of money.
+        barred: (k, k) bool, which models never stand in one cascade; None for none.
     """
     lam = np.asarray(lam, cost.dtype)
     prices = None if refusal is None else lam  # else the programme would be one for each number of λ
     trial = judge_log(calibrators, logprob, correct, present, cost, prices, refusal)
-    return best_by_labels(jax.tree.map(np.asarray, trial), lam, len(cost))
+    return best_by_labels(without_barred(jax.tree.map(np.asarray, trial), barred), lam, len(cost))

@@ -33,6 +33,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Transform
 from rcjax.model.fitting_steps import calibrate_log
+from rcjax.model.pairs import barred_pairs
 from rcjax.replaying.curves import area_under_curve
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.lambda_grid import lam_range
@@ -186,7 +187,7 @@ def learning_curve(log: Log, *, repeats: int = 10, seed: int = 0) -> LearningCur
     data = log.logprob, log.correct, log.cost, lam
     # Behind the others, where no size reaches, the rest of the log: all that is done to it then has one shape.
     whole = np.concatenate([others, tests], axis=1)
-    error, charge = tune_and_answer(*data, tests, whole, sizes, transform=log.task)
+    error, charge = tune_and_answer(*data, tests, whole, sizes, transform=log.task, barred=barred_pairs(log.models))
     areas = area_of_points(charge, error, low, high)
     single = (wrong + lam[:, None] * cost).min(1)
     tuned = (error + lam * charge).mean(0)
@@ -249,6 +250,7 @@ def tune_and_answer(
     others: np.ndarray,
     sizes: np.ndarray,
     transform: Transform,
+    barred: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(error, cost), each (J, M, L): what pairs tuned on the first m of some queries do on others, for each λ.
 
@@ -260,6 +262,7 @@ def tune_and_answer(
         others: (J, P) those to tune on.
         sizes: (M,) how many of these, at most P.
         transform: that of the raw confidence.
+        barred: (k, k) bool, which models never stand in one cascade; None for none.
     """
     logprob, correct = np.asarray(logprob), np.asarray(correct)
     everyone = np.ones((tests.shape[1], logprob.shape[1]), bool)
@@ -268,7 +271,7 @@ def tune_and_answer(
         present = np.broadcast_to((np.arange(len(other)) < size)[:, None], (len(other), logprob.shape[1]))
         rows = logprob[other], correct[other], present
         calibrators, _ = calibrate_log(*fill_up(*rows), transform=transform)
-        policies = tune_by_labels(calibrators, *rows, cost, lam)[-1]
+        policies = tune_by_labels(calibrators, *rows, cost, lam, None, barred)[-1]
         fates = outcomes_on_log(calibrators, logprob[test], correct[test], everyone, cost, policies)
         return [np.asarray(figure, float).mean(-1) for figure in (fates.wrong, fates.cost)]
 

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from rcjax._base.arguments import check_arguments
+from rcjax._base.variants import rivals
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.hull import lower_hull, pareto
 from rcjax.frontier.outcomes import Outcomes
@@ -32,6 +33,7 @@ from rcjax.solving.lambda_grid import check_lam, lay_out_problem, log_lam, selec
 from rcjax.solving.paths import only
 from rcjax.tuning.cross_validation import Comparison, Longer, Rival, cross_validate, longer_cascades, require_queries
 from rcjax.tuning.trials import SLACK, AgreementTrial, Trial, judge_pairs, may_refuse
+from rcjax.tuning.vote_words import tell_votes
 
 _MOST_POINTS = 250
 
@@ -59,13 +61,23 @@ class Selection:
     comparison: Comparison
 
     def verdict(self, point: int) -> str:
-        """Why the policy at one position of the frontier has so many models, in words.
+        """Why the policy at one position of the frontier has so many models, and what votes are worth, in words.
 
         Differences are in percentage points of loss, error + λ·cost, on queries left out, with one standard error.
         """
         check_arguments(Selection.verdict, locals())
+        models, price = self.frontier.models, self._price(point)
+        votes, length = self.comparison.votes, self._length_verdict(point, price)
+        if votes is None:
+            return length
+        members = [models[j] for j in np.flatnonzero(np.asarray(self.frontier.members)[point])]
+        return f"{length}; {tell_votes(models, members, votes, price)}"
+
+    def _price(self, point: int) -> int:
+        return int(self.comparison.nearest(float(np.asarray(self.frontier.lam)[point])))
+
+    def _length_verdict(self, point: int, price: int) -> str:
         frontier, comparison = self.frontier, self.comparison
-        price = int(comparison.nearest(float(np.asarray(frontier.lam)[point])))
         members = np.flatnonzero(np.asarray(frontier.members)[point])
         names = " → ".join(frontier.models[j] for j in members)
         agreements = frontier.policies.agreements
@@ -120,11 +132,12 @@ def select_frontier(
     Single models and pairs, at every threshold, are judged by the log's own queries (`label_candidates`). Longer
     cascades have the thresholds that are best under the model, and are used only where they earn it on the queries of
     folds that were left out (`Comparison.chosen`); so are policies that go by whether answers agree, where the log
-    tells answers (`Comparison.agreeing`). The frontier holds the policies that no other beats in both error
-    and cost and that are within a tenth of a standard error of the best for some λ. `Frontier.error` and
-    `Frontier.cost` are estimates from the log, per query; the error is raised by how much better the best pairs look on
-    the queries that they were chosen on than on folds that were left out. Of more than 50,000 queries, so many are
-    taken at random for that and for the comparison of lengths.
+    tells answers (`Comparison.agreeing`). Variants of a model, such as "small ×3", compete as models do, and no cascade
+    asks two of one model; `Comparison.votes` tells what several samples gain. The frontier holds the policies that no
+    other beats in both error and cost and that are within a tenth of a standard error of the best for some λ.
+    `Frontier.error` and `Frontier.cost` are estimates from the log, per query; the error is raised by how much better
+    the best pairs look on the queries that they were chosen on than on folds that were left out. Of more than 50,000
+    queries, so many are taken at random for that and for the comparison of lengths.
 
     Args:
         log: the log to learn from.
@@ -154,7 +167,8 @@ def select_frontier(
     complete = int(log.complete.sum())
     if not complete:
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
-    longer = longer_cascades(len(model.models), max_length if complete >= _LEAST_COMPLETE else 2)
+    longest = max_length if complete >= _LEAST_COMPLETE else 2
+    longer = longer_cascades(len(model.models), longest, rivals(model.models))
     refusal = refusal_at(price, abstain_early, log.cost.dtype)
     sample = _sample(log, seed)
     comparison = cross_validate(sample, model, longer, folds, seed, refusal)

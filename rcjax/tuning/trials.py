@@ -1,7 +1,7 @@
 """Policies to choose from, judged on a log: single models and pairs, and those that go by whether answers agree."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +11,11 @@ from rcjax._core.batching import part
 from rcjax.frontier.policies import NEVER_REFUSE, Policies
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.pairs import barred_pairs
 from rcjax.solving.bellman import Refusal
-from rcjax.tuning.agreement_candidates import as_policies, judge_answers
+from rcjax.tuning.agreement_candidates import as_policies, judge_answers, without_barred_models
 from rcjax.tuning.cross_validation import Comparison
-from rcjax.tuning.label_candidates import as_cascades, judge_log, merged
+from rcjax.tuning.label_candidates import as_cascades, judge_log, merged, without_barred
 
 #: How far above the frontier a policy may be, in standard errors of its error.
 SLACK = 0.1
@@ -108,6 +109,7 @@ def judge_pairs(log: Log, model: CascadeModel, lam: np.ndarray, refusal: Refusal
     prices = None if refusal is None else jnp.asarray(lam, log.cost.dtype)
     trial = judge_log(model.calibrators, log.logprob, log.correct, log.answered, log.cost, prices, refusal)
     trial = jax.tree.map(np.asarray, trial if refusal is None else merged(trial))
+    trial: Any = without_barred(trial, barred_pairs(model.models))
     error = trial.error
     policies = as_cascades(trial, np.arange(len(error)), len(model.models), np)
     abstention = np.zeros_like(error) if trial.abstention is None else trial.abstention
@@ -119,6 +121,7 @@ def judge_agreements(log: Log, model: CascadeModel, refusal: Refusal | None) -> 
     assert log.answer is not None
     rows = log.logprob, log.correct, log.answered
     trial = judge_answers(model.calibrators, *rows, log.cost, log.answer, refusal)
+    trial = without_barred_models(trial, barred_pairs(model.models))
     trial = part(trial, np.flatnonzero(np.isfinite(trial.error)))
     policies = as_policies(trial, np.arange(len(trial.error)), len(model.models), True)
     return Trial(trial.error, trial.cost, trial.abstention, policies)

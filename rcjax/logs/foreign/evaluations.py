@@ -19,6 +19,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.foreign.answers import Answer, Choices
 from rcjax.logs.foreign.confidences import SIGNALS, Confident, Signal
 from rcjax.logs.foreign.formats import format_named, format_of, usable_files
+from rcjax.logs.foreign.samples import alone_signal, has_samples
 from rcjax.logs.foreign.scores import is_right
 from rcjax.logs.log import LeftOutWarning
 from rcjax.logs.prices import read_prices
@@ -54,7 +55,9 @@ class Evaluations:
     """What was read."""
 
     frame: pl.DataFrame
-    """`query`, `model`, `correct`, `logprob`, and `cost`, or `input_tokens` and `output_tokens`, or all three."""
+    """`query`, `model`, `correct`, `logprob`, and `cost`, or `input_tokens` and `output_tokens`, or all three.
+
+    `sample` and `answer` too, where a model answered queries several times."""
     assumed: tuple[str, ...]
     """What the confidences are, and what else was assumed, in sentences."""
     left_out: str | None = None
@@ -85,7 +88,8 @@ def read_evaluations(
     """One table of evaluations that other programs ran, with a row per query and model, as `read_log` takes it.
 
     Formats are those of Inspect AI, lm-evaluation-harness, HELM and promptfoo, and tables with columns of any name; see
-    the page [From evaluations](importing.md). Prompts and answers are not in the table. Answers that are left out
+    the page [From evaluations](importing.md). Prompts are not in the table, and answers only where a model gave several
+    to a query (epochs, repeats): then each has a row, with the columns `sample` and `answer`. Answers that are left out
     (failed, without a score or a confidence) are counted in a `LeftOutWarning`.
 
     Args:
@@ -94,8 +98,8 @@ def read_evaluations(
         prices: what tokens cost, as `read_log` takes it: the table then holds money.
         scorer: whose scores count, where a file has several: a scorer, a filter or a metric.
         right_from: from which score on an answer is right; None: scores must be 0 or 1.
-        signal: what the confidence is: `own` (the file's), `choice`, `mean` (of the tokens) or `votes`; None: the first
-            of these that most answers of a model allow.
+        signal: what the confidence is: `own` (the file's), `choice`, `mean` (of the tokens) or `votes`, which make one
+            row of several answers; None: the first of these that most answers of a model allow.
         rename: new names of models, by the old ones.
         columns: the names of a table's columns, by ours.
         tokens: (sent, received) of a call, where the files count none; None: one per four characters.
@@ -132,14 +136,19 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices
     left_out: Counter[str] = Counter()
     rows: list[dict[str, Any]] = []
     models_by_signal: dict[str, list[str]] = {}
+    sampled = [model for model, queries in answers.items() if how.signal is None and has_samples(_sounds(queries))]
     for model, queries in answers.items():
-        signal = _signal(model, queries.values(), how.signal)
+        apart = model in sampled
+        signal = alone_signal(_sounds(queries)) if apart else _signal(model, queries.values(), how.signal)
         models_by_signal.setdefault(signal.says, []).append(model)
-        rows += _rows_of(model, queries, signal, how.right_from, left_out)
+        rows += _rows_of(model, _apart(queries) if apart else queries, signal, how.right_from, left_out)
     if not rows:
         why = _reasons(left_out) if left_out else f"none has a score of {how.scorer!r:.60}: choose another scorer"
         raise LogError(f"no answer can be used: {why}")
-    frame, more = _table(rows, rates, how)
+    frame, more = _table(rows, rates, how, sampled=bool(sampled))
+    if sampled:
+        what = f"{listed(sampled)} answered each query several times: a row for each sample, with its answer"
+        more.append(f"{what}, so that votes are tried; --signal votes makes one row of them")
     signals = [f"the confidence of {listed(models)} is {says}" for says, models in models_by_signal.items()]
     lost = f"{count(sum(left_out.values()), 'answer')} left out: {_reasons(left_out)}" if left_out else None
     return Evaluations(frame, (*signals, *more), lost)
@@ -193,11 +202,25 @@ def _names(models: list[str], rename: Mapping[str, str]) -> dict[str, str]:
     return names
 
 
+def _sounds(queries: Mapping[str, _Attempts]) -> list[list[Answer]]:
+    """The answers to each query that did not fail, of queries that have some."""
+    return [sound for sound in map(_sound, queries.values()) if sound]
+
+
+def _apart(queries: Mapping[str, _Attempts]) -> list[tuple[str, _Attempts]]:
+    """Each attempt by itself."""
+    return [(query, {number: one}) for query, several in queries.items() for number, one in sorted(several.items())]
+
+
 def _rows_of(
-    model: str, queries: Mapping[str, _Attempts], signal: Signal, right_from: float | None, left_out: Counter[str]
+    model: str,
+    queries: Mapping[str, _Attempts] | list[tuple[str, _Attempts]],
+    signal: Signal,
+    right_from: float | None,
+    left_out: Counter[str],
 ) -> Iterator[dict[str, Any]]:
     """The rows of one model; `left_out` counts the answers that make none, by the reason."""
-    for query, attempts in queries.items():
+    for query, attempts in queries.items() if isinstance(queries, Mapping) else queries:
         left_out.update(answer.failure for answer, _ in attempts.values() if answer.failure is not None)
         sound = _sound(attempts)
         confident = signal.read(sound) if sound else None
@@ -231,8 +254,10 @@ def _row(query: str, model: str, right: bool, confident: Confident, samples: lis
     return {
         "query": query,
         "model": model,
+        "sample": confident.answer.attempt,
         "correct": int(right),
         "logprob": confident.logprob,
+        "answer": confident.answer.text,
         "input_tokens": total("input_tokens"),
         "output_tokens": total("output_tokens"),
         "cost": total("cost"),
@@ -257,7 +282,7 @@ def _signal(model: str, queries: Iterable[_Attempts], name: str | None) -> Signa
 
 
 def _table(
-    rows: list[dict[str, Any]], rates: Mapping[str, tuple[float, float]] | None, how: How
+    rows: list[dict[str, Any]], rates: Mapping[str, tuple[float, float]] | None, how: How, *, sampled: bool
 ) -> tuple[pl.DataFrame, list[str]]:
     """The rows as a frame, with tokens, money or both; and what there is to say of these."""
     notes: list[str] = []
@@ -279,7 +304,8 @@ def _table(
         _price(rows, rates)
     if not priced:
         notes.append("no money in the table: tune it with --prices, or import it with them")
-    schema = {"query": pl.String, "model": pl.String, "correct": pl.Int8, "logprob": pl.Float64}
+    schema = {"query": pl.String, "model": pl.String, **({"sample": pl.Int64} if sampled else {})}
+    schema |= {"correct": pl.Int8, "logprob": pl.Float64} | ({"answer": pl.String} if sampled else {})
     schema |= {"input_tokens": pl.Float64, "output_tokens": pl.Float64} if counted else {}
     schema |= {"cost": pl.Float64} if priced else {}
     return pl.DataFrame({name: [row[name] for row in rows] for name in schema}, schema=schema), notes

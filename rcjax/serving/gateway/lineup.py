@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rcjax._base.variants import of_model, samples_of
 from rcjax.policy.files import load_policy
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
@@ -21,6 +22,7 @@ from rcjax.serving.clients import DirectClient, direct_client
 from rcjax.serving.gateway.expectations import expect
 from rcjax.serving.gateway.settings import Settings
 from rcjax.serving.models_file import ModelSettings, read_models
+from rcjax.serving.voting import signal_of_votes
 from rcjax.signals import Signal
 from rcjax.signals.records import signal_by_name, signal_from_record
 
@@ -145,13 +147,18 @@ class _Cascades:
             raise ValueError(f"{what}: tune on a log with a column answer, or run it by rcjax.Cascade(answer_key=…)")
         listed = self.settings.models.name
         asked = [*policy.models, *self.settings.shadow_models]
-        missing = ", ".join(model for model in policy.models if model not in self.models)
+        missing = ", ".join(model for model in policy.models if of_model(self.models, model) is None)
         if missing:
             raise ValueError(f"it asks {missing}, for which {listed} has no table: add it")
-        unjudged = self.settings.unjudged or policy.models[-1]
-        settings, limits = {model: self.models[model] for model in asked}, self.settings.limits
+        settings, limits = {model: self._of(model) for model in asked}, self.settings.limits
+        unjudged = self.settings.unjudged or settings[policy.models[-1]].name
         records = recorded_asked(policy)
-        signals = {model: self._signal(one, records.get(model, {})) for model, one in settings.items()}
+        signals = {
+            model: self._signal(one, records.get(model, {}))
+            if samples_of(model) == 1 or model in self.models
+            else signal_of_votes(model, records.get(model, {}), policy.transform)
+            for model, one in settings.items()
+        }
         cascade = Cascade(
             policy,
             {model: self.clients.of(one) for model, one in settings.items()},
@@ -167,9 +174,15 @@ class _Cascades:
             shadow_models=self.settings.shadow_models,
             observe=self.observe,
         )
-        options = {model: record.get("options", {}) for model, record in records.items()}
+        options = {model: record["options"] for model, record in records.items() if "options" in record}
         needed = tuple(signals[model].options for model in policy.models)
         return ServedPolicy(name, policy, digest_of(policy), cascade, unjudged, options, needed)
+
+    def _of(self, model: str) -> ModelSettings:
+        """The settings of a model; of a vote, those of the model that is asked."""
+        settings = of_model(self.models, model)
+        assert settings is not None  # as is checked before
+        return settings
 
     def _signal(self, model: ModelSettings, record: Mapping[str, Any]) -> Signal:
         """The signal that the policy records, or else the one that the file of models names."""

@@ -94,12 +94,33 @@ def test_votes_of_a_table(write):
         "input_tokens": [10] * 6,
         "output_tokens": [1] * 6,
     }
-    frame = read(write(**votes))
+    frame = read(write(**votes), signal="votes")
     assert frame["correct"].to_list() == [1, 0]
     assert frame["logprob"].to_list() == pytest.approx([math.log(2 / 3), math.log(1 / 3)])
     assert frame["input_tokens"].to_list() == [30, 30]  # every sample is paid for
     with pytest.raises(LogError, match="the signal mean cannot be read from its 2 answers"):
         read(write(**votes), signal="mean")
+    apart = read(write(**votes))
+    assert apart["sample"].to_list() == [1, 2, 3] * 2
+    assert apart["answer"].to_list() == [answer.strip() for answer in votes["answer"]]
+    assert apart["correct"].to_list() == votes["ok"]
+    assert apart["logprob"].to_list() == [0.0] * 6  # one answer by itself tells nothing
+    assert apart["input_tokens"].to_list() == [10] * 6
+    sure = read(write(**votes | {"confidence": [0.5, 0.6, 0.7] * 2}))
+    assert sure["logprob"].to_list() == pytest.approx([math.log(p) for p in [0.5, 0.6, 0.7] * 2])
+
+
+def test_samples_make_the_votes_that_one_row_has(write, tmp_path):
+    """A log with a row for each sample comes to the same votes as the log with one row of all."""
+    rows = {"id": [1, 1, 1, 2, 2, 2], "ok": [1, 0, 1, 0, 0, 1], "answer": ["a", "b", "A ", "x", "y", "y"]}
+    both = {name: values * 2 for name, values in rows.items()}
+    both |= {"engine": ["m"] * 6 + ["n"] * 6, "attempt": [1, 2, 3] * 4, "confidence": None}
+    both |= {"input_tokens": [10] * 12, "output_tokens": [1] * 12}
+    prices = {"m": (1, 1), "n": (2, 2)}
+    one, apart = (read(write(**both), signal=signal, prices=prices) for signal in ("votes", None))
+    whole, votes = rcjax.read_log(one), rcjax.read_log(apart, models=["m ×3", "n ×3"])
+    for name in ("logprob", "correct", "query_cost"):
+        assert np.allclose(np.asarray(getattr(whole, name)), np.asarray(getattr(votes, name)))
 
 
 def test_no_confidence_is_told_with_what_would_give_one(write):

@@ -77,8 +77,21 @@ def test_inspect_without_zstandard(monkeypatch, tmp_path):
         imported(EVAL[0])
 
 
-def test_inspect_epochs_are_votes_and_graders_do_not_count():
+def test_inspect_epochs_are_samples():
     evaluations = imported(SUMS, scorer="includes")
+    samples = [sample for sample in json.loads(SUMS.read_text())["samples"] if not sample.get("error")]
+    rows = {(row["query"], row["sample"]): row for row in evaluations.frame.iter_rows(named=True)}
+    assert {*rows} == {(f"sums/{sample['id']}", sample["epoch"]) for sample in samples}
+    for sample in samples:
+        row, score = rows[f"sums/{sample['id']}", sample["epoch"]], sample["scores"]["includes"]
+        assert row["answer"] == score["answer"]
+        assert row["correct"] == (score["value"] == "C")
+        assert (row["input_tokens"], row["output_tokens"]) == (25, 4)
+    assert any("small answered each query several times: a row for each sample" in note for note in evaluations.notes)
+
+
+def test_inspect_epochs_are_votes_where_that_is_asked_for_and_graders_do_not_count():
+    evaluations = imported(SUMS, scorer="includes", signal="votes")
     rows = by_query(evaluations.frame)
     samples = json.loads(SUMS.read_text())["samples"]
     for query, row in rows.items():
@@ -102,11 +115,11 @@ def test_inspect_scores_that_must_be_chosen():
         imported(SUMS, scorer="wit")
     with pytest.raises(LogError, match=r"query sums/1: the score 'P' is partial credit: .* --right-from 0.5"):
         imported(SUMS, scorer="strange")
-    evaluations = imported(SUMS, scorer="strange", right_from=0.5)
+    evaluations = imported(SUMS, scorer="strange", right_from=0.5, signal="votes")
     assert by_query(evaluations.frame)["sums/1"]["correct"] == 1
     assert "sums/2" not in by_query(evaluations.frame)  # NaN is no score
     assert any("1 without a score" in note for note in evaluations.notes)
-    assert by_query(imported(SUMS, scorer="strange", right_from=0.6).frame)["sums/1"]["correct"] == 0
+    assert by_query(imported(SUMS, scorer="strange", right_from=0.6, signal="votes").frame)["sums/1"]["correct"] == 0
 
 
 def results_of(folder):

@@ -1,0 +1,216 @@
+"""Several answers per query and model: the vote against a plain count, and what a log makes of them."""
+
+import warnings
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rcjax import IncompleteLogWarning, LogError, read_log
+from rcjax.logs.votes import Samples, vote
+
+ANSWERS = st.lists(
+    st.tuples(st.integers(0, 3), st.booleans(), st.floats(0, 10), st.floats(-5, 0)), min_size=1, max_size=6
+)
+
+
+def counted(answers, number):
+    """(confidence, right, cost, answer) by a plain count; None where there are too few."""
+    if len(answers) < number:
+        return None
+    voting = answers[:number]
+    counts = Counter(answer for answer, *_ in voting if answer)
+    winner = max(counts, key=lambda answer: counts[answer]) if counts else 0  # the first of the largest
+    right = next(right for answer, right, *_ in voting if answer == winner)
+    return counts[winner] / number, right, sum(cost for _, _, cost, _ in voting), winner
+
+
+@given(st.lists(ANSWERS, min_size=1, max_size=5), st.integers(2, 6))
+def test_a_vote_is_a_count(queries, number):
+    size = max(map(len, queries))
+
+    def column(place, empty, kind):
+        return np.array([[one[place] for one in own] + [empty] * (size - len(own)) for own in queries], kind)
+
+    there = np.arange(size) < np.array([[len(own)] for own in queries])
+    result = vote(
+        Samples(column(3, np.nan, float), column(1, False, bool), column(2, 0, float), column(0, 0, int), there), number
+    )
+    for row, own in enumerate(queries):
+        plain = counted(own, number)
+        assert result.answered[row] == (plain is not None)
+        if plain is None:
+            assert np.isnan(result.logprob[row])
+            assert (result.correct[row], result.cost[row]) == (False, 0)
+        else:
+            share, right, cost, answer = plain
+            assert np.exp(result.logprob[row]) == pytest.approx(share)
+            assert (result.correct[row], result.answer[row]) == (right, answer)
+            assert result.cost[row] == pytest.approx(cost)
+
+
+def sampled(answers: Any = "aab", right="110", **more):
+    """A log of two queries: three answers of small to each, one of large."""
+    rows = [
+        {"query": query, "model": "small", "sample": sample + 1, "answer": answer, "correct": int(own), "cost": 1.0}
+        for query in (1, 2)
+        for sample, (answer, own) in enumerate(zip(answers, right, strict=True))
+    ]
+    rows += [{"query": q, "model": "large", "sample": 1, "answer": "a", "correct": 1, "cost": 9.0} for q in (1, 2)]
+    confidence = [0.1 * (1 + place) for place in range(len(rows))]
+    return pl.DataFrame(rows).with_columns(confidence=pl.Series(confidence), **more)
+
+
+def test_each_number_of_answers_is_a_model():
+    log = read_log(sampled())
+    assert log.models == ("small", "small ×2", "small ×3", "large")
+    assert np.asarray(log.cost).tolist() == [1.0, 2.0, 3.0, 9.0]
+    assert np.exp(np.asarray(log.logprob)[0]).tolist() == pytest.approx([0.1, 1.0, 2 / 3, 0.7])
+    assert np.asarray(log.correct)[0].tolist() == [True, True, True, True]
+    assert np.asarray(log.answer)[0].tolist() == [0, 0, 0, 0]
+    assert log.asked == {
+        f"small ×{n}": {"signal": "votes", "samples": n, "apart": True, "compare": "text"} for n in (2, 3)
+    }
+
+
+def test_ties_go_to_the_answer_that_came_first():
+    log = read_log(sampled("abc", "100"))
+    assert np.exp(np.asarray(log.logprob)[0, :3]).tolist() == pytest.approx([0.1, 0.5, 1 / 3])
+    assert np.asarray(log.correct)[0, :3].all()
+    assert not np.asarray(read_log(sampled("bba", "001")).correct)[0, :3].any()
+
+
+def test_a_tie_of_two_pairs():
+    frame = sampled("baab", "0110").filter(pl.col("model") == "small")
+    other = frame.with_columns(model=pl.lit("large"))
+    log = read_log(pl.concat([frame, other]), votes=4)
+    assert log.models == ("small ×4", "large ×4")
+    assert np.exp(np.asarray(log.logprob)).ravel().tolist() == pytest.approx([0.5] * 4)
+    assert not np.asarray(log.correct).any()  # the first answer was b
+
+
+@pytest.mark.parametrize(
+    "column", [pl.col("sample"), pl.col("sample") * 5, pl.format("{}", 8 + pl.col("sample")), pl.col("sample") - 1]
+)
+def test_samples_come_by_number_in_any_order_of_rows(column):
+    log = read_log(sampled("bca", "010"), models=["small", "small ×3", "large"])
+    other = sampled("bca", "010").with_columns(sample=column)
+    shuffled = read_log(other.sample(fraction=1, shuffle=True, seed=3), models=["small", "small ×3", "large"])
+    order = [shuffled.queries.index(query) for query in log.queries]
+    for name in ("logprob", "correct", "query_cost", "answer"):
+        assert np.array_equal(np.asarray(getattr(log, name)), np.asarray(getattr(shuffled, name))[order])
+
+
+def test_other_labels_come_by_first_appearance():
+    named = sampled("bca", "010").with_columns(sample=pl.col("sample").replace_strict({1: "zoe", 2: "ann", 3: "bob"}))
+    assert np.asarray(read_log(named).logprob)[0, 0] == pytest.approx(np.log(0.1))
+
+
+def test_answers_are_compared_as_everywhere():
+    log = read_log(sampled(["1,000", " 1000.0 ", "7"], "110"))
+    assert np.exp(np.asarray(log.logprob)[0, 2]) == pytest.approx(2 / 3)
+    choices = read_log(sampled(["(B)", "The answer is B.", "C"], "110"), task="choice")
+    assert np.exp(np.asarray(choices.logprob)[0, 2]) == pytest.approx(2 / 3)
+    keys = sampled(["1,000", "1000.0", "7"], "110").rename({"answer": "answer_key"})
+    assert np.exp(np.asarray(read_log(keys).logprob)[0, 2]) == pytest.approx(1 / 3)
+
+
+def test_empty_answers_vote_for_nothing_but_count():
+    log = read_log(sampled([None, "b", None], "011"))
+    assert np.exp(np.asarray(log.logprob)[0, 2]) == pytest.approx(1 / 3)
+    assert np.asarray(log.correct)[0].tolist() == [False, True, True, True]
+    nothing = read_log(sampled([None, None, None], "011"))
+    assert np.asarray(nothing.logprob)[0, 2] == -np.inf
+    assert not np.asarray(nothing.correct)[0, 2]
+
+
+def test_votes_say_which_variants_there_are():
+    assert read_log(sampled(), votes=[3, 1]).models == ("small", "small ×3", "large")
+    assert read_log(sampled(), votes=3).models == ("small ×3", "large")
+    alone = read_log(sampled().drop("answer"), votes=1)
+    assert alone.models == ("small", "large")
+    plain = sampled().filter(pl.col("sample") == 1).drop("sample", "answer")
+    assert alone.digest == read_log(plain).digest
+    assert read_log(sampled(), models=["large", "small ×2"]).models == ("large", "small ×2")
+
+
+def test_a_query_with_fewer_answers_lacks_the_variant():
+    more = pl.concat([sampled(), sampled().with_columns(query=pl.col("query") + 2)])
+    fewer = more.filter(~((pl.col("query") == 2) & (pl.col("sample") == 3)))
+    with pytest.warns(IncompleteLogWarning, match=r"small 4, small ×2 4, small ×3 3, large 4"):
+        log = read_log(fewer)
+    assert np.asarray(log.answered)[1].tolist() == [True, True, False, True]
+    assert log.complete.tolist() == [True, False, True, True]
+
+
+def test_a_variant_that_few_queries_have_is_there_where_it_is_asked_for():
+    more = pl.concat([sampled().with_columns(query=pl.col("query") + 2 * i) for i in range(3)])
+    few = more.filter((pl.col("sample") < 3) | (pl.col("query") < 3))
+    assert read_log(few).models == ("small", "small ×2", "large")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IncompleteLogWarning)
+        assert read_log(few, votes=[1, 3]).models == ("small", "small ×3", "large")
+
+
+def test_prices_of_a_model_are_those_of_its_votes():
+    tokens = sampled().drop("cost").with_columns(input_tokens=10, output_tokens=2)
+    log = read_log(tokens, prices={"small": (1, 1), "large": (9, 9)})
+    assert log.prices == {"small": (1, 1), "small ×2": (1, 1), "small ×3": (1, 1), "large": (9, 9)}
+    assert np.asarray(log.cost).tolist() == pytest.approx([12e-6, 24e-6, 36e-6, 108e-6])
+
+
+def test_labels_by_answer_judge_every_sample(tmp_path):
+    labels = pl.DataFrame({"query": [1, 2], "answer": ["a", "b"]})
+    log = read_log(sampled("aab").drop("correct"), labels=labels)
+    assert np.asarray(log.correct)[:, log.models.index("small ×3")].tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "message"),
+    [
+        (sampled().drop("answer"), {}, r"column sample, but no column answer .* by votes=1 \(--votes 1\)$"),
+        (
+            pl.concat([sampled(), sampled()[:1]]),
+            {},
+            r"row 9, model small: sample 1 of the query is there already in row 1",
+        ),
+        (sampled(), {"votes": 5}, "votes of 5: no model has so many answers to a query, but 3 at most: ask for fewer"),
+        (sampled(), {"votes": 0}, "votes 0: so many answers cannot vote: give numbers from 1 to 1,000"),
+        (sampled(), {"votes": []}, "give whole numbers, such as 1, 3 and 5"),
+        (
+            sampled(),
+            {"models": ["small ×4", "large"]},
+            "small ×4 needs 4 answers to a query, and the log has 3",
+        ),
+        (sampled().filter(pl.col("sample") == 1).drop("sample"), {"votes": 3}, "votes of 3, but no column sample"),
+        (sampled(sample=None), {}, "row 1, model small: sample is missing: number the answers"),
+        (sampled(model=pl.format("{} ×2", "model")), {}, "small ×2 is the name of a vote, and has samples of its own"),
+        (
+            sampled().filter(pl.col("sample") == 1).drop("sample"),
+            {"models": ["small ×3", "large"]},
+            "small ×3 is the vote of 3 answers of small: the log needs as many to a query, with columns sample and",
+        ),
+        (
+            sampled(),
+            {"answers": pl.DataFrame({"query": [1], "model": ["small"], "answer": ["a"]})},
+            "a table of answers does not tell the samples of polars.DataFrame apart: put a column answer",
+        ),
+        (
+            sampled(),
+            {"labels": pl.DataFrame({"query": [1], "model": ["small"], "correct": [1]})},
+            "labels by query and model do not tell samples apart: give labels by query and answer",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_said(frame, options, message):
+    with pytest.raises(LogError, match=message):
+        read_log(frame.drop("correct") if "labels" in options else frame, **options)
+
+
+def test_without_the_column_a_second_answer_is_refused():
+    with pytest.raises(LogError, match="query 1 was answered already in row 1: keep one row per query and model"):
+        read_log(sampled().drop("sample"))

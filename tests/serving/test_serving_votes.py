@@ -1,0 +1,206 @@
+"""Policies that let several answers of a model vote: who is asked, what is paid, what is logged, what fails."""
+
+import asyncio
+import json
+import math
+import threading
+import warnings
+
+import pytest
+from chat_server import Response, completion, serving, sure
+from gateway_service import PRICES, gateway, make_policy
+
+import rcjax
+from rcjax import signals
+from rcjax.policy import Policy, Rule
+from rcjax.serving.call_log import CallLog
+from rcjax.serving.cascade import Cascade, CascadeWarning
+from rcjax.serving.voting import AsInLog, signal_of_votes
+from rcjax.signals.records import contradiction, record_signal
+
+MONEY = {name: {"input": read, "output": written} for name, (read, written) in PRICES.items()}
+
+
+def voting_policy(threshold=0.5, **changes) -> Policy:
+    """small ×3 → large, where a share of one half or less is too little."""
+    plain = make_policy().calibrations["small"]
+    names = "small ×3", "large"
+    cut = 1 / (1 + math.exp(-(2 + 4 * math.log(threshold))))
+    parts = {
+        "models": names,
+        "calibrations": dict.fromkeys(names, plain),
+        "rules": {"small ×3": (Rule(cut, "ask", "large"), Rule(1.0, "answer")), "large": (Rule(1.0, "answer"),)},
+        "cost": {"small ×3": 3e-5, "large": 3e-4},
+    }
+    return Policy(**{**parts, **changes})
+
+
+class Upstream:
+    """Answers of small, one after the other; large says that it is large."""
+
+    def __init__(self, *texts):
+        self.texts, self.lock = list(texts), threading.Lock()
+
+    def __call__(self, request, headers):
+        if "large" in request["model"]:
+            return Response(sure("B", -0.1))
+        with self.lock:
+            text = self.texts.pop(0)
+        return text if isinstance(text, Response) else Response(completion(text, usage=(100, 10)))
+
+
+BROKEN = Response({"error": {"message": "x"}}, status=400)
+
+
+def ask(*texts, policy=None, log=None, **options):
+    """(result, the requests) of one question to a cascade whose small model says these texts."""
+
+    async def main():
+        options.setdefault("signal", signals.Choice())
+        async with (
+            serving(Upstream(*texts)) as (server, client),
+            Cascade(policy or voting_policy(), client, prices=MONEY, retries=0, log=log, **options) as cascade,
+        ):
+            return await cascade.ask("Which planet is largest?", "q1"), server.requests
+
+    return asyncio.run(main())
+
+
+def test_a_model_is_asked_several_times_and_the_most_common_answer_is_kept():
+    result, requests = ask("Mars", "Jupiter.", " jupiter ")
+    assert [request["model"] for request in requests] == ["small"] * 3
+    assert all("n" not in request and "temperature" not in request for request in requests)
+    assert (result.status, result.model) == ("answered", "small ×3")
+    assert result.text.strip().lower().startswith("jupiter")
+    assert result.answer == result.text  # as labels are compared with it
+    (call,) = result.calls
+    assert call.logprob == pytest.approx(math.log(2 / 3))
+    assert result.cost == pytest.approx(3 * (100 * 0.1 + 10 * 0.4) / 1e6)
+    assert (call.attempts, call.input_tokens, call.output_tokens) == (3, 300, 30)
+    assert result.usage["total_tokens"] == 330
+
+
+def test_answers_of_choices_are_letters():
+    plain = voting_policy().calibrations["small ×3"]
+    calibration = type(plain)("choice", 2.0, 4.0, 0.0, 9.0)
+    policy = voting_policy(calibrations=dict.fromkeys(("small ×3", "large"), calibration))
+    result, _ = ask("(B)", "A", "The answer is B.", policy=policy)
+    assert (result.model, result.answer, result.text) == ("small ×3", "b", "(B)")
+
+
+def test_answers_that_differ_go_to_the_next_model():
+    result, requests = ask("Mars", "Venus", "Jupiter", signal={"small": signals.Choice(), "large": signals.Choice()})
+    assert [request["model"] for request in requests] == ["small"] * 3 + ["large"]
+    assert [call.model for call in result.calls] == ["small ×3", "large"]
+    assert result.model == "large"
+
+
+def test_they_are_asked_side_by_side():
+    async def main():
+        slow = Response(completion("a"), delay=0.2)
+        async with serving(Upstream(slow, slow, slow)) as (server, client):
+            async with Cascade(voting_policy(), client, prices=MONEY, signal=signals.Choice()) as cascade:
+                await cascade.ask("?", "q1")
+            return server.busiest
+
+    assert asyncio.run(main()) == 3
+
+
+def test_a_sample_that_fails_leaves_no_confidence():
+    with pytest.warns(CascadeWarning, match="the reply has 2 of 3 samples: the others failed"):
+        result, _ = ask("Mars", BROKEN, "Mars")
+    assert result.model == "large"
+    assert "2 of 3 samples" in result.calls[0].error
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing is read where nothing came
+        result, _ = ask(BROKEN, BROKEN, BROKEN)
+    assert result.calls[0].error.startswith("HTTP 400")
+    calibration = voting_policy().calibrations["small ×3"]
+    last = Policy(("small ×3",), {"small ×3": calibration}, {"small ×3": (Rule(1.0, "answer"),)}, {"small ×3": 3e-5})
+    with pytest.warns(CascadeWarning):
+        result, _ = ask("Mars", BROKEN, "Venus", policy=last)
+    assert (result.status, result.text) == ("answered", "Mars")
+
+
+def test_what_is_told_of_the_model_holds_of_its_votes():
+    result, requests = ask("a", "a", "b", served={"small": "org/small"}, model_options={"small": {"temperature": 1.0}})
+    assert {request["model"] for request in requests} == {"org/small"}
+    assert {request["temperature"] for request in requests} == {1.0}
+    assert result.calls[0].served == "org/small"
+    with pytest.raises(ValueError, match="served names tiny"):
+        ask(served={"tiny": "x"})
+
+
+def test_a_signal_of_ones_own_goes_before():
+    votes = signals.Votes(3, temperature=0.5, normalise=lambda text: text[:1])
+    large = signals.Choice()
+    choice = completion("Mars")["choices"][0]
+    several = completion("Mars") | {"choices": [choice, choice, choice]}
+    result, requests = ask(Response(several), signal={"small ×3": votes, "large": large})
+    assert [(request["n"], request["temperature"]) for request in requests] == [(3, 0.5)]
+    assert result.answer == "M"
+    apart = signals.Votes(2, normalise=str.upper, apart=True)
+    result, requests = ask("a", "A", signal={"small ×3": apart, "large": large})
+    assert [request["temperature"] for request in requests] == [0.7, 0.7]
+    assert result.answer == "A"
+
+
+def test_records_tell_the_votes_and_make_the_signal_again(tmp_path):
+    with CallLog(tmp_path / "calls.jsonl") as log:
+        ask("a", "a", "b", log=log)
+    (row,) = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+    assert row["model"] == "small ×3"
+    record = json.loads(row["asked"])
+    assert {name: record[name] for name in ("signal", "samples", "apart", "compare")} == {
+        "signal": "votes", "samples": 3, "apart": True, "compare": "text",
+    }  # fmt: skip
+    again = signal_of_votes("small ×3", record, "choice")
+    assert again.normalise == AsInLog("text")
+    assert contradiction(record, again) is None
+    assert record_signal(signals.Votes()) == {"signal": "votes", "samples": 5, "temperature": 0.7}
+    asked = {"asked": {"small ×3": record, "large": {"signal": "mean"}}}
+    result, _ = ask("a", "a", "b", policy=voting_policy(provenance=asked), signal=None)
+    assert result.answer == "a"
+
+
+def test_keys_that_no_reply_tells():
+    asked = {"asked": {"small ×3": {"signal": "votes", "samples": 3, "compare": "key"}}}
+    with pytest.raises(ValueError, match=r"vote by keys, .* give signal for small ×3: rcjax.signals.Votes\(3, "):
+        ask(policy=voting_policy(provenance=asked))
+
+
+def test_a_service_asks_the_model_of_its_file():
+    with gateway(voting_policy(), Upstream("Mars", "Jupiter", "jupiter")) as service:
+        reply = service.ask("Which planet is largest?")
+        assert reply.status == 200
+        assert reply.json["choices"][0]["message"]["content"].lower() == "jupiter"
+        assert len(reply.json["choices"]) == 1
+        assert reply.json["usage"]["prompt_tokens"] == 300
+        assert reply.json["rcjax"]["models"] == ["small ×3"]
+        assert reply.json["rcjax"]["changed"] == []
+        assert [request["model"] for request in service.server.requests] == ["org/small"] * 3
+        several = service.ask("Which planet is largest?", n=2)  # nobody judges it
+        assert several.json["rcjax"]["model"] == "large"
+
+
+def test_a_service_logs_what_can_be_learnt_from(tmp_path):
+    texts = ["a", "a", "a", "a", "b", "c"] * 2
+    with CallLog(tmp_path / "calls.jsonl") as log:
+
+        async def main():
+            async with (
+                serving(Upstream(*texts)) as (_, client),
+                Cascade(voting_policy(), client, prices=MONEY, signal=signals.Choice(), shadow=1.0, log=log) as cascade,
+            ):
+                for query in range(4):
+                    await cascade.ask("?", query)
+
+        asyncio.run(main())
+    labels = tmp_path / "labels.csv"
+    labels.write_text("query,answer\n0,a\n1,b\n2,a\n3,b\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        log = rcjax.read_log(tmp_path / "calls.jsonl", labels=labels, models=["small ×3", "large"])
+    assert log.models == ("small ×3", "large")
+    assert [round(float(p), 3) for p in log.logprob[:, 0]] == pytest.approx([0, math.log(1 / 3)] * 2, abs=1e-3)
+    assert log.asked["small ×3"]["samples"] == 3
