@@ -32,7 +32,7 @@ from rcjax.model.fitting_steps import (
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
 from rcjax.model.provenance import Details
-from rcjax.model.stated import stated_logprobs
+from rcjax.model.stated import stated_in
 from rcjax.model.ties import pairs_by_likelihood
 
 Method = Literal["tau", "likelihood"]
@@ -79,7 +79,7 @@ def fit(
         raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
     transform = log.task if transform == "auto" else transform
     arrays = log.logprob, log.correct, log.answered, transform
-    values = stated_logprobs(log.logprob, log.answered)
+    values = stated_in(log)
     shared = None if devices is None else fit_on_devices(*arrays, devices, values)
     if isinstance(copula, type) or (isinstance(copula, str) and copula != "auto"):
         calibrators, marginals, joined = fit_arrays(*arrays, as_family(copula), method, values=values, shared=shared)

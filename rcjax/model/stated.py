@@ -21,6 +21,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import divide, total
+from rcjax.logs.log import Log
 from rcjax.policy.calibration import NEAR
 
 #: The most values of a model, and the numbers of places that programmes are made for.
@@ -67,8 +68,8 @@ class Stated:
             curve: the calibrated confidences there by the curve through all values.
 
         >>> stated = Stated(jnp.log(jnp.array([0.5, 0.9])), jnp.array([0.4, 0.8]))
-        >>> stated.amend(jnp.log(jnp.array([0.5, 0.7, 0.7])), jnp.array([0.1, 0.6, 0.9])).round(2).tolist()
-        [0.4..., 0.6..., 0.8...]
+        >>> [round(float(x), 2) for x in stated.amend(jnp.log(jnp.array([0.5, 0.7, 0.7])), jnp.array([0.1, 0.6, 0.9]))]
+        [0.4, 0.6, 0.8]
         """
         here, taken = self.at(logprob), ~jnp.isnan(self.logprob)
         raw, own = jnp.exp(jnp.asarray(logprob))[..., None], jnp.exp(self.logprob)
@@ -98,6 +99,14 @@ def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | Non
     values = [_stated_by_one(column[there]) for column, there in columns]
     most = max((len(own) for own in values), default=0)
     return None if not most else np.stack([padded(own, places_for(most), np.nan) for own in values])
+
+
+def stated_in(log: Log) -> np.ndarray | None:
+    """`stated_logprobs` of a log, each of its queries once: one that is drawn again states nothing more."""
+    rows = list({query: row for row, query in enumerate(log.queries)}.values())
+    whole = len(rows) == log.n_queries
+    columns = (log.logprob, log.answered) if whole else (np.asarray(x)[rows] for x in (log.logprob, log.answered))
+    return stated_logprobs(*columns)
 
 
 def places_for(values: int) -> int:

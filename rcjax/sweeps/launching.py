@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from rcjax._core.batching import stack
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
-from rcjax.model.stated import stated_logprobs
+from rcjax.model.stated import stated_in
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.solving.paths import make_plan
 from rcjax.solving.quadrature import ORDER
@@ -114,7 +114,7 @@ def _data(batch: Batch, library: Library, settings: Settings) -> tuple[Data, lis
 
 def _values(log: Log, places: int) -> np.ndarray | None:
     """(k, V) raw log-probabilities that the models of a log state, in so many places; None without places."""
-    values = stated_logprobs(log.logprob, log.answered) if places else None
+    values = stated_in(log) if places else None
     return None if values is None else values.astype(np.asarray(log.logprob).dtype)
 
 

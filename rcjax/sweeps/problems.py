@@ -18,7 +18,7 @@ from rcjax._base.variants import rivals
 from rcjax.copulas.families import as_family
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.stated import stated_logprobs
+from rcjax.model.stated import stated_in
 from rcjax.solving.paths import candidate_paths
 
 #: A search of `solve_frontier`, or the best single model or pair by the log's own labels.
@@ -189,7 +189,7 @@ def shape_of(log: Log, settings: Settings) -> Shape:
         raise LogError(f"{log.source}: {what}: read the log with votes=1, or choose among its models")
     paths = tuple(_paths(log.models, search, settings.max_length) for search in settings.cascades.values())
     drawn = size_of_training(log.n_queries, settings.train, log.source)
-    values = stated_logprobs(log.logprob, log.answered)
+    values = stated_in(log)
     places = 0 if values is None else values.shape[1]
     return Shape(len(log.models), filled_up(log.n_queries + 1), filled_up(drawn), log.task, paths, places)
 

@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("agreement")
     write(folder, "train", make_log(300, 0.0, seed=0))
     write(folder, "fresh", make_log(250, 0.0, seed=7))
-    line = ("tune", folder / "train.csv", "--answers", folder / "train_answers.csv", "--budget", "150/M", "--json")
+    line = ("tune", folder / "train.csv", "--answers", folder / "train_answers.csv", "--budget", "200/M", "--json")
     document = json.loads(succeed(*line, "--out", folder / "policy.json", "--frontier", folder / "frontier.json"))
     (folder / "tuned.json").write_text(json.dumps(document))
     return folder
@@ -53,7 +53,7 @@ def test_a_policy_that_compares_is_tuned_and_written(folder, tuned):
 
 
 def test_a_column_does_what_a_table_beside_the_log_does(folder, tuned):
-    line = ("tune", folder / "train_both.csv", "--budget", "150/M", "--json")
+    line = ("tune", folder / "train_both.csv", "--budget", "200/M", "--json")
     document = json.loads(succeed(*line))
     assert document["policy"]["agreements"] == tuned["policy"]["agreements"]
     assert document["policy"]["rules"] == tuned["policy"]["rules"]
@@ -61,9 +61,9 @@ def test_a_column_does_what_a_table_beside_the_log_does(folder, tuned):
 
 
 def test_tables_say_what_is_compared(folder):
-    shown = succeed("tune", folder / "train_both.csv", "--budget", "150/M", "--no-bands")
+    shown = succeed("tune", folder / "train_both.csv", "--budget", "200/M", "--no-bands")
     assert "medium, agree? → large" in " ".join(shown.split())
-    refusing = succeed("tune", folder / "train_both.csv", "--budget", "150/M", "--no-bands", "--abstain-price", "20%")
+    refusing = succeed("tune", folder / "train_both.csv", "--budget", "200/M", "--no-bands", "--abstain-price", "20%")
     assert "agree" in refusing
 
 
@@ -122,7 +122,7 @@ def test_diagnose_tells_what_agreement_does(folder):
 
 
 def test_a_report_tells_what_is_compared(folder, tmp_path):
-    line = ("report", folder / "train.csv", "--answers", folder / "train_answers.csv", "--budget", "150/M")
+    line = ("report", folder / "train.csv", "--answers", folder / "train_answers.csv", "--budget", "200/M")
     succeed(*line, "--out", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text("utf-8")
     assert "medium, agree? → large" in page

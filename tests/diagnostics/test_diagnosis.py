@@ -438,6 +438,7 @@ FINE = {
     "slope": 1.0,
     "slope_p": 1e-9,
     "certain": 0.0,
+    "states": False,
 }
 
 
@@ -456,6 +457,7 @@ FINE = {
         ({"separation": np.nan, "slope": 0.0, "slope_p": np.nan}, 2, "bad", "always right or always wrong"),
         ({"certain": 0.6}, 3, "doubtful", "60 %"),
         ({"certain": 0.95}, 3, "bad", "log more digits"),
+        ({"certain": 0.95, "states": True}, 3, "bad", "another signal, such as votes"),
     ],
 )
 def test_advice_on_calibration(change, place, verdict, said):

@@ -14,6 +14,7 @@ from rcjax import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, Rotation,
 from rcjax._core.batching import part
 from rcjax._core.kendall import kendall_tau
 from rcjax.model.copula_fitting import fit_copula
+from rcjax.model.fitting import fit_near
 from rcjax.model.marginal_fitting import fit_marginal, refit_marginal
 from rcjax.model.marginals import Atoms, Marginal, cramer_von_mises
 from rcjax.model.pair_likelihood import ATOMS, HIGHEST, LOWEST, SMOOTH, Ranks, cell_table, log_likelihood, ranks
@@ -244,8 +245,8 @@ def test_a_replicate_keeps_the_values():
     """Queries that are drawn twice are no values that a model states."""
     plain = rcjax.sample_log(200, seed=0)
     twice = plain.take(np.repeat(np.arange(100), 2))
-    from rcjax.model.fitting import fit_near
-
+    assert rcjax.fit(twice).marginals.atoms is None
+    assert rcjax.fit(plain.take(np.random.default_rng(0).integers(0, 200, 200))).marginals.atoms is None
     fitted = fit_near(rcjax.fit(plain), twice.logprob, twice.correct, twice.answered, twice.cost)
     assert fitted.marginals.atoms is None
     log = stated_log("votes")
