@@ -13,10 +13,9 @@ from rcjax._core.compilation import compiled
 from rcjax._core.json_values import plain
 from rcjax._core.size_classes import fill_up
 from rcjax._core.threads import at_once
-from rcjax.copulas import Copula, OneOf
 from rcjax.diagnostics import verdicts
 from rcjax.diagnostics.agreement import agreement_worth, remarks_on_agreement
-from rcjax.diagnostics.bootstrap import MOST_QUERIES, bootstrap_size
+from rcjax.diagnostics.bootstrap import MOST_QUERIES
 from rcjax.diagnostics.calibration import (
     accuracy_above,
     accuracy_p_value,
@@ -24,7 +23,7 @@ from rcjax.diagnostics.calibration import (
     reliability_curve,
     separation,
 )
-from rcjax.diagnostics.copulas import copula_test, paper_statistic
+from rcjax.diagnostics.copula_rows import copula_rows
 from rcjax.diagnostics.dependence import check_dependence, table_rows
 from rcjax.diagnostics.marginals import marginal_test
 from rcjax.diagnostics.prediction import (
@@ -45,8 +44,6 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration_error import calibration_error
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.fitting_steps import taus_of_log
-from rcjax.model.pairs import pairs
 from rcjax.tuning.overlap import overlap, overlap_with_tuned, warn_of_overlap
 from rcjax.tuning.tune import Settings, find_frontier
 
@@ -54,8 +51,6 @@ if TYPE_CHECKING:
     from rcjax.diagnostics.calibration import CalibrationTest
     from rcjax.model.marginals import Marginal
 
-#: Replicates of all pairs together, and of each at least: beyond sixty pairs, a thousand of each would take minutes.
-MOST_REPLICATES, FEWEST_REPLICATES = 60_000, 100
 FEWEST_QUERIES = 20
 CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
@@ -205,7 +200,7 @@ def diagnose(
     seen_in_training = 0 if trained else min(trained_on, MOST_QUERIES)
     # At once, as they have nothing to do with each other, and compile for longer than they run: the longest first.
     copulas, marginals, promise, predictions, dependence, calibration = at_once(
-        lambda: _copulas(model, sample, keys[2], replicates),
+        lambda: copula_rows(model, sample, keys[2], replicates),
         lambda: _marginals(model, sample, seen_in_training, keys[1], replicates),
         lambda: _promise(model, whole, held, training, trained_on, seed, search, frontier),
         lambda: predict(held),
@@ -357,62 +352,3 @@ def _marginals(
 ) -> list[dict[str, Any]]:
     test = marginal_test(model.marginals, confidence, trained_on, key, replicates)
     return table_rows(test, model=model.models)
-
-
-def _copulas(model: CascadeModel, confidence: np.ndarray, key: jax.Array, replicates: int) -> list[dict[str, Any]]:
-    """The rows of all pairs, in the order of `pairs`; the pairs of one family are tested in one call."""
-    chosen = pairs(len(model.models))
-    if not chosen:
-        return []
-    replicates = min(replicates, max(FEWEST_REPLICATES, MOST_REPLICATES // len(chosen)))
-    families = _families(model.copulas, len(chosen))
-    taus = np.asarray(taus_of_log(*fill_up(confidence.T, np.ones(confidence.T.shape, bool))))
-    present = np.ones(confidence.shape[1], bool)
-    size = bootstrap_size(len(present))
-    atoms = None if model.marginals.atoms is None else np.asarray(model.marginals.atoms.stated)
-    rows: list[dict[str, Any]] = [{} for _ in chosen]
-    for family in dict.fromkeys(families):
-        places = [p for p, other in enumerate(families) if other is family]
-        left, right = np.array(chosen, int)[places].T
-        x, y = confidence[left], confidence[right]
-        stated = None if atoms is None else (atoms[left], atoms[right])
-        test = copula_test(family, x, y, np.ones(x.shape, bool), key, replicates, taus[places], stated)
-        filled = fill_up(x, y, axis=1, size=size) + fill_up(present, size=size)
-        paper, tau = map(np.asarray, _paper_statistics(test.copula, *filled, taus[places], key, family=family))
-        parameters = {name: np.asarray(getattr(test.copula, name)) for name in family.supports}
-        for row, (place, fitted) in enumerate(
-            zip(places, table_rows(dataclasses.replace(test, copula=None)), strict=True)
-        ):
-            rows[place] = {
-                "pair": tuple(model.models[j] for j in chosen[place]),
-                "family": family.__name__,
-                "parameters": {name: float(value[row]) for name, value in parameters.items()},
-                "tau": float(tau[row]),
-                **fitted,
-                "paper_statistic": float(paper[row]),
-            }
-    return rows
-
-
-def _families(copulas: Copula, count: int) -> list[type[Copula]]:
-    if isinstance(copulas, OneOf):
-        return [type(copulas.members[int(number)]) for number in np.asarray(copulas.index)]
-    return [type(copulas)] * count
-
-
-@partial(compiled, static_argnames="family", runs="once")
-def _paper_statistics(
-    fitted: Copula,
-    x: jax.Array,
-    y: jax.Array,
-    present: jax.Array,
-    taus: jax.Array,
-    key: jax.Array,
-    family: type[Copula],
-) -> tuple[jax.Array, jax.Array]:
-    """The paper's statistic of each pair, and Kendall's τ of its copula."""
-
-    def one(x: jax.Array, y: jax.Array, tau: jax.Array, key: jax.Array) -> jax.Array:
-        return paper_statistic(family.from_tau(tau), x, y, key, present)
-
-    return jax.vmap(one)(x, y, taus, jax.random.split(key, x.shape[0])), jax.vmap(lambda copula: copula.tau())(fitted)

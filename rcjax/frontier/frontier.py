@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from functools import partial
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import jax
 import numpy as np
@@ -26,12 +26,9 @@ from rcjax.frontier.searches import Chain, Search
 from rcjax.model.cascade_model import CascadeModel, model_from_json
 from rcjax.policy.answers import COMPARISONS, Comparison
 from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Calibration, Policy
+from rcjax.policy.policy import Policy
 from rcjax.policy.record import CHAINS, search_record
 from rcjax.policy.targets import Target
-
-if TYPE_CHECKING:
-    from rcjax.model.calibration import Calibrator
 
 __all__ = ["Frontier", "InfeasibleError", "load_frontier"]
 
@@ -227,7 +224,7 @@ class Frontier:
         prices = self.model.prices or {}
         return Policy(
             models=tuple(names[j] for j in asked),
-            calibrations={names[j]: _calibration(part(calibrators, j)) for j in asked},
+            calibrations={names[j]: part(calibrators, j).deployed() for j in asked},
             rules={names[j]: rules(names, j, bounds[j], actions[j]) for j in asked},
             cost={names[j]: float(costs[j]) for j in asked},
             prices={names[j]: prices[names[j]] for j in asked if names[j] in prices} or None,
@@ -300,20 +297,6 @@ class Frontier:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the frontier as JSON; never leaves a half-written file."""
         write_atomically(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
-
-
-def _calibration(calibrator: "Calibrator") -> Calibration:
-    intercept, slope = (float(c) for c in calibrator.coefficients)
-    ends = float(calibrator.smallest), float(calibrator.largest)
-    return Calibration(calibrator.transform, intercept, slope, *ends, _stated(calibrator))
-
-
-def _stated(calibrator: "Calibrator") -> tuple[tuple[float, float], ...] | None:
-    """The values that a model states, as raw and calibrated confidences."""
-    if calibrator.stated is None:
-        return None
-    rows = zip(np.exp(calibrator.stated.logprob), np.asarray(calibrator.stated.confidence, float), strict=True)
-    return tuple((float(raw), float(confidence)) for raw, confidence in rows if not np.isnan(raw)) or None
 
 
 def load_frontier(path: str | os.PathLike[str]) -> Frontier:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rcjax.logs.checked_rows import ADVICE, ANSWERS, SAMPLE, Rows, brief, listed, load, require_columns
+from rcjax.logs.checked_rows import ADVICE, ANSWERS, SAMPLE, Rows, load, require_columns
 from rcjax.logs.dialects import spelt_otherwise
 from rcjax.logs.errors import LogError
+from rcjax.logs.listing import brief, listed
 from rcjax.logs.matrices import Matrices
 from rcjax.policy.answers import Comparison, comparable
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from rcjax.logs.dialects import SEPARATED, known_names, open_text, plain_name
 from rcjax.logs.errors import LogError, MissingPricesError, NoRowsError
+from rcjax.logs.listing import brief, listed
 from rcjax.logs.text_files import TextFile, csv_line, find_damage, sound_calls
 
 if TYPE_CHECKING:
@@ -29,10 +30,7 @@ __all__ = [
     "TOKENS",
     "Rows",
     "Table",
-    "brief",
-    "listed",
     "load",
-    "near",
     "numbers",
     "read_rows",
     "require_columns",
@@ -105,9 +103,6 @@ LIMITS = {"correct": (0, 1), "logprob": (-math.inf, 0), "confidence": (0, 1)}
 
 
 _DECIMALS = "write decimals with a point, and nothing between thousands"
-
-
-_ENOUGH, _LONG = 20, 60  # names in a list, and characters of a text, that a message repeats
 
 
 def require_file(path: Path, kinds: Sequence[str]) -> None:
@@ -385,22 +380,3 @@ def require_money(rows: Rows, money: np.ndarray, column: str) -> None:
     advice = f"costs are 0, or from {LEAST:g} to {MOST:g} per query: count in another unit of money"
     rows.refuse(money > MOST, column, f"{leads}> {MOST:g}: {advice}")
     rows.refuse((money > 0) & (money < LEAST), column, f"{leads}< {LEAST:g}: {advice}")
-
-
-def brief(text: Any) -> str:
-    """A text in one line, cut where it is long."""
-    line = " ".join(str(text).split())
-    return line if len(line) <= _LONG else f"{line[: _LONG - 1]}…"
-
-
-def listed(names: Iterable[Any]) -> str:
-    """Names with commas between them; of many, the first ones and how many more there are."""
-    every = [brief(name) for name in names]
-    more = len(every) - _ENOUGH
-    return ", ".join(every[:_ENOUGH]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def near(word: str, known: Iterable[str]) -> str:
-    """A question in brackets whether a known word was meant, where there is one like it."""
-    close = difflib.get_close_matches(str(word)[:_LONG], [str(name) for name in known], n=1, cutoff=0.55)
-    return f" (did you mean {brief(close[0])!r} for {brief(word)!r}?)" if close else ""

@@ -12,9 +12,10 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rcjax.logs.checked_rows import ADVICE, Rows, brief, listed, load, numbers, require_columns, require_models, truth
+from rcjax.logs.checked_rows import ADVICE, Rows, load, numbers, require_columns, require_models, truth
 from rcjax.logs.dialects import spelt_otherwise
 from rcjax.logs.errors import LogError
+from rcjax.logs.listing import brief, listed
 from rcjax.logs.matrices import Matrices
 from rcjax.signals import normalise_answer
 

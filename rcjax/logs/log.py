@@ -14,8 +14,8 @@ import numpy as np
 
 from rcjax._base.arguments import check_arguments
 from rcjax._base.wording import count
-from rcjax.logs.checked_rows import brief, listed, near
 from rcjax.logs.errors import LogError
+from rcjax.logs.listing import brief, listed, near
 from rcjax.policy.answers import Comparison
 
 __all__ = ["IncompleteLogWarning", "LeftOutWarning", "Log", "PartsWarning"]

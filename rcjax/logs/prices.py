@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from rcjax._base.json_checks import parsed
-from rcjax.logs.checked_rows import LEAST, MOST, brief, near, require_file
+from rcjax.logs.checked_rows import LEAST, MOST, require_file
 from rcjax.logs.errors import LogError
+from rcjax.logs.listing import brief, near
 
 _LEAST = 1e6 * LEAST  # of a price per million tokens
 

@@ -22,15 +22,13 @@ from rcjax.logs.checked_rows import (
     SAMPLE,
     TOKENS,
     Rows,
-    brief,
-    listed,
-    near,
     numbers,
     require_models,
     require_money,
 )
 from rcjax.logs.errors import LogError
 from rcjax.logs.labels import Labeller, UsableCalls, read_labels
+from rcjax.logs.listing import brief, listed, near
 from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, PartsWarning, _chosen, _log, _mean_cost
 from rcjax.logs.log_files import LogFiles
 from rcjax.logs.matrices import Matrices

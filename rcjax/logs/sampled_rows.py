@@ -10,8 +10,9 @@ import numpy as np
 
 from rcjax._base.variants import base_model, samples_of, variant_name
 from rcjax._base.wording import count
-from rcjax.logs.checked_rows import SAMPLE, Rows, brief, listed
+from rcjax.logs.checked_rows import SAMPLE, Rows
 from rcjax.logs.errors import LogError
+from rcjax.logs.listing import brief, listed
 from rcjax.logs.matrices import Matrices, numbered
 from rcjax.logs.votes import VOTES, Samples, vote
 
@@ -52,8 +53,8 @@ class SampledRows:
     else by first appearance in the log.
     """
 
-    def __init__(self, votes: tuple[int, ...] | None, wanted: Sequence[str] | None) -> None:
-        self._votes, self._wanted = votes, wanted
+    def __init__(self, votes: tuple[int, ...] | None, named: Sequence[str] | None) -> None:
+        self._votes, self._named = votes, named
         self._labels: dict[str, int] = {}
         self._parts: list[dict[str, np.ndarray]] = []
         self._last: Rows | None = None
@@ -89,8 +90,8 @@ class SampledRows:
         self._compared |= told
 
     def _needed(self) -> set[int]:
-        if self._wanted is not None:
-            return {samples_of(name) for name in self._wanted}
+        if self._named is not None:
+            return {samples_of(name) for name in self._named}
         return {*(VOTES if self._votes is None else self._votes)}
 
     @staticmethod
@@ -169,8 +170,8 @@ class SampledRows:
         """How many answers of each model vote: those asked for that some query has; else those that most have."""
         assert self._last is not None
         has = np.stack([(answered.sum(-1) > number).sum(0) for number in range(answered.shape[-1])])  # (S, k)
-        if self._wanted is not None:
-            return [self._wanted_numbers(model, own) for model, own in zip(models, has.T, strict=True)]
+        if self._named is not None:
+            return [self._named_numbers(model, own) for model, own in zip(models, has.T, strict=True)]
         if self._votes is None:
             return [tuple(n for n in VOTES if n == 1 or _is_enough(own, n)) for own in has.T]
         most = int((has > 0).any(1).sum())
@@ -180,10 +181,10 @@ class SampledRows:
         several = [tuple(number for number in self._votes if own[number - 1]) for own in has.T]
         return [numbers or (1,) for numbers in several]
 
-    def _wanted_numbers(self, model: str, has: np.ndarray) -> tuple[int, ...]:
-        assert self._wanted is not None
+    def _named_numbers(self, model: str, has: np.ndarray) -> tuple[int, ...]:
+        assert self._named is not None
         assert self._last is not None
-        numbers = tuple(sorted(samples_of(name) for name in self._wanted if base_model(name) == model))
+        numbers = tuple(sorted(samples_of(name) for name in self._named if base_model(name) == model))
         for number in numbers:
             if number > len(has) or not has[number - 1]:
                 most = count(int((has > 0).sum()), "answer")

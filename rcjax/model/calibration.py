@@ -7,7 +7,7 @@ to 0 where log 1/(1 − p) still tells 30 from 35.
 
 import dataclasses
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,7 @@ from rcjax._core.numerics import divide, extremes, log1mexp, total
 from rcjax._core.size_classes import fill_up
 from rcjax._core.statuses import Status
 from rcjax.model.stated import Stated, estimate
-
-Transform = Literal["choice", "generation", "none"]
+from rcjax.policy.calibration import Calibration, Transform
 
 
 class CalibrationStatus(Status):
@@ -122,6 +121,12 @@ class Calibrator:
         if self.stated is None:
             return own
         return divide(special.logit(self(logprob)) - self.coefficients[0], self.coefficients[1], own)
+
+    def deployed(self) -> Calibration:
+        """The same in plain Python, as a policy has it; of one model, not a batch."""
+        intercept, slope = (float(c) for c in self.coefficients)
+        stated = None if self.stated is None else self.stated.pairs() or None
+        return Calibration(self.transform, intercept, slope, float(self.smallest), float(self.largest), stated)
 
     def inverse(self, confidence: jax.Array) -> jax.Array:
         """A log-probability whose calibrated confidence is `confidence`, elementwise; needs a slope other than 0."""

@@ -27,8 +27,7 @@ from rcjax.policy.calibration import NEAR
 #: The most values of a model, and the numbers of places that programmes are made for.
 PLACES = (4, 8, 16, 32)
 
-#: As many answers as the curve through all values counts for at each: the best of 5, 10, 20 and 40, by log-loss on
-#: answers left out.
+#: As many answers as the curve through all values counts for at each; 5 and 20 do about as well on answers left out.
 CURVE = 10.0
 
 #: How many answers a value holds at the least, their share, and how near others lie beside it: light ones stand alone.
@@ -80,6 +79,11 @@ class Stated:
         low = jnp.where(lower, self.confidence, 0.0).max(-1)
         high = jnp.where(upper, self.confidence, 1.0).min(-1)
         return jnp.where(here.any(-1), jnp.where(here, self.confidence, 0.0).sum(-1), jnp.clip(curve, low, high))
+
+    def pairs(self) -> tuple[tuple[float, float], ...]:
+        """The raw and the calibrated confidence of each value of one model: the inverse of `stated_of_pairs`."""
+        rows = zip(np.exp(self.logprob), np.asarray(self.confidence, float), strict=True)
+        return tuple((float(raw), float(confidence)) for raw, confidence in rows if not np.isnan(raw))
 
 
 def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | None:

@@ -159,11 +159,11 @@ def _judge(log: Answers, at: Models, most: int) -> _Figures:
     known = equal | differ
     first, second, third = (log.confidence[:, j] for j in (at.first, at.second, at.third))
     fallback = _as_often(second, own & known, differ)
-    kept = equal | (~known & (second > fallback))
+    settled = equal | (~known & (second > fallback))
     right = blended(log.correct[:, at.second], second_right(log, at, own, equal))
     later = blended(log.correct[:, at.third], third_right(log, at, own, differ))
     refuses = ~at.asks | (third <= log.refused[at.third])
-    right = jnp.where(kept, right, jnp.where(refuses, log.worth, later))
+    right = jnp.where(settled, right, jnp.where(refuses, log.worth, later))
     alone = blended(log.correct[:, at.first], first)
     cuts = spread_cuts(first, own, most)
 
@@ -176,8 +176,8 @@ def _judge(log: Answers, at: Models, most: int) -> _Figures:
         threshold=cuts.threshold,
         error=jnp.where(cuts.parts | cuts.every, wrong, jnp.inf),
         share=divide(cuts.last + 1.0, cuts.count, 1.0),
-        asked=upto(~kept & at.asks),
-        refused=upto(~kept & refuses),
+        asked=upto(~settled & at.asks),
+        refused=upto(~settled & refuses),
         fallback=fallback,
     )
 

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.scipy import special
 
 from rcjax._base.arguments import check_arguments
 from rcjax._base.variants import rivals
@@ -43,6 +42,7 @@ from rcjax.solving.paths import MANY_STEPS, Plan, only, plan_cascades
 from rcjax.tuning.agreement_candidates import tune_by_agreement
 from rcjax.tuning.cross_validation import longer_cascades
 from rcjax.tuning.label_candidates import tune_by_labels
+from rcjax.tuning.threshold_intervals import threshold_intervals
 
 _ROUND = 16
 
@@ -58,9 +58,6 @@ _MOST_QUERIES = 5_000  # up to here everything is fitted again by default
 
 
 _INSIDE = 0.632  # share of the queries that a draw holds
-
-
-_LEAST_REPLICATES = 10  # that must have a threshold for its interval to be given
 
 
 def bootstrap(
@@ -352,7 +349,7 @@ def _bands(frontier: Frontier, log: Log, places: np.ndarray, tuned: _Tuned, outc
         "error": np.clip(error, 0.0, 1.0),
         "cost": np.maximum(cost, 0.0),
         "abstention": np.clip(abstention, 0.0, 1.0) if refusing else None,
-        "thresholds": _threshold_intervals(frontier, tuned, level)[nearest],
+        "thresholds": threshold_intervals(frontier, tuned.policies, tuned.calibrators, level)[nearest],
         "optimism": np.interp(at, known, _mean(loss[..., 2] - loss[..., 1])),
         "frequency": frequency[nearest],
     }
@@ -393,43 +390,3 @@ def _mean(values: np.ndarray) -> np.ndarray:
     """(G,) mean over the replicates that know; 0 where none does."""
     known = np.isfinite(values)
     return np.where(known, values, 0.0).sum(0) / np.maximum(known.sum(0), 1)
-
-
-def _threshold_intervals(frontier: Frontier, tuned: _Tuned, level: float) -> np.ndarray:
-    """(G, k, 2) on the confidence scale of the frontier's model; NaN for a model that hardly any replicate defers."""
-    policies = tuned.policies
-    if frontier.thresholds is None:
-        return np.full((*policies.members.shape[1:], 2), np.nan)
-    cuts = np.asarray(policies.bounds)[..., -2]
-    thresholds = np.asarray(_on_scale(cuts, tuned.calibrators, frontier.model.calibrators), float)
-    last = len(frontier.models) - 1 - np.asarray(policies.members)[..., ::-1].argmax(-1)
-    defers = np.asarray(policies.members) & (np.arange(len(frontier.models)) != last[..., None])
-    values = np.where(defers & np.isfinite(thresholds), thresholds, np.nan)
-    enough = np.isfinite(values).sum(0) >= _LEAST_REPLICATES
-    filled = np.where(enough, values, 0.5)
-    ends = np.nanquantile(filled, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return np.moveaxis(np.where(enough, ends, np.nan), 0, -1)
-
-
-@partial(compiled, runs="once")
-def _on_scale(threshold: jax.Array, own: Calibrator, scale: Calibrator) -> jax.Array:
-    """Thresholds (B, G, k) in the confidence of their replicate's calibrators (B, k), in that of the frontier's (k,).
-
-    Between two values that a model states, a threshold stays as far along the way from one to the other.
-    """
-    line = own.coefficients[:, None]
-    feature = divide(special.logit(threshold) - line[..., 0], line[..., 1], jnp.nan)
-    curve = special.expit(scale.coefficients[:, 0] + scale.coefficients[:, 1] * feature)
-    if own.stated is None or scale.stated is None:
-        return curve
-    by_model = jax.vmap(_between_values, (-1, 0, 0), -1)
-    along = jax.vmap(by_model, (0, 0, None))(threshold, own.stated.confidence, scale.stated.confidence)
-    return jnp.where(jnp.isnan(scale.stated.confidence).all(-1), curve, along)
-
-
-def _between_values(threshold: jax.Array, own: jax.Array, scale: jax.Array) -> jax.Array:
-    """Thresholds (G,) among values (V,) on one scale, as far along among the same values (V,) on the other."""
-    ends = jnp.zeros(1, own.dtype), jnp.ones(1, own.dtype)
-    # The last values are missing, and at the end of either scale.
-    places = (jnp.concatenate([ends[0], jnp.sort(jnp.nan_to_num(x, nan=1.0)), ends[1]]) for x in (own, scale))
-    return jnp.interp(threshold, *places)

@@ -12,6 +12,7 @@ import pytest
 import rcjax
 from rcjax._core.batching import part
 from rcjax.diagnostics import LIMITS, dependence, diagnosis, verdicts
+from rcjax.diagnostics.copula_rows import copula_rows
 from rcjax.diagnostics.prediction import FOLDS, held_out, held_out_confidence, is_training_log, lambdas
 from rcjax.diagnostics.promise import search_again, try_promise
 from rcjax.diagnostics.scope import SCOPES, concerns
@@ -118,7 +119,7 @@ def test_a_model_from_a_file_is_judged_alike(found, model, logs, tmp_path):
 
 def test_one_model_has_no_pairs_and_no_chain(model, logs):
     confidence = model.calibrate(logs[0].logprob)[:, :1]
-    assert diagnosis._copulas(part_of(model, 1), confidence.T, jax.random.key(0), REPLICATES) == []
+    assert copula_rows(part_of(model, 1), confidence.T, jax.random.key(0), REPLICATES) == []
     for count in (1, 2):
         log = logs[0].select(MODELS[:count])
         confidence = model.calibrate(logs[0].logprob)[:, :count]
@@ -557,8 +558,8 @@ def test_remarks():
 
 
 def test_many_models_share_the_replicates_of_their_pairs(monkeypatch):
-    monkeypatch.setattr("rcjax.diagnostics.diagnosis.MOST_REPLICATES", 60)
-    monkeypatch.setattr("rcjax.diagnostics.diagnosis.FEWEST_REPLICATES", 20)
+    monkeypatch.setattr("rcjax.diagnostics.copula_rows.MOST_REPLICATES", 60)
+    monkeypatch.setattr("rcjax.diagnostics.copula_rows.FEWEST_REPLICATES", 20)
     monkeypatch.setattr("rcjax.diagnostics.prediction.MOST_MODELS", 2)
     log = rcjax.sample_log(60, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
     result = rcjax.diagnose(rcjax.fit(log), log, training=log, replicates=100, search=None)

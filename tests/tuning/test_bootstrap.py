@@ -16,6 +16,7 @@ from rcjax.model.calibration import Calibrator
 from rcjax.model.stated import Stated
 from rcjax.tuning import bootstrap as resampling
 from rcjax.tuning.bootstrap import bootstrap
+from rcjax.tuning.threshold_intervals import on_scale
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -284,7 +285,7 @@ def test_thresholds_are_on_the_scale_of_the_frontier():
     rng = np.random.default_rng(0)
     own, scale = rng.normal(size=(6, 3, 2)), rng.normal(size=(3, 2))
     thresholds = rng.uniform(0.05, 0.95, (6, 4, 3))
-    ours = np.asarray(resampling._on_scale(thresholds, lines(own), lines(scale)))
+    ours = np.asarray(on_scale(thresholds, lines(own), lines(scale)))
     for b, g, j in np.ndindex(6, 4, 3):
         xi = (np.log(thresholds[b, g, j] / (1 - thresholds[b, g, j])) - own[b, j, 0]) / own[b, j, 1]
         assert ours[b, g, j] == pytest.approx(1 / (1 + np.exp(-scale[j, 0] - scale[j, 1] * xi)), rel=1e-9)
@@ -292,7 +293,7 @@ def test_thresholds_are_on_the_scale_of_the_frontier():
 
 def test_a_calibration_without_slope_has_no_scale():
     own, scale = lines(np.array([[[0.3, 0.0]]])), lines(np.array([[0.0, 1.0]]))
-    assert np.isnan(resampling._on_scale(np.array([[[0.5]]]), own, scale)).all()
+    assert np.isnan(on_scale(np.array([[[0.5]]]), own, scale)).all()
 
 
 def test_thresholds_between_stated_values_stay_between_them():
@@ -301,7 +302,7 @@ def test_thresholds_between_stated_values_stay_between_them():
     scale = Stated(values, jnp.array([[0.3, 0.5, 0.6, jnp.nan]]))
     calibrators = lines(np.array([[[0.3, 1.0]]]), own), lines(np.array([[0.0, 1.0]]), scale)
     thresholds = np.array([[[0.1], [0.2], [0.3], [0.7], [0.9]]])
-    ours = np.asarray(resampling._on_scale(thresholds, *calibrators))
+    ours = np.asarray(on_scale(thresholds, *calibrators))
     np.testing.assert_allclose(ours[0, :, 0], [0.15, 0.3, 0.4, 0.575, 0.8], atol=1e-12)
 
 

@@ -14,13 +14,13 @@ import polars as pl
 
 from rcjax._base.arguments import check_arguments
 from rcjax._base.wording import count
-from rcjax.logs.checked_rows import brief, listed, near
 from rcjax.logs.errors import LogError
 from rcjax.logs.foreign.answers import Answer, Choices
 from rcjax.logs.foreign.confidences import SIGNALS, Confident, Signal
 from rcjax.logs.foreign.formats import format_named, format_of, usable_files
 from rcjax.logs.foreign.samples import alone_signal, has_samples
 from rcjax.logs.foreign.scores import is_right
+from rcjax.logs.listing import brief, listed, near
 from rcjax.logs.log import LeftOutWarning
 from rcjax.logs.prices import read_prices
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rcjax.logs.checked_rows import listed, load, near
+from rcjax.logs.checked_rows import load
 from rcjax.logs.errors import LogError
 from rcjax.logs.foreign.answers import Answer, Choices, require
+from rcjax.logs.listing import listed, near
 
 name, files = "table", "a table of your own (CSV, JSON Lines, Parquet)"
 

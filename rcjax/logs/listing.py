@@ -1,0 +1,26 @@
+"""Texts and names of a log in a message: in one line, not too many of them, and what was meant by a misspelt one."""
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+_ENOUGH, _LONG = 20, 60  # names in a list, and characters of a text, that a message repeats
+
+
+def brief(text: Any) -> str:
+    """A text in one line, cut where it is long."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= _LONG else f"{line[: _LONG - 1]}…"
+
+
+def listed(names: Iterable[Any]) -> str:
+    """Names with commas between them; of many, the first ones and how many more there are."""
+    every = [brief(name) for name in names]
+    more = len(every) - _ENOUGH
+    return ", ".join(every[:_ENOUGH]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """A question in brackets whether a known word was meant, where there is one like it."""
+    close = difflib.get_close_matches(str(word)[:_LONG], [str(name) for name in known], n=1, cutoff=0.55)
+    return f" (did you mean {brief(close[0])!r} for {brief(word)!r}?)" if close else ""
