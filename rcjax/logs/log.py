@@ -15,6 +15,7 @@ import numpy as np
 from rcjax._base.arguments import check_arguments
 from rcjax._base.wording import count
 from rcjax.logs.errors import LogError
+from rcjax.logs.hand_labels import HandLabels
 from rcjax.logs.listing import brief, listed, near
 from rcjax.policy.answers import Comparison
 
@@ -45,7 +46,7 @@ class Log:
     logprob: jax.Array
     """(n, k) natural log of the raw confidence, at most 0; NaN where the model did not answer."""
     correct: jax.Array
-    """(n, k) bool: the answer was judged correct; False where the model did not answer."""
+    """(n, k) bool: the answer is labelled correct; False where the model did not answer, or nobody labelled it."""
     query_cost: jax.Array
     """(n, k) money per query; 0 where the model did not answer."""
     answered: jax.Array
@@ -66,6 +67,9 @@ class Log:
     """(n, k) whole numbers: equal ones in a row are equal answers, −1 is none. None where the log tells no answers."""
     compare: Comparison | None = None
     """How answers were compared, as `rcjax.policy.answers.comparable` says; None where there are none."""
+    hand: HandLabels | None = None
+    """Which answers a person has labelled, and what judges say; None where all answers are labelled and none is judged.
+    `correct` is False where an answer has no label."""
 
     @property
     def n_queries(self) -> int:
@@ -78,11 +82,17 @@ class Log:
         return np.all(np.asarray(self.answered), axis=1)
 
     @property
+    def labelled(self) -> np.ndarray:
+        """(n, k) bool NumPy array: the answers whose label is known."""
+        return np.asarray(self.answered if self.hand is None else self.hand.labelled)
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the content, in hexadecimal: the same in any order of queries and any float dtype."""
         order = sorted(range(self.n_queries), key=lambda i: str(self.queries[i]))
         head = [self.task, self.models, [self.queries[i] for i in order]]
-        content = b"".join(matrix[order].astype("<f4").tobytes() for matrix in self._matrices())
+        matrices = self._matrices() if self.hand is None else [*self._matrices(), *self.hand.matrices()]
+        content = b"".join(matrix[order].astype("<f4").tobytes() for matrix in matrices)
         return hashlib.sha256(json.dumps(head).encode() + content).hexdigest()
 
     def take(self, queries: Any) -> Log:
@@ -103,7 +113,8 @@ class Log:
             raise LogError(f"{self.source}: no query taken: a log needs at least one")
         ids = tuple(self.queries[i] for i in rows)
         answer = None if self.answer is None else np.asarray(self.answer)[rows]
-        return self._with(*(matrix[rows] for matrix in self._matrices()), queries=ids, answer=answer)
+        hand = self.hand and self.hand.take(rows)
+        return self._with(*(matrix[rows] for matrix in self._matrices()), queries=ids, answer=answer, hand=hand)
 
     def split(self, fraction: float, seed: int) -> tuple[Log, Log]:
         """Split the queries at random, the same way for the same seed.
@@ -129,7 +140,7 @@ class Log:
         columns = [self.models.index(name) for name in names]
         prices = self.prices and {name: self.prices[name] for name in names}
         asked = self.asked and {name: self.asked[name] for name in names if name in self.asked}
-        changes = {"models": names, "prices": prices, "asked": asked}
+        changes = {"models": names, "prices": prices, "asked": asked, "hand": self.hand and self.hand.select(columns)}
         answer = None if self.answer is None else np.asarray(self.answer)[:, columns]
         return self._with(*(matrix[:, columns] for matrix in self._matrices()), **changes, answer=answer)
 

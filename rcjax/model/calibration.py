@@ -158,21 +158,22 @@ def fit_calibrator(
 
     Args:
         logprob: (n,) raw log-probabilities.
-        correct: (n,) whether the answer is right.
+        correct: (n,) whether the answer is right, or how likely it is where that is not known.
         answered: (n,) whether there is an answer; the others count for nothing.
         transform: that of the raw confidence.
         axis: the name of the devices that the n answers are spread over, if they are: what they exchange is sums.
         values: (V,) raw log-probabilities that the model states, NaN behind (`stated_logprobs`); None: it states none.
     """
     features = transform_confidence(jnp.where(answered, logprob, -1.0), transform)
-    groups = jnp.stack([jnp.isfinite(features), correct, ~correct.astype(bool)]) & answered
+    # What is expected of an answer without a label is neither right nor wrong for sure: no threshold parts those.
+    groups = jnp.stack([jnp.isfinite(features), correct > 0, correct < 1]) & answered
     least, largest_of = extremes(features, groups, axis)
     smallest, largest = least[0], largest_of[0]
     # A log of nothing but certain answers has no finite ξ: any value will do, as the slope is 0.
     smallest, largest = (jnp.where(jnp.isfinite(edge), edge, 0.0) for edge in (smallest, largest))
     features = jnp.clip(features, smallest, largest)
     weight = answered.astype(features.dtype)
-    target = (correct & answered).astype(features.dtype)
+    target = jnp.where(answered, correct, 0).astype(features.dtype)
 
     right, count = total(jnp.stack([target.sum(), weight.sum()]), axis)
 

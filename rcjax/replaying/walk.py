@@ -33,12 +33,14 @@ class Walk(NamedTuple):
         return ~self.answers.any(0)
 
     def wrong(self, correct: jax.Array) -> jax.Array:
-        """(n,) bool: the query is answered wrongly; correct (k, n), who is right.
+        """(n,) bool: the query is answered wrongly; correct (k, n), who is right. Where that is how likely, so is this.
 
         >>> where = Walk(jnp.array([[True, True, False], [False, False, False]]), jnp.ones((2, 3), bool))
         >>> where.wrong(jnp.array([[True, False, False], [True, True, True]])).tolist()  # the third was refused
         [False, True, False]
         """
+        if correct.dtype != bool:
+            return jnp.where(self.answers, 1 - correct, 0).sum(0)  # one model answers at most
         return self.answers.any(0) & ~(self.answers & correct).any(0)
 
 

@@ -203,7 +203,8 @@ def without(log: Log, rows: np.ndarray) -> Log:
     kept = answered & ~rows[:, None]
     money, count = np.where(kept, query_cost, 0).astype(query_cost.dtype), kept.sum(0)
     cost = np.where(count > 0, money.sum(0) / np.maximum(count, 1), log.cost).astype(query_cost.dtype)
-    columns = {"logprob": np.where(kept, logprob, np.nan).astype(logprob.dtype), "correct": correct & kept}
+    right = np.where(kept, correct, False).astype(correct.dtype)
+    columns = {"logprob": np.where(kept, logprob, np.nan).astype(logprob.dtype), "correct": right}
     return dataclasses.replace(log, **jax.device_put(columns | {"answered": kept, "query_cost": money, "cost": cost}))
 
 

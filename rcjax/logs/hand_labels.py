@@ -1,0 +1,46 @@
+"""Which answers of a log have a label by hand, and what judges say of all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+__all__ = ["HandLabels"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HandLabels:
+    """Labels by hand of some of the answers of n queries by k models, and the verdicts of J judges."""
+
+    labelled: jax.Array
+    """(n, k) bool: a person said whether the answer is right (`Log.correct`)."""
+    probability: jax.Array
+    """(n, k) with which probability the answer was drawn to be labelled; NaN where the log does not say."""
+    judged: jax.Array
+    """(n, k, J) the judges' verdicts, from 0 (wrong) to 1 (right); NaN where there is none."""
+    judges: tuple[str, ...]
+    """Names of the J judges, as the columns are called."""
+
+    @property
+    def is_judged(self) -> np.ndarray:
+        """(n, k) bool: at least one judge has looked at the answer."""
+        return np.isfinite(np.asarray(self.judged)).any(axis=-1)
+
+    def matrices(self) -> list[np.ndarray]:
+        """What a digest of the log is made from, one row per query."""
+        return [np.asarray(self.labelled), np.asarray(self.probability), np.asarray(self.judged)]
+
+    def take(self, rows: np.ndarray) -> HandLabels:
+        """Those of some queries, by position."""
+        return self._of(lambda column: column[rows])
+
+    def select(self, columns: list[int]) -> HandLabels:
+        """Those of some models, by position."""
+        return self._of(lambda column: column[:, columns])
+
+    def _of(self, part: Any) -> HandLabels:
+        parts = [np.ascontiguousarray(part(matrix)) for matrix in self.matrices()]
+        return HandLabels(*jax.device_put(parts), judges=self.judges)
