@@ -19,10 +19,12 @@ SECTIONS = {
     "The four verbs": ["read_log", "tune", "Tuned", "replay", "Replay", "check_policy", "PolicyCheck"],
     "Logs": [
         "Log",
+        "HandLabels",
         "read_evaluations",
         "LogError",
         "IncompleteLogWarning",
         "LeftOutWarning",
+        "UnlabelledWarning",
         "PartsWarning",
         "OverlapWarning",
         "sample_log",

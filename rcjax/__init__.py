@@ -51,11 +51,13 @@ _HOMES = {
         "load_frontier",
     ),
     "logs.foreign.evaluations": ("read_evaluations",),
+    "logs.hand_labels": ("HandLabels",),
     "logs.log": (
         "IncompleteLogWarning",
         "LeftOutWarning",
         "Log",
         "PartsWarning",
+        "UnlabelledWarning",
     ),
     "logs.reading": (
         "LogError",
@@ -155,7 +157,8 @@ if TYPE_CHECKING:
     from rcjax.frontier.bands import Bands
     from rcjax.frontier.frontier import Frontier, InfeasibleError, load_frontier
     from rcjax.logs.foreign.evaluations import read_evaluations
-    from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, PartsWarning
+    from rcjax.logs.hand_labels import HandLabels
+    from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, PartsWarning, UnlabelledWarning
     from rcjax.logs.reading import LogError, read_log
     from rcjax.model.calibration_error import expected_calibration_error
     from rcjax.model.cascade_model import CascadeModel, load_model
@@ -199,6 +202,7 @@ __all__ = [
     "Frontier",
     "Gaussian",
     "Gumbel",
+    "HandLabels",
     "IncompleteLogWarning",
     "Independence",
     "InfeasibleError",
@@ -227,6 +231,7 @@ __all__ = [
     "SurvivalJoe",
     "Sweep",
     "Tuned",
+    "UnlabelledWarning",
     "area_under_curve",
     "bootstrap",
     "certify",

@@ -23,6 +23,7 @@ RECORDS = {
         "Comparison",
         "Diagnosis",
         "Frontier",
+        "HandLabels",
         "LearningCurve",
         "Log",
         "Marginal",
@@ -33,7 +34,7 @@ RECORDS = {
 HELD_ELSEWHERE = {"Policy", "Mixture", "Cascade"}
 ERRORS = {
     *("CascadeError", "IncompleteLogWarning", "InfeasibleError", "LeftOutWarning", "LogError"),
-    *("OverlapWarning", "PartsWarning"),
+    *("OverlapWarning", "PartsWarning", "UnlabelledWarning"),
 }
 BASES = {"Copula", "Rotation"}
 FAMILIES = sorted(

@@ -98,6 +98,35 @@ HeldOut = Annotated[
 ]
 
 
+Judged = Annotated[
+    bool,
+    typer.Option(
+        "--judged",
+        help="Let judges' verdicts count in the test of `--confidence`, corrected by the labels by hand; without it "
+        "only labels by hand do.",
+    ),
+]
+
+
+LabelPrice = Annotated[
+    Any,
+    typer.Option(
+        parser=money,
+        metavar="MONEY",
+        help="What it costs to label a query by hand; with `--judge-price`, for advice on what to spend the next "
+        "$100 on.",
+    ),
+]
+
+
+JudgePrice = Annotated[
+    Any,
+    typer.Option(
+        parser=money, metavar="MONEY", help="What a further query costs that all models answer and a judge judges."
+    ),
+]
+
+
 Mix = Annotated[
     bool,
     typer.Option(
@@ -158,6 +187,9 @@ def tune(
     copula: CopulaFamily = None,
     confidence: Confidence = None,
     held_out: HeldOut = None,
+    judged: Judged = False,
+    label_price: LabelPrice = None,
+    judge_price: JudgePrice = None,
     mix: Mix = False,
     posterior: Posterior = False,
     bands: Bands = True,
@@ -184,6 +216,9 @@ def tune(
     mixing = not mix or (confidence is None and limited)
     _require(mixing, "needs --max-error or --budget, and no --confidence", "--mix")
     price = price_of_refusing(abstain_price, abstain_cost, target)
+    _require(not judged or confidence is not None, "needs --confidence", "--judged")
+    _require((label_price is None) == (judge_price is None), "go together", "--label-price, --judge-price")
+    _require(not label_price or target is not None, "needs a target, such as --budget", "--label-price")
     _require(not held_out or confidence is not None, "needs --confidence", "--held-out")
     with reported(as_json=json_):
         for path in outputs:
@@ -200,6 +235,8 @@ def tune(
             "fit": {"copula": copula or "gumbel"},
             "abstain_price": price,
             "confidence": confidence,
+            "judged": judged,
+            "label_prices": None if label_price is None else (label_price, judge_price),
             "mix": mix,
             "intervals": bands,
         }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rcjax.logs.errors import LogError, MissingPricesError
-    from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, PartsWarning
+    from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, PartsWarning, UnlabelledWarning
     from rcjax.logs.prices import read_prices
     from rcjax.logs.reading import read_answers, read_log
 
@@ -19,6 +19,7 @@ __all__ = [
     "LogError",
     "MissingPricesError",
     "PartsWarning",
+    "UnlabelledWarning",
     "read_answers",
     "read_log",
     "read_prices",
@@ -26,7 +27,7 @@ __all__ = [
 
 _HOMES = {
     "errors": ("LogError", "MissingPricesError"),
-    "log": ("IncompleteLogWarning", "LeftOutWarning", "Log", "PartsWarning"),
+    "log": ("IncompleteLogWarning", "LeftOutWarning", "Log", "PartsWarning", "UnlabelledWarning"),
     "prices": ("read_prices",),
     "reading": ("read_answers", "read_log"),
 }

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rcjax.logs.checked_rows import ADVICE, ANSWERS, SAMPLE, Rows, load, require_columns
+from rcjax.logs.checked_rows import Rows, load
+from rcjax.logs.columns import ADVICE, ANSWERS, SAMPLE, require_columns
 from rcjax.logs.dialects import spelt_otherwise
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed

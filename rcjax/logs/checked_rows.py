@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import io
 import math
 import os
@@ -14,26 +13,33 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rcjax.logs.dialects import SEPARATED, known_names, open_text, plain_name
-from rcjax.logs.errors import LogError, MissingPricesError, NoRowsError
-from rcjax.logs.listing import brief, listed
+from rcjax.logs.columns import (
+    ANSWERS,
+    CALL_COLUMNS,
+    SAMPLE,
+    TOKENS,
+    advice_on,
+    judge_columns,
+    known_columns,
+    limits_of,
+    needed_columns,
+)
+from rcjax.logs.dialects import SEPARATED, known_names, open_text
+from rcjax.logs.errors import LogError, NoRowsError
+from rcjax.logs.listing import brief
 from rcjax.logs.text_files import TextFile, csv_line, find_damage, sound_calls
 
 if TYPE_CHECKING:
     import polars as pl
 
 __all__ = [
-    "ADVICE",
-    "ANSWERS",
+    "LEAST",
     "MOST",
-    "SAMPLE",
-    "TOKENS",
     "Rows",
     "Table",
     "load",
     "numbers",
     "read_rows",
-    "require_columns",
     "require_file",
     "require_models",
     "require_money",
@@ -45,61 +51,9 @@ __all__ = [
 BATCH = 250_000
 
 
-TOKENS = ["input_tokens", "output_tokens"]
-
-
-ADVICE = {
-    "query": "give an integer or a string that names the query",
-    "model": "give the model's name, a string",
-    "correct": "give true, false, 1 or 0",
-    "logprob": "log-probabilities are at most 0; if these are probabilities, name the column confidence",
-    "confidence": "confidences lie in [0, 1]; divide percentages by 100, name log-probabilities logprob",
-    "cost": "give the money that the call cost, 0 or more",
-    **dict.fromkeys(TOKENS, "give the number of tokens, 0 or more"),
-}
-
-
-#: What others call the columns; those for logprob are probabilities.
-_OTHER_NAMES = {
-    "query": ("id", "query_id", "question", "question_id", "request_id", "prompt_id", "example_id"),
-    "model": ("llm", "model_id", "model_name", "engine"),
-    "correct": ("is_correct", "right", "is_right", "label", "accuracy"),
-    "logprob": ("p", "p_yes", "p_true", "prob", "probability", "score", "conf"),
-    "cost": ("price", "usd", "dollars", "cost_usd"),
-    "input_tokens": ("prompt_tokens", "tokens_in", "n_input_tokens"),
-    "output_tokens": ("completion_tokens", "tokens_out", "n_output_tokens", "generated_tokens"),
-}
-
-
-CALL_COLUMNS = ["call_log", "shadow", "error", "asked"]  # what a call log tells besides
-
-
-ANSWERS = ["answer_key", "answer"]  # what is compared with the answers of other models: the first that there is
-
-
-SAMPLE = "sample"  # which of several answers of a model to a query
-
-
-#: All names of columns that mean something here, with polars' names for their second columns.
-_NAMES = {
-    name + again
-    for name in (
-        *ADVICE,
-        *CALL_COLUMNS,
-        *ANSWERS,
-        SAMPLE,
-        *(other for others in _OTHER_NAMES.values() for other in others),
-    )
-    for again in ("", "_duplicated_0")
-}
-
-
 #: What a query costs lies between these, or is 0: ratios of such sums, and what follows from them, then are finite
 #: in float32 too, squares in float64, and every policy can be written (`_base.json_checks` allows 1e100).
 LEAST, MOST = 1e-18, 1e18
-
-
-LIMITS = {"correct": (0, 1), "logprob": (-math.inf, 0), "confidence": (0, 1)}
 
 
 _DECIMALS = "write decimals with a point, and nothing between thousands"
@@ -165,7 +119,7 @@ def load(source: Any, choose: Callable[[str, list[str]], list[str]]) -> Table:
             if sound.content == b"":
                 raise NoRowsError(f"{name}: no rows: its {cut} lines are cut off", cut)
         columns = [str(column) for column in _open(sound).collect_schema().names()]
-        ours = known_names(columns, _NAMES)
+        ours = known_names(columns, known_columns(columns))
         needed = choose(name, ours)
         theirs = [columns[ours.index(column)] for column in needed]
         renamed = [nw.col(column).alias(own) for column, own in zip(theirs, needed, strict=True)]
@@ -175,7 +129,7 @@ def load(source: Any, choose: Callable[[str, list[str]], list[str]]) -> Table:
 
 def _text(name: str, path: Path) -> TextFile:
     try:
-        return open_text(path, _NAMES)
+        return open_text(path, known_columns(()))
     except (ValueError, OSError) as error:
         raise LogError(f"{name}: {error}") from None
 
@@ -254,58 +208,12 @@ class Rows:
             raise LogError(f"{self.name}, {self.place(int(self.position[i]))}{of_model}: {column} {shown}{why}")
 
 
-def _needed(name: str, columns: list[str], priced: bool, judged: str | None) -> list[str]:
-    """The columns to read: query, model, what is judged, the confidence and what the costs come from."""
-    for column in (*ADVICE, *ANSWERS, SAMPLE):
-        if columns.count(column) > 1 or f"{column}_duplicated_0" in columns:  # the latter is polars' new name
-            raise LogError(f"{name}: column {column} occurs twice: drop one of the two")
-    if {"logprob", "confidence"} <= {*columns}:
-        raise LogError(f"{name}: columns logprob and confidence both occur: drop one of the two")
-    if "call_log" in columns and judged == "correct" and "correct" not in columns:
-        forms = "query and answer (the right one), or query, model and correct"
-        raise LogError(f"{name}: a call log does not tell right from wrong: give labels, a table of {forms}")
-    confidence = "confidence" if "confidence" in columns else "logprob"
-    money = TOKENS if priced or ("cost" not in columns and {*TOKENS} & {*columns}) else ["cost"]
-    needed = ["query", "model", *([judged] if judged else []), confidence, *money]
-    require_columns(name, needed, columns)
-    if money == TOKENS and not priced:
-        raise MissingPricesError(f"{name}: token counts but no prices: give prices=, or add a column cost")
-    compared = [column for column in ANSWERS if column in columns][:1]
-    needed += [column for column in compared if column not in needed]
-    needed += [SAMPLE] if SAMPLE in columns and "call_log" not in columns else []
-    return needed + [column for column in CALL_COLUMNS if "call_log" in columns and column in columns]
-
-
-def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) -> None:
-    """Refuse a table that lacks a column, and name those that may have been meant."""
-    missing = [column for column in needed if column not in columns]
-    if missing:
-        either = {"logprob": "logprob (or confidence)", "cost": "cost (or input_tokens and output_tokens)"}
-        lacking = ", ".join(either.get(column, column) for column in missing)
-        pairs = _renamings(missing, [column for column in columns if column not in ADVICE])
-        meant = f" (did you mean {', '.join(pairs)}?)" if pairs else ""
-        raise LogError(f"{name}: rename or add missing columns {lacking}{meant}; found: {listed(columns)}")
-
-
-def _renamings(missing: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """Which columns may have been meant for those missing, by what others call them or by their spelling, each once."""
-    free, pairs = list(columns), []
-    for column in missing:
-        known = [name for name in free if plain_name(name) in _OTHER_NAMES.get(column, ())]
-        close = known or difflib.get_close_matches(column, free, n=1, cutoff=0.55)
-        if close:
-            free.remove(close[0])
-            as_named = "confidence" if column == "logprob" and known else column
-            pairs.append(f"{brief(close[0])!r} for {as_named!r}")
-    return pairs
-
-
-def read_rows(source: Any, priced: bool, judged: str | None = "correct") -> tuple[Iterator[Rows], int]:
+def read_rows(source: Any, priced: bool, told_by: str | None = "correct") -> tuple[Iterator[Rows], int]:
     """(the rows, some at a time, without the blank lines of a file; how many lines of a call log were cut off).
 
-    `judged` is the column that is to tell right from wrong: "correct", "answer", or None where labels bring it.
+    `told_by` is the column that is to tell right from wrong, as `needed_columns` takes it.
     """
-    table = load(source, lambda name, columns: _needed(name, columns, priced, judged))
+    table = load(source, lambda name, columns: needed_columns(name, columns, priced, told_by))
     return _typed(table), table.cut
 
 
@@ -321,8 +229,9 @@ def _typed(table: Table) -> Iterator[Rows]:
                 raise LogError(f"{name}: column {column} holds {frame.schema[column]} values: give texts or numbers")
         for column, kind in frame.drop(free).schema.items():
             number = kind.is_integer() if column == "query" else kind.is_numeric() and column != "model"
-            if not (number or kind == pl.String or (kind == pl.Boolean and column == "correct")):
-                raise LogError(f"{name}: column {column} holds {kind} values: {ADVICE[column]}")
+            verdict = column == "correct" or judge_columns([column])
+            if not (number or kind == pl.String or (kind == pl.Boolean and verdict)):
+                raise LogError(f"{name}: column {column} holds {kind} values: {advice_on(column)}")
         frame = frame.with_columns(pl.col(free).cast(pl.String)).with_columns(truth(frame))
         rows = Rows(name, source, frame, np.arange(start, start + frame.height))
         start += frame.height
@@ -336,32 +245,35 @@ def _typed(table: Table) -> Iterator[Rows]:
 
 
 def truth(frame: pl.DataFrame) -> list[pl.Expr]:
-    """The column correct as text, true as 1 and false as 0; nothing where there is none."""
+    """Columns of labels and of judges' verdicts as text, true as 1 and false as 0; nothing where there are none."""
     import polars as pl
 
-    if "correct" not in frame.columns:
-        return []
-    return [pl.col("correct").cast(pl.String).str.to_lowercase().replace({"true": "1", "false": "0"})]
+    names = [column for column in frame.columns if column == "correct" or judge_columns([column])]
+    words = {"true": "1", "false": "0"}
+    return [pl.col(name).cast(pl.String).str.to_lowercase().replace(words) for name in names]
 
 
 def require_models(rows: Rows) -> None:
     """Refuse a row that names no model."""
-    rows.refuse(rows.frame["model"].is_null(), "model", f"is missing: {ADVICE['model']}")
+    rows.refuse(rows.frame["model"].is_null(), "model", f"is missing: {advice_on('model')}")
 
 
-def numbers(rows: Rows, column: str) -> np.ndarray:
-    """A column as float64 within the limits of its meaning."""
+def numbers(rows: Rows, column: str, optional: bool = False) -> np.ndarray:
+    """A column as float64 within the limits of its meaning; where cells may be empty (`optional`), NaN there."""
     texts = _with_points(rows, column)
-    low, high = LIMITS.get(column, (0, 1e300))
-    values, advice = texts.cast(float, strict=False), ADVICE[column]
-    rows.refuse(texts.is_null() | values.is_nan().fill_null(False), column, f"is missing: {advice}")
+    low, high = limits_of(column)
+    values, advice = texts.cast(float, strict=False), advice_on(column)
+    missing = texts.is_null() | values.is_nan().fill_null(False)
+    if not optional:
+        rows.refuse(missing, column, f"is missing: {advice}")
     unclear = (values % 1 != 0).fill_null(True) if column == "correct" else values.is_null()
+    unclear &= ~missing
     if unclear.any():
         comma = "," in str(texts.filter(unclear)[0])
         rows.refuse(unclear, column, f"is not clear: {_DECIMALS if comma else advice}")
-    rows.refuse(values > high, column, f"> {high:g}: {advice}")
-    rows.refuse(values < low, column, f"< {low:g}: {advice}")
-    return values.to_numpy()
+    rows.refuse((values > high) & ~missing, column, f"> {high:g}: {advice}")
+    rows.refuse((values < low) & ~missing, column, f"< {low:g}: {advice}")
+    return values.fill_null(math.nan).to_numpy()
 
 
 def _with_points(rows: Rows, column: str) -> pl.Series:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-__all__ = ["HandLabels"]
+from rcjax.logs.errors import LogError
+
+if TYPE_CHECKING:
+    from rcjax.logs.log import Log
+
+__all__ = ["HandLabels", "labelled_by_hand"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,7 +32,8 @@ class HandLabels:
     @property
     def is_judged(self) -> np.ndarray:
         """(n, k) bool: at least one judge has looked at the answer."""
-        return np.isfinite(np.asarray(self.judged)).any(axis=-1)
+        verdicts = np.isfinite(np.asarray(self.judged))
+        return np.asarray(verdicts.any(axis=-1))
 
     def matrices(self) -> list[np.ndarray]:
         """What a digest of the log is made from, one row per query."""
@@ -44,3 +50,22 @@ class HandLabels:
     def _of(self, part: Any) -> HandLabels:
         parts = [np.ascontiguousarray(part(matrix)) for matrix in self.matrices()]
         return HandLabels(*jax.device_put(parts), judges=self.judges)
+
+
+def labelled_by_hand(log: Log) -> Log:
+    """The queries of a log whose answers all have a label, as a log without judges.
+
+    Raises `LogError` where there is none, or where answers were drawn unevenly: these are no fair sample.
+    """
+    if log.hand is None:
+        return log
+    labelled, answered = log.labelled, np.asarray(log.answered)
+    whole = (labelled | ~answered).all(axis=1) & answered.any(axis=1)
+    if not whole.any():
+        raise LogError(f"{log.source}: no query has a label for the answers of all of {', '.join(log.models)}")
+    chance = np.asarray(log.hand.probability)[labelled]
+    if np.ptp(np.nan_to_num(chance, nan=1.0)) > 0:
+        what = "its labels were drawn unevenly (label_probability), and are no fair sample by themselves"
+        raise LogError(f"{log.source}: {what}: draw some evenly, or let judges count too (judged=True, --judged)")
+    part = log.take(whole)
+    return dataclasses.replace(part, hand=None)

@@ -12,7 +12,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rcjax.logs.checked_rows import ADVICE, Rows, load, numbers, require_columns, require_models, truth
+from rcjax.logs.checked_rows import Rows, load, numbers, require_models, truth
+from rcjax.logs.columns import ADVICE, LABEL_PROBABILITY, SAMPLE, require_columns
 from rcjax.logs.dialects import spelt_otherwise
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
@@ -38,7 +39,10 @@ _SAMPLE = 1_000  # queries of a log that tell how it spells them
 
 
 class Labels(NamedTuple):
-    """Labels as they were read: of each query and model whether it was `correct`, or of each query right answers."""
+    """Labels as they were read: of each query and model whether it was `correct`, or of each query right answers.
+
+    Rows that are not labelled yet are not among them.
+    """
 
     by: str  # "correct" or "answer"
     rows: Rows
@@ -47,11 +51,15 @@ class Labels(NamedTuple):
 def read_labels(source: Any, log: Any) -> Labels:
     """Read labels of a log from a file or dataframe with columns query, model, correct, or query, answer.
 
-    Raises `LogError` where columns are missing, a cell is empty, a query and model are both right and wrong, or the
-    labels are those of a log itself: the models' own answers.
+    Beside `correct`, `label_probability` may say with which probability an answer was drawn to be labelled, and
+    `sample` which of several answers it is; a cell of `correct` that is empty is a label that is not there yet.
+
+    Raises `LogError` where columns are missing, another cell is empty, an answer is both right and wrong, or the labels
+    are those of a log itself: the models' own answers.
     """
     import numpy as np
     import polars as pl
+    import polars.selectors as cs
 
     if _is_same(source, log):
         name = os.path.basename(source) if isinstance(source, str | os.PathLike) else "labels"
@@ -59,27 +67,36 @@ def read_labels(source: Any, log: Any) -> Labels:
         raise LogError(f"{name}: the labels are the log itself: {own}, {_FORMS}")
     table = load(source, _label_columns)
     frames = [
-        frame.with_columns(pl.col("query").cast(pl.String), *truth(frame)).with_columns(
-            [pl.col("answer").cast(pl.String)] if "answer" in frame.columns else []
-        )
+        frame.with_columns(cs.by_name("query", SAMPLE, "answer", require_all=False).cast(pl.String), *truth(frame))
         for frame in table.frames
     ]
     frame = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame({"query": [], "answer": []})
     by = "answer" if "answer" in frame.columns else "correct"
     if "model" not in frame.columns:
         frame = frame.with_columns(model=pl.lit(None, pl.String))
-    name = table.name
-    rows = Rows(name, table.source, frame, np.arange(frame.height))
-    for column in ("query", "answer") if by == "answer" else ("query", "model", "correct"):
+    rows = Rows(table.name, table.source, frame, np.arange(frame.height))
+    for column in ("query", "answer") if by == "answer" else ("query", "model"):
         rows.refuse(frame[column].is_null(), column, f"is missing: {ADVICE.get(column, _RIGHT)}")
-    if by == "correct":
-        numbers(rows, "correct")
-        distinct = frame.unique(["query", "model", "correct"], maintain_order=True)
-        unclear = distinct.filter(pl.struct("query", "model").is_duplicated())
-        if unclear.height:
-            query, model, _ = unclear.select("query", "model", "correct").row(0)
-            raise LogError(f"{name}: query {query}, model {model} is labelled right and wrong: give one label")
-    return Labels(by, rows)
+    return Labels(by, rows if by == "answer" else _labelled(rows))
+
+
+def _labelled(rows: Rows) -> Rows:
+    """The rows that have a label, with numbers in its columns; labels that contradict each other are refused."""
+    import polars as pl
+
+    columns = [column for column in ("correct", LABEL_PROBABILITY) if column in rows.frame.columns]
+    values = {column: pl.Series(numbers(rows, column, optional=True)) for column in columns}
+    rows = dataclasses.replace(rows, frame=rows.frame.with_columns(**values).fill_nan(None))
+    labelled = rows.keep(rows.frame["correct"].is_not_null())
+    if rows.frame.height and not labelled.frame.height:
+        raise LogError(f"{rows.name}: none of its {rows.frame.height:,} rows has a label: fill in the column correct")
+    key = [column for column in ("query", "model", SAMPLE) if column in rows.frame.columns]
+    distinct = labelled.frame.unique([*key, "correct"], maintain_order=True)
+    unclear = distinct.filter(pl.struct(key).is_duplicated())
+    if unclear.height:
+        query, model = unclear.select("query", "model").row(0)
+        raise LogError(f"{rows.name}: query {query}, model {model} is labelled right and wrong: give one label")
+    return labelled
 
 
 def _is_same(labels: Any, log: Any) -> bool:
@@ -96,11 +113,12 @@ def _label_columns(name: str, columns: list[str]) -> list[str]:
         require_columns(name, ["query", "answer"], columns)
         return ["query", *(["model"] if "model" in columns else []), "answer"]
     require_columns(name, ["query", "model", "correct"], columns)
-    return ["query", "model", "correct"]
+    more = [] if "call_log" in columns else [SAMPLE]
+    return ["query", "model", "correct", *(column for column in (LABEL_PROBABILITY, *more) if column in columns)]
 
 
 class Labeller:
-    """Gives rows their column correct, from labels, and drops those without a label.
+    """Gives rows their column correct, from labels; it is empty where there is no label.
 
     Right answers are compared exactly, but for case and white space; a query with several has any of them right.
     A row without an answer is wrong where its query has a right one.
@@ -108,45 +126,55 @@ class Labeller:
 
     def __init__(self, labels: Labels) -> None:
         self.by, self._source = labels.by, labels.rows.name
-        self.left_out = 0
         self._any_label = self._any_answer = False
         self._all_right = True
         self._queries: dict[str, None] = {}  # of the log, the first ones
         self._models: dict[str, None] = {}  # of the log
         known = labels.rows.frame
         self._authors = {*known["model"].drop_nulls()} if self.by == "answer" else set()
-        self._right: dict[Any, dict[str, float]] = {}
+        self._key = [column for column in ("query", "model", SAMPLE) if column in known.columns]
+        self._right = known.unique(self._key, maintain_order=True) if self.by == "correct" else known.clear()
         self._answers: dict[str, set[str]] = {}
-        if self.by == "correct":
-            for model in known["model"].unique():
-                own = known.filter(model=model)
-                self._right[model] = dict(zip(own["query"], own["correct"].cast(float), strict=True))
-        else:
+        if self.by == "answer":
             for query, answer in zip(known["query"], known["answer"], strict=True):
                 self._answers.setdefault(query, set()).add(normalise_answer(answer))
         #: Right answers of queries with several, for as long as no row gives them; the queries that rows are about.
         self._unmatched = {query: set(right) for query, right in self._answers.items() if len(right) > 1}
         self._asked: set[str] = set()
 
-    def keep(self, rows: Rows) -> Rows:
-        """The rows that have a label, with it. Raises `LogError` where labels hold the answers of the log's models."""
+    def mark(self, rows: Rows) -> Rows:
+        """The rows with their labels. Raises `LogError` where labels hold the answers of the log's models.
+
+        What the log itself says is in the columns `own_correct` and `own_label_probability` of what is returned.
+        """
         import polars as pl
 
         query = rows.frame["query"].cast(pl.String)
         self._note(rows, query)
+        columns = [column for column in ("correct", LABEL_PROBABILITY) if column in rows.frame.columns]
+        frame = rows.frame.rename({column: f"own_{column}" for column in columns})
         if self.by == "correct":
-            pairs = zip(query, rows.frame["model"], strict=True)
-            labels = [self._right.get(model, {}).get(name) for name, model in pairs]
+            frame = frame.with_columns(self._known(rows, query))
         else:
-            self._any_answer |= not rows.frame["answer"].is_null().all()
-            labels = [self._judge(*row) for row in zip(query, rows.frame["answer"], strict=True)]
-        frame = rows.frame.with_columns(correct=pl.Series(labels, dtype=pl.Float64))
-        labelled = frame["correct"].is_not_null()
-        kept = dataclasses.replace(rows, frame=frame).keep(labelled)
-        self._any_label |= bool(labelled.any())
-        self.left_out += frame.height - kept.frame.height
-        self._all_right &= bool((kept.frame["correct"] == 1).all())
-        return kept
+            self._any_answer |= not frame["answer"].is_null().all()
+            labels = [self._judge(*row) for row in zip(query, frame["answer"], strict=True)]
+            frame = frame.with_columns(correct=pl.Series(labels, dtype=pl.Float64))
+        labels = frame["correct"].drop_nulls()
+        self._any_label |= len(labels) > 0
+        self._all_right &= bool((labels == 1).all())
+        return dataclasses.replace(rows, frame=frame)
+
+    def _known(self, rows: Rows, query: pl.Series) -> list[pl.Series]:
+        """The columns of the labels, for rows by query and model."""
+        if (SAMPLE in rows.frame.columns) != (SAMPLE in self._key):
+            what = "labels by query and model do not tell samples apart"
+            if SAMPLE in self._key:
+                what = f"{self._source} tells samples apart, and the log has no column {SAMPLE}"
+            advice = f"label by query and answer, or by query, model, {SAMPLE} and correct where the log has samples"
+            raise LogError(f"{rows.name}: {what}: {advice}")
+        asked = rows.frame.select(column for column in self._key if column != "query").with_columns(query)
+        joined = asked.join(self._right, on=self._key, how="left", maintain_order="left")
+        return [joined[column] for column in ("correct", LABEL_PROBABILITY) if column in self._right.columns]
 
     def _note(self, rows: Rows, query: pl.Series) -> None:
         self._models |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
@@ -180,12 +208,13 @@ class Labeller:
 
     def _difference(self) -> str | None:
         """How labels and log spell a name differently, or which models they are about, in words."""
-        labelled = {query for known in self._right.values() for query in known} or self._answers
+        labelled = self._answers or dict.fromkeys(self._right["query"])
         pair = spelt_otherwise(self._queries, labelled)
-        if pair is None and self.by == "correct" and not {*self._models} & {*self._right}:
-            pair = spelt_otherwise(self._models, self._right)
+        about = dict.fromkeys(self._right["model"]) if self.by == "correct" else self._models
+        if pair is None and not {*self._models} & {*about}:
+            pair = spelt_otherwise(self._models, about)
             if pair is None:
-                return f"they are about the models {listed(self._right)}, not {listed(self._models)}"
+                return f"they are about the models {listed(about)}, not {listed(self._models)}"
         if pair is None:
             return None
         here, there = map(brief, pair)
@@ -196,9 +225,8 @@ class UsableCalls:
     """Keeps the rows of a call log to learn from, and counts the others by their kind; other logs are as they were.
 
     Left out are calls that failed, or that no policy judges (`rcjax serve` passes them on), queries that did not go to
-    all models (where the log has a column shadow), answers without a verdict where the log itself tells right from
-    wrong, and answers to a query that the model had answered before. `asked` is how each model was asked, as far as the
-    log tells and all its rows agree.
+    all models (where the log has a column shadow), and answers to a query that the model had answered before. `asked`
+    is how each model was asked, as far as the log tells and all its rows agree.
     """
 
     def __init__(self) -> None:
@@ -226,8 +254,6 @@ class UsableCalls:
             deferred = rows.frame["shadow"].fill_null("") != "true"
             rows = self._drop(rows, deferred, "of queries that did not go to all models")
             self._shadowed, self._any_shadow = True, self._any_shadow or rows.frame.height > 0
-        if "correct" in rows.frame.columns:
-            rows = self._drop(rows, rows.frame["correct"].is_null(), "without a verdict")
         if not rows.frame.height:
             return rows
         require_models(rows)

@@ -16,10 +16,11 @@ from rcjax._base.arguments import check_arguments
 from rcjax._base.wording import count
 from rcjax.logs.errors import LogError
 from rcjax.logs.hand_labels import HandLabels
+from rcjax.logs.label_counts import label_counts
 from rcjax.logs.listing import brief, listed, near
 from rcjax.policy.answers import Comparison
 
-__all__ = ["IncompleteLogWarning", "LeftOutWarning", "Log", "PartsWarning"]
+__all__ = ["IncompleteLogWarning", "LeftOutWarning", "Log", "PartsWarning", "UnlabelledWarning"]
 
 
 class IncompleteLogWarning(UserWarning):
@@ -27,7 +28,11 @@ class IncompleteLogWarning(UserWarning):
 
 
 class LeftOutWarning(UserWarning):
-    """Some rows of a call log, or of a log with labels, are left out."""
+    """Some rows of a call log are left out, or models without a label."""
+
+
+class UnlabelledWarning(UserWarning):
+    """Some answers of a log have no label."""
 
 
 class PartsWarning(UserWarning):
@@ -145,7 +150,7 @@ class Log:
         return self._with(*(matrix[:, columns] for matrix in self._matrices()), **changes, answer=answer)
 
     def describe(self) -> str:
-        """Return a short paragraph: how many queries, which models, and who answered what.
+        """Return a short paragraph: how many queries, which models, who answered what, and what of it is labelled.
 
         >>> import polars as pl
         >>> from rcjax import read_log
@@ -159,7 +164,12 @@ class Log:
         answers = np.asarray(self.answered).sum(axis=0)
         counts = ", ".join(f"{name} {number:,}" for name, number in zip(self.models, answers, strict=True))
         full = f"{self.complete.sum():,} queries have an answer of every model; answers per model: {counts}"
-        return f"{head}; {'every model answered every query' if self.complete.all() else full}."
+        told = f"{head}; {'every model answered every query' if self.complete.all() else full}."
+        if self.hand is None:
+            return told
+        labels = label_counts(self.models, np.asarray(self.answered), np.asarray(self.correct), self.hand)
+        sentence = labels.told()
+        return f"{told} {sentence[:1].upper()}{sentence[1:]}."
 
     __repr__ = describe
 

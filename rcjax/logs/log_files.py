@@ -41,13 +41,13 @@ class LogFiles:
         """Those that were read, so far."""
         self._whole = False
 
-    def rows(self, priced: bool, judged: str | None) -> Iterator[Rows]:
+    def rows(self, priced: bool, told_by: str | None) -> Iterator[Rows]:
         """The rows, some at a time, as `read_rows` has them, each with the name of the file that it is in.
 
         Raises LogError where a file cannot be used, or the log rolled over while its end was read.
         """
         if not _may_roll(self.source):
-            rows, self.cut = read_rows(self.source, priced, judged)
+            rows, self.cut = read_rows(self.source, priced, told_by)
             for some in rows:
                 self.name = some.name
                 yield some
@@ -57,7 +57,7 @@ class LogFiles:
         any_rows, empty = False, None
         for file in self._files(path):
             try:
-                rows, cut = read_rows(file, priced, judged)
+                rows, cut = read_rows(file, priced, told_by)
                 self.cut += cut
                 for some in rows:
                     any_rows = True

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rcjax.logs.checked_rows import ADVICE, Rows
+from rcjax.logs.checked_rows import Rows
+from rcjax.logs.columns import ADVICE
 
 if TYPE_CHECKING:
     import polars as pl
@@ -72,6 +73,11 @@ class Matrices:
         if name not in self._held:
             self._empty[name] = empty
             self._held[name] = np.full(self._held["row"].shape, empty)
+
+    @property
+    def names(self) -> list[str]:
+        """Of all matrices."""
+        return list(self._held)
 
     def has(self, name: str) -> bool:
         """Whether there is a matrix of a name."""

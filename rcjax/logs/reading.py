@@ -11,31 +11,39 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from rcjax._base.arguments import check_arguments, what_it_is
 from rcjax._base.variants import base_model, is_variant_in, of_model, samples_of
 from rcjax.logs.answers import Compared, read_answer_table
-from rcjax.logs.checked_rows import (
-    SAMPLE,
-    TOKENS,
-    Rows,
-    numbers,
-    require_models,
-    require_money,
-)
+from rcjax.logs.checked_rows import Rows, numbers, require_models, require_money
+from rcjax.logs.columns import SAMPLE, TO_LABEL, TOKENS
 from rcjax.logs.errors import LogError
+from rcjax.logs.label_cells import empty_cell, hand_labels_of, label_cells, settle_labels
+from rcjax.logs.label_counts import label_counts
 from rcjax.logs.labels import Labeller, UsableCalls, read_labels
 from rcjax.logs.listing import brief, listed, near
-from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, PartsWarning, _chosen, _log, _mean_cost
+from rcjax.logs.log import (
+    IncompleteLogWarning,
+    LeftOutWarning,
+    Log,
+    PartsWarning,
+    UnlabelledWarning,
+    _chosen,
+    _log,
+    _mean_cost,
+)
 from rcjax.logs.log_files import LogFiles
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.prices import read_prices
 from rcjax.logs.sampled_rows import SampledRows, checked_votes
 
 __all__ = ["read_answers", "read_log"]
+
+
+_FEWEST_LABELS = 2  # of a model
 
 
 _ONE_ROW = "keep one row per query and model, or tell several answers apart by a column sample"
@@ -50,6 +58,7 @@ def read_log(
     labels: Any = None,
     answers: Any = None,
     votes: int | Iterable[int] | None = None,
+    unlabelled: bool = False,
 ) -> Log:
     """Read and check a log with one row per query and model.
 
@@ -73,13 +82,22 @@ def read_log(
         models: the models to keep, in this order; without it all are kept, sorted by mean cost, ties by first
             appearance.
         task: "choice" or "generation": what the raw confidence is of.
-        labels: a file or dataframe that tells right from wrong in place of the column `correct`: by `query`, `model`
-            and `correct`, or by `query` and `answer`, a right answer, with which the log's own column `answer` is
-            compared but for case and white space. Rows without a label are left out.
+        labels: a file or dataframe that tells right from wrong: by `query`, `model` and `correct` (and `sample`, where
+            the log has it; and `label_probability`), or by `query` and `answer`, a right answer, with which the log's
+            own column `answer` is compared but for case and white space. A full column `correct` of the log is
+            replaced; one with empty cells is added to, and of two labels that from here counts.
         answers: a file or dataframe of what was answered, in place of the log's own columns, by `query`, `model` and
             `answer` or `answer_key`.
         votes: how many samples vote: 3, or [1, 3]; 1 for none. By default 1, 2, 3 and 5, each as far as half of a
             model's queries have so many; a query that has fewer lacks that variant. With `models`, those named.
+        unlabelled: read a log that has no labels too, or none of some models.
+
+    Labels need not be there for all answers: a cell of `correct` may be empty, and beside verdicts of judges, or with
+    `labels`, so may the whole column. Judges (a larger model, a heuristic) have columns `judged`, or `judged_a`,
+    `judged_b` and so on: from 0, wrong, to 1, right, or empty. Which answers have labels must be chance. Where some
+    were likelier to be drawn than others, a column `label_probability` says how likely each was, above 0 and at most 1.
+    An `UnlabelledWarning` says how many labels there are, and `Log.hand` which. A model needs 2 at least; one that has
+    none is left out with a `LeftOutWarning`, or refused where `models` names it.
 
     The separator of a text file (`,` `;` tab or `|`) and its encoding (UTF-8, or UTF-16 or UTF-32 with a byte order
     mark) are told by its beginning. Files, and lazy frames of polars, are read a batch of rows at a time: memory is
@@ -105,7 +123,7 @@ def read_log(
     for name, table in {"source": source, **beside}.items():
         if table is None or isinstance(table, bytes | int | float | list | type):
             raise TypeError(f"{name} must be the path of a file, or a dataframe, not {what_it_is(table)}")
-    return _read(source, prices, models, task, (labels, answers), votes, fewest=2)
+    return _read(source, prices, models, task, votes, Beside(labels, answers, not unlabelled, fewest=2))
 
 
 def read_answers(
@@ -130,7 +148,18 @@ def read_answers(
     >>> read_answers(pl.DataFrame(table | {"cost": [1.0, 3.0]}), ["small"]).cost.tolist()
     [2.0]
     """
-    return _read(source, prices, models, task, (labels, answers), None, fewest=1)
+    return _read(source, prices, models, task, None, Beside(labels, answers, needed=True, fewest=1))
+
+
+class Beside(NamedTuple):
+    """What is told beside a log, and what is needed of it."""
+
+    labels: Any
+    answers: Any
+    needed: bool
+    """Whether models need labels."""
+    fewest: int
+    """Models that the log must have."""
 
 
 def _read(
@@ -138,40 +167,46 @@ def _read(
     prices: Any,
     models: Iterable[str] | None,
     task: Any,
-    beside: tuple[Any, Any],
     votes: int | Iterable[int] | None,
-    fewest: int,
+    beside: Beside,
 ) -> Log:
-    """The log, with what is told `beside` it: (labels, answers)."""
+    """The log, with what is told beside it."""
     if task not in ("generation", "choice"):
         raise LogError(f"task {brief(task)!r} is unknown: choose generation or choice")
     rates = None if prices is None else read_prices(prices)
     wanted = None if models is None else (models,) if isinstance(models, str) else tuple(models)
-    labels, answers = beside
-    table = None if answers is None else read_answer_table(answers, task)
+    table = None if beside.answers is None else read_answer_table(beside.answers, task)
     calls, compared, sampled = UsableCalls(), Compared(task, table), SampledRows(checked_votes(votes), wanted)
-    held, every, name = _scattered(source, rates, wanted, labels, (calls, compared, sampled))
-    names = _names(held, every, wanted, name, fewest)
+    held, every, name = _scattered(source, rates, wanted, beside, (calls, compared, sampled))
+    replaced = settle_labels(held)
+    names = _names(held, every, wanted, name, beside.fewest)
+    _require_answers((held.take("row") >= 0)[:, [held.models[model] for model in names]], names, name)
+    if beside.needed:
+        names = _labelled_models(held, names, wanted, name, beside.fewest)
+    if models is None:
+        names = _by_cost(held, names)
     columns = [held.models[model] for model in names]
-    answered = held.take("row") >= 0
-    _require_answers(answered[:, columns], names, name)
-    matrices = [held.take("logprob"), held.take("correct"), held.take("cost"), answered]
-    if models is None:  # a stable sort: models of equal cost stay in order of first appearance
-        columns = np.argsort(_mean_cost(matrices[2], answered), kind="stable")
-        names = tuple(names[j] for j in columns)
-    queries = _ids(held.queries)
-    answer = compared.codes(held, columns)
-    used = rates and {name: of_model(rates, name) for name in names}
-    origin = str(source) if isinstance(source, str | os.PathLike) else name
+    matrices = [held.take("logprob"), held.take("correct"), held.take("cost"), held.take("row") >= 0]
     matrices = [np.ascontiguousarray(matrix[:, columns]) for matrix in matrices]
-    del held  # before jax has matrices of its own
     told = sampled.asked(names, compared.how) | calls.asked
-    asked = {name: told[name] for name in names if name in told} or None
-    facts: dict[str, Any] = {"task": task, "source": origin, "prices": used, "asked": asked}
-    facts |= {} if answer is None else {"answer": answer, "compare": compared.how}
+    facts: dict[str, Any] = {
+        "task": task,
+        "source": str(source) if isinstance(source, str | os.PathLike) else name,
+        "prices": rates and {name: of_model(rates, name) for name in names},
+        "asked": {name: told[name] for name in names if name in told} or None,
+        "hand": hand_labels_of(held, columns),
+        "answer": compared.codes(held, columns),
+    }
+    facts |= {} if facts["answer"] is None else {"compare": compared.how}
+    queries = _ids(held.queries)
+    del held  # before jax has matrices of its own
     log = _log(*matrices, models=names, queries=queries, **facts)
+    if not matrices[3].any(1).all():  # of models that have no label
+        log = log.take(matrices[3].any(1))
     if not log.complete.all():
         warnings.warn(log.describe(), IncompleteLogWarning, stacklevel=3)
+    if beside.needed and not log.labelled[np.asarray(log.answered)].all():
+        _warn_of_labels(log, replaced)
     return log
 
 
@@ -179,7 +214,7 @@ def _scattered(
     source: Any,
     rates: Mapping | None,
     wanted: tuple[str, ...] | None,
-    labels: Any,
+    beside: Beside,
     takers: tuple[UsableCalls, Compared, SampledRows],
 ) -> tuple[Matrices, list[str], str]:
     """(matrices of all rows to use, all models' names by first appearance, the source's name for messages).
@@ -188,9 +223,9 @@ def _scattered(
     to one query.
     """
     calls, compared, sampled = takers
-    held = Matrices(logprob=math.nan, correct=False, cost=0.0)
+    held = Matrices(logprob=math.nan, correct=False, labelled=False, cost=0.0)
     files, every = LogFiles(source), dict[str, None]()
-    for rows in _judged_rows(files, rates is not None, labels, every, calls):
+    for rows in _judged_rows(files, rates is not None, beside, every, calls):
         require_models(rows)
         several = SAMPLE in rows.frame.columns
         if several:
@@ -200,9 +235,9 @@ def _scattered(
         if not rows.frame.height:
             continue
         place = held.place(rows)
+        values = {"logprob": _logprob(rows), **label_cells(rows)}
+        values["cost"] = _cost(rows, list(held.models), place[1], rates)
         if several:
-            values = {"logprob": _logprob(rows), "correct": numbers(rows, "correct") == 1}
-            values["cost"] = _cost(rows, list(held.models), place[1], rates)
             sampled.add(rows, place, compared.hashes(rows), **values)
             continue
         again = held.repeated(rows, place)
@@ -210,8 +245,9 @@ def _scattered(
             i = int(np.argmax(again))
             first = rows.place(int(held.take("row")[place[0][i], place[1][i]]))
             rows.refuse(again, "query", f"was answered already in {first}: {_ONE_ROW}")
-        logprob, correct = _logprob(rows), numbers(rows, "correct") == 1
-        held.put(place, logprob=logprob, correct=correct, cost=_cost(rows, list(held.models), place[1], rates))
+        for name in values:
+            held.add(name, empty_cell(name))
+        held.put(place, **values)
         compared.put(held, place, rows)
     compared.finish(files.name, held)
     if sampled.any:
@@ -222,24 +258,21 @@ def _scattered(
 
 
 def _judged_rows(
-    files: LogFiles, priced: bool, labels: Any, every: dict[str, None], calls: UsableCalls
+    files: LogFiles, priced: bool, beside: Beside, every: dict[str, None], calls: UsableCalls
 ) -> Iterator[Rows]:
-    """The rows to use, some at a time, each with its column correct; at the end warnings count parts and other rows.
+    """The rows to use, some at a time, with what is known of right and wrong; at the end warnings count the others.
 
     `every` gets the names of all models of the source by first appearance, those with no row to use too.
     """
-    known = None if labels is None else read_labels(labels, files.source)
-    judged = {None: "correct", "correct": None, "answer": "answer"}[known and known.by]
+    known = None if beside.labels is None else read_labels(beside.labels, files.source)
+    told_by = "answer" if known and known.by == "answer" else "correct" if known is None and beside.needed else None
     labeller = known and Labeller(known)
     read, usable = 0, set[str]()
-    for rows in files.rows(priced, judged):
-        if labeller and labeller.by == "correct" and SAMPLE in rows.frame.columns:
-            what = "labels by query and model do not tell samples apart"
-            raise LogError(f"{files.name}: {what}: give labels by query and answer, or a column correct")
+    for rows in files.rows(priced, told_by):
         read += rows.frame.height
         every |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
         rows = calls.keep(rows)
-        rows = labeller.keep(rows) if labeller else rows
+        rows = labeller.mark(rows) if labeller else rows
         if rows.frame.height:
             usable |= {*rows.frame["model"].drop_nulls().unique()}
             yield rows
@@ -247,7 +280,6 @@ def _judged_rows(
     left_out = {"cut off": files.cut, **calls.left_out}
     if labeller:
         labeller.finish(files.name)
-        left_out["without a label"] = labeller.left_out
     if files.told:
         warnings.warn(files.told, PartsWarning, stacklevel=5)
     if any(left_out.values()):
@@ -269,11 +301,51 @@ def _names(
     names = tuple(held.models) if wanted is None else _chosen(wanted, every, where)
     unused = [name for name in (every if wanted is None else names) if name not in held.models]
     if unused and (wanted is not None or not held.models):
-        why = "its calls failed, did not go to all models or have no label"
+        why = "its calls failed, or did not go to all models"
         raise LogError(f"{where}, model {brief(unused[0])}: no row can be used: {why}")
     if len(names) < fewest:
         raise LogError(f"{where}: only one model, {', '.join(names)}: a cascade needs at least two")
     return names
+
+
+def _labelled_models(
+    held: Matrices, names: tuple[str, ...], wanted: tuple[str, ...] | None, where: str, fewest: int
+) -> tuple[str, ...]:
+    """The models that have labels enough; others are left out with a warning, unless somebody named them."""
+    labels = dict(zip(held.models, held.take("labelled").sum(0).tolist(), strict=True))
+    if not any(labels.values()):
+        raise LogError(f"{where}: no answer has a label: {TO_LABEL}")
+    unknown = [name for name in names if labels[name] < (_FEWEST_LABELS if samples_of(name) > 1 else 1)]
+    if unknown and wanted is not None:
+        what = f"none of its answers has a label: label {_FEWEST_LABELS} or more, or leave it out of the models"
+        raise LogError(f"{where}, model {brief(unknown[0])}: {what}; {TO_LABEL}")
+    if unknown:
+        what = f"left out, as no answer of theirs has a label: {listed(unknown)}"
+        warnings.warn(f"{where}: {what}: label some ({TO_LABEL})", LeftOutWarning, stacklevel=4)
+    names = tuple(name for name in names if name not in unknown)
+    rare = [name for name in names if labels[name] < _FEWEST_LABELS]
+    if rare:
+        what = f"only 1 label, {_FEWEST_LABELS} are needed: label more, or leave it out of the models"
+        raise LogError(f"{where}, model {brief(rare[0])}: {what}; {TO_LABEL}")
+    if len(names) < fewest:
+        what = f"only one model has labels, {', '.join(names)}: a cascade needs at least two"
+        raise LogError(f"{where}: {what}: {TO_LABEL}")
+    return names
+
+
+def _warn_of_labels(log: Log, replaced: bool) -> None:
+    own = "the log's own column correct is not used: if a judge filled it in, call it judged" if replaced else ""
+    assert log.hand is not None
+    said = label_counts(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand).told()
+    name = os.path.basename(log.source)
+    warnings.warn("; ".join(filter(None, [f"{name}: {said}", own])), UnlabelledWarning, stacklevel=4)
+
+
+def _by_cost(held: Matrices, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of models by their mean cost; those of equal cost stay in the order that they have."""
+    columns = [held.models[name] for name in names]
+    order = np.argsort(_mean_cost(held.take("cost")[:, columns], held.take("row")[:, columns] >= 0), kind="stable")
+    return tuple(names[place] for place in order)
 
 
 def _require_answers(answered: np.ndarray, names: Sequence[str], where: str) -> None:

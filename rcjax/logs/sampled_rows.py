@@ -10,7 +10,8 @@ import numpy as np
 
 from rcjax._base.variants import base_model, samples_of, variant_name
 from rcjax._base.wording import count
-from rcjax.logs.checked_rows import SAMPLE, Rows
+from rcjax.logs.checked_rows import Rows
+from rcjax.logs.columns import SAMPLE
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 from rcjax.logs.matrices import Matrices, numbered
@@ -23,6 +24,9 @@ _ENOUGH = 0.5  # of a model's queries, with as many answers as are to vote
 
 
 _COLUMNS = ("logprob", "correct", "cost", "answer")
+
+
+_PLACES = ("query", "model", "sample", "position", "order")
 
 
 _ALONE = "or read one answer of each alone, by votes=1 (--votes 1)"
@@ -68,7 +72,7 @@ class SampledRows:
     def add(
         self, rows: Rows, place: tuple[np.ndarray, np.ndarray], hashes: np.ndarray | None, **values: np.ndarray
     ) -> None:
-        """Take some rows, with the `values` of their logprob, correct and cost.
+        """Take some rows, with the `values` of their logprob, correct and cost, and what else is known of them.
 
         Args:
             rows: the rows.
@@ -139,6 +143,7 @@ class SampledRows:
             name: np.stack([getattr(one, name) for one in votes.values()], 1)
             for name in (_COLUMNS if self._compared else _COLUMNS[:3])
         }
+        matrices |= {name: np.stack([one.also[name] for one in votes.values()], 1) for name in samples.also}
         answered = np.stack([one.answered for one in votes.values()], 1)
         models = {name: place for place, name in enumerate(votes)}
         return Matrices.whole(held.queries, models, row=np.where(answered, 0, -1), **matrices)
@@ -207,6 +212,8 @@ def _in_order(columns: dict[str, np.ndarray], shape: tuple[int, int], most: int)
     chosen = rank < size
     places = columns["query"][chosen], columns["model"][chosen], rank[chosen]
 
+    also = [name for name in columns if name not in (*_COLUMNS, *_PLACES)]
+
     def laid_out(values: np.ndarray, empty: Any) -> np.ndarray:
         whole = np.full((*shape, size), empty, values.dtype)
         whole[places] = values[chosen]
@@ -218,10 +225,11 @@ def _in_order(columns: dict[str, np.ndarray], shape: tuple[int, int], most: int)
         cost=laid_out(columns["cost"], 0.0),
         answer=laid_out(columns["answer"], 0),
         answered=laid_out(np.ones(len(cell), bool), False),
+        also={name: laid_out(columns[name], False if columns[name].dtype == bool else np.nan) for name in also},
     )
 
 
 def _of_model(samples: Samples, place: int) -> Samples:
     """The answers of one model, (n, S)."""
-    fields = ("logprob", "correct", "cost", "answer", "answered")
-    return Samples(**{name: getattr(samples, name)[:, place] for name in fields})
+    also = {name: values[:, place] for name, values in samples.also.items()}
+    return Samples(**{name: getattr(samples, name)[:, place] for name in (*_COLUMNS, "answered")}, also=also)

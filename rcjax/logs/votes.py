@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -27,6 +28,8 @@ class Samples:
     """Whole numbers: equal ones are equal answers, 0 is none."""
     answered: np.ndarray
     """bool: there is such an answer."""
+    also: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """What else is known of each answer, by name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Vote:
     """The answer of most; 0 where there are too few."""
     answered: np.ndarray
     """bool: there are enough answers."""
+    also: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """What else is known, by name: that of the first answer that is that of most; NaN or False where too few."""
 
 
 def vote(samples: Samples, number: int) -> Vote:
@@ -64,7 +69,8 @@ def vote(samples: Samples, number: int) -> Vote:
     answered = samples.answered.sum(-1) >= number
     if samples.answered.shape[-1] < number:
         nothing = np.zeros(answered.shape)
-        return Vote(nothing * np.nan, answered, nothing, nothing.astype(samples.answer.dtype), answered)
+        also = {name: _empty_like(values[..., 0], answered) for name, values in samples.also.items()}
+        return Vote(nothing * np.nan, answered, nothing, nothing.astype(samples.answer.dtype), answered, also)
     logprob, correct, cost, answer = (
         values[..., :number] for values in (samples.logprob, samples.correct, samples.cost, samples.answer)
     )
@@ -74,10 +80,17 @@ def vote(samples: Samples, number: int) -> Vote:
         with np.errstate(divide="ignore"):
             logprob = np.log(alike / number)
     own = [np.take_along_axis(values, first, -1)[..., 0] for values in (logprob, correct, answer)]
+    also = {name: np.take_along_axis(values, first, -1)[..., 0] for name, values in samples.also.items()}
     return Vote(
         logprob=np.where(answered, own[0], np.nan),
         correct=own[1] & answered,
         cost=np.where(answered, cost.sum(-1), 0.0),
         answer=np.where(answered, own[2], 0),
         answered=answered,
+        also={name: np.where(answered, values, _empty_like(values, answered)) for name, values in also.items()},
     )
+
+
+def _empty_like(values: np.ndarray, answered: np.ndarray) -> np.ndarray:
+    """What stands where there is no vote: False of bool values, NaN of numbers."""
+    return np.full(answered.shape, False if values.dtype == bool else np.nan)

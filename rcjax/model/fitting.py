@@ -29,6 +29,7 @@ from rcjax.model.fitting_steps import (
     stated_confidences,
     taus_of_log,
 )
+from rcjax.model.label_outcomes import expected_log
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
 from rcjax.model.provenance import Details
@@ -78,7 +79,7 @@ def fit(
     if method not in ("tau", "likelihood"):
         raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
     transform = log.task if transform == "auto" else transform
-    arrays = log.logprob, log.correct, log.answered, transform
+    arrays = log.logprob, expected_log(log).correct, log.answered, transform
     values = stated_in(log)
     shared = None if devices is None else fit_on_devices(*arrays, devices, values)
     if isinstance(copula, type) or (isinstance(copula, str) and copula != "auto"):

@@ -13,6 +13,7 @@ from rcjax.logs.answers import NO_ANSWER
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Transform
+from rcjax.model.label_outcomes import corrected_log
 from rcjax.model.stated import stated_of_pairs
 from rcjax.policy.policy import Policy, Rule
 
@@ -126,7 +127,7 @@ def columns_of(log: Log, models: tuple[str, ...], asked: np.ndarray) -> tuple[An
     None for the last where the log tells no answers.
     """
     names = [name for name, used in zip(models, asked, strict=True) if used]
-    part = log.select(names)  # raises LogError, naming the model that the log lacks
+    part = corrected_log(log.select(names))  # raises LogError, naming the model that the log lacks
     rows = part.complete
     if not rows.any():
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(names)}: nothing to replay")

@@ -88,6 +88,10 @@ def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
     is replayed on the same queries throughout. Other models of the log do not matter. Of a mixture every policy answers
     every query, and what counts is the weighted mean: its expected figures on the log, without the noise of the lots.
 
+    Where answers lack labels, errors are those of the outcomes that the labels correct (`Log.hand`,
+    `rcjax.model.label_outcomes`): right on average whatever a judge says, with standard errors that know how few
+    labels there are. The regression learns from the queries of this log, of the models of the policy.
+
     Arrays have the log's float type. In float32, a confidence within rounding of a threshold may fall on its
     other side: replay in float64 where many confidences tie with a threshold.
 

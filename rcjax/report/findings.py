@@ -15,7 +15,8 @@ from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.policy.targets import Target
 from rcjax.replaying.replay import Replay
-from rcjax.tuning.learning_curve import LearningCurve
+from rcjax.tuning.label_worth import LabelWorth, label_worth
+from rcjax.tuning.learning_curve import FURTHEST, LearningCurve
 from rcjax.tuning.select import Selection
 
 _TIES = 1e-9  # sums of money this close are one
@@ -90,6 +91,24 @@ class Findings:
         """The unit in which people read the costs."""
         return choose_unit([comparison.cost for comparison in self.comparisons])
 
+    @property
+    def worth(self) -> LabelWorth | None:
+        """What labels by hand and judged queries are worth for the policy to start with; None where all are labelled."""
+        return label_worth(self.frontier.point(self.chosen, {}), self.log)
+
+    def worth_in_words(self) -> str | None:
+        """That, and what it means by the learning curve, in a sentence; None where all answers are labelled."""
+        worth, curve = self.worth, self.learning
+        if worth is None:
+            return None
+        told = f"{worth.describe()} for the policy that this page starts with"
+        if curve is None:
+            return f"{told}."
+        reach = min(worth.equivalent, FURTHEST * curve.labels)
+        lower = 100 - curve.relative_area(reach)[0]
+        beyond = " or more" if reach < worth.equivalent else ""
+        return f"{told}: by the curve, an area that is {lower:.1f} %{beyond} below that of the labels alone."
+
     def headline(self) -> str:
         """What the frontier is worth against the baseline, in two sentences."""
         against, money = self.against, self.money
@@ -117,7 +136,7 @@ class Findings:
 
     def to_json(self) -> dict[str, Any]:
         """The figures as JSON values."""
-        curve = self.learning
+        curve, worth = self.learning, self.worth
         learning = None if curve is None else curve.to_json() | {"advice": curve.advice(curve.labels)}
         return {
             "models": list(self.frontier.models),
@@ -130,6 +149,7 @@ class Findings:
             "shares": np.asarray(self.shares).tolist(),
             "diagnosis": self.diagnosis.to_json(),
             "learning_curve": learning,
+            "label_worth": None if worth is None else worth.to_json(),
         }
 
 

@@ -18,6 +18,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
+from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.targets import Target
 from rcjax.replaying.replay import replay
 from rcjax.report.findings import Findings, compare
@@ -80,7 +81,7 @@ def make_report(
     Asking llama3.1-70b for everything is wrong on 21.0 % of the queries, at $168 per million queries. ...
     """
     check_arguments(make_report, locals())
-    accuracy = np.asarray(log.correct, float).sum(0) / np.asarray(log.answered).sum(0)
+    accuracy = np.asarray(corrected_log(log).correct, float).sum(0) / np.asarray(log.answered).sum(0)
     if baseline is not None and baseline not in log.models:
         raise ValueError(f"the baseline {baseline!r} is not a model of the log; they are {', '.join(log.models)}")
     target = Target.at_most_one(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)

@@ -32,6 +32,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, calibrate_all
 from rcjax.model.fitting import fit_near
 from rcjax.model.fitting_steps import calibrate_log
+from rcjax.model.label_outcomes import corrected_log, expected_log
 from rcjax.model.pairs import barred_pairs
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import replay
@@ -105,20 +106,21 @@ def bootstrap(
     if refit and frontier.search == "expected":
         raise ValueError("policies of least expected loss are not solved again: use credible_bands, or refit=False")
     log = log.select(frontier.models)
+    told = corrected_log(log)
     if not log.complete.any():
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to draw again")
     places = _spread(np.asarray(frontier.lam))
     fixed = _as_they_are(frontier, places, replicates)
     require_answers(frontier.policies, log)
     if not refit:
-        own = _recount(part(fixed, 0), log, replicates, seed)
+        own = _recount(part(fixed, 0), told, replicates, seed)
         return _bands(frontier, log, places, fixed, Outcomes(*(np.stack([figure, figure]) for figure in own)), level)
     draws = np.random.default_rng(seed).integers(0, log.n_queries, (replicates, log.n_queries))
     weights = np.stack([np.bincount(draw, minlength=log.n_queries) for draw in draws]) * log.complete
     tuned = tune_again(frontier, log, draws, places)
     # One after the other, as both are of one shape: one programme.
     weights, tuned = weights.astype(log.cost.dtype), jax.tree.map(np.asarray, tuned)
-    filled = *fill_up(*_data(log)), *fill_up(weights, axis=1)
+    filled = *fill_up(*_data(told)), *fill_up(weights, axis=1)
     codes = _codes(frontier, log)
     both = [_judge(*filled, _comparable(policies), codes) for policies in (fixed, tuned)]
     return _bands(frontier, log, places, tuned, jax.tree.map(lambda *figures: np.stack(figures), *both), level)
@@ -185,6 +187,8 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
 
     def again(draw: np.ndarray) -> tuple[Calibrator, Policies]:
         logprob, correct, answered, query_cost = (column[draw] for column in data)
+        if log.hand is not None:
+            correct = np.asarray(expected_log(log.take(draw)).correct)
         cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
         cost, rows = jnp.asarray(cost, log.cost.dtype), (logprob, correct, answered)
         if selected and not longer.any():
@@ -331,15 +335,16 @@ def _count(
 def _bands(frontier: Frontier, log: Log, places: np.ndarray, tuned: _Tuned, outcomes: Outcomes, level: float) -> Bands:
     """The bands, from the outcomes (2, B, G, 3) of the frontier's policies and of each replicate's."""
     seen_here = replay(frontier, log)
+    labels = max(2, round(float(log.labelled[log.complete].mean(1).sum())))  # queries that have one
     lam = np.asarray(frontier.lam, float)
     known, at = log_lam(lam[places]), log_lam(lam)
     ends = []
     for figure, own in zip(outcomes, (seen_here.error, seen_here.cost, seen_here.abstention), strict=True):
         spread = np.stack([np.interp(at, known, deviation) for deviation in _deviations(*figure)])
-        ends.append(np.asarray(own, float)[:, None] + _quantiles(spread, seen_here.n, level))
+        ends.append(np.asarray(own, float)[:, None] + _quantiles(spread, labels, level))
     error, cost, abstention = ends
-    # Not one error (or right answer) among n says no more than this, also where no replicate can have one.
-    least = 1 - ((1 - level) / 2) ** (1 / seen_here.n)
+    # Not one error (or right answer) among n labels says no more than this, also where no replicate can have one.
+    least = 1 - ((1 - level) / 2) ** (1 / labels)
     error = np.stack([np.minimum(error[:, 0], 1 - least), np.maximum(error[:, 1], least)], axis=-1)
     refusing = frontier.abstain_price is not None
     loss = part(outcomes, 1).loss(lam[places][:, None], frontier.abstain_price)

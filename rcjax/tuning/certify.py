@@ -14,6 +14,8 @@ Everything here is numpy in float64, whatever jax's float type is; only the repl
 import dataclasses
 import math
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -25,9 +27,11 @@ from rcjax._core.json_values import plain
 from rcjax.frontier.frontier import Frontier, InfeasibleError
 from rcjax.frontier.hull import pareto
 from rcjax.frontier.policies import ABSTAIN
+from rcjax.logs.hand_labels import labelled_by_hand
 from rcjax.logs.log import Log
 from rcjax.policy.policy import Policy
 from rcjax.replaying.replay import replay
+from rcjax.tuning.betting import JudgedLosses, judged_losses
 from rcjax.tuning.overlap import overlap, overlap_with_tuned, require_unseen
 from rcjax.tuning.p_values import binomial_tail, bounded_mean_p_value, upper_limit
 
@@ -88,6 +92,7 @@ def certify(
     max_cost: float | None = None,
     confidence: float = 0.95,
     tuned_on: Log | None = None,
+    judged: bool = False,
 ) -> Certificate:
     """The best policy of a frontier of which a log of held-out queries guarantees the targets.
 
@@ -106,9 +111,15 @@ def certify(
         confidence: the probability of the guarantee, in (0, 1).
         tuned_on: the log that the frontier was tuned on: a held-out log that shares queries with it is refused.
             Without it, the queries that the model carries, some hundreds, are compared.
+        judged: whether judges' verdicts count, corrected by the labels by hand.
 
     With both targets, a policy passes by the larger of the two p-values. Tested from the policy that is most likely to
     pass, by its predicted figures, to the cheapest; the cheapest that passes is chosen.
+
+    Where answers lack labels, only queries whose answers are all labelled by hand count. With `judged`, all queries do:
+    judges and confidences say what to expect of an answer, the labels correct it, and the p-value is that of a bet on
+    the corrected outcomes (`rcjax.tuning.betting`). It needs `tuned_on`, whose labels tell how far judges are right,
+    and holds however wrong they are.
 
     Costs are as the model predicts them: each answer at its model's mean cost, which is taken as a known constant
     (`frontier.model.cost`). So what is tested is how often each model is asked; how long the questions and the answers
@@ -123,7 +134,8 @@ def certify(
     gained anything on real logs (`python -m benchmarks.guarantee`).
 
     Raises InfeasibleError where not even the first policy passes, with what can be guaranteed instead; ValueError for
-    no target, or one out of range; LogError for a log that is not held out, and as `replay` does.
+    no target, or one out of range, and for `judged` without `tuned_on`; LogError for a log that is not held out, for
+    labels that were drawn unevenly, and as `replay` does.
 
     >>> import rcjax
     >>> train, held_out = rcjax.sample_log(900, seed=0).split(1 / 3, seed=0)
@@ -139,13 +151,15 @@ def certify(
     require_unseen(log, overlap_with_tuned(log, frontier))
     if tuned_on is not None:
         require_unseen(log, overlap(log, tuned_on))
+    log = log.select(frontier.models)
+    losses = _judged(frontier, log, tuned_on) if judged and log.hand is not None else None
+    log = log if losses is not None else labelled_by_hand(log)
     replayed = replay(frontier, at_model_costs(frontier, log))
     order = _sequence(frontier, replayed.n, targets)
-    evidence = _evidence(
-        frontier,
-        replayed.n,
-        *(np.asarray(figure, float) for figure in (replayed.error, replayed.abstention, replayed.cost)),
-    )
+    figures = (np.asarray(figure, float) for figure in (replayed.error, replayed.abstention, replayed.cost))
+    evidence = _evidence(frontier, replayed.n, *figures)
+    if losses is not None:
+        evidence = [dataclasses.replace(one, bet=partial(losses.p_value, row)) for row, one in enumerate(evidence)]
     chosen = None
     for index in order:
         if targets.p_value(evidence[index]) > targets.level:
@@ -155,6 +169,15 @@ def certify(
         raise InfeasibleError(_infeasible(evidence[order[0]], targets))
     policy = frontier.point(chosen, targets.by_name)
     return _certificate(policy, chosen, evidence[chosen], targets, log, frontier.abstain_price)
+
+
+def _judged(frontier: Frontier, log: Log, tuned_on: Log | None) -> JudgedLosses:
+    """The losses of the policies where judges count. ValueError without a log that tells how far they are right."""
+    assert log.hand is not None
+    if tuned_on is None or tuned_on.hand is None or tuned_on.hand.judges != log.hand.judges:
+        raise ValueError("judged needs tuned_on, a log with labels by hand of some answers, and the same judges")
+    price = frontier.abstain_price or 0.0
+    return judged_losses(frontier, log.take(log.complete), tuned_on.select(frontier.models), price)
 
 
 def at_model_costs(frontier: Frontier, log: Log) -> Log:
@@ -185,9 +208,12 @@ class _Evidence:
     low: float  # the least that a query can cost: the first model alone
     high: float  # the most: every model that may be asked
     asked: int  # number of models that may be asked
+    bet: Callable[[float], Any] | None = None  # p-value of an error, where judges count; None: by the errors counted
 
     def error_p_value(self, probability: float) -> float:
         """Of the null that the policy errs with a higher probability, refusals at their price."""
+        if self.bet is not None:
+            return float(self.bet(probability))
         if self.price is None:
             return binomial_tail(self.errors, self.n, probability)
         return bounded_mean_p_value(self.penalty, self.n, probability)
@@ -326,7 +352,8 @@ def _infeasible(first: _Evidence, targets: _Targets) -> str:
         refused = "" if first.price is None else f" and refused {first.refusals}, each as {first.price:.4g} errors"
         did.append(f"erred on {first.errors}{refused} ({100 * first.penalty:.3g} %)")
         instead.append(f"an error of at most {math.ceil(1e4 * first.error_bound(targets.level)) / 100:.2f} %")
-        needed = "" if first.price is not None else _needed(first, targets.max_error, targets.level)
+        counted = first.price is None and first.bet is None
+        needed = _needed(first, targets.max_error, targets.level) if counted else ""
     if targets.max_cost is not None:
         wanted.append(f"to cost at most {targets.max_cost:.6g} per query")
         did.append(f"cost {first.cost:.6g} per query")

@@ -8,7 +8,7 @@ out, luck does not help.
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -218,7 +218,12 @@ def require_queries(log: Log, folds: int) -> None:
 
 
 def cross_validate(
-    log: Log, model: CascadeModel, longer: Longer, folds: int, seed: int, refusal: Refusal | None = None
+    log: Log,
+    model: CascadeModel,
+    longer: Longer,
+    deal: tuple[int, int],
+    refusal: Refusal | None = None,
+    told: jax.Array | None = None,
 ) -> Comparison:
     """Compare the lengths of cascades on a log, on a grid of λ.
 
@@ -226,59 +231,79 @@ def cross_validate(
     marginals, copulas) and of the choice of policies, and then answered. Queries that lack an answer help to fit, but
     are not compared on.
 
+    Where answers lack labels, policies are chosen, and gains reckoned, by what is expected of these; errors, and the
+    standard errors of gains, by what the labels correct (`rcjax.model.label_outcomes`).
+
     Args:
-        log: the log, of the models of `model`.
+        log: the log, of the models of `model`; `expected_log` of one whose answers lack labels.
         model: the model fitted to it.
         longer: how longer cascades are searched.
-        folds: how many.
-        seed: of the deal.
+        deal: (how many folds, the seed of the deal).
         refusal: with one, models may refuse to answer.
+        told: (n, k) the outcomes of `corrected_log`; None where every answer has a label.
     """
     k = len(model.models)
     lam = lam_range(np.asarray(log.cost, float), PRICES)
-    fold = deal_folds(log.complete, folds, seed)
-    left_out = [fold == number for number in range(folds)]
-    parts = side_by_side(lambda out: _tuned_without(out, log, model, longer, lam, refusal), left_out, n=log.n_queries)
+    fold = deal_folds(log.complete, *deal)
+    left_out = [fold == number for number in range(deal[0])]
+    search = _Search(model, longer, lam, refusal)
+    parts = side_by_side(lambda out: _tuned_without(out, log, search, told), left_out, n=log.n_queries)
     # From the order of the folds back to that of the log.
     order = np.argsort(np.argsort(fold, kind="stable"))[log.complete]
     wrong, charge = (np.concatenate(fates, axis=-1)[..., order] for fates in zip(*parts, strict=True))
     loss, votes = wrong + lam[:, None] * charge, None
     if barred_pairs(log.models) is not None:  # the last are of one sample each
-        *_, single = loss
-        wrong, charge, loss = wrong[:-1], charge[:-1], loss[:-1]
-        votes = VotesGain(*_gains(single - loss[min(1, k - 1)], single))
+        single = loss[:, -1]
+        wrong, charge, loss = wrong[:, :-1], charge[:-1], loss[:, :-1]
+        votes = VotesGain(*_gains(single - loss[:, min(1, k - 1)], single))
     lengths = np.array([1, 2, *longer.lengths][: max(k, 1)])
-    rival = None
-    if len(loss) > len(lengths):
-        comparing, *expected = loss[len(lengths) :]
-        counted = _gains(loss[1] - comparing, loss[1])[2:]
-        gains = _gains(expected[0] - expected[1], loss[1])
-        rival = Rival(wrong[len(lengths)].mean(-1), charge[len(lengths)].mean(-1), *gains, *map(float, counted))
-        loss = loss[: len(lengths)]
-    pair = loss[min(1, k - 1)]
-    figures = wrong[: len(lengths)].mean(-1), charge[: len(lengths)].mean(-1)
-    return Comparison(lengths, lam, *figures, *_gains(pair - loss, pair), agreement=rival, votes=votes)
+    size, rival = len(lengths), None
+    if loss.shape[1] > size:
+        comparing, *expected = np.moveaxis(loss[:, size:], 1, 0)
+        counted = _gains(loss[:, 1] - comparing, loss[:, 1])[2:]
+        gains = _gains(expected[0] - expected[1], loss[:, 1])
+        rival = Rival(wrong[-1, size].mean(-1), charge[size].mean(-1), *gains, *map(float, counted))
+    pair = loss[:, min(1, k - 1)]
+    figures = wrong[-1, :size].mean(-1), charge[:size].mean(-1)
+    gains = _gains(pair[:, None] - loss[:, :size], pair)
+    return Comparison(lengths, lam, *figures, *gains, agreement=rival, votes=votes)
 
 
 def _gains(gain: np.ndarray, pair: np.ndarray) -> tuple[Any, ...]:
     """(gain, its standard error, as a share of the loss of the pair over all prices, that standard error).
 
+    The first axis is of the forms of outcomes: gains are of the first, their standard errors of the last, which are the
+    same where all answers are labelled.
+
     Args:
-        gain: (…, G, n) by how much the loss of a query is below that of the pair.
-        pair: (G, n) the loss of the pair.
+        gain: (F, …, G, n) by how much the loss of a query is below that of the pair.
+        pair: (F, G, n) the loss of the pair.
     """
-    overall = (gain / np.maximum(pair.mean(-1), np.finfo(float).tiny)[:, None]).mean(-2)
-    return *_mean_and_se(gain), *_mean_and_se(overall)
+    overall = (gain / np.maximum(pair[0].mean(-1), np.finfo(float).tiny)[:, None]).mean(-2)
+    (mean, _), (_, spread) = _mean_and_se(gain[0]), _mean_and_se(gain[-1])
+    (share, _), (_, share_spread) = _mean_and_se(overall[0]), _mean_and_se(overall[-1])
+    return mean, spread, share, share_spread
 
 
 def _mean_and_se(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return values.mean(-1), values.std(-1, ddof=1) / np.sqrt(values.shape[-1])
 
 
-def _tuned_without(
-    out: np.ndarray, log: Log, model: CascadeModel, longer: Longer, lam: np.ndarray, refusal: Refusal | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """(wrong, charge), each (S, G, m), of policies of all lengths on the m queries `out` (n,), tuned without them."""
+class _Search(NamedTuple):
+    """What is searched for."""
+
+    model: CascadeModel  # fitted to the whole log
+    longer: Longer
+    lam: np.ndarray  # (G,)
+    refusal: Refusal | None
+
+
+def _tuned_without(out: np.ndarray, log: Log, search: _Search, told: jax.Array | None) -> tuple[np.ndarray, np.ndarray]:
+    """What becomes of the m queries `out` (n,) under policies of all lengths that are tuned without them.
+
+    (wrong (F, S, G, m), by the outcomes of the log and by those `told`, if any; charge (S, G, m)).
+    """
+    model, longer, lam, refusal = search
     train = np.asarray(log.answered) & ~out[:, None]
     rows = log.logprob, log.correct, train
     fitted = fit_near(model, *rows, log.cost)
@@ -291,21 +316,30 @@ def _tuned_without(
     policies = [*by_labels, *by_model, *comparing]
     if one_sample is not None:
         policies += tune_by_labels(fitted.calibrators, *rows, log.cost, lam, refusal, one_sample)[-1:]
-    data = fitted.calibrators, log.logprob, log.correct, log.answered, log.cost
     price = None if refusal is None else 1 - float(refusal.worth)
-    walked = (outcomes_on_log(*data, own, log.answer) for own in policies)
-    fates = [Outcomes(*(np.asarray(figure, float)[:, out] for figure in one)) for one in walked]
-    penalty, charge = np.stack([fate.penalty(price) for fate in fates]), np.stack([fate.cost for fate in fates])
+    forms = [
+        [_fate(fitted, log, right, own, out) for own in policies]
+        for right in (log.correct, *(() if told is None else (told,)))
+    ]
+    penalty = np.stack([[fate.penalty(price) for fate in fates] for fates in forms])
+    charge = np.stack([fate.cost for fate in forms[0]])
     if comparing:
         both = [by_labels[-1].comparing(), *comparing]
         # The errors as they are expected, of the best pair and of the best that may compare answers.
         expected = expected_on_log(fitted.calibrators, rows, log, both)[:, :, out]
         places = [1, len(by_labels) + len(by_model)]
-        wrong = np.stack([fates[place].wrong for place in places])
+        wrong = np.stack([[fates[place].wrong for place in places] for fates in forms])
         after = len(by_labels) + len(by_model) + len(comparing)
-        penalty = np.insert(penalty, [after] * 2, penalty[places] - wrong + expected, axis=0)
+        penalty = np.insert(penalty, [after] * 2, penalty[:, places] - wrong + expected, axis=1)
         charge = np.insert(charge, [after] * 2, charge[places], axis=0)
     return penalty, charge
+
+
+def _fate(model: CascadeModel, log: Log, right: jax.Array, policies: Policies, out: np.ndarray) -> Outcomes:
+    """(G, m) what becomes of the queries `out` (n,) under policies (G,), by who is `right` (n, k), or how likely."""
+    data = model.calibrators, log.logprob, right, log.answered, log.cost
+    walked = outcomes_on_log(*data, policies, log.answer)
+    return Outcomes(*(np.asarray(figure, float)[:, out] for figure in walked))
 
 
 def _comparing(

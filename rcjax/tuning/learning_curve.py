@@ -30,6 +30,7 @@ from rcjax._core.size_classes import fill_up
 from rcjax._core.threads import side_by_side
 from rcjax.frontier.bands import check_level
 from rcjax.logs.errors import LogError
+from rcjax.logs.hand_labels import labelled_by_hand
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Transform
 from rcjax.model.fitting_steps import calibrate_log
@@ -209,6 +210,7 @@ def learning_curve(log: Log, *, repeats: int = 10, seed: int = 0) -> LearningCur
 
 def _usable(log: Log) -> tuple[Log, np.ndarray]:
     """The complete queries of a log and the mean costs (k,) on them; LogError where there is no curve to draw."""
+    log = labelled_by_hand(log)
     complete = int(log.complete.sum())
     if complete < LEAST_QUERIES:
         what = f"{log.source}: {complete} of {log.n_queries} queries were answered by every model"

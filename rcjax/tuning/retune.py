@@ -20,6 +20,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import calibrate_all
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
+from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy, Transform
 from rcjax.policy.record import recorded_asked, tuning_record
@@ -226,13 +227,13 @@ def held_out_gain(policy: Policy | Mixture, log: Log, old: Log | None = None, se
     require_answers(frontier.policies, log)
     tuned = tune_again(frontier, log, np.stack([order[:size] for order in others]), np.array([0]))
     price = tuning.abstain_price or 0.0
-    own, losses = _losses(policy, tuned, log, lam, price)
+    own, losses = _losses(policy, tuned, corrected_log(log), lam, price)
     left_out = losses[fold, np.arange(len(fold))]
     gain, gain_se = _mean_and_se(own - left_out)
     before = math.nan, 0.0
     if old is not None and old.select(tuning.models).complete.sum() > 1:
         old = old.select(tuning.models)
-        own_before, losses_before = _losses(policy, tuned, old.take(old.complete), lam, price)
+        own_before, losses_before = _losses(policy, tuned, corrected_log(old.take(old.complete)), lam, price)
         before = _mean_and_se(own_before - losses_before.mean(0))
     loss = float(own.mean())
     return Gain(loss, loss - gain, gain_se, *before, lam=float(lam), n=len(own))

@@ -27,6 +27,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
+from rcjax.model.label_outcomes import corrected_log, expected_log
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.at_lambda import check_abstain_price, refusal_at
 from rcjax.solving.lambda_grid import check_lam, lay_out_problem, log_lam, select, solve_at
@@ -164,6 +165,7 @@ def select_frontier(
     price = check_abstain_price(abstain_price)
     model = fit(log) if model is None else model
     log = log.select(model.models)
+    told, log = corrected_log(log), expected_log(log)
     complete = int(log.complete.sum())
     if not complete:
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
@@ -171,7 +173,9 @@ def select_frontier(
     longer = longer_cascades(len(model.models), longest, rivals(model.models))
     refusal = refusal_at(price, abstain_early, log.cost.dtype)
     sample = _sample(log, seed)
-    comparison = cross_validate(sample, model, longer, folds, seed, refusal)
+    partly = told.correct is not log.correct  # answers lack labels
+    corrected = _sample(told, seed).correct if partly else None
+    comparison = cross_validate(sample, model, longer, (folds, seed), refusal, corrected)
     wanted = comparison.lam if prices is None else prices
     pairs = judge_pairs(log, model, wanted, refusal)
     searched = pairs if sample is log else judge_pairs(sample, model, wanted, refusal)
@@ -187,11 +191,12 @@ def select_frontier(
         points, lam, status = _best(pairs, chains, at, prices)
         points = points if agreeing is None else agreeing.better(points, prices)
     luck = _luck(comparison, searched, None if agreeing is None else agreeing.searched)
-    luck = np.interp(log_lam(lam), log_lam(comparison.lam), luck)
-    corrected = points.penalty + luck
+    if not partly:
+        luck = np.maximum(luck, 0.0)
+    penalty = points.penalty + np.interp(log_lam(lam), log_lam(comparison.lam), luck)
     if prices is None:
-        corrected = _in_order(corrected, points.penalty)
-    points = points._replace(penalty=np.minimum(corrected, 1.0))
+        penalty = _in_order(penalty, points.penalty)
+    points = points._replace(penalty=np.clip(penalty, 0.0, 1.0))
     return Selection(_assemble(model, points, lam, status, refusing | {"compare": log.compare}), comparison)
 
 
@@ -257,7 +262,7 @@ def _luck(comparison: Comparison, pairs: Trial, agreeing: Trial | None) -> np.nd
         both = np.minimum(least, [(agreeing.penalty + lam * agreeing.cost).min() for lam in comparison.lam])
         luck = np.where(comparison.agreeing, rival.error + comparison.lam * rival.cost - both, luck)
     padded = np.pad(luck, _WINDOW // 2, "edge")
-    return np.maximum(np.convolve(padded, np.full(_WINDOW, 1 / _WINDOW), "valid"), 0.0)
+    return np.convolve(padded, np.full(_WINDOW, 1 / _WINDOW), "valid")
 
 
 def _in_order(corrected: np.ndarray, error: np.ndarray) -> np.ndarray:

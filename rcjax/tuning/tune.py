@@ -21,6 +21,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration_error import calibration_error
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
+from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy, Transform
 from rcjax.policy.targets import Target
@@ -28,6 +29,7 @@ from rcjax.replaying.replay import replay
 from rcjax.solving.solve import solve_frontier
 from rcjax.tuning.bootstrap import bootstrap
 from rcjax.tuning.certify import Certificate, certify
+from rcjax.tuning.label_worth import LabelWorth, label_worth
 from rcjax.tuning.overlap import overlap, require_unseen
 from rcjax.tuning.select import Selection, select_frontier
 
@@ -35,6 +37,9 @@ _BILL = 0.01  # from which difference on the bill is worth a word
 
 
 _HELD_OUT = 0.5  # of the queries of a log, where a guarantee is wanted and no other log given
+
+
+_PURSE = 100.0  # money that there is advice for, how to spend it
 
 
 _DRAWS = 400  # from the posterior, where policies of least expected loss are wanted
@@ -59,6 +64,10 @@ class Settings:
     """What a refusal costs, in errors; None: models may not refuse."""
     confidence: float | None = None
     """That of the guarantee; None for none."""
+    judged: bool = False
+    """Whether judges' verdicts count for the guarantee, corrected by the labels by hand."""
+    label_prices: tuple[float, float] | None = None
+    """What a label by hand and a judged query cost, for advice on which to buy; None: no advice."""
     mix: bool = False
     """Whether to meet the target exactly, by a mixture where need be."""
     intervals: bool = True
@@ -102,6 +111,8 @@ class Tuned:
     """What is guaranteed of the policy."""
     verdict: str | None = None
     """Why the policy has so many models, for the default search."""
+    worth: LabelWorth | None = None
+    """What labels by hand and judged queries are worth for the policy; None where all answers are labelled."""
     notes: tuple[str, ...] = ()
     """What else there is to say of the policy."""
 
@@ -109,7 +120,8 @@ class Tuned:
     def remarks(self) -> tuple[str, ...]:
         """The verdict, the guarantee and the notes, in words."""
         promise = () if self.certificate is None else (_promise(self.certificate),)
-        return (*(() if self.verdict is None else (self.verdict,)), *promise, *self.notes)
+        worth = () if self.worth is None else (self.worth.describe(),)
+        return (*(() if self.verdict is None else (self.verdict,)), *promise, *worth, *self.notes)
 
     def to_json(self) -> dict[str, Any]:
         """The document of `rcjax tune --json`."""
@@ -118,7 +130,7 @@ class Tuned:
         document = {"models": list(self.model.models), "model_summary": rows, "frontier": points}
         copulas = {"copulas": self.model.copula_table} if self.model.copula_table else {}
         chosen = {"policy": self.policy.to_json(), "remarks": list(self.remarks)} if self.policy else {}
-        return document | copulas | chosen
+        return document | copulas | chosen | ({"label_worth": self.worth.to_json()} if self.worth else {})
 
 
 def tune(
@@ -132,6 +144,7 @@ def tune(
     copula: str | type[Copula] | Sequence[str | type[Copula]] = "gumbel",
     confidence: float | None = None,
     held_out: Log | None = None,
+    judged: bool = False,
     mix: bool = False,
     intervals: bool = True,
     abstain_price: float | None = None,
@@ -149,7 +162,10 @@ def tune(
         copula: how the confidences of two models depend on each other, as `fit` takes it.
         confidence: guarantee the `max_error` or `budget` with this probability, by a test on queries that the tuning
             does not see (`certify`).
-        held_out: the log of these queries; by default half of those of `log`, drawn at random.
+        held_out: the log of these queries; by default half of those of `log`, drawn at random, or where answers lack
+            labels, half of those labelled by hand.
+        judged: the guarantee may rest on judges' verdicts besides, corrected by labels by hand; by default it rests on
+            labels by hand alone.
         mix: meet the `budget` or `max_error` exactly, by a random mixture of two policies where need be.
         intervals: draw intervals around every point by the bootstrap (`bootstrap`).
         abstain_price: let models refuse to answer, where a refusal costs so many errors.
@@ -174,6 +190,7 @@ def tune(
         fit={"copula": copula},
         abstain_price=abstain_price,
         confidence=confidence,
+        judged=judged,
         mix=mix,
         intervals=intervals,
     )
@@ -227,7 +244,7 @@ def tune_in_stages(
         held_out = held_out.select(log.models)
         require_unseen(held_out, overlap(held_out, log))
     elif settings.confidence is not None:
-        held_out, log = log.split(_HELD_OUT, seed=0)
+        held_out, log = _set_aside(log, settings.judged)
     with stage("fitting the model"):
         model = fit(log, transform=settings.transform, **settings.fit)
     drawing = ", and drawing the log again, 200 times" if settings.intervals else ""
@@ -241,6 +258,20 @@ def tune_in_stages(
         raise
 
 
+def _set_aside(log: Log, judged: bool) -> tuple[Log, Log]:
+    """Half of the queries for the test of a guarantee, and the others.
+
+    Where only labels by hand count, half of the queries that have them: the others are of no use to the test.
+    """
+    if log.hand is None or judged:
+        return log.split(_HELD_OUT, seed=0)
+    whole = np.flatnonzero((log.labelled | ~np.asarray(log.answered)).all(1))
+    if len(whole) < 2:
+        raise LogError(f"{log.source}: fewer than two queries have labels for all answers: nothing to test on")
+    chosen = np.random.default_rng(0).permutation(whole)[: round(_HELD_OUT * len(whole))]
+    return log.take(np.sort(chosen)), log.take(np.setdiff1d(np.arange(log.n_queries), chosen))
+
+
 def _with_policy(tuned: Tuned, settings: Settings) -> Tuned:
     """The same with the policy for the target, if there is one, and what to say of it."""
     frontier, target = tuned.frontier, tuned.target
@@ -249,6 +280,7 @@ def _with_policy(tuned: Tuned, settings: Settings) -> Tuned:
     certificate, notes = None, []
     if settings.confidence is not None and tuned.held_out is not None:
         limits: dict[str, Any] = {"max_error": target.get("max_error"), "max_cost": target.get("budget")}
+        limits |= {"tuned_on": tuned.log, "judged": True} if settings.judged else {}
         certificate = certify(frontier, tuned.held_out, **limits, confidence=settings.confidence)
         index, policy = certificate.index, certificate.policy
     else:
@@ -256,11 +288,15 @@ def _with_policy(tuned: Tuned, settings: Settings) -> Tuned:
         policy = frontier.mixture(**target) if settings.mix else frontier.point(index, target)
         if settings.mix and len(policy.policies) == 1:
             policy, notes = policy.policies[0], ["nothing to mix: a single point of the frontier is best here"]
+    worth = label_worth(policy, tuned.log)
+    if worth is not None and settings.label_prices is not None:
+        notes.append(worth.advise(_PURSE, *settings.label_prices))
     return dataclasses.replace(
         tuned,
         policy=policy,
         certificate=certificate,
         verdict=None if tuned.selection is None else tuned.selection.verdict(index),
+        worth=worth,
         notes=(*notes, *_bill(policy, tuned.log)),
     )
 
@@ -311,13 +347,14 @@ def describe_models(log: Log, model: CascadeModel) -> tuple[Alone, ...]:
     """What each model of a log does on its own, by the calibration of a fitted model."""
     confidence = np.asarray(model.calibrate(log))
     logprob, correct, answered = (np.asarray(column) for column in (log.logprob, log.correct, log.answered))
+    told, labelled = np.asarray(corrected_log(log).correct), log.labelled
     return tuple(
         Alone(
             model=name,
             answers=int(own.sum()),
-            accuracy=float(correct[own, j].mean()),
+            accuracy=float(np.clip(told[own, j].mean(), 0, 1)),
             cost=float(np.asarray(log.cost)[j]),
-            calibration_error=calibration_error(confidence[own, j], correct[own, j]),
+            calibration_error=calibration_error(confidence[labelled[:, j], j], correct[labelled[:, j], j]),
             certain=float((logprob[own, j] == 0).mean()),
         )
         for j, (name, own) in enumerate(zip(log.models, answered.T, strict=True))

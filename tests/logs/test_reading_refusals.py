@@ -21,7 +21,6 @@ from rcjax.logs import IncompleteLogWarning, LogError, read_log
         ("3,small,-1,yes,1", "model small: correct yes is not clear", "true, false, 1 or 0"),
         ("3,small,-1,0.5,1", "model small: correct 0.5 is not clear", "true, false, 1 or 0"),
         ("3,small,-1,2,1", "model small: correct 2 > 1", "true, false, 1 or 0"),
-        ("3,small,-1,,1", "model small: correct is missing", "true, false, 1 or 0"),
         ("3,small,-1,1,-1", "model small: cost -1 < 0", "0 or more"),
         ("3,small,-1,1,nan", "model small: cost nan is missing", "0 or more"),
         ("3,small,-1,1,inf", "model small: cost inf > 1e+300", "0 or more"),

@@ -202,7 +202,7 @@ def test_labels_by_answer_judge_every_sample(tmp_path):
         (
             sampled(),
             {"labels": pl.DataFrame({"query": [1], "model": ["small"], "correct": [1]})},
-            "labels by query and model do not tell samples apart: give labels by query and answer",
+            "labels by query and model do not tell samples apart: label by query and answer",
         ),
     ],
 )

@@ -1,0 +1,226 @@
+"""What few labels by hand and a judge for the rest come to, and whether what is promised then is true.
+
+    python -m benchmarks.labels [--data DIR] [--splits 50] [--labels 100,300] [--out FILE]
+    python -m benchmarks.labels --part intervals [--splits 50]
+    python -m benchmarks.labels --part guarantee [--splits 400]
+    python -m benchmarks.labels --part drawing [--splits 50]
+
+Of a log with labels for all answers, some are left, and 1,000 further queries are judged, or bare. Judges agree with
+the labels in 98, 95, 90 or 80 % of the answers, at random; or they err in favour of the dearest model (it is called
+right in 30 % of the cases where it is wrong); or they call 40 % of the right answers to the shortest queries wrong.
+
+The area is that under the error–cost curve of the default search on the other queries, against the labels alone, in per
+cent: below 0 is better. Beside it stand the area where the judge is taken at its word, and that of 1,000 true labels.
+"Promised" is the error that the frontier says of its policies less what comes, in points, averaged over the frontier.
+
+`intervals`: how often the 90 % intervals of the bootstrap hold the true error of a policy, on logs of the demo's model,
+whose truth is 20,000 fresh queries. `guarantee`: how often a guarantee of 95 % is given at the true error itself, where
+it is false; and how often at a target that is kept, which is its power. `drawing`: labels drawn where they tell most
+(`rcjax label`) against labels drawn at random: the error of the estimated loss at the target, and the area.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+
+import rcjax
+from benchmarks import record
+from benchmarks.methods import Curve, areas, change
+from benchmarks.paper.inputs import pooled
+from benchmarks.report import collected, machine, markdown, with_error
+from rcjax.frontier.frontier import Frontier
+from rcjax.logs.hand_labels import HandLabels, labelled_by_hand
+
+FURTHER, LEFT, FRESH = 1000, 200, 20_000
+REPLICATES = 100
+
+
+class Judge(NamedTuple):
+    """Who judges the answers, and how."""
+
+    name: str
+    errors: float = 0.0  # how often it errs at random
+    to_the_dearest: float = 0.0  # how often it calls a wrong answer of the dearest model right
+    to_the_shortest: float = 0.0  # how often it calls right answers to the shortest third of the queries wrong
+
+    def verdicts(self, log: rcjax.Log, rng: np.random.Generator) -> np.ndarray:
+        """(n, k, 1) from 0 to 1; NaN of a judge without a name."""
+        right, cost = np.asarray(log.correct), np.asarray(log.query_cost)
+        if self.name == NOBODY.name:
+            return np.full((*right.shape, 1), np.nan)
+        said = np.where(rng.random(right.shape) < self.errors, ~right, right)
+        said[:, np.argmax(cost.mean(0))] |= rng.random(len(right)) < self.to_the_dearest
+        short = cost <= np.quantile(cost, 1 / 3, axis=0)
+        said &= ~(short & (rng.random(right.shape) < self.to_the_shortest))
+        return said[..., None].astype(float)
+
+
+NOBODY = Judge("nobody")
+JUDGES = (
+    *(Judge(f"agrees in {100 - 100 * share:.0f} %", share) for share in (0.02, 0.05, 0.1, 0.2)),
+    Judge("lenient to the dearest", 0.05, to_the_dearest=0.3),
+    Judge("strict to the shortest", 0.05, to_the_shortest=0.4),
+    NOBODY,
+)
+
+
+def partly(log: rcjax.Log, labelled: np.ndarray, judged: np.ndarray, chance: np.ndarray | None = None) -> rcjax.Log:
+    """The log, of whose labels only some are left, with verdicts."""
+    probability = np.full(labelled.shape, np.nan) if chance is None else chance
+    hand = HandLabels(jnp.asarray(labelled), jnp.asarray(probability), jnp.asarray(judged), ("judged",))
+    return dataclasses.replace(log, correct=jnp.asarray(labelled & np.asarray(log.correct)), hand=hand)
+
+
+def some(log: rcjax.Log, labels: int, rng: np.random.Generator) -> np.ndarray:
+    """(n, k) bool: so many queries at random."""
+    chosen = np.isin(np.arange(log.n_queries), rng.choice(log.n_queries, labels, replace=False))
+    return np.repeat(chosen[:, None], len(log.models), axis=1)
+
+
+def _frontier(log: rcjax.Log) -> Frontier:
+    return rcjax.select_frontier(log).frontier
+
+
+def _at_its_word(log: rcjax.Log) -> rcjax.Log:
+    assert log.hand is not None
+    said = np.asarray(log.hand.judged)[..., 0] > 0.5
+    return dataclasses.replace(log, correct=jnp.asarray(np.where(log.labelled, log.correct, said)), hand=None)
+
+
+def compare(train: rcjax.Log, test: rcjax.Log, labels: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """A row for each judge: changes of area against the labels alone, and what was promised beyond what came."""
+    labelled = some(train, labels, rng)
+    others = rng.permutation(np.flatnonzero(~labelled[:, 0]))[: max(1000 - labels, 0)]
+    thousand = train.take(np.sort(np.concatenate([np.flatnonzero(labelled[:, 0]), others])))
+    frontiers = {"alone": _frontier(train.take(labelled[:, 0])), "thousand": _frontier(thousand)}
+    for judge in JUDGES:
+        log = partly(train, labelled, judge.verdicts(train, rng))
+        frontiers[judge.name] = _frontier(log)
+        if judge is not NOBODY:
+            frontiers[f"{judge.name}, at its word"] = _frontier(_at_its_word(log))
+    replayed = {name: rcjax.replay(frontier, test) for name, frontier in frontiers.items()}
+    curves = {name: Curve(np.asarray(seen.cost), np.asarray(seen.error)) for name, seen in replayed.items()}
+    area = areas(curves)
+    for name, frontier in frontiers.items():
+        promised = 100 * float(np.mean(np.asarray(frontier.error) - curves[name].error))
+        yield {"outcomes": name, "change": change(area[name], area["alone"]), "promised": promised}
+
+
+def splits_of(folder: Path | None, splits: int, labels: list[int]) -> Iterator[dict[str, Any]]:
+    """A row for each log, number of labels, split and judge."""
+    logs = {} if folder is None else {path.name.removesuffix("_test.csv"): path for path in folder.glob("*_test.csv")}
+    for name in ["the demo's model", *sorted(logs)]:
+        whole = pooled(folder, name)[0] if folder and name in logs else rcjax.sample_log(3000, seed=10**6)
+        for number in labels:
+            size = min(number + FURTHER, whole.n_queries - LEFT)
+            for split in range(splits):
+                rng = np.random.default_rng((number, split))
+                order = rng.permutation(whole.n_queries)
+                train, test = (whole.take(np.sort(part)) for part in (order[:size], order[size:]))
+                for row in compare(train, test, number, rng):
+                    yield {"log": name, "labels": number, "split": split} | row
+
+
+def table(rows: list[dict[str, Any]]) -> pl.DataFrame:
+    """By number of labels and outcomes: mean changes of area for each log, and what was promised too much."""
+    lines = []
+    for number in sorted({row["labels"] for row in rows}):
+        for outcomes in dict.fromkeys(row["outcomes"] for row in rows):
+            own = [row for row in rows if row["labels"] == number and row["outcomes"] == outcomes]
+            logs = {name: [row["change"] for row in own if row["log"] == name] for name in {r["log"] for r in own}}
+            line: dict[str, Any] = {"labels": number, "outcomes": outcomes}
+            line |= {name: with_error(np.array(logs[name])) for name in sorted(logs)}
+            lines.append(line | {"promised less came": with_error(np.array([row["promised"] for row in own]))})
+    return pl.DataFrame(lines)
+
+
+def intervals(splits: int, labels: list[int]) -> pl.DataFrame:
+    """How often intervals hold the true error, by judge, over logs of the demo's model."""
+    fresh, lines = rcjax.sample_log(FRESH, seed=10**6 + 1), []
+    for number in labels:
+        for judge in (None, *JUDGES[1:]):
+            covered, widths = [], []
+            for seed in range(splits):
+                rng = np.random.default_rng((seed, number))
+                whole = rcjax.sample_log(number + FURTHER, seed=seed)
+                labelled = some(whole, number, rng)
+                log = whole.take(labelled[:, 0])
+                log = log if judge is None else partly(whole, labelled, judge.verdicts(whole, rng))
+                frontier = _frontier(log)
+                bands = np.asarray(rcjax.bootstrap(frontier, log, replicates=REPLICATES).error)
+                true = np.asarray(rcjax.replay(frontier, fresh).error)
+                covered.append(100 * np.mean((bands[:, 0] <= true) & (true <= bands[:, 1])))
+                widths.append(100 * np.mean(bands[:, 1] - bands[:, 0]))
+            name = "labels alone" if judge is None else judge.name
+            line = {"labels": number, "judge": name, "covers, %": with_error(np.array(covered))}
+            lines.append(line | {"width, points": f"{np.mean(widths):.1f}"})
+            record.headline(f"90 % intervals, {number} labels, judge: {name}", f"{np.mean(covered):.1f} %")
+    return pl.DataFrame(lines)
+
+
+def guarantee(splits: int, labels: list[int]) -> pl.DataFrame:
+    """Guarantees given at the true error, and at 1.25 times it, by labels by hand and with judges."""
+    fresh, lines = rcjax.sample_log(FRESH, seed=10**6 + 1), []
+    for number in labels:
+        for judge in JUDGES[1:]:
+            rng = np.random.default_rng(number)
+            train = rcjax.sample_log(number + FURTHER, seed=1)
+            train = partly(train, some(train, number, rng), judge.verdicts(train, rng))
+            frontier = rcjax.solve_frontier(rcjax.fit(train), lam=[800.0])
+            true = float(rcjax.replay(frontier, fresh).error[0])
+            given = dict.fromkeys(((1.0, False), (1.0, True), (1.25, False), (1.25, True)), 0)
+            for seed in range(splits):
+                held = rcjax.sample_log(number + FURTHER, seed=100 + seed)
+                held = partly(held, some(held, number, rng), judge.verdicts(held, rng))
+                for times, judged in given:
+                    given[times, judged] += _is_given(frontier, held, train, times * true, judged)
+            shares = {key: f"{100 * many / splits:.1f}" for key, many in given.items()}
+            line = {"labels": number, "judge": judge.name, "broken, by hand, %": shares[1.0, False]}
+            line |= {"broken, judged, %": shares[1.0, True], "given, by hand, %": shares[1.25, False]}
+            lines.append(line | {"given, judged, %": shares[1.25, True]})
+    return pl.DataFrame(lines)
+
+
+def _is_given(frontier: Frontier, held: rcjax.Log, train: rcjax.Log, limit: float, judged: bool) -> bool:
+    log, options = (held, {"judged": True, "tuned_on": train}) if judged else (labelled_by_hand(held), {})
+    try:
+        rcjax.certify(frontier, log, max_error=limit, **options)
+    except rcjax.InfeasibleError:
+        return False
+    return True
+
+
+def main() -> None:
+    """Print the table of one part."""
+    parser = record.parser(__doc__)
+    parser.add_argument("--part", choices=("areas", "intervals", "guarantee"), default="areas")
+    parser.add_argument("--data", type=Path, help="folder of real logs")
+    parser.add_argument("--splits", type=int, default=50, help="splits of each log, or simulated logs")
+    parser.add_argument("--labels", default="100,300", help="how many labels, with commas between")
+    parser.add_argument("--out", type=Path, help="keep the rows here, as JSON lines")
+    options = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    labels = [int(number) for number in options.labels.split(",")]
+    print(f"{machine()}\n")
+    if options.part == "intervals":
+        print(markdown(intervals(options.splits, labels)))
+    elif options.part == "guarantee":
+        print(markdown(guarantee(options.splits, labels)))
+    else:
+        what = "{log}, {labels} labels, split {split}, {outcomes}"
+        rows = collected(splits_of(options.data, options.splits, labels), what, options.out)
+        print(markdown(table(rows)))
+        for number in labels:
+            for name in ("agrees in 95 %", "nobody", "thousand"):
+                own = [row["change"] for row in rows if row["labels"] == number and row["outcomes"] == name]
+                record.headline(f"area, {number} labels and {name}", f"{with_error(np.array(own))} %")
+
+
+if __name__ == "__main__":
+    record.run(main)

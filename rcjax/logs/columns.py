@@ -1,0 +1,188 @@
+"""The columns of a log: what they are called, what they may hold, and which of them a log must have."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+from rcjax.logs.dialects import plain_name
+from rcjax.logs.errors import LogError, MissingPricesError
+from rcjax.logs.listing import brief, listed
+
+__all__ = [
+    "ADVICE",
+    "ANSWERS",
+    "CALL_COLUMNS",
+    "LABEL_PROBABILITY",
+    "SAMPLE",
+    "TOKENS",
+    "TO_LABEL",
+    "advice_on",
+    "judge_columns",
+    "known_columns",
+    "limits_of",
+    "needed_columns",
+    "require_columns",
+]
+
+
+TOKENS = ["input_tokens", "output_tokens"]
+
+
+ADVICE = {
+    "query": "give an integer or a string that names the query",
+    "model": "give the model's name, a string",
+    "correct": "give true, false, 1 or 0",
+    "logprob": "log-probabilities are at most 0; if these are probabilities, name the column confidence",
+    "confidence": "confidences lie in [0, 1]; divide percentages by 100, name log-probabilities logprob",
+    "cost": "give the money that the call cost, 0 or more",
+    **dict.fromkeys(TOKENS, "give the number of tokens, 0 or more"),
+    "label_probability": "give the probability with which the answer was drawn to be labelled, above 0 and at most 1",
+}
+
+
+#: What others call the columns; those for logprob are probabilities.
+_OTHER_NAMES = {
+    "query": ("id", "query_id", "question", "question_id", "request_id", "prompt_id", "example_id"),
+    "model": ("llm", "model_id", "model_name", "engine"),
+    "correct": ("is_correct", "right", "is_right", "label", "accuracy"),
+    "logprob": ("p", "p_yes", "p_true", "prob", "probability", "score", "conf"),
+    "cost": ("price", "usd", "dollars", "cost_usd"),
+    "input_tokens": ("prompt_tokens", "tokens_in", "n_input_tokens"),
+    "output_tokens": ("completion_tokens", "tokens_out", "n_output_tokens", "generated_tokens"),
+}
+
+
+CALL_COLUMNS = ["call_log", "shadow", "error", "asked"]  # what a call log tells besides
+
+
+ANSWERS = ["answer_key", "answer"]  # what is compared with the answers of other models: the first that there is
+
+
+SAMPLE = "sample"  # which of several answers of a model to a query
+
+
+LABEL_PROBABILITY = "label_probability"  # with which an answer was drawn to be labelled
+
+
+_JUDGE = re.compile("judged(_.+)?")  # what a judge says of an answer, or each of several judges
+
+
+#: How to come by labels, for messages.
+TO_LABEL = "rcjax label draws the answers that are worth labelling by hand"
+
+
+_LEAST_PROBABILITY = 1e-9  # of being labelled: the reciprocal is a weight
+
+
+#: All names of columns that mean something here, with polars' names for their second columns.
+_NAMES = {
+    name + again
+    for name in (
+        *ADVICE,
+        *CALL_COLUMNS,
+        *ANSWERS,
+        SAMPLE,
+        LABEL_PROBABILITY,
+        *(other for others in _OTHER_NAMES.values() for other in others),
+    )
+    for again in ("", "_duplicated_0")
+}
+
+
+_LIMITS = {
+    "correct": (0, 1),
+    "logprob": (-math.inf, 0),
+    "confidence": (0, 1),
+    LABEL_PROBABILITY: (_LEAST_PROBABILITY, 1),
+}
+
+
+def advice_on(column: str) -> str:
+    """What to put into a column, for messages."""
+    if _JUDGE.fullmatch(column):
+        return "give a number from 0 (wrong) to 1 (right), or true or false"
+    return ADVICE[column]
+
+
+def limits_of(column: str) -> tuple[float, float]:
+    """(least, largest) number that a column may hold."""
+    return (0, 1) if _JUDGE.fullmatch(column) else _LIMITS.get(column, (0, 1e300))
+
+
+def judge_columns(columns: Iterable[str]) -> list[str]:
+    """Those of the columns that hold what judges say, under the names that are ours.
+
+    >>> judge_columns(["query", "judged", "judged_by_llama", "judgement"])
+    ['judged', 'judged_by_llama']
+    """
+    return [column for column in columns if _JUDGE.fullmatch(column)]
+
+
+def known_columns(columns: Iterable[str]) -> set[str]:
+    """All names that mean something, the judges' own among them as these columns have them."""
+    return _NAMES | {*judge_columns(map(plain_name, columns))}
+
+
+def needed_columns(name: str, columns: list[str], priced: bool, told_by: str | None) -> list[str]:
+    """The columns to read: query, model, what tells right from wrong, the confidence and what the costs come from.
+
+    Args:
+        name: the log's, for messages.
+        columns: those that it has, under the names that are ours.
+        priced: whether tokens have prices.
+        told_by: the column that must be there to tell right from wrong: "correct", which may be missing beside a
+            judge's, or "answer"; None where labels come from elsewhere, or none are needed.
+
+    Raises `LogError` where one is missing, or is there twice.
+    """
+    judges = judge_columns(columns)
+    for column in (*ADVICE, *ANSWERS, SAMPLE, *judges):
+        if columns.count(column) > 1 or f"{column}_duplicated_0" in columns:  # the latter is polars' new name
+            raise LogError(f"{name}: column {column} occurs twice: drop one of the two")
+    if {"logprob", "confidence"} <= {*columns}:
+        raise LogError(f"{name}: columns logprob and confidence both occur: drop one of the two")
+    if "call_log" in columns and told_by == "correct" and not judges and "correct" not in columns:
+        forms = "query and answer (the right one), or query, model and correct"
+        raise LogError(
+            f"{name}: a call log does not tell right from wrong: give labels, a table of {forms}; {TO_LABEL}"
+        )
+    confidence = "confidence" if "confidence" in columns else "logprob"
+    money = TOKENS if priced or ("cost" not in columns and {*TOKENS} & {*columns}) else ["cost"]
+    told = [told_by] if told_by and (told_by != "correct" or not judges) else []
+    needed = ["query", "model", *told, confidence, *money]
+    require_columns(name, needed, columns)
+    if money == TOKENS and not priced:
+        raise MissingPricesError(f"{name}: token counts but no prices: give prices=, or add a column cost")
+    compared = [column for column in ANSWERS if column in columns][:1]
+    labels = [column for column in ("correct", LABEL_PROBABILITY) if column in columns]
+    needed += [column for column in (*compared, *labels, *judges) if column not in needed]
+    needed += [SAMPLE] if SAMPLE in columns and "call_log" not in columns else []
+    return needed + [column for column in CALL_COLUMNS if "call_log" in columns and column in columns]
+
+
+def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) -> None:
+    """Refuse a table that lacks a column, and name those that may have been meant."""
+    missing = [column for column in needed if column not in columns]
+    if missing:
+        either = {"logprob": "logprob (or confidence)", "cost": "cost (or input_tokens and output_tokens)"}
+        lacking = ", ".join(either.get(column, column) for column in missing)
+        pairs = _renamings(missing, [column for column in columns if column not in ADVICE])
+        meant = f" (did you mean {', '.join(pairs)}?)" if pairs else ""
+        meant += f"; {TO_LABEL}" if missing == ["correct"] and not pairs else ""
+        raise LogError(f"{name}: rename or add missing columns {lacking}{meant}; found: {listed(columns)}")
+
+
+def _renamings(missing: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """Which columns may have been meant for those missing, by what others call them or by their spelling, each once."""
+    free, pairs = list(columns), []
+    for column in missing:
+        known = [name for name in free if plain_name(name) in _OTHER_NAMES.get(column, ())]
+        close = known or difflib.get_close_matches(column, free, n=1, cutoff=0.55)
+        if close:
+            free.remove(close[0])
+            as_named = "confidence" if column == "logprob" and known else column
+            pairs.append(f"{brief(close[0])!r} for {as_named!r}")
+    return pairs

@@ -1,0 +1,80 @@
+"""Labels in the cells of a log's matrices: which answers have one, how likely that was, and what judges say of them."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import numpy as np
+
+from rcjax.logs.checked_rows import Rows, numbers
+from rcjax.logs.columns import LABEL_PROBABILITY, judge_columns
+from rcjax.logs.hand_labels import HandLabels
+from rcjax.logs.matrices import Matrices
+
+__all__ = ["empty_cell", "hand_labels_of", "label_cells", "settle_labels"]
+
+
+def label_cells(rows: Rows) -> dict[str, np.ndarray]:
+    """What rows say of right and wrong, by the name of the matrix: `correct`, `labelled`, and others as they are there.
+
+    Those whose names begin with `own_` are the log's own, where labels come from elsewhere (`Labeller.mark`).
+    """
+    cells: dict[str, np.ndarray] = {}
+    for own in ("", "own_"):
+        if f"{own}correct" in rows.frame.columns:
+            right = _numbers(rows, "correct", own)
+            cells |= {f"{own}correct": right == 1, f"{own}labelled": ~np.isnan(right)}
+        if f"{own}{LABEL_PROBABILITY}" in rows.frame.columns:
+            cells[f"{own}{LABEL_PROBABILITY}"] = _numbers(rows, LABEL_PROBABILITY, own)
+    nothing = np.zeros(rows.frame.height, bool)
+    verdicts = {judge: numbers(rows, judge, optional=True) for judge in judge_columns(rows.frame.columns)}
+    return {"correct": nothing, "labelled": nothing} | cells | verdicts
+
+
+def _numbers(rows: Rows, column: str, own: str) -> np.ndarray:
+    if not own:
+        return numbers(rows, column, optional=True)
+    frame = rows.frame.drop(column, strict=False).rename({f"{own}{column}": column})
+    return numbers(Rows(rows.name, rows.source, frame, rows.position), column, optional=True)
+
+
+def empty_cell(name: str) -> bool | float:
+    """What stands in a matrix of `label_cells` where there is no answer."""
+    return False if name.endswith(("correct", "labelled")) else math.nan
+
+
+def settle_labels(held: Matrices) -> bool:
+    """Bring labels from elsewhere together with the log's own; whether the latter were not needed.
+
+    A full column of the log is replaced. One that is filled in part is added to: of an answer that has two labels, that
+    from elsewhere counts.
+    """
+    if not held.has("own_labelled"):
+        return False
+    own, answered = held.take("own_labelled"), held.take("row") >= 0
+    if own[answered].all():
+        return True
+    labelled = held.take("labelled").copy()
+    for name in ("correct", "labelled", LABEL_PROBABILITY):
+        if held.has(f"own_{name}"):
+            held.add(name, empty_cell(name))
+            held.take(name)[:] = np.where(labelled, held.take(name), held.take(f"own_{name}"))
+    return False
+
+
+def hand_labels_of(held: Matrices, columns: np.ndarray | list[int]) -> HandLabels | None:
+    """Who has labelled what of the answers of some models, by their columns; None where that is all, and nobody judges.
+
+    Judges that say nothing are left out.
+    """
+    answered, labelled = held.take("row")[:, columns] >= 0, held.take("labelled")[:, columns]
+    verdicts = {name: held.take(name)[:, columns] for name in judge_columns(held.names)}
+    verdicts = {name: verdict for name, verdict in verdicts.items() if np.isfinite(verdict).any()}
+    if labelled[answered].all() and not verdicts:
+        return None
+    none = np.full(labelled.shape, np.nan)
+    probability = held.take(LABEL_PROBABILITY)[:, columns] if held.has(LABEL_PROBABILITY) else none
+    judged = np.stack([*verdicts.values()], axis=-1) if verdicts else np.zeros((*labelled.shape, 0))
+    matrices = [np.ascontiguousarray(matrix) for matrix in (labelled, probability, judged)]
+    return HandLabels(*jax.device_put(matrices), judges=tuple(verdicts))

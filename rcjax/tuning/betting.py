@@ -1,0 +1,106 @@
+"""Is a mean below a limit? By betting: exact in finite samples, for variables whose bounds are known one by one.
+
+A gambler starts with 1 and stakes λ_t on every variable against its expectation's being m or more,
+
+    K_t = K_{t−1} · (1 + λ_t (m − X_t))
+
+If it is, K is a supermartingale, and exceeds 1/α with a probability of α at most, ever (Ville's inequality): so
+1/max K is a p-value. λ_t depends on what came before: it is the stake that grows fastest for the mean and variance so
+far (aGRAPA), and so small that no X_t can ruin (Waudby-Smith & Ramdas 2024, "Estimating means of bounded random
+variables by betting", JRSS B 86(1), sections 4 and B.3).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rcjax.frontier.frontier import Frontier
+from rcjax.logs.log import Log
+from rcjax.model.label_outcomes import label_probability
+from rcjax.model.label_regression import LabelRegression
+from rcjax.replaying.walk import outcomes_on_log
+
+__all__ = ["JudgedLosses", "betting_p_value", "judged_losses"]
+
+
+_MOST_STAKED = 0.75  # of what could be lost at once
+
+
+def betting_p_value(values: ArrayLike, most: ArrayLike, limit: ArrayLike) -> np.ndarray:
+    """(…) p-value of the hypothesis that variables, one after the other, have an expectation of `limit` or more.
+
+    Args:
+        values: (n,) the variables, in an order that is not theirs: random, or that of a clock.
+        most: (n,) the largest value that each could have, at least `limit`; known before it is seen.
+        limit: (…) the limits.
+
+    >>> values = np.tile([0.0, 0.0, 0.0, 1.0], 100)
+    >>> betting_p_value(values, np.ones(400), [0.2, 0.25, 0.4]).round(4).tolist()
+    [1.0, 1.0, 0.0]
+    """
+    limit = np.asarray(limit, float)
+    wealth, best = np.zeros(limit.shape), np.zeros(limit.shape)  # logarithms
+    total, squares, count = 0.5, 0.25, 1.0  # as if one variable had been seen: ½, and a variance of ¼
+    for value, top in zip(np.asarray(values, float), np.asarray(most, float), strict=True):
+        mean = total / count
+        gap = limit - mean
+        room = np.maximum(top - limit, 0.0)
+        stake = np.clip(gap / (squares / count + gap**2), 0.0, _MOST_STAKED / np.maximum(room, 1e-12))
+        wealth = wealth + np.log1p(np.maximum(stake * (limit - value), -1 + 1e-12))
+        best = np.maximum(best, wealth)
+        total, count = total + value, count + 1
+        squares += (value - total / count) ** 2
+    return np.exp(-best)
+
+
+class JudgedLosses:
+    """What n held-out queries lose under each of L policies, by their labels and judges, as variables to bet on."""
+
+    def __init__(self, values: np.ndarray, most: np.ndarray) -> None:
+        self.values = values  # (L, n)
+        self.most = most  # (n,)
+
+    def p_value(self, policy: int, limit: ArrayLike) -> np.ndarray:
+        """Of the hypothesis that a policy, by its place, loses `limit` or more on average."""
+        return betting_p_value(self.values[policy], np.maximum(self.most, limit), limit)
+
+
+def judged_losses(frontier: Frontier, log: Log, tuned_on: Log, price: float = 0.0, seed: int = 0) -> JudgedLosses:
+    """The losses of the policies of a frontier on held-out queries few of whose answers have labels by hand.
+
+    A loss is 1 − g + R/π · (g − y) of the model that answers: its expectation is the error's, whatever g says. g is
+    predicted by the log that was tuned on. π is told by the log; where it is not, the labelled answers of a model are a
+    random sample of all, and π is the share of labels among the answers to come, which is known before each.
+
+    Args:
+        frontier: L policies.
+        log: the held-out log, of the models of the frontier, all of which answered every query.
+        tuned_on: the log that was tuned on, of the same models and judges.
+        price: what a refusal counts.
+        seed: of the order of the queries.
+    """
+    assert log.hand is not None
+    order = np.random.default_rng(seed).permutation(log.n_queries)
+    log = log.take(order)
+    labelled, right = log.labelled, np.asarray(log.correct, float)
+    guess = LabelRegression.of(tuned_on).predict(log)[0]
+    chance = _chances(log)
+    weight = np.where(labelled, 1 / np.where(labelled, chance, 1.0), 0.0)
+    outcome = guess + weight * (right - guess)
+    data = frontier.model.calibrators, log.logprob, outcome.astype(log.logprob.dtype), log.answered, log.cost
+    fates = outcomes_on_log(*data, frontier.policies, log.answer)
+    values = np.asarray(fates.wrong, float) + price * np.asarray(fates.refused, float)
+    known = (chance > 0).all(1)  # behind the last label nothing is known of what is left
+    most = (1 / np.where(chance > 0, chance, 1.0)).max(1)
+    return JudgedLosses(values[:, known], np.maximum(most, price)[known])
+
+
+def _chances(log: Log) -> np.ndarray:
+    """(n, k) the probability that an answer is labelled, given those before it; 0 where none is left to come."""
+    assert log.hand is not None
+    if np.isfinite(np.asarray(log.hand.probability)).any():
+        return label_probability(log)
+    labelled = log.labelled
+    ahead = labelled[::-1].cumsum(0)[::-1]
+    return ahead / np.arange(log.n_queries, 0, -1)[:, None]

@@ -1,0 +1,249 @@
+"""Labels of some answers only, verdicts of judges, and what is read, kept and said of both."""
+
+import warnings
+
+import numpy as np
+import polars as pl
+import pytest
+from log_samples import HEADER, assert_same, refusal, write
+
+from rcjax.logs import LeftOutWarning, UnlabelledWarning, read_answers, read_log
+
+QUERIES = 8
+
+
+def table(**columns) -> pl.DataFrame:
+    """Eight queries to two models; of the first four queries both answers have a label."""
+    models = ["small", "large"] * QUERIES
+    rows = {"query": np.repeat(range(QUERIES), 2), "model": models, "cost": [1.0, 3.0] * QUERIES}
+    rows |= {"logprob": -np.linspace(0.1, 2, 2 * QUERIES), "correct": [1, 1, 0, 1, 0, 0, 1, 1] + [None] * QUERIES}
+    return pl.DataFrame(rows | columns)
+
+
+def quiet(source, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnlabelledWarning)
+        return read_log(source, **options)
+
+
+def test_answers_without_a_label_are_kept():
+    with pytest.warns(UnlabelledWarning, match=r"^polars\.DataFrame: 4 of 8 queries are labelled$"):
+        log = read_log(table())
+    assert log.n_queries == QUERIES
+    assert np.asarray(log.answered).all()
+    assert log.labelled.tolist() == [[True] * 2] * 4 + [[False] * 2] * 4
+    assert np.asarray(log.correct)[:4].tolist() == [[True, True], [False, True], [False, False], [True, True]]
+    assert not np.asarray(log.correct)[4:].any()
+    assert log.hand is not None
+    assert log.hand.judges == ()
+    assert log.hand.judged.shape == (QUERIES, 2, 0)
+    assert np.isnan(log.hand.probability).all()
+
+
+def test_a_log_with_all_labels_is_as_it_was(recwarn):
+    log = read_log(table(correct=[1, 0] * QUERIES, label_probability=[0.5] * (2 * QUERIES)))
+    assert log.hand is None
+    assert log.labelled.all()
+    assert log.describe().endswith("every model answered every query.")
+    assert not recwarn.list
+
+
+def test_verdicts_of_judges_and_probabilities():
+    verdicts = [None, *np.linspace(0, 1, 2 * QUERIES - 1)]
+    truth = pl.Series([True, False] * QUERIES)
+    chances = [0.5, 0.25] * 4 + [None] * QUERIES
+    log = quiet(table(judged_b=verdicts, judged=truth, judged_empty=[None] * 16, label_probability=chances))
+    assert log.hand is not None
+    assert log.hand.judges == ("judged_b", "judged")  # one that says nothing is left out
+    np.testing.assert_allclose(log.hand.judged[..., 0], np.array(verdicts, float).reshape(-1, 2), rtol=1e-6)
+    np.testing.assert_array_equal(log.hand.judged[..., 1], [[1, 0]] * QUERIES)
+    np.testing.assert_array_equal(log.hand.probability[:4], [[0.5, 0.25]] * 4)
+    assert np.isnan(log.hand.probability[4:]).all()
+    assert log.hand.is_judged.all()
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "pandas"])
+def test_every_source_gives_the_same_log(kind, tmp_path):
+    frame = table(judged_a=[0.5, None] * QUERIES, Judged=[True, None, False, None] * 4)
+    path = tmp_path / f"log.{kind}"
+    if kind == "csv":
+        frame.write_csv(path)
+    elif kind == "jsonl":
+        frame.write_ndjson(path)
+    elif kind == "parquet":
+        frame.write_parquet(path)
+    log = quiet(frame.to_pandas() if kind == "pandas" else path)
+    assert_same(log, quiet(frame))
+    assert log.hand is not None
+    assert log.hand.judges == ("judged_a", "judged")
+
+
+def test_a_judge_without_the_column_correct_and_no_label_at_all(tmp_path):
+    frame = table(judged=[1] * 16).drop("correct")
+    for source in (frame, table(), table(correct=[None] * 16)):
+        if "judged" not in source.columns:
+            source = source.with_columns(correct=pl.lit(None))
+        message = refusal(source)
+        assert "no answer has a label: rcjax label draws the answers that are worth labelling by hand" in message
+        log = read_log(source, unlabelled=True)
+        assert not log.labelled.any()
+    assert "No answer is labelled; judged judges all." in read_log(frame, unlabelled=True).describe()
+    bare = table().drop("correct")
+    assert "rename or add missing columns correct; rcjax label draws" in refusal(bare)
+    assert not read_log(bare, unlabelled=True).labelled.any()
+
+
+@pytest.mark.filterwarnings("ignore::rcjax.logs.IncompleteLogWarning", "ignore::rcjax.logs.UnlabelledWarning")
+def test_few_labels():
+    one = [1] + [None] * 15
+    with pytest.warns(LeftOutWarning, match="no answer of theirs has a label: large: label some"):
+        assert "model small: only 1 label, 2 are needed" in refusal(table(correct=one))
+    three = pl.concat([table(), table(model="other", query=range(100, 116), correct=[None] * 16)])
+    with pytest.warns(LeftOutWarning, match=r"left out, as no answer of theirs has a label: other"):
+        log = read_log(three)
+    assert log.models == ("small", "large")
+    assert log.n_queries == QUERIES  # those of the third alone are left out with it
+    named = refusal(three, models=["small", "other"])
+    assert "model other: none of its answers has a label: label 2 or more, or leave it out of the models" in named
+    assert quiet(three, models=["small", "other"], unlabelled=True).models == ("small", "other")
+
+
+def test_labels_by_model_keep_what_they_do_not_know():
+    labels = pl.DataFrame({"query": [0, 0, 1, 1], "model": ["small", "large"] * 2, "correct": [0, 1, 1, 0]})
+    bare = table().drop("correct")
+    log = quiet(bare, labels=labels)
+    assert log.labelled.sum() == 4
+    assert np.asarray(log.correct)[:2].tolist() == [[False, True], [True, False]]
+    # Of a column that is filled in part, the other labels stay.
+    both = quiet(table(), labels=labels)
+    assert both.labelled[:4].all()
+    assert np.asarray(both.correct)[:4].tolist() == [[False, True], [True, False], [False, False], [True, True]]
+    # A full one is replaced, and the warning says what it may be good for.
+    with pytest.warns(UnlabelledWarning, match="2 of 8 queries are labelled; .* call it judged"):
+        full = read_log(table(correct=[1] * 16), labels=labels)
+    assert_same(full, log)
+
+
+def test_labels_that_are_not_there_yet(tmp_path):
+    rows = ["0,small,1,0.5", "0,large,,0.5", "1,large,0,0.25", "1,small,true,1", "2,large,false,0.125"]
+    path = write(tmp_path, "query,model,correct,label_probability", *rows, name="labels.csv")
+    log = quiet(table().drop("correct"), labels=path)
+    assert log.labelled[:3].tolist() == [[True, False], [True, True], [False, True]]
+    assert log.hand is not None
+    nan = np.nan
+    np.testing.assert_array_equal(log.hand.probability[:3], [[0.5, nan], [1, 0.25], [nan, 0.125]])
+    empty = write(tmp_path, "query,model,correct", "0,small,", "0,large,", name="empty.csv")
+    message = refusal(table(), labels=empty)
+    assert message == "empty.csv: none of its 2 rows has a label: fill in the column correct"
+    twice = write(tmp_path, "query,model,correct", "0,small,1", "0,small,0", "0,large,", name="twice.csv")
+    assert "query 0, model small is labelled right and wrong" in refusal(table(), labels=twice)
+
+
+def test_probabilities_of_the_log_and_of_labels():
+    labels = pl.DataFrame(
+        {"query": [0, 5], "model": ["small"] * 2, "correct": [1, 1], "label_probability": [0.5, 0.75]}
+    )
+    log = quiet(table(label_probability=[0.25] * 16), labels=labels)
+    assert log.hand is not None
+    assert np.asarray(log.hand.probability)[[0, 5, 1], 0].tolist() == [0.5, 0.75, 0.25]
+
+
+def test_right_answers_to_some_queries():
+    frame = table(answer=["B", "C"] * QUERIES).drop("correct")
+    log = quiet(frame, labels=pl.DataFrame({"query": [0, 3], "answer": ["B", "C"]}))
+    assert log.labelled.all(1).tolist() == [True, False, False, True, False, False, False, False]
+    assert np.asarray(log.correct)[[0, 3]].tolist() == [[True, False], [False, True]]
+
+
+def test_votes_take_the_label_of_their_answer():
+    """Three samples of a model say A, B, B: one vote is the first sample's, three votes are the second's."""
+    rows = [
+        {"query": query, "model": "small", "sample": sample, "answer": answer, "correct": right, "judged": verdict}
+        for query in range(4)
+        for sample, (answer, right, verdict) in enumerate([("A", None, 0.25), ("B", 1, 0.75), ("B", 0, 0.5)])
+    ]
+    rows += [{"query": query, "model": "large", "sample": 0, "answer": "B", "correct": query % 2} for query in range(4)]
+    frame = pl.DataFrame([{"judged": None} | row | {"confidence": 0.5, "cost": 1.0} for row in rows])
+    log = quiet(frame, unlabelled=True, votes=[1, 3], models=["small", "small ×3", "large"])
+    assert log.labelled.tolist() == [[False, True, True]] * 4
+    assert np.asarray(log.correct)[:, 1].all()
+    assert log.hand is not None
+    np.testing.assert_array_equal(log.hand.judged[..., 0], [[0.25, 0.75, np.nan]] * 4)
+    with pytest.warns(LeftOutWarning, match="no answer of theirs has a label: small:"):
+        assert quiet(frame, votes=[1, 3]).models == ("large", "small ×3")
+    labels = pl.DataFrame({"query": [0, 1], "model": ["small"] * 2, "sample": [0, 0], "correct": [1, 0]})
+    added = quiet(frame, votes=[1, 3], labels=labels, models=["small", "large"])
+    assert added.labelled[:, 0].tolist() == [True, True, False, False]
+    assert "labels by query and model do not tell samples apart" in refusal(frame, labels=labels.drop("sample"))
+    assert "the log has no column sample" in refusal(table(), labels=labels)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("judged_a", "1.5", "judged_a 1.5 > 1: give a number from 0 (wrong) to 1 (right), or true or false"),
+        ("judged", "-1", "judged -1 < 0"),
+        ("judged", "maybe", "judged maybe is not clear: give a number from 0 (wrong) to 1 (right)"),
+        ("label_probability", "0", "label_probability 0 < 1e-09: give the probability with which the answer was drawn"),
+        ("label_probability", "2", "label_probability 2 > 1"),
+    ],
+)
+def test_bad_verdicts_and_probabilities(column, value, message, tmp_path):
+    lines = [f"{HEADER},{column}", "1,small,-1,1,1,", "1,large,-1,1,2,1", "2,small,-1,0,1,1", f"2,large,-1,1,1,{value}"]
+    assert refusal(write(tmp_path, *lines)).startswith(f"log.csv, line 5, model large: {message}")
+
+
+def test_a_column_of_a_judge_that_is_there_twice(tmp_path):
+    lines = [f"{HEADER},judged,judged", "1,small,-1,1,1,1,1"]
+    assert refusal(write(tmp_path, *lines)) == "log.csv: column judged occurs twice: drop one of the two"
+    nested = table(judged=[[1]] * 16)
+    assert "column judged holds List(Int64) values: give a number from 0" in refusal(nested)
+
+
+def test_parts_of_a_log_keep_labels_and_judges():
+    log = quiet(table(judged_a=[1, 0] * QUERIES, label_probability=[0.5] * 16))
+    part = log.take([7, 0, 1])
+    assert part.hand is not None
+    assert part.labelled.tolist() == [[False] * 2, [True] * 2, [True] * 2]
+    assert part.hand.judged.shape == (3, 2, 1)
+    swapped = log.select(["large", "small"])
+    assert swapped.hand is not None
+    np.testing.assert_array_equal(np.asarray(swapped.hand.judged)[0, :, 0], [0, 1])
+    shuffled = log.take(np.random.default_rng(0).permutation(QUERIES))
+    assert shuffled.digest == log.digest
+    assert quiet(table(judged_a=[1, 1] * QUERIES, label_probability=[0.5] * 16)).digest != log.digest
+
+
+def test_counts_of_labels_and_of_judges_in_words():
+    rng, n = np.random.default_rng(0), 400
+    right = rng.random((n, 2)) < 0.7
+    wrong_of = rng.random((n, 2)) < [0.3, 0.02]  # the judge errs on the first model alone
+    labelled = np.arange(n) < 200
+    frame = pl.DataFrame(
+        {
+            "query": np.repeat(range(n), 2),
+            "model": ["small", "large"] * n,
+            "confidence": rng.random(2 * n),
+            "cost": [1.0, 2.0] * n,
+            "correct": [
+                int(r) if known else None for r, known in zip(right.ravel(), np.repeat(labelled, 2), strict=True)
+            ],
+            "judged": (right ^ wrong_of).ravel().astype(int),
+            "judged_some": [1] * 100 + [None] * (2 * n - 100),
+        }
+    )
+    said = quiet(frame).describe()
+    agrees = np.mean(~wrong_of[:200]) * 100
+    by_model = np.mean(~wrong_of[:200], 0) * 100
+    assert "200 of 400 queries are labelled" in said
+    assert f"judged judges all and agrees with {agrees:.0f} % of the labels" in said
+    assert f"(large {by_model[1]:.0f} %, small {by_model[0]:.0f} %)" in said
+    assert f"judged_some judges 100 answers and agrees with {np.mean(right[:50]) * 100:.0f} % of the labels" in said
+    of_small = pl.when(pl.col("model") == "small").then("correct")
+    some = quiet(frame.with_columns(correct=of_small), unlabelled=True)
+    assert "200 of 800 answers are labelled, of 200 of 400 queries (small 200, large 0)" in some.describe()
+
+
+def test_one_model_is_enough_for_a_replay():
+    with pytest.warns(UnlabelledWarning):
+        assert read_answers(table(), ["small"]).labelled.sum() == 4

@@ -1,0 +1,103 @@
+"""Outcomes where labels are missing: the labels where there are any, right on average, with less variance."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judged_logs import KINDS, MODELS, judged_log, partly, some_labelled, verdicts
+
+import rcjax
+from rcjax.model.label_outcomes import corrected_log, expected_log, expected_right, label_probability
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def test_a_log_with_all_labels_is_as_it_was():
+    log = rcjax.sample_log(100, seed=0)
+    assert expected_log(log) is not None
+    for form in (expected_log(log), corrected_log(log)):
+        assert form.correct is log.correct
+        assert form.hand is None
+    judged = np.random.default_rng(0).random((*log.correct.shape, 1))
+    whole = partly(log, np.ones(log.correct.shape, bool), judged)
+    for form in (expected_log(whole), corrected_log(whole)):
+        assert form.correct.dtype == bool
+        assert np.array_equal(form.correct, log.correct)
+        assert form.hand is None
+
+
+def test_labels_stand_where_there_are_any():
+    log = judged_log(200, 60, by_answer=True)
+    right = expected_right(log)
+    assert np.array_equal(right[log.labelled], np.asarray(log.correct, float)[log.labelled])
+    assert ((right > 0) & (right < 1))[~log.labelled].all()
+    assert np.array_equal(expected_log(log).correct, right)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_corrected_outcomes_are_right_on_average_and_vary_less_than_labels(kind):
+    whole = rcjax.sample_log(500, seed=1).select(MODELS)
+    right = np.asarray(whole.correct)
+    rng = np.random.default_rng(5)
+    judged, draws = verdicts(right, kind, rng), 150
+    means, alone = [], []
+    for _ in range(draws):
+        labelled = some_labelled(whole, 100, rng)
+        means.append(np.asarray(corrected_log(partly(whole, labelled, judged)).correct).mean(0))
+        alone.append(right[labelled[:, 0]].mean(0))
+    gap = np.mean(means, 0) - right.mean(0)
+    spread = np.std(means, 0, ddof=1)
+    assert (np.abs(gap) < 4 * spread / np.sqrt(draws) + 0.002).all()
+    least = {"useless": 1.1, "none": 1.05}.get(kind, 0.8)  # of the deviation of labels alone
+    assert (spread < least * np.std(alone, 0, ddof=1)).all()
+    if kind in ("lenient", "strict"):  # the judge's word is not right on average
+        assert np.abs(judged[..., 0].mean(0) - right.mean(0)).max() > 0.03
+
+
+def test_labels_that_were_drawn_unevenly_count_by_their_probability():
+    whole = rcjax.sample_log(600, seed=2).select(MODELS)
+    right = np.asarray(whole.correct)
+    rng = np.random.default_rng(0)
+    chance = np.where(right, 0.1, 0.5)  # what is wrong is labelled more often
+    judged = np.full((*right.shape, 1), np.nan)
+    means, plain = [], []
+    for _ in range(150):
+        labelled = rng.random(right.shape) < chance
+        log = partly(whole, labelled, judged, np.where(labelled, chance, np.nan))
+        means.append(np.asarray(corrected_log(log).correct).mean(0))
+        plain.append(np.asarray(corrected_log(partly(whole, labelled, judged)).correct).mean(0))
+    assert np.abs(np.mean(means, 0) - right.mean(0)).max() < 0.015
+    assert np.abs(np.mean(plain, 0) - right.mean(0)).min() > 0.1
+
+
+def test_labels_from_before_a_draw_count_once():
+    log = judged_log(300, 50)
+    before = log.labelled.copy()
+    drawn = ~before & (np.random.default_rng(0).random(before.shape) < 0.25)
+    whole = np.asarray(rcjax.sample_log(300, seed=0).select(MODELS).correct)
+    both = dataclasses.replace(log, correct=jnp.asarray(whole))
+    both = partly(both, before | drawn, np.asarray(log.hand.judged), np.where(drawn, 0.25, np.nan))
+    chance = label_probability(both)
+    assert (chance[before] == 1).all()
+    assert (chance[drawn] == 0.25).all()
+    assert label_probability(log) == pytest.approx(np.full(log.labelled.shape, 50 / 300))
+
+
+def test_rows_of_a_query_that_is_drawn_again_are_predicted_alike():
+    log = judged_log(80, 40)
+    again = log.take(np.arange(80).repeat(2))
+    told = np.asarray(corrected_log(again).correct)
+    assert told[::2] == pytest.approx(told[1::2], abs=1e-12)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 10_000))
+def test_no_pattern_of_labels_makes_a_nan(seed):
+    rng = np.random.default_rng(seed)
+    log = judged_log(30, 20, rng.choice(KINDS), seed=seed % 5, by_answer=True)
+    log = partly(log, log.labelled & (rng.random(log.labelled.shape) < rng.random()), np.asarray(log.hand.judged))
+    for form in (expected_log(log), corrected_log(log)):
+        assert np.isfinite(np.asarray(form.correct, float)).all()

@@ -1,0 +1,116 @@
+"""The regression of labels on judges and confidences, against an optimiser and a design of its own."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judged_logs import KINDS, judged_log, partly
+from scipy import optimize, special
+
+import rcjax
+from rcjax.model.calibration import transform_confidence
+from rcjax.model.label_regression import LabelRegression
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def reference(log):
+    """(n, k) predictions by scipy's BFGS, on features that are put together one answer at a time."""
+    raw = np.asarray(transform_confidence(log.logprob, log.task), float)
+    z = (raw - raw.mean(0)) / raw.std(0)
+    said = np.asarray(log.hand.judged)[..., 0]
+    n, k = raw.shape
+    rows, wide = {}, {}
+    for i in range(n):
+        for j in range(k):
+            others = [m for m in range(k) if m != j]
+            judged = float(np.isfinite(said[i, j]))
+            verdict = 2 * said[i, j] - 1 if judged else 0.0
+            theirs = [2 * said[i, m] - 1 for m in others if np.isfinite(said[i, m])]
+            mean = np.mean([z[i, m] for m in others])
+            rows[i, j] = [1, judged, z[i, j], z[i, j] * judged, mean, mean * judged, np.mean(theirs or [0]), verdict]
+            own = np.zeros((k, 8))
+            own[j] = rows[i, j]
+            wide[i, j] = np.concatenate([rows[i, j], own.ravel()])
+    spread = np.concatenate([np.full(8, 3.0), *[[3.0] + [1.0] * 7] * k])
+    known = [place for place in rows if log.labelled[place]]
+    design = np.array([wide[place] for place in known])
+    right = np.array([float(log.correct[place]) for place in known])
+
+    def loss(beta):
+        score = design @ beta
+        value = np.logaddexp(0, score).sum() - right @ score + 0.5 * ((beta / spread) ** 2).sum()
+        return value, design.T @ (special.expit(score) - right) + beta / spread**2
+
+    beta = optimize.minimize(loss, np.zeros(len(spread)), jac=True, options={"gtol": 1e-9, "maxiter": 5000}).x
+    return np.array([[special.expit(wide[i, j] @ beta) for j in range(k)] for i in range(n)])
+
+
+@pytest.mark.parametrize("kind", ["fair", "none"])
+def test_predictions_are_those_of_another_optimiser(kind):
+    log = judged_log(120, 60, kind, by_answer=True)
+    assert LabelRegression.of(log).predict(log)[0] == pytest.approx(reference(log), abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_predictions_are_calibrated_for_every_model(kind):
+    whole = rcjax.sample_log(4000, seed=3)
+    log = judged_log(4000, 2000, kind, seed=3)
+    right = np.asarray(whole.select(log.models).correct)
+    guess = LabelRegression.of(log).predict(log)[0]
+    others = ~log.labelled
+    gap = [(guess - right)[others[:, j], j].mean() for j in range(right.shape[1])]
+    assert np.abs(gap).max() < 4 * np.sqrt(0.25 / 2000 * 2)
+
+
+def test_a_judge_who_is_always_right_is_believed_and_a_useless_one_is_not():
+    whole = rcjax.sample_log(1000, seed=0).select(judged_log(10, 5).models)
+    right = np.asarray(whole.correct)
+    labelled = np.repeat((np.arange(1000) < 300)[:, None], right.shape[1], axis=1)
+    losses = []
+    for said in (right, np.random.default_rng(0).random(right.shape) < 0.5):
+        log = partly(whole, labelled, said[..., None].astype(float))
+        guess = LabelRegression.of(log).predict(log)[0][300:]
+        losses.append(np.mean((guess - right[300:]) ** 2))
+    assert losses[0] < 0.01
+    without = LabelRegression.of(partly(whole, labelled, np.full((*right.shape, 1), np.nan)))
+    bare = without.predict(partly(whole, labelled, np.full((*right.shape, 1), np.nan)))[0][300:]
+    assert losses[1] == pytest.approx(np.mean((bare - right[300:]) ** 2), abs=0.01)
+
+
+def test_only_labels_that_count_are_learnt_from():
+    log = judged_log(200, 80)
+    half = np.arange(200) < 100
+    both = LabelRegression.of(log, np.stack([np.ones(200, bool), half]))
+    cut = partly(log, log.labelled & half[:, None], np.asarray(log.hand.judged))
+    assert both.predict(log)[0] == pytest.approx(LabelRegression.of(log).predict(log)[0], abs=1e-9)
+    assert both.predict(log)[1] == pytest.approx(LabelRegression.of(cut).predict(cut)[0], abs=1e-6)
+
+
+def test_another_log_is_measured_by_the_scale_of_the_first():
+    log = judged_log(300, 100)
+    regression = LabelRegression.of(log)
+    rows = np.array([5, 17, 40])
+    assert regression.predict(log.take(rows))[0] == pytest.approx(regression.predict(log)[0][rows], abs=1e-12)
+
+
+def test_single_precision_says_the_same():
+    log = judged_log(300, 100)
+    short = dataclasses.replace(log, logprob=log.logprob.astype("float32"))
+    guess = LabelRegression.of(short)
+    assert guess.coefficients.dtype == np.float32
+    assert guess.predict(short)[0] == pytest.approx(LabelRegression.of(log).predict(log)[0], abs=2e-4)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 10_000))
+def test_whatever_is_missing_probabilities_come_out(seed):
+    rng = np.random.default_rng(seed)
+    log = judged_log(40, 20, rng.choice(KINDS), seed=seed % 7, by_answer=True)
+    keep = rng.random(log.labelled.shape) < rng.random()
+    judged = np.where(rng.random((*keep.shape, 1)) < rng.random(), np.asarray(log.hand.judged), np.nan)
+    log = partly(log, log.labelled & keep, judged)
+    guess = LabelRegression.of(log).predict(log)[0]
+    assert ((guess >= 0) & (guess <= 1)).all()

@@ -1,0 +1,156 @@
+"""Tuning, intervals, promises and guarantees on logs few of whose answers have a label by hand."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from judged_logs import MODELS, judged_log, partly, some_labelled
+
+import rcjax
+from rcjax.logs.hand_labels import labelled_by_hand
+from rcjax.model.label_outcomes import corrected_log
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def test_nothing_changes_where_all_labels_are_there():
+    whole = rcjax.sample_log(200, seed=0).select(MODELS)
+    judged = partly(whole, np.ones(whole.correct.shape, bool), np.zeros((200, 3, 1)))
+    plain, same = (rcjax.select_frontier(log).frontier for log in (whole, judged))
+    assert np.array_equal(plain.error, same.error)
+    assert np.array_equal(plain.thresholds, same.thresholds)
+    assert np.array_equal(rcjax.replay(plain, whole).error, rcjax.replay(plain, judged).error)
+    bands = [rcjax.bootstrap(plain, log, replicates=20) for log in (whole, judged)]
+    assert np.array_equal(bands[0].error, bands[1].error)
+
+
+def test_a_judge_who_is_always_right_is_as_good_as_labels():
+    whole = rcjax.sample_log(800, seed=1).select(MODELS)
+    labelled = some_labelled(whole, 150, np.random.default_rng(0))
+    log = partly(whole, labelled, np.asarray(whole.correct, float)[..., None])
+    lam = [30.0, 300.0, 3000.0]
+    by_labels, by_judge = (rcjax.select_frontier(one, lam=lam).frontier for one in (whole, log))
+    assert np.asarray(by_judge.error) == pytest.approx(np.asarray(by_labels.error), abs=0.02)
+    errors = [np.asarray(rcjax.replay(by_labels, one).error) for one in (whole, log)]
+    assert errors[0] == pytest.approx(errors[1], abs=0.01)
+
+
+@pytest.mark.parametrize("kind", ["fair", "lenient", "useless", "none"])
+def test_what_is_promised_is_what_comes(kind):
+    """On average over logs: the judge's word would be off by several points."""
+    fresh = rcjax.sample_log(4000, seed=77).select(MODELS)
+    lam, gaps, word = [300.0, 1500.0], [], []
+    for seed in range(6):
+        log = judged_log(600, 150, kind, seed=seed)
+        frontier = rcjax.select_frontier(log, lam=lam).frontier
+        comes = np.asarray(rcjax.replay(frontier, fresh).error)
+        gaps.append(np.asarray(frontier.error) - comes)
+        said = np.nan_to_num(np.asarray(log.hand.judged)[..., 0]) > 0.5
+        believed = dataclasses.replace(log, correct=jnp.asarray(said), hand=None)
+        word.append(np.asarray(rcjax.replay(frontier, believed).error) - comes)
+    assert np.abs(np.mean(gaps, 0)).max() < 0.035
+    if kind == "useless":
+        assert np.abs(np.mean(word, 0)).max() > 0.1
+
+
+def test_replays_count_the_corrected_outcomes():
+    log = judged_log(300, 80)
+    policy = rcjax.solve_frontier(rcjax.fit(log)).policy(error_cost=0.002)
+    replayed = rcjax.replay(policy, log)
+    told = corrected_log(log.select(policy.models))
+    again = rcjax.replay(policy, told)
+    assert float(replayed.error) == pytest.approx(float(again.error), abs=1e-12)
+    few = rcjax.replay(policy, labelled_by_hand(log))
+    assert 0 < float(replayed.error_se) < float(few.error_se)
+
+
+def test_intervals_are_narrower_than_those_of_the_labels_alone():
+    log = judged_log(600, 100, seed=2)
+    lam = [100.0, 500.0, 2000.0]
+    widths = []
+    for one in (log, labelled_by_hand(log)):
+        frontier = rcjax.select_frontier(one, lam=lam).frontier
+        bands = rcjax.bootstrap(frontier, one, replicates=60)
+        widths.append(np.diff(np.asarray(bands.error), axis=1).mean())
+    assert widths[0] < 0.85 * widths[1]
+
+
+def test_queries_with_labels_alone_are_a_log_of_their_own():
+    log = judged_log(100, 30)
+    alone = labelled_by_hand(log)
+    assert alone.n_queries == 30
+    assert alone.hand is None
+    assert labelled_by_hand(alone) is alone
+    uneven = partly(log, log.labelled, np.asarray(log.hand.judged), np.where(np.arange(100)[:, None] % 2, 0.5, 0.1))
+    uneven = dataclasses.replace(uneven, hand=dataclasses.replace(uneven.hand, probability=jnp.full((100, 3), 0.5)))
+    assert labelled_by_hand(uneven).n_queries == 30
+    chance = np.broadcast_to(np.where(np.arange(100)[:, None] % 2, 0.5, 0.1), (100, 3))
+    with pytest.raises(rcjax.LogError, match="drawn unevenly"):
+        labelled_by_hand(partly(log, log.labelled, np.asarray(log.hand.judged), chance))
+    with pytest.raises(rcjax.LogError, match="no query has a label"):
+        labelled_by_hand(partly(log, np.zeros((100, 3), bool), np.asarray(log.hand.judged)))
+
+
+def test_a_guarantee_counts_labels_by_hand_only():
+    log, fresh = judged_log(400, 200, seed=0), judged_log(600, 250, seed=5)
+    frontier = rcjax.solve_frontier(rcjax.fit(log))
+    certificate = rcjax.certify(frontier, fresh, max_error=0.4)
+    alone = rcjax.certify(frontier, labelled_by_hand(fresh), max_error=0.4)
+    assert (certificate.n, certificate.errors, certificate.index) == (250, alone.errors, alone.index)
+
+
+def test_a_guarantee_with_judges_needs_a_log_that_knows_them():
+    log, fresh = judged_log(400, 200, seed=0), judged_log(600, 250, seed=5)
+    frontier = rcjax.solve_frontier(rcjax.fit(log))
+    for known in (None, labelled_by_hand(log)):
+        with pytest.raises(ValueError, match="needs tuned_on"):
+            rcjax.certify(frontier, fresh, max_error=0.4, judged=True, tuned_on=known)
+    certificate = rcjax.certify(frontier, fresh, max_error=0.4, judged=True, tuned_on=log)
+    assert certificate.n == 600
+    assert certificate.p_value <= 0.05
+    assert certificate.error_bound <= 0.4
+
+
+@pytest.mark.parametrize("kind", ["fair", "lenient", "useless"])
+def test_a_guarantee_with_judges_is_seldom_broken(kind):
+    """At the true error itself, where a promise would be false: of 60 logs, 10 % may break it."""
+    log = judged_log(400, 200, kind, seed=0)
+    frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[800.0])
+    true = float(rcjax.replay(frontier, rcjax.sample_log(20_000, seed=3).select(MODELS)).error[0])
+    broken = 0
+    for seed in range(60):
+        fresh = judged_log(300, 100, kind, seed=100 + seed)
+        try:
+            rcjax.certify(frontier, fresh, max_error=true, judged=True, tuned_on=log, confidence=0.9)
+            broken += 1
+        except rcjax.InfeasibleError:
+            pass
+    assert broken <= 12  # 6 are expected at most; more than 12 have a probability of 1 %
+
+
+def test_tune_tells_what_the_labels_are_worth():
+    tuned = rcjax.tune(judged_log(600, 120), max_error=0.4, intervals=False)
+    assert tuned.worth.labels == 120
+    assert tuned.worth.judged == 480
+    assert 120 < tuned.worth.equivalent < 600
+    assert any("120 labels by hand and 480 judged queries are worth" in remark for remark in tuned.remarks)
+    assert tuned.to_json()["label_worth"]["equivalent"] == pytest.approx(tuned.worth.equivalent)
+
+
+@pytest.mark.parametrize("judged", [False, True])
+def test_tune_sets_aside_what_the_guarantee_can_use(judged):
+    log = judged_log(600, 200)
+    tuned = rcjax.tune(log, max_error=0.45, confidence=0.9, judged=judged, intervals=False)
+    tested = {*tuned.held_out.queries}
+    assert not tested & {*tuned.log.queries}
+    assert len(tested) == (300 if judged else 100)
+    assert tuned.certificate.n == len(tested)
+
+
+def test_a_learning_curve_is_of_labels_by_hand():
+    log = judged_log(400, 100)
+    curve = rcjax.learning_curve(log, repeats=2)
+    assert curve.labels == 100
+    alone = rcjax.learning_curve(labelled_by_hand(log), repeats=2)
+    assert np.array_equal(curve.area, alone.area)
