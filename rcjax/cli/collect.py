@@ -58,6 +58,12 @@ def collect(
             "the questions, and what the models can do]",
         ),
     ] = None,
+    samples: Annotated[
+        int,
+        typer.Option(
+            min=1, max=1000, metavar="N", help="Answers of a model to each question, for `rcjax tune` to try votes."
+        ),
+    ] = 1,
     grade: GraderNames = None,
     audit: AuditSize = None,
     rubric: Rubric = None,
@@ -97,7 +103,8 @@ def collect(
         _require_signal(signal)
         money = None if budget is None else Decimal(str(budget))
         words = read_rubric(rubric)
-        plan = Plan(settings, settings, signal, tuple(grade or ()), words, money, max_tokens, float(timeout))
+        how = tuple(grade or ()), words, money, max_tokens, float(timeout), samples
+        plan = Plan(settings, settings, signal, *how)
         if probe:
             _probe(plan, json_)
             return

@@ -90,7 +90,8 @@ async def _work(collection: Collection) -> dict[str, Any]:
         file = AnswerFile(collection.out)
         try:
             purse.spent = file.answers.spent
-            return document | await _ask(collection, crew, file)
+            came = await _ask(collection, crew, file)
+            return document | came | {"notes": document["notes"] + came["notes"]}
         finally:
             file.close()
     finally:
@@ -104,7 +105,9 @@ def _estimated(collection: Collection, crew: Crew, answers: Answers) -> dict[str
     assumed = assume_signals(crew, collection.questions, answers)
     estimates = [estimate(asked, collection.questions, answers) for asked in assumed]
     left = None if crew.purse.left is None else float(crew.purse.left)
+    alike = [f"{asked.name}: {asked.why_alike}: its samples will be alike" for asked in assumed if asked.why_alike]
     return {
+        "notes": alike,
         "questions": len(collection.questions),
         "spent": float(answers.spent),
         "estimate": as_document(estimates),

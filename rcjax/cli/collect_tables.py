@@ -46,16 +46,18 @@ def show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None:
     screen = Screen(stderr=before)
     rows = document["estimate"]
     likely, most = (sum(row[name] for row in rows) for name in ("likely_cost", "most_cost"))
-    calls = sum(row["questions"] for row in rows)
+    calls = sum(row["calls"] for row in rows)
     heading = f"{count(document['questions'], 'question')}, {count(len(rows), 'model')}: {count(calls, 'call')} to make"
     screen.print(f"{heading}, about ${figure(likely)} (at most ${figure(most)})", style="bold")
     if document["spent"]:
         hang(screen, "spent", f"${figure(document['spent'])} by earlier runs")
     for row in rows:
-        words = (
-            f"{row['questions']:,} questions, about ${figure(row['likely_cost'])}, at most ${figure(row['most_cost'])}"
-        )
-        hang(screen, row["model"], words)
+        asked = count(row["questions"], "question")
+        several = "" if row["calls"] == row["questions"] else f", {count(row['calls'], 'call')}"
+        money = f"about ${figure(row['likely_cost'])}, at most ${figure(row['most_cost'])}"
+        hang(screen, row["model"], f"{asked}{several}, {money}")
+    for note in document["notes"]:
+        hang(screen, "note", note)
     if document["reach"] is not None:
         enough = int(document["reach"] * document["questions"])
         hang(

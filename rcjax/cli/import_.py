@@ -76,12 +76,16 @@ def import_(
             help="Tokens of a call, where the files count none. [default: a token per four characters]",
         ),
     ] = None,
+    answers: Annotated[
+        bool, typer.Option("--answers/--no-answers", help="Say in the log what was answered, to be compared.")
+    ] = True,
     json_: AsJson = False,
 ) -> None:
     """Make one log of evaluations that other programs ran.
 
     Many files become one log: models by name (`openai/gpt-4o-mini` is `gpt-4o-mini` where that stays unique), queries
-    by what names them in their format. Prompts and answers are not copied. With `--prices`, the log holds money.
+    by what names them in their format. Prompts are not copied, and of long answers the beginning alone. With
+    `--prices`, the log holds money.
     """
     with reported(as_json=json_):
         require_writable(out)
@@ -94,7 +98,7 @@ def import_(
 
         require_kind(out)
         renamed, columns = pairs(rename, "--rename"), pairs(column, "--column")
-        how = How(format_, scorer, right_from, signal, renamed, columns, tokens)
+        how = How(format_, scorer, right_from, signal, renamed, columns, tokens, answers)
         with busy("reading"):
             evaluations = import_evaluations(files, how, prices)
             problem = attempt(partial(write_table, evaluations.frame, out))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rcjax._base.wording import count
 from rcjax.cli.common import require_distinct, start_jax
 from rcjax.cli.failures import reported
 from rcjax.cli.options import AsJson
@@ -67,6 +68,9 @@ def sweep(
         with _bar() as progress:
             done = rcjax.sweep(**settings, progress=progress)
         facts = _facts(done, time.perf_counter() - started)
+        if facts["with_answers"]:
+            which = f"what was answered in {count(facts['with_answers'], 'log')}"
+            warn(f"{which} is not used: a sweep is of confidences alone; rcjax tune compares answers")
         if json_:
             print_json(facts)
         else:
@@ -129,6 +133,7 @@ def _facts(done: Sweep, seconds: float) -> dict[str, Any]:
     return {
         "folder": str(done.path),
         "logs": logs.height - unused.height,
+        "with_answers": int(logs["answers"].sum()) if "answers" in logs.columns else 0,
         "left_out": [{"log": row["log"], "problem": row["problem"]} for row in unused.to_dicts()],
         "points": int(counts["len"].sum()),
         "status": {PointStatus(row["status"]).message: row["len"] for row in counts.to_dicts()},
@@ -138,7 +143,6 @@ def _facts(done: Sweep, seconds: float) -> dict[str, Any]:
 
 @shown
 def _show(facts: dict[str, Any]) -> None:
-    from rcjax._base.wording import count
     from rcjax.cli.console import Screen
 
     screen = Screen()

@@ -28,7 +28,7 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-__all__ = ["LOST", "AnswerFile", "Answers", "read_answer_file"]
+__all__ = ["LOST", "AnswerFile", "Answers", "read_answer_file", "sample_of"]
 
 #: Put aside on the disk, so that what was paid for can be written when it is full.
 _RESERVE = 1 << 20
@@ -53,18 +53,32 @@ class Answers:
         self.rows[row["call"]] = dict(row)
 
     @property
-    def answered(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """The rows with an answer, by query and model; the first one where there are several."""
-        answered: dict[tuple[str, str], dict[str, Any]] = {}
+    def answered(self) -> dict[tuple[str, str, int], dict[str, Any]]:
+        """The rows with an answer, by query, model and sample; the first one where there are several."""
+        answered: dict[tuple[str, str, int], dict[str, Any]] = {}
         for row in self.rows.values():
             if row.get("error") is None:
-                answered.setdefault((row["query"], row["model"]), row)
+                answered.setdefault((row["query"], row["model"], sample_of(row)), row)
         return answered
+
+    @property
+    def numbered(self) -> bool:
+        """Whether the answers tell which sample they are."""
+        return any(row.get("sample") is not None for row in self.rows.values())
 
     @property
     def spent(self) -> Decimal:
         """Money of all calls at most, failures and judges included."""
         return sum((money_of(row) for row in self.rows.values()), Decimal(0))
+
+
+def sample_of(row: Mapping[str, Any]) -> int:
+    """Which of several answers of a model to a question a row is, from 1.
+
+    >>> sample_of({"sample": 3}), sample_of({})
+    (3, 1)
+    """
+    return row.get("sample") or 1
 
 
 def money_of(row: Mapping[str, Any]) -> Decimal:
@@ -117,6 +131,10 @@ def _is_money(value: Any) -> bool:
     return value is None or (type(value) in (int, float) and 0 <= value < math.inf)
 
 
+def _is_sample(value: Any) -> bool:
+    return value is None or (type(value) is int and value >= 1)
+
+
 def _is_logprob(value: Any) -> bool:
     return value == "-inf" or (type(value) in (int, float) and -math.inf < value <= 0)
 
@@ -133,6 +151,7 @@ _OF_CALLS: dict[str, Callable[[Any], bool]] = {
     "cost": _is_money,
     "at_most": _is_money,
     "grading_cost": _is_money,
+    "sample": _is_sample,
 }
 
 #: The same, of a line with an answer.
@@ -232,14 +251,26 @@ class AnswerFile:
         self.answers.add(row)
         self._open.discard(row["call"])
 
+    def number(self) -> None:
+        """Call the answers that are there the first samples, where they have no number."""
+        first = [row for row in self.answers.rows.values() if row.get("error") is None and row.get("sample") is None]
+        if first:
+            for row in first:
+                row["sample"] = 1
+            self._write_all()
+
     def tidy(self) -> None:
         """Leave one line for each call, where answers were written again with their verdict."""
         if self.answers.repeated or self.answers.broken:
-            rows = self.answers.rows.values()
-            write_atomically(self.path, b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows))
-            self._lines.close()
-            self._lines = LineFile(self.path)
-            self.answers.repeated = self.answers.broken = 0
+            self._write_all()
+
+    def _write_all(self) -> None:
+        """Write the file anew, a line for each call."""
+        rows = self.answers.rows.values()
+        write_atomically(self.path, b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows))
+        self._lines.close()
+        self._lines = LineFile(self.path)
+        self.answers.repeated = self.answers.broken = 0
 
     def close(self) -> None:
         """Close the file; the one of the calls under way goes, where none is."""

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -37,11 +37,34 @@ class Asked:
     """The name of its signal."""
     options: Mapping[str, Any]
     """Of each request, those of the signal besides."""
+    samples: int = 1
+    """Answers to each question, by a call each."""
 
     @property
     def name(self) -> str:
         """Of the model."""
         return self.respondent.settings.name
+
+    @property
+    def why_alike(self) -> str | None:
+        """What makes its answers to a question alike, in words; None where nothing does, or one is asked for."""
+        more = self.options.get("extra_body")
+        own = {**self.options, **(more if isinstance(more, Mapping) else {})}
+        if self.samples > 1 and own.get("temperature") == 0:
+            return "temperature is 0"
+        return "a seed is set" if self.samples > 1 and own.get("seed") is not None else None
+
+    def waiting(
+        self, questions: Iterable[Question], answered: Container[tuple[str, str, int]]
+    ) -> list[tuple[Question, int]]:
+        """(question, sample) of each answer that is still to be asked for, question by question.
+
+        Args:
+            questions: of the run.
+            answered: (query, model, sample) of each answer that there is.
+        """
+        samples = range(1, self.samples + 1)
+        return [(q, number) for q in questions for number in samples if (q.query, self.name, number) not in answered]
 
     def signal_for(self, question: Question) -> Signal:
         """The signal, for a question with its choices."""
@@ -81,8 +104,14 @@ def worst_of(asked: Asked, question: Question) -> tuple[Decimal, Decimal]:
     return first, (words * price[0] + most_output_tokens(second) * price[1]) / 1_000_000
 
 
-async def call(asked: Asked, question: Question, file: AnswerFile) -> dict[str, Any]:
+async def call(asked: Asked, question: Question, file: AnswerFile, sample: int | None = None) -> dict[str, Any]:
     """Put a question to a model, and give the line of the log; whatever a server does is no exception.
+
+    Args:
+        asked: the model, and how it is asked.
+        question: that is put to it.
+        file: that keeps what is under way.
+        sample: which of several answers of the model to the question this is; None where there is one alone.
 
     Raises StoppedError or BudgetSpentError where nothing was asked.
     """
@@ -106,7 +135,7 @@ async def call(asked: Asked, question: Question, file: AnswerFile) -> dict[str, 
         row = _row(asked, question, bill, progress, name)
     finally:
         await purse.settle(bill.reserved, bill.spent)
-    return row
+    return row if sample is None else {**row, "sample": sample}
 
 
 async def _ask(asked: Asked, question: Question, bill: Bill, progress: _Progress, after: Decimal) -> None:

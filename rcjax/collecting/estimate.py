@@ -29,7 +29,9 @@ class Estimate:
 
     model: str
     questions: int
-    """Still to be asked."""
+    """Still to be asked, once at least."""
+    calls: int
+    """For them: one for each answer that is missing."""
     likely: float
     """Money for them, as things usually are."""
     most: float
@@ -45,14 +47,15 @@ def estimate(asked: Asked, questions: Sequence[Question], answers: Answers) -> E
         answers: that there are.
     """
     answered = answers.answered
-    waiting = [question for question in questions if (question.query, asked.name) not in answered]
+    waiting = [question for question, _ in asked.waiting(questions, answered)]
     most = sum((sum(worst_of(asked, question), Decimal(0)) for question in waiting), Decimal(0))
-    known = [row["cost"] for (_, model), row in answered.items() if model == asked.name]
+    known = [row["cost"] for (_, model, _), row in answered.items() if model == asked.name]
     if len(known) >= _ENOUGH:
         likely = Decimal(str(sum(known) / len(known))) * len(waiting)
     else:
         likely = sum((_usual(asked, question) for question in waiting), Decimal(0))
-    return Estimate(asked.name, len(waiting), float(min(likely, most)), float(most))
+    distinct = len({question.query for question in waiting})
+    return Estimate(asked.name, distinct, len(waiting), float(min(likely, most)), float(most))
 
 
 def _usual(asked: Asked, question: Question) -> Decimal:
@@ -72,7 +75,8 @@ def _usual(asked: Asked, question: Question) -> Decimal:
 def reach(estimates: Iterable[Estimate], budget: float | None) -> float | None:
     """The share of what is to be asked that a budget is likely to cover; None where it covers all.
 
-    >>> reach([Estimate("small", 100, 2.0, 5.0)], 1.0), reach([Estimate("small", 100, 2.0, 5.0)], None)
+    >>> small = Estimate("small", 100, 100, likely=2.0, most=5.0)
+    >>> reach([small], 1.0), reach([small], None)
     (0.5, None)
     """
     likely = sum(one.likely for one in estimates)
@@ -82,6 +86,12 @@ def reach(estimates: Iterable[Estimate], budget: float | None) -> float | None:
 def as_document(estimates: Iterable[Estimate]) -> list[Mapping[str, Any]]:
     """The estimates as JSON values."""
     return [
-        {"model": one.model, "questions": one.questions, "likely_cost": one.likely, "most_cost": one.most}
+        {
+            "model": one.model,
+            "questions": one.questions,
+            "calls": one.calls,
+            "likely_cost": one.likely,
+            "most_cost": one.most,
+        }
         for one in estimates
     ]

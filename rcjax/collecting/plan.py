@@ -53,6 +53,8 @@ class Plan:
     """Of an answer; None for what suits the questions."""
     timeout: float = 60.0
     """Seconds that one attempt may take."""
+    samples: int = 1
+    """Answers of a model to each question, where its settings do not say how many."""
 
 
 class Crew:
@@ -114,14 +116,30 @@ async def probe_all(crew: Crew) -> list[Abilities]:
 
 
 def assume_signals(crew: Crew, questions: Sequence[Question], answers: Answers) -> list[Asked]:
-    """How each model will be asked, as far as that is known before any is: each is taken to give log-probabilities."""
+    """How each model will be asked, as far as that is known before any is: each is taken to give log-probabilities.
+
+    Raises ValueError where a model is to give several samples, and its signal takes several answers already.
+    """
     asked = []
-    for name, respondent in crew.respondents.items():
+    for name in crew.respondents:
         able = Abilities(name, logprobs=True, top=20)
         signal = _told_signal(crew, name, _asked_before(answers, name))
         signal = signal or default_signal(able, _with_choices(questions))
-        asked.append(Asked(respondent, signal, crew.options(name, questions)))
+        asked.append(_asked(crew, name, signal, crew.options(name, questions)))
     return asked
+
+
+def _asked(crew: Crew, name: str, signal: str, options: Mapping[str, Any]) -> Asked:
+    """How a model is asked. Raises ValueError where its signal takes several answers already."""
+    samples = _samples(crew, name)
+    if samples > 1 and signal == "votes":
+        what = f"signal votes takes several answers as one, and samples are {samples} answers by themselves"
+        raise ValueError(f"model {name}: {what}: give another signal, or one sample")
+    return Asked(crew.respondents[name], signal, options, samples)
+
+
+def _samples(crew: Crew, name: str) -> int:
+    return crew.respondents[name].settings.samples or crew.plan.samples
 
 
 async def choose_signals(crew: Crew, questions: Sequence[Question], file: AnswerFile) -> tuple[list[Asked], list[str]]:
@@ -147,9 +165,11 @@ async def _choose(crew: Crew, name: str, questions: Sequence[Question], file: An
     signal = _told_signal(crew, name, before)
     if signal is None:
         signal, why = await _suited(respondent, options, questions, file)
+        if signal == "stated" and respondent.stopped is None and _samples(crew, name) == 1:
+            why = f"{why}; --samples 5 has rcjax tune try votes, and costs five answers"
     if before is not None:
         _require_same(before, signal, options, name, file.path)
-    return Asked(respondent, signal, options), why
+    return _asked(crew, name, signal, options), why
 
 
 def _with_choices(questions: Sequence[Question]) -> bool:
@@ -164,7 +184,7 @@ def _told_signal(crew: Crew, name: str, before: Mapping[str, Any] | None) -> str
 
 def _asked_before(answers: Answers, model: str) -> dict[str, Any] | None:
     """How a model was asked that has answered already."""
-    rows = (row for (_, name), row in answers.answered.items() if name == model)
+    rows = (row for (_, name, _), row in answers.answered.items() if name == model)
     row = next(rows, None)
     return None if row is None else json.loads(row["asked"])
 
@@ -198,4 +218,4 @@ async def _suited(
         return signal, f"does not answer: {abilities.error}"
     if abilities.top > 1:
         return signal, f"gives log-probabilities: signal {signal}"
-    return signal, f"gives no log-probabilities: signal {signal}; --signal votes tells more, and costs five answers"
+    return signal, f"gives no log-probabilities: signal {signal}"

@@ -28,7 +28,7 @@ _OURS = ("query", "prompt", "messages", "answer", "choices", "grade")
 TAKEN = (
     *("call_log", "query", "model", "logprob", "correct", "answer", "cost", "at_most", "input_tokens", "output_tokens"),
     *("estimated", "shadow", "error", "served", "attempts", "seconds", "time", "text", "reference", "choices", "grade"),
-    *("asked", "confidence", "calibrated", "graded_by"),
+    *("asked", "confidence", "calibrated", "graded_by", "sample", "answer_key"),
 )
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -27,9 +27,11 @@ class Tally:
     """How far one model is."""
 
     to_do: int = 0
-    """Questions that it has not answered yet, when the run began."""
+    """Answers that it had not given yet, when the run began."""
     before: int = 0
-    """Questions that it had answered before."""
+    """Answers that it had given before."""
+    samples: int = 1
+    """Answers to each question."""
     done: int = 0
     failed: int = 0
     spent: Decimal = Decimal(0)
@@ -87,13 +89,15 @@ class Run:
         self.concurrency = concurrency
         self.tallies: dict[str, Tally] = {}
         self.on_change: Callable[[], None] = lambda: None
-        self._answered = {*file.answers.answered}
+        self._numbered = file.answers.numbered or any(asked.samples > 1 for asked in models)
+        answered = {*file.answers.answered}
         self._interrupted = self._budget_spent = False
         self._grading: str | None = None
         self._problem: BaseException | None = None
+        self._waiting = {asked.name: asked.waiting(questions, answered) for asked in models}
         for asked in models:
-            before = sum((question.query, asked.name) in self._answered for question in questions)
-            self.tallies[asked.name] = Tally(len(questions) - before, before)
+            left = len(self._waiting[asked.name])
+            self.tallies[asked.name] = Tally(left, len(questions) * asked.samples - left, samples=asked.samples)
 
     def stop(self) -> None:
         """Begin no call any more; those under way are finished."""
@@ -105,6 +109,8 @@ class Run:
         Raises OSError where the file cannot be written any more: what was under way is finished before, and written
         as far as the disk allows.
         """
+        if self._numbered:
+            self.file.number()
         tasks = [task for asked in self.models for task in self._workers(asked)]
         try:
             await asyncio.gather(*tasks)
@@ -122,16 +128,17 @@ class Run:
         return Outcome(self.tallies, self._budget_spent, self._interrupted, self._grading, ungraded)
 
     def _workers(self, asked: Asked) -> list[asyncio.Task[None]]:
-        waiting = iter([q for q in self.questions if (q.query, asked.name) not in self._answered])
+        waiting = iter(self._waiting[asked.name])
         return [asyncio.ensure_future(self._work(asked, waiting)) for _ in range(self.concurrency)]
 
-    async def _work(self, asked: Asked, waiting: Iterable[Question]) -> None:
+    async def _work(self, asked: Asked, waiting: Iterable[tuple[Question, int]]) -> None:
         tally = self.tallies[asked.name]
-        for question in waiting:
+        for question, number in waiting:
             if self._interrupted or self._problem is not None or self.file.full is not None:
                 return
             try:
-                row = await self._grade_at_once(await call(asked, question, self.file), question)
+                row = await call(asked, question, self.file, number if self._numbered else None)
+                row = await self._grade_at_once(row, question)
                 self.file.write(row)
             except StoppedError as why:
                 tally.stopped = str(why)

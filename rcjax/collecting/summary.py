@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rcjax.collecting.answer_file import read_answer_file
+from rcjax.collecting.answer_file import read_answer_file, sample_of
 from rcjax.collecting.questions import Question
 from rcjax.collecting.run import Outcome
 from rcjax.logs.summaries import summarise
@@ -22,14 +22,16 @@ def collected(path: Path, questions: Sequence[Question], outcome: Outcome) -> di
         questions: of the run.
         outcome: how it ended.
 
-    Of each model: `answers`, `graded`, `accuracy`, `separation`, `cost` (money per query), `failed` and `left` (in
-    this run); then `answered_by_all`, `answers`, `ungraded`, `stopped` (why a model is not asked any more), and `out`.
+    Of each model: `answers`, `graded`, `accuracy`, `separation`, `cost` (money per answer), `failed` and `left` (in
+    this run), `samples` (answers asked for, to each question); then `answered_by_all` (questions, with all samples),
+    `answers`, `ungraded`, `stopped` (why a model is not asked any more), and `out`.
     """
     rows = [*read_answer_file(path).answered.values()]
     figures = _figures(rows)
     counts = {name: sum(row["model"] == name for row in rows) for name in outcome.tallies}
-    pairs = {(row["query"], row["model"]) for row in rows}
-    complete = [q for q in questions if all((q.query, name) in pairs for name in outcome.tallies)]
+    answered = {(row["query"], row["model"], sample_of(row)) for row in rows}
+    asked = [(name, number) for name, one in outcome.tallies.items() for number in range(1, one.samples + 1)]
+    complete = [q for q in questions if all((q.query, *one) in answered for one in asked)]
     models = [
         {
             "model": name,
@@ -41,6 +43,7 @@ def collected(path: Path, questions: Sequence[Question], outcome: Outcome) -> di
             "failed": tally.failed,
             "error": tally.error,
             "left": tally.to_do - tally.done,
+            "samples": tally.samples,
         }
         for name, tally in outcome.tallies.items()
     ]

@@ -21,6 +21,7 @@ from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.solving.solve import solve_frontier
 from rcjax.tuning.cross_validation import deal_folds, without
+from rcjax.tuning.named_agreement import with_agreement
 from rcjax.tuning.select import select_frontier
 from rcjax.tuning.tune import Settings, find_frontier
 
@@ -77,7 +78,10 @@ def search_again(frontier: Frontier, model: CascadeModel, log: Log, lam: np.ndar
         settings = Settings(search="expected", abstain_price=price, intervals=False)
         return at_prices(find_frontier(log, model, settings)[0], lam)
     search: Any = frontier.search
-    return solve_frontier(model, lam=lam, cascades=search, chain=frontier.chain, **refusing)
+    again = solve_frontier(model, lam=lam, cascades=search, chain=frontier.chain, **refusing)
+    if frontier.policies.agreements is None:
+        return again
+    return at_prices(with_agreement(again, log, seed + 1)[0], lam)
 
 
 def at_prices(frontier: Frontier, lam: np.ndarray) -> Frontier:

@@ -159,7 +159,7 @@ def needed_columns(name: str, columns: list[str], priced: bool, told_by: str | N
     compared = [column for column in ANSWERS if column in columns][:1]
     labels = [column for column in ("correct", LABEL_PROBABILITY) if column in columns]
     needed += [column for column in (*compared, *labels, *judges) if column not in needed]
-    needed += [SAMPLE] if SAMPLE in columns and "call_log" not in columns else []
+    needed += [SAMPLE] if SAMPLE in columns else []
     return needed + [column for column in CALL_COLUMNS if "call_log" in columns and column in columns]
 
 

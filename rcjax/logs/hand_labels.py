@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 
-from rcjax.logs.errors import LogError
-
-if TYPE_CHECKING:
-    from rcjax.logs.log import Log
-
-__all__ = ["HandLabels", "labelled_by_hand"]
+__all__ = ["HandLabels"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,22 +45,3 @@ class HandLabels:
     def _of(self, part: Any) -> HandLabels:
         parts = [np.ascontiguousarray(part(matrix)) for matrix in self.matrices()]
         return HandLabels(*jax.device_put(parts), judges=self.judges)
-
-
-def labelled_by_hand(log: Log) -> Log:
-    """The queries of a log whose answers all have a label, as a log without judges.
-
-    Raises `LogError` where there is none, or where answers were drawn unevenly: these are no fair sample.
-    """
-    if log.hand is None:
-        return log
-    labelled, answered = log.labelled, np.asarray(log.answered)
-    whole = (labelled | ~answered).all(axis=1) & answered.any(axis=1)
-    if not whole.any():
-        raise LogError(f"{log.source}: no query has a label for the answers of all of {', '.join(log.models)}")
-    chance = np.asarray(log.hand.probability)[labelled]
-    if np.ptp(np.nan_to_num(chance, nan=1.0)) > 0:
-        what = "its labels were drawn unevenly (label_probability), and are no fair sample by themselves"
-        raise LogError(f"{log.source}: {what}: draw some evenly, or let judges count too (judged=True, --judged)")
-    part = log.take(whole)
-    return dataclasses.replace(part, hand=None)

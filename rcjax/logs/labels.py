@@ -225,8 +225,9 @@ class UsableCalls:
     """Keeps the rows of a call log to learn from, and counts the others by their kind; other logs are as they were.
 
     Left out are calls that failed, or that no policy judges (`rcjax serve` passes them on), queries that did not go to
-    all models (where the log has a column shadow), and answers to a query that the model had answered before. `asked`
-    is how each model was asked, as far as the log tells and all its rows agree.
+    all models (where the log has a column shadow), and answers to a query that the model had answered before (with a
+    column sample: of the same number). `asked` is how each model was asked, as far as the log tells and all its rows
+    agree.
     """
 
     def __init__(self) -> None:
@@ -259,7 +260,8 @@ class UsableCalls:
         require_models(rows)
         if "asked" in rows.frame.columns:
             self._note_asked(rows)
-        return self._drop(rows, pl.Series(self._seen.repeated(rows, self._seen.place(rows))), "repeated answers")
+        apart = _samples_apart(rows)
+        return self._drop(rows, pl.Series(self._seen.repeated(apart, self._seen.place(apart))), "repeated answers")
 
     def _note_asked(self, rows: Rows) -> None:
         pairs = rows.frame.select("model", "asked").drop_nulls().unique(maintain_order=True)
@@ -288,3 +290,13 @@ class UsableCalls:
                 "run the cascade with a share of shadow queries, such as Cascade(..., shadow=0.05) or "
                 "rcjax serve --shadow 5%"
             )
+
+
+def _samples_apart(rows: Rows) -> Rows:
+    """The rows with each sample of a model as a model of its own."""
+    import polars as pl
+
+    if SAMPLE not in rows.frame.columns:
+        return rows
+    names = pl.concat_str("model", pl.col(SAMPLE).fill_null(""), separator="\0")
+    return dataclasses.replace(rows, frame=rows.frame.with_columns(model=names))

@@ -188,7 +188,7 @@ def _read(
     columns = [held.models[model] for model in names]
     matrices = [held.take("logprob"), held.take("correct"), held.take("cost"), held.take("row") >= 0]
     matrices = [np.ascontiguousarray(matrix[:, columns]) for matrix in matrices]
-    told = sampled.asked(names, compared.how) | calls.asked
+    told = sampled.asked(names, compared.how, calls.asked) | calls.asked
     facts: dict[str, Any] = {
         "task": task,
         "source": str(source) if isinstance(source, str | os.PathLike) else name,

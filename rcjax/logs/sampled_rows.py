@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,13 +112,26 @@ class SampledRows:
             what = f"votes of {max(self._votes)}, but no column sample: it tells several answers to a query apart"
             raise LogError(f"{where}: {what}: add it, or leave out the votes")
 
-    def asked(self, names: Iterable[str], compare: str) -> dict[str, dict[str, Any]]:
-        """How the votes among some models are asked for, by name, as a policy keeps it."""
+    def asked(
+        self, names: Iterable[str], compare: str, alone: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, dict[str, Any]]:
+        """How the votes among some models are asked for, by name, as a policy keeps it.
+
+        Args:
+            names: of the models, votes and others.
+            compare: how answers are compared.
+            alone: how single answers are asked for, by model; votes have their options and prices.
+        """
         if not self.any:
             return {}
         votes = {name: samples_of(name) for name in names if samples_of(name) > 1}
         return {
-            name: {"signal": "votes", "samples": number, "apart": True, "compare": compare}
+            name: {
+                **{
+                    key: value for key, value in alone.get(base_model(name), {}).items() if key in ("options", "prices")
+                },
+                **{"signal": "votes", "samples": number, "apart": True, "compare": compare},
+            }
             for name, number in votes.items()
         }
 

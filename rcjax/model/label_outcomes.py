@@ -17,10 +17,11 @@ import dataclasses
 import jax
 import numpy as np
 
+from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.label_regression import LabelRegression
 
-__all__ = ["corrected_log", "expected_log", "expected_right", "label_probability"]
+__all__ = ["corrected_log", "expected_log", "expected_right", "label_probability", "labelled_by_hand"]
 
 
 _FOLDS = 5  # by which the predictions of labelled answers are made by the labels of other queries
@@ -60,6 +61,25 @@ def corrected_log(log: Log) -> Log:
     answers = np.asarray(log.answered).sum(0)
     share = answers / np.maximum(weight.sum(0), 1e-300)  # so that weights sum to the number of answers
     return with_outcomes(log, guess + np.where(labelled, weight * share * (right - guess), 0.0))
+
+
+def labelled_by_hand(log: Log) -> Log:
+    """The queries of a log whose answers all have a label, as a log without judges.
+
+    Raises `LogError` where there is none, or where answers were drawn unevenly: these are no fair sample.
+    """
+    if log.hand is None:
+        return log
+    labelled, answered = log.labelled, np.asarray(log.answered)
+    whole = (labelled | ~answered).all(axis=1) & answered.any(axis=1)
+    if not whole.any():
+        raise LogError(f"{log.source}: no query has a label for the answers of all of {', '.join(log.models)}")
+    chance = np.asarray(log.hand.probability)[labelled]
+    if np.ptp(np.nan_to_num(chance, nan=1.0)) > 0:
+        what = "its labels were drawn unevenly (label_probability), and are no fair sample by themselves"
+        raise LogError(f"{log.source}: {what}: draw some evenly, or let judges count too (judged=True, --judged)")
+    part = log.take(whole)
+    return dataclasses.replace(part, hand=None)
 
 
 def _is_whole(log: Log) -> bool:

@@ -93,7 +93,7 @@ class Findings:
 
     @property
     def worth(self) -> LabelWorth | None:
-        """What labels by hand and judged queries are worth for the policy to start with; None where all are labelled."""
+        """What labels by hand and judged queries are worth for the policy; None where all answers have a label."""
         return label_worth(self.frontier.point(self.chosen, {}), self.log)
 
     def worth_in_words(self) -> str | None:

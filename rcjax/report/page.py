@@ -259,5 +259,5 @@ def _learning(report: Findings) -> dict[str, Any] | None:
         figure = Figure(figsize=(_WIDTH, 3.6), layout="constrained")
         plot_learning_curve(figure.add_subplot(), curve)
     svg = to_svg(figure, "labels", "Area under the error–cost curve by number of labelled queries")
-    told = {"advice": curve.advice(curve.labels), "worth": report.worth_in_words()}
-    return {"svg": Markup(svg), "gains": plain(curve.to_json()["gains"]), **told}
+    words = {"advice": curve.advice(curve.labels), "agreement": curve.agreement, "worth": report.worth_in_words()}
+    return {"svg": Markup(svg), "gains": plain(curve.to_json()["gains"]), **words}

@@ -6,7 +6,7 @@ No JAX, no numpy: the client of OpenAI and the standard library.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -55,6 +55,7 @@ class Asking:
     prices: Mapping[str, Mapping[str, float]] | None
     timeout: float
     retries: int
+    answer_key: Callable[[str], str] | None = None
 
     def check(self, models: Sequence[str], known: str) -> None:
         """Refuse mappings that are none, and those that name a model that is not among the `models`."""
@@ -160,7 +161,7 @@ def known_endpoints(policy: Policy | Mixture, models: Sequence[str], asking: Ask
     asking.check(models, "the policy has" if tuple(models) == tuple(policy.models) else "there are")
     clients = _for_each(models, asking.client, "client")
     records = recorded_asked(policy)
-    signals = _signals(models, asking.signal, records, policy.transform)
+    signals = _signals(models, asking, records, policy.transform)
     served, model_options = asking.served or {}, asking.model_options or {}
     for model in models:
         if not isinstance(clients[model], openai.AsyncOpenAI):
@@ -209,14 +210,15 @@ def _recorded_options(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any
 
 def _signals(
     models: Sequence[str],
-    signal: Signal | Mapping[str, Signal] | None,
+    asking: Asking,
     records: Mapping[str, Mapping[str, Any]],
     transform: str,
 ) -> dict[str, Any]:
     """The signal of each model: as given, or that of the log that the policy was tuned on; votes have their own."""
+    signal, key = asking.signal, asking.answer_key
     own = signal if isinstance(signal, Mapping) else {}
     voting = [model for model in models if samples_of(model) > 1 and model not in own]
-    votes = {model: signal_of_votes(model, records.get(model, {}), transform) for model in voting}
+    votes = {model: signal_of_votes(model, records.get(model, {}), transform, key) for model in voting}
     models = [model for model in models if model not in votes]
     if signal is not None:
         return _for_each(models, signal, "signal") | votes

@@ -14,6 +14,7 @@ from typing import Any
 
 from rcjax._base.wording import visible
 from rcjax.policy.policy import Policy
+from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.asked import record_endpoint
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Call, CallLog
@@ -34,10 +35,6 @@ _COUNTED = {"include_usage": True}
 
 
 _REMEMBERED, _ENOUGH = 50, 20  # calls of a model whose seconds are remembered, and that tell how quick it can be
-
-
-class CascadeWarning(UserWarning):
-    """A model's confidence cannot be read, or a call cannot be logged; the cascade goes on."""
 
 
 @dataclass(frozen=True, slots=True)

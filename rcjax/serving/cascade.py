@@ -127,7 +127,8 @@ class Cascade:
             those that the policy was tuned with; `client`, `signal`, `served` and `model_options` may name them.
         observe: is told of each `Call` as it ends, shadow calls too: for counting, at once.
         answer_key: for policies tuned on a log with a column `answer_key`: what makes such a key of an answer, as the
-            signal reads it. Others compare the answers themselves.
+            signal reads it, for the answers of two models and for several of one that vote. Others compare the answers
+            themselves.
 
     Raises ValueError for arguments that cannot be right. Use one cascade within one event loop, and leave it as a
     context (`async with`) or `await cascade.close()`, so that shadow calls under way are finished.
@@ -162,7 +163,7 @@ class Cascade:
         whole(retries, "retries", 0)
         if not number(timeout, "timeout", 0.0, math.inf):
             raise ValueError("timeout must be above 0 seconds")
-        asking = Asking(client, signal, served, options, model_options, prices, timeout, retries)
+        asking = Asking(client, signal, served, options, model_options, prices, timeout, retries, answer_key)
         self._caller = Caller(known_endpoints(policy, self._everyone, asking), log, concurrency, observe)
         self._shadow = shadow
         self._concurrency = concurrency

@@ -8,6 +8,7 @@ input = 0.1                            # money per million tokens
 output = 0.4
 options = { max_tokens = 1, temperature = 0 }
 signal = "choice"                      # by default that of the command
+samples = 3                            # answers to each question of `rcjax collect`; by default those of the command
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ from urllib.parse import urlsplit
 from rcjax._base.json_checks import parsed, shown
 from rcjax.signals.records import NAMES
 
-__all__ = ["ModelSettings", "read_models", "recorded_options"]
+__all__ = ["MOST_SAMPLES", "ModelSettings", "read_models", "recorded_options"]
 
 _OPENAI_KEY = "OPENAI_API_KEY"
 
 _DEAREST = Decimal("1e18")
+
+#: Of a model, to a question: as many as can vote.
+MOST_SAMPLES = 1000
 
 #: Parts of names of options that may hold a secret.
 _SECRET = ("key", "token", "secret", "password", "auth", "credential")
@@ -53,6 +57,8 @@ class ModelSettings:
     """Of `chat.completions.create`."""
     signal: str | None = None
     """The name of the signal that its confidence is read by; None for the command's."""
+    samples: int | None = None
+    """How many answers `rcjax collect` asks for, to each question; None for as many as the command says."""
 
     def key(self) -> str:
         """The key, from the environment. Raises ValueError where the variable is not set.
@@ -113,7 +119,7 @@ def read_models(path: str | os.PathLike[str]) -> dict[str, ModelSettings]:
     return {name: _settings(name, entry, f"{path.name}, model {name}") for name, entry in table.items()}
 
 
-_KNOWN = ("model", "base_url", "key_env", "input", "output", "options", "signal")
+_KNOWN = ("model", "base_url", "key_env", "input", "output", "options", "signal", "samples")
 
 
 def _settings(name: str, entry: Any, where: str) -> ModelSettings:
@@ -139,7 +145,14 @@ def _settings(name: str, entry: Any, where: str) -> ModelSettings:
         raise ValueError(f"{where}: {shown(signal)} is no signal: give {', '.join(NAMES)}")
     price = _price(entry["input"], f"{where}: input"), _price(entry["output"], f"{where}: output")
     served = _text(entry, "model", where) or name
-    return ModelSettings(name, served, price, base_url, _text(entry, "key_env", where), dict(options), signal)
+    own = dict(options), signal, _samples(entry.get("samples"), where)
+    return ModelSettings(name, served, price, base_url, _text(entry, "key_env", where), *own)
+
+
+def _samples(value: Any, where: str) -> int | None:
+    if value is not None and not (type(value) is int and 1 <= value <= MOST_SAMPLES):
+        raise ValueError(f"{where}: samples must be a whole number from 1 to {MOST_SAMPLES:,}, not {shown(value)}")
+    return value
 
 
 def _text(entry: Mapping[str, Any], key: str, where: str) -> str | None:

@@ -33,6 +33,7 @@ class Entry:
     problem: str | None = None  # why it cannot be used
     task: str = ""
     details: str = ""  # JSON: what a model that was fitted to it keeps of it
+    answers: bool = False  # whether it tells what was answered, which no sweep uses
 
 
 def named(logs: Mapping[str, Any] | Iterable[str | os.PathLike[str]]) -> dict[str, Any]:
@@ -90,7 +91,8 @@ class Library:
                 details = Details.of_log(log).to_json()
                 del details["provenance"]["date"]  # a sweep that went on leaves the same bytes as one at once
                 digest, kept = details["provenance"]["digest"], json.dumps(details)
-                entry = Entry(log.source, log.models, cost, log.n_queries, digest, task=log.task, details=kept)
+                told = {"task": log.task, "details": kept, "answers": log.answer is not None}
+                entry = Entry(log.source, log.models, cost, log.n_queries, digest, **told)
             except (ValueError, OSError) as problem:
                 entry = Entry(origin, problem=" ".join(str(problem).split()))
             self.entries[name] = entry

@@ -44,6 +44,7 @@ LOGS = {
     "problem": pl.String,
     "task": pl.String,
     "details": pl.String,
+    "answers": pl.Boolean,
 }
 FITS = {"log": pl.String, "seed": pl.Int64, "fit": pl.String}
 _FAILED = ("error", "cost", "cascade", "thresholds", "first", "bounds", "actions", "held_out_error", "held_out_cost")

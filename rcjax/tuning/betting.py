@@ -99,8 +99,10 @@ def judged_losses(frontier: Frontier, log: Log, tuned_on: Log, price: float = 0.
 def _chances(log: Log) -> np.ndarray:
     """(n, k) the probability that an answer is labelled, given those before it; 0 where none is left to come."""
     assert log.hand is not None
-    if np.isfinite(np.asarray(log.hand.probability)).any():
-        return label_probability(log)
     labelled = log.labelled
+    if np.isfinite(np.asarray(log.hand.probability)).any():
+        said = label_probability(log)
+        # The log says it of answers that were drawn: of the others it may be as low as the lowest of these.
+        return np.where(labelled, said, said[labelled].min())
     ahead = labelled[::-1].cumsum(0)[::-1]
     return ahead / np.arange(log.n_queries, 0, -1)[:, None]

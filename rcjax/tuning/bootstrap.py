@@ -43,6 +43,7 @@ from rcjax.solving.paths import MANY_STEPS, Plan, only, plan_cascades
 from rcjax.tuning.agreement_candidates import tune_by_agreement
 from rcjax.tuning.cross_validation import longer_cascades
 from rcjax.tuning.label_candidates import tune_by_labels
+from rcjax.tuning.named_agreement import named_positions, tune_named
 from rcjax.tuning.threshold_intervals import threshold_intervals
 
 _ROUND = 16
@@ -184,6 +185,8 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
     panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
     data = [np.asarray(column) for column in _data(log)]
     codes, barred = np.asarray(log.answer), barred_pairs(model.models)
+    # One cascade that was named, some of whose points compare answers.
+    at = None if agreements is None else named_positions(frontier.search, model.models, refusal is not None)
 
     def again(draw: np.ndarray) -> tuple[Calibrator, Policies]:
         logprob, correct, answered, query_cost = (column[draw] for column in data)
@@ -197,6 +200,9 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
             fitted = fit_near(model, *rows, cost)
             calibrators = fitted.calibrators
             by_model = solve_at(lay_out_problem(fitted, plan, frontier.chain, refusal, panels), lam).policies
+        if at is not None:
+            named = tune_named(calibrators, (*rows, codes[draw]), cost, lam, refusal, at)
+            return calibrators, _replaced(by_model.on_host(), named, comparing)
         if not selected:
             return calibrators, by_model
         pairs = tune_by_labels(calibrators, *rows, cost, lam, refusal, barred)[-1]

@@ -27,8 +27,8 @@ from rcjax._core.json_values import plain
 from rcjax.frontier.frontier import Frontier, InfeasibleError
 from rcjax.frontier.hull import pareto
 from rcjax.frontier.policies import ABSTAIN
-from rcjax.logs.hand_labels import labelled_by_hand
 from rcjax.logs.log import Log
+from rcjax.model.label_outcomes import labelled_by_hand
 from rcjax.policy.policy import Policy
 from rcjax.replaying.replay import replay
 from rcjax.tuning.betting import JudgedLosses, judged_losses

@@ -14,7 +14,8 @@ finitely many policies m^(−1/2) at worst. One log hardly tells c: it is ¾ unl
 real and sampled logs (`benchmarks/learning.py`). Very small subsets learn faster than that, and have no say.
 
 A label is a query that every model has answered, with all answers judged. Longer chains than pairs have a curve of
-their own, which is not drawn here; they are used only where they do better (`select`).
+their own, which is not drawn here; they are used only where they do better (`select`). So are policies that go by
+whether answers agree: where the largest subsets show that they gain, the curve is of the best of these and of pairs.
 """
 
 import dataclasses
@@ -30,14 +31,15 @@ from rcjax._core.size_classes import fill_up
 from rcjax._core.threads import side_by_side
 from rcjax.frontier.bands import check_level
 from rcjax.logs.errors import LogError
-from rcjax.logs.hand_labels import labelled_by_hand
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Transform
 from rcjax.model.fitting_steps import calibrate_log
+from rcjax.model.label_outcomes import labelled_by_hand
 from rcjax.model.pairs import barred_pairs
 from rcjax.replaying.curves import area_under_curve
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.lambda_grid import lam_range
+from rcjax.tuning.agreement_candidates import comparable_models, tune_by_agreement
 from rcjax.tuning.label_candidates import tune_by_labels
 
 __all__ = ["LearningCurve", "area_of_points", "fit_power_law", "learning_curve", "tune_and_answer"]
@@ -66,6 +68,9 @@ _SIZES, _FEWEST, _FEWEST_ERRORS = 7, 20, 4
 _REPLICATES = 400
 
 
+_LEAST_GAIN = 0.004  # of the area, for comparing answers to be part of the curve, as `Rival.earned` asks
+
+
 _EXPONENTS = np.linspace(0.5, 1.0, 101)
 
 
@@ -87,6 +92,7 @@ class LearningCurve:
     exponent: float  # c
     replicates: np.ndarray  # (R, 3) the a, b, c of curves that this log might have shown
     cost_range: tuple[float, float]  # money per query: mean costs of the cheapest and of the dearest model
+    agreement: bool = False  # whether policies that go by whether answers agree are among those tuned
 
     def predict(self, queries: Any) -> Any:
         """The area by the power law when so many queries are tuned on: a float, or an array as `queries` is.
@@ -153,6 +159,9 @@ class LearningCurve:
 def learning_curve(log: Log, *, repeats: int = 10, seed: int = 0) -> LearningCurve:
     """The learning curve of single models and pairs tuned on the labels of a log, for 7 sizes up to 4/5 of the log.
 
+    Where the log tells answers, policies that compare them are tuned too, if on the largest subsets their area is lower
+    by more than its standard error, and by 0.4 % (`LearningCurve.agreement`).
+
     The queries that every model answered are dealt into five folds `repeats` times. Each fold is answered by policies
     for 24 prices, tuned on nested subsets of the others, from n/16 of them (20 at least, and where the best model errs
     less often than four times in that, up to n/5) to all, on a geometric grid. Sizes thus share their held-out
@@ -188,11 +197,23 @@ def learning_curve(log: Log, *, repeats: int = 10, seed: int = 0) -> LearningCur
     data = log.logprob, log.correct, log.cost, lam
     # Behind the others, where no size reaches, the rest of the log: all that is done to it then has one shape.
     whole = np.concatenate([others, tests], axis=1)
-    error, charge = tune_and_answer(*data, tests, whole, sizes, transform=log.task, barred=barred_pairs(log.models))
-    areas = area_of_points(charge, error, low, high)
+    overlap = np.sqrt(1 / len(tests) + tests.shape[1] / others.shape[1])
+
+    def tuned_on(sizes: np.ndarray, answer: Any = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(error, cost, area) of each deal and size."""
+        how = {"transform": log.task, "barred": barred_pairs(log.models), "answer": answer}
+        error, charge = tune_and_answer(*data, tests, whole, sizes, **how)
+        return error, charge, area_of_points(charge, error, low, high)
+
+    error, charge, areas = tuned_on(sizes)
+    compares = log.answer is not None and comparable_models(len(log.models), None)
+    if compares:
+        gain = areas[:, -1] - tuned_on(sizes[-1:], log.answer)[2][:, 0]
+        compares = bool(gain.mean() > max(overlap * gain.std(ddof=1), _LEAST_GAIN * areas[:, -1].mean()))
+    if compares:
+        error, charge, areas = tuned_on(sizes, log.answer)
     single = (wrong + lam[:, None] * cost).min(1)
     tuned = (error + lam * charge).mean(0)
-    overlap = np.sqrt(1 / len(tests) + tests.shape[1] / others.shape[1])
     law, replicates = _fitted(sizes, areas, overlap, seed)
     return LearningCurve(
         queries=sizes,
@@ -205,6 +226,7 @@ def learning_curve(log: Log, *, repeats: int = 10, seed: int = 0) -> LearningCur
         exponent=float(law[2]),
         replicates=replicates,
         cost_range=(float(low), float(high)),
+        agreement=compares,
     )
 
 
@@ -253,6 +275,7 @@ def tune_and_answer(
     sizes: np.ndarray,
     transform: Transform,
     barred: np.ndarray | None = None,
+    answer: ArrayLike | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(error, cost), each (J, M, L): what pairs tuned on the first m of some queries do on others, for each λ.
 
@@ -265,16 +288,22 @@ def tune_and_answer(
         sizes: (M,) how many of these, at most P.
         transform: that of the raw confidence.
         barred: (k, k) bool, which models never stand in one cascade; None for none.
+        answer: (n, k) codes of answers: then policies that compare them are tuned too; None: pairs alone are.
     """
     logprob, correct = np.asarray(logprob), np.asarray(correct)
+    codes = None if answer is None else np.asarray(answer)
     everyone = np.ones((tests.shape[1], logprob.shape[1]), bool)
 
     def tuned(test: np.ndarray, other: np.ndarray, size: int) -> list[np.ndarray]:
         present = np.broadcast_to((np.arange(len(other)) < size)[:, None], (len(other), logprob.shape[1]))
         rows = logprob[other], correct[other], present
         calibrators, _ = calibrate_log(*fill_up(*rows), transform=transform)
-        policies = tune_by_labels(calibrators, *rows, cost, lam, None, barred)[-1]
-        fates = outcomes_on_log(calibrators, logprob[test], correct[test], everyone, cost, policies)
+        if codes is None:
+            policies = tune_by_labels(calibrators, *rows, cost, lam, None, barred)[-1]
+        else:
+            policies = tune_by_agreement(calibrators, (*rows, codes[other]), cost, lam, None, barred)
+        there = None if codes is None else codes[test]
+        fates = outcomes_on_log(calibrators, logprob[test], correct[test], everyone, cost, policies, there)
         return [np.asarray(figure, float).mean(-1) for figure in (fates.wrong, fates.cost)]
 
     deals = list(zip(tests, others, strict=True))

@@ -30,6 +30,7 @@ from rcjax.solving.solve import solve_frontier
 from rcjax.tuning.bootstrap import bootstrap
 from rcjax.tuning.certify import Certificate, certify
 from rcjax.tuning.label_worth import LabelWorth, label_worth
+from rcjax.tuning.named_agreement import NamedComparison, with_agreement
 from rcjax.tuning.overlap import overlap, require_unseen
 from rcjax.tuning.select import Selection, select_frontier
 
@@ -99,8 +100,8 @@ class Tuned:
     """The queries that the guarantee was tested on."""
     model: CascadeModel
     frontier: Frontier
-    selection: Selection | None
-    """What longer cascades were compared with; None for a search by the model."""
+    selection: Selection | NamedComparison | None
+    """What longer cascades were compared with, or one that was named; None for another search by the model."""
     alone: tuple[Alone, ...]
     """What each model does on its own, in the order of the models."""
     target: Mapping[str, float]
@@ -158,7 +159,9 @@ def tune(
             frontier, and no policy.
         cascade: None searches by the labels: single models and pairs, longer cascades where cross-validation shows
             them to be better (`select_frontier`). Else the search is by the model alone (`solve_frontier`): "all",
-            "full", "adaptive", the names of one cascade, or a list of cascades.
+            "full", "adaptive", the names of one cascade, or a list of cascades. With the names of three models (or of
+            two that may refuse) policies compete that ask the third only where the answers of the others differ, if
+            the log tells answers.
         copula: how the confidences of two models depend on each other, as `fit` takes it.
         confidence: guarantee the `max_error` or `budget` with this probability, by a test on queries that the tuning
             does not see (`certify`).
@@ -361,8 +364,10 @@ def describe_models(log: Log, model: CascadeModel) -> tuple[Alone, ...]:
     )
 
 
-def find_frontier(log: Log, model: CascadeModel, settings: Settings) -> tuple[Frontier, Selection | None]:
-    """The frontier of a model fitted to a log, with the selection where that is the search."""
+def find_frontier(
+    log: Log, model: CascadeModel, settings: Settings
+) -> tuple[Frontier, Selection | NamedComparison | None]:
+    """The frontier of a model fitted to a log, with what its policies were compared with, where they were."""
     price, selection = settings.abstain_price, None
     if settings.search == "selected":
         selection = select_frontier(log, model=model, abstain_price=price)
@@ -371,6 +376,7 @@ def find_frontier(log: Log, model: CascadeModel, settings: Settings) -> tuple[Fr
         frontier = _least_expected(log, model, settings)
     else:
         frontier = solve_frontier(model, cascades=settings.search, chain=settings.chain, abstain_price=price)
+        frontier, selection = with_agreement(frontier, log)
     if settings.intervals and frontier.bands is None:
         frontier = frontier.with_bands(bootstrap(frontier, log))
     return frontier, selection

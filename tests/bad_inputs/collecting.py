@@ -47,6 +47,9 @@ COLLECTING = (
     _questions("has one id twice", "twice.csv", "query,prompt\n1,x\n1,y\n", "row 2: query 1 is that of row 1"),
     _questions("has an answer that is no choice", "odd.csv", "prompt,choices,answer\nx,A|B,C\n", "row 1: the answer C"),
     _questions("has a column of ours", "cost.csv", "prompt,cost\nx,1\n", "column cost is one of the log's own"),
+    _questions(
+        "has a column of samples", "sample.csv", "prompt,sample\nx,1\n", "column sample is one of the log's own"
+    ),
     _questions("is half a Parquet file", "half.parquet", b"PAR1" + bytes(40), "cannot be read"),
     _questions("is of another kind", "book.xlsx", b"PK", "cannot be read"),
     _models("is no TOML", "text.toml", "Dear all", "cannot be read"),
@@ -55,6 +58,10 @@ COLLECTING = (
     _models("has a setting that is none", "odd.toml", f"[small]\n{_PRICE}keys = 1", "keys is no setting"),
     _models("has a price in words", "words.toml", "[small]\ninput = 'x'\noutput = 1", "input must be a number"),
     _models("has a signal that is none", "sure.toml", f"[small]\n{_PRICE}signal = 'sure'", "no signal"),
+    _models(
+        "has no sample", "none.toml", f"[small]\n{_PRICE}samples = 0", "model small: samples must be a whole number"
+    ),
+    _models("has samples in words", "three.toml", f"[small]\n{_PRICE}samples = 'three'", "samples must be a whole"),
     _models("has an address that is none", "here.toml", f"[small]\n{_PRICE}base_url = 'here'", "base_url must begin"),
     _models("names a model twice", "two.toml", f"[small]\n{_PRICE}[small]\n{_PRICE}", "cannot be read"),
     _models("is YAML", "models.yaml", "small: 1", "TOML"),
@@ -68,6 +75,8 @@ COLLECTING = (
     _answers("has failures alone", "failed.jsonl", json.dumps(_ROW | {"error": "x"}) + "\n", "no answers in it"),
     _answers("has a verdict in words", *_edited("words.jsonl", correct="right"), "line 1: correct is 'right'"),
     _answers("has a logprob above 0", *_edited("above.jsonl", logprob=0.5), "line 1: logprob is 0.5"),
+    _answers("has a sample that is none", *_edited("sample.jsonl", sample=0), "line 1: sample is 0"),
+    _answers("has a sample in words", *_edited("first.jsonl", sample="first"), "line 1: sample is 'first'"),
     _answers("has no cost", *_edited("cost.jsonl", cost=None), "line 1: cost is None"),
     _answers("has a text for its answers", *_edited("texts.jsonl", reference="4"), "line 1: reference is '4'"),
     _answers("does not tell how it asked", *_edited("asked.jsonl", asked="{}"), "line 1: asked is '{}'"),

@@ -256,6 +256,13 @@ def test_raw_probabilities_are_calibrated_to_the_thresholds(report, page):
     assert checked > 10
 
 
+def test_a_learning_curve_of_policies_that_compare_answers_says_so(report):
+    says = "Policies that go by whether answers agree are among those tuned."
+    assert says not in report.to_html()
+    comparing = dataclasses.replace(report, learning=dataclasses.replace(report.learning, agreement=True))
+    assert says in comparing.to_html()
+
+
 def test_without_a_learning_curve_it_is_not_spoken_of(report):
     short = dataclasses.replace(report, learning=None)
     assert "Would more labels help" not in short.to_html()

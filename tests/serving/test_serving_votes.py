@@ -6,9 +6,11 @@ import math
 import threading
 import warnings
 
+import polars as pl
 import pytest
 from chat_server import Response, completion, serving, sure
 from gateway_service import PRICES, gateway, make_policy
+from sampled_logs import sampled_frame
 
 import rcjax
 from rcjax import signals
@@ -165,8 +167,67 @@ def test_records_tell_the_votes_and_make_the_signal_again(tmp_path):
 
 def test_keys_that_no_reply_tells():
     asked = {"asked": {"small ×3": {"signal": "votes", "samples": 3, "compare": "key"}}}
-    with pytest.raises(ValueError, match=r"vote by keys, .* give signal for small ×3: rcjax.signals.Votes\(3, "):
+    with pytest.raises(ValueError, match=r"of small vote by keys, .* give answer_key, the function that makes one"):
         ask(policy=voting_policy(provenance=asked))
+    with (
+        pytest.raises(ValueError, match="it compares keys of answers") as caught,
+        gateway(voting_policy(provenance=asked), Upstream()),
+    ):
+        pass
+    assert "\n" not in str(caught.value)
+
+
+KEYED = {"asked": {"small ×3": {"signal": "votes", "samples": 3, "apart": True, "compare": "key"}}}
+
+
+def planet(answer):
+    return next((name for name in ("mars", "venus") if name in answer.lower()), None)
+
+
+def test_keys_are_made_by_the_users_function():
+    policy = voting_policy(provenance=KEYED)
+    said = "It is Mars!", "venus, I think", "mars of course"
+    result, requests = ask(*said, policy=policy, answer_key=planet)
+    assert (result.model, result.text, result.answer) == ("small ×3", "It is Mars!", "It is Mars!")
+    assert result.calls[0].logprob == pytest.approx(math.log(2 / 3))
+    assert len(requests) == 3
+    result, _ = ask(*said, policy=voting_policy())  # as texts, no two are equal
+    assert result.model == "large"
+    # Who needs no keys is not told of the function.
+    assert ask("a", "a", "b", policy=voting_policy(), answer_key=planet)[0].model == "small ×3"
+
+
+def test_an_answer_without_a_key_votes_for_nothing():
+    policy = voting_policy(provenance=KEYED)
+    result, _ = ask("Mars", "Pluto", "Mars", policy=policy, answer_key=planet)
+    assert result.calls[0].logprob == pytest.approx(math.log(2 / 3))
+    result, _ = ask("Pluto", "Ceres", "Mars", policy=policy, answer_key=planet)
+    assert (result.model, result.calls[0].logprob) == ("large", pytest.approx(math.log(1 / 3)))
+    with pytest.warns(CascadeWarning, match="model small ×3: its confidence cannot be read: no sample has an"):
+        assert ask("Pluto", "Ceres", "Eris", policy=policy, answer_key=planet)[0].model == "large"
+
+
+@pytest.mark.parametrize("broken", [lambda answer: 1 / 0, lambda answer: 5])
+def test_a_function_that_fails_is_told(broken):
+    def half_broken(answer):
+        return broken(answer) if answer == "Pluto" else answer
+
+    with pytest.warns(CascadeWarning, match=r"answer_key failed: .*: such answers vote for nothing"):
+        result, _ = ask("Mars", "Pluto", "Mars", policy=voting_policy(provenance=KEYED), answer_key=half_broken)
+    assert (result.model, result.text) == ("small ×3", "Mars")
+
+
+def test_votes_by_keys_are_those_of_the_log(tmp_path):
+    """A log with keys, the policy of its votes, and a service that makes the keys: the same shares."""
+    frame = sampled_frame(60).with_columns(answer_key=pl.col("answer").str.to_uppercase()).drop("answer")
+    tuned = rcjax.tune(rcjax.read_log(frame, models=["small ×3", "large"]), cascade=["small ×3", "large"], lam=0.001)
+    assert tuned.policy.models == ("small ×3", "large")
+    log = rcjax.read_log(frame, models=["small ×3", "large"])
+    for query in range(8):
+        said = frame.filter((pl.col("query") == query) & (pl.col("model") == "small"))["answer_key"].to_list()
+        texts = [f"{text.lower()} {number}" for number, text in enumerate(said)]
+        result, _ = ask(*texts, policy=tuned.policy, answer_key=lambda text: text[:-2].upper())
+        assert result.calls[0].logprob == pytest.approx(float(log.logprob[query, 0]), rel=1e-5)
 
 
 def test_a_service_asks_the_model_of_its_file():

@@ -7,12 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from agreement_logs import make_log
 
 import rcjax
 from rcjax.logs import IncompleteLogWarning, Log, LogError
 from rcjax.replaying.curves import area_under_curve
+from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning import learning_curve as learning
+from rcjax.tuning.agreement_candidates import tune_by_agreement
 from rcjax.tuning.learning_curve import LearningCurve, area_of_points, fit_power_law, learning_curve
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -48,6 +51,55 @@ def made(law: tuple[float, float, float] = (0.2, 0.5, 0.7), labels: int = 400, s
 @pytest.fixture(scope="module")
 def curve(float64):
     return learning_curve(sampled())
+
+
+# -- logs with answers
+
+
+def test_where_agreement_pays_the_curve_is_of_policies_that_compare_answers():
+    with_answers = learning_curve(make_log(200, 0.0, seed=1), repeats=3)
+    without = learning_curve(make_log(200, 0.0, seed=1, answers=False), repeats=3)
+    assert with_answers.agreement
+    assert not without.agreement
+    assert (with_answers.area < 0.95 * without.area).all()
+    assert (with_answers.loss < without.loss).all()
+    np.testing.assert_array_equal(with_answers.queries, without.queries)
+    assert with_answers.to_json()["agreement"] is True
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_agreement_is_worthless_the_curve_is_the_one_without_answers(seed):
+    with_answers = learning_curve(make_log(150, 1.0, seed), repeats=2)
+    without = learning_curve(make_log(150, 1.0, seed, answers=False), repeats=2)
+    assert not with_answers.agreement
+    np.testing.assert_array_equal(with_answers.area, without.area)
+    np.testing.assert_array_equal(with_answers.replicates, without.replicates)
+
+
+def test_two_models_have_nobody_to_ask_where_they_differ():
+    assert not learning_curve(make_log(100, 0.0, seed=0).select(["small", "large"]), repeats=2).agreement
+
+
+def test_a_deal_with_answers_is_a_replay_of_policies_that_compare_them():
+    log = make_log(100, 0.0, seed=3)
+    tests, others = np.arange(20)[None], np.arange(20, 100)[None]
+    lam = np.array([50.0, 500.0, 5000.0])
+    data = log.logprob, log.correct, log.cost, lam
+    error, cost = learning.tune_and_answer(*data, tests, others, np.array([80]), transform=log.task, answer=log.answer)
+    model = rcjax.fit(log.take(others[0]))
+    rows = (np.asarray(values)[others[0]] for values in (log.logprob, log.correct, log.answered, log.answer))
+    policies = tune_by_agreement(model.calibrators, tuple(rows), log.cost, lam)
+    assert policies.agreements is not None
+    assert policies.agreements.compares.any()
+    fates = outcomes_on_log(
+        model.calibrators,
+        *(np.asarray(values)[tests[0]] for values in (log.logprob, log.correct, log.answered)),
+        log.cost,
+        policies,
+        np.asarray(log.answer)[tests[0]],
+    )
+    np.testing.assert_allclose(error[0, 0], fates.wrong.mean(-1), rtol=1e-9)
+    np.testing.assert_allclose(cost[0, 0], fates.cost.mean(-1), rtol=1e-9)
 
 
 # -- the curve of a log

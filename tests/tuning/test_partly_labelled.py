@@ -8,8 +8,7 @@ import pytest
 from judged_logs import MODELS, judged_log, partly, some_labelled
 
 import rcjax
-from rcjax.logs.hand_labels import labelled_by_hand
-from rcjax.model.label_outcomes import corrected_log
+from rcjax.model.label_outcomes import corrected_log, labelled_by_hand
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -27,6 +27,8 @@ class Answer:
     """Why there is no answer to judge, such as "with an error"."""
     text: str | None = None
     """The answer, to be compared with others."""
+    key: str | None = None
+    """The same brought to a form by the user, to be compared as it is."""
     logprobs: Mapping[str, float] = field(default_factory=dict)
     """The raw confidence by each signal that the file allows, as a log-probability: see `confidences.SIGNALS`."""
     input_tokens: float | None = None

@@ -20,6 +20,7 @@ from rcjax.logs.foreign.confidences import SIGNALS, Confident, Signal
 from rcjax.logs.foreign.formats import format_named, format_of, usable_files
 from rcjax.logs.foreign.samples import alone_signal, has_samples
 from rcjax.logs.foreign.scores import is_right
+from rcjax.logs.foreign.texts import is_long, kept_text
 from rcjax.logs.listing import brief, listed, near
 from rcjax.logs.log import LeftOutWarning
 from rcjax.logs.prices import read_prices
@@ -48,6 +49,8 @@ class How:
     """Names of a table's columns, by ours."""
     tokens: tuple[float, float] | None = None
     """(input, output) tokens of a call, where the files count none; None: estimated by characters."""
+    answers: bool = True
+    """Whether the log is to say what was answered."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Evaluations:
     frame: pl.DataFrame
     """`query`, `model`, `correct`, `logprob`, and `cost`, or `input_tokens` and `output_tokens`, or all three.
 
-    `sample` and `answer` too, where a model answered queries several times."""
+    `answer`, or `answer_key`, where files tell answers; `sample` where a model answered queries several times."""
     assumed: tuple[str, ...]
     """What the confidences are, and what else was assumed, in sentences."""
     left_out: str | None = None
@@ -84,13 +87,15 @@ def read_evaluations(
     rename: Mapping[str, str] | None = None,
     columns: Mapping[str, str] | None = None,
     tokens: tuple[float, float] | None = None,
+    answers: bool = True,
 ) -> pl.DataFrame:
     """One table of evaluations that other programs ran, with a row per query and model, as `read_log` takes it.
 
     Formats are those of Inspect AI, lm-evaluation-harness, HELM and promptfoo, and tables with columns of any name; see
-    the page [From evaluations](importing.md). Prompts are not in the table, and answers only where a model gave several
-    to a query (epochs, repeats): then each has a row, with the columns `sample` and `answer`. Answers that are left out
-    (failed, without a score or a confidence) are counted in a `LeftOutWarning`.
+    the page [From evaluations](importing.md). Prompts are not in the table. What was answered is in a column `answer`,
+    of long texts the beginning and a hash, so that the answers of models can be compared. Where a model gave several to
+    a query (epochs, repeats), each has a row, with a column `sample`. Answers that are left out (failed, without a
+    score or a confidence) are counted in a `LeftOutWarning`.
 
     Args:
         files: paths of files, or of folders of them.
@@ -103,6 +108,7 @@ def read_evaluations(
         rename: new names of models, by the old ones.
         columns: the names of a table's columns, by ours.
         tokens: (sent, received) of a call, where the files count none; None: one per four characters.
+        answers: whether the table says what was answered; samples need it.
 
     Raises LogError where a file cannot be used, or holds no confidence: it says what would give one.
 
@@ -114,7 +120,7 @@ def read_evaluations(
     """
     check_arguments(read_evaluations, locals())
     paths = [files] if isinstance(files, str | os.PathLike) else list(files)
-    how = How(format, scorer, right_from, signal, rename or {}, columns or {}, tokens)
+    how = How(format, scorer, right_from, signal, rename or {}, columns or {}, tokens, answers)
     evaluations = import_evaluations(paths, how, prices)
     if evaluations.left_out is not None:
         warnings.warn(evaluations.left_out, LeftOutWarning, stacklevel=2)
@@ -137,6 +143,9 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices
     rows: list[dict[str, Any]] = []
     models_by_signal: dict[str, list[str]] = {}
     sampled = [model for model, queries in answers.items() if how.signal is None and has_samples(_sounds(queries))]
+    if sampled and not how.answers:
+        what = f"{listed(sampled)} answered each query several times, and only their answers tell which of them agree"
+        raise LogError(f"{what}: keep the answers, or make one row of them, with --signal votes (signal='votes')")
     for model, queries in answers.items():
         apart = model in sampled
         signal = alone_signal(_sounds(queries)) if apart else _signal(model, queries.values(), how.signal)
@@ -258,6 +267,7 @@ def _row(query: str, model: str, right: bool, confident: Confident, samples: lis
         "correct": int(right),
         "logprob": confident.logprob,
         "answer": confident.answer.text,
+        "answer_key": confident.answer.key,
         "input_tokens": total("input_tokens"),
         "output_tokens": total("output_tokens"),
         "cost": total("cost"),
@@ -305,10 +315,24 @@ def _table(
     if not priced:
         notes.append("no money in the table: tune it with --prices, or import it with them")
     schema = {"query": pl.String, "model": pl.String, **({"sample": pl.Int64} if sampled else {})}
-    schema |= {"correct": pl.Int8, "logprob": pl.Float64} | ({"answer": pl.String} if sampled else {})
+    schema |= {"correct": pl.Int8, "logprob": pl.Float64} | dict.fromkeys(_told_answers(rows, how, notes), pl.String)
     schema |= {"input_tokens": pl.Float64, "output_tokens": pl.Float64} if counted else {}
     schema |= {"cost": pl.Float64} if priced else {}
     return pl.DataFrame({name: [row[name] for row in rows] for name in schema}, schema=schema), notes
+
+
+def _told_answers(rows: list[dict[str, Any]], how: How, notes: list[str]) -> list[str]:
+    """The columns that tell what was answered, if there are some; of long texts, rows then keep less."""
+    if not how.answers:
+        return []
+    long = sum(is_long(row["answer"]) for row in rows)
+    for row in rows:
+        row["answer"] = kept_text(row["answer"])
+    told = [name for name in ("answer", "answer_key") if any(row[name] is not None for row in rows)]
+    if told:
+        shortened = f"; of {count(long, 'long text')} the beginning and a hash" if long else ""
+        notes.append(f"what was answered is in the column {' and '.join(told)}, for rcjax tune to compare{shortened}")
+    return told
 
 
 def _price(rows: list[dict[str, Any]], rates: Mapping[str, tuple[float, float]]) -> None:

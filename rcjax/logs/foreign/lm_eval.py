@@ -83,7 +83,7 @@ def _answers(row: Mapping[str, Any], query: str, model: str, scorer: str | None,
     if replies and isinstance(replies[0], Sequence) and not isinstance(replies[0], str) and _is_pair(replies[0]):
         logprob, place = _choice(replies, "acc_mutual_info" in metrics)
         sent = None if prompt is None else (prompt, 1)
-        yield Answer(query, model, score=score, text=str(place), logprobs={"own": logprob}, characters=sent)
+        yield Answer(query, model, score=score, text=_letter(place), logprobs={"own": logprob}, characters=sent)
         return
     texts = row["resps"][0] if row.get("resps") else replies
     answer = replies[0] if replies else ""
@@ -95,6 +95,11 @@ def _answers(row: Mapping[str, Any], query: str, model: str, scorer: str | None,
     others = [text for place, text in enumerate(texts) if place != texts.index(answer)]
     for attempt, (text, length) in enumerate(zip([answer, *others], sent, strict=True), 1):
         yield Answer(query, model, attempt, score if text == answer else None, text=text, characters=length)
+
+
+def _letter(place: int) -> str:
+    """The name of a choice: its letter, and its number where there are more than letters."""
+    return chr(ord("A") + place) if place < 26 else str(place + 1)
 
 
 def _is_pair(reply: Sequence[Any]) -> bool:

@@ -53,7 +53,7 @@ def _answer(row: Mapping[str, Any], choices: Choices, where: str) -> dict[str, A
     provider, response = row["provider"], row.get("response") or {}
     usage = response.get("tokenUsage") or {}
     prompt, output = str(row["prompt"]["raw"]), response.get("output")
-    text = output if isinstance(output, str) else json.dumps(output)
+    text = output if isinstance(output, str) else "" if output is None else json.dumps(output)
     known = "prompt" in usage and "completion" in usage
     return {
         "query": _identity(prompt, row.get("vars")),

@@ -17,7 +17,7 @@ name, files = "table", "a table of your own (CSV, JSON Lines, Parquet)"
 _NEEDED = ("query", "model", "correct")
 
 #: What a table may say of an answer beside that.
-_OPTIONAL = ("logprob", "confidence", "answer", "attempt", "input_tokens", "output_tokens", "cost")
+_OPTIONAL = ("logprob", "confidence", "answer", "answer_key", "attempt", "input_tokens", "output_tokens", "cost")
 
 _KINDS = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 
@@ -67,6 +67,7 @@ def _answer(values: Mapping[str, Any], where: str) -> Answer:
         attempt=int(_number(values, "attempt", where) or 1),
         score=values["correct"],
         text=None if values.get("answer") is None else str(values["answer"]),
+        key=None if values.get("answer_key") is None else str(values["answer_key"]),
         logprobs={} if logprob is None else {"own": logprob},
         input_tokens=_number(values, "input_tokens", where),
         output_tokens=_number(values, "output_tokens", where),

@@ -142,7 +142,10 @@ class _Cascades:
     def _serve(self, name: str, policy: Policy | Mixture) -> ServedPolicy:
         tuning_record(policy)  # what is wrong with it is found now, not when the policy is tuned again
         expect(policy)  # and damaged queries, not when figures are shown
-        if any(one.compare == "key" for part in policy.policies for one in part.agreements.values()):
+        records = recorded_asked(policy)
+        keyed = {one.compare for part in policy.policies for one in part.agreements.values()}
+        keyed |= {records.get(model, {}).get("compare") for model in policy.models if model not in self.models}
+        if "key" in keyed:
             what = "it compares keys of answers (answer_key), which a service cannot make"
             raise ValueError(f"{what}: tune on a log with a column answer, or run it by rcjax.Cascade(answer_key=…)")
         listed = self.settings.models.name
@@ -152,7 +155,6 @@ class _Cascades:
             raise ValueError(f"it asks {missing}, for which {listed} has no table: add it")
         settings, limits = {model: self._of(model) for model in asked}, self.settings.limits
         unjudged = self.settings.unjudged or settings[policy.models[-1]].name
-        records = recorded_asked(policy)
         signals = {
             model: self._signal(one, records.get(model, {}))
             if samples_of(model) == 1 or model in self.models

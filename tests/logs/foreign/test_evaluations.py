@@ -6,11 +6,16 @@ import warnings
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import rcjax
 from rcjax.logs.errors import LogError
+from rcjax.logs.foreign.evaluations import How, import_evaluations
 from rcjax.logs.foreign.scores import is_right
+from rcjax.logs.foreign.texts import kept_text
 from rcjax.logs.summaries import summarise
+from rcjax.policy.answers import comparable
 
 ROWS = {
     "id": [1, 2, 1, 2],
@@ -195,3 +200,57 @@ def test_a_summary_counts_what_all_answered(write):
     small, large = summary["models"]
     assert small == {"model": "small", "answers": 2, "accuracy": 0.5, "separation": 1.0, "cost": None}
     assert large["separation"] == 1.0
+
+
+ANSWERS = {"answer": ["Paris", "Lyon", " paris. ", None]}
+
+
+def test_what_was_answered_is_kept_and_compared(write):
+    frame = read(write(**ANSWERS))
+    assert frame["answer"].to_list() == ["Paris", "Lyon", "paris.", None]
+    log = rcjax.read_log(frame, prices={"small": (1.0, 1.0), "large": (5.0, 5.0)})
+    assert log.answer is not None
+    assert np.asarray(log.answer).tolist() == [[0, 0], [0, -1]]
+    assert "answer" not in read(write()).columns  # where files tell none
+
+
+def test_answers_are_left_out_where_nobody_wants_them(write):
+    assert "answer" not in read(write(**ANSWERS), answers=False).columns
+    votes = {"id": [1, 1, 2, 2], "engine": ["m"] * 4, "attempt": [1, 2, 1, 2], "answer": ["a", "b", "c", "c"]}
+    with pytest.raises(LogError, match=r"m answered each query several times, and only .* --signal votes"):
+        read(write(**votes), answers=False)
+    assert "answer" not in read(write(**votes), answers=False, signal="votes").columns
+    with pytest.raises(TypeError, match="answers"):
+        read(write(), answers="no")
+
+
+def test_keys_of_a_table_are_kept_as_they_are(write):
+    frame = read(write(key=["Seine ", "b", "Seine", "B"]), columns={**COLUMNS, "answer_key": "key"})
+    assert frame["answer_key"].to_list() == ["Seine", "b", "Seine", "B"]
+    log = rcjax.read_log(frame, prices={"small": (1.0, 1.0), "large": (5.0, 5.0)})
+    assert (log.compare, np.asarray(log.answer).tolist()) == ("key", [[0, 0], [0, 1]])
+
+
+def test_of_long_texts_the_beginning_is_kept_and_equal_ones_stay_equal(write):
+    story = "Once upon a time there were 1,000 princes " + "and one more " * 30
+    told = [story, story + "x", story.replace("1,000", "1000").replace(" and", "  AND") + "!", story + "y"]
+    path = write(answer=told)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rcjax.LeftOutWarning)
+        notes = import_evaluations([path], How(columns=COLUMNS)).notes
+    assert any("of 4 long texts the beginning and a hash" in note for note in notes)
+    frame = read(path)
+    assert frame["answer"].str.len_chars().max() < 110
+    assert frame["answer"].str.starts_with("once upon a time there were 1000 princes").all()
+    prices = {"small": (1.0, 1.0), "large": (5.0, 5.0)}
+    for task in ("generation", "choice"):
+        assert np.asarray(rcjax.read_log(frame, prices=prices, task=task).answer).tolist() == [[0, 0], [0, 1]]
+
+
+@given(st.text(max_size=400), st.text(max_size=400))
+def test_answers_that_are_kept_are_equal_where_the_answers_are(one, other):
+    for text in (one, one * 40):
+        for again in (other, f"  {text}. ", text.upper(), text.replace(" ", "\n\n")):
+            assert (comparable(text, "text") == comparable(again, "text")) == (
+                comparable(kept_text(text), "text") == comparable(kept_text(again), "text")
+            )

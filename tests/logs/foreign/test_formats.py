@@ -63,6 +63,7 @@ def test_inspect_choices(path):
         token = sample["output"]["choices"][0]["logprobs"]["content"][-1]
         assert row["logprob"] == pytest.approx(token["logprob"])
         assert (row["input_tokens"], row["output_tokens"]) == (50, 3)
+        assert row["answer"] == sample["scores"]["choice"]["answer"]
 
 
 def test_inspect_without_zstandard(monkeypatch, tmp_path):
@@ -142,6 +143,7 @@ def test_lm_eval_choices(folder, task):
         row = rows[f"{task}/{document['doc_id']}"]
         assert math.exp(row["logprob"]) == pytest.approx((np.exp(likelihoods) / np.exp(likelihoods).sum()).max())
         assert row["correct"] == document["acc"]
+        assert row["answer"] == "ABCD"[likelihoods.argmax()]
         assert row["input_tokens"] == round(len(document["arguments"]["gen_args_0"]["arg_0"]) / 4)
     assert "tokens of 8 answers were not counted: they are estimated, 4 characters each" in evaluations.notes
 
@@ -159,7 +161,9 @@ def test_lm_eval_texts(folder):
             document = json.loads(line)
             if document["filter"] == scorer:
                 texts, answer = document["resps"][0], document["filtered_resps"][0]
-                assert math.exp(rows[f"sums/{document['doc_id']}"]["logprob"]) == pytest.approx(texts.count(answer) / 3)
+                row = rows[f"sums/{document['doc_id']}"]
+                assert math.exp(row["logprob"]) == pytest.approx(texts.count(answer) / 3)
+                assert row["answer"] == " ".join(answer.split())
 
 
 def test_lm_eval_without_results_is_named_by_its_folder(tmp_path):
@@ -188,6 +192,7 @@ def test_helm(run):
     assert frame.height == len(states) == (16 if run == "letters" else 8)
     logprobs = sorted(state["result"]["completions"][0]["logprob"] for state in states)
     assert sorted(frame["logprob"]) == pytest.approx(logprobs)
+    assert frame["answer"].to_list() == [state["result"]["completions"][0]["text"].strip() for state in states]
     assert frame["output_tokens"].to_list() == [1.0] * frame.height
 
 

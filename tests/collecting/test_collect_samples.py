@@ -1,0 +1,244 @@
+"""`rcjax collect --samples`: several answers of a model to each question: counted, paid for, graded, tuned as votes."""
+
+import json
+import math
+import subprocess
+import sys
+import time
+from collections import Counter
+from decimal import Decimal
+
+import pytest
+from chat_server import completion, served, sure
+from command_line import run
+from models_of_a_test import ENVIRONMENT, Models, lot, questions, write_models, write_questions
+
+import rcjax
+from rcjax.collecting import respondent
+from rcjax.logs import LeftOutWarning
+
+pytestmark = pytest.mark.usefixtures("own_settings")
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    """Servers of tests need no patience."""
+    monkeypatch.setattr(respondent, "_BACKOFF", (0.01, 0.05))
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+class Varied(Models):
+    """Models whose answer to a question is another one each time, right in half of the cases, always as sure."""
+
+    def answer(self, name, prompt, counts):
+        if not prompt.startswith("Question"):
+            return sure("A", -0.1, counts)
+        letter = "AB"[lot("sample", prompt, name, self.asked[prompt, name]) < 0.5]
+        return sure(letter, math.log(0.8), counts)
+
+
+def collect(place, behave, *options, n=20, names=("tiny", "large"), more="", signal="choice"):
+    """(the result, the server) of a run in this process."""
+    asked = write_questions(place / "questions.jsonl", questions(n))
+    with served(behave) as (server, url):
+        models = write_models(place / "models.toml", url, names, more)
+        out = "--out", place / "answers.jsonl", "--signal", signal
+        result = run("collect", asked, "--models", models, *out, *options)
+    return result, server
+
+
+def lines(place):
+    return [json.loads(line) for line in (place / "answers.jsonl").read_text().splitlines()]
+
+
+def answers(place):
+    return [row for row in lines(place) if row["error"] is None]
+
+
+def keys(rows):
+    return Counter((row["query"], row["model"], row["sample"]) for row in rows)
+
+
+def each(n, **samples):
+    return Counter((f"q{i}", name, k) for i in range(n) for name, most in samples.items() for k in range(1, most + 1))
+
+
+def test_every_sample_is_asked_once_paid_for_and_graded(place):
+    behave = Varied(failures=0.05)
+    result, _ = collect(place, behave, "--samples", 3, "--json", n=40)
+    assert result.exit_code == 0, result.stderr
+    document, rows = json.loads(result.stdout), answers(place)
+    assert keys(rows) == each(40, tiny=3, large=3)
+    assert sum(Decimal(str(row["cost"])) for row in rows) == behave.charged
+    assert all(row["correct"] == (row["answer"] == row["reference"][0]) for row in rows)
+    assert {row["answer"] for row in rows if row["query"] == "q3"} == {"A", "B"}
+    assert [row["calls"] for row in document["estimate"]] == [120, 120]
+    assert [row["questions"] for row in document["estimate"]] == [40, 40]
+    assert (document["answers"], document["answered_by_all"], document["ungraded"]) == (240, 40, 0)
+    assert all(row["left"] == 0 and row["samples"] == 3 for row in document["models"])
+    assert float(behave.charged) <= sum(row["most_cost"] for row in document["estimate"])
+
+
+def test_the_log_is_tuned_as_votes(place):
+    collect(place, Varied(), "--samples", 3, n=60, more="options = { temperature = 0.7 }")
+    log = rcjax.read_log(place / "answers.jsonl", task="choice")
+    assert log.models == ("tiny", "tiny ×2", "tiny ×3", "large", "large ×2", "large ×3")
+    assert log.complete.all()
+    single = rcjax.read_log(place / "answers.jsonl", task="choice", votes=1)
+    assert single.models == ("tiny", "large")
+    assert float(log.cost[2]) == pytest.approx(3 * float(single.cost[0]), rel=1e-6)
+    # A service asks for votes as the log did, also where single answers are no models of the policy.
+    named = rcjax.read_log(place / "answers.jsonl", task="choice", models=["tiny ×3", "large"])
+    assert named.asked is not None
+    vote = named.asked["tiny ×3"]
+    assert (vote["signal"], vote["samples"], vote["compare"]) == ("votes", 3, "choice")
+    assert vote["options"]["temperature"] == 0.7
+    assert vote["prices"] == {"input": 0.1, "output": 0.3}
+    told = run("tune", place / "answers.jsonl", "--task", "choice", "--lam", 1000, "--no-bands", "--json")
+    assert "tiny ×3" in json.loads(told.stdout)["models"]
+
+
+def test_more_samples_of_a_log_with_one_are_only_those_that_are_new(place):
+    collect(place, Varied())
+    assert "sample" not in answers(place)[0]
+    _, server = collect(place, Varied(), "--samples", 3)
+    assert len(server.requests) == 2 * 20 * 2
+    assert keys(answers(place)) == each(20, tiny=3, large=3)
+    before = (place / "answers.jsonl").read_bytes()
+    for fewer in (1, 3):
+        _, server = collect(place, Varied(), "--samples", fewer)
+        assert server.requests == []
+        assert (place / "answers.jsonl").read_bytes() == before
+    # What is new in a log with samples tells which sample it is.
+    collect(place, Varied(), n=22)
+    assert keys(answers(place)) == each(20, tiny=3, large=3) + Counter(
+        (f"q{i}", name, 1) for i in (20, 21) for name in ("tiny", "large")
+    )
+    assert rcjax.read_log(place / "answers.jsonl", task="choice", votes=1).n_queries == 22
+
+
+def test_a_model_of_the_file_has_its_own_number(place):
+    asked = write_questions(place / "questions.jsonl", questions(10))
+    with served(Varied()) as (_, url):
+        models = write_models(place / "models.toml", url, ["tiny"], "samples = 4")
+        models.write_text(models.read_text() + write_models(place / "other.toml", url, ["large"]).read_text())
+        line = "collect", asked, "--models", models, "--out", place / "answers.jsonl", "--signal", "choice"
+        assert run(*line, "--samples", 2).exit_code == 0
+    assert keys(answers(place)) == each(10, tiny=4, large=2)
+
+
+@pytest.mark.parametrize("budget", [0.0003, 0.002, 0.004])
+def test_the_budget_counts_every_sample(place, budget):
+    behave = Varied()
+    result, _ = collect(place, behave, "--samples", 5, "--budget", budget, "--json", names=["tiny"])
+    document = json.loads(result.stdout)
+    assert behave.charged <= Decimal(str(budget))
+    assert document["budget_spent"] or len(answers(place)) == 100
+    # The first questions have all their samples, but for those that were under way at the end.
+    whole = [number for number in Counter(row["query"] for row in answers(place)).values() if number == 5]
+    assert len(whole) >= len(answers(place)) // 5 - 8
+
+
+def start(place, url):
+    write_models(place / "models.toml", url, ["tiny", "large"])
+    line = [sys.executable, "-c", "from rcjax.cli import main; main()", "collect", place / "questions.jsonl"]
+    line += ["--models", place / "models.toml", "--out", place / "answers.jsonl", "--signal", "choice", "--samples", 3]
+    return subprocess.Popen([str(word) for word in line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_after_kills_no_sample_is_missing_or_there_twice(place):
+    behave = Varied(failures=0.05, delay=0.03)
+    write_questions(place / "questions.jsonl", questions(60))
+    with served(behave) as (_, url):
+        for _ in range(4):
+            process, goal = start(place, url), sum(behave.asked.values()) + 20
+            while sum(behave.asked.values()) < goal and process.poll() is None:
+                time.sleep(0.002)
+            process.kill()
+            process.communicate()
+        process = start(place, url)
+        _, told = process.communicate(timeout=120)
+    assert process.returncode == 0, told
+    assert keys(answers(place)) == each(60, tiny=3, large=3)
+    lost = [row for row in lines(place) if row["error"]]
+    assert sum(behave.asked.values()) - 360 <= len(lost)
+    assert behave.charged <= sum(Decimal(str(row["at_most"])) for row in lines(place))
+
+
+def test_grading_again_grades_every_sample(place):
+    collect(place, Varied(), "--samples", 3)
+    result = run("grade", place / "answers.jsonl", "--grade", "contains", "--again", "--json")
+    assert json.loads(result.stdout)["graded"] == 120
+    assert keys(answers(place)) == each(20, tiny=3, large=3)
+    assert {row["graded_by"] for row in answers(place)} == {"contains"}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("{ temperature = 0 }", "temperature is 0"),
+        ("{ temperature = 0.0, max_tokens = 4 }", "temperature is 0"),
+        ("{ extra_body = { temperature = 0 } }", "temperature is 0"),
+        ("{ seed = 0 }", "a seed is set"),
+        ("{ temperature = 0.7 }", None),
+        ("{}", None),
+    ],
+)
+def test_samples_that_will_be_alike_are_told(options, says, place):
+    asked, models = write_questions(place / "questions.jsonl", questions(3)), place / "models.toml"
+    write_models(models, "http://127.0.0.1:9/v1", ["tiny"], f"options = {options}")
+    line = "collect", asked, "--models", models, "--signal", "choice", "--dry-run"
+    shown = " ".join(run(*line, "--samples", 2).stdout.split())
+    assert ("will be alike" in shown) == (says is not None)
+    assert says is None or f"note tiny: {says}: its samples will be alike" in shown
+    assert "alike" not in run(*line).stdout
+
+
+def test_votes_of_the_signal_and_samples_do_not_go_together(place):
+    result, server = collect(place, Varied(), "--samples", 2, signal="votes")
+    assert result.exit_code == 1
+    assert "model tiny: signal votes takes several answers as one" in " ".join(result.stderr.split())
+    assert server.requests == []
+    assert not (place / "answers.jsonl").exists()
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "1001", "two", "1.5"])
+def test_a_number_of_samples_that_is_none(number, place):
+    result, server = collect(place, Varied(), "--samples", number)
+    assert result.exit_code == 2
+    assert "--samples" in result.stderr
+    assert server.requests == []
+
+
+def test_who_states_is_told_of_samples(place):
+    class Stating(Varied):
+        def answer(self, name, prompt, counts):
+            return completion("80%" if "percentage" in prompt else "A", None, counts)
+
+    asked = write_questions(place / "questions.jsonl", questions(3))
+    with served(Stating()) as (_, url):
+        models = write_models(place / "models.toml", url, ["tiny"])
+        line = "collect", asked, "--models", models, "--out", place / "answers.jsonl"
+        first, second = run(*line), run(*line, "--samples", 2, "--out", place / "other.jsonl")
+    assert "signal stated; --samples 5 has rcjax tune try votes" in " ".join(first.stdout.split())
+    assert "--samples 5" not in second.stdout
+    assert keys(row for row in map(json.loads, (place / "other.jsonl").read_text().splitlines()) if not row["error"])
+
+
+def test_a_sample_that_stands_there_twice_counts_once(place):
+    collect(place, Varied(), "--samples", 2, n=10)
+    path = place / "answers.jsonl"
+    again = answers(place)[0] | {"call": "another"}
+    path.write_text(path.read_text() + json.dumps(again) + "\n")
+    with pytest.warns(LeftOutWarning, match="1 repeated answers"):
+        log = rcjax.read_log(path, task="choice")
+    assert log.models == ("tiny", "tiny ×2", "large", "large ×2")
+    path.write_text(path.read_text() + json.dumps(again | {"call": "third", "sample": None, "query": "q99"}) + "\n")
+    with pytest.raises(rcjax.LogError, match=r"row 42, model .*: sample is missing"):
+        rcjax.read_log(path, task="choice")
