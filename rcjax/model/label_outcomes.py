@@ -21,7 +21,15 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.label_regression import LabelRegression
 
-__all__ = ["corrected_log", "expected_log", "expected_right", "label_probability", "labelled_by_hand"]
+__all__ = [
+    "corrected_log",
+    "expected_log",
+    "expected_right",
+    "expected_without",
+    "is_whole",
+    "label_probability",
+    "labelled_by_hand",
+]
 
 
 _FOLDS = 5  # by which the predictions of labelled answers are made by the labels of other queries
@@ -36,14 +44,21 @@ def expected_right(log: Log) -> np.ndarray:
     >>> expected_right(rcjax.sample_log(200, seed=0)).dtype
     dtype('bool')
     """
-    if _is_whole(log):
+    if is_whole(log):
         return np.asarray(log.correct)
     return np.where(log.labelled, np.asarray(log.correct), LabelRegression.of(log).predict(log)[0])
 
 
+def expected_without(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
+    """(folds, n, k) `expected_right` with each fold's labels left aside; fold (n,) is that of each query."""
+    labelled = log.labelled & ~(fold == np.arange(folds)[:, None])[..., None]
+    guess = LabelRegression.of(log, fold != np.arange(folds)[:, None]).predict(log)
+    return np.where(labelled, np.asarray(log.correct), guess)
+
+
 def expected_log(log: Log) -> Log:
     """The log as policies are chosen by it: answers without a label count as right as they are likely to be."""
-    return dataclasses.replace(log, hand=None) if _is_whole(log) else with_outcomes(log, expected_right(log))
+    return dataclasses.replace(log, hand=None) if is_whole(log) else with_outcomes(log, expected_right(log))
 
 
 def corrected_log(log: Log) -> Log:
@@ -51,7 +66,7 @@ def corrected_log(log: Log) -> Log:
 
     Those of single answers may be below 0 or above 1.
     """
-    if _is_whole(log):
+    if is_whole(log):
         return dataclasses.replace(log, hand=None)
     labelled, right = log.labelled, np.asarray(log.correct, float)
     fold = _folds(log)
@@ -82,7 +97,7 @@ def labelled_by_hand(log: Log) -> Log:
     return dataclasses.replace(part, hand=None)
 
 
-def _is_whole(log: Log) -> bool:
+def is_whole(log: Log) -> bool:
     """Whether every answer has a label, so that judges have nothing to add."""
     return log.hand is None or bool((log.labelled | ~np.asarray(log.answered)).all())
 

@@ -20,6 +20,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit_near
+from rcjax.model.label_outcomes import corrected_log, expected_log, expected_without, is_whole
 from rcjax.model.pairs import barred_pairs
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.bellman import Refusal
@@ -221,9 +222,9 @@ def cross_validate(
     log: Log,
     model: CascadeModel,
     longer: Longer,
-    deal: tuple[int, int],
+    folds: int,
+    seed: int,
     refusal: Refusal | None = None,
-    told: jax.Array | None = None,
 ) -> Comparison:
     """Compare the lengths of cascades on a log, on a grid of λ.
 
@@ -235,19 +236,19 @@ def cross_validate(
     standard errors of gains, by what the labels correct (`rcjax.model.label_outcomes`).
 
     Args:
-        log: the log, of the models of `model`; `expected_log` of one whose answers lack labels.
+        log: the log, of the models of `model`.
         model: the model fitted to it.
         longer: how longer cascades are searched.
-        deal: (how many folds, the seed of the deal).
+        folds: how many.
+        seed: of the deal.
         refusal: with one, models may refuse to answer.
-        told: (n, k) the outcomes of `corrected_log`; None where every answer has a label.
     """
     k = len(model.models)
     lam = lam_range(np.asarray(log.cost, float), PRICES)
-    fold = deal_folds(log.complete, *deal)
-    left_out = [fold == number for number in range(deal[0])]
+    fold = deal_folds(log.complete, folds, seed)
     search = _Search(model, longer, lam, refusal)
-    parts = side_by_side(lambda out: _tuned_without(out, log, search, told), left_out, n=log.n_queries)
+    logs, forms = _outcome_forms(log, fold, folds)
+    parts = side_by_side(lambda k: _tuned_without(fold == k, logs[k], search, forms), range(folds), n=log.n_queries)
     # From the order of the folds back to that of the log.
     order = np.argsort(np.argsort(fold, kind="stable"))[log.complete]
     wrong, charge = (np.concatenate(fates, axis=-1)[..., order] for fates in zip(*parts, strict=True))
@@ -267,6 +268,19 @@ def cross_validate(
     figures = wrong[-1, :size].mean(-1), charge[:size].mean(-1)
     gains = _gains(pair[:, None] - loss[:, :size], pair)
     return Comparison(lengths, lam, *figures, *gains, agreement=rival, votes=votes)
+
+
+def _outcome_forms(log: Log, fold: np.ndarray, folds: int) -> tuple[list[Log], list[jax.Array]]:
+    """(the log as it is tuned on without each fold, forms (F,) of the outcomes (n, k) that queries left out have).
+
+    Where answers lack labels, those of a fold play no part in what is expected of the others. Those left out count as
+    they are expected to be, by all labels, and as the labels correct that.
+    """
+    if is_whole(log):
+        return [log] * folds, [log.correct]
+    expected, told = expected_log(log), corrected_log(log).correct
+    known = jax.device_put(expected_without(log, fold, folds).astype(expected.correct.dtype))
+    return [dataclasses.replace(expected, correct=right) for right in known], [expected.correct, told]
 
 
 def _gains(gain: np.ndarray, pair: np.ndarray) -> tuple[Any, ...]:
@@ -298,10 +312,12 @@ class _Search(NamedTuple):
     refusal: Refusal | None
 
 
-def _tuned_without(out: np.ndarray, log: Log, search: _Search, told: jax.Array | None) -> tuple[np.ndarray, np.ndarray]:
+def _tuned_without(
+    out: np.ndarray, log: Log, search: _Search, forms: Sequence[jax.Array]
+) -> tuple[np.ndarray, np.ndarray]:
     """What becomes of the m queries `out` (n,) under policies of all lengths that are tuned without them.
 
-    (wrong (F, S, G, m), by the outcomes of the log and by those `told`, if any; charge (S, G, m)).
+    (wrong (F, S, G, m), by each of the `forms` (F,) of outcomes (n, k); charge (S, G, m)).
     """
     model, longer, lam, refusal = search
     train = np.asarray(log.answered) & ~out[:, None]
@@ -317,18 +333,15 @@ def _tuned_without(out: np.ndarray, log: Log, search: _Search, told: jax.Array |
     if one_sample is not None:
         policies += tune_by_labels(fitted.calibrators, *rows, log.cost, lam, refusal, one_sample)[-1:]
     price = None if refusal is None else 1 - float(refusal.worth)
-    forms = [
-        [_fate(fitted, log, right, own, out) for own in policies]
-        for right in (log.correct, *(() if told is None else (told,)))
-    ]
-    penalty = np.stack([[fate.penalty(price) for fate in fates] for fates in forms])
-    charge = np.stack([fate.cost for fate in forms[0]])
+    walked = [[_fate(fitted, log, right, own, out) for own in policies] for right in forms]
+    penalty = np.stack([[fate.penalty(price) for fate in fates] for fates in walked])
+    charge = np.stack([fate.cost for fate in walked[0]])
     if comparing:
         both = [by_labels[-1].comparing(), *comparing]
         # The errors as they are expected, of the best pair and of the best that may compare answers.
         expected = expected_on_log(fitted.calibrators, rows, log, both)[:, :, out]
         places = [1, len(by_labels) + len(by_model)]
-        wrong = np.stack([[fates[place].wrong for place in places] for fates in forms])
+        wrong = np.stack([[fates[place].wrong for place in places] for fates in walked])
         after = len(by_labels) + len(by_model) + len(comparing)
         penalty = np.insert(penalty, [after] * 2, penalty[:, places] - wrong + expected, axis=1)
         charge = np.insert(charge, [after] * 2, charge[places], axis=0)

@@ -25,6 +25,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, calibrate_all
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit_near
+from rcjax.model.label_outcomes import expected_log
 from rcjax.replaying.walk import outcomes_on_log, walk
 from rcjax.solving.at_lambda import refusal_at
 from rcjax.solving.bellman import Refusal
@@ -127,7 +128,7 @@ def with_agreement(frontier: Frontier, log: Log, seed: int = 0) -> tuple[Frontie
     """
     refusal = refusal_at(frontier.abstain_price, frontier.abstain_early, log.cost.dtype)
     at = named_positions(frontier.search, frontier.models, refusal is not None)
-    log = log.select(frontier.models)
+    log = expected_log(log.select(frontier.models))
     if at is None or log.answer is None or frontier.chain != "exact" or log.complete.sum() < 2 * _FOLDS:
         return frontier, None
     if log.n_queries > _MOST_COMPARED:

@@ -27,7 +27,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
-from rcjax.model.label_outcomes import corrected_log, expected_log
+from rcjax.model.label_outcomes import expected_log, is_whole
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.at_lambda import check_abstain_price, refusal_at
 from rcjax.solving.lambda_grid import check_lam, lay_out_problem, log_lam, select, solve_at
@@ -165,7 +165,6 @@ def select_frontier(
     price = check_abstain_price(abstain_price)
     model = fit(log) if model is None else model
     log = log.select(model.models)
-    told, log = corrected_log(log), expected_log(log)
     complete = int(log.complete.sum())
     if not complete:
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
@@ -173,9 +172,10 @@ def select_frontier(
     longer = longer_cascades(len(model.models), longest, rivals(model.models))
     refusal = refusal_at(price, abstain_early, log.cost.dtype)
     sample = _sample(log, seed)
-    partly = told.correct is not log.correct  # answers lack labels
-    corrected = _sample(told, seed).correct if partly else None
-    comparison = cross_validate(sample, model, longer, (folds, seed), refusal, corrected)
+    comparison = cross_validate(sample, model, longer, folds, seed, refusal)
+    whole, all_queries = is_whole(log), sample is log
+    log = expected_log(log)
+    sample = log if all_queries else expected_log(sample)
     wanted = comparison.lam if prices is None else prices
     pairs = judge_pairs(log, model, wanted, refusal)
     searched = pairs if sample is log else judge_pairs(sample, model, wanted, refusal)
@@ -191,7 +191,7 @@ def select_frontier(
         points, lam, status = _best(pairs, chains, at, prices)
         points = points if agreeing is None else agreeing.better(points, prices)
     luck = _luck(comparison, searched, None if agreeing is None else agreeing.searched)
-    if not partly:
+    if whole:
         luck = np.maximum(luck, 0.0)
     penalty = points.penalty + np.interp(log_lam(lam), log_lam(comparison.lam), luck)
     if prices is None:

@@ -154,7 +154,7 @@ def by_folds(log, folds, seed):
 def two(float64):
     """A log of two models, and the comparison on it."""
     log = make_log(N, 2, seed=1)
-    return log, cross_validate(log, rcjax.fit(log), longer_cascades(2, None), (FOLDS, 7))
+    return log, cross_validate(log, rcjax.fit(log), longer_cascades(2, None), FOLDS, 7)
 
 
 def assert_like_folds(seen, log, folds, seed):
@@ -188,13 +188,13 @@ def test_cross_validation_is_a_loop_over_the_folds(two):
 def test_queries_that_lack_an_answer_help_to_fit_but_are_not_compared_on(two):
     log = make_log(N, 2, seed=2, missing=0.2)
     assert 0 < log.complete.sum() < N
-    assert_like_folds(cross_validate(log, rcjax.fit(log), longer_cascades(2, None), (FOLDS, 3)), log, FOLDS, 3)
+    assert_like_folds(cross_validate(log, rcjax.fit(log), longer_cascades(2, None), FOLDS, 3), log, FOLDS, 3)
 
 
 def test_the_seed_deals_the_folds(two):
     log, seen = two
     model, longer = rcjax.fit(log), longer_cascades(2, None)
-    again, other = (cross_validate(log, model, longer, (FOLDS, seed)) for seed in (7, 8))
+    again, other = (cross_validate(log, model, longer, FOLDS, seed) for seed in (7, 8))
     np.testing.assert_array_equal(again.error, seen.error)
     assert (other.error != seen.error).any()
 
@@ -203,7 +203,7 @@ def test_a_second_comparison_compiles_nothing(two, compilations):
     log = make_log(N, 2, seed=3)
     model, longer = rcjax.fit(log), longer_cascades(2, None)
     with compilations() as compiled:
-        cross_validate(log, model, longer, (FOLDS, 0))
+        cross_validate(log, model, longer, FOLDS, 0)
     assert not compiled
 
 
@@ -222,7 +222,7 @@ def test_a_second_comparison_compiles_nothing(two, compilations):
 )
 def test_a_log_that_teaches_little_is_compared_on_all_the_same(two, changes):
     log = make_log(N, 2, seed=4, **changes)
-    seen = cross_validate(log, rcjax.fit(log), longer_cascades(2, None), (FOLDS, 0))
+    seen = cross_validate(log, rcjax.fit(log), longer_cascades(2, None), FOLDS, 0)
     for name in ("lam", "error", "cost", "gain", "gain_se", "overall", "overall_se"):
         assert np.isfinite(getattr(seen, name)).all(), name
     right = np.asarray(log.correct)
@@ -243,7 +243,7 @@ def test_the_best_pair_may_be_a_single_model(two):
 @pytest.mark.slow
 def test_one_model_is_compared_with_nothing(float64):
     log = make_log(N, 1, seed=5)
-    seen = cross_validate(log, rcjax.fit(log), longer_cascades(1, None), (FOLDS, 0))
+    seen = cross_validate(log, rcjax.fit(log), longer_cascades(1, None), FOLDS, 0)
     assert seen.lengths.tolist() == [1]
     np.testing.assert_allclose(seen.error, 1 - np.asarray(log.correct).mean(), rtol=1e-12)
     np.testing.assert_allclose(seen.cost, float(log.cost[0]), rtol=1e-12)
@@ -255,7 +255,7 @@ def test_chains_are_those_of_the_fit_without_their_fold(float64):
     """Whole fits and solutions of each fold: marginals start from those of the whole log, so up to a few queries."""
     log = make_log(N, 3, seed=6)
     model, longer = rcjax.fit(log), longer_cascades(3, None)
-    seen = cross_validate(log, model, longer, (4, 2))
+    seen = cross_validate(log, model, longer, 4, 2)
     assert seen.lengths.tolist() == [1, 2, 3]
     fold = np.random.default_rng(2).permutation(N) % 4
     lam = seen.lam[::3]
