@@ -128,7 +128,9 @@ def gather(fitted: Fitted, logprob: jax.Array, correct: jax.Array, answered: jax
     center = jnp.where(answered, features, 0.0).sum(1) / total
     spread = jnp.sqrt(jnp.where(answered, (features - center[:, None]) ** 2, 0.0).sum(1) / total)
     intercept, slope = calibrators.coefficients.T
-    steepness = jnp.where(slope == 0, 0.0, divide(1.0, spread))
+    # Who is always right, or never, has one confidence, whatever he states.
+    both = (correct.T & answered).any(1) & (~correct.T.astype(bool) & answered).any(1)
+    steepness = jnp.where((calibrators.unit == 0) | ~both, 0.0, divide(1.0, spread))
 
     if calibrators.stated is None:
         confidence = special.expit(intercept[:, None] + slope[:, None] * features)
@@ -199,7 +201,7 @@ def interpolate(curves: jax.Array, dependence: jax.Array) -> jax.Array:
 def starting_point(fitted: Fitted, evidence: Evidence) -> dict[str, jax.Array]:
     """Values of all sites near the maximum-likelihood fit, held to where the priors leave some probability."""
     calibrators, marginals, copulas = fitted
-    intercept, slope = calibrators.coefficients.T
+    intercept, slope = calibrators.coefficients[:, 0], calibrators.unit
     steep = evidence.steepness > 0
     intercept = jnp.clip(intercept + slope * evidence.center, -5.0, 5.0)
     slope = jnp.clip(jnp.where(steep, divide(slope, evidence.steepness), _SLOPE_CENTER), -1.0, 3.0)

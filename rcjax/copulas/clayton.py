@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from rcjax._base.arguments import check_arguments
-from rcjax._core.numerics import log1mexp
+from rcjax._core.numerics import log1mexp, softplus
 from rcjax.copulas.base import param
 from rcjax.copulas.closed import ClosedForm
 from rcjax.copulas.rotation import Rotation
@@ -35,7 +35,7 @@ class Clayton(ClosedForm):
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """log h = −(1 + 1/θ) log(1 + (v^{−θ} − 1) u^θ)."""
         theta, x, y = _positive(self.theta), -u.log, -v.log
-        return from_log(-(1 + theta) * jax.nn.softplus(theta * (y - x) + log1mexp(-theta * y)) / theta)
+        return from_log(-(1 + theta) * softplus(theta * (y - x) + log1mexp(-theta * y)) / theta)
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """log c = log(1 + θ) + (2θ + 1) g − θ (x + y)."""
@@ -46,7 +46,7 @@ class Clayton(ClosedForm):
         """θ y = log(1 + (p^{−θ/(1 + θ)} − 1) u^{−θ})."""
         theta, x = _positive(self.theta), -u.log
         drop = -theta / (1 + theta) * p.log
-        return from_log(-jax.nn.softplus(drop + log1mexp(-drop) + theta * x) / theta)
+        return from_log(-softplus(drop + log1mexp(-drop) + theta * x) / theta)
 
     def tau(self) -> jax.Array:
         """Kendall's τ = θ / (θ + 2)."""

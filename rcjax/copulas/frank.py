@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._core.numerics import log1mexp
+from rcjax._core.numerics import log1mexp, softplus
 from rcjax.copulas.base import param
 from rcjax.copulas.closed import ClosedForm
 from rcjax.copulas.unit import Unit, from_logit, with_flips
@@ -49,7 +49,7 @@ class Frank(ClosedForm):
 
         def solve(q: jax.Array) -> jax.Array:
             share = jax.nn.sigmoid(q) * jnp.exp(_log_e(jnp.where(weak, theta, 0.0))[0])
-            far = (jax.nn.softplus(q) - jax.nn.softplus(q - theta)) / divisor
+            far = (softplus(q) - softplus(q - theta)) / divisor
             return jnp.where(weak, share * _log_ratio(jnp.where(weak, theta * share, 0.0)), far)
 
         return Unit(solve(logit + theta * u.value), solve(theta * u.complement - logit))
@@ -83,7 +83,7 @@ def _cdf(theta: jax.Array, u: Unit, v: Unit) -> jax.Array:
     near = jnp.abs(theta) * jnp.exp(log_q) < 0.5
     q = jnp.exp(jnp.where(near, log_q, -1.0))
     size = jnp.where(near, 1.0, jnp.abs(theta))
-    negative = jax.nn.softplus(jnp.log(size) + log_q) / size
+    negative = softplus(jnp.log(size) + log_q) / size
     positive = (whole - jnp.logaddexp(*_two_terms(theta, u, v, of_v, of_rest))) / size
     close = q * _log_ratio(jnp.where(near, theta * q, 0.0))
     return jnp.where(near, close, jnp.where(theta < 0, negative, positive))

@@ -4,9 +4,11 @@ from typing import Self
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._base.arguments import check_arguments
+from rcjax._core.numerics import softplus
 from rcjax.copulas.base import param
 from rcjax.copulas.closed import ClosedForm
 from rcjax.copulas.rotation import Rotation
@@ -29,9 +31,8 @@ class Gumbel(ClosedForm):
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """C = e^{−w}, and S = (1 − u)(1 − v) + u v (e^{x + y − w} − 1)."""
-        x, y = -u.log, -v.log
-        less, more = jnp.minimum(x, y), jnp.maximum(x, y)
-        growth = jnp.expm1(_growth(self.theta, more, less))
+        less, more, _, d = self._by_size(u, v)
+        growth = jnp.expm1(d)
         above = u.complement * v.complement + u.value * v.value * jnp.expm1(less - more * growth)
         return jnp.exp(-more * (1 + growth)), above
 
@@ -42,26 +43,38 @@ class Gumbel(ClosedForm):
         return from_log(-x * jnp.expm1(d) - (self.theta - 1) * d)
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
-        """log c = x + y − w − (θ − 1)(d + d′) + log(w + θ − 1) − log w, with d′ the d of (y, x)."""
-        x, y = -u.log, -v.log
-        d, other = _growth(self.theta, x, y), _growth(self.theta, y, x)
-        less, more = jnp.minimum(x, y), jnp.maximum(x, y)
-        growth = jnp.expm1(jnp.minimum(d, other))
-        w = more * (1 + growth)
-        slope = less - more * growth - (self.theta - 1) * (d + other)
-        return slope + jnp.log(w + (self.theta - 1)) - jnp.log(w)
+        """log c = x + y − w − (θ − 1)(d + d′) + log(w + θ − 1) − log w, with d′ the d of (y, x).
+
+        The smaller of d and d′ is log(w/max(x, y)), and the other is larger by |log(y/x)|.
+        """
+        less, more, apart, d = self._by_size(u, v)
+        growth = jnp.expm1(d)
+        slope = less - more * growth - (self.theta - 1) * (apart + 2 * d)
+        return slope + jnp.log(more * (1 + growth) + (self.theta - 1)) - (jnp.log(more) + d)
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """Newton on x expm1(d) + (θ − 1) d + log p, which is convex in d."""
         x, log_p = -u.log, p.log
         # The root lies below the intercept of either term alone: start there, and convexity keeps Newton on course.
         d = jnp.minimum(jnp.log1p(-log_p / x), -log_p / jnp.maximum(self.theta - 1, jnp.finfo(x.dtype).tiny))
-        for _ in range(_NEWTON_STEPS):
-            value = x * jnp.expm1(d) + (self.theta - 1) * d + log_p
-            d = jnp.maximum(d - value / (x * jnp.exp(d) + self.theta - 1), 0.0)
-        scaled = self.theta * d
+        theta = self.theta
+
+        def step(_, d: jax.Array) -> jax.Array:
+            value = x * jnp.expm1(d) + (theta - 1) * d + log_p
+            return jnp.maximum(d - value / (x * jnp.exp(d) + theta - 1), 0.0)
+
+        # A loop: twelve steps in a row compile for longer, and XLA takes them again for every use of the result.
+        d = lax.fori_loop(0, _NEWTON_STEPS, step, d)
+        scaled = theta * d
         log_ratio = scaled + jnp.log(-jnp.expm1(-jnp.maximum(scaled, jnp.finfo(d.dtype).tiny)))
-        return from_log(-x * jnp.exp(log_ratio / self.theta))
+        return from_log(-x * jnp.exp(log_ratio / theta))
+
+    def _by_size(self, u: Unit, v: Unit) -> tuple[jax.Array, ...]:
+        """(the smaller of x and y, the larger one, |log(y/x)|, log(w/the larger one))."""
+        x, y = -u.log, -v.log
+        log_x, log_y = jnp.log(x), jnp.log(y)
+        apart = jnp.maximum(log_x, log_y) - jnp.minimum(log_x, log_y)  # not `abs`, whose slope at 0 would be one side's
+        return jnp.minimum(x, y), jnp.maximum(x, y), apart, softplus(-self.theta * apart) / self.theta
 
     def tau(self) -> jax.Array:
         """Kendall's τ = 1 − 1/θ."""
@@ -91,4 +104,4 @@ class SurvivalGumbel(Rotation, of=Gumbel, degrees=180):
 
 def _growth(theta: jax.Array | float, x: jax.Array, y: jax.Array) -> jax.Array:
     """log(1 + (y/x)^θ)/θ = log(w/x)."""
-    return jax.nn.softplus(theta * (jnp.log(y) - jnp.log(x))) / theta
+    return softplus(theta * (jnp.log(y) - jnp.log(x))) / theta

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.numerics import divide, implicit_root, log1mexp, polygammas
+from rcjax._core.numerics import divide, implicit_root, log1mexp, polygammas, softplus
 from rcjax.copulas.base import param
 from rcjax.copulas.closed import ClosedForm
 from rcjax.copulas.rotation import Rotation
@@ -80,7 +80,7 @@ class SurvivalJoe(Rotation, of=Joe, degrees=180):
 
 def _growth(a: jax.Array, b: jax.Array) -> jax.Array:
     """log(s / ū^θ) = log(1 + (v̄/ū)^θ (1 − ū^θ)), for a = θ log ū and b = θ log v̄."""
-    return jax.nn.softplus(b - a + log1mexp(a))
+    return softplus(b - a + log1mexp(a))
 
 
 def _log_s(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -94,7 +94,7 @@ def _solve_inverse(theta: jax.Array, a: jax.Array, log_p: jax.Array, log_rest: j
     log_k = log1mexp(a) - a  # log(ū^{−θ} − 1)
 
     def excess(drop: jax.Array) -> jax.Array:
-        return log1mexp(-drop) - shape * jax.nn.softplus(log_k - drop) - log_p
+        return log1mexp(-drop) - shape * softplus(log_k - drop) - log_p
 
     def newton(function: Callable[..., Any], _) -> jax.Array:
         # Either term alone gives a lower bound, and Newton climbs a concave function from the left without overshoot.

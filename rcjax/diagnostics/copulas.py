@@ -30,9 +30,11 @@ from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula
 from rcjax.diagnostics.bootstrap import bootstrap_size, in_batches, p_value, replicate
 from rcjax.model.copula_fitting import fit_copula
-from rcjax.model.pair_likelihood import masses_of, rank_counts, ranks_of_counts, with_tied_values
+from rcjax.model.pair_likelihood import masses_of, present_counts, ranks_of_counts, with_tied_values
 
 _CELLS, _LEVELS = 24, 40
+#: Observations that are compared with all others at a time.
+_ROWS = 32
 #: Queries × queries × replicates whose comparisons are held at a time.
 _BATCH = 2**21
 
@@ -206,7 +208,7 @@ def statistics(
     weights = present.astype(x.dtype)
     m = weights.sum()
     both = jnp.stack([x, y])
-    counts = jax.vmap(rank_counts, (0, None))(both, weights)
+    counts = jax.vmap(present_counts, (0, None))(both, present)
     ranked = jax.vmap(ranks_of_counts, (0, 0, None))(*counts, m)
     if atoms is not None:
         ranked = jax.vmap(with_tied_values, (0, 0, None, 0))(ranked, both, present, jnp.stack(atoms))
@@ -220,7 +222,7 @@ def statistics(
     ends_u, ends_v = (masses_of(margin) for margin in (first, second))
     levels = (jnp.arange(_LEVELS, dtype=x.dtype) + 1) ** 2 / _LEVELS**2  # dense where the law of C(U, V) is
     law = kendall_distribution(copula, ends_u, ends_v, levels)
-    share = divide((present & (empirical <= levels[:, None])).sum(-1), m)
+    share = divide((present & (empirical <= levels[:, None])).sum(-1, dtype=jnp.int32), m)
     gap = jnp.pad((share - law) ** 2, (1, 0))
     kendall = m * ((gap[1:] + gap[:-1]) / 2 * jnp.diff(law, prepend=0.0)).sum()
     return copula, process, kendall
@@ -232,9 +234,15 @@ def empirical_copula(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Arra
     >>> empirical_copula(jnp.array([1, 2, 3]), jnp.array([1, 3, 2]), jnp.ones(3, bool)).tolist()
     [0.333..., 0.666..., 0.666...]
     """
-    # Along the first axis, in 32 bits: XLA then counts a row of observations at a time.
-    below = (x[:, None] <= x) & (y[:, None] <= y) & present[:, None]
-    return below.sum(0, dtype=jnp.int32) / jnp.maximum(present.sum(), 1)
+    # Along the first axis, in 32 bits: XLA then counts a row of observations at a time. So many that what is compared
+    # stays in the fastest cache, and is not written down.
+    rows = [jnp.pad(column, (0, -len(x) % _ROWS)).reshape(-1, _ROWS, 1) for column in (x, y, present)]
+
+    def add(count: jax.Array, some: list[jax.Array]) -> tuple[jax.Array, None]:
+        first, second, there = some
+        return count + ((first <= x) & (second <= y) & there).sum(0, dtype=jnp.int32), None
+
+    return lax.scan(add, jnp.zeros(len(x), jnp.int32), rows)[0] / jnp.maximum(present.sum(), 1)
 
 
 def kendall_distribution(
@@ -260,15 +268,16 @@ def kendall_distribution(
     (edges_u, mass_u), (edges_v, mass_v) = (_lattice(*masses) for masses in (masses_u, masses_v))
     edges_u = edges_u[:, None]
     # The boundary is known: a family may be off there by its rounding.
-    inside = copula.cdf(edges_u[1:-1], edges_v[1:-1])
-    cdf = jnp.concatenate([jnp.pad(inside, ((1, 0), (1, 0))), edges_v[None, :-1]])
-    cdf = jnp.concatenate([cdf, edges_u], axis=1)
+    place_u, place_v = np.arange(edges_u.shape[0])[:, None], np.arange(edges_v.shape[0])
+    cdf = jnp.where(place_v == place_v[-1], edges_u, copula.cdf(edges_u, edges_v))
+    cdf = jnp.where(place_u == place_u[-1], edges_v, cdf)
+    cdf = jnp.where((place_u == 0) | (place_v == 0), 0.0, cdf)
     mass = jnp.maximum(cdf[1:, 1:] - cdf[:-1, 1:] - cdf[1:, :-1] + cdf[:-1, :-1], 0.0)
     # All of a point mass has the value of its upper end.
     lower = jnp.where(mass_u[:, None], cdf[1:], cdf[:-1])
     lower = jnp.where(mass_v, lower[:, 1:], lower[:, :-1])
     low, high = lower.reshape(-1, 1), cdf[1:, 1:].reshape(-1, 1)
-    share = jnp.where(high > low, jnp.clip(divide(levels - low, high - low), 0.0, 1.0), levels >= low)
+    share = jnp.where(high > low, jnp.clip((levels - low) * divide(1.0, high - low), 0.0, 1.0), levels >= low)
     return mass.reshape(-1) @ share
 
 

@@ -115,12 +115,24 @@ class Calibrator:
     def features(self, logprob: jax.Array) -> jax.Array:
         """The ξ at which the logistic regression has the calibrated confidence of a raw log-probability, elementwise.
 
-        That of the log-probability itself, but at and between values with estimates of their own; needs a slope there.
+        That of the log-probability itself, but at and between values with estimates of their own; needs a `unit` there.
         """
         own = self._bounded(transform_confidence(logprob, self.transform))
         if self.stated is None:
             return own
-        return divide(special.logit(self(logprob)) - self.coefficients[0], self.coefficients[1], own)
+        return divide(special.logit(self(logprob)) - self.coefficients[0], self.unit, own)
+
+    @property
+    def unit(self) -> jax.Array:
+        """(…) by how much the log-odds of the calibrated confidence rise with `features`.
+
+        The slope of the regression; 1 where ξ does not vary, as that of yes (certain) or no (certain that not), and the
+        values with estimates of their own alone tell right from wrong.
+        """
+        slope = self.coefficients[..., 1]
+        if self.stated is None:
+            return slope
+        return jnp.where(self.smallest == self.largest, 1.0, slope)
 
     def deployed(self) -> Calibration:
         """The same in plain Python, as a policy has it; of one model, not a batch."""

@@ -19,7 +19,7 @@ from jax import lax
 from rcjax._core.batching import part
 from rcjax._core.statuses import Status
 from rcjax.copulas import Copula
-from rcjax.model.pair_likelihood import Ranks, likelihood_of
+from rcjax.model.pair_likelihood import Ranks, sum_of
 
 
 class FitStatus(Status):
@@ -82,13 +82,8 @@ def fit_copula(
 
     def climb(fixed: dict[str, Any]) -> CopulaFit:
         held = dataclasses.replace(start, **fixed)  # pyright: ignore[reportArgumentType]
-        term = likelihood_of(held, first, second)
-
-        def mean(copula: Any) -> jax.Array:
-            # Absent observations may be anything at all, not a number included.
-            return jnp.sum(weights * jnp.where(weights > 0, term(copula), 0.0)) / total
-
-        return _climb(family, mean, held)
+        likelihood = sum_of(held, first, second, weights)
+        return _climb(family, lambda copula: likelihood(copula) / total, held)
 
     grid = list(itertools.product(*family.grids.values()))
     columns = dict(zip(family.grids, jnp.asarray(grid, first.u.dtype).T, strict=True))

@@ -223,10 +223,13 @@ def _expected(columns: jax.Array, mixture: Mixture) -> tuple[jax.Array, ...]:
     """
     weight, log_x, log_1x = columns
     proportion, a, b = mixture
-    parts = _log_components(proportion, a, b, log_x, log_1x)
-    highest = parts.max(-1, keepdims=True)
-    whole = highest + jnp.log(jnp.exp(parts - highest).sum(-1, keepdims=True))
-    return columns @ (weight[:, None] * jnp.exp(parts - whole)), (weight @ whole)[0], weight.sum()
+    first, second = _log_components(proportion, a, b, log_x, log_1x).T
+    # Of two there is one exponential to take, of how much the less likely one is behind.
+    behind = jnp.exp(-jnp.abs(first - second))
+    ahead = weight / (1 + behind)
+    shares = ahead * jnp.where(first > second, 1.0, behind), ahead * jnp.where(first > second, behind, 1.0)
+    whole = jnp.maximum(first, second) + jnp.log1p(behind)
+    return jnp.stack([columns @ share for share in shares], axis=-1), weight @ whole, weight.sum()
 
 
 def _initial_mixture(x: jax.Array, weight: jax.Array, start: jax.Array) -> Mixture:

@@ -22,7 +22,7 @@ import numpy as np
 from jax import lax
 from jax.scipy import special
 
-from rcjax._core.numerics import betainc, betainc_and_power, betaln, divide
+from rcjax._core.numerics import betainc, betainc_and_power, betaln, divide, sorted_numbers
 
 #: Largest a + b of a fitted component: a spike on tied confidences stays a spike of width about 0.005 of the range.
 MAX_CONCENTRATION = 1e4
@@ -358,7 +358,7 @@ def cramer_von_mises(marginal: Marginal, confidence: jax.Array, present: jax.Arr
     """
     present = jnp.ones(confidence.shape, bool) if present is None else present
     n = present.sum()
-    u = jnp.sort(jnp.where(present, marginal.cdf(confidence), jnp.inf))
+    u = sorted_numbers(jnp.where(present, marginal.cdf(confidence), jnp.inf))
     start, end = jnp.asarray(marginal.mass_lowest), 1 - jnp.asarray(marginal.mass_highest)
     edges = jnp.concatenate([start[None], jnp.clip(u, start, end), end[None]])
     level = jnp.minimum(jnp.arange(len(confidence) + 1) / n, 1.0)

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rcjax._core.batching import part
+from rcjax._core.numerics import sorted_numbers
 from rcjax.copulas import Copula
 from rcjax.copulas.unit import unit
 from rcjax.model.marginals import Marginal
@@ -91,6 +93,18 @@ def rank_counts(values: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.A
     return below, through
 
 
+def present_counts(values: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`rank_counts` of weights that are 1 where a value is present (n,) and else 0: without derivatives, in less time.
+
+    >>> [count.tolist() for count in present_counts(jnp.array([0.1, 0.4, 0.1]), jnp.ones(3, bool))]
+    [[0.0, 2.0, 0.0], [2.0, 3.0, 2.0]]
+    """
+    values = jnp.where(present, values, jnp.inf)
+    ordered = sorted_numbers(values)
+    below, through = (jnp.searchsorted(ordered, values, side=side) for side in ("left", "right"))
+    return below.astype(values.dtype), jnp.minimum(through, present.sum(dtype=through.dtype)).astype(values.dtype)
+
+
 def ranks_of_counts(below: jax.Array, through: jax.Array, total: jax.Array) -> Ranks:
     """`pseudo_ranks` from the `rank_counts` (n,) of the values and their weight in total."""
     count = through - below
@@ -149,23 +163,76 @@ def likelihood_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Copu
 
     What they share, the given `copula` computes once. ValueError where one margin has sides and the other has none.
     """
-    if (first.side is None) != (second.side is None):
-        raise ValueError("one margin has point masses and the other none: give both of them sides")
-    if first.side is None or second.side is None:
-        u, v = copula.prepared(unit(first.u)), copula.prepared(unit(second.u))
-        return lambda member: member.two_sided_log_density(u, v)
+    if not _have_masses(first, second):
+        return _density_of(copula, first, second)
     smooth_u, smooth_v = first.side == SMOOTH, second.side == SMOOTH
-    u, v = (copula.prepared(unit(jnp.where(s, r.u, 0.5))) for s, r in ((smooth_u, first), (smooth_v, second)))
-    in_cell = cells_of(copula, first, second)
-    in_strip = _strips_of_ends if first.atoms is None or second.atoms is None else _strips_of_atoms
-    in_strip = in_strip(copula, (first, second), (u, v))
+    density, in_strip = _density_of(copula, first, second), _strips_of(copula, first, second)
+    in_cell = cell_table(copula, masses_of(first), masses_of(second))
+    place = mass_number(first), mass_number(second)
 
     def of_member(member: Any) -> jax.Array:
-        density = member.two_sided_log_density(u, v)
-        one_mass = jnp.where(smooth_u | smooth_v, in_strip(member), in_cell(member))
-        return jnp.where(smooth_u & smooth_v, density, one_mass)
+        one_mass = jnp.where(smooth_u | smooth_v, in_strip(member), in_cell(member)[place])
+        return jnp.where(smooth_u & smooth_v, density(member), one_mass)
 
     return of_member
+
+
+def sum_of(copula: Copula, first: Ranks, second: Ranks, weights: jax.Array) -> Callable[[Copula], jax.Array]:
+    """The sum of `likelihood_of`, in less time: cells count their observations, where each would work out its own.
+
+    Args:
+        copula: computes what the members share.
+        first, second: ranks of the n observations under their two margins.
+        weights: (n,) how often each counts; what has none may be anything at all, not a number included.
+    """
+    density = _density_of(copula, first, second)
+    if not _have_masses(first, second):
+        return lambda member: _weighted(weights, density(member))
+    smooth_u, smooth_v = first.side == SMOOTH, second.side == SMOOTH
+    in_strip = _strips_of(copula, first, second)
+    masses = masses_of(first), masses_of(second)
+    in_cell = cell_table(copula, *masses)
+    inside = jnp.where(smooth_u | smooth_v, 0.0, weights)
+    here_u, here_v = (
+        (mass_number(margin)[:, None] == np.arange(starts.shape[-1])).astype(weights.dtype)
+        for margin, (starts, _) in zip((first, second), masses, strict=True)
+    )
+    counts, outside = (here_u * inside[:, None]).T @ here_v, weights - inside
+
+    def of_member(member: Any) -> jax.Array:
+        terms = jnp.where(smooth_u & smooth_v, density(member), in_strip(member))
+        return _weighted(outside, terms) + _weighted(counts, in_cell(member))
+
+    return of_member
+
+
+def _weighted(weights: jax.Array, terms: jax.Array) -> jax.Array:
+    return jnp.sum(weights * jnp.where(weights > 0, terms, 0.0))
+
+
+def _have_masses(first: Ranks, second: Ranks) -> bool:
+    if (first.side is None) != (second.side is None):
+        raise ValueError("one margin has point masses and the other none: give both of them sides")
+    return first.side is not None
+
+
+def _smooth_places(copula: Copula, first: Ranks, second: Ranks) -> "tuple[Unit | Scored, Unit | Scored]":
+    """The prepared ranks (n,) in both margins; of observations in a mass, anything."""
+    places = (r.u if r.side is None else jnp.where(r.side == SMOOTH, r.u, 0.5) for r in (first, second))
+    u, v = (copula.prepared(unit(place)) for place in places)
+    return u, v
+
+
+def _density_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], jax.Array]:
+    """log c (n,) as a function of the member; anything for observations in a mass."""
+    u, v = _smooth_places(copula, first, second)
+    return lambda member: member.two_sided_log_density(u, v)
+
+
+def _strips_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], jax.Array]:
+    """log P(the mass of one margin | where the other lies) of observations with one smooth coordinate."""
+    in_strip = _strips_of_ends if first.atoms is None or second.atoms is None else _strips_of_atoms
+    return in_strip(copula, (first, second), _smooth_places(copula, first, second))
 
 
 def _strips_of_ends(
@@ -255,13 +322,6 @@ def mass_number(margin: Ranks) -> jax.Array:
     count = 0 if margin.atoms is None else margin.atoms[0].shape[-1]
     side = jnp.asarray(margin.side)
     return jnp.where(side == HIGHEST, count + 1, jnp.where(side >= ATOMS, side - ATOMS + 1, 0))
-
-
-def cells_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], jax.Array]:
-    """log P(both margins lie in their masses), (n,), as a function of the member, for observations that do."""
-    table = cell_table(copula, masses_of(first), masses_of(second))
-    place = mass_number(first), mass_number(second)
-    return lambda member: table(member)[place]
 
 
 def cell_table(

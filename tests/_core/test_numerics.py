@@ -8,7 +8,17 @@ import scipy.special
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcjax._core.numerics import betainc, betainc_shape_gradients, betaln, divide, log1mexp, open_unit, polygammas
+from rcjax._core.numerics import (
+    betainc,
+    betainc_shape_gradients,
+    betaln,
+    divide,
+    log1mexp,
+    open_unit,
+    polygammas,
+    softplus,
+    sorted_numbers,
+)
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -162,3 +172,21 @@ def test_divide_and_open_unit_stay_finite():
     ends = np.asarray(open_unit(jnp.array([0.0, 1.0])))
     assert 0 < ends[0] < 1e-300
     assert 1 - 2e-16 <= ends[1] < 1
+
+
+def test_softplus_and_its_derivatives_are_those_of_the_formula():
+    x = np.array([-800.0, -40.0, -1.5, -1e-9, 0.0, 1e-9, 1.5, 40.0, 800.0])
+    slope = scipy.special.expit(x)
+    np.testing.assert_allclose(softplus(x), np.logaddexp(x, 0.0), rtol=1e-15)
+    np.testing.assert_allclose(jax.vmap(jax.grad(softplus))(x), slope, rtol=1e-15)
+    np.testing.assert_allclose(jax.vmap(jax.grad(jax.grad(softplus)))(x), slope * scipy.special.expit(-x), rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_sorted_numbers_are_numpys(kind):
+    rng = np.random.default_rng(2)
+    tiny = np.finfo(kind).smallest_subnormal
+    values = np.concatenate([rng.normal(size=200), [0.0, -0.0, np.inf, -np.inf, tiny, -tiny, 1.0, 1.0]]).astype(kind)
+    ours = np.asarray(jax.jit(sorted_numbers)(rng.permutation(values)))
+    assert ours.dtype == kind
+    np.testing.assert_array_equal(ours, np.sort(values))

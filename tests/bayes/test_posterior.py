@@ -295,3 +295,37 @@ def test_values_that_models_state_are_masses_of_their_own():
     assert np.isfinite(frontier.error).all()
     again = drawn.to_arviz()
     assert again is not None
+
+
+@pytest.mark.parametrize("values", [(0.0, 1.0), (0.8, 1.0), (0.0, 0.6)])
+def test_a_model_that_states_two_values_has_a_confidence_for_each(values):
+    """ξ is the same for both, as it is infinite at certainty: only the values tell right from wrong."""
+    log = stated_log("certain")
+    said_yes = np.asarray(log.logprob) == 0
+    with np.errstate(divide="ignore"):
+        low, high = np.log(np.array(values))
+    log = dataclasses.replace(log, logprob=jnp.where(said_yes, high, low))
+    drawn = sample(log)
+    assert finite((drawn.sites, drawn.model.calibrators.coefficients))
+    own = np.asarray(drawn.model.calibrators.stated.confidence)[..., :2]
+    reference = np.asarray(drawn.reference.calibrators.stated.confidence)[..., :2]
+    assert (np.diff(reference) > 0.02).all()
+    np.testing.assert_allclose(own.mean(0), reference, atol=0.05)
+    assert ((own.std(0) > 0.005) & (own.std(0) < 0.1)).all()
+    # So has what is expected of a policy: its threshold may lie between, and its error is that of the log.
+    pair = log.models[0], log.models[2]
+    frontier = rcjax.solve_expected(drawn, lam=np.geomspace(100.0, 1e6, 24), cascades=[pair], draws=40)
+    threshold = np.asarray(frontier.thresholds)[:, 0]
+    assert ((reference[0, 0] < threshold) & (threshold < reference[0, 1])).any()
+    np.testing.assert_allclose(frontier.error, rcjax.replay(frontier, log).error, atol=0.04)
+
+
+def test_who_is_always_right_has_one_confidence_whatever_he_states():
+    log = stated_log("certain")
+    correct = np.array(log.correct)
+    correct[:, 0] = True
+    drawn = sample(dataclasses.replace(log, correct=jnp.asarray(correct)))
+    assert finite((drawn.sites, drawn.model.calibrators.coefficients))
+    own = np.asarray(drawn.model.calibrators.stated.confidence)[:, 0, :2]
+    np.testing.assert_allclose(own[:, 0], own[:, 1], rtol=1e-6)
+    assert (own > 0.95).mean() > 0.9

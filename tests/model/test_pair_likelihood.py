@@ -9,7 +9,17 @@ from rcjax import Clayton, Copula, Frank, Gaussian, Gumbel, Independence, Joe, R
 from rcjax.copulas import OneOf
 from rcjax.model import pair_likelihood
 from rcjax.model.marginals import Marginal
-from rcjax.model.pair_likelihood import HIGHEST, LOWEST, SMOOTH, Ranks, pseudo_ranks, ranks
+from rcjax.model.pair_likelihood import (
+    HIGHEST,
+    LOWEST,
+    SMOOTH,
+    Ranks,
+    present_counts,
+    pseudo_ranks,
+    rank_counts,
+    ranks,
+    sum_of,
+)
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -125,6 +135,20 @@ def test_the_cells_add_up_to_one(copula):
     np.testing.assert_allclose((np.exp(each) * du[place[:, 0]] * dv[place[:, 1]]).sum(), 1.0, rtol=1e-6)
 
 
+@pytest.mark.parametrize("copula", [Gumbel(2.0), TurnedClayton(2.0)], ids=lambda copula: type(copula).__name__)
+def test_the_sum_is_that_of_the_observations(copula):
+    # In all nine cells, some twice, and one that does not count, whose place is no number.
+    side_u, side_v = (np.append(side.ravel(), SMOOTH) for side in np.meshgrid(SIDES, SIDES))
+    u, v = np.append(np.linspace(0.25, 0.65, 9), np.nan), np.append(np.linspace(0.55, 0.2, 9), np.nan)
+    weights = np.array([1.0, 2.0, 1.0, 3.0, 1.0, 1.0, 0.5, 1.0, 2.0, 0.0])
+    first, second = placed(u, "first", side_u), placed(v, "second", side_v)
+    each = filled_log_likelihood(copula, first, second)[:9]
+    total = jax.jit(lambda copula: sum_of(copula, first, second, jnp.asarray(weights))(copula))
+    np.testing.assert_allclose(total(copula), weights[:9] @ each, rtol=1e-12)
+    slopes = jax.jacfwd(total)(copula)  # as fits take them
+    assert all(np.isfinite(leaf) for leaf in jax.tree.leaves(slopes))
+
+
 def test_gradients_are_those_of_differences(copula):
     u, v = np.array([0.1, 0.1, 0.4, 0.5, 0.8, 0.9, 0.3]), np.array([0.1, 0.3, 0.05, 0.4, 0.5, 0.9, 0.95])
 
@@ -197,3 +221,13 @@ def test_weights_of_pseudo_ranks_count_repetitions():
     first_of = np.cumsum(weights) - weights
     np.testing.assert_allclose(np.asarray(ours.u)[drawn], np.asarray(repeated.u)[first_of[drawn]], rtol=1e-12)
     np.testing.assert_allclose([ours.lowest, ours.highest], [repeated.lowest, repeated.highest], rtol=1e-12)
+
+
+def test_counts_of_what_is_present_are_those_of_weights():
+    rng = np.random.default_rng(1)
+    values, present = jnp.asarray(rng.integers(-3, 4, 50) / 2), jnp.asarray(rng.random(50) < 0.7)
+    for ours, theirs in zip(present_counts(values, present), rank_counts(values, present.astype(float)), strict=True):
+        np.testing.assert_array_equal(ours[present], theirs[present])
+    below, through = present_counts(values, jnp.zeros(50, bool))  # of none
+    assert not np.any(below)
+    assert not np.any(through)
