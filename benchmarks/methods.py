@@ -142,6 +142,37 @@ def areas(curves: dict[str, Curve]) -> dict[str, float | None]:
     return {name: rcjax.area_under_curve(curve.cost, curve.error, low, high) for name, curve in curves.items()}
 
 
+def compare_frontiers(new: rcjax.Frontier, old: rcjax.Frontier, test: rcjax.Log) -> dict[str, float]:
+    """Per cent by which one frontier's error on a test log is above another's, over the costs that both cover.
+
+    `change`: of areas under straight lines through all points. `mixed`: through the corners of the hull alone, by the
+    frontier's own figures, which is what mixtures of two policies reach. `budgets`: of the mean error of the policies
+    that budgets get, each a single one.
+    """
+    curves = {}
+    for name, frontier in (("new", new), ("old", old)):
+        replayed = rcjax.replay(frontier, test)
+        cost, error = np.asarray(replayed.cost, float), np.asarray(replayed.error, float)
+        hull = lower_hull(np.asarray(frontier.cost, float), np.asarray(frontier.error, float))
+        curves[name] = Curve(cost, error), Curve(cost[hull], error[hull])
+    every, corners = (areas({name: both[place] for name, both in curves.items()}) for place in (0, 1))
+    costs = [np.asarray(frontier.cost, float) for frontier in (new, old)]
+    low, high = max(cost.min() for cost in costs), min(cost.max() for cost in costs)
+    budgets = {
+        name: _by_budgets(frontier, curves[name][0].error, low, high) for name, frontier in (("new", new), ("old", old))
+    }
+    figures = {"change": every, "mixed": corners, "budgets": budgets}
+    return {what: float(change(both["new"], both["old"]) or 0.0) for what, both in figures.items()}
+
+
+def _by_budgets(frontier: rcjax.Frontier, error: np.ndarray, low: float, high: float) -> float:
+    """Mean error, over budgets between two costs, of the policy that each gets: one that costs as much or less."""
+    cost = np.sort(np.asarray(frontier.cost, float))
+    knots = np.concatenate([[low], cost[(cost > low) & (cost < high)], [high]])
+    chosen = [frontier.choose(budget=float(budget)) for budget in knots[:-1]]
+    return float((error[chosen] * np.diff(knots)).sum() / (high - low))
+
+
 def change(new: float | None, old: float | None) -> float | None:
     """Per cent by which one area is above another; None where there is none."""
     return None if new is None or old is None else 100 * (new / old - 1)

@@ -10,9 +10,10 @@ are worth their money where samples are independent, and where wrong ones differ
 says the same five times, or where the large one costs as little as three samples.
 
 Logs of 300 queries are tuned by the default search, with votes of two, three and five among the candidates and without;
-both frontiers answer 20,000 fresh queries. The truth is the same of the frontiers of 20,000 queries. The figure is the
-area under the error–cost curve with votes against that without, over the costs that the two share, in per cent. Below 0
-is better; ± is one standard error over samples.
+both frontiers answer 20,000 fresh queries. The truth is the same of the frontiers of 20,000 queries. Figures are in per
+cent of those without votes, over the costs that both frontiers cover: the area under straight lines through all points;
+`mixed`, under lines through the corners of the hull, which mixtures of two policies reach; `budgets`, the mean error of
+the single policies that budgets get. Below 0 is better; ± is one standard error over samples.
 """
 
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from scipy import special
 
 import rcjax
 from benchmarks import record
-from benchmarks.methods import Curve, areas, change
+from benchmarks.methods import compare_frontiers
 from benchmarks.report import collected, machine, markdown, with_error
 from rcjax._base.variants import samples_of
 
@@ -97,21 +98,15 @@ def compare(train: rcjax.Log, test: rcjax.Log) -> dict[str, Any]:
     """The change of area by votes, and the share of the frontier that they stand in."""
     selection = rcjax.select_frontier(train)
     alone = rcjax.select_frontier(train.select(["small", "large"])).frontier
-    both = areas({"with": _replayed(selection.frontier, test), "without": _replayed(alone, test)})
     voting = np.array([samples_of(name) > 1 for name in selection.frontier.models])
     members, gain = np.asarray(selection.frontier.members), selection.comparison.votes
     assert gain is not None
-    return {
-        "change": change(both["with"], both["without"]),
+    return compare_frontiers(selection.frontier, alone, test) | {
         "used": float(members[:, voting].any(1).mean()),
+        "earned": gain.earned,
         "cross-validated": -100 * gain.overall,
         "se": 100 * gain.overall_se,
     }
-
-
-def _replayed(frontier: rcjax.Frontier, test: rcjax.Log) -> Curve:
-    replayed = rcjax.replay(frontier, test)
-    return Curve(np.asarray(replayed.cost), np.asarray(replayed.error))
 
 
 def simulated(samples: int) -> Iterator[dict[str, Any]]:
@@ -137,7 +132,11 @@ def table(rows: list[dict[str, Any]]) -> pl.DataFrame:
             "true change": f"{truth['change']:+.2f}",
             "change, mean": with_error(changes),
         }
-        line |= {"samples": len(group), "points with votes": f"{100 * np.mean([row['used'] for row in group]):.0f} %"}
+        for name in ("mixed", "budgets"):
+            own = with_error(np.array([row[name] for row in group]))
+            line |= {f"true change, {name}": f"{truth[name]:+.2f}", f"change, {name}": own}
+        line |= {"samples": len(group), "votes used": f"{100 * np.mean([row['earned'] for row in group]):.0f} %"}
+        line |= {"points with votes": f"{100 * np.mean([row['used'] for row in group]):.0f} %"}
         line |= {"of the truth": f"{100 * truth['used']:.0f} %"}
         half = np.mean(changes < truth["change"] / 2) if truth["change"] < -1 else np.nan
         line |= {"over half of the true gain": "–" if np.isnan(half) else f"{100 * half:.0f} %"}

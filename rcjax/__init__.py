@@ -111,7 +111,7 @@ _HOMES = {
         "Certificate",
         "certify",
     ),
-    "tuning.cross_validation": ("Comparison",),
+    "tuning.comparison": ("Comparison",),
     "tuning.learning_curve": (
         "LearningCurve",
         "learning_curve",
@@ -180,7 +180,7 @@ if TYPE_CHECKING:
     from rcjax.sweeps import Sweep, sweep
     from rcjax.tuning.bootstrap import bootstrap
     from rcjax.tuning.certify import Certificate, certify
-    from rcjax.tuning.cross_validation import Comparison
+    from rcjax.tuning.comparison import Comparison
     from rcjax.tuning.learning_curve import LearningCurve, learning_curve
     from rcjax.tuning.overlap import OverlapWarning
     from rcjax.tuning.retune import Retuned, retune

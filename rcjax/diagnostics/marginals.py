@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from rcjax._core.batching import part, stack
@@ -63,9 +64,8 @@ def marginal_test(
     >>> bool(test.trained_p[0] > 0.05), bool(test.trained[0] < 0.06)
     (True, True)
     """
-    stated = None if marginals.atoms is None else marginals.atoms.stated
     rows = fill_up(confidence.T, np.ones(confidence.T.shape, bool))
-    refitted = marginals_of_log(*rows, None, None, stated)
+    refitted = marginals_of_log(*rows, None, None, _masses_of(marginals))
     data = jax.tree.map(np.asarray, (marginals, refitted, confidence))
     seed = np.asarray(jax.random.key_data(key)).tolist()
     models = zip(range(len(confidence)), np.random.default_rng(seed).spawn(len(confidence)), strict=True)
@@ -75,6 +75,14 @@ def marginal_test(
         return _test(part(data, place), generator.spawn(2), trained_on, replicates)
 
     return stack(side_by_side(test, models, n=confidence.shape[-1]))
+
+
+def _masses_of(marginals: Marginal) -> jax.Array | None:
+    """(k, A) the values that are to be masses of a marginal fitted again: the ends too, as a log may go beyond them."""
+    if marginals.atoms is None:
+        return None
+    ends = jnp.stack([marginals.lowest, marginals.highest], axis=-1)
+    return jnp.concatenate([marginals.atoms.stated, ends], axis=-1)
 
 
 def _test(

@@ -37,3 +37,13 @@ def barred_pairs(models: Sequence[str], votes: bool = True) -> np.ndarray | None
         if not votes:
             barred[more] = barred[:, more] = True
     return barred
+
+
+def barred_as_in(models: Sequence[str], members: np.ndarray) -> np.ndarray | None:
+    """`barred_pairs` of a search like the one that came to some cascades, members (…, k): among votes if any has one.
+
+    >>> barred_as_in(["small", "large", "small ×3"], np.array([[1, 1, 0]], bool)).diagonal().tolist()
+    [False, False, True]
+    """
+    alone = barred_pairs(models, votes=False)
+    return barred_pairs(models) if alone is None or np.asarray(members)[..., alone.diagonal()].any() else alone

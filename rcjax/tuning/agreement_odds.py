@@ -194,7 +194,8 @@ def expected_on_log(calibrators: Calibrator, rows: tuple[Any, ...], log: Log, se
         several: S lists, of policies that may compare answers.
     """
     n = log.n_queries
-    filled = fill_up(*rows, log.answered, log.answer)
+    answer = np.full(log.answered.shape, NO_ANSWER) if log.answer is None else log.answer
+    filled = fill_up(*rows, log.answered, answer)
     dtype = log.cost.dtype
     own = [jax.tree.map(lambda leaf: leaf.astype(dtype) if leaf.dtype.kind == "f" else leaf, one) for one in several]
     return np.stack([np.asarray(expected_wrong(calibrators, *filled, one), float)[:, :n] for one in own])

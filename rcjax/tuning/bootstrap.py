@@ -33,7 +33,7 @@ from rcjax.model.calibration import Calibrator, calibrate_all
 from rcjax.model.fitting import fit_near
 from rcjax.model.fitting_steps import calibrate_log
 from rcjax.model.label_outcomes import corrected_log, expected_log
-from rcjax.model.pairs import barred_pairs
+from rcjax.model.pairs import barred_as_in
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import replay
 from rcjax.replaying.walk import walk
@@ -184,7 +184,7 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
     plan = _plan_again(frontier, places[longer]) if longer.any() or not selected else None
     panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
     data = [np.asarray(column) for column in _data(log)]
-    codes, barred = np.asarray(log.answer), barred_pairs(model.models)
+    codes, barred = np.asarray(log.answer), barred_as_in(model.models, np.asarray(frontier.members))
     # One cascade that was named, some of whose points compare answers.
     at = None if agreements is None else named_positions(frontier.search, model.models, refusal is not None)
 

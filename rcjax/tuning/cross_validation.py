@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from rcjax._base.variants import base_model, rivals
 from rcjax._core.threads import at_once, side_by_side
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import Policies
@@ -24,125 +25,17 @@ from rcjax.model.label_outcomes import corrected_log, expected_log, expected_wit
 from rcjax.model.pairs import barred_pairs
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.bellman import Refusal
-from rcjax.solving.lambda_grid import lam_range, lay_out_problem, log_lam, solve_at
+from rcjax.solving.lambda_grid import lam_range, lay_out_problem, solve_at
 from rcjax.solving.paths import Plan, make_plan, only, paths_of_length
 from rcjax.tuning.agreement_candidates import comparable_models, tune_by_agreement
 from rcjax.tuning.agreement_odds import expected_on_log
+from rcjax.tuning.comparison import Comparison, Rival, VotesGain
 from rcjax.tuning.label_candidates import tune_by_labels
 
 PRICES = 40
 
 
 _MOST_PATHS = 1_000
-
-
-_LEAST_GAIN = 0.004  # of error + λ·cost, for comparing answers to earn its place
-
-
-_CONTRADICTION = 3.0  # standard errors
-
-
-@dataclasses.dataclass(frozen=True)
-class Rival:
-    """Cross-validated figures of the best policies that may compare answers; G prices λ, numpy's arrays.
-
-    At each price that is a single model, a pair, or one by agreement (`agreement_candidates`), whichever the labels of
-    the other folds make the best. Gains are of expected errors on the queries left out: by their confidences and by
-    which of their answers are equal, as the labels of the other folds tell. Counted by the labels of 300 queries, a
-    gain of 7 % has a standard error of 5 %, and two of three would be missed.
-    """
-
-    error: np.ndarray  # (G,) on queries that the policies were not tuned on; a refusal counts at its price
-    cost: np.ndarray  # (G,)
-    gain: np.ndarray  # (G,) by how much error + λ·cost is below that of the pair
-    gain_se: np.ndarray  # (G,) its standard error, over queries
-    overall: float  # the gain as a share of the pair's error + λ·cost, averaged over the prices
-    overall_se: float
-    counted: float  # the same by the labels of the queries left out themselves
-    counted_se: float
-
-    @property
-    def earned(self) -> bool:
-        """Whether comparing answers gains enough over all prices together.
-
-        That is more than one standard error, and more than 0.4 %, as the standard error knows nothing of the labels of
-        the other folds; and the labels left out must not contradict by three of theirs.
-        """
-        enough = max(self.overall_se, _LEAST_GAIN)
-        return self.overall > enough and self.counted > -_CONTRADICTION * self.counted_se
-
-
-@dataclasses.dataclass(frozen=True)
-class VotesGain:
-    """What several samples of a model gain: the best pair of all variants against the best of one sample each.
-
-    By the labels of queries that neither was tuned on; G prices λ, numpy's arrays. Variants compete as models do, and
-    need not be shown to gain by a standard error: with 300 queries, of gains of 12 % of area two in three would be
-    missed, and where votes are worth nothing, trying them costs 0.1 % (`benchmarks/votes.py`).
-    """
-
-    gain: np.ndarray  # (G,) by how much error + λ·cost is lower with several samples
-    gain_se: np.ndarray  # (G,) its standard error, over queries
-    overall: float  # the gain as a share of error + λ·cost, averaged over the prices
-    overall_se: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-    """Cross-validated figures of the best policies with so many models; S lengths, G prices λ, numpy's arrays.
-
-    Length 1 is the best single model, 2 the best pair (or single model) by the labels; from 3 on, the best cascade of
-    exactly so many models under the Markov-copula model. A policy that is best for one λ may be another for the next.
-    """
-
-    lengths: np.ndarray  # (S,)
-    lam: np.ndarray  # (G,) increasing
-    error: np.ndarray  # (S, G) on queries that the policies were not tuned on; a refusal counts at its price
-    cost: np.ndarray  # (S, G)
-    gain: np.ndarray  # (S, G) by how much error + λ·cost is below that of the pair
-    gain_se: np.ndarray  # (S, G) its standard error, over queries
-    overall: np.ndarray  # (S,) the gain as a share of the pair's error + λ·cost, averaged over the prices
-    overall_se: np.ndarray  # (S,)
-    agreement: Rival | None = None  # policies that compare answers, where the log tells answers
-    votes: VotesGain | None = None  # several samples against one, where the log has variants of models
-
-    @property
-    def chosen(self) -> np.ndarray:
-        """(G,) the length that earns its place at each price: 2, or a longer one.
-
-        That must gain more than one standard error over all prices together, and at the price itself: of forty prices,
-        one or another always looks better by luck.
-        """
-        short = np.full(len(self.lam), min(2, self.lengths[-1]))
-        best = self._longer
-        if best is None:
-            return short
-        earned = (self.gain[best] > self.gain_se[best]) & ~self.agreeing
-        return np.where(earned, self.lengths[best], short)
-
-    @property
-    def agreeing(self) -> np.ndarray:
-        """(G,) bool: the prices where comparing answers earns its place, as a longer cascade does.
-
-        Where both do, over all prices together, the one that gains more has it.
-        """
-        rival, best = self.agreement, self._longer
-        if rival is None or not rival.earned:
-            return np.zeros(len(self.lam), bool)
-        earned = rival.gain > rival.gain_se
-        if best is not None and self.overall[best] > rival.overall:
-            earned &= ~(self.gain[best] > self.gain_se[best])
-        return earned
-
-    @property
-    def _longer(self) -> int | None:
-        """The place of the longer cascades that gain most, of those that gain enough over all prices together."""
-        earned = (self.lengths > 2) & (self.overall > self.overall_se)
-        return int(np.argmax(np.where(earned, self.overall, -np.inf))) if earned.any() else None
-
-    def nearest(self, lam: Any) -> np.ndarray:
-        """(…) the place of the price nearest to each λ, on the logarithmic scale."""
-        return np.abs(log_lam(self.lam) - log_lam(lam)[..., None]).argmin(-1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,22 +144,22 @@ def cross_validate(
     parts = side_by_side(lambda k: _tuned_without(fold == k, logs[k], search, forms), range(folds), n=log.n_queries)
     # From the order of the folds back to that of the log.
     order = np.argsort(np.argsort(fold, kind="stable"))[log.complete]
-    wrong, charge = (np.concatenate(fates, axis=-1)[..., order] for fates in zip(*parts, strict=True))
-    loss, votes = wrong + lam[:, None] * charge, None
-    if barred_pairs(log.models) is not None:  # the last are of one sample each
-        single = loss[:, -1]
-        wrong, charge, loss = wrong[:, :-1], charge[:-1], loss[:, :-1]
-        votes = VotesGain(*_gains(single - loss[:, min(1, k - 1)], single))
+    fates = _Fates(*(np.concatenate(some, axis=-1)[..., order] for some in zip(*parts, strict=True)))
     lengths = np.array([1, 2, *longer.lengths][: max(k, 1)])
-    size, rival = len(lengths), None
-    if loss.shape[1] > size:
-        comparing, *expected = np.moveaxis(loss[:, size:], 1, 0)
-        counted = _gains(loss[:, 1] - comparing, loss[:, 1])[2:]
-        gains = _gains(expected[0] - expected[1], loss[:, 1])
-        rival = Rival(wrong[-1, size].mean(-1), charge[size].mean(-1), *gains, *map(float, counted))
-    pair = loss[:, min(1, k - 1)]
-    figures = wrong[-1, :size].mean(-1), charge[:size].mean(-1)
-    gains = _gains(pair[:, None] - loss[:, :size], pair)
+    loss, expected = (wrong + lam[:, None] * fates.charge for wrong in (fates.penalty, fates.expected))
+    pair, count = min(1, k - 1), len(lengths)
+    votes, rival = None, None
+    if barred_pairs(log.models) is not None:  # the last are of one sample each
+        counted = _gains(loss[:, -1] - loss[:, pair], loss[:, -1])[2:]
+        voting = tuple(dict.fromkeys(base_model(log.models[place]) for taken in rivals(log.models) for place in taken))
+        votes = VotesGain(voting, *_gains(expected[:, -1] - expected[:, pair], loss[:, -1]), *map(float, counted))
+    if _compares(log, refusal):
+        counted = _gains(loss[:, pair] - loss[:, count], loss[:, pair])[2:]
+        gains = _gains(expected[:, pair] - expected[:, count], loss[:, pair])
+        figures = fates.penalty[-1, count].mean(-1), fates.charge[count].mean(-1)
+        rival = Rival(*figures, *gains, *map(float, counted))
+    figures = fates.penalty[-1, :count].mean(-1), fates.charge[:count].mean(-1)
+    gains = _gains(loss[:, [pair]] - loss[:, :count], loss[:, pair])
     return Comparison(lengths, lam, *figures, *gains, agreement=rival, votes=votes)
 
 
@@ -312,40 +205,48 @@ class _Search(NamedTuple):
     refusal: Refusal | None
 
 
-def _tuned_without(
-    out: np.ndarray, log: Log, search: _Search, forms: Sequence[jax.Array]
-) -> tuple[np.ndarray, np.ndarray]:
-    """What becomes of the m queries `out` (n,) under policies of all lengths that are tuned without them.
+class _Fates(NamedTuple):
+    """What became of m queries under the policies of each length, and of each rival; F forms of outcomes."""
 
-    (wrong (F, S, G, m), by each of the `forms` (F,) of outcomes (n, k); charge (S, G, m)).
+    penalty: np.ndarray  # (F, S, G, m) errors, and refusals at their price
+    charge: np.ndarray  # (S, G, m) money
+    expected: np.ndarray  # (F, S, G, m) the penalty; of pairs and their rivals with errors as they are expected
+
+
+def _tuned_without(out: np.ndarray, log: Log, search: _Search, forms: Sequence[jax.Array]) -> _Fates:
+    """Of policies of all lengths on the m queries `out` (n,), tuned without them, by forms (F,) of outcomes (n, k).
+
+    After the lengths come those that may compare answers and those of one sample of each model, where there are any.
     """
     model, longer, lam, refusal = search
     train = np.asarray(log.answered) & ~out[:, None]
     rows = log.logprob, log.correct, train
     fitted = fit_near(model, *rows, log.cost)
     barred, one_sample = barred_pairs(log.models), barred_pairs(log.models, votes=False)
-    by_model, by_labels, comparing = at_once(  # as they compile, the first time
+    by_model, by_labels, others = at_once(  # as they compile, the first time
         lambda: _longest(fitted, longer, lam, refusal),
         lambda: tune_by_labels(fitted.calibrators, *rows, log.cost, lam, refusal, barred),
         lambda: _comparing(fitted, log, train, lam, refusal),
     )
-    policies = [*by_labels, *by_model, *comparing]
     if one_sample is not None:
-        policies += tune_by_labels(fitted.calibrators, *rows, log.cost, lam, refusal, one_sample)[-1:]
+        others += tune_by_labels(fitted.calibrators, *rows, log.cost, lam, refusal, one_sample)[-1:]
+    policies = [*by_labels, *by_model, *others]
     price = None if refusal is None else 1 - float(refusal.worth)
     walked = [[_fate(fitted, log, right, own, out) for own in policies] for right in forms]
     penalty = np.stack([[fate.penalty(price) for fate in fates] for fates in walked])
     charge = np.stack([fate.cost for fate in walked[0]])
-    if comparing:
-        both = [by_labels[-1].comparing(), *comparing]
-        # The errors as they are expected, of the best pair and of the best that may compare answers.
-        expected = expected_on_log(fitted.calibrators, rows, log, both)[:, :, out]
-        places = [1, len(by_labels) + len(by_model)]
+    softened = penalty.copy()
+    if others:
+        places = [len(by_labels) - 1, *range(len(policies) - len(others), len(policies))]
+        compared = [policies[place].comparing() for place in places]
         wrong = np.stack([[fates[place].wrong for place in places] for fates in walked])
-        after = len(by_labels) + len(by_model) + len(comparing)
-        penalty = np.insert(penalty, [after] * 2, penalty[:, places] - wrong + expected, axis=1)
-        charge = np.insert(charge, [after] * 2, charge[places], axis=0)
-    return penalty, charge
+        softened[:, places] += expected_on_log(fitted.calibrators, rows, log, compared)[:, :, out] - wrong
+    return _Fates(penalty, charge, softened)
+
+
+def _compares(log: Log, refusal: Refusal | None) -> bool:
+    """Whether there are policies that may compare answers."""
+    return log.answer is not None and comparable_models(len(log.models), refusal)
 
 
 def _fate(model: CascadeModel, log: Log, right: jax.Array, policies: Policies, out: np.ndarray) -> Outcomes:
@@ -359,7 +260,7 @@ def _comparing(
     model: CascadeModel, log: Log, train: np.ndarray, lam: np.ndarray, refusal: Refusal | None
 ) -> list[Policies]:
     """(G,) the best policies that may compare answers; nothing where there are none to compare."""
-    if log.answer is None or not comparable_models(len(log.models), refusal):
+    if log.answer is None or not _compares(log, refusal):
         return []
     rows = log.logprob, log.correct, train, log.answer
     return [tune_by_agreement(model.calibrators, rows, log.cost, lam, refusal, barred_pairs(log.models))]

@@ -33,7 +33,8 @@ from rcjax.solving.lambda_grid import lam_range, lay_out_problem, log_lam, solve
 from rcjax.solving.paths import plan_cascades
 from rcjax.tuning.agreement_candidates import Agreeing, as_policies, judge_answers
 from rcjax.tuning.agreement_odds import Answers, groups, placed, second_right, third_right
-from rcjax.tuning.cross_validation import PRICES, Rival, deal_folds
+from rcjax.tuning.comparison import Rival
+from rcjax.tuning.cross_validation import PRICES, deal_folds
 from rcjax.tuning.label_candidates import cross_calibrate
 
 _FOLDS = 5

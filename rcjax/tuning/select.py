@@ -10,7 +10,7 @@ as good as the best for all that can be known, so that a budget finds one near i
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,29 +18,25 @@ import numpy as np
 from rcjax._base.arguments import check_arguments
 from rcjax._base.variants import rivals
 from rcjax.frontier.frontier import Frontier, make_frontier
-from rcjax.frontier.hull import lower_hull, pareto
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import ABSTAIN, NEVER_ANSWER, NEVER_REFUSE, Agreements, Policies, asked_at_all
 from rcjax.frontier.statuses import PointStatus
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.cascade_model import CascadeModel, of_models
 from rcjax.model.fitting import fit
 from rcjax.model.label_outcomes import expected_log, is_whole
+from rcjax.model.pairs import barred_pairs
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.at_lambda import check_abstain_price, refusal_at
 from rcjax.solving.lambda_grid import check_lam, lay_out_problem, log_lam, select, solve_at
 from rcjax.solving.paths import only
-from rcjax.tuning.cross_validation import Comparison, Longer, Rival, cross_validate, longer_cascades, require_queries
-from rcjax.tuning.trials import SLACK, AgreementTrial, Trial, judge_pairs, may_refuse
+from rcjax.tuning.comparison import Comparison, Rival
+from rcjax.tuning.cross_validation import Longer, cross_validate, longer_cascades, require_queries
+from rcjax.tuning.trials import AgreementTrial, Trial, judge_pairs, may_refuse, spread_over
+from rcjax.tuning.undominated import undominated
 from rcjax.tuning.vote_words import tell_votes
-
-_MOST_POINTS = 250
-
-
-_SLACK_OF_PAIRS = 0.5  # beside policies that go by whether answers agree, in standard errors
-
 
 _WINDOW = 9  # prices that the luck is averaged over
 
@@ -72,7 +68,7 @@ class Selection:
         if votes is None:
             return length
         members = [models[j] for j in np.flatnonzero(np.asarray(self.frontier.members)[point])]
-        return f"{length}; {tell_votes(models, members, votes, price)}"
+        return f"{length}; {tell_votes(members, votes, price)}"
 
     def _price(self, point: int) -> int:
         return int(self.comparison.nearest(float(np.asarray(self.frontier.lam)[point])))
@@ -134,8 +130,9 @@ def select_frontier(
     cascades have the thresholds that are best under the model, and are used only where they earn it on the queries of
     folds that were left out (`Comparison.chosen`); so are policies that go by whether answers agree, where the log
     tells answers (`Comparison.agreeing`). Variants of a model, such as "small ×3", compete as models do, and no cascade
-    asks two of one model; `Comparison.votes` tells what several samples gain. The frontier holds the policies that no
-    other beats in both error and cost and that are within a tenth of a standard error of the best for some λ.
+    asks two of one model; where several samples do not earn their place (`Comparison.votes`), one sample of each
+    competes alone. The frontier holds the policies that no other beats in both error and cost and that are within a
+    tenth of a standard error of the best for some λ: of all policies, and of those that do not compare answers.
     `Frontier.error` and `Frontier.cost` are estimates from the log, per query; the error is raised by how much better
     the best pairs look on the queries that they were chosen on than on folds that were left out. Of more than 50,000
     queries, so many are taken at random for that and for the comparison of lengths.
@@ -162,42 +159,86 @@ def select_frontier(
     check_arguments(select_frontier, locals())
     require_queries(log, folds)
     prices = None if lam is None else check_lam(lam)
-    price = check_abstain_price(abstain_price)
+    how = _How(prices, max_length, folds, seed, check_abstain_price(abstain_price), abstain_early)
     model = fit(log) if model is None else model
     log = log.select(model.models)
-    complete = int(log.complete.sum())
-    if not complete:
+    if not log.complete.any():
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
-    longest = max_length if complete >= _LEAST_COMPLETE else 2
+    points, comparison = _search(log, model, how)
+    return Selection(_assemble(model, points, how.refusing | {"compare": log.compare}), comparison)
+
+
+class _How(NamedTuple):
+    """How to search, as `select_frontier` takes it."""
+
+    lam: np.ndarray | None
+    max_length: int | None
+    folds: int
+    seed: int
+    abstain_price: float | None
+    abstain_early: bool
+
+    @property
+    def refusing(self) -> dict[str, Any]:
+        """What `solve_frontier` takes of refusals."""
+        return {"abstain_price": self.abstain_price, "abstain_early": self.abstain_early}
+
+
+class _Points(NamedTuple):
+    """Policies of a frontier, L of them."""
+
+    trial: Trial
+    lam: np.ndarray
+    status: np.ndarray
+
+
+def _search(log: Log, model: CascadeModel, how: _How) -> tuple[_Points, Comparison]:
+    """The policies that earn their place on a log of the model's models, and what they were compared with."""
+    longest = how.max_length if int(log.complete.sum()) >= _LEAST_COMPLETE else 2
     longer = longer_cascades(len(model.models), longest, rivals(model.models))
-    refusal = refusal_at(price, abstain_early, log.cost.dtype)
-    sample = _sample(log, seed)
-    comparison = cross_validate(sample, model, longer, folds, seed, refusal)
+    refusal = refusal_at(how.abstain_price, how.abstain_early, log.cost.dtype)
+    sample = _sample(log, how.seed)
+    comparison = cross_validate(sample, model, longer, how.folds, how.seed, refusal)
+    if comparison.votes is not None and not comparison.votes.earned:
+        return _search_without_votes(log, model, how, comparison)
     whole, all_queries = is_whole(log), sample is log
     log = expected_log(log)
     sample = log if all_queries else expected_log(sample)
-    wanted = comparison.lam if prices is None else prices
+    wanted = comparison.lam if how.lam is None else how.lam
     pairs = judge_pairs(log, model, wanted, refusal)
     searched = pairs if sample is log else judge_pairs(sample, model, wanted, refusal)
-    refusing = {"abstain_price": price, "abstain_early": abstain_early}
-    chains, at = _chains(log, model, longer, comparison, wanted, refusing)
+    # To given prices an answer is given by what gains more; on a frontier both are, and a budget takes its choice.
+    lengths = comparison.without_answers if how.lam is None else comparison
+    chains, at = _chains(log, model, longer, lengths, wanted, how.refusing)
     agreeing = AgreementTrial.of(log, sample, model, comparison, refusal)
     if agreeing is not None:
         pairs, chains = pairs.comparing(), chains.comparing()
-    if prices is None:
+    if how.lam is None:
         others = None if agreeing is None else agreeing.near_best(pairs, log.n_queries)
-        points, lam, status = _undominated(pairs, chains, log.n_queries, others)
+        points = _Points(*undominated(pairs, chains, log.n_queries, others))
     else:
-        points, lam, status = _best(pairs, chains, at, prices)
-        points = points if agreeing is None else agreeing.better(points, prices)
+        points = _best(pairs, chains, at, how.lam)
+        points = points if agreeing is None else points._replace(trial=agreeing.better(points.trial, how.lam))
     luck = _luck(comparison, searched, None if agreeing is None else agreeing.searched)
     if whole:
         luck = np.maximum(luck, 0.0)
-    penalty = points.penalty + np.interp(log_lam(lam), log_lam(comparison.lam), luck)
-    if prices is None:
-        penalty = _in_order(penalty, points.penalty)
-    points = points._replace(penalty=np.clip(penalty, 0.0, 1.0))
-    return Selection(_assemble(model, points, lam, status, refusing | {"compare": log.compare}), comparison)
+    corrected = points.trial.penalty + np.interp(log_lam(points.lam), log_lam(comparison.lam), luck)
+    if how.lam is None:
+        corrected = _in_order(corrected, points.trial.penalty)
+    return points._replace(trial=points.trial._replace(penalty=np.clip(corrected, 0.0, 1.0))), comparison
+
+
+def _search_without_votes(
+    log: Log, model: CascadeModel, how: _How, comparison: Comparison
+) -> tuple[_Points, Comparison]:
+    """`_search` among one sample of each model, as votes have not earned a place; its policies are of all models."""
+    barred = barred_pairs(model.models, votes=False)
+    assert barred is not None
+    places = np.flatnonzero(~barred.diagonal())
+    alone = of_models(model, places)
+    points, own = _search(log.select(alone.models), alone, how)
+    trial = points.trial._replace(policies=spread_over(points.trial.policies, places, len(model.models)))
+    return points._replace(trial=trial), dataclasses.replace(own, votes=comparison.votes_at(own.lam))
 
 
 def _sample(log: Log, seed: int) -> Log:
@@ -276,59 +317,16 @@ def _in_order(corrected: np.ndarray, error: np.ndarray) -> np.ndarray:
     return 0.99 * level + 0.01 * (error + (level - error).mean())
 
 
-def _undominated(
-    pairs: Trial, chains: Trial, n: int, agreeing: Trial | None = None
-) -> tuple[Trial, np.ndarray, np.ndarray]:
-    """The policies near the convex hull that no other beats in both error and cost, dearest first; λ and status."""
-    trials = [pairs, chains] if agreeing is None else [pairs, chains, agreeing]
-    points: Trial = jax.tree.map(lambda *several: np.concatenate(several), *trials)
-    hull = lower_hull(points.cost, points.penalty)
-    line = np.interp(points.cost, points.cost[hull], points.penalty[hull])  # beyond its end, that end beats all
-    slack = SLACK * np.sqrt(np.maximum(line * (1 - line), 0) / n)
-    if agreeing is not None:
-        # What agreement gains is told by fewer labels: pairs stay that are not much worse, and best without it.
-        alone = lower_hull(pairs.cost, pairs.penalty)
-        slack[alone] *= _SLACK_OF_PAIRS / SLACK
-    near = np.flatnonzero(points.penalty <= line + slack)
-    kept = _thinned(near[pareto(points.cost[near], points.penalty[near])], hull)[::-1]
-    slopes = -np.diff(points.penalty[hull]) / np.diff(points.cost[hull])
-    lam, corner = _prices(points.cost[kept], points.cost[hull], slopes)
-    return points.take(kept), lam, np.where(corner, PointStatus.CONVERGED, PointStatus.INTERPOLATED)
-
-
-def _thinned(places: np.ndarray, corners: np.ndarray) -> np.ndarray:
-    """At most so many of the places, spread evenly; the corners stay."""
-    if len(places) <= _MOST_POINTS:
-        return places
-    spread = places[np.linspace(0, len(places) - 1, _MOST_POINTS).round().astype(int)]
-    return places[np.isin(places, spread) | np.isin(places, corners)]
-
-
-def _prices(cost: np.ndarray, corners: np.ndarray, slopes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(λ, whether it is a corner of the hull) of points with these costs: λ is the slope, amid both at a corner.
-
-    Corners by rising cost, slopes (falling) between neighbours.
-    """
-    if not slopes.size:
-        return np.where(cost > 0, 1 / np.where(cost > 0, cost, 1.0), 1.0), np.ones(len(cost), bool)
-    around = np.concatenate([[4 * slopes[0]], slopes, [slopes[-1] / 4]])
-    place = np.searchsorted(corners, cost)
-    corner = corners[np.minimum(place, len(corners) - 1)] == cost
-    amid = np.sqrt(around[place] * around[np.minimum(place + 1, len(around) - 1)])
-    return np.where(corner, amid, around[place]), corner
-
-
-def _best(pairs: Trial, chains: Trial, at: np.ndarray, lam: np.ndarray) -> tuple[Trial, np.ndarray, np.ndarray]:
-    """The best pair for each λ, or the chain that earned its place there; λ and status."""
+def _best(pairs: Trial, chains: Trial, at: np.ndarray, lam: np.ndarray) -> _Points:
+    """The best pair for each λ, or the chain that earned its place there."""
     best = pairs.take(np.argmin(pairs.penalty + lam[:, None] * pairs.cost, axis=1))
     for mine, theirs in zip(jax.tree.leaves(best), jax.tree.leaves(chains), strict=True):
         mine[at] = theirs
-    return best, lam, np.full(len(lam), PointStatus.CONVERGED)
+    return _Points(best, lam, np.full(len(lam), PointStatus.CONVERGED))
 
 
-def _assemble(
-    model: CascadeModel, trial: Trial, lam: np.ndarray, status: np.ndarray, refusing: dict[str, Any]
-) -> Frontier:
+def _assemble(model: CascadeModel, points: _Points, refusing: dict[str, Any]) -> Frontier:
+    trial, lam, status = points
     dtype, price, own = model.cost.dtype, refusing["abstain_price"], trial.policies
     thresholds = np.where(own.members, own.thresholds, NEVER_ANSWER).astype(dtype)
     refusals = None if price is None else own.refusals.astype(dtype)

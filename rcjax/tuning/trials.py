@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._core.batching import part
-from rcjax.frontier.policies import NEVER_REFUSE, Policies
+from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Agreements, Policies
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.pairs import barred_pairs
 from rcjax.solving.bellman import Refusal
 from rcjax.tuning.agreement_candidates import as_policies, judge_answers, without_barred_models
-from rcjax.tuning.cross_validation import Comparison
+from rcjax.tuning.comparison import Comparison
 from rcjax.tuning.label_candidates import as_cascades, judge_log, merged, without_barred
 
 #: How far above the frontier a policy may be, in standard errors of its error.
@@ -133,3 +133,29 @@ def may_refuse(policies: Policies) -> Policies:
         return policies
     never = np.full_like(policies.thresholds, NEVER_REFUSE)
     return Policies.of_cascades(policies.thresholds, policies.members, never)
+
+
+def spread_over(policies: Policies, places: np.ndarray, k: int) -> Policies:
+    """(L,) cascades of some models as cascades of all k, that never ask the others; numpy's arrays.
+
+    Args:
+        policies: of m models, which may refuse.
+        places: (m,) of these models among all, rising.
+        k: the number of all models.
+    """
+    size = len(policies.members), k
+
+    def spread(own: np.ndarray, others: Any) -> np.ndarray:
+        whole = np.full(size, others, own.dtype)
+        whole[:, places] = own
+        return whole
+
+    agreements = policies.agreements
+    if agreements is not None:
+        # By position, which the others move; ABSTAIN and what else is below 0 is nobody's.
+        moved = (np.where(own >= 0, places[np.maximum(own, 0)], own) for own in (agreements.earlier, agreements.differ))
+        nobody = Agreements.none(size)
+        agreements = jax.tree.map(lambda own, other: spread(own, other), Agreements(*moved), nobody)
+    thresholds, members = spread(policies.thresholds, NEVER_ANSWER), spread(policies.members, False)
+    refusals = None if policies.refusals is None else spread(policies.refusals, NEVER_REFUSE)
+    return Policies.of_cascades(thresholds, members, refusals, agreements=agreements)

@@ -8,7 +8,7 @@ import scipy.stats
 
 from rcjax.diagnostics.marginals import draw, marginal_test
 from rcjax.model.marginal_fitting import fit_marginal
-from rcjax.model.marginals import Marginal, cramer_von_mises
+from rcjax.model.marginals import Atoms, Marginal, cramer_von_mises
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -105,3 +105,19 @@ def test_on_the_log_fitted_to_the_two_tests_are_one(draws, fit, found):
     np.testing.assert_array_equal(test.trained_p, test.refitted_p)
     np.testing.assert_allclose(test.refitted, found.refitted, rtol=1e-6)
     assert test.refitted_p[1] == 0.5 / (REPLICATES + 1) < test.refitted_p[0]
+
+
+def test_a_log_beyond_the_ends_of_stated_values_is_no_misfit_of_its_own_marginal():
+    """What was the lowest value, or the highest, lies between others there: a mass again, not a beta's spike."""
+    values = jnp.array([[0.2, 0.4, 0.6, 0.8, 0.9]])
+    rows = jnp.repeat(values, jnp.array([10, 40, 60, 70, 20]), axis=1)
+    inner = Atoms(jnp.array([[0.6, 0.8]]), jnp.array([[0.35, 0.4]]))
+    mixture = jnp.full((1, 2), 0.5), jnp.ones((1, 2)), jnp.ones((1, 2))
+    marginal = Marginal(*jnp.array([[0.4], [0.8], [0.25], [0.0]]), *mixture, inner)
+    test = marginal_test(marginal, rows, 0, jax.random.key(0), replicates=20)
+    assert float(test.refitted[0]) == 0.0
+    assert float(test.refitted_p[0]) > 0.9  # nothing but masses: no sample of them can contradict their shape
+    # As trained it is held to its own ends.
+    trained = marginal_test(marginal, rows, 200, jax.random.key(0), replicates=100)
+    assert float(trained.trained_p[0]) < 0.05
+    assert float(trained.trained[0]) > 0.05

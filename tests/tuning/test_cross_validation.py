@@ -15,7 +15,8 @@ from rcjax.replaying.walk import outcomes
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.solving.paths import make_plan
 from rcjax.solving.solve import solve_frontier
-from rcjax.tuning.cross_validation import PRICES, Comparison, cross_validate, deal_folds, longer_cascades, without
+from rcjax.tuning.comparison import Comparison
+from rcjax.tuning.cross_validation import PRICES, cross_validate, deal_folds, longer_cascades, without
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -8,7 +8,7 @@ from selection_references import make_log
 
 import rcjax
 from rcjax.tuning import bootstrap
-from rcjax.tuning.cross_validation import Comparison
+from rcjax.tuning.comparison import Comparison
 from rcjax.tuning.p_values import bounded_mean_p_value
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -5,14 +5,15 @@ import itertools
 import jax
 import numpy as np
 import pytest
-from sampled_logs import sampled_log
+from sampled_logs import sampled_frame, sampled_log
 
 import rcjax
 from rcjax._base.variants import base_model, rivals
 from rcjax.logs.errors import LogError
-from rcjax.model.pairs import barred_pairs
+from rcjax.model.pairs import barred_as_in, barred_pairs
 from rcjax.solving.paths import candidate_paths
 from rcjax.tuning.agreement_candidates import judge_answers, without_barred_models
+from rcjax.tuning.comparison import VotesGain
 from rcjax.tuning.cross_validation import longer_cascades
 from rcjax.tuning.label_candidates import judge_log, without_barred
 
@@ -97,12 +98,79 @@ def test_variants_do_not_confirm_each_other(log, model, refusal):
 
 
 @pytest.mark.parametrize("options", [{}, {"abstain_price": 0.4}, {"lam": [1e-3, 1e-2, 0.05]}])
-def test_a_frontier_has_votes_where_they_are_worth_it(log, model, options):
-    selection = rcjax.select_frontier(log, model=model, **options)
+def test_a_frontier_has_votes_where_they_are_worth_it(options):
+    selection = rcjax.select_frontier(sampled_log(400), **options)
     assert is_sound(selection.frontier)
+    assert selection.comparison.votes is not None
+    assert selection.comparison.votes.earned
     assert any("small ×3" in names for names in asked(selection.frontier))
     places = [place for place, names in enumerate(asked(selection.frontier)) if "small ×3" in names]
     assert "three samples of small" in selection.verdict(places[0])
+
+
+@pytest.mark.parametrize("options", [{}, {"abstain_price": 0.4}, {"lam": [1e-3, 1e-2, 0.05]}])
+def test_where_votes_have_not_earned_a_place_a_log_is_tuned_as_without_them(log, options, monkeypatch):
+    monkeypatch.setattr(VotesGain, "earned", False)
+    selection = rcjax.select_frontier(log, **options)
+    alone = rcjax.select_frontier(log.select(["small", "medium", "large"]), **options)
+    frontier = selection.frontier
+    assert frontier.models == log.models
+    assert asked(frontier) == asked(alone.frontier)
+    for name in ("lam", "error", "cost", "status"):
+        np.testing.assert_allclose(getattr(frontier, name), getattr(alone.frontier, name), rtol=1e-6, err_msg=name)
+    replayed = [rcjax.replay(one, log) for one in (frontier, alone.frontier)]
+    for name in ("error", "cost"):
+        np.testing.assert_allclose(*(getattr(one, name) for one in replayed), rtol=1e-6)
+    assert (frontier.policies.agreements is None) == (alone.frontier.policies.agreements is None)
+    assert selection.comparison.votes is not None
+    assert selection.comparison.votes.gain.shape == selection.comparison.lam.shape
+    verdict = f"{alone.verdict(0)}; one sample of small is enough"
+    assert selection.verdict(0) == verdict
+
+
+def test_models_that_always_answer_alike_earn_no_votes():
+    frame = sampled_frame(200)
+    first = frame.unique(["query", "model"], keep="first", maintain_order=True).drop("sample", "cost")
+    log = rcjax.read_log(frame.select("query", "model", "sample", "cost").join(first, on=["query", "model"]))
+    votes = rcjax.select_frontier(log).comparison.votes
+    assert votes is not None
+    assert votes.models == ("small",)
+    assert not votes.earned
+    assert abs(votes.overall) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("overall", "overall_se", "counted", "earned"),
+    [
+        (0.02, 0.01, 0.0, True),
+        (0.01, 0.01, 0.0, False),
+        (0.0079, 0.0001, 0.0, False),
+        (0.0081, 0.0001, 0.0, True),
+        (0.02, 0.01, -2.9, True),
+        (0.02, 0.01, -3.1, False),
+        (np.nan, 0.01, 0.0, False),
+    ],
+)
+def test_votes_must_gain_and_labels_must_not_contradict(overall, overall_se, counted, earned):
+    nothing = np.zeros(3)
+    assert VotesGain(("small",), nothing, nothing, overall, overall_se, counted, 1.0).earned == earned
+
+
+def test_what_votes_are_expected_to_gain_is_what_they_gain():
+    votes = rcjax.select_frontier(sampled_log(1200)).comparison.votes
+    assert votes is not None
+    assert abs(votes.overall - votes.counted) < 2 * votes.counted_se
+    assert votes.overall_se < votes.counted_se / 2
+
+
+def test_intervals_search_among_votes_only_where_the_frontier_did():
+    members = np.array([[True, False, True, True]])
+    alone = barred_as_in(MODELS, members)
+    assert alone is not None
+    assert alone.diagonal().tolist() == [False, True, False, False]
+    for other in (np.array([[False, True, False, True]]), np.array([[True, False, False, False], [False, True] * 2])):
+        assert np.array_equal(barred_as_in(MODELS, other), barred_pairs(MODELS))
+    assert barred_as_in(MODELS[1:], members[:, 1:]) is None
 
 
 def test_cross_validation_says_what_votes_are_worth():
