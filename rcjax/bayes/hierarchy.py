@@ -94,6 +94,7 @@ class Evidence(NamedTuple):
     steepness: jax.Array  # (k,)
     correct: jax.Array  # (k, n) bool
     answered: jax.Array  # (k, n) bool
+    labelled: jax.Array  # (k, n) bool, those of them that are known to be right or wrong
     log_x: jax.Array  # (2, k, n) log x and log(1 − x) of φ̂ scaled to (0, 1)
     side: jax.Array  # (k, n) LOWEST, SMOOTH, HIGHEST or an atom
     pairs: jax.Array  # (P, T) log-likelihood of each pair at the dependences `_KNOTS`
@@ -109,7 +110,9 @@ class Fitted(NamedTuple):
     copulas: Copula  # leading axis P
 
 
-def gather(fitted: Fitted, logprob: jax.Array, correct: jax.Array, answered: jax.Array) -> Evidence:
+def gather(
+    fitted: Fitted, logprob: jax.Array, correct: jax.Array, answered: jax.Array, labelled: jax.Array
+) -> Evidence:
     """The evidence in a log, on the scale of the calibrators that were fitted to it.
 
     Args:
@@ -117,6 +120,7 @@ def gather(fitted: Fitted, logprob: jax.Array, correct: jax.Array, answered: jax
         logprob: (n, k) raw log-probabilities.
         correct: (n, k) whether the answer is right.
         answered: (n, k) whether there is an answer.
+        labelled: (n, k) whether it is known to be right or wrong.
     """
     calibrators, marginals, copulas = fitted
     family, answered = type(copulas), answered.T
@@ -158,6 +162,7 @@ def gather(fitted: Fitted, logprob: jax.Array, correct: jax.Array, answered: jax
         steepness=steepness,
         correct=correct.T.astype(bool),
         answered=answered,
+        labelled=labelled.T,
         log_x=jnp.stack([jnp.log(x), jnp.log1p(-x)]),
         side=side,
         pairs=_pair_curves(family, part(placed, left), part(placed, right), answered[left] & answered[right]),
@@ -241,7 +246,7 @@ def hierarchical_model(evidence: Evidence) -> None:
     intercept = site("intercept", dist.Normal(0.0, _INTERCEPT_SCALE), k)
     slope = site("slope", dist.Normal(slope_pool, _SLOPE_SPREAD), k)
     answers = dist.Bernoulli(logits=intercept[:, None] + slope[:, None] * evidence.z)
-    numpyro.sample("correct", answers.mask(evidence.answered).to_event(2), obs=evidence.correct)
+    numpyro.sample("correct", answers.mask(evidence.labelled).to_event(2), obs=evidence.correct)
 
     share = site("share", dist.Beta(_SHARE_COUNT, _SHARE_COUNT), k)
     lower = site("lower", dist.Normal(0.0, _MEAN_SCALE), k)

@@ -155,7 +155,7 @@ def sample_posterior(
     family = as_family(copula)
     reference = fit(log, copula=family)
     fitted = Fitted(reference.calibrators, reference.marginals, reference.copulas)
-    evidence, start = _prepare(fitted, log.logprob, log.correct, log.answered)
+    evidence, start = _prepare(fitted, log.logprob, log.correct, log.answered, jnp.asarray(log.labelled))
     for_chains, for_gaussian, for_masses = jax.random.split(jax.random.key(seed), 3)
     mode, scale = _approximate(evidence, start)
     if method == "laplace":
@@ -174,9 +174,9 @@ def sample_posterior(
 
 @compiled
 def _prepare(
-    fitted: Fitted, logprob: jax.Array, correct: jax.Array, answered: jax.Array
+    fitted: Fitted, logprob: jax.Array, correct: jax.Array, answered: jax.Array, labelled: jax.Array
 ) -> "tuple[Evidence, dict[str, jax.Array]]":
-    evidence = gather(fitted, logprob, correct, answered)
+    evidence = gather(fitted, logprob, correct, answered, labelled)
     return evidence, starting_point(fitted, evidence)
 
 

@@ -24,6 +24,7 @@ from rcjax.cli.evaluate import evaluate
 from rcjax.cli.failures import CommandLine
 from rcjax.cli.grade import grade
 from rcjax.cli.import_ import import_
+from rcjax.cli.label import label
 from rcjax.cli.printing import open_closed_streams
 from rcjax.cli.report import report
 from rcjax.cli.retune import retune
@@ -79,6 +80,7 @@ app.command(
 )(collect)
 app.command(epilog="Example: `rcjax grade answers.jsonl --grade judge:large --models models.toml --audit 50`")(grade)
 app.command("import", epilog="Example: `rcjax import logs/*.eval --prices prices.toml --out log.parquet`")(import_)
+app.command(epilog="Example: `rcjax label log.csv --n 100 --budget 150/M --out to_label.csv --ask`")(label)
 app.command(epilog="Example: `rcjax tune log.csv --budget 150/M --out policy.json`")(tune)
 app.command(epilog="Example: `rcjax evaluate policy.json fresh_log.csv`")(evaluate)
 app.command(epilog="Example: `rcjax diagnose log.csv --plots figures`")(diagnose)

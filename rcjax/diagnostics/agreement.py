@@ -34,13 +34,14 @@ def agreement_worth(
     answer: np.ndarray,
     replicates: int = 1000,
     seed: int = 0,
+    labelled: np.ndarray | None = None,
 ) -> list[dict[str, Any]]:
     """By pair: how well agreement, and the second model's confidence, tell whether the second model is right.
 
-    `pair`; `n`, the queries that both answered; `equal`, the share of them with equal answers; `accuracy_equal` and
-    `accuracy_differ`, how often the second is right there; `agreement` and `confidence`, the areas under the ROC curve,
-    and `gain`, their difference, each with an `_interval` of 95 % by the bootstrap over queries. NaN where the second
-    is always right, or always wrong.
+    `pair`; `n`, the queries that both answered, and of which it is known whether the second is right; `equal`, the
+    share of them with equal answers; `accuracy_equal` and `accuracy_differ`, how often the second is right there;
+    `agreement` and `confidence`, the areas under the ROC curve, and `gain`, their difference, each with an `_interval`
+    of 95 % by the bootstrap over queries. NaN where the second is always right, or always wrong.
 
     Args:
         models: names of the k models.
@@ -49,6 +50,7 @@ def agreement_worth(
         answer: (n, k) codes, as `Log.answer` has them.
         replicates: of the bootstrap, at most.
         seed: of its draws.
+        labelled: (n, k) whether it is known if the answer is right; None: of all.
 
     >>> right = np.array([[1, 1], [1, 1], [1, 1], [0, 0], [0, 0], [1, 0]], bool)
     >>> answer = np.array([[0, 0], [0, 0], [0, 0], [0, 1], [0, 1], [0, 1]])
@@ -60,10 +62,12 @@ def agreement_worth(
     draws = int(min(replicates, max(_FEWEST_DRAWS, _MOST_DRAWS // max(len(places), 1))))
     rng = np.random.default_rng(seed)
     some = np.sort(rng.permutation(len(answer))[:_MOST_QUERIES])
-    return [
-        _row((models[i], models[j]), confidence[some, j], correct[some, j], answer[some][:, [i, j]], draws, rng)
-        for i, j in places
-    ]
+
+    def of_pair(i: int, j: int) -> dict[str, Any]:
+        rows = some if labelled is None else some[labelled[some, j]]
+        return _row((models[i], models[j]), confidence[rows, j], correct[rows, j], answer[rows][:, [i, j]], draws, rng)
+
+    return [of_pair(i, j) for i, j in places]
 
 
 def _row(

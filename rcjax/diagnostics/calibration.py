@@ -62,13 +62,17 @@ def calibration_test(
 def accuracy_p_value(expected: float, correct: np.ndarray, trained_on: int) -> float:
     """p-value, two-sided, of the accuracy on a log against that expected: is the log as hard as what was learnt from?
 
-    correct (n,). By the normal law of the difference, which counts the sampling of these n queries and that of the
+    correct (n,), or outcomes that stand for it where some have no label.
+
+    By the normal law of the difference, which counts the sampling of these n queries and that of the
     `trained_on` queries which the expectation comes from.
 
     >>> round(accuracy_p_value(0.5, np.arange(100) < 60, 100), 3)  # ten points, over √(2 · 0.5²/100)
     0.157
     """
-    spread = math.sqrt(expected * (1 - expected) * (1 / len(correct) + 1 / trained_on))
+    is_label = np.isin(correct, (0, 1)).all()
+    variance = expected * (1 - expected) if is_label else float(np.var(correct))
+    spread = math.sqrt(variance * (1 / len(correct) + 1 / trained_on))
     gap = abs(float(np.mean(correct)) - expected)
     return math.erfc(gap / spread / math.sqrt(2)) if spread > 0 else float(gap == 0)
 

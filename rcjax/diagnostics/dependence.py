@@ -33,8 +33,11 @@ def check_dependence(
         replicates: permutations of each test.
     """
     k = len(models)
+    labelled = log.evenly_labelled
     correlations = rank_correlations(confidence, log.correct, log.answered)
-    rows = fill_up(confidence, log.correct, log.answered)
+    if not labelled[np.asarray(log.answered)].all():  # of those that are right, and wrong, the ones that are known
+        correlations[1:] = rank_correlations(confidence, log.correct, labelled)[1:]
+    rows = fill_up(confidence, log.correct, log.answered, labelled)
     logistic, markov = _dependence_tests(*rows, key, replicates=replicates)
     triples = table_rows(markov, models=[models[i : i + 3] for i in range(k - 2)]) if k > 2 else []
     return correlations, np.asarray(logistic), triples
@@ -42,13 +45,13 @@ def check_dependence(
 
 @partial(compiled, static_argnames="replicates", runs="once")
 def _dependence_tests(
-    confidence: jax.Array, correct: jax.Array, answered: jax.Array, key: jax.Array, replicates: int
+    confidence: jax.Array, correct: jax.Array, answered: jax.Array, labelled: jax.Array, key: jax.Array, replicates: int
 ) -> "tuple[jax.Array, MarkovTest | None]":
     """`logistic_test`, and `conditional_test` of neighbouring models.
 
     The neighbours are those of the full cascade, whose chain skips nobody.
     """
-    logistic = logistic_test(confidence, correct, answered)
+    logistic = logistic_test(confidence, correct, labelled)
     k = confidence.shape[1]
     if k < 3:
         return logistic, None

@@ -41,9 +41,11 @@ from rcjax.diagnostics.verdicts import Check
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.searches import Search
 from rcjax.logs.errors import LogError
+from rcjax.logs.label_counts import label_counts
 from rcjax.logs.log import Log
 from rcjax.model.calibration_error import calibration_error
 from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.label_outcomes import corrected_log
 from rcjax.tuning.overlap import overlap, overlap_with_tuned, warn_of_overlap
 from rcjax.tuning.tune import Settings, find_frontier
 
@@ -71,7 +73,8 @@ class Diagnosis:
     confidence: np.ndarray
     """(n, k) calibrated confidences, held out; not in the JSON form."""
     correct: np.ndarray
-    """(n, k) whether the answers were right, in the same order; not in the JSON form."""
+    """(n, k) whether the answers were right, in the same order; numbers, NaN for answers without a label, where the log
+    has such. Not in the JSON form."""
     calibration: list[dict[str, Any]]
     """By model: `accuracy`, `expected_accuracy` on the log fitted to, `accuracy_p` of their difference;
     `training_error` (None where that log is not at hand) and `held_out_error`, expected calibration errors, `by_chance`
@@ -99,6 +102,9 @@ class Diagnosis:
     agreement: list[dict[str, Any]] | None = None
     """By pair: how well agreement of the two answers, and the second's confidence, tell whether the second is right,
     see `diagnostics.agreement.agreement_worth`. None where the log tells no answers."""
+    labels: dict[str, Any] | None = None
+    """How many answers have a label, and what judges say: see `logs.label_counts`; with `told`, that in words, and
+    `even`, how many are a fair sample where they were drawn unevenly. None where all have one and nobody judges."""
 
     @property
     def checks(self) -> tuple[Check, ...]:
@@ -128,7 +134,8 @@ class Diagnosis:
         """What is worth knowing though nothing is wrong."""
         on_promise = verdicts.remarks_on_promise(self.promise, self.held_out)
         on_agreement = remarks_on_agreement(self.agreement, self.models)
-        return (*verdicts.remarks(self.models, self.chain), *on_promise, *on_agreement)
+        on_labels = () if self.labels is None else _remarks_on_labels(self.labels)
+        return (*on_labels, *verdicts.remarks(self.models, self.chain), *on_promise, *on_agreement)
 
     @property
     def verdict(self) -> verdicts.Verdict:
@@ -226,7 +233,8 @@ def diagnose(
         chain=chain,
         frontier=by_model,
         promise=promise,
-        agreement=None if answer is None else agreement_worth(model.models, unseen, correct, answer, replicates, seed),
+        labels=_labels(log),
+        agreement=None if answer is None else _agreement(model.models, unseen, correct, answer, replicates, seed),
     )
 
 
@@ -245,6 +253,32 @@ def _promise(
             return None
         frontier = find_frontier(training.select(model.models), model, Settings(search=search, intervals=False))[0]
     return try_promise(frontier, log, held, trained_on, seed)
+
+
+def _labels(log: Log) -> dict[str, Any] | None:
+    if log.hand is None:
+        return None
+    counts = label_counts(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand)
+    return counts.to_json() | {"told": counts.told(), "even": int(log.evenly_labelled.sum())}
+
+
+def _remarks_on_labels(labels: Mapping[str, Any]) -> tuple[str, ...]:
+    """How many labels there are, and what they are used for."""
+    if all(model["labelled"] == model["answers"] for model in labels["models"]):
+        return (labels["told"],)
+    what = "calibration, separation and agreement are judged by the labelled answers alone, errors by what labels and "
+    what += "judges say of all"
+    number = sum(model["labelled"] for model in labels["models"])
+    if labels["even"] < number:
+        what += f"; as labels were drawn unevenly, by {labels['even']:,} of the {number:,}, which are a fair sample"
+    return labels["told"], what
+
+
+def _agreement(
+    models: tuple[str, ...], confidence: np.ndarray, correct: np.ndarray, answer: np.ndarray, replicates: int, seed: int
+) -> list[dict[str, Any]]:
+    labelled = np.isfinite(correct)
+    return agreement_worth(models, confidence, correct == 1, answer, replicates, seed, labelled)
 
 
 def _keys(seed: int, count: int) -> list[jax.Array]:
@@ -281,8 +315,11 @@ def _calibration(
     key: jax.Array,
     replicates: int,
 ) -> list[dict[str, Any]]:
-    rows = fill_up(confidence, correct, np.ones(confidence.shape, bool))
+    labelled = np.isfinite(correct)
+    rows = fill_up(confidence, np.where(labelled, correct, 0).astype(bool), labelled)
     test = jax.tree.map(np.asarray, _calibration_tests(*rows, key, replicates=replicates))
+    labels = [(confidence[known, j], correct[known, j] == 1) for j, known in enumerate(labelled.T)]
+    outcomes = np.asarray(corrected_log(log).correct)
     certain = (np.asarray(log.logprob) == 0).mean(0)
     stated = model.calibrators.stated
     states = np.zeros(len(model.models), bool) if stated is None else np.isfinite(stated.confidence).any(-1)
@@ -291,22 +328,22 @@ def _calibration(
     return [
         {
             "model": name,
-            "accuracy": float(correct[:, j].mean()),
+            "accuracy": float(outcomes[:, j].mean()),
             "expected_accuracy": float(expected[j]),
-            "accuracy_p": accuracy_p_value(float(expected[j]), correct[:, j], trained_on),
+            "accuracy_p": accuracy_p_value(float(expected[j]), outcomes[:, j], trained_on),
             "training_error": None if training is None else _training_error(model, training, j),
             "held_out_error": float(test.error[j]),
             "by_chance": float(test.by_chance[j]),
             "p_value": float(test.p_value[j]),
-            "separation": separation(confidence[:, j], correct[:, j]),
+            "separation": separation(*labels[j]),
             "intercept": float(calibrators.coefficients[j, 0]),
             "slope": float(calibrators.coefficients[j, 1]),
             "slope_se": float(calibrators.standard_errors[j, 1]),
             "slope_p": float(calibrators.p_values[j, 1]),
             "certain": float(certain[j]),
             "states": bool(np.asarray(states)[j]),
-            "reliability": {n: x.tolist() for n, x in reliability_curve(confidence[:, j], correct[:, j]).items()},
-            "accuracy_above": _accuracy_at(confidence[:, j], correct[:, j]),
+            "reliability": {n: x.tolist() for n, x in reliability_curve(*labels[j]).items()},
+            "accuracy_above": _accuracy_at(*labels[j]),
         }
         for j, name in enumerate(model.models)
     ]
@@ -340,7 +377,7 @@ def _accuracy_at(confidence: np.ndarray, correct: np.ndarray) -> list[dict[str, 
 
 def _training_error(model: CascadeModel, training: Log, j: int) -> float:
     training = training.select(model.models)
-    rows = np.asarray(training.answered)[:, j]
+    rows = training.evenly_labelled[:, j]
     confidence, correct = (
         np.asarray(column)[rows, j] for column in (model.calibrate(training.logprob), training.correct)
     )

@@ -208,7 +208,9 @@ def _compare_model(
     """The row of one model: its answers in the old log and in the new one; `shuffled` as `shuffled_labels`."""
     (before, right_before), (after, right_after) = (_answers(side, name) for side in (old, new))
     if min(len(before), len(after)) < 2:
-        raise LogError(f"{new.source if len(after) < 2 else old.source}: fewer than two answers of {name}: log more")
+        raise LogError(
+            f"{new.source if len(after) < 2 else old.source}: fewer than two answers of {name} with a label: log more"
+        )
     values, place = np.unique(np.concatenate([before, after]), return_inverse=True)
     confidence = np.array([policy.calibrations[name](float(value)) for value in values])[place]
     right = np.concatenate([right_before, right_after])
@@ -241,9 +243,12 @@ def _compare_model(
 
 
 def _answers(log: Log, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """(logprob, correct) of the answers of a model, in the precision in which a policy carries them."""
+    """(logprob, correct) of the answers of a model, in the precision in which a policy carries them.
+
+    Where some have no label, of a fair sample of those that have one.
+    """
     j = log.models.index(name)
-    rows = np.asarray(log.answered)[:, j]
+    rows = log.evenly_labelled[:, j]
     return np.asarray(log.logprob)[rows, j].astype(np.float32), np.asarray(log.correct)[rows, j]
 
 

@@ -23,6 +23,7 @@ from rcjax.frontier.policies import ALWAYS_ANSWER
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit_near, refit
+from rcjax.model.label_outcomes import expected_log
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
 from rcjax.model.provenance import Details
@@ -69,7 +70,8 @@ def _fitted_near(model: CascadeModel, log: Log) -> CascadeModel:
     """`refit`, with mixtures that are sought around those of the model, where its copulas come from Kendall's τ."""
     if isinstance(model.copulas, OneOf) or model.options.get("method", "tau") != "tau":
         return refit(model, log)
-    fitted = fit_near(model, log.logprob, log.correct, log.answered, log.cost)
+    outcomes = expected_log(log)
+    fitted = fit_near(model, log.logprob, outcomes.correct, log.answered, log.cost)
     return dataclasses.replace(fitted, details=Details.of_log(log, fit=model.options))
 
 
@@ -79,10 +81,20 @@ def is_training_log(model: CascadeModel, log: Log) -> bool:
 
 
 def held_out_confidence(held: Sequence[HeldOut]) -> tuple[np.ndarray, np.ndarray]:
-    """(calibrated confidences, correctness), each (n, k), of the queries that all models answered, held out."""
+    """(calibrated confidences, correctness), each (n, k), of the queries that all models answered, held out.
+
+    Of a log some of whose answers have no label, correctness is a number, NaN for those, and for as many others that
+    labels which were drawn unevenly are a fair sample (`Log.evenly_labelled`).
+    """
     parts = [(log, model.calibrate(log.logprob)) for model, log in held]
     confidence = np.concatenate([np.asarray(phi)[log.complete] for log, phi in parts])
-    return confidence, np.concatenate([np.asarray(log.correct)[log.complete] for log, _ in parts])
+    return confidence, np.concatenate([_labels(log)[log.complete] for log, _ in parts])
+
+
+def _labels(log: Log) -> np.ndarray:
+    correct = np.asarray(log.correct)
+    labelled = log.evenly_labelled
+    return correct if labelled[np.asarray(log.answered)].all() else np.where(labelled, correct, np.nan)
 
 
 def held_out_answers(held: Sequence[HeldOut]) -> np.ndarray | None:

@@ -30,6 +30,20 @@ class HandLabels:
         verdicts = np.isfinite(np.asarray(self.judged))
         return np.asarray(verdicts.any(axis=-1))
 
+    @property
+    def even(self) -> np.ndarray:
+        """(n, k) bool: labels of which a model's answers were all as likely to be one.
+
+        Of labels that were drawn unevenly, each stays with a probability of the least over its own: what is left is a
+        fair sample, always the same. One without a probability beside others that have one was labelled for certain.
+        """
+        labelled, said = np.asarray(self.labelled), np.asarray(self.probability, float)
+        told = labelled & np.isfinite(said)
+        chance = np.where(told, said, 1.0)
+        least = np.where(labelled, chance, 1.0).min(axis=0)
+        thinned = labelled & (np.random.default_rng(0).random(labelled.shape) * chance <= least)
+        return np.where(told.any(axis=0), thinned, labelled)
+
     def matrices(self) -> list[np.ndarray]:
         """What a digest of the log is made from, one row per query."""
         return [np.asarray(self.labelled), np.asarray(self.probability), np.asarray(self.judged)]

@@ -2,10 +2,11 @@
 
 Drawn at random, not thinned to quantiles, so that they are a sample, and whole queries, so that the policy can be
 replayed on them. Per model the raw log-probabilities in single precision, in which a later log is compared too, so that
-what was tied stays tied; whether the answers were right, as bits; and the costs in half precision, as multiples of
-their mean. In base64, as JSON knows neither infinities nor compact numbers. No text is kept: of the answers, where the
-log has them, which are equal; and of the queries' names a hash, by which queries of another log are known to have been
-tuned on (`rcjax.tuning.overlap`).
+what was tied stays tied; whether the answers were right, as bits, and where not all have a label, which do (queries
+with labels go first, and labels that were drawn unevenly are thinned to a fair sample); and the costs in half
+precision, as multiples of their mean. In base64, as JSON knows neither infinities nor compact numbers. No text is kept:
+of the answers, where the log has them, which are equal; and of the queries' names a hash, by which queries of another
+log are known to have been tuned on (`rcjax.tuning.overlap`).
 """
 
 import base64
@@ -19,6 +20,7 @@ import numpy as np
 
 from rcjax._base import json_checks as check
 from rcjax.logs.answers import NO_ANSWER
+from rcjax.logs.hand_labels import HandLabels
 from rcjax.logs.log import Log
 
 MOST_QUERIES = 400
@@ -42,7 +44,10 @@ def describe_reference(log: Log) -> dict[str, Any]:
     (360, ['correct', 'cost', 'logprob', 'mean_cost'])
     """
     size = min(log.n_queries, MOST_QUERIES, max(1, _MOST_ANSWERS // len(log.models)))
-    rows = np.sort(np.random.default_rng(0).permutation(log.n_queries)[:size])
+    order, labelled = np.random.default_rng(0).permutation(log.n_queries), log.evenly_labelled
+    if log.hand is not None:  # labels that are a fair sample stay one where they go first
+        order = order[np.argsort(~labelled[order].any(axis=1), kind="stable")]
+    rows = np.sort(order[:size])
     logprob, correct, money, answered = (
         np.asarray(column)[rows] for column in (log.logprob, log.correct, log.query_cost, log.answered)
     )
@@ -63,6 +68,9 @@ def describe_reference(log: Log) -> dict[str, Any]:
         codes = np.asarray(log.answer)[rows].astype("<i2")
         for j, name in enumerate(log.models):
             models[name]["answer"] = _packed(codes[:, j].tobytes())
+    if not labelled[rows][answered].all():
+        for j, name in enumerate(log.models):
+            models[name]["labelled"] = _packed(np.packbits(labelled[rows, j]).tobytes())
     names = hash_names([log.queries[row] for row in rows])
     return {"queries": size, "models": models, "names": _packed(names.tobytes())}
 
@@ -82,24 +90,28 @@ def read_reference(data: Any, task: Literal["generation", "choice"], source: str
         check.require(len(columns) > 0, f"{_PLACE}.models", "must not be empty", {})
     except ValueError as problem:
         raise ValueError(f"{source}: the queries that it was tuned on are damaged: {problem}") from None
-    logprob, correct, money, answer = (np.stack(rows, axis=1) for rows in zip(*columns.values(), strict=True))
+    logprob, correct, money, answer, known = (np.stack(rows, axis=1) for rows in zip(*columns.values(), strict=True))
     answered = ~np.isnan(logprob)
     fields: dict[str, Any] = jax.device_put(
         {
             "logprob": logprob.astype(float),
-            "correct": correct & answered,
+            "correct": correct & answered & known,
             "query_cost": money,
             "answered": answered,
             "cost": money.sum(0) / np.maximum(answered.sum(0), 1),
         }
     )
+    if not known[answered].all():
+        nothing = np.full(answered.shape, np.nan)
+        hand = jax.device_put([known & answered, nothing, np.zeros((*answered.shape, 0))])
+        fields["hand"] = HandLabels(*hand, judges=())
     if (answer != NO_ANSWER).any():
         fields["answer"] = jax.device_put(answer)
     return Log(models=tuple(columns), queries=tuple(range(size)), task=task, source=source, **fields)
 
 
 def _column(value: Any, where: str, size: int) -> tuple[np.ndarray, ...]:
-    """(logprob, right or wrong, cost, code of the answer), each (size,), of a model's answers."""
+    """(logprob, right or wrong, cost, code of the answer, has a label), each (size,), of a model's answers."""
     data = check.items(value, where, check.as_it_is)
     logprob = _unpacked(data.get("logprob"), f"{where}.logprob", "<f4", size)
     bits = _unpacked(data.get("correct"), f"{where}.correct", "u1", -(-size // 8))
@@ -110,7 +122,11 @@ def _column(value: Any, where: str, size: int) -> tuple[np.ndarray, ...]:
     answer = np.full(size, NO_ANSWER, "<i2")
     if data.get("answer") is not None:
         answer = _unpacked(data["answer"], f"{where}.answer", "<i2", size)
-    return logprob, np.unpackbits(bits)[:size].astype(bool), relative.astype(float) * unit, answer.astype(np.int32)
+    known = np.full(-(-size // 8), 255, "u1")
+    if data.get("labelled") is not None:
+        known = _unpacked(data["labelled"], f"{where}.labelled", "u1", -(-size // 8))
+    right, labelled = (np.unpackbits(packed)[:size].astype(bool) for packed in (bits, known))
+    return logprob, right, relative.astype(float) * unit, answer.astype(np.int32), labelled
 
 
 def _unpacked(value: Any, where: str, kind: str, size: int) -> np.ndarray:

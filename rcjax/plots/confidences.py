@@ -188,15 +188,16 @@ def plot_accuracy_above(
     Args:
         ax: where to draw.
         confidence: (n, k) calibrated.
-        correct: (n, k) whether the answer is right.
+        correct: (n, k) whether the answer is right; NaN where that is not known.
         models: the names of the k columns.
         fewest: shares of fewer queries are not shown.
     """
     colours = (BLUE, ORANGE, GREEN, PURPLE, BLACK)
     lines = ("-", "--", "-.", ":")
     for j, name in enumerate(models):
-        curve = accuracy_above(np.asarray(confidence)[:, j], np.asarray(correct)[:, j])
-        enough = curve["share"] * len(confidence) >= fewest
+        known = np.isfinite(np.asarray(correct)[:, j])
+        curve = accuracy_above(np.asarray(confidence)[known, j], np.asarray(correct)[known, j])
+        enough = curve["share"] * known.sum() >= fewest
         style = {"color": colours[j % len(colours)], "linestyle": lines[j % len(lines)], "linewidth": 1.6}
         if enough.sum() <= _FEW_VALUES:  # thresholds lie between a few values only: nothing is reached between them
             style |= {"marker": "o", "markersize": 4, "alpha": 0.8}

@@ -69,7 +69,7 @@ def diagnosis_figures(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> di
     figures = {
         "reliability": _grid(
             len(names),
-            lambda ax, j: plot_reliability(ax, diagnosis.confidence[:, j], diagnosis.correct[:, j], title=names[j]),
+            lambda ax, j: plot_reliability(ax, *_labelled(diagnosis, j), title=names[j]),
         ),
         "marginals": _grid(
             len(names),
@@ -82,7 +82,8 @@ def diagnosis_figures(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> di
     plot_accuracy_above(ax, diagnosis.confidence, diagnosis.correct, names)
     figures["accuracy_above"] = figure
     figure, ax = _single()
-    wrong, cost = 1 - diagnosis.correct.mean(0), np.asarray(log.query_cost).mean(0)
+    wrong = 1 - np.array([row["accuracy"] for row in diagnosis.calibration])
+    cost = np.asarray(log.query_cost).mean(0)
     plot_error_cost(
         ax, diagnosis.promise or diagnosis.frontier, {name: (cost[j], wrong[j]) for j, name in enumerate(names)}
     )
@@ -109,6 +110,12 @@ def correlation_figure(correlations: np.ndarray, models: Sequence[str]) -> Figur
 def _single() -> "tuple[Figure, Axes]":
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     return figure, figure.add_subplot()
+
+
+def _labelled(diagnosis: Diagnosis, j: int) -> tuple[np.ndarray, np.ndarray]:
+    """(confidence, correctness) of the answers of a model that have a label."""
+    known = np.isfinite(diagnosis.correct[:, j])
+    return diagnosis.confidence[known, j], diagnosis.correct[known, j]
 
 
 def _grid(count: int, draw: Callable[..., Any], width: float = 3.4, height: float = 3.2, **margins: float) -> Figure:

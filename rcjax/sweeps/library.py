@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, UnlabelledWarning
 from rcjax.logs.reading import read_log
 from rcjax.model.provenance import Details
 from rcjax.sweeps.problems import Settings, Shape, shape_of
@@ -68,12 +69,13 @@ class Library:
         """The log of a name, read if need be; LogError or OSError where it cannot be."""
         source = self._sources[name]
         if isinstance(source, Log):
-            return source
+            return _fully_labelled(source)
         if name not in self._read:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", IncompleteLogWarning)
                 warnings.simplefilter("ignore", LeftOutWarning)
-                self._read[name] = read_log(source, **{"votes": 1, **self._reading})
+                warnings.simplefilter("ignore", UnlabelledWarning)
+                self._read[name] = _fully_labelled(read_log(source, **{"votes": 1, **self._reading}))
             while len(self._read) > 1 and sum(map(_bytes, self._read.values())) > _KEPT:
                 self._read.popitem(last=False)
         self._read.move_to_end(name)
@@ -101,3 +103,12 @@ class Library:
 
 def _bytes(log: Log) -> int:
     return sum(np.asarray(matrix).nbytes for matrix in (log.logprob, log.correct, log.query_cost, log.answered))
+
+
+def _fully_labelled(log: Log) -> Log:
+    """The log, if every answer has a label; a sweep has no place for estimates of those that have none."""
+    missing = int((np.asarray(log.answered) & ~log.labelled).sum())
+    if missing:
+        what = f"{missing:,} answers have no label, and a sweep needs them all"
+        raise LogError(f"{log.source}: {what}: tune this log by itself (rcjax tune), or leave those rows out")
+    return log

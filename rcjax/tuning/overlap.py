@@ -118,7 +118,8 @@ def overlap(log: Log, tuned_on: Log) -> Overlap:
     models = [name for name in tuned_on.models if name in log.models]
     # Python's own hash, of this process alone, takes a tenth of the time.
     names = [np.array([hash(str(name)) for name in side.queries], np.int64) for side in (log, tuned_on)]
-    new, old = (_rows(side, models, own) for side, own in zip((log, tuned_on), names, strict=True))
+    told = _is_full(log) and _is_full(tuned_on)
+    new, old = (_rows(side, models, own, told) for side, own in zip((log, tuned_on), names, strict=True))
     return _compare(new, old, log.n_queries, tuned_on.n_queries)
 
 
@@ -142,8 +143,9 @@ def overlap_with_tuned(log: Log, tuned: "Policy | Mixture | Frontier | CascadeMo
     old = read_reference(reference, log.task)
     models = [name for name in old.models if name in log.models]
     names = _read_names(reference.get("names"), old.n_queries)
-    new = _rows(log, models, None if names is None else hash_names(log.queries))
-    return _compare(new, _rows(old, models, names), n, max(size, old.n_queries))
+    told = _is_full(log) and _is_full(old)
+    new = _rows(log, models, None if names is None else hash_names(log.queries), told)
+    return _compare(new, _rows(old, models, names, told), n, max(size, old.n_queries))
 
 
 def require_unseen(log: Log, overlap: Overlap) -> None:
@@ -183,12 +185,19 @@ def _same_content(log: Log, provenance: Mapping[str, Any]) -> bool:
     return set(names) <= set(log.models) and log.select(names).digest == digest
 
 
-def _rows(log: Log, models: Sequence[str], names: np.ndarray | None) -> _Rows:
-    """The queries of a log that have an answer of these models, each once, as bootstraps repeat some."""
+def _is_full(log: Log) -> bool:
+    return bool(log.labelled[np.asarray(log.answered)].all())
+
+
+def _rows(log: Log, models: Sequence[str], names: np.ndarray | None, told: bool) -> _Rows:
+    """The queries of a log that have an answer of these models, each once, as bootstraps repeat some.
+
+    `told`: answers are the same only where they are as right; else, as some have no label, whatever they are.
+    """
     columns = [log.models.index(name) for name in models]
     logprob, correct, answered = (np.asarray(matrix)[:, columns] for matrix in (log.logprob, log.correct, log.answered))
     bits = np.ascontiguousarray(logprob.astype("<f4") + np.float32(0)).view("<u4").astype(np.int64)  # −0 is 0
-    cells = np.where(answered, 2 * bits + correct, _UNANSWERED)
+    cells = np.where(answered, 2 * bits + (correct & told), _UNANSWERED)
     rows = np.flatnonzero(answered.any(1))
     if names is None:
         return _Rows(None, cells[rows])

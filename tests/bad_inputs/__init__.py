@@ -30,9 +30,11 @@ class Slot(NamedTuple):
     """The option; empty for an argument, which is always there."""
     kind: str
     """The kind of file that is read, as in `BadFile`; `"output"` where one is written, `"lines"` where lines are added
-    to one while the command runs."""
+    to one while the command runs, `"new"` where one is written that must not be there yet."""
     also: str = ""
     """Other options that this one needs."""
+    good: str = ""
+    """The good file that stands there, where it is none of the kind."""
 
 
 class Command(NamedTuple):
@@ -41,7 +43,7 @@ class Command(NamedTuple):
     name: str
     slots: tuple[Slot, ...]
     options: str = ""
-    """Options that are always there."""
+    """Options that are always there; `{models}` stands for a good file, `{folder}` for where the good files are."""
     status: int = 1
     """The exit status where a file cannot be used."""
 

@@ -20,6 +20,11 @@ COMMANDS = (
         ),
         "--task choice --max-error 45% --no-bands",
     ),
+    Command(
+        "label",
+        (Slot("", "log", good="unlabelled"), *_JUDGING, Slot("--questions", "questions"), Slot("--out", "new")),
+        "--task choice --n 20 --out {folder}/drawn.csv",
+    ),
     Command("evaluate", (Slot("", "policy"), _LOG, *_JUDGING)),
     Command("evaluate", (Slot("", "frontier"), _LOG, *_JUDGING)),
     Command("diagnose", (_LOG, Slot("--test", "log"), *_JUDGING), "--task choice --replicates 20"),

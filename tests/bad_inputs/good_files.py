@@ -14,6 +14,7 @@ LOG = "log.csv"
 FILES = {
     "log": LOG,
     "labels": "labels.csv",
+    "unlabelled": "unlabelled.csv",
     "said": "said.csv",
     "prices": "prices.json",
     "policy": "policy.json",
@@ -32,6 +33,7 @@ def write_good_files(folder: Path) -> dict[str, Path]:
     rows = rows_of(seed=0, n=QUERIES)
     write_log(folder / LOG, rows)
     write_log(folder / FILES["labels"], rows, "query,model,correct")
+    write_log(folder / FILES["unlabelled"], rows, "query,model,logprob,cost,input_tokens,output_tokens")
     said = "".join(f"{query},{model},{'A' if right else 'B'}\n" for query, model, _, right, *_ in rows)
     (folder / FILES["said"]).write_text("query,model,answer\n" + said)
     prices = {name: {"input": price, "output": price} for name, price in TOKEN_PRICES.items()}

@@ -44,6 +44,7 @@ COMMANDS = {
     "tune": [*TUNE, "--out", "new", "--frontier", "frontier"],
     "tune one cascade": [*TUNE, "--cascade", "full", "--copula", "auto"],
     "tune rules": [*TUNE, "--cascade", "adaptive"],
+    "label": ["label", "train", "--task", "choice", "--n", "12", "--labels", "few", "--out", "drawn"],
     "evaluate": ["evaluate", "policy", "fresh"],
     "diagnose": ["diagnose", "train", "--task", "choice", "--replicates", REPLICATES, "--all"],
     "diagnose briefly": ["diagnose", "train", "--task", "choice", "--replicates", REPLICATES],
@@ -63,11 +64,13 @@ def test_nothing_printed_holds_a_control_character(command, folder):
     text = (folder / "train\x1b.csv").read_text()
     (folder / "broken\x1b.csv").write_text(text + f"q\x1b[1m0\u2028,{SMALL},0.5,1,1\n")
     lines = text.split("\n")
+    (folder / "few\x1b.csv").write_text("\n".join(lines[:61]))
     (folder / "holes\x1b.csv").write_text("\n".join(line for i, line in enumerate(lines) if i != 4))
-    files = {name: f"{name}\x1b.csv" for name in ("train", "fresh", "absent", "broken", "holes")}
+    files = {name: f"{name}\x1b.csv" for name in ("train", "fresh", "absent", "broken", "holes", "few", "drawn")}
     files |= {name: f"{name}\x1b.json" for name in ("policy", "new", "frontier")} | {"models": "models\x1b.toml"}
     line = [folder / files[word] if word in files else word for word in COMMANDS[command]]
     plain = run(*line)
+    (folder / "drawn\x1b.csv").unlink(missing_ok=True)  # it is never overwritten
     as_json = run(*line, "--json")
     assert plain.exit_code == as_json.exit_code
     assert plain.exit_code == {"a missing": 1, "a bad row": 1, "an output": 2}.get(command[:9], plain.exit_code)

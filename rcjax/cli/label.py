@@ -1,0 +1,210 @@
+"""`rcjax label`: the answers that are worth labelling by hand, as a table, and one by one in the terminal."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from rcjax.cli.common import require_distinct, require_writable, start_jax
+from rcjax.cli.failures import conclude, reported
+from rcjax.cli.inputs import read_file
+from rcjax.cli.options import (
+    AsJson,
+    Budget,
+    ErrorCost,
+    Labels,
+    Lam,
+    LogFile,
+    MaxError,
+    Models,
+    Prices,
+    Task,
+    TaskOption,
+    one_target,
+)
+
+if TYPE_CHECKING:
+    from rcjax.collecting.questions import Question
+    from rcjax.logs.label_sheet import LabelSheet, Texts
+    from rcjax.logs.log import Log
+    from rcjax.policy.targets import Target
+    from rcjax.tuning.label_drawing import LabelDraw
+
+__all__ = ["label"]
+
+
+_OTHERS = "their answers are drawn too"
+
+
+SaidAnswers = Annotated[
+    Path | None,
+    typer.Option(
+        "--answers",
+        show_default=False,
+        metavar="FILE",
+        help="What the models answered, to show it, where LOG has no column text or answer: a table of query, model "
+        "and answer.",
+    ),
+]
+
+
+AskedQuestions = Annotated[
+    Path | None,
+    typer.Option(
+        "--questions",
+        show_default=False,
+        metavar="FILE",
+        help="What was asked, to show it, where LOG has no column question or prompt: the questions of rcjax collect.",
+    ),
+]
+
+
+class _Beside(NamedTuple):
+    """What there is to show beside the log."""
+
+    answers: Path | None
+    questions: Sequence[Question]
+
+
+def label(
+    log: LogFile,
+    out: Annotated[
+        Path, typer.Option("--out", show_default=False, metavar="FILE", help="The table to label, a new CSV file.")
+    ],
+    n: Annotated[int, typer.Option("--n", min=1, metavar="N", help="How many answers to label.")] = 100,
+    ask: Annotated[
+        bool,
+        typer.Option("--ask", help="Label them here, one by one; each is saved at once. The same command goes on."),
+    ] = False,
+    budget: Budget = None,
+    max_error: MaxError = None,
+    error_cost: ErrorCost = None,
+    lam: Lam = None,
+    labels: Labels = None,
+    prices: Prices = None,
+    task: TaskOption = Task.generation,
+    models: Models = None,
+    answers: SaidAnswers = None,
+    questions: AskedQuestions = None,
+    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
+    json_: AsJson = False,
+) -> None:
+    """Draw the answers whose labels tell most of the policy for your target, and write them to a table to fill in.
+
+    The table shows question and answer, as far as LOG or the files beside it hold them, with an empty column correct: 1
+    for right, 0 for wrong. It comes back by `rcjax tune LOG --labels FILE`; `label_probability` tells there how likely
+    an answer was to be drawn. Labels that are there already, in LOG or `--labels`, go into the new table too.
+    """
+    target = one_target(budget, max_error, error_cost, lam)
+    inputs = [("LOG", log), ("--labels", labels), ("--prices", prices), ("--answers", answers)]
+    require_distinct([("--out", out)], [*inputs, ("--questions", questions)])
+    if ask and json_:
+        raise typer.BadParameter("does not go with --json", param_hint="--ask")
+    if ask and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise typer.BadParameter("needs a terminal: without it, fill in the table that --out names", param_hint="--ask")
+    if out.suffix.lower() != ".csv":
+        raise typer.BadParameter(f"{out.name} must end in .csv", param_hint="--out")
+    with reported(as_json=json_):
+        from rcjax.cli.label_terminal import ask_labels, show_draw
+        from rcjax.logs.label_sheet import read_sheet
+
+        back = _way_back(log, out, {"--task": task.value, "--prices": prices, "--models": models})
+        if out.exists() and ask:
+            ask_labels(read_sheet(out), back)
+            return
+        _require_new(out)
+        require_writable(out)
+        start_jax()
+        from rcjax.collecting.questions import read_questions
+        from rcjax.logs.reading import read_log
+
+        beside = _Beside(answers, () if questions is None else read_questions(questions))
+        reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value, "models": models}
+        data = read_file(read_log, log, _OTHERS, unlabelled=True, **reading)
+        draw, sheet = _drawn(data, log, n, target, seed, out, beside)
+        sheet.write()
+        document = _document(data, draw, out)
+        conclude(document, partial(show_draw, data.describe(), document, target, "" if ask else back), as_json=json_)
+        if ask:
+            ask_labels(sheet, back)
+
+
+def _way_back(log: Path, out: Path, reading: Mapping[str, Any]) -> str:
+    """The command that takes the labels, with the options by which the log is read as it was here.
+
+    >>> _way_back(Path("log.csv"), Path("my labels.csv"), {"--task": "choice", "--models": None})
+    "rcjax tune log.csv --labels 'my labels.csv' --task choice"
+    """
+    words = ["rcjax", "tune", str(log), "--labels", str(out)]
+    for option, value in reading.items():
+        if value is not None and value != "generation":
+            words += [option, ",".join(value) if isinstance(value, tuple) else str(value)]
+    return shlex.join(words)
+
+
+def _require_new(out: Path) -> None:
+    if out.exists():
+        what = "it is there already, and is not overwritten: give another file, or go on in it with --ask"
+        raise ValueError(f"{out}: {what}")
+
+
+def _drawn(
+    data: Log, source: Path, number: int, target: Target | None, seed: int, out: Path, beside: _Beside
+) -> tuple[LabelDraw, LabelSheet]:
+    """The draw, and its table: the answers to label, then those that have a label."""
+    import numpy as np
+
+    from rcjax.cli.console import busy
+    from rcjax.logs.label_sheet import LabelSheet, Texts
+    from rcjax.tuning.label_drawing import draw_labels
+
+    with busy("drawing"):
+        draw = draw_labels(data, number, target=target, seed=seed)
+    new = [*zip(draw.query.tolist(), draw.model.tolist(), strict=True)]
+    old = [*zip(*(places.tolist() for places in np.nonzero(data.labelled)), strict=True)]
+    names = {place: (str(data.queries[place[0]]), data.models[place[1]]) for place in [*new, *old]}
+    with busy("reading questions and answers"):
+        texts = _texts({*names.values()}, source, beside)
+    correct = np.asarray(data.correct)
+    labels = dict.fromkeys(new) | {place: bool(correct[place]) for place in old}
+    rows = [
+        (*names[place], texts.get(names[place], Texts()), told, float(draw.chance[place]))
+        for place, told in labels.items()
+    ]
+    return draw, LabelSheet.of(out, rows)
+
+
+def _texts(drawn: set[tuple[str, str]], source: Path, beside: _Beside) -> dict[tuple[str, str], Texts]:
+    """What the log tells, and what the files beside it do."""
+    from rcjax.collecting.questions import conversation
+    from rcjax.logs.label_sheet import Texts, answer_texts, completed
+
+    texts = answer_texts(source, drawn)
+    if beside.answers is not None:
+        texts = completed(texts, answer_texts(beside.answers, drawn))
+    asked = {question.query: question for question in beside.questions}
+    told = {
+        key: Texts(conversation(asked[key[0]].messages), " or ".join(asked[key[0]].reference))
+        for key in drawn
+        if key[0] in asked
+    }
+    return completed(texts, told)
+
+
+def _document(data: Log, draw: LabelDraw, out: Path) -> dict[str, Any]:
+    """What was drawn, in JSON values."""
+    import numpy as np
+
+    counts = np.bincount(draw.model, minlength=len(data.models))
+    answers, labelled = np.asarray(data.answered).sum(0), data.labelled.sum(0)
+    models = [
+        {"model": name, "answers": int(all_), "labelled": int(old), "drawn": int(new)}
+        for name, all_, old, new in zip(data.models, answers, labelled, counts, strict=True)
+    ]
+    return {"drawn": len(draw.query), "models": models, "written": str(out)}

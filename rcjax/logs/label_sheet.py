@@ -1,0 +1,171 @@
+"""The table in which a person labels answers: a row each, with what was asked and answered, and an empty `correct`."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import os
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rcjax._base.files import write_atomically
+from rcjax._base.log_parts import parts_of
+from rcjax.logs.checked_rows import load
+from rcjax.logs.columns import LABEL_PROBABILITY, SAMPLE, require_columns
+from rcjax.logs.dialects import plain_name
+from rcjax.logs.errors import LogError
+from rcjax.logs.listing import brief
+
+__all__ = ["LabelSheet", "Texts", "answer_texts", "completed", "read_sheet"]
+
+
+_NEEDED = ("query", "model", "correct", LABEL_PROBABILITY)
+
+
+_VERDICTS = {"1": True, "true": True, "yes": True, "y": True, "0": False, "false": False, "no": False, "n": False}
+
+
+#: What columns of a log may be called that hold texts; the first that there is.
+_TEXTS = {
+    "question": ("question", "prompt", "input"),
+    "right_answer": ("right_answer", "reference"),
+    "answer": ("text", "answer", "response", "output"),
+}
+
+
+class Texts(NamedTuple):
+    """What a person must see to tell whether an answer is right; empty where it is not known."""
+
+    question: str = ""
+    right_answer: str = ""
+    answer: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelSheet:
+    """Rows to label: of each the columns by name, as texts. A row is labelled where `correct` is not empty."""
+
+    path: Path
+    columns: tuple[str, ...]
+    rows: list[dict[str, str]]
+
+    @classmethod
+    def of(cls, path: Path, rows: Sequence[tuple[str, str, Texts, bool | None, float]]) -> LabelSheet:
+        """A new one, of (query, model, texts, label, probability); columns of texts that nobody knows are left out."""
+        told = [name for name in Texts._fields if any(getattr(texts, name) for _, _, texts, *_ in rows)]
+        columns = ("query", "model", *told, "correct", LABEL_PROBABILITY)
+        cells = [
+            {"query": query, "model": model, **{name: getattr(texts, name) for name in told}}
+            | {"correct": "" if label is None else str(int(label)), LABEL_PROBABILITY: f"{chance:.9g}"}
+            for query, model, texts, label, chance in rows
+        ]
+        return cls(path, columns, cells)
+
+    def label(self, place: int) -> bool | None:
+        """What a row says; None where it is not labelled. Raises `LogError` for a cell that is neither."""
+        word = self.rows[place]["correct"].strip().casefold()
+        if word and word not in _VERDICTS:
+            row = f"{self.path.name}, row {place + 1}: correct {brief(word)} is not clear"
+            raise LogError(f"{row}: give 1 or 0, or nothing")
+        return _VERDICTS[word] if word else None
+
+    def set_label(self, place: int, label: bool | None) -> None:
+        """Label a row, or take its label away, and write the file."""
+        self.rows[place]["correct"] = "" if label is None else str(int(label))
+        self.write()
+
+    def texts(self, place: int) -> Texts:
+        """What a row shows."""
+        return Texts(*(self.rows[place].get(name, "") for name in Texts._fields))
+
+    @property
+    def labels(self) -> list[bool | None]:
+        """Of all rows."""
+        return [self.label(place) for place in range(len(self.rows))]
+
+    def write(self) -> None:
+        """Write the file whole: who reads it sees what it was, or what it is."""
+        content = io.StringIO()
+        table = csv.DictWriter(content, self.columns, lineterminator="\n")
+        table.writeheader()
+        table.writerows(self.rows)
+        write_atomically(self.path, content.getvalue())
+
+
+def read_sheet(path: Path) -> LabelSheet:
+    """A table that is there already. Raises `LogError` where it is none of these."""
+    csv.field_size_limit(2**27)
+    try:
+        head, *lines = [*csv.reader(io.StringIO(path.read_text("utf-8-sig"), newline=""), strict=True)] or [[]]
+    except (UnicodeDecodeError, csv.Error):
+        raise LogError(f"{path.name}: cannot be read: save it as CSV with commas, in UTF-8") from None
+    missing = [name for name in _NEEDED if name not in head]
+    if missing:
+        what = f"no columns {', '.join(missing)}: it is no table of rcjax label"
+        raise LogError(f"{path.name}: {what}: give another file")
+    lines = [line for line in lines if line]
+    if any(len(line) != len(head) for line in lines):
+        raise LogError(f"{path.name}: a row has more or fewer cells than the first: save it as CSV with commas")
+    sheet = LabelSheet(path, tuple(head), [dict(zip(head, line, strict=True)) for line in lines])
+    _ = sheet.labels  # refused here, where a cell is not clear
+    return sheet
+
+
+def answer_texts(source: Any, drawn: Collection[tuple[str, str]]) -> dict[tuple[str, str], Texts]:
+    """What a log, or a table of answers, tells of answers by (query, model), as far as it does.
+
+    Of a call log that rolled over, its parts are read too; of several calls, the first that did not fail.
+    """
+    parts = parts_of(source) if isinstance(source, str | os.PathLike) else []
+    texts: dict[tuple[str, str], Texts] = {}
+    for one in [*parts, source]:
+        if one is not source or not parts or os.path.getsize(source):  # else the log has just rolled over
+            _gather(one, drawn, texts)
+    return texts
+
+
+def _gather(source: Any, drawn: Collection[tuple[str, str]], texts: dict[tuple[str, str], Texts]) -> None:
+    import polars as pl
+
+    names: dict[str, str] = {}
+
+    def choose(name: str, columns: list[str]) -> list[str]:
+        require_columns(name, ["query", "model"], columns)
+        if SAMPLE in columns and "call_log" not in columns:
+            what = "several answers per query and model (column sample), of which a label by hand is of one"
+            raise LogError(f"{name}: {what}: give the right answer to each query instead, a table of query and answer")
+        plain = {plain_name(column): column for column in reversed(columns)}
+        for text, known in _TEXTS.items():
+            column = next((plain[other] for other in known if other in plain), None)
+            names.update({} if column is None else {text: column})
+        calls = [column for column in ("error", "shadow") if "call_log" in columns and column in columns]
+        return list(dict.fromkeys(["query", "model", *names.values(), *calls]))
+
+    queries = {query for query, _ in drawn}
+    for frame in load(source, choose).frames:
+        frame = frame.with_columns(pl.col("query", "model").cast(pl.String))
+        frame = frame.filter(pl.col("query").is_in(queries))
+        for row in frame.to_dicts():
+            key = row["query"], row["model"]
+            failed = row.get("error") is not None or str(row.get("shadow", True)).lower() == "false"
+            if key in drawn and key not in texts and not failed:
+                texts[key] = Texts(**{text: _text(row[column]) for text, column in names.items()})
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return " or ".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def completed(known: Mapping[tuple[str, str], Texts], more: Mapping[tuple[str, str], Texts]) -> dict[Any, Texts]:
+    """Texts of two sources: those of the second where it has them.
+
+    >>> completed({("1", "a"): Texts("Why?", "", "so")}, {("1", "a"): Texts(answer="because")})[("1", "a")].answer
+    'because'
+    """
+    keys = dict.fromkeys([*known, *more])
+    pairs = {key: (known.get(key, Texts()), more.get(key, Texts())) for key in keys}
+    return {key: Texts(*(new or old for old, new in zip(*both, strict=True))) for key, both in pairs.items()}

@@ -1,0 +1,96 @@
+"""A diagnosis of a log some of whose answers have no label, and what needs a label for every answer."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+import rcjax
+from rcjax.diagnostics.agreement import agreement_worth
+from rcjax.logs.hand_labels import HandLabels
+
+MODELS = ["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"]
+
+
+@pytest.fixture(scope="module")
+def logs():
+    """(all labels; 200 queries labelled, and a judge who errs on one answer in twenty)."""
+    whole = rcjax.sample_log(500, seed=0).select(MODELS)
+    rng, right = np.random.default_rng(0), np.asarray(whole.correct)
+    labelled = np.zeros(right.shape, bool)
+    labelled[:200] = True
+    judged = (right ^ (rng.random(right.shape) < 0.05))[..., None].astype(float)
+    parts = jax.device_put([labelled, np.full(right.shape, np.nan), judged])
+    hand = HandLabels(*parts, judges=("judged",))
+    return whole, dataclasses.replace(whole, correct=jax.device_put(right & labelled), hand=hand)
+
+
+@pytest.fixture(scope="module")
+def diagnosis(logs):
+    _, partly = logs
+    return rcjax.diagnose(rcjax.fit(partly), partly, replicates=50, search=None)
+
+
+def test_calibration_is_judged_by_the_labelled_answers(diagnosis, logs):
+    whole, _ = logs
+    truth = np.asarray(whole.correct).mean(0)
+    for j, row in enumerate(diagnosis.calibration):
+        assert row["accuracy"] == pytest.approx(truth[j], abs=0.03)  # of all, by labels and the judge
+        assert row["accuracy_p"] > 0.05
+        assert row["held_out_error"] < 0.12
+        assert sum(row["reliability"]["n"]) == 200
+        assert row["separation"] > 0.55
+    assert np.isfinite(diagnosis.correct).sum() == 600
+    assert not [
+        check.name
+        for check in diagnosis.checks
+        if check.name in ("accuracy", "calibration error") and check.verdict == "bad"
+    ]
+
+
+def test_it_says_how_many_labels_there_are(diagnosis):
+    assert diagnosis.labels["labelled_queries"] == 200
+    assert diagnosis.labels["judges"][0]["judge"] == "judged"
+    assert diagnosis.labels["even"] == 600
+    first, second = diagnosis.remarks[:2]
+    assert first.startswith("200 of 500 queries are labelled; judged judges all and agrees with 9")
+    assert "are judged by the labelled answers alone" in second
+    json.dumps(diagnosis.to_json())
+
+
+def test_what_the_model_predicts_is_held_to_what_labels_and_judges_say(diagnosis, logs):
+    whole, _ = logs
+    all_labels = rcjax.diagnose(rcjax.fit(whole), whole, replicates=50, search=None)
+    np.testing.assert_allclose(diagnosis.frontier["error"], all_labels.frontier["error"], atol=0.05)
+    assert all_labels.labels is None
+    assert np.abs(diagnosis.frontier["error"] - diagnosis.frontier["predicted_error"]).max() < 0.08
+
+
+def test_figures_of_it(diagnosis, logs):
+    figures = pytest.importorskip("rcjax.plots.figures")
+    _, partly = logs
+    assert "reliability" in figures.diagnosis_figures(diagnosis, rcjax.fit(partly), partly)
+
+
+def test_labels_drawn_unevenly_are_told(logs):
+    _, partly = logs
+    chances = np.where(np.arange(500)[:, None] < 100, 0.3, 0.6) * np.ones((1, 3))
+    hand = dataclasses.replace(partly.hand, probability=jax.device_put(chances))
+    uneven = dataclasses.replace(partly, hand=hand)
+    found = rcjax.diagnose(rcjax.fit(uneven), uneven, replicates=20, search=None)
+    assert 400 < found.labels["even"] < 500  # half of those that were twice as likely
+    assert f"as labels were drawn unevenly, by {found.labels['even']} of the 600" in found.remarks[1]
+
+
+def test_agreement_is_weighed_where_the_second_is_known():
+    rng = np.random.default_rng(0)
+    right, answer = rng.random((300, 2)) < 0.6, np.where(rng.random((300, 2)) < 0.5, 0, [0, 1]).astype(int)
+    confidence, labelled = rng.random((300, 2)), np.zeros((300, 2), bool)
+    labelled[:120, 1] = True
+    (row,) = agreement_worth(MODELS[:2], confidence, right, answer, 100, labelled=labelled)
+    (cut,) = agreement_worth(MODELS[:2], confidence[:120], right[:120], answer[:120], 100)
+    assert row["n"] == 120
+    for name in ("agreement", "confidence", "equal", "accuracy_equal"):
+        assert row[name] == pytest.approx(cut[name])
