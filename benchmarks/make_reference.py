@@ -33,6 +33,7 @@ SECTIONS = {
     "In service": ["Cascade", "CascadeError", "CallLog", "Roll", "retune", "Retuned"],
     "The fitted model": ["fit", "CascadeModel", "load_model", "demo_model", "Marginal", "sample_confidences"],
     "Frontiers": ["solve_frontier", "error_and_cost", "Frontier", "load_frontier", "InfeasibleError"],
+    "Objectives of your own": ["minimise", "Outcome", "outcomes", "smooth_maximum", "smooth_quantile"],
     "Selection, intervals, guarantees": [
         "select_frontier",
         "Selection",

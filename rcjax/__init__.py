@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING
 
 # No package bears the name of anything exported: importing a submodule sets the attribute of the package.
 _HOMES = {
+    "_core.smoothing": (
+        "smooth_maximum",
+        "smooth_quantile",
+    ),
     "bayes.expected_loss": (
         "credible_bands",
         "posterior_figures",
@@ -100,7 +104,12 @@ _HOMES = {
         "export_solver",
         "load_solver",
     ),
+    "solving.minimise": ("minimise",),
     "solving.objective": ("error_and_cost",),
+    "solving.outcome": (
+        "Outcome",
+        "outcomes",
+    ),
     "solving.solve": ("solve_frontier",),
     "sweeps": (
         "Sweep",
@@ -135,6 +144,7 @@ _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names
 __version__: str
 
 if TYPE_CHECKING:
+    from rcjax._core.smoothing import smooth_maximum, smooth_quantile
     from rcjax.bayes.expected_loss import credible_bands, posterior_figures, solve_expected
     from rcjax.bayes.posterior import Posterior, sample_posterior
     from rcjax.copulas import (
@@ -175,7 +185,9 @@ if TYPE_CHECKING:
     from rcjax.serving.call_log import CallLog, Roll
     from rcjax.serving.cascade import Cascade, CascadeError
     from rcjax.solving.export import Solver, export_solver, load_solver
+    from rcjax.solving.minimise import minimise
     from rcjax.solving.objective import error_and_cost
+    from rcjax.solving.outcome import Outcome, outcomes
     from rcjax.solving.solve import solve_frontier
     from rcjax.sweeps import Sweep, sweep
     from rcjax.tuning.bootstrap import bootstrap
@@ -213,6 +225,7 @@ __all__ = [
     "LogError",
     "Marginal",
     "Mixture",
+    "Outcome",
     "OverlapWarning",
     "PartsWarning",
     "Policy",
@@ -249,6 +262,8 @@ __all__ = [
     "load_policy",
     "load_solver",
     "make_report",
+    "minimise",
+    "outcomes",
     "param",
     "posterior_figures",
     "read_evaluations",
@@ -259,6 +274,8 @@ __all__ = [
     "sample_log",
     "sample_posterior",
     "select_frontier",
+    "smooth_maximum",
+    "smooth_quantile",
     "solve_expected",
     "solve_frontier",
     "sweep",

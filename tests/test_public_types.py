@@ -27,6 +27,7 @@ RECORDS = {
         "LearningCurve",
         "Log",
         "Marginal",
+        "Outcome",
     ),
     *("PolicyCheck", "Posterior", "Replay", "Report", "Retuned", "Selection", "Solver", "Sweep", "Tuned"),
 }
@@ -75,6 +76,11 @@ FUNCTIONS = {
     "load_policy": Public(("path",)),
     "load_solver": Public(("path",)),
     "make_report": Public(("log",)),
+    "minimise": Public(
+        ("objective", "model", "pair", "number"),
+        {"lam": NUMBER + LIST + "None", "cascades": "a text", "solver": "None", "objective": "the class dict"},
+    ),
+    "outcomes": Public(("model", "frontier")),
     "param": Public(("number", "support")),
     "posterior_figures": Public(("posterior", "frontier")),
     "read_evaluations": Public(("path",), {"prices": "a text"}),
@@ -89,6 +95,10 @@ FUNCTIONS = {
     "select_frontier": Public(("log",), {"lam": NUMBER + LIST + "None"}),
     "solve_expected": Public(("posterior", "number"), {"lam": NUMBER + LIST + "None"}),
     "solve_frontier": Public(("model",), {"lam": NUMBER + LIST + "None"}),
+    "smooth_maximum": Public(("array", "number"), dict.fromkeys(("values", "width"), NUMBER + LIST)),
+    "smooth_quantile": Public(
+        ("array", "array", "number", "number"), dict.fromkeys(("values", "weights", "width"), NUMBER + LIST)
+    ),
     "sweep": Public(("paths", "path"), {"prices": "None, a text, an int, a list", "progress": "the class dict"}),
     "tune": Public(("log",)),
     **dict.fromkeys(FAMILIES, Public((), dict.fromkeys(("theta", "rho", "df", "scale"), "None"))),
@@ -181,6 +191,8 @@ def good(tmp_path_factory):
         "array": jnp.array([0.5, 0.6]),
         "key": jax.random.key(0),
         "number": 0.5,
+        "objective": lambda outcome, lam: outcome.error + lam * outcome.cost,
+        "pair": [log.models],
         "support": (0.0, 1.0),
         "whole": 1,
         "path": folder / "absent" / "file",

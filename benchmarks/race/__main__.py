@@ -9,6 +9,11 @@ after `--limit` seconds; methods that take each λ on its own solve a few of the
 are medians; compilation is the first call less that. The loss is what the Markov-copula model predicts at the
 thresholds found, less the least of any method; the loss on fresh queries is counted on 20,000 of them. Writes CSV
 files, race.md and race.png; what has been measured in DIR is not measured again.
+
+    python -m benchmarks.race --objectives --out DIR
+
+measures objectives of one's own alone: `rcjax.minimise` beside jaxopt's and scipy's L-BFGS-B and Bellman's equation, on
+five models and 200 λ.
 """
 
 import argparse
@@ -29,6 +34,7 @@ from rich.progress import track
 from benchmarks import record
 from benchmarks.race.cells import KINDS, Setting
 from benchmarks.race.contenders import METHODS
+from benchmarks.race.objectives import METHODS as OWN_METHODS
 from benchmarks.report import machine, markdown
 from rcjax import plots
 from rcjax._base.files import write_atomically
@@ -62,6 +68,15 @@ def many(quick: bool) -> list[dict]:
     """100 problems to a million at once, in both precisions."""
     counts = (100, 1000) if quick else (100, 1000, 10_000, 100_000, 1_000_000)
     return [{"problems": n, "dtype": dtype} for dtype, n in itertools.product(("float64", "float32"), counts)]
+
+
+def own_objectives(quick: bool) -> dict[str, list[dict]]:
+    """The same objective by every solver, and its value and slope."""
+    size = {"models": 3, "lambdas": 20} if quick else {"models": 5, "lambdas": 200}
+    return {
+        "evaluations": [{"way": way, **size} for way in ("JAX", "numpy")],
+        "objective": [{"method": name, **size} for name in OWN_METHODS],
+    }
 
 
 class Measurements:
@@ -178,10 +193,24 @@ def report(tables: dict[str, pl.DataFrame]) -> str:
     return f"{machine()}\n\n{body}\n"
 
 
+def report_objectives(tables: dict[str, pl.DataFrame]) -> None:
+    """Print what was measured of objectives of one's own."""
+    solved = tables["objective"]
+    busy = "run, s of CPU"
+    (ours,) = solved.filter(pl.col("method") == "rcjax.minimise")[busy]
+    record.headline("an objective of one's own, five models, 200 λ: `rcjax.minimise`, compiled", f"{ours:.2g} s of CPU")
+    for name in ("jaxopt L-BFGS-B", "scipy L-BFGS-B, slopes by JAX", "scipy L-BFGS-B, differences"):
+        (seconds,) = solved.filter(pl.col("method") == name)[busy]
+        record.headline(f"the same by {name}, from one start", f"{seconds / ours:.2g} times as long")
+    solved = solved.with_columns((pl.col(busy) / ours).alias("over minimise's"))
+    print(f"{machine()}\n\n## Solved\n\n{markdown(solved)}\n\n## Value and slope\n\n{markdown(tables['evaluations'])}")
+
+
 def main() -> None:
     """Race, or measure one thing."""
     parser = record.parser(__doc__)
     parser.add_argument("--out", type=Path, help="folder of the results")
+    parser.add_argument("--objectives", action="store_true", help="objectives of one's own alone")
     parser.add_argument("--quick", action="store_true", help="few and small problems")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for one method on one problem")
     parser.add_argument("--device", default="cpu", choices=("cpu", "gpu"))
@@ -196,6 +225,9 @@ def main() -> None:
     if options.out is None:
         parser.error("--out is missing")
     made = Measurements(options.out, options.limit, options.device)
+    if options.objectives:
+        report_objectives({kind: made.table(kind, rows) for kind, rows in own_objectives(options.quick).items()})
+        return
     race = problems_of_the_race(options.quick)
     logs = [dict(pair) for pair in dict.fromkeys(tuple((n, each[n]) for n in ("models", "queries")) for each in race)]
     cells = {

@@ -14,6 +14,7 @@ import numpy as np
 
 import rcjax
 from benchmarks.methods import answers, outcomes
+from benchmarks.race import objectives
 from benchmarks.race.contenders import METHODS, make_log
 from benchmarks.timing import timed
 from rcjax._base.files import write_atomically
@@ -124,4 +125,12 @@ def at_once(problems: int, dtype: Literal["float32", "float64"], batch: int = 10
     return {"compile, s": max(compiling, 0.0), "run, s": running, "peak memory, MB": _peak()}
 
 
-KINDS = {"fit": fit, "contender": contender, "every cascade": every_cascade, "stretch": stretch, "at once": at_once}
+KINDS = {
+    "fit": fit,
+    "contender": contender,
+    "every cascade": every_cascade,
+    "stretch": stretch,
+    "at once": at_once,
+    "objective": objectives.solve,
+    "evaluations": objectives.evaluations,
+}

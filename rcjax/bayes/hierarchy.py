@@ -31,7 +31,6 @@ Three choices make the posterior a product of small blocks: calibration, each mo
 """
 
 import dataclasses
-import importlib
 from typing import Any, NamedTuple
 
 import jax
@@ -39,6 +38,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy import special
 
+from rcjax._base.extras import required
 from rcjax._core.batching import part
 from rcjax._core.numerics import betaln, divide, extremes
 from rcjax.copulas import Copula
@@ -236,7 +236,7 @@ def hierarchical_model(evidence: Evidence) -> None:
     a + b of both components; by pair: `dependence` t; and `slope_pool`, `dependence_pool`. The confidences have no
     site of their own: their likelihood is conditional on φ̂ and composite, and enters as factors.
     """
-    numpyro, dist = required("numpyro"), required("numpyro.distributions")
+    numpyro, dist = (required(name, extra="posterior") for name in ("numpyro", "numpyro.distributions"))
 
     def site(name: str, distribution: Any, *shape: int) -> jax.Array:
         return numpyro.sample(name, distribution.expand(shape).to_event(len(shape)))
@@ -361,11 +361,3 @@ def assemble(fitted: Fitted, evidence: Evidence, draw: dict[str, jax.Array]) -> 
         ),
         jax.vmap(type(copulas).from_tau)(draw["tau"]),
     )
-
-
-def required(module: str) -> Any:
-    """A module of an extra; ImportError says which extra where it is not installed."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(f"this needs {module.partition('.')[0]}: pip install 'rcjax[posterior]'") from error

@@ -13,6 +13,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from rcjax._base.arguments import check_arguments
+from rcjax._base.extras import required
 from rcjax._core.compilation import compiled
 from rcjax.bayes.hierarchy import (
     Fitted,
@@ -21,7 +22,6 @@ from rcjax.bayes.hierarchy import (
     draw_masses,
     gather,
     hierarchical_model,
-    required,
     starting_point,
 )
 from rcjax.copulas import Copula
@@ -94,7 +94,7 @@ class Posterior:
         between, at φ_max), `share` of the upper component, `mean` and `concentration` of each component; by pair:
         `tau`; and the pools `slope_pool` and `tau_pool`. Raises ImportError where ArviZ is not installed.
         """
-        arviz, labels = required("arviz"), {"coords": self._coords(), "dims": _DIMS}
+        arviz, labels = required("arviz", extra="posterior"), {"coords": self._coords(), "dims": _DIMS}
         groups = {"posterior": {name: np.asarray(value) for name, value in self.sites.items()}}
         # Groups were arguments of their own before ArviZ 1.0.
         if "posterior" in inspect.signature(arviz.from_dict).parameters:
@@ -151,7 +151,7 @@ def sample_posterior(
     least = 4 if method == "nuts" else 1
     if draws < least or chains < 1:
         raise ValueError(f"draws is {draws} and chains {chains}; they must be at least {least} and 1")
-    required("numpyro")
+    required("numpyro", extra="posterior")
     family = as_family(copula)
     reference = fit(log, copula=family)
     fitted = Fitted(reference.calibrators, reference.marginals, reference.copulas)

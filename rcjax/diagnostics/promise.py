@@ -66,7 +66,11 @@ def search_again(frontier: Frontier, model: CascadeModel, log: Log, lam: np.ndar
         log: the other log.
         lam: (L,) in errors per unit of money.
         seed: of the folds of the search.
+
+    Raises ValueError for `minimise`, whose objective a frontier does not hold.
     """
+    if frontier.search == "minimised":
+        raise ValueError("to search again rcjax.minimise needs its objective: give held-out queries instead")
     refusing: dict[str, Any] = {"abstain_price": frontier.abstain_price, "abstain_early": frontier.abstain_early}
     if frontier.search == "selected":
         longest = max(2, int(np.asarray(frontier.members).sum(1).max()))

@@ -77,8 +77,8 @@ class Frontier:
     """The fitted model, on the scale of whose confidences the thresholds are."""
     bands: Bands | None = None
     """How sure we are of each point, where `bootstrap` has told."""
-    search: Search | Literal["selected", "expected"] = "all"
-    """What was searched: see `solve_frontier`; or how, by `select_frontier` or `solve_expected`."""
+    search: Search | Literal["selected", "expected", "minimised"] = "all"
+    """What was searched: see `solve_frontier`; or how, by `select_frontier`, `solve_expected` or `minimise`."""
     chain: Chain = "exact"
     """The factorisation under which it was solved."""
     abstain_price: float | None = None

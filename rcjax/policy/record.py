@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rcjax.policy.mixture import Mixture
     from rcjax.policy.policy import Policy
 
-SEARCHES = ("selected", "expected", "all", "full", "adaptive")
+SEARCHES = ("selected", "expected", "minimised", "all", "full", "adaptive")
 
 
 CHAINS = ("exact", "paper")

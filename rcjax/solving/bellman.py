@@ -167,13 +167,56 @@ def _beside(per_lambda: jax.Array, other: jax.Array) -> jax.Array:
     return per_lambda.reshape(per_lambda.shape + (1,) * (other.ndim - 1))
 
 
+def cuts_of_paths(tables: Tables, lam: jax.Array, plan: Plan, refusal: Refusal | None = None) -> Cut:
+    """The cuts (N, L, k) of every path at every λ, the best one among them or not: by one backward pass.
+
+    Cuts are chosen as if all queries reached every model, which is the optimum wherever answering gains on deferring as
+    confidence grows.
+
+    Args:
+        tables: the quadrature of the model.
+        lam: (L,) in errors per unit of money.
+        plan: the paths.
+        refusal: with one, models may refuse to answer.
+    """
+    everyone = jnp.ones((lam.shape[0], *tables.grid.u.shape), lam.dtype)
+    _, stop, cuts, _ = _backward(tables, lam, plan, everyone, refusal)
+    step = plan.cuts[plan.ends]
+    own = jax.tree.map(lambda own: jnp.broadcast_to(own, (len(step), *lam.shape, *own.shape)), stop)
+    if cuts is None:
+        return own
+    chosen = jax.tree.map(lambda all_: jnp.moveaxis(all_[step], 1, -1), cuts)
+    return jax.tree.map(partial(jnp.where, (step >= 0)[:, None]), chosen, own)
+
+
 def _best_paths(
     tables: Tables, lam: jax.Array, plan: Plan, density: jax.Array, refusal: Refusal | None
 ) -> tuple[jax.Array, jax.Array, Cut, jax.Array]:
     """(value (L,), number (L,), cuts (L, k), whether no path has a better one (L,)) of the best path.
 
-    By one backward pass, cuts chosen under the densities. The integrand of an end is the weighted value at each node
-    of its first model.
+    By one backward pass, cuts chosen under the densities.
+    """
+    integrands, stop, cuts, to_gain = _backward(tables, lam, plan, density, refusal)
+    cut = jax.tree.map(lambda own: jnp.broadcast_to(own, (*lam.shape, *own.shape)), stop)
+    values = integrands.sum(-1)[plan.ends] - lam * tables.cost[plan.heads[plan.ends]][:, None]
+    best = jnp.argmax(values, axis=0)
+    sure = jnp.ones(lam.shape, bool)
+    if cuts is not None:
+        sure = _is_sure(values, to_gain, plan)
+        step = plan.cuts[plan.ends[best]]
+        chosen = part(cuts, (step, jnp.arange(lam.shape[0])[:, None]))
+        cut = jax.tree.map(partial(jnp.where, step >= 0), chosen, cut)
+    return values.max(0), best, cut, sure
+
+
+def _backward(
+    tables: Tables, lam: jax.Array, plan: Plan, density: jax.Array, refusal: Refusal | None
+) -> tuple[jax.Array, Cut, Cut | None, jax.Array]:
+    """(integrands (E, L, G) of the ends, the cuts (k,) of models that ask nobody, those (S, L) of the steps, None where
+    there are none, and what each step can gain (S, L)).
+
+    Cuts are chosen under the densities (L, k, G). The integrand of an end is the weighted value at each node of its
+    first model.
     """
     most = _most_arrivals(tables)
 
@@ -205,21 +248,12 @@ def _best_paths(
         stop = jax.vmap(partial(_stopping_cut, refusal))(tables.grid)
         answering += jax.vmap(Grid.below)(tables.grid, stop.u) * (refusal.worth - tables.grid.quantile)
     integrands = jnp.broadcast_to(answering[plan.heads, None], (*plan.heads.shape, *lam.shape, answering.shape[-1]))
-    cut = jax.tree.map(lambda own: jnp.broadcast_to(own, (*lam.shape, *own.shape)), stop)
     to_gain = untaken = jnp.zeros((plan.steps.shape[0], *lam.shape), lam.dtype)
     cuts = None
     if plan.steps.shape[0]:
         cuts = Cut(untaken, untaken, untaken, None if refusal is None else untaken)
         integrands, cuts, to_gain = lax.fori_loop(0, plan.count, defer, (integrands, cuts, to_gain))
-    values = integrands.sum(-1)[plan.ends] - lam * tables.cost[plan.heads[plan.ends]][:, None]
-    best = jnp.argmax(values, axis=0)
-    sure = jnp.ones(lam.shape, bool)
-    if cuts is not None:
-        sure = _is_sure(values, to_gain, plan)
-        step = plan.cuts[plan.ends[best]]
-        chosen = part(cuts, (step, jnp.arange(lam.shape[0])[:, None]))
-        cut = jax.tree.map(partial(jnp.where, step >= 0), chosen, cut)
-    return values.max(0), best, cut, sure
+    return integrands, stop, cuts, to_gain
 
 
 def _most_arrivals(tables: Tables) -> jax.Array:

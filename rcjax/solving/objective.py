@@ -16,7 +16,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
@@ -165,6 +165,35 @@ def evaluate(
             threshold cuts.
         refused: (k,) at most u: model i gives no answer up to here; the last model has the two equal.
     """
+    flows = flow(tables, u, links, first, chain=chain, refused=refused)
+    expected = tally(tables, flows.density, flows.answered, flows.refused)
+    if above is None:
+        return expected
+    return expected._replace(wrong=expected.wrong - missed(tables, u, flows, above).sum())
+
+
+class Flows(NamedTuple):
+    """Where queries go: arrays (k, G) over the nodes of each model."""
+
+    density: jax.Array  # the densities a_j of those that reach each model
+    answered: jax.Array  # the part of each node's weight that is answered
+    refused: jax.Array | None  # the part that is refused; None where no model may refuse
+
+
+def flow(
+    tables: Tables,
+    u: jax.Array,
+    links: jax.Array,
+    first: jax.Array,
+    *,
+    chain: Chain = "exact",
+    refused: jax.Array | None = None,
+) -> Flows:
+    """Who reaches each model of a cascade, and what becomes of them there.
+
+    Args:
+        tables, u, links, first, chain, refused: as of `evaluate`.
+    """
     below = jax.vmap(Grid.below)(tables.grid, u)
     below_refused = None if refused is None else jax.vmap(Grid.below)(tables.grid, refused)
     passed = below if below_refused is None else below - below_refused
@@ -173,13 +202,20 @@ def evaluate(
     else:
         law = tables.kernel
     density = arrivals(tables, first, links[:, None] * passed[tables.left], law)
-    answered = tables.grid.weight - below
-    expected = tally(tables, density, answered, below_refused)
-    if above is None:
-        return expected
-    missing = above - (answered * tables.grid.quantile).sum(-1)
-    right = missing @ jax.vmap(lambda grid, cut, values: grid.at(cut) @ values)(tables.grid, u, density)
-    return expected._replace(wrong=expected.wrong - right)
+    return Flows(density, tables.grid.weight - below, below_refused)
+
+
+def missed(tables: Tables, u: jax.Array, flows: Flows, above: jax.Array) -> jax.Array:
+    """(k,) what the quadrature of Q over the panel that a threshold cuts leaves out of right answers of each model.
+
+    Args:
+        tables: the quadrature of the model.
+        u: (k,) the cuts.
+        flows: who reaches each model.
+        above: (k,) E[Φ_j; Φ_j > φ_j] in closed form.
+    """
+    missing = above - (flows.answered * tables.grid.quantile).sum(-1)
+    return missing * jax.vmap(lambda grid, cut, values: grid.at(cut) @ values)(tables.grid, u, flows.density)
 
 
 @overload

@@ -89,8 +89,8 @@ def bootstrap(
             queries.
         seed: of the draws.
 
-    Raises ValueError for fewer than 20 replicates, a level outside (0, 1), or a frontier of `solve_expected`; LogError
-    where no query was answered by all models of the frontier.
+    Raises ValueError for fewer than 20 replicates, a level outside (0, 1), or a frontier of `solve_expected` or
+    `minimise` that is to be solved again; LogError where no query was answered by all models of the frontier.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0)
@@ -106,6 +106,8 @@ def bootstrap(
     refit = log.n_queries <= _MOST_QUERIES if refit is None else refit
     if refit and frontier.search == "expected":
         raise ValueError("policies of least expected loss are not solved again: use credible_bands, or refit=False")
+    if refit and frontier.search == "minimised":
+        raise ValueError("policies of an objective of your own are not solved again: use refit=False")
     log = log.select(frontier.models)
     told = corrected_log(log)
     if not log.complete.any():

@@ -114,8 +114,9 @@ def retune(policy: Policy | Mixture, log: Log, *, bands: bool | None = None) -> 
     queries are held out for it; a mixture becomes one again, where one is needed to meet the target. `bands` says
     whether to draw intervals; None does so if it was done before.
 
-    Raises ValueError for a policy that tells neither target nor λ; InfeasibleError, a ValueError, where the target is
-    out of reach on this log; LogError where the log holds fewer than two of the models, and as `fit` does.
+    Raises ValueError for a policy that tells neither target nor λ, or one of `minimise`, whose objective it does not
+    hold; InfeasibleError, a ValueError, where the target is out of reach on this log; LogError where the log holds
+    fewer than two of the models, and as `fit` does.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(600, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
@@ -128,6 +129,8 @@ def retune(policy: Policy | Mixture, log: Log, *, bands: bool | None = None) -> 
     before = recorded_tuning(policy)
     if not before.target:
         raise ValueError("the policy records neither a target nor its λ: tune a new one with rcjax tune")
+    if before.search == "minimised":
+        raise ValueError("the policy minimises an objective that its file does not hold: call rcjax.minimise again")
     tuning = before.within(log.models)
     absent = [name for name in before.models if name not in tuning.models]
     if len(tuning.models) < 2 or not tuning.search:
@@ -207,12 +210,14 @@ def held_out_gain(policy: Policy | Mixture, log: Log, old: Log | None = None, se
         old: the log that the policy was tuned on.
         seed: of the folds.
 
-    None where the policy does not tell its λ, with fewer than 50 complete queries, where a log lacks a model of the
-    policy, or there is but one.
+    None where the policy does not tell its λ, or minimises an objective of one's own, with fewer than 50 complete
+    queries, where a log lacks a model of the policy, or there is but one.
     """
     lam = policy.expected.get("lam")
     tuning = recorded_tuning(policy).within(log.models if old is None else tuple({*log.models} & {*old.models}))
-    if lam is None or len(tuning.models) < 2 or not tuning.search or not {*policy.models} <= {*tuning.models}:
+    if lam is None or len(tuning.models) < 2 or not {*policy.models} <= {*tuning.models}:
+        return None
+    if not tuning.search or tuning.search == "minimised":
         return None
     log = log.select(tuning.models)
     order = np.random.default_rng(seed).permutation(np.flatnonzero(log.complete))[:_MOST_QUERIES]

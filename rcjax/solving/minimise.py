@@ -1,0 +1,256 @@
+"""Policies that are best by an objective of one's own, which need not add up along a cascade: by gradient.
+
+Where error and cost add up, Bellman's equation gives the optimum (`rcjax.solving.bellman`). A worst case over several
+fitted models, a capped cost, a quantile of the seconds or fairness between models does not add up. Such an objective is
+a function of what a cascade does, which is differentiable in its cuts.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from rcjax._base.arguments import check_arguments, what_it_is, whole
+from rcjax._base.extras import required
+from rcjax._core.batching import part, stack
+from rcjax._core.threads import side_by_side
+from rcjax.frontier.frontier import Frontier, make_frontier
+from rcjax.frontier.points import Points
+from rcjax.frontier.searches import Search
+from rcjax.frontier.statuses import PointStatus
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.solving.at_lambda import check_abstain_price, refusal_at
+from rcjax.solving.descent import tolerance
+from rcjax.solving.lambda_grid import check_lam, lam_range, lay_out_problem
+from rcjax.solving.outcome import Outcome, listed, without_models
+from rcjax.solving.outcome_search import TOGETHER, Candidate, Goal, Problem, Start, improve, propose, settle, weigh
+from rcjax.solving.paths import Plan, candidate_paths, make_plan
+from rcjax.solving.translation import check_alike, stacked
+
+#: Widths of `Outcome.smoothing`, one after the other; the last is where a point is held to be converged.
+WIDTHS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
+
+
+_PRICES = 64  # λ of additive objectives
+
+
+_LEAST_SCALE = 0.01  # of the least value: slopes are to stand out from rounding
+
+
+_FEW = 16  # starts that are filled up to this many, or to `TOGETHER`: programmes are made for a number of them
+
+
+def minimise(
+    objective: Callable[..., Any],
+    model: CascadeModel | Sequence[CascadeModel],
+    cascades: Search = "all",
+    *,
+    lam: Any,
+    starts: int = 4,
+    solver: Any = None,
+    abstain_price: float | None = None,
+) -> Frontier:
+    """The policies that minimise an objective of your own, for each λ, as a frontier: by gradient.
+
+    The objective is a pure function of JAX's of what a cascade does (`Outcome`): shares asked, answered and answered
+    wrongly by each model, so error, cost, and the probability and cost of each path. It need not add up along a
+    cascade; where it does, as error + λ·cost, `solve_frontier` is exact and far faster.
+
+    Thresholds are ranks u = F(φ). For every λ, cascade and start, side by side in one compiled programme, L-BFGS goes
+    downhill from Bellman's optima of the nearest additive objectives: of error + μ·cost at 64 μ, from where cost hardly
+    counts to where only the cheapest model does, those that the objective likes best, one from each of `starts`
+    stretches. What is reached at one λ is tried at all others; the best descends once more.
+
+    Kinks and jumps: write a worst case as `smooth_maximum(…, outcome.smoothing)` and a quantile as
+    `smooth_quantile(…, outcome.smoothing)`. The solver tightens this width from 1e-2 to 1e-5 in seven steps, and
+    compares all that it comes to at 0, where both are exact. At a kink of another kind the slope does not vanish: its λ
+    says `NOT_CONVERGED`, and may be right all the same.
+
+    Point masses, of models that state few values or at the ends of a range, are passed whole or not at all. Within one
+    the descent goes straight through, as if ties were broken at random. What it comes to is moved to the nearer end;
+    then every threshold is tried at both ends of every mass, one after the other, by the objective itself, and the rest
+    descend within the smooth pieces between. Where nothing is smooth this is a search over steps, good but not proven
+    best.
+
+    Args:
+        objective: `objective(outcome, lam)`, one real number; called with arrays that JAX traces. It is known again by
+            identity: the same function a second time compiles nothing.
+        model: a fitted model; or a list of M fits of the same models, such as of several logs. Then every array of the
+            outcome has a leading axis M, and thresholds are those of the first, by which a policy calibrates: the
+            others are told the raw confidences that they cut.
+        cascades: "all" subcascades, the "full" one, or a list of cascades, as `solve_frontier` takes them.
+        lam: (L,) the λ, at least 0, which the objective is told one by one; what they mean is up to it.
+        starts: descents for every λ and cascade.
+        solver: a transformation of optax's, such as `optax.adam(0.01)`, which takes at most 1,000 steps; by default
+            optax's L-BFGS, with a line search that no start waits for.
+        abstain_price: with one, models may also refuse to answer. The objective sees `outcome.refused`, and is to price
+            it; this price, in errors, is that of the additive objectives, and of `Frontier.policy`.
+
+    In the frontier, error, cost and abstention are means over the fitted models; `status` tells for each λ whether the
+    slope vanished. `frontier.point(i)` is the policy of the i-th λ, and `frontier.policy(budget=…)` picks one by error
+    and cost. Needs `pip install 'rcjax[objectives]'`.
+
+    Raises ValueError for an objective that does not return one real number, for λ that are negative, none or not
+    finite, unknown models, cascades without a threshold to choose, and fits of different models.
+
+    >>> import rcjax
+    >>> model = rcjax.demo_model()
+    >>> pair = ("llama3.2-1b", "llama3.1-70b")
+    >>> def squared(outcome, lam):  # dear queries are worse than their money
+    ...     return outcome.error + lam * (outcome.taken * outcome.path_cost**2).sum()
+    >>> frontier = minimise(squared, model, [pair], lam=[1e5, 1e6])
+    >>> frontier.thresholds.shape, frontier.status.tolist(), bool(frontier.cost[1] < frontier.cost[0])
+    ((2, 5), [0, 0], True)
+    >>> frontier.point(1).models
+    ('llama3.2-1b', 'llama3.1-70b')
+    """
+    check_arguments(minimise, locals())
+    models, prices = listed(model), check_lam(lam)
+    check_alike(models)
+    price = check_abstain_price(abstain_price)
+    refusal = refusal_at(price, True, models[0].cost.dtype)
+    plan, count = _plan(models[0].models, cascades, refusal is not None)
+    goal = Goal(objective, _checked(solver), isinstance(model, Sequence))
+    starts = min(whole(starts, "starts", 1), _PRICES)
+    fits = stacked(models)
+    laid_out = [
+        lay_out_problem(replace(one, marginals=part(fits[1], m)), plan, "exact", refusal).tables
+        for m, one in enumerate(models)
+    ]
+    lowest_to_highest = lam_range(np.asarray(models[0].cost, float)[np.asarray(plan.members)[-1]], _PRICES)
+    problem, proposed = propose(stack(laid_out), fits, plan, lowest_to_highest.astype(prices.dtype), refusal, count)
+    _check_objective(goal, proposed.outcome)
+    chosen, status = _search(goal, problem, proposed, prices.astype(models[0].cost.dtype), starts)
+    policies, figures = settle(problem, fits, chosen)
+    points = jax.device_get(Points(prices, status, figures, policies))
+    return make_frontier(models[0], points, search="minimised", abstain_price=price)
+
+
+def _plan(names: tuple[str, ...], cascades: Search, refusing: bool) -> tuple[Plan, int]:
+    """The cascades that compete, and how many; ValueError where no model of them has anything to decide."""
+    paths = candidate_paths(names, cascades)
+    if paths is None:
+        raise ValueError("cascades='adaptive' does not exist here: use 'all', 'full' or a list of cascades")
+    if not refusing and max(map(len, paths)) < 2:
+        raise ValueError(
+            f"cascades: {names[paths[0][0]]} alone has no threshold to choose: name a cascade of two models or more"
+        )
+    return make_plan(paths, len(names)), len(paths)
+
+
+def _checked(solver: Any) -> Any:
+    """The transformation of optax's, None for the usual one; TypeError for anything else."""
+    required("optax", extra="objectives")
+    if solver is not None and not (
+        callable(getattr(solver, "init", None)) and callable(getattr(solver, "update", None))
+    ):
+        raise TypeError(
+            f"solver must be a transformation of optax's, such as optax.adam(0.01), or None, not {what_it_is(solver)}"
+        )
+    return solver
+
+
+def _check_objective(goal: Goal, outcomes: Outcome) -> None:
+    """ValueError where the objective does not give one number."""
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), outcomes)
+    told = one if goal.several else jax.eval_shape(without_models, one)
+    value = jax.eval_shape(goal.objective, told, jax.ShapeDtypeStruct((), outcomes.asked.dtype))
+    if not isinstance(value, jax.ShapeDtypeStruct):
+        raise ValueError(f"objective must return one number, not {what_it_is(value)}")
+    if value.shape:
+        raise ValueError(
+            f"objective must return one number, not an array of shape {value.shape}: take its sum, its mean, or "
+            "rcjax.smooth_maximum(…, outcome.smoothing)"
+        )
+    if not np.issubdtype(value.dtype, np.floating):
+        raise ValueError(f"objective must return a real number that has a slope, not one of type {value.dtype}")
+
+
+def _search(
+    goal: Goal, problem: Problem, proposed: Candidate, lam: np.ndarray, starts: int
+) -> tuple[Candidate, np.ndarray]:
+    """(the best candidates (L,), their statuses (L,)).
+
+    Args:
+        goal: what is minimised.
+        problem: what every λ shares.
+        proposed: (C,) the candidates that are there already.
+        lam: (L,).
+        starts: how many descents there are for each λ and cascade.
+    """
+    value = np.asarray(weigh(goal, proposed.outcome, lam), float)
+    scale = _scale(value).astype(lam.dtype)
+    proposed = jax.device_get(proposed)
+    rows = _starting_rows(value, proposed.path, starts)  # (L, N, S)
+    each = np.repeat(np.arange(len(lam)), rows[0].size)
+    rows = rows.reshape(-1)
+    start = Start(proposed.ranks[rows], proposed.path[rows], lam[each], scale[each])
+    together = _together(len(rows))
+    reached, _ = _descend(goal, problem, start, together, settling=False)
+    everything = jax.tree.map(lambda *leaves: np.concatenate(leaves), proposed, reached)
+    # What a descent at one λ comes to is a candidate at every other.
+    best = part(everything, np.asarray(weigh(goal, everything.outcome, lam)).argmin(1))
+    settled, slope = _descend(goal, problem, Start(best.ranks, best.path, lam, scale), together, settling=True)
+    both = jax.tree.map(lambda *leaves: np.concatenate(leaves), best, settled)
+    value = np.asarray(weigh(goal, both.outcome, lam), float)
+    own = np.arange(len(lam)) + len(lam) * np.arange(2)[:, None]
+    place = own[value[np.arange(len(lam)), own].argmin(0), np.arange(len(lam))]
+    chosen = part(both, place)
+    return chosen, _status(problem, chosen, value[np.arange(len(lam)), place], slope)
+
+
+def _scale(value: np.ndarray) -> np.ndarray:
+    """(L,) by how much half of the candidates (L, C) are above the best, as far as they are numbers; positive."""
+    number = np.where(np.isfinite(value), value, np.nan)
+    known = np.isfinite(value).any(1)
+    least, middle = (np.ones(len(value)) for _ in range(2))
+    least[known], middle[known] = np.nanmin(number[known], axis=1), np.nanmedian(number[known], axis=1)
+    size = np.maximum(middle - least, _LEAST_SCALE * np.abs(least))
+    return np.where(known & (size > 0), size, 1.0)
+
+
+def _starting_rows(value: np.ndarray, path: np.ndarray, starts: int) -> np.ndarray:
+    """(L, N, S) for each λ and cascade the best of the candidates (L, C) in each of S stretches of their prices."""
+    count = int(path[-1]) + 1
+    by_price = value.reshape(len(value), count, _PRICES, -1)
+    rows = np.arange(value.shape[1]).reshape(count, _PRICES, -1)
+    best = []
+    for stretch in np.array_split(np.arange(_PRICES), starts):
+        inside = by_price[:, :, stretch].reshape(len(value), count, -1)
+        places = rows[:, stretch].reshape(count, -1)
+        best.append(places[np.arange(count), inside.argmin(-1)])
+    return np.stack(best, axis=-1)
+
+
+def _together(count: int) -> int:
+    """How many of so many starts descend at a time, by one programme."""
+    if jax.default_backend() != "cpu":
+        return count
+    return _FEW if count <= _FEW else TOGETHER
+
+
+def _descend(goal: Goal, problem: Problem, start: Start, together: int, settling: bool) -> tuple[Candidate, np.ndarray]:
+    """`improve` of any number of starts, so many together, on the host."""
+    count = len(start.lam)
+    places = np.minimum(np.arange(-(-count // together) * together), count - 1).reshape(-1, together)
+    widths = np.asarray(WIDTHS, start.lam.dtype)
+
+    def batch(rows: np.ndarray) -> Any:
+        return jax.device_get(improve(goal, problem, part(start, rows), widths, np.asarray(settling)))
+
+    pieces = side_by_side(batch, places, n=count)
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *pieces)
+
+
+def _status(problem: Problem, chosen: Candidate, value: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """(L,) what became of each λ."""
+    k = problem.tables.cost.shape[-1]
+    cut = chosen.ranks[:, :k]
+    low, high = jax.device_get(problem.steps.smooth_range)
+    at_bound = (np.asarray(problem.plan.defers)[chosen.path] & ((cut <= low) | (cut >= high))).any(1)
+    status = np.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)
+    arrived = slope <= tolerance(slope.dtype)  # not so where it is NaN
+    status = np.where(arrived, status, PointStatus.NOT_CONVERGED)
+    return np.where(np.isfinite(value), status, PointStatus.NOT_FINITE)

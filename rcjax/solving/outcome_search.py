@@ -1,0 +1,214 @@
+"""The search for cascades that are best by an objective of their outcome: what is compiled.
+
+Ranks (n,) are the cuts (k,) of a cascade's models, and with refusals theirs (k,) behind them, on the scale of the first
+of M fitted models, the reference.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from rcjax._core.batching import part
+from rcjax._core.compilation import compiled
+from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.policies import Policies
+from rcjax.model.calibration import Calibrator
+from rcjax.model.marginals import Marginal
+from rcjax.solving.at_lambda import thresholds_at
+from rcjax.solving.bellman import Cut, Refusal, cuts_of_paths
+from rcjax.solving.descent import Bounds, descend, slope_left
+from rcjax.solving.objective import Tables
+from rcjax.solving.outcome import Outcome, exact_outcomes, outcome_of_cuts, without_models
+from rcjax.solving.paths import Plan
+from rcjax.solving.steps import Steps, best_steps, on_steps, smooth_pieces, steps_of
+from rcjax.solving.translation import RankMap, rank_map
+
+#: Starts that the CPU descends from at a time: what they need fits into its caches, and the slowest holds up few.
+TOGETHER = 64
+
+
+class Problem(NamedTuple):
+    """What every λ shares."""
+
+    tables: Tables  # (M, …)
+    maps: RankMap | None  # (M − 1, …) ranks of the reference → those of the others; None where there are none
+    steps: Steps
+    plan: Plan
+
+
+class Candidate(NamedTuple):
+    """A cascade that may be the best."""
+
+    ranks: Any  # (n,)
+    path: Any  # () its number in the plan
+    outcome: Outcome  # (M, k), without smoothing
+
+
+class Start(NamedTuple):
+    """Where a descent starts, and for which λ."""
+
+    ranks: Any  # (n,)
+    path: Any  # ()
+    lam: Any  # ()
+    scale: Any  # () how much the objective varies, for its slopes to be of order 1
+
+
+class Goal(NamedTuple):
+    """What is minimised, and how: the static part of a programme."""
+
+    objective: Callable[..., Any]
+    solver: Any
+    several: bool  # whether the objective is told of several fitted models
+
+    def value(self, outcome: Outcome, lam: jax.Array, width: Any = 0.0) -> jax.Array:
+        """() the objective of what a cascade does under the fitted models (M, k)."""
+        smoothing = jnp.asarray(width, outcome.asked.dtype)
+        told = dataclasses.replace(outcome if self.several else without_models(outcome), smoothing=smoothing)
+        return jnp.asarray(self.objective(told, lam), smoothing.dtype)
+
+
+def cuts_of_ranks(plan: Plan, ranks: jax.Array, path: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+    """(cuts (k,), refusals (k,) or None): those of a cascade's own models, of which the last passes nothing on."""
+    members, defers = plan.members[path], plan.defers[path]
+    k = members.shape[-1]
+    if ranks.shape[0] == k:
+        return jnp.where(defers, ranks, 0.0), None
+    cut = jnp.where(defers, ranks[:k], 1.0)
+    refused = jnp.where(members, jnp.minimum(ranks[k:], cut), 0.0)
+    return jnp.where(defers, cut, refused), refused
+
+
+def outcome_of_ranks(problem: Problem, ranks: jax.Array, path: jax.Array) -> Outcome:
+    """What a cascade does under the fitted models, (M, k)."""
+    plan = problem.plan
+    members = plan.members[path]
+    u, refused = cuts_of_ranks(plan, ranks, path)
+
+    def single(tables: Tables, u: jax.Array, refused: jax.Array | None) -> Outcome:
+        return outcome_of_cuts(tables, u, plan.links[path], plan.first[path], members, refused=refused)
+
+    under_all = jax.tree.map(partial(_under_all, problem.maps), (u, refused))
+    outcome = jax.vmap(single)(problem.tables, *under_all)
+    return dataclasses.replace(outcome, smoothing=jnp.zeros((), u.dtype))
+
+
+def _under_all(maps: RankMap | None, u: jax.Array) -> jax.Array:
+    """(M, k) ranks (k,) of the reference as those of each fitted model."""
+    return u[None] if maps is None else jnp.concatenate([u[None], jax.vmap(RankMap.__call__, (0, None))(maps, u)])
+
+
+@partial(compiled, static_argnames="paths", runs="long")
+def propose(
+    tables: Tables,
+    fits: tuple[Calibrator, Marginal],
+    plan: Plan,
+    prices: jax.Array,
+    refusal: Refusal | None,
+    paths: int,
+) -> tuple[Problem, Candidate]:
+    """The problem, and the optima of additive objectives under each fitted model: (N·P·M, …), by cascade and price.
+
+    Args:
+        tables: (M,) quadrature of the fitted models.
+        fits: (M, k) their calibrators and marginals.
+        plan: the cascades.
+        prices: (P,) rising λ of the additive objectives.
+        refusal: with one, models may refuse to answer.
+        paths: N, how many entries of the plan are cascades.
+    """
+    reference, count = part(fits, 0), len(tables.cost)
+    maps = None
+    if count > 1:
+        maps = jax.vmap(rank_map, (None, 0, None))(reference, part(fits, slice(1, None)), part(tables.grid, 0))
+    problem = Problem(tables, maps, steps_of(reference[1]), plan)
+    cuts = jax.vmap(cuts_of_paths, (0, None, None, None))(tables, prices, plan, refusal)
+    own = [_of_reference(maps, ranks[:, :paths]) for ranks in (cuts.u, cuts.refused) if ranks is not None]
+    ranks = jnp.moveaxis(jnp.concatenate(own, axis=-1), 0, -2)  # (N, P, M, n)
+    path = jnp.repeat(np.arange(paths), len(prices) * count)
+    ranks = jax.vmap(partial(_on_steps, problem.steps))(ranks.reshape(len(path), -1))
+    return problem, _evaluated(problem, ranks, path)
+
+
+def _of_reference(maps: RankMap | None, u: jax.Array) -> jax.Array:
+    """(M, …, k) ranks of each fitted model as those of the reference, nearly."""
+    return u if maps is None else jnp.concatenate([u[:1], jax.vmap(RankMap.inverse)(maps, u[1:])])
+
+
+def _on_steps(steps: Steps, ranks: jax.Array) -> jax.Array:
+    """(n,) ranks, none within a point mass."""
+    return jax.vmap(partial(on_steps, steps))(ranks.reshape(-1, len(steps.places))).reshape(-1)
+
+
+def _evaluated(problem: Problem, ranks: jax.Array, path: jax.Array) -> Candidate:
+    def outcome(row: tuple[jax.Array, jax.Array]) -> Outcome:
+        return outcome_of_ranks(problem, *row)
+
+    size = len(path) if jax.default_backend() != "cpu" else min(len(path), TOGETHER)
+    return Candidate(ranks, path, lax.map(outcome, (ranks, path), batch_size=size))
+
+
+@partial(compiled, static_argnames="goal")
+def weigh(goal: Goal, outcome: Outcome, lam: jax.Array) -> jax.Array:
+    """(L, C) the objective of every candidate at every λ; infinite where it is no number."""
+    value = lax.map(lambda price: jax.vmap(goal.value, (0, None))(outcome, price), lam)
+    return jnp.where(jnp.isnan(value), jnp.inf, value)
+
+
+@partial(compiled, static_argnames="goal", runs="long")
+def improve(
+    goal: Goal, problem: Problem, start: Start, widths: jax.Array, settling: jax.Array
+) -> tuple[Candidate, jax.Array]:
+    """(what descents come to (B,), the slopes that they leave (B,)).
+
+    Args:
+        goal: what is minimised.
+        problem: what every λ shares.
+        start: (B,) where descents start.
+        widths: of `Outcome.smoothing`, one after the other.
+        settling: () bool. Without it ranks go everywhere between the masses at the ends, and through the others, to
+            find the valley. With it they first try all steps, and then keep to the smooth piece that they are in.
+    """
+
+    def single(start: Start) -> tuple[jax.Array, jax.Array]:
+        def loss(ranks: jax.Array, width: Any) -> jax.Array:
+            return goal.value(outcome_of_ranks(problem, ranks, start.path), start.lam, width) / start.scale
+
+        def go_on(ranks: jax.Array, width: jax.Array) -> tuple[jax.Array, None]:
+            return descend(partial(loss, width=width), ranks, bounds, goal.solver), None
+
+        exact = partial(loss, width=0.0)
+        ranks = lax.cond(settling, lambda u: best_steps(exact, u, problem.steps), lambda u: u, start.ranks)
+        bounds = _bounds(problem.steps, ranks, settling)
+        ranks, _ = lax.scan(go_on, ranks, widths)
+        return _on_steps(problem.steps, ranks), slope_left(partial(loss, width=widths[-1]), ranks, bounds)
+
+    ranks, slope = jax.vmap(single)(start)
+    return _evaluated(problem, ranks, start.path), slope
+
+
+def _bounds(steps: Steps, ranks: jax.Array, settling: jax.Array) -> Bounds:
+    """Where ranks (n,) may go."""
+    k = len(steps.places)
+    pieces = jax.vmap(partial(smooth_pieces, steps))(ranks.reshape(-1, k))
+    low, high = steps.smooth_range
+    everywhere = Bounds(jnp.zeros_like(pieces.low) + low, jnp.zeros_like(pieces.high) + high)
+    everywhere = Bounds(everywhere.low.at[1:].set(0.0), everywhere.high)  # a model may refuse nothing
+    return jax.tree.map(lambda own, other: jnp.where(settling, own, other).reshape(-1), pieces, everywhere)
+
+
+@compiled
+def settle(problem: Problem, fits: tuple[Calibrator, Marginal], chosen: Candidate) -> tuple[Policies, Outcomes]:
+    """The policies of candidates (L,), and what they do on average over the fitted models."""
+    cut = Cut.at(*jax.vmap(partial(cuts_of_ranks, problem.plan))(chosen.ranks, chosen.path))
+    (calibrators, marginals), tables = part(fits, 0), part(problem.tables, 0)
+    policies = thresholds_at(marginals, tables, chosen.path, cut, problem.plan).policies
+    exact = exact_outcomes(
+        problem.tables, calibrators, fits, (policies.thresholds, policies.members, policies.refusals)
+    )
+    return policies, Outcomes(*(figure.mean(-1) for figure in (exact.error, exact.cost, exact.refused)))

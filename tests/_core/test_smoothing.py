@@ -1,0 +1,81 @@
+"""The smooth largest value and the smooth quantile: how far from the true ones, in which units, and their slopes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rcjax import smooth_maximum, smooth_quantile
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+WIDTHS = (1e-1, 1e-2, 1e-3, 1e-5)
+
+
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+def test_the_largest_is_exceeded_by_at_most_its_bound(size):
+    values = size * np.random.default_rng(0).normal(size=(50, 7))
+    root_mean_square = np.sqrt((values**2).mean(1))
+    for width in WIDTHS:
+        above = np.asarray(smooth_maximum(values, width)) - values.max(1)
+        rounding = 1e-15 * size * 10
+        assert (above >= -rounding).all()
+        assert (above <= width * root_mean_square * np.log(7) + rounding).all()
+    np.testing.assert_array_equal(smooth_maximum(values, 0.0), values.max(1))
+
+
+def test_it_has_no_unit():
+    values = jnp.array([0.3, 0.1, 0.29])
+    np.testing.assert_allclose(smooth_maximum(1e-5 * values, 0.01), 1e-5 * smooth_maximum(values, 0.01), rtol=1e-12)
+
+
+@pytest.mark.parametrize("values", [[0.0, 0.0], [1.0, 1.0], [1e-200, 0.0], [-3.0, -4.0]])
+def test_slopes_are_numbers_at_ties_and_zeros(values):
+    for width in (*WIDTHS, 0.0):
+        assert np.isfinite(smooth_maximum(jnp.array(values), width))
+        assert np.isfinite(jax.grad(smooth_maximum)(jnp.array(values), width)).all()
+
+
+def test_the_quantile_of_width_zero_is_the_least_value_with_so_much_below():
+    values, weights = np.array([3.0, 1.0, 9.0, 4.0]), np.array([0.3, 0.4, 0.1, 0.2])
+    for level, expected in ((0.05, 1.0), (0.4, 1.0), (0.41, 3.0), (0.7, 3.0), (0.9, 4.0), (0.95, 9.0)):
+        assert float(smooth_quantile(values, weights, level, 0.0)) == expected
+        assert float(smooth_quantile(values, 5 * weights, level, 0.0)) == expected
+
+
+def test_the_smooth_quantile_goes_to_the_true_one():
+    values, weights = np.array([3.0, 1.0, 9.0, 4.0]), np.array([0.3, 0.4, 0.1, 0.2])
+    for level, expected in ((0.2, 1.0), (0.5, 3.0), (0.8, 4.0), (0.95, 9.0)):
+        distance = [abs(float(smooth_quantile(values, weights, level, width)) - expected) for width in WIDTHS]
+        assert (np.diff(distance) <= 0).all()
+        assert distance[0] > 0.01 > 1e-3 > distance[-1]
+
+
+def test_the_slopes_of_the_quantile_are_those_of_differences():
+    values, weights = jnp.array([3.0, 1.0, 9.0, 4.0]), jnp.array([0.3, 0.4, 0.1, 0.2])
+    for argument in (0, 1):
+
+        def quantile(x, argument=argument):
+            return smooth_quantile(*((x, weights) if argument == 0 else (values, x)), 0.8, 0.05)
+
+        at = (values, weights)[argument]
+        step = 1e-6 * np.eye(4)
+        differences = [(quantile(at + move) - quantile(at - move)) / 2e-6 for move in step]
+        np.testing.assert_allclose(jax.grad(quantile)(at), differences, rtol=1e-6, atol=1e-8)
+
+
+def test_one_value_is_every_quantile():
+    assert float(smooth_quantile(jnp.array([2.0, 2.0]), jnp.array([0.5, 0.5]), 0.9, 0.1)) == 2.0
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, -0.5, 2.0])
+def test_a_level_outside_is_refused(level):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        smooth_quantile(jnp.ones(2), jnp.ones(2), level, 0.1)
+
+
+def test_in_float32_too():
+    with jax.enable_x64(False):
+        values, weights = jnp.array([1.0, 3.0, 9.0]), jnp.array([0.6, 0.3, 0.1])
+        assert smooth_quantile(values, weights, 0.9, 0.0) == 3.0  # 0.6 + 0.3 rounds to less than 0.9
+        assert abs(float(smooth_maximum(values, 1e-5)) - 9) < 1e-3
