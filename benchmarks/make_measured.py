@@ -72,10 +72,7 @@ def table(results: list[Result]) -> str:
 def page(text: str) -> str:
     """The page, with its table made anew."""
     results = [read(path) for path in RESULTS.glob("*.md")]
-    places = {name: place for place, name in enumerate(ORDER)}
-    results.sort(
-        key=lambda result: (places.get(result.name.partition("_")[0], places.get(result.name, 99)), result.name)
-    )
+    results.sort(key=lambda result: (_place(result.name), result.name))
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n\n{table(results)}\n\n{END}{after}"

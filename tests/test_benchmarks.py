@@ -265,3 +265,19 @@ def test_samples_are_as_often_right_as_is_said_and_alike_where_that_is(case):
     assert agreed.mean() > 0.95 if case.name == "always the same answer" else agreed.mean() < 0.9
     gain = right["small ×5"] - right["small"]
     assert gain > 0.1 if case.name == "independent samples" else gain > -0.02
+
+
+def test_frontiers_are_compared_by_areas_and_by_what_budgets_get():
+    log = rcjax.sample_log(200, seed=0).select(MODELS)
+    frontier = rcjax.select_frontier(log).frontier
+    corners = rcjax.solve_frontier(frontier.model, cascades=[MODELS[:1], MODELS[1:2], MODELS[2:]])
+    assert methods.compare_frontiers(frontier, frontier, log) == {"change": 0.0, "mixed": 0.0, "budgets": 0.0}
+    figures = methods.compare_frontiers(frontier, corners, log)
+    costs = [np.asarray(one.cost) for one in (frontier, corners)]
+    budgets = np.linspace(max(cost.min() for cost in costs), min(cost.max() for cost in costs), 4001)[:-1]
+    errors = []
+    for one in (frontier, corners):
+        replayed = np.asarray(rcjax.replay(one, log).error)
+        errors.append(np.mean([replayed[one.choose(budget=budget)] for budget in budgets]))
+    assert figures["budgets"] == pytest.approx(100 * (errors[0] / errors[1] - 1), abs=0.2)
+    assert figures["mixed"] <= figures["change"] + 1.0

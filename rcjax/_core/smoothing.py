@@ -19,7 +19,8 @@ def smooth_maximum(values: jax.Array, width: jax.Array | float) -> jax.Array:
     """The largest of the values (…, n), rounded off: t·log Σ exp(x/t), with t = width·(root mean square of the values).
 
     Above the largest by at most t·log n, and the largest itself for a width of 0. The unit of the values does not
-    matter. In an objective of `rcjax.minimise`, `outcome.smoothing` is the width that the solver tightens.
+    matter, so the kink of max(x, 0) at 0 stays: take max(x, 0)² there. In an objective of `rcjax.minimise`,
+    `outcome.smoothing` is the width that the solver tightens.
 
     >>> values = jnp.array([0.2, 0.3, 0.1])
     >>> [round(float(smooth_maximum(values, width)), 3) for width in (0.0, 0.1, 0.5)]

@@ -133,7 +133,7 @@ def gather(
     spread = jnp.sqrt(jnp.where(answered, (features - center[:, None]) ** 2, 0.0).sum(1) / total)
     intercept, slope = calibrators.coefficients.T
     # Who is always right, or never, has one confidence, whatever he states.
-    both = (correct.T & answered).any(1) & (~correct.T.astype(bool) & answered).any(1)
+    both = (correct.T & labelled.T).any(1) & (~correct.T.astype(bool) & labelled.T).any(1)
     steepness = jnp.where((calibrators.unit == 0) | ~both, 0.0, divide(1.0, spread))
 
     if calibrators.stated is None:

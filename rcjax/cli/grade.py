@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -47,6 +48,14 @@ def grade(
     ] = None,
     rubric: Rubric = None,
     budget: Annotated[Any, typer.Option(parser=positive, metavar="MONEY", help="Never spend more on judges.")] = None,
+    into: Annotated[
+        str,
+        typer.Option(
+            metavar="COLUMN",
+            help="Where verdicts go: **judged**, or **judged_NAME** for one of several judges, leaves the labels in "
+            "correct as they are, which then correct the judge (`rcjax tune`).",
+        ),
+    ] = "correct",
     again: Annotated[bool, typer.Option("--again", help="Also what the same grader has graded.")] = False,
     audit: AuditSize = None,
     audit_file: Annotated[
@@ -60,6 +69,8 @@ def grade(
 
     Without `--grade`, `--audit` leaves the verdicts as they are.
     """
+    if into != "correct" and not re.fullmatch(r"judged(_\w+)?", into):
+        raise typer.BadParameter(f"{into!r} is neither correct nor judged, nor judged_NAME", param_hint="--into")
     with reported(as_json=json_):
         require_libraries("rcjax grade", "run", "openai")
         inputs = [("ANSWERS", answers), ("--questions", questions), ("--models", models), ("--rubric", rubric)]
@@ -83,7 +94,7 @@ def grade(
         try:
             if not file.answers.answered:
                 raise LogError(f"{answers.name}: no answers in it: was it written completely?")
-            _run(_Command(plan, file, asked, again, table, audit or 0, seed, bool(graders), json_))
+            _run(_Command(plan, file, asked, into, again, table, audit or 0, seed, bool(graders), json_))
         finally:
             file.close()
 
@@ -95,6 +106,7 @@ class _Command:
     plan: Plan
     file: AnswerFile
     questions: dict[str, Question]
+    into: str
     again: bool
     table: Path | None
     size: int
@@ -134,6 +146,7 @@ async def _grade(command: _Command) -> Regrading:
     try:
         crew.graders.require(command.questions.values())
         with busy("grading"):
-            return await regrade(command.file, command.questions, crew.graders, purse, again=command.again)
+            how = {"into": command.into, "again": command.again}
+            return await regrade(command.file, command.questions, crew.graders, purse, **how)
     finally:
         await crew.close()

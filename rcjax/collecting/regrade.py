@@ -42,6 +42,7 @@ async def regrade(
     graders: Graders,
     purse: Purse,
     *,
+    into: str = "correct",
     again: bool = False,
     concurrency: int = 8,
 ) -> Regrading:
@@ -52,6 +53,7 @@ async def regrade(
         questions: by id, where their file is at hand; others are taken from the rows.
         graders: that judge.
         purse: that pays for judges.
+        into: the column of the verdicts; that of a judge leaves the labels in `correct` as they are.
         again: also what the same grader has graded.
         concurrency: how many at once.
 
@@ -66,7 +68,7 @@ async def regrade(
             if problems:
                 return
             question = _question(row, questions)
-            if not again and row["correct"] is not None and row.get("graded_by") == graders.named(question):
+            if not again and row.get(into) is not None and row.get(_author(into)) == graders.named(question):
                 continue
             name = f"{row['call']}/judge"
             bill = Bill(partial(file.begin, name, row["query"], row["model"]))
@@ -76,14 +78,35 @@ async def regrade(
                 await purse.settle(bill.reserved, bill.spent)
             if problem is not None:
                 problems.append(problem)
-                verdict = {**row, "grading_cost": verdict["grading_cost"]}
-            if verdict != row:
-                file.write(verdict)
+                placed = {**row, "grading_cost": verdict["grading_cost"]}
+            else:
+                placed = _placed(verdict, row, into)
+            if placed != row:
+                file.write(placed)
             file.end(name)
 
     await asyncio.gather(*(work() for _ in range(concurrency)))
     file.tidy()
-    return _told(judged, file.answers, problems, purse)
+    return _told(judged, file.answers, into, problems, purse)
+
+
+def _author(into: str) -> str:
+    """The column that tells whose verdicts are in a column."""
+    return "graded_by" if into == "correct" else f"graded_by_{into}"
+
+
+def _placed(verdict: Mapping[str, Any], row: Mapping[str, Any], into: str) -> dict[str, Any]:
+    """A row with a verdict, which is in its column correct, in the column that it is for.
+
+    >>> row = {"query": "a", "correct": 1, "graded_by": "exact"}
+    >>> _placed({**row, "correct": 0, "graded_by": "judge:large"}, row, "judged")["correct"]
+    1
+    """
+    if into == "correct":
+        return dict(verdict)
+    labels = {name: row[name] for name in ("correct", "graded_by") if name in row}
+    rest = {name: value for name, value in verdict.items() if name not in ("correct", "graded_by")}
+    return {**rest, **labels, into: verdict.get("correct"), _author(into): verdict.get("graded_by")}
 
 
 def _question(row: Mapping[str, Any], questions: Mapping[str, Question]) -> Question:
@@ -93,10 +116,11 @@ def _question(row: Mapping[str, Any], questions: Mapping[str, Question]) -> Ques
 def _told(
     judged: Sequence[Mapping[str, Any]],
     answers: Answers,
+    into: str,
     problems: Sequence[GraderError],
     purse: Purse,
 ) -> Regrading:
     now = [answers.rows[row["call"]] for row in judged]
-    changed = sum(old["correct"] != new["correct"] for old, new in zip(judged, now, strict=True))
-    without = sum(row["correct"] is None for row in now)
+    changed = sum(old.get(into) != new.get(into) for old, new in zip(judged, now, strict=True))
+    without = sum(row.get(into) is None for row in now)
     return Regrading(len(now) - without, changed, without, problems[0] if problems else None, purse.spent)

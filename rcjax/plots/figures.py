@@ -82,8 +82,7 @@ def diagnosis_figures(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> di
     plot_accuracy_above(ax, diagnosis.confidence, diagnosis.correct, names)
     figures["accuracy_above"] = figure
     figure, ax = _single()
-    wrong = 1 - np.array([row["accuracy"] for row in diagnosis.calibration])
-    cost = np.asarray(log.query_cost).mean(0)
+    wrong, cost = 1 - np.nanmean(diagnosis.correct, axis=0), np.asarray(log.query_cost).mean(0)
     plot_error_cost(
         ax, diagnosis.promise or diagnosis.frontier, {name: (cost[j], wrong[j]) for j, name in enumerate(names)}
     )

@@ -124,22 +124,10 @@ class Comparison:
         return earned
 
     @property
-    def without_answers(self) -> "Comparison":
-        """The same as if the log did not tell what was answered."""
-        return dataclasses.replace(self, agreement=None)
-
-    @property
     def _longer(self) -> int | None:
         """The place of the longer cascades that gain most, of those that gain enough over all prices together."""
         earned = (self.lengths > 2) & (self.overall > self.overall_se)
         return int(np.argmax(np.where(earned, self.overall, -np.inf))) if earned.any() else None
-
-    def votes_at(self, lam: np.ndarray) -> VotesGain | None:
-        """What several samples gain at other prices."""
-        if self.votes is None:
-            return None
-        place = self.nearest(lam)
-        return dataclasses.replace(self.votes, gain=self.votes.gain[place], gain_se=self.votes.gain_se[place])
 
     def nearest(self, lam: Any) -> np.ndarray:
         """(…) the place of the price nearest to each λ, on the logarithmic scale."""

@@ -208,7 +208,7 @@ def _search(log: Log, model: CascadeModel, how: _How) -> tuple[_Points, Comparis
     pairs = judge_pairs(log, model, wanted, refusal)
     searched = pairs if sample is log else judge_pairs(sample, model, wanted, refusal)
     # To given prices an answer is given by what gains more; on a frontier both are, and a budget takes its choice.
-    lengths = comparison.without_answers if how.lam is None else comparison
+    lengths = dataclasses.replace(comparison, agreement=None) if how.lam is None else comparison
     chains, at = _chains(log, model, longer, lengths, wanted, how.refusing)
     agreeing = AgreementTrial.of(log, sample, model, comparison, refusal)
     if agreeing is not None:
@@ -234,11 +234,14 @@ def _search_without_votes(
     """`_search` among one sample of each model, as votes have not earned a place; its policies are of all models."""
     barred = barred_pairs(model.models, votes=False)
     assert barred is not None
+    assert comparison.votes is not None
     places = np.flatnonzero(~barred.diagonal())
     alone = of_models(model, places)
     points, own = _search(log.select(alone.models), alone, how)
     trial = points.trial._replace(policies=spread_over(points.trial.policies, places, len(model.models)))
-    return points._replace(trial=trial), dataclasses.replace(own, votes=comparison.votes_at(own.lam))
+    gained, near = comparison.votes, comparison.nearest(own.lam)
+    votes = dataclasses.replace(gained, gain=gained.gain[near], gain_se=gained.gain_se[near])
+    return points._replace(trial=trial), dataclasses.replace(own, votes=votes)
 
 
 def _sample(log: Log, seed: int) -> Log:

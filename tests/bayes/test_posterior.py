@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
+from judged_logs import partly
 from posterior_samples import cdf, keep, three, unlike
 from stated_samples import stated_log
 
@@ -45,7 +46,7 @@ def drawn(log):
 def evidence(log, drawn):
     reference = drawn.reference
     fitted = Fitted(reference.calibrators, reference.marginals, reference.copulas)
-    found = jax.jit(gather)(fitted, log.logprob, log.correct, log.answered)
+    found = jax.jit(gather)(fitted, log.logprob, log.correct, log.answered, log.answered)
     return found, starting_point(fitted, found)
 
 
@@ -295,6 +296,18 @@ def test_values_that_models_state_are_masses_of_their_own():
     assert np.isfinite(frontier.error).all()
     again = drawn.to_arviz()
     assert again is not None
+
+
+def test_answers_without_a_label_tell_of_confidences_alone(log):
+    """With labels of the first half, accuracies are those of the first half; nobody is wrong for want of a label."""
+    labelled = np.zeros(log.logprob.shape, bool)
+    labelled[:100] = True
+    few = sample(partly(log, labelled, np.full((*labelled.shape, 1), np.nan)))
+    half, all_ = sample(log.take(slice(100))), sample(log)
+    own, halved, full = (np.asarray(one.model.calibrators.coefficients) for one in (few, half, all_))
+    centre = np.abs(own.mean(0) - halved.mean(0)) / halved.std(0)
+    assert centre.max() < 1.0
+    assert (own.std(0) > full.std(0)).all()
 
 
 @pytest.mark.parametrize("values", [(0.0, 1.0), (0.8, 1.0), (0.0, 0.6)])

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import polars as pl
 import pytest
+from judged_logs import partly
 
 import rcjax
 from rcjax.frontier.statuses import PointStatus
@@ -183,6 +184,17 @@ def test_a_bad_log_is_told_of_and_the_others_are_swept(logs, tmp_path):
     assert swept.points.collect()["log"].unique().to_list() == ["good"]
     with pytest.raises(ValueError, match=r"no frontier of 'bad'.*2\.5"):
         swept.frontier("bad")
+
+
+def test_a_log_without_all_labels_is_told_of(logs, tmp_path):
+    labelled = np.arange(logs["small"].n_queries)[:, None] < 20
+    shape = logs["small"].logprob.shape
+    few = partly(logs["small"], np.broadcast_to(labelled, shape).copy(), np.ones((*shape, 1)))
+    swept = rcjax.sweep({"few": few, "good": logs["small"]}, tmp_path / "out", cascades="labels", lam=[10.0, 1000.0])
+    problems = dict(swept.logs.select("log", "problem").rows())
+    number = (~few.labelled).sum()
+    assert f"{number:,} answers have no label, and a sweep needs them all: tune this log by itself" in problems["few"]
+    assert problems["good"] is None
 
 
 def test_where_no_log_can_be_used_that_is_an_error(tmp_path):
