@@ -178,13 +178,13 @@ def guarantee(splits: int, labels: list[int]) -> pl.DataFrame:
             train = partly(train, some(train, number, rng), judge.verdicts(train, rng))
             frontier = rcjax.solve_frontier(rcjax.fit(train), lam=[800.0])
             true = float(rcjax.replay(frontier, fresh).error[0])
-            given = dict.fromkeys(((1.0, False), (1.0, True), (1.25, False), (1.25, True)), 0)
+            passes = dict.fromkeys(((1.0, False), (1.0, True), (1.25, False), (1.25, True)), 0)
             for seed in range(splits):
                 held = rcjax.sample_log(number + FURTHER, seed=100 + seed)
                 held = partly(held, some(held, number, rng), judge.verdicts(held, rng))
-                for times, judged in given:
-                    given[times, judged] += _is_given(frontier, held, train, times * true, judged)
-            shares = {key: f"{100 * many / splits:.1f}" for key, many in given.items()}
+                for times, judged in passes:
+                    passes[times, judged] += _is_given(frontier, held, train, times * true, judged)
+            shares = {key: f"{100 * many / splits:.1f}" for key, many in passes.items()}
             line = {"labels": number, "judge": judge.name, "broken, by hand, %": shares[1.0, False]}
             line |= {"broken, judged, %": shares[1.0, True], "given, by hand, %": shares[1.25, False]}
             lines.append(line | {"given, judged, %": shares[1.25, True]})

@@ -82,8 +82,8 @@ def by_jaxopt(model: rcjax.CascadeModel, ranks: Ranks) -> Solver:
     solver = LBFGSB(fun=ranks.value, maxiter=100)
 
     def one(price: jax.Array) -> jax.Array:
-        found = solver.run(jnp.asarray(ranks.middle), bounds=(ranks.low, ranks.high), price=price)
-        return ranks.value(found.params, price)
+        solution = solver.run(jnp.asarray(ranks.middle), bounds=(ranks.low, ranks.high), price=price)
+        return ranks.value(solution.params, price)
 
     solve = jax.jit(jax.vmap(one))
     return lambda lam: np.asarray(solve(lam))

@@ -20,6 +20,19 @@ def part(tree: Any, place: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[place], tree)
 
 
+def replaced(own: Any, others: Any, where: np.ndarray) -> Any:
+    """Batched pytrees of numpy's arrays, at some places of the leading axis (bool) those of others.
+
+    >>> replaced({"mean": np.zeros((2, 3))}, {"mean": np.ones((2, 3))}, np.array([False, True]))["mean"].tolist()
+    [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]
+    """
+
+    def one(mine: np.ndarray, other: np.ndarray) -> np.ndarray:
+        return np.where(where.reshape(-1, *[1] * (mine.ndim - 1)), other, mine)
+
+    return jax.tree.map(one, own, others)
+
+
 def stack(trees: Sequence[Any]) -> Any:
     """Pytrees of one shape as a batch of them, of numpy's arrays.
 

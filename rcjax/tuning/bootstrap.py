@@ -8,7 +8,6 @@ rest on the model being right.
 """
 
 from functools import partial
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import jax
@@ -44,6 +43,7 @@ from rcjax.tuning.agreement_candidates import tune_by_agreement
 from rcjax.tuning.cross_validation import longer_cascades
 from rcjax.tuning.label_candidates import tune_by_labels
 from rcjax.tuning.named_agreement import named_positions, tune_named
+from rcjax.tuning.replicate_intervals import deviations, mean_of_known, quantiles
 from rcjax.tuning.threshold_intervals import threshold_intervals
 
 _ROUND = 16
@@ -57,9 +57,6 @@ _PRICES = 48  # λ at which replicates are solved; between them, what they show 
 
 
 _MOST_QUERIES = 5_000  # up to here everything is fitted again by default
-
-
-_INSIDE = 0.632  # share of the queries that a draw holds
 
 
 def bootstrap(
@@ -348,8 +345,8 @@ def _bands(frontier: Frontier, log: Log, places: np.ndarray, tuned: _Tuned, outc
     known, at = log_lam(lam[places]), log_lam(lam)
     ends = []
     for figure, own in zip(outcomes, (seen_here.error, seen_here.cost, seen_here.abstention), strict=True):
-        spread = np.stack([np.interp(at, known, deviation) for deviation in _deviations(*figure)])
-        ends.append(np.asarray(own, float)[:, None] + _quantiles(spread, labels, level))
+        spread = np.stack([np.interp(at, known, deviation) for deviation in deviations(*figure)])
+        ends.append(np.asarray(own, float)[:, None] + quantiles(spread, labels, level))
     error, cost, abstention = ends
     # Not one error (or right answer) among n labels says no more than this, also where no replicate can have one.
     least = 1 - ((1 - level) / 2) ** (1 / labels)
@@ -363,43 +360,7 @@ def _bands(frontier: Frontier, log: Log, places: np.ndarray, tuned: _Tuned, outc
         "cost": np.maximum(cost, 0.0),
         "abstention": np.clip(abstention, 0.0, 1.0) if refusing else None,
         "thresholds": threshold_intervals(frontier, tuned.policies, tuned.calibrators, level)[nearest],
-        "optimism": np.interp(at, known, _mean(loss[..., 2] - loss[..., 1])),
+        "optimism": np.interp(at, known, mean_of_known(loss[..., 2] - loss[..., 1])),
         "frequency": frequency[nearest],
     }
     return Bands(**jax.device_put(figures), cascades=cascades, level=level, replicates=len(tuned.policies.first))
-
-
-def _deviations(kept: np.ndarray, tuned: np.ndarray) -> np.ndarray:
-    """(B, G) what the truth may be beyond the figure on the log, from figures (B, G, 3) of policies kept and tuned.
-
-    How far the policies that are kept do differently on a draw: the noise of the sample. And how much worse a
-    replicate's own policies do out of their bag than in it: the luck of the search, of which 0.632 counts, as a draw
-    holds that share of the queries (Efron 1983, "Estimating the error rate of a prediction rule"). That replicates
-    choose other policies at a λ, which trade error for cost, says nothing of what this one does.
-    """
-    luck = _mean(tuned[..., 2] - tuned[..., 1]) - _mean(kept[..., 2] - kept[..., 1])
-    return kept[..., 0] - kept[..., 1] + _INSIDE * luck
-
-
-def _quantiles(spread: np.ndarray, n: int, level: float) -> np.ndarray:
-    """(L, 2) ends of an interval from replicates (B, L), wider for few queries as Student's t is than the normal.
-
-    A bootstrap of n queries is too narrow by √((n − 1)/n) besides, and it is skewed as the figure itself is, not as
-    the truth around it: the tails change sides (Hesterberg 2015, "What teachers should know about the bootstrap",
-    sections 4.1 and 4.4: percentiles, expanded).
-    """
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    freedom = max(n - 1, 1)  # Cornish and Fisher's expansion, good to 1 % from ten queries on
-    student = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-    spread = spread[np.isfinite(spread).all(1)]
-    middle = spread.mean(0)
-    tails = np.quantile(spread, [(1 - level) / 2, (1 + level) / 2], axis=0, method="weibull")
-    upper, lower = middle - tails
-    widened = np.stack([lower, upper]) * student / z * np.sqrt(n / max(n - 1, 1))
-    return (middle + widened).T
-
-
-def _mean(values: np.ndarray) -> np.ndarray:
-    """(G,) mean over the replicates that know; 0 where none does."""
-    known = np.isfinite(values)
-    return np.where(known, values, 0.0).sum(0) / np.maximum(known.sum(0), 1)

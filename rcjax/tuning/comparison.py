@@ -7,10 +7,17 @@ import numpy as np
 
 from rcjax.solving.lambda_grid import log_lam
 
-__all__ = ["Comparison", "Rival", "VotesGain"]
+__all__ = ["LEAST_SHOWN", "Comparison", "Rival", "VotesGain", "over_neighbours"]
+
+
+_WINDOW = 9  # prices that luck is averaged over
 
 
 _LEAST_GAIN = 0.002  # of error + λ·cost, for comparing answers to earn its place
+
+
+#: The same for them to stand in the place of policies without answers.
+LEAST_SHOWN = 0.004
 
 
 _LEAST_GAIN_OF_VOTES = 0.008  # the same for several samples of a model
@@ -47,6 +54,14 @@ class Rival:
         missed much.
         """
         return self.overall > _LEAST_GAIN and self.counted > -_CONTRADICTION * self.counted_se
+
+    @property
+    def shown(self) -> bool:
+        """Whether it gains enough to stand in the place of policies without answers, which then do not stay beside.
+
+        That is 0.4 % and more than one standard error, and the labels left out must not contradict by three.
+        """
+        return self.earned and self.overall > max(self.overall_se, LEAST_SHOWN)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,3 +147,13 @@ class Comparison:
     def nearest(self, lam: Any) -> np.ndarray:
         """(…) the place of the price nearest to each λ, on the logarithmic scale."""
         return np.abs(log_lam(self.lam) - log_lam(lam)[..., None]).argmin(-1)
+
+
+def over_neighbours(luck: np.ndarray) -> np.ndarray:
+    """(G,) luck at each price, averaged over the prices next to it.
+
+    >>> over_neighbours(np.array([0.0, 0.0, 0.0, 0.0, 0.9, 0.0, 0.0, 0.0, 0.0])).round(6).tolist()
+    [0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]
+    """
+    padded = np.pad(luck, _WINDOW // 2, "edge")
+    return np.convolve(padded, np.full(_WINDOW, 1 / _WINDOW), "valid")

@@ -38,6 +38,9 @@ PRICES = 40
 _MOST_PATHS = 1_000
 
 
+_MOST_COMPARED = 50_000  # queries that policies are compared on: more show no smaller gains worth having
+
+
 @dataclasses.dataclass(frozen=True)
 class Longer:
     """The cascades of three models and more that compete, by length."""
@@ -102,6 +105,14 @@ def without(log: Log, rows: np.ndarray) -> Log:
     return dataclasses.replace(log, **jax.device_put(columns | {"answered": kept, "query_cost": money, "cost": cost}))
 
 
+def sample_queries(log: Log, seed: int) -> Log:
+    """At most 50,000 of the queries of a log, at random: the log itself where it has no more."""
+    if log.n_queries <= _MOST_COMPARED:
+        return log
+    chosen = np.random.default_rng(seed).choice(log.n_queries, _MOST_COMPARED, replace=False)
+    return log.take(np.sort(chosen))
+
+
 def require_queries(log: Log, folds: int) -> None:
     """Refuse less than two folds, and a log with fewer queries than folds."""
     if folds < 2:
@@ -150,16 +161,16 @@ def cross_validate(
     pair, count = min(1, k - 1), len(lengths)
     votes, rival = None, None
     if barred_pairs(log.models) is not None:  # the last are of one sample each
-        counted = _gains(loss[:, -1] - loss[:, pair], loss[:, -1])[2:]
+        counted = gains_of(loss[:, -1] - loss[:, pair], loss[:, -1])[2:]
         voting = tuple(dict.fromkeys(base_model(log.models[place]) for taken in rivals(log.models) for place in taken))
-        votes = VotesGain(voting, *_gains(expected[:, -1] - expected[:, pair], loss[:, -1]), *map(float, counted))
+        votes = VotesGain(voting, *gains_of(expected[:, -1] - expected[:, pair], loss[:, -1]), *map(float, counted))
     if _compares(log, refusal):
-        counted = _gains(loss[:, pair] - loss[:, count], loss[:, pair])[2:]
-        gains = _gains(expected[:, pair] - expected[:, count], loss[:, pair])
+        counted = gains_of(loss[:, pair] - loss[:, count], loss[:, pair])[2:]
+        gains = gains_of(expected[:, pair] - expected[:, count], loss[:, pair])
         figures = fates.penalty[-1, count].mean(-1), fates.charge[count].mean(-1)
         rival = Rival(*figures, *gains, *map(float, counted))
     figures = fates.penalty[-1, :count].mean(-1), fates.charge[:count].mean(-1)
-    gains = _gains(loss[:, [pair]] - loss[:, :count], loss[:, pair])
+    gains = gains_of(loss[:, [pair]] - loss[:, :count], loss[:, pair])
     return Comparison(lengths, lam, *figures, *gains, agreement=rival, votes=votes)
 
 
@@ -176,7 +187,7 @@ def _outcome_forms(log: Log, fold: np.ndarray, folds: int) -> tuple[list[Log], l
     return [dataclasses.replace(expected, correct=right) for right in known], [expected.correct, told]
 
 
-def _gains(gain: np.ndarray, pair: np.ndarray) -> tuple[Any, ...]:
+def gains_of(gain: np.ndarray, pair: np.ndarray) -> tuple[Any, ...]:
     """(gain, its standard error, as a share of the loss of the pair over all prices, that standard error).
 
     The first axis is of the forms of outcomes: gains are of the first, their standard errors of the last, which are the

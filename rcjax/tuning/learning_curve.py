@@ -40,6 +40,7 @@ from rcjax.replaying.curves import area_under_curve
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning.agreement_candidates import comparable_models, tune_by_agreement
+from rcjax.tuning.comparison import LEAST_SHOWN
 from rcjax.tuning.label_candidates import tune_by_labels
 
 __all__ = ["LearningCurve", "area_of_points", "fit_power_law", "learning_curve", "tune_and_answer"]
@@ -66,9 +67,6 @@ _SIZES, _FEWEST, _FEWEST_ERRORS = 7, 20, 4
 
 
 _REPLICATES = 400
-
-
-_LEAST_GAIN = 0.004  # of the area, for comparing answers to be part of the curve, as `Rival.earned` asks
 
 
 _EXPONENTS = np.linspace(0.5, 1.0, 101)
@@ -209,7 +207,7 @@ def learning_curve(log: Log, *, repeats: int = 10, seed: int = 0) -> LearningCur
     compares = log.answer is not None and comparable_models(len(log.models), None)
     if compares:
         gain = areas[:, -1] - tuned_on(sizes[-1:], log.answer)[2][:, 0]
-        compares = bool(gain.mean() > max(overlap * gain.std(ddof=1), _LEAST_GAIN * areas[:, -1].mean()))
+        compares = bool(gain.mean() > max(overlap * gain.std(ddof=1), LEAST_SHOWN * areas[:, -1].mean()))
     if compares:
         error, charge, areas = tuned_on(sizes, log.answer)
     single = (wrong + lam[:, None] * cost).min(1)

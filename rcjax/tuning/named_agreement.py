@@ -2,19 +2,17 @@
 
 A → B → C, at the thresholds that are best under the model, against: ask A; where it is unsure ask B too; keep B's
 answer where it is A's, else ask C (`agreement_candidates`). Where models may refuse, so for two: refuse where A and B
-differ. Such policies are used at the prices where they are shown to gain in cross-validation (`Rival.earned`), as they
-are by `select_frontier`. All figures of the frontier are then what the log lets expect.
+differ. Such policies are used at the prices where they are shown to gain in cross-validation (`Rival.shown`), in
+the place of the chain. All figures of the frontier are then what the log lets expect.
 """
 
 import dataclasses
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from rcjax._core.compilation import compiled
-from rcjax._core.size_classes import fill_up
+from rcjax._core.batching import replaced
 from rcjax._core.threads import side_by_side
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.hull import pareto
@@ -22,28 +20,23 @@ from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import ABSTAIN, Policies
 from rcjax.logs.log import Log
-from rcjax.model.calibration import Calibrator, calibrate_all
+from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit_near
 from rcjax.model.label_outcomes import expected_log
-from rcjax.replaying.walk import outcomes_on_log, walk
+from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.at_lambda import refusal_at
 from rcjax.solving.bellman import Refusal
 from rcjax.solving.lambda_grid import lam_range, lay_out_problem, log_lam, solve_at
 from rcjax.solving.paths import plan_cascades
 from rcjax.tuning.agreement_candidates import Agreeing, as_policies, judge_answers
-from rcjax.tuning.agreement_odds import Answers, groups, placed, second_right, third_right
-from rcjax.tuning.comparison import Rival
-from rcjax.tuning.cross_validation import PRICES, deal_folds
-from rcjax.tuning.label_candidates import cross_calibrate
+from rcjax.tuning.agreement_odds import expected_on_log
+from rcjax.tuning.comparison import Rival, over_neighbours
+from rcjax.tuning.cross_validation import PRICES, deal_folds, gains_of, sample_queries
 
 _FOLDS = 5
 
-_MOST_COMPARED = 50_000  # queries that policies are compared on: more show no smaller gains worth having
-
 _AT_ONCE = 32  # λ whose policies walk the log at a time
-
-_WINDOW = 9  # prices that the luck is averaged over
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +53,7 @@ class NamedComparison:
     @property
     def agreeing(self) -> np.ndarray:
         """(G,) bool: the prices where comparing answers earns its place."""
-        return self.rival.earned & (self.rival.gain > self.rival.gain_se)
+        return self.rival.shown & (self.rival.gain > self.rival.gain_se)
 
     def verdict(self, point: int) -> str:
         """Whether the policy at one position of the frontier compares answers, and why, in words."""
@@ -132,8 +125,7 @@ def with_agreement(frontier: Frontier, log: Log, seed: int = 0) -> tuple[Frontie
     log = expected_log(log.select(frontier.models))
     if at is None or log.answer is None or frontier.chain != "exact" or log.complete.sum() < 2 * _FOLDS:
         return frontier, None
-    if log.n_queries > _MOST_COMPARED:
-        log = log.take(np.sort(np.random.default_rng(seed).choice(log.n_queries, _MOST_COMPARED, replace=False)))
+    log = sample_queries(log, seed)
     names = tuple(frontier.models[place] for place in at if place != ABSTAIN)
     lam = lam_range(np.asarray(log.cost, float), PRICES)
     rival = _cross_validated(frontier, log, lam, refusal, at, seed)
@@ -175,16 +167,16 @@ def _cross_validated(
         cascade, agreeing = (_fates(fitted, rows, log, one, at, price) for one in (chain, others))
         train = complete & ~out
         better = agreeing.foretold(lam, train) < cascade.foretold(lam, train)
-        return [cascade.of(out & complete), _replaced(cascade, agreeing, better).of(out & complete)]
+        return [cascade.of(out & complete), replaced(cascade, agreeing, better).of(out & complete)]
 
     parts = side_by_side(answered_by_others, left_out, n=log.n_queries)
     joined = [[np.concatenate(figure, -1) for figure in zip(*own, strict=True)] for own in zip(*parts, strict=True)]
     cascade, comparing = (_Fates(*figures) for figures in joined)
     money = [lam[:, None] * one.cost for one in (cascade, comparing)]
     loss = cascade.counted + money[0]
-    gains = _gains(cascade.expected + money[0] - comparing.expected - money[1], loss)
-    seen = _gains(loss - comparing.counted - money[1], loss)[2:]
-    return Rival(comparing.counted.mean(-1), comparing.cost.mean(-1), *gains, *seen)
+    gains = gains_of((cascade.expected + money[0] - comparing.expected - money[1])[None], loss[None])
+    counted = gains_of((loss - comparing.counted - money[1])[None], loss[None])[2:]
+    return Rival(comparing.counted.mean(-1), comparing.cost.mean(-1), *gains, *counted)
 
 
 class _Fates(NamedTuple):
@@ -204,15 +196,6 @@ class _Fates(NamedTuple):
         return (self.expected[:, queries] + lam[:, None] * self.cost[:, queries]).mean(-1)
 
 
-def _replaced(own: Any, others: Any, where: np.ndarray) -> Any:
-    """Arrays (L, …), at some places (L,) bool those of others."""
-
-    def one(mine: np.ndarray, other: np.ndarray) -> np.ndarray:
-        return np.where(where.reshape(-1, *[1] * (mine.ndim - 1)), other, mine)
-
-    return jax.tree.map(one, own, others)
-
-
 def _fates(
     model: CascadeModel, rows: tuple[Any, ...], log: Log, policies: Policies, at: tuple[int, int, int], price: Any
 ) -> _Fates:
@@ -229,59 +212,8 @@ def _fates(
     data = model.calibrators, log.logprob, log.correct, log.answered, log.cost
     fates = Outcomes(*(np.asarray(figure, float) for figure in outcomes_on_log(*data, policies, log.answer)))
     penalty = fates.penalty(price)
-    return _Fates(
-        penalty, penalty - fates.wrong + _expected_on(model, rows, log, policies, at), fates.cost, fates.refused
-    )
-
-
-def _gains(gain: np.ndarray, loss: np.ndarray) -> tuple[Any, ...]:
-    """(gain, its standard error, as a share of the loss over all prices, that standard error), of (G, n) each."""
-    share = (gain / np.maximum(loss.mean(-1), np.finfo(float).tiny)[:, None]).mean(0)
-    root = np.sqrt(gain.shape[-1])
-    return gain.mean(-1), gain.std(-1, ddof=1) / root, float(share.mean()), float(share.std(ddof=1) / root)
-
-
-def _expected_on(
-    model: CascadeModel, rows: tuple[Any, ...], log: Log, policies: Policies, at: tuple[int, int, int]
-) -> np.ndarray:
-    """(L, n) how likely policies are to answer wrongly, by what some rows of a log tell (`agreement_odds`)."""
-    filled = fill_up(*rows, log.answered, log.answer)
-    dtype = log.cost.dtype
-    own = jax.tree.map(lambda leaf: leaf.astype(dtype) if leaf.dtype.kind == "f" else leaf, policies)
-    places = np.array(at, np.int32)
-    return np.asarray(_expected_wrong(model.calibrators, *filled, own, places), float)[:, : log.n_queries]
-
-
-@compiled
-def _expected_wrong(
-    calibrators: Calibrator,
-    logprob: jax.Array,
-    correct: jax.Array,
-    present: jax.Array,
-    answered: jax.Array,
-    answer: jax.Array,
-    policies: Policies,
-    places: jax.Array,
-) -> jax.Array:
-    k = logprob.shape[1]
-    confidence = calibrate_all(calibrators, logprob, answered)
-    crossed = cross_calibrate(logprob, correct, present, calibrators.transform, answered)
-    log = Answers(confidence, crossed, correct, present, answer, jnp.zeros(k), jnp.asarray(0.0))
-    first, second, third = places
-    at = placed(first, second, third, k)
-    own, equal, differ = groups(log, at)
-
-    def one(policy: Policies) -> jax.Array:
-        assert policy.agreements is not None
-        compares = policy.agreements.compares.any()
-        right = jnp.zeros(confidence.T.shape, confidence.dtype)
-        right = right.at[at.third].set(third_right(log, at, own, differ & compares))
-        right = right.at[second].set(second_right(log, at, own, equal & compares))
-        right = right.at[first].set(confidence[:, first])
-        where = walk(confidence.T, policy, answer.T)
-        return jnp.where(where.answers, 1 - right, 0.0).sum(0)
-
-    return jax.lax.map(one, policies)
+    (expected,) = expected_on_log(model.calibrators, rows, log, [policies], at)
+    return _Fates(penalty, penalty - fates.wrong + expected, fates.cost, fates.refused)
 
 
 def _joined(
@@ -294,9 +226,9 @@ def _joined(
     nearest = np.abs(log_lam(prices) - log_lam(lam)[:, None]).argmin(1)
     rows, whole = (log.logprob, log.correct, log.answered), np.asarray(log.complete)
     trial = _judged(model.calibrators, (*rows, log.answer), log.cost, refusal, at)
-    places = _best(trial, lam)
+    best = _best(trial, lam)
     own = frontier.policies.on_host().comparing()
-    others = as_policies(trial, places, len(model.models), frontier.abstain_price is not None)
+    others = as_policies(trial, best, len(model.models), frontier.abstain_price is not None)
     foretold, means = [], []
     for start in range(0, len(lam), _AT_ONCE):
         some = slice(start, start + _AT_ONCE)
@@ -309,24 +241,20 @@ def _joined(
     if not better.any():
         return frontier, comparison
     least = (trial.error + prices[:, None] * trial.cost).min(-1)
-    luck = np.interp(log_lam(lam), log_lam(prices), _smooth(rival.error + prices * rival.cost - least))
+    luck = np.interp(
+        log_lam(lam), log_lam(prices), np.maximum(over_neighbours(rival.error + prices * rival.cost - least), 0.0)
+    )
     penalty, cost, refused = np.concatenate(means, axis=1)
-    penalty = np.where(better, np.minimum(trial.error[places] + luck, 1.0), penalty)
-    cost, refused = np.where(better, trial.cost[places], cost), np.where(better, trial.abstention[places], refused)
+    penalty = np.where(better, np.minimum(trial.error[best] + luck, 1.0), penalty)
+    cost, refused = np.where(better, trial.cost[best], cost), np.where(better, trial.abstention[best], refused)
     error = np.maximum(penalty - (price or 0.0) * refused, 0.0)
     # By rising λ the cost falls; what another beats in both has no place.
-    kept = pareto(cost, penalty)[::-1]
+    places = pareto(cost, penalty)[::-1]
     dtype = model.cost.dtype
-    figures = (np.asarray(figure[kept], dtype) for figure in (error, cost, refused))
-    status = np.asarray(frontier.status)[kept]
-    policies = _replaced(own, others, better).take(kept)
-    points = Points(np.sort(lam[kept]).astype(dtype), status, Outcomes(*figures), policies)
+    figures = (np.asarray(figure[places], dtype) for figure in (error, cost, refused))
+    status = np.asarray(frontier.status)[places]
+    policies = replaced(own, others, better).take(places)
+    points = Points(np.sort(lam[places]).astype(dtype), status, Outcomes(*figures), policies)
     how = {"abstain_price": frontier.abstain_price, "abstain_early": frontier.abstain_early, "compare": log.compare}
     joined = make_frontier(model, points, search=frontier.search, chain=frontier.chain, **how)
     return joined, dataclasses.replace(comparison, frontier=joined)
-
-
-def _smooth(luck: np.ndarray) -> np.ndarray:
-    """(G,) by how much the loss on the queries of the choice is too low, averaged over neighbouring prices."""
-    padded = np.pad(luck, _WINDOW // 2, "edge")
-    return np.maximum(np.convolve(padded, np.full(_WINDOW, 1 / _WINDOW), "valid"), 0.0)

@@ -32,17 +32,11 @@ from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.at_lambda import check_abstain_price, refusal_at
 from rcjax.solving.lambda_grid import check_lam, lay_out_problem, log_lam, select, solve_at
 from rcjax.solving.paths import only
-from rcjax.tuning.comparison import Comparison, Rival
-from rcjax.tuning.cross_validation import Longer, cross_validate, longer_cascades, require_queries
+from rcjax.tuning.comparison import Comparison, Rival, over_neighbours
+from rcjax.tuning.cross_validation import Longer, cross_validate, longer_cascades, require_queries, sample_queries
 from rcjax.tuning.trials import AgreementTrial, Trial, judge_pairs, may_refuse, spread_over
 from rcjax.tuning.undominated import undominated
 from rcjax.tuning.vote_words import tell_votes
-
-_WINDOW = 9  # prices that the luck is averaged over
-
-
-_MOST_COMPARED = 50_000  # queries that lengths are compared on: more show no smaller gains worth having
-
 
 _HELD = 2**25  # outcomes, queries × policies, held at a time
 
@@ -197,19 +191,19 @@ def _search(log: Log, model: CascadeModel, how: _How) -> tuple[_Points, Comparis
     longest = how.max_length if int(log.complete.sum()) >= _LEAST_COMPLETE else 2
     longer = longer_cascades(len(model.models), longest, rivals(model.models))
     refusal = refusal_at(how.abstain_price, how.abstain_early, log.cost.dtype)
-    sample = _sample(log, how.seed)
+    sample = sample_queries(log, how.seed)
     comparison = cross_validate(sample, model, longer, how.folds, how.seed, refusal)
     if comparison.votes is not None and not comparison.votes.earned:
         return _search_without_votes(log, model, how, comparison)
     whole, all_queries = is_whole(log), sample is log
     log = expected_log(log)
     sample = log if all_queries else expected_log(sample)
-    wanted = comparison.lam if how.lam is None else how.lam
-    pairs = judge_pairs(log, model, wanted, refusal)
-    searched = pairs if sample is log else judge_pairs(sample, model, wanted, refusal)
+    lam = comparison.lam if how.lam is None else how.lam
+    pairs = judge_pairs(log, model, lam, refusal)
+    searched = pairs if sample is log else judge_pairs(sample, model, lam, refusal)
     # To given prices an answer is given by what gains more; on a frontier both are, and a budget takes its choice.
     lengths = dataclasses.replace(comparison, agreement=None) if how.lam is None else comparison
-    chains, at = _chains(log, model, longer, lengths, wanted, how.refusing)
+    chains, at = _chains(log, model, longer, lengths, lam, how.refusing)
     agreeing = AgreementTrial.of(log, sample, model, comparison, refusal)
     if agreeing is not None:
         pairs, chains = pairs.comparing(), chains.comparing()
@@ -242,14 +236,6 @@ def _search_without_votes(
     gained, near = comparison.votes, comparison.nearest(own.lam)
     votes = dataclasses.replace(gained, gain=gained.gain[near], gain_se=gained.gain_se[near])
     return points._replace(trial=trial), dataclasses.replace(own, votes=votes)
-
-
-def _sample(log: Log, seed: int) -> Log:
-    """At most so many of the queries, at random."""
-    if log.n_queries <= _MOST_COMPARED:
-        return log
-    chosen = np.random.default_rng(seed).choice(log.n_queries, _MOST_COMPARED, replace=False)
-    return log.take(np.sort(chosen))
 
 
 def _chains(
@@ -305,8 +291,7 @@ def _luck(comparison: Comparison, pairs: Trial, agreeing: Trial | None) -> np.nd
         rival = comparison.agreement
         both = np.minimum(least, [(agreeing.penalty + lam * agreeing.cost).min() for lam in comparison.lam])
         luck = np.where(comparison.agreeing, rival.error + comparison.lam * rival.cost - both, luck)
-    padded = np.pad(luck, _WINDOW // 2, "edge")
-    return np.convolve(padded, np.full(_WINDOW, 1 / _WINDOW), "valid")
+    return over_neighbours(luck)
 
 
 def _in_order(corrected: np.ndarray, error: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._core.batching import part
+from rcjax._core.batching import part, replaced
 from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Agreements, Policies
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
@@ -90,11 +90,7 @@ class AgreementTrial:
         mine = self.trial.take(best)
         better = mine.penalty + lam * mine.cost < points.penalty + lam * points.cost
         better &= self.comparison.agreeing[self.comparison.nearest(lam)]
-
-        def chosen(own: np.ndarray, other: np.ndarray) -> np.ndarray:
-            return np.where(better.reshape(-1, *[1] * (own.ndim - 1)), own, other)
-
-        return jax.tree.map(chosen, mine, points)
+        return replaced(points, mine, better)
 
 
 def judge_pairs(log: Log, model: CascadeModel, lam: np.ndarray, refusal: Refusal | None) -> Trial:

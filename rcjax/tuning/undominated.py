@@ -26,15 +26,15 @@ def undominated(
         agreeing: policies that do; None: there are none.
     """
     points: Trial = jax.tree.map(lambda *several: np.concatenate(several), pairs, chains)
-    kept = _near_hull(points, n)
+    places = _near_hull(points, n)
     if agreeing is not None:
         points = jax.tree.map(lambda *several: np.concatenate(several), points, agreeing)
-        kept = np.union1d(kept, _near_hull(points, n))
-        kept = kept[pareto(points.cost[kept], points.penalty[kept])]
-    hull, kept = lower_hull(points.cost, points.penalty), kept[::-1]
+        places = np.union1d(places, _near_hull(points, n))
+        places = places[pareto(points.cost[places], points.penalty[places])]
+    hull, places = lower_hull(points.cost, points.penalty), places[::-1]
     slopes = -np.diff(points.penalty[hull]) / np.diff(points.cost[hull])
-    lam, corner = _prices(points.cost[kept], points.cost[hull], slopes)
-    return points.take(kept), lam, np.where(corner, PointStatus.CONVERGED, PointStatus.INTERPOLATED)
+    lam, corner = _prices(points.cost[places], points.cost[hull], slopes)
+    return points.take(places), lam, np.where(corner, PointStatus.CONVERGED, PointStatus.INTERPOLATED)
 
 
 def _near_hull(points: Trial, n: int) -> np.ndarray:

@@ -236,7 +236,8 @@ from rcjax.diagnostics.dependence import _dependence_tests
 assert compilation.keep_programs(pathlib.Path(sys.argv[1]))
 rng = np.random.default_rng(0)
 key = np.asarray([0, 0], np.uint32)
-rows = rng.random((40, 3), np.float32), rng.random((40, 3)) < 0.5, np.ones((40, 3), bool)
+there = np.ones((40, 3), bool)
+rows = rng.random((40, 3), np.float32), rng.random((40, 3)) < 0.5, there, there
 print(np.asarray(_dependence_tests(*rows, jax.random.wrap_key_data(key), replicates=5)[0]).tolist())
 """
     folder = tmp_path / "cache"

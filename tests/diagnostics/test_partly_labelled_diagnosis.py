@@ -79,9 +79,9 @@ def test_labels_drawn_unevenly_are_told(logs):
     chances = np.where(np.arange(500)[:, None] < 100, 0.3, 0.6) * np.ones((1, 3))
     hand = dataclasses.replace(partly.hand, probability=jax.device_put(chances))
     uneven = dataclasses.replace(partly, hand=hand)
-    found = rcjax.diagnose(rcjax.fit(uneven), uneven, replicates=20, search=None)
-    assert 400 < found.labels["even"] < 500  # half of those that were twice as likely
-    assert f"as labels were drawn unevenly, by {found.labels['even']} of the 600" in found.remarks[1]
+    diagnosis = rcjax.diagnose(rcjax.fit(uneven), uneven, replicates=20, search=None)
+    assert 400 < diagnosis.labels["even"] < 500  # half of those that were twice as likely
+    assert f"as labels were drawn unevenly, by {diagnosis.labels['even']} of the 600" in diagnosis.remarks[1]
 
 
 def test_agreement_is_weighed_where_the_second_is_known():

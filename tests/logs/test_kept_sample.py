@@ -121,8 +121,8 @@ def test_labels_of_some_answers_come_back():
     nothing, none = np.full(labelled.shape, np.nan), np.zeros((*labelled.shape, 0))
     hand = HandLabels(jnp.asarray(labelled), jnp.asarray(nothing), jnp.asarray(none), ())
     partly = dataclasses.replace(log, correct=log.correct & labelled, hand=hand)
-    kept = json.loads(json.dumps(describe_reference(partly)))
-    again = read_reference(kept, log.task)
+    held = json.loads(json.dumps(describe_reference(partly)))
+    again = read_reference(held, log.task)
     assert again.hand is not None
     assert again.labelled.sum() == labelled.sum()  # queries with labels go first
     assert np.asarray(again.correct).sum() == np.asarray(partly.correct).sum()
@@ -131,9 +131,9 @@ def test_labels_of_some_answers_come_back():
     thinned = dataclasses.replace(hand, probability=jnp.asarray(uneven))
     fewer = read_reference(describe_reference(dataclasses.replace(partly, hand=thinned)), log.task)
     assert fewer.labelled.sum() < 0.8 * labelled.sum()
-    kept["models"]["model 0"]["labelled"] = "AAAA"
+    held["models"]["model 0"]["labelled"] = "AAAA"
     with pytest.raises(ValueError, match=r"labelled: must be 50 numbers in base64"):
-        read_reference(kept, log.task)
+        read_reference(held, log.task)
 
 
 def test_what_is_left_of_uneven_labels_is_a_fair_sample():

@@ -127,12 +127,12 @@ def test_the_cells_add_up_to_one(copula):
     u, du, side_u = np.append(u, [0, 0]), np.append(du, [1, 1]), np.append(np.zeros(60, int), [LOWEST, HIGHEST])
     v, dv, side_v = np.append(v, [0, 0]), np.append(dv, [1, 1]), np.append(np.zeros(60, int), [LOWEST, HIGHEST])
     place = np.array([(i, j) for i in range(62) for j in range(62)])
-    each = filled_log_likelihood(
+    likelihoods = filled_log_likelihood(
         copula,
         placed(u[place[:, 0]], "first", side_u[place[:, 0]]),
         placed(v[place[:, 1]], "second", side_v[place[:, 1]]),
     )
-    np.testing.assert_allclose((np.exp(each) * du[place[:, 0]] * dv[place[:, 1]]).sum(), 1.0, rtol=1e-6)
+    np.testing.assert_allclose((np.exp(likelihoods) * du[place[:, 0]] * dv[place[:, 1]]).sum(), 1.0, rtol=1e-6)
 
 
 @pytest.mark.parametrize("copula", [Gumbel(2.0), TurnedClayton(2.0)], ids=lambda copula: type(copula).__name__)
@@ -142,9 +142,9 @@ def test_the_sum_is_that_of_the_observations(copula):
     u, v = np.append(np.linspace(0.25, 0.65, 9), np.nan), np.append(np.linspace(0.55, 0.2, 9), np.nan)
     weights = np.array([1.0, 2.0, 1.0, 3.0, 1.0, 1.0, 0.5, 1.0, 2.0, 0.0])
     first, second = placed(u, "first", side_u), placed(v, "second", side_v)
-    each = filled_log_likelihood(copula, first, second)[:9]
+    likelihoods = filled_log_likelihood(copula, first, second)[:9]
     total = jax.jit(lambda copula: sum_of(copula, first, second, jnp.asarray(weights))(copula))
-    np.testing.assert_allclose(total(copula), weights[:9] @ each, rtol=1e-12)
+    np.testing.assert_allclose(total(copula), weights[:9] @ likelihoods, rtol=1e-12)
     slopes = jax.jacfwd(total)(copula)  # as fits take them
     assert all(np.isfinite(leaf) for leaf in jax.tree.leaves(slopes))
 

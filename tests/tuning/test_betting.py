@@ -14,11 +14,11 @@ def wealth(values, most, limit):
     """The largest fortune of the gambler, one bet after the other."""
     fortune, best, before = 1.0, 1.0, []
     for value, top in zip(values, most, strict=True):
-        seen = [0.5, *before]
-        mean = sum(seen) / len(seen)
+        known = [0.5, *before]
+        mean = sum(known) / len(known)
         # Deviations each from the mean of its own time, as the stake may use nothing later.
-        squares = 0.25 + sum((x - np.mean(seen[: i + 2])) ** 2 for i, x in enumerate(before))
-        stake = (limit - mean) / (squares / len(seen) + (limit - mean) ** 2)
+        squares = 0.25 + sum((x - np.mean(known[: i + 2])) ** 2 for i, x in enumerate(before))
+        stake = (limit - mean) / (squares / len(known) + (limit - mean) ** 2)
         stake = min(max(stake, 0.0), 0.75 / (top - limit))
         fortune *= 1 + stake * (limit - value)
         best = max(best, fortune)

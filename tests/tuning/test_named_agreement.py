@@ -12,7 +12,7 @@ import rcjax
 from rcjax.frontier.policies import ABSTAIN
 from rcjax.replaying.replay import replay
 from rcjax.tuning.agreement_odds import expected_on_log
-from rcjax.tuning.named_agreement import _expected_on, named_positions, tune_named, with_agreement
+from rcjax.tuning.named_agreement import named_positions, tune_named, with_agreement
 
 LAM = 1000.0
 
@@ -104,11 +104,12 @@ def test_expected_errors_are_those_of_the_default_search(log):
     model = rcjax.fit(log)
     rows = log.logprob, log.correct, log.answered
     policies = tune_named(model.calibrators, (*rows, log.answer), log.cost, np.array([10.0, 1000.0]), None, (0, 1, 2))
-    mine = _expected_on(model, rows, log, policies, (0, 1, 2))
+    (mine,) = expected_on_log(model.calibrators, rows, log, [policies], (0, 1, 2))
     np.testing.assert_allclose(mine, expected_on_log(model.calibrators, rows, log, [policies])[0], rtol=1e-5)
     # And of the cascade itself, it is as often wrong as the labels say, on average.
     chain = rcjax.solve_frontier(model, cascades=[MODELS], lam=[10.0, 300.0, 1000.0])
-    expected = _expected_on(model, rows, log, chain.policies.on_host().comparing(), (0, 1, 2)).mean(-1)
+    own = chain.policies.on_host().comparing()
+    expected = expected_on_log(model.calibrators, rows, log, [own], (0, 1, 2))[0].mean(-1)
     np.testing.assert_allclose(expected, [float(error) for error in replay(chain, log).error], atol=0.04)
 
 

@@ -19,7 +19,7 @@ from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.solving.solve import solve_frontier
-from rcjax.tuning import select
+from rcjax.tuning import cross_validation, select
 from rcjax.tuning.comparison import Comparison
 from rcjax.tuning.cross_validation import PRICES
 from rcjax.tuning.select import Selection, select_frontier
@@ -202,13 +202,13 @@ def test_the_model_is_fitted_where_none_is_given(log, model, compared):
 
 
 def test_a_large_log_is_compared_on_a_sample_and_judged_as_a_whole(log, model, monkeypatch):
-    assert select._sample(log, 0) is log
+    assert cross_validation.sample_queries(log, 0) is log
     thresholds = np.linspace(0.2, 0.8, 7)[:, None] * np.ones(len(model.models))
     cascades = Policies.of_cascades(thresholds, np.arange(len(model.models)) < 3 + np.zeros((7, 1)))
     whole = [np.concatenate(each) for each in zip(*select._means(log, model, cascades), strict=True)]
-    monkeypatch.setattr(select, "_MOST_COMPARED", 50)
+    monkeypatch.setattr(cross_validation, "_MOST_COMPARED", 50)
     monkeypatch.setattr(select, "_HELD", 3 * log.n_queries)
-    sample = select._sample(log, 0)
+    sample = cross_validation.sample_queries(log, 0)
     assert sample.n_queries == len(set(sample.queries)) == 50
     assert set(sample.queries) <= set(log.queries)
     some = [np.concatenate(each) for each in zip(*select._means(log, model, cascades), strict=True)]

@@ -16,8 +16,8 @@ def test_what_is_dearer_than_the_end_of_the_hull_is_not_near_it():
     half, one = np.full((4, 2), 0.5), np.ones((4, 2), bool)
     cost, error = np.array([1.0, 2.0, 2.1, 3.0]), np.array([0.3, 0.2, 0.2, 0.21])
     everything = Trial(error, cost, 0 * cost, Policies.of_cascades(half, one, 0 * half))
-    kept, _, _ = undominated(everything, everything.take(np.zeros(0, int)), 20)
-    assert kept.cost.tolist() == [2.0, 1.0]
+    left, _, _ = undominated(everything, everything.take(np.zeros(0, int)), 20)
+    assert left.cost.tolist() == [2.0, 1.0]
 
 
 def points(seed, count, levels):
@@ -35,8 +35,8 @@ def points(seed, count, levels):
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 60]), st.sampled_from([3, 10, 10**6]), st.sampled_from([20, 2000]))  # fmt: skip # noqa: E501
 def test_kept_are_the_policies_near_the_hull_that_none_beats(seed, count, levels, n):
     everything, none = points(seed, count, levels), points(seed, 0, levels)
-    kept, lam, status = undominated(everything, none, n)
-    error, cost = kept.penalty, kept.cost
+    left, lam, status = undominated(everything, none, n)
+    error, cost = left.penalty, left.cost
     assert (np.diff(cost) < 0).all()
     assert (np.diff(error) > 0).all()
     assert (np.diff(lam) >= -1e-12 * lam[1:]).all()
@@ -66,11 +66,11 @@ def test_kept_are_the_policies_near_the_hull_that_none_beats(seed, count, levels
 
 def test_many_policies_are_thinned_but_corners_stay():
     places, corners = np.arange(1000, 2000), np.array([1001, 1002, 1500, 1998])
-    kept = _thinned(places, corners)
-    assert set(corners.tolist()) <= set(kept.tolist())
-    assert 250 <= len(kept) <= 254
-    assert (np.diff(kept) > 0).all()
-    assert np.diff(kept).max() <= 5
+    thinned = _thinned(places, corners)
+    assert set(corners.tolist()) <= set(thinned.tolist())
+    assert 250 <= len(thinned) <= 254
+    assert (np.diff(thinned) > 0).all()
+    assert np.diff(thinned).max() <= 5
     np.testing.assert_array_equal(_thinned(places[:250], corners), places[:250])
 
 
@@ -105,5 +105,5 @@ def test_what_agreement_beats_is_not_kept():
     cost, error = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.4, 0.32, 0.28, 0.25])
     everything = Trial(error, cost, 0 * cost, policies)
     agreeing = everything._replace(penalty=error - 0.15, cost=cost - 0.5).take(np.array([2]))  # costs 2.5, errs on 0.13
-    kept, _, _ = undominated(everything, everything.take(np.zeros(0, int)), 2000, agreeing)
-    assert kept.cost.tolist() == [2.5, 2.0, 1.0]
+    left, _, _ = undominated(everything, everything.take(np.zeros(0, int)), 2000, agreeing)
+    assert left.cost.tolist() == [2.5, 2.0, 1.0]
