@@ -4,8 +4,10 @@ import contextlib
 import gc
 import logging
 import os
+import sys
 from pathlib import Path
 
+import absl.logging
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,6 +39,8 @@ def pytest_configure(config):
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_traceback_in_locations_limit", 0)  # as the command line does
     gc.set_threshold(1_000_000, 50, 50)
+    # absl, which optax imports, closes the stream it logs to when uvicorn sets up logging anew: not pytest's, please.
+    absl.logging.get_absl_handler().python_handler.setStream(sys.__stderr__)
     _compile_quickly(True)
 
 
