@@ -37,7 +37,7 @@ def betting_p_value(values: ArrayLike, most: ArrayLike, limit: ArrayLike) -> np.
 
     >>> values = np.tile([0.0, 0.0, 0.0, 1.0], 100)
     >>> betting_p_value(values, np.ones(400), [0.2, 0.25, 0.4]).round(4).tolist()
-    [1.0, 1.0, 0.0]
+    [0.945, 0.8525, 0.0]
     """
     limit = np.asarray(limit, float)
     wealth, best = np.zeros(limit.shape), np.zeros(limit.shape)  # logarithms

@@ -79,7 +79,7 @@ class LabelWorth:
         Raises ValueError for sums that are not positive.
 
         >>> LabelWorth(300, 2000, 0, 0.3).best_purchase(100.0, label_price=0.5, judge_price=0.002).labels
-        200
+        164
         """
         check_arguments(LabelWorth.best_purchase, locals())
         if not all(0 < amount < np.inf for amount in (money, label_price, judge_price)):
@@ -96,7 +96,7 @@ class LabelWorth:
         """The worth in a sentence.
 
         >>> LabelWorth(300, 2000, 0, 0.3).describe()
-        '300 labels by hand and 2,000 judged queries are worth 770 labels'
+        '300 labels by hand and 2,000 judged queries are worth 767 labels'
         """
         others = [
             count(number, f"{kind} query")
