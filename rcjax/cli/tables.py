@@ -31,13 +31,13 @@ def show_tuning(
     saved: Path | None,
     *,
     chosen: Mapping[str, Any] | None = None,
-    corrected: bool = False,
+    known: str | None = None,
 ) -> None:
     """Print what was read, the models, and the frontier, as a table and drawn.
 
     `points` are the entries of its JSON form. `chosen` is the error and cost of the policy for a target, whose row is
-    marked with an asterisk; a mixture of two points has none. `corrected` says whether errors are higher than what was
-    counted, for the luck of the choice.
+    marked with an asterisk; a mixture of two points has none. `known` says how the errors of single models are known,
+    such as "counted", where those of cascades are higher, for the luck of the choice.
     """
     screen = Screen()
     screen.print(heading, style="bold")
@@ -52,9 +52,9 @@ def show_tuning(
     starred = "" if mine is None else "; * is the policy for your target"
     screen.print(f"The error-cost frontier, as estimated from the log{some}{starred}:")
     screen.print(_frontier_table([points[i] for i in shown], money, screen.width, [i == mine for i in shown]))
-    if corrected:
+    if known:
         screen.print(
-            "Its errors are corrected for the luck of having been chosen; those of the models are as counted.\n"
+            f"Its errors are corrected for the luck of having been chosen; those of the models are as {known}.\n"
         )
     colour = screen.is_terminal and not screen.no_color
     screen.out(sketch(points, rows, money, chosen, colour=colour) + "\n", highlight=False)
@@ -85,11 +85,11 @@ def show_policy(
     saved: Path | None,
     remarks: Sequence[str] = (),
     *,
-    corrected: bool = False,
+    known: str | None = None,
 ) -> None:
     """Print the policy or mixture chosen, given as its JSON form, beside single models, and remarks on it.
 
-    `corrected` says whether its error is higher than what was counted, as that of a single model is.
+    `known` says how the error of a single model is known, such as "counted", where the policy's is higher than that.
     """
     screen = Screen()
     money = choose_unit([row["cost"] for row in rows])
@@ -100,7 +100,7 @@ def show_policy(
             screen.print(f"  for {percent(share)} of the queries, told by a hash of their names:")
         screen.print(_indent(describe_cascade(_point(part), width=76)))
     screen.print(f"  expected cost   {money.full(expected['cost'])}")
-    luck = ", corrected for the luck of the choice" * corrected
+    luck = ", corrected for the luck of the choice" if known else ""
     screen.print(f"  expected error  {percent(expected['error'])}{luck}")
     if expected.get("abstention") is not None:
         screen.print(f"  without answer  {percent(expected['abstention'])} of the queries,", end=" ")
@@ -111,7 +111,8 @@ def show_policy(
         screen.print(f"  {100 * expected['level']:.4g} % intervals  {costs} and {errors} %")
     for model, words in _alone(rows, target).items():
         row = next(row for row in rows if row["model"] == model)
-        figures = f"{percent(1 - row['accuracy'])} wrong{' as counted' * corrected} at ${money.show(row['cost'])}"
+        how = f" as {known}" if known else ""
+        figures = f"{percent(1 - row['accuracy'])} wrong{how} at ${money.show(row['cost'])}"
         hang(screen, "alone", f"{model}: {figures}, {words}")
     screen.print("  (thresholds of calibrated confidence; policy.step takes yours as logged)")
     for remark in remarks:

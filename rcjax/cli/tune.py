@@ -333,12 +333,13 @@ def _show(tuned: Tuned, target: Target | None, written: Outputs) -> None:
 
     document, agreements = tuned.to_json(), tuned.frontier.policies.agreements
     corrected = tuned.frontier.search == "selected" or agreements is not None
+    known = None if not corrected else "counted" if tuned.log.hand is None else "estimated from the labels"
     heading = tuned.log.describe()
     if tuned.held_out is not None:
         heading += f" {tuned.held_out.n_queries:,} other queries are held out for the test of the guarantee."
     rows, chosen = document["model_summary"], tuned.policy.expected if tuned.policy else None
-    show_tuning(heading, rows, document["frontier"], written.frontier, chosen=chosen, corrected=corrected)
+    show_tuning(heading, rows, document["frontier"], written.frontier, chosen=chosen, known=known)
     if tuned.model.copula_table:
         show_copulas(tuned.model.copula_table)
     if tuned.policy and target is not None:
-        show_policy(document["policy"], target, rows, written.policy, document["remarks"], corrected=corrected)
+        show_policy(document["policy"], target, rows, written.policy, document["remarks"], known=known)

@@ -90,12 +90,12 @@ def test_one_of_a_kind_is_singular():
     assert "5 queries, 1 model (llama3.2-1b)" in log.describe()
 
 
-@pytest.mark.parametrize("corrected", [False, True])
-def test_a_policy_says_which_error_is_corrected(corrected, capsys):
+@pytest.mark.parametrize("known", [None, "counted", "estimated from the labels"])
+def test_a_policy_says_which_error_is_corrected(known, capsys):
     rules = {"small": [{"up_to": 1.0, "action": "answer"}]}
     policy = {"models": ["small"], "rules": rules, "expected": {"error": 0.302, "cost": 1e-5}}
     rows = [{"model": "small", "cost": 1e-5, "accuracy": 0.7}]
-    tables.show_policy(policy, Target("lam", 5.0), rows, None, corrected=corrected)
+    tables.show_policy(policy, Target("lam", 5.0), rows, None, known=known)
     printed = capsys.readouterr().out
-    assert ("expected error  30.2 %, corrected for the luck of the choice" in printed) == corrected
-    assert ("30.0 % wrong as counted" in printed) == corrected
+    assert ("expected error  30.2 %, corrected for the luck of the choice" in printed) == bool(known)
+    assert (f"30.0 % wrong as {known} at" in printed) == bool(known)
