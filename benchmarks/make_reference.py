@@ -16,7 +16,7 @@ import rcjax
 PAGE = Path(rcjax.__file__).parent / "docs" / "reference.md"
 #: Sections of the page: what belongs together, in the order in which data flows.
 SECTIONS = {
-    "The four verbs": ["read_log", "tune", "Tuned", "replay", "Replay", "check_policy", "PolicyCheck"],
+    "The four verbs": ["read_log", "tune", "Tuned", "replay", "Replay", "Seconds", "check_policy", "PolicyCheck"],
     "Logs": [
         "Log",
         "HandLabels",

@@ -54,6 +54,7 @@ _HOMES = {
         "InfeasibleError",
         "load_frontier",
     ),
+    "frontier.seconds": ("Seconds",),
     "logs.foreign.evaluations": ("read_evaluations",),
     "logs.hand_labels": ("HandLabels",),
     "logs.log": (
@@ -166,6 +167,7 @@ if TYPE_CHECKING:
     from rcjax.diagnostics.policy_check import PolicyCheck, check_policy
     from rcjax.frontier.bands import Bands
     from rcjax.frontier.frontier import Frontier, InfeasibleError, load_frontier
+    from rcjax.frontier.seconds import Seconds
     from rcjax.logs.foreign.evaluations import read_evaluations
     from rcjax.logs.hand_labels import HandLabels
     from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, PartsWarning, UnlabelledWarning
@@ -236,6 +238,7 @@ __all__ = [
     "Retuned",
     "Roll",
     "Rotation",
+    "Seconds",
     "Selection",
     "Solver",
     "StudentT",

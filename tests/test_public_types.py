@@ -29,7 +29,7 @@ RECORDS = {
         "Marginal",
         "Outcome",
     ),
-    *("PolicyCheck", "Posterior", "Replay", "Report", "Retuned", "Selection", "Solver", "Sweep", "Tuned"),
+    *("PolicyCheck", "Posterior", "Replay", "Report", "Retuned", "Seconds", "Selection", "Solver", "Sweep", "Tuned"),
 }
 #: Held to their places elsewhere: `test_policy_files`, `test_mixture`, `test_run`.
 HELD_ELSEWHERE = {"Policy", "Mixture", "Cascade"}
@@ -92,7 +92,7 @@ FUNCTIONS = {
     "sample_confidences": Public(("model", "key", "whole")),
     "sample_log": Public(("whole",)),
     "sample_posterior": Public(("log",)),
-    "select_frontier": Public(("log",), {"lam": NUMBER + LIST + "None"}),
+    "select_frontier": Public(("log",), {"lam": NUMBER + LIST + "None", "admits": "the class dict"}),
     "solve_expected": Public(("posterior", "number"), {"lam": NUMBER + LIST + "None"}),
     "solve_frontier": Public(("model",), {"lam": NUMBER + LIST + "None"}),
     "smooth_maximum": Public(("array", "number"), dict.fromkeys(("values", "width"), NUMBER + LIST)),

@@ -150,6 +150,16 @@ def _checked(number: Any, text: str, what: str) -> float:
     return value
 
 
+def seconds_limit(text: str) -> Any:
+    """Parse a limit on the seconds of a query: `2`, on average, or `p95=4`."""
+    from rcjax.policy.limits import SecondsLimit
+
+    try:
+        return SecondsLimit.of(text)
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem).removeprefix("max_seconds").lstrip(": ")) from None
+
+
 def names(text: str) -> Any:
     """Parse names of models, with commas between them."""
     names = tuple(name.strip() for name in text.split(","))
@@ -229,6 +239,28 @@ ErrorCost = Annotated[Any, typer.Option(parser=positive, metavar="MONEY", help="
 
 
 Lam = Annotated[Any, typer.Option(parser=positive, metavar="NUMBER", help="λ of the paper: 1 / the cost of an error.")]
+
+
+SecondCost = Annotated[
+    Any,
+    typer.Option(
+        parser=money,
+        metavar="MONEY",
+        help="What a second of waiting costs you, such as 0.0005: costs and `--budget` then count it. Needs a column "
+        "seconds or latency_ms.",
+    ),
+]
+
+
+MaxSeconds = Annotated[
+    Any,
+    typer.Option(
+        parser=seconds_limit,
+        metavar="SECONDS|p95=SECONDS",
+        help="How long queries may wait: 2 on average, or p95=4 for all but 5 % of them (p50 and p99 alike). Needs a "
+        "column seconds or latency_ms.",
+    ),
+]
 
 
 def one_target(

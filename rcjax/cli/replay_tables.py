@@ -15,6 +15,7 @@ from rcjax._core.json_values import plain
 from rcjax._core.thinning import spread
 from rcjax.cli.console import Screen, hang, make_table
 from rcjax.cli.printing import shown
+from rcjax.cli.seconds_words import brief_seconds, expected_seconds, seconds_rows, tell_unknown
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
 
@@ -41,14 +42,14 @@ def expectation(subject: Policy | Mixture | Frontier) -> dict[str, Any]:
         if known.get("level") is not None:
             ends = {f"{name}_interval": [known[f"{name}_low"], known[f"{name}_high"]] for name in ("error", "cost")}
             figures |= ends | {"level": known["level"]}
-        return figures
+        return figures | expected_seconds(known)
     figures = {"error": plain(subject.error), "cost": plain(subject.cost)}
     if subject.abstention is not None:
         figures["abstention"] = plain(subject.abstention)
     if subject.bands is not None:
         figures |= {"error_interval": plain(subject.bands.error), "cost_interval": plain(subject.bands.cost)}
         figures["level"] = subject.bands.level
-    return figures
+    return figures if subject.seconds is None else figures | subject.seconds.to_json()
 
 
 def plain_replay(replay: Replay) -> dict[str, Any]:
@@ -62,7 +63,8 @@ def plain_replay(replay: Replay) -> dict[str, Any]:
         "error_interval": wilson_interval(np.asarray(replay.error), replay.n, LEVEL),
         "cost_interval": np.maximum(cost + np.array([-1, 1]) * NormalDist().inv_cdf((1 + LEVEL) / 2) * se, 0.0),
     }
-    return figures | plain(intervals) | {"level": LEVEL}
+    seconds = {} if replay.seconds is None else replay.seconds.to_json()
+    return figures | plain(intervals) | {"level": LEVEL} | seconds
 
 
 @shown
@@ -80,7 +82,12 @@ def show_replay(
     sure = sure if not isinstance(replayed["cost"], list) else ""
     screen.print(f"Replayed on {count(replayed['n'], 'query')}; ± is one standard error{sure}.")
     screen.print("Costs take each answer at its model's mean price; as billed, at its own.")
+    if replayed.get("money") is not None:
+        screen.print("Both count what waiting is worth, as when the policy was tuned; money is without it.")
     screen.print(_replay_table(predicted, replayed, choose_unit(costs)))
+    unknown = tell_unknown(replayed)
+    if unknown is not None:
+        hang(screen, "note", unknown)
     if tuned_on:
         what = "this is the very log that it was tuned on, where it looks better than it is: evaluate it on others"
         hang(screen, "note", what)
@@ -164,13 +171,18 @@ def _replay_table(predicted: Mapping[str, Any], replayed: Mapping[str, Any], mon
             table.add_row("error among the answered", "", percent(replayed["error_answered"]))
         table.add_row(f"$ per {money.name}", cost, _cost(replayed["cost"], replayed["cost_se"], money))
         table.add_row("  as billed", "", _cost(replayed["spent"], replayed["spent_se"], money))
+        if replayed.get("money") is not None:
+            table.add_row("  money", _maybe(predicted.get("money"), money.show), money.show(replayed["money"]))
+        for row in seconds_rows(predicted, replayed):
+            table.add_row(*row)
         for name, share in zip(replayed["models"], replayed["share"], strict=True):
             table.add_row(f"answered by {name}", "", percent(share))
         return table
     unit = f"$ per {money.name}"
     heads = (f"{unit},\npredicted", "\nobserved", "\nas billed", "error,\npredicted", "error,\nobserved")
-    refusing = any(replayed["abstention"])
-    table = make_table(*heads, *["no answer,\nobserved"] * refusing, numbers=5 + refusing)
+    refusing, timed = any(replayed["abstention"]), "seconds" in replayed
+    more = [*["no answer,\nobserved"] * refusing, *["seconds,\n95 %"] * timed]
+    table = make_table(*heads, *more, numbers=5 + len(more))
     for i in spread(replayed["cost"], replayed["error"]):
         table.add_row(
             money.show(predicted["cost"][i]),
@@ -179,6 +191,7 @@ def _replay_table(predicted: Mapping[str, Any], replayed: Mapping[str, Any], mon
             percent(predicted["error"][i]),
             _error(replayed["error"][i], replayed["error_se"][i]),
             *[percent(replayed["abstention"][i])] * refusing,
+            *[brief_seconds(replayed["seconds_p95"][i]) if timed else ""] * timed,
         )
     return table
 

@@ -26,6 +26,7 @@ from rcjax.cli.options import (
     MaxError,
     Models,
     Prices,
+    SecondCost,
     Task,
     TaskOption,
     VotesOption,
@@ -50,6 +51,7 @@ def report(
     max_error: MaxError = None,
     error_cost: ErrorCost = None,
     lam: Lam = None,
+    second_cost: SecondCost = None,
     baseline: Annotated[
         str | None,
         typer.Option(metavar="MODEL", help="The model in use today. [default: the one that errs least]"),
@@ -81,6 +83,7 @@ def report(
             training, fresh = read_pair(log, test, others, models, **reading)
         with busy("tuning, drawing the log again, and checking"), echoed(rcjax.OverlapWarning):
             options: dict[str, Any] = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}
+            options |= {"second_cost": second_cost or 0.0}
             options |= {} if target is None else target.to_json()
             findings = rcjax.make_report(training, draw=True, **options)
         with busy("writing the page"):

@@ -15,12 +15,16 @@ from rcjax.cli.ascii_plot import sketch
 from rcjax.cli.console import Screen, hang, make_table
 from rcjax.cli.printing import shown
 from rcjax.cli.replay_tables import LEVEL, _indent, _parts, _point
+from rcjax.cli.seconds_words import brief_seconds, tell_seconds
 from rcjax.policy.targets import Target
 
 __all__ = ["show_policy", "show_report", "show_tuning"]
 
 
 _CHAIN_WIDTH, _BAND_WIDTH, _REFUSED_WIDTH = 43, 12, 8  # leave room for the other columns on a terminal of 80
+
+
+_SECONDS_WIDTH, _MONEY_WIDTH, _LEAST_WIDTH = 13, 8, 20
 
 
 @shown
@@ -99,7 +103,8 @@ def show_policy(
         if share < 1:
             screen.print(f"  for {percent(share)} of the queries, told by a hash of their names:")
         screen.print(_indent(describe_cascade(_point(part), width=76)))
-    screen.print(f"  expected cost   {money.full(expected['cost'])}")
+    apart = "" if expected.get("money") is None else f", with waiting; money alone ${money.show(expected['money'])}"
+    screen.print(f"  expected cost   {money.full(expected['cost'])}{apart}")
     luck = ", corrected for the luck of the choice" if known else ""
     screen.print(f"  expected error  {percent(expected['error'])}{luck}")
     if expected.get("abstention") is not None:
@@ -109,6 +114,8 @@ def show_policy(
         costs = "–".join(f"${money.show(expected[end])}" for end in ("cost_low", "cost_high"))
         errors = between([expected["error_low"], expected["error_high"]])
         screen.print(f"  {100 * expected['level']:.4g} % intervals  {costs} and {errors} %")
+    if expected.get("seconds") is not None:
+        hang(screen, "seconds", tell_seconds(expected))
     for model, words in _alone(rows, target).items():
         row = next(row for row in rows if row["model"] == model)
         how = f" as {known}" if known else ""
@@ -150,10 +157,13 @@ def show_report(headline: str, written: Path | None) -> None:
 
 def _models_table(rows: Sequence[Mapping[str, Any]], money: Money) -> Table:
     """One row per model: what it is worth by itself, and how far its confidence can be trusted."""
-    table = make_table("model", "accuracy", f"$ per {money.name}", "calibration error", "certain")
+    timed = any(row.get("seconds") is not None for row in rows)
+    heads = ["accuracy", f"$ per {money.name}", *["seconds"] * timed, "calibration error", "certain"]
+    table = make_table("model", *heads)
     for row in rows:
         shares = [percent(row[name]) for name in ("accuracy", "calibration_error", "certain")]
-        table.add_row(row["model"], shares[0], money.show(row["cost"]), *shares[1:])
+        waits = [brief_seconds(row.get("seconds"))] if timed else []
+        table.add_row(row["model"], shares[0], money.show(row["cost"]), *waits, *shares[1:])
     return table
 
 
@@ -170,22 +180,27 @@ def _frontier_table(
 ) -> Table:
     sure = all("error_interval" in point for point in points)
     refusing = any(point.get("abstention") for point in points)
-    heads = [f"$ per\n{money.name}", "error", *[f"{100 * LEVEL:.0f} %\ninterval"] * sure, *["no\nanswer"] * refusing]
+    timed, waiting = (any(point.get(name) is not None for point in points) for name in ("seconds", "money"))
+    heads = [f"$ per\n{money.name}", *["of it\nmoney"] * waiting, "error", *[f"{100 * LEVEL:.0f} %\ninterval"] * sure]
+    heads += [*["no\nanswer"] * refusing, *["seconds:\nmean, 95 %"] * timed]
     table = make_table(*heads, numbers=len(heads))
-    table.columns[-1].no_wrap = sure or refusing
+    table.columns[-1].no_wrap = sure or refusing or timed
     simple = all(point.get("thresholds") for point in points)
     what = "models, answering above a confidence" if simple else "models, and what they do at a confidence"
+    what = what.replace(", ", ",\n", 1).replace(" a ", "\na ") if timed else what
     table.add_column(what, no_wrap=True)
     table.add_column("best if 1,000\nerrors cost", justify="right")  # the cost of one is often a fraction of a cent
     for number, point in enumerate(points):
         star = "* " if number < len(starred) and starred[number] else ""
         price = f"${figure(_rounded(1000 / point['lam']), 2)}" if point["lam"] else "more"
-        chain = describe_cascade(
-            point, width=max(width, 80) - 80 + _CHAIN_WIDTH - _BAND_WIDTH * sure - _REFUSED_WIDTH * refusing
-        )
+        room = max(width, 80) - 80 + _CHAIN_WIDTH - _BAND_WIDTH * sure - _REFUSED_WIDTH * refusing
+        room -= _SECONDS_WIDTH * timed + _MONEY_WIDTH * waiting
+        chain = describe_cascade(point, width=max(room, _LEAST_WIDTH) if timed else room)
         band = [between(point["error_interval"])] if sure else []
         band += [percent(point["abstention"])] if refusing else []
-        cells = (star + money.show(point["cost"]), percent(point["error"]), *band, chain, price)
+        band += [", ".join(brief_seconds(point.get(name)) for name in ("seconds", "seconds_p95"))] if timed else []
+        alone = [money.show(point["money"])] if waiting else []
+        cells = (star + money.show(point["cost"]), *alone, percent(point["error"]), *band, chain, price)
         table.add_row(*cells, style="bold" if star else None)
     return table
 

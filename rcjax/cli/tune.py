@@ -22,8 +22,10 @@ from rcjax.cli.options import (
     Lam,
     LogFile,
     MaxError,
+    MaxSeconds,
     Models,
     Prices,
+    SecondCost,
     Task,
     TaskOption,
     VotesOption,
@@ -184,6 +186,8 @@ def tune(
     max_error: MaxError = None,
     error_cost: ErrorCost = None,
     lam: Lam = None,
+    max_seconds: MaxSeconds = None,
+    second_cost: SecondCost = None,
     abstain_price: AbstainPrice = None,
     abstain_cost: AbstainCost = None,
     copula: CopulaFamily = None,
@@ -217,6 +221,9 @@ def tune(
     _require(apart, "takes neither --cascade adaptive nor --copula auto", "--posterior")
     mixing = not mix or (confidence is None and limited)
     _require(mixing, "needs --max-error or --budget, and no --confidence", "--mix")
+    measured = max_seconds is None or max_seconds.share is not None or confidence is None
+    _require(measured, "of a mean cannot be guaranteed: with --confidence give a share, such as p95=4", "--max-seconds")
+    _require(not mix or max_seconds is None, "takes no --max-seconds", "--mix")
     price = price_of_refusing(abstain_price, abstain_cost, target)
     _require(not judged or confidence is not None, "needs --confidence", "--judged")
     _require((label_price is None) == (judge_price is None), "go together", "--label-price, --judge-price")
@@ -241,6 +248,8 @@ def tune(
             "label_prices": None if label_price is None else (label_price, judge_price),
             "mix": mix,
             "intervals": bands,
+            "second_cost": second_cost or 0.0,
+            "max_seconds": max_seconds,
         }
         unused = _unused_answers(logs[0], how)
         if unused is not None:
@@ -335,6 +344,8 @@ def _show(tuned: Tuned, target: Target | None, written: Outputs) -> None:
     corrected = tuned.frontier.search == "selected" or agreements is not None
     known = None if not corrected else "counted" if tuned.log.hand is None else "estimated from the labels"
     heading = tuned.log.describe()
+    if tuned.log.waiting is not None:
+        heading += f" Costs count ${tuned.log.waiting.second_cost:.4g} for each second of waiting, beside the money."
     if tuned.held_out is not None:
         heading += f" {tuned.held_out.n_queries:,} other queries are held out for the test of the guarantee."
     rows, chosen = document["model_summary"], tuned.policy.expected if tuned.policy else None

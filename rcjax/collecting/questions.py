@@ -27,7 +27,20 @@ _OURS = ("query", "prompt", "messages", "answer", "choices", "grade")
 #: Columns of the log itself, which those of the questions must not be called.
 TAKEN = (
     *("call_log", "query", "model", "logprob", "correct", "answer", "cost", "at_most", "input_tokens", "output_tokens"),
-    *("estimated", "shadow", "error", "served", "attempts", "seconds", "time", "text", "reference", "choices", "grade"),
+    *(
+        "estimated",
+        "shadow",
+        "error",
+        "served",
+        "attempts",
+        "seconds",
+        "latency_ms",
+        "time",
+        "text",
+        "reference",
+        "choices",
+        "grade",
+    ),
     *("asked", "confidence", "calibrated", "graded_by", "sample", "answer_key"),
 )
 

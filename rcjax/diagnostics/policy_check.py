@@ -20,9 +20,10 @@ import numpy as np
 from rcjax._base.arguments import check_arguments
 from rcjax._base.wording import count
 from rcjax._core.json_values import plain
-from rcjax.diagnostics.policy_verdicts import judge_all, judge_models, judge_policy
+from rcjax.diagnostics.policy_verdicts import judge_all, judge_models, judge_policy, judge_seconds
 from rcjax.diagnostics.two_samples import brier_excess, compare, shuffled_labels, spiegelhalter_z
 from rcjax.diagnostics.verdicts import Check, Verdict
+from rcjax.frontier.seconds import FIGURES
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import read_reference
 from rcjax.logs.log import Log
@@ -31,8 +32,10 @@ from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
 from rcjax.policy.record import recorded_count
 from rcjax.replaying.replay import Walked, walk_log
+from rcjax.replaying.waiting import as_tuned
 from rcjax.tuning.overlap import Overlap, overlap, overlap_with_tuned
-from rcjax.tuning.retune import Gain, held_out_gain
+from rcjax.tuning.p_values import binomial_tail
+from rcjax.tuning.retune import Gain, held_out_gain, recorded_tuning
 
 __all__ = ["PolicyCheck", "check_policy"]
 
@@ -75,6 +78,10 @@ class PolicyCheck:
     """Every check, judged; `p_value` is adjusted for their number, and "bad" is what has drifted."""
     remarks: tuple[str, ...]
     """What is worth knowing besides."""
+    seconds: dict[str, Any] | None = None
+    """The same of the mean seconds per query, along the path; with `known`, of how many queries, their quantiles `p50`,
+    `p95` and `p99`, each `_expected` too, and with a `limit` that the policy was tuned for, the share `beyond` it. None
+    where one of the two logs does not tell seconds."""
 
     @property
     def drifted(self) -> bool:
@@ -88,8 +95,10 @@ class PolicyCheck:
         return "bad" if "bad" in verdicts else "doubtful" if "doubtful" in verdicts else "fine"
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as JSON values; what is not a number (NaN) becomes None."""
+        """Everything as JSON values, without `seconds` where there are none; what is not a number becomes None."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        if self.seconds is None:
+            del fields["seconds"]
         judged = {"checks": [dataclasses.asdict(check) for check in self.checks]}
         return {"drifted": self.drifted, "verdict": self.verdict} | plain(fields | judged)
 
@@ -110,9 +119,10 @@ def check_policy(
     promise (Spiegelhalter's z) and by the calibration error, and its raw confidences, by the Cramér–von Mises distance,
     all against the queries of the training log that the policy carries, by permutations. For the policy: its error and
     its cost against those expected, counting the sampling of both logs; and what re-tuning would gain on queries left
-    out (`rcjax.tuning.retune`). A mixture is judged by its expected error and cost on each query, without the noise of
-    the lots. p-values are adjusted by Holm's method. A model's own tests take all its answers; the others the queries
-    that all answered. Where some queries of the fresh log were tuned on, a remark counts them.
+    out (`rcjax.tuning.retune`). Where both logs tell seconds, so are the mean seconds of a query, and the limit on them
+    that the policy was tuned for, if there was one. A mixture is judged by its expected error and cost on each query,
+    without the noise of the lots. p-values are adjusted by Holm's method. A model's own tests take all its answers; the
+    others the queries that all answered. Where some queries of the fresh log were tuned on, a remark counts them.
 
     Args:
         policy: the policy or mixture in service.
@@ -142,14 +152,15 @@ def check_policy(
     if shared.whole:
         raise LogError(f"{log.source}: the policy was tuned on this very log: check it on fresh queries")
     everyone = _reference(policy, tuned_on)
-    old = everyone.select(policy.models)
-    new = log.select(policy.models)
+    old = as_tuned(policy, everyone.select(policy.models))
+    new = as_tuned(policy, log.select(policy.models))
     shuffled = lru_cache(1)(partial(shuffled_labels, permutations=permutations, seed=seed))  # most share the sizes
     rows = [_compare_model(policy, name, old, new, shuffled) for name in policy.models]
     before, now = walk_log(policy, old), walk_log(policy, new)
     trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
     error = _against_promise(policy, "error", _errors(before), _errors(now), trained_on)
     cost = _against_promise(policy, "cost", _costs(before), _costs(now), trained_on)
+    seconds = _seconds(policy, before, now, trained_on)
     gain = held_out_gain(policy, log, everyone, seed) if retuning else None
     return PolicyCheck(
         source=PurePath(log.source).name,
@@ -161,7 +172,10 @@ def check_policy(
         error=error,
         cost=cost,
         retuning=None if gain is None else dataclasses.asdict(gain) | {"share": gain.share, "p_value": gain.p_value},
-        checks=tuple(judge_all([*judge_models(rows), *judge_policy(error, cost, gain)], alarm)),
+        seconds=seconds,
+        checks=tuple(
+            judge_all([*judge_models(rows), *judge_policy(error, cost, gain), *judge_seconds(seconds)], alarm)
+        ),
         remarks=tuple(_remarks(policy, new, shared, gain, retuning)),
     )
 
@@ -176,7 +190,7 @@ def _permutations(policy: Policy | Mixture, alarm: float, asked: int | None) -> 
     """How many permutations a level needs, or those that are asked for where they suffice."""
     if not 0 < alarm < 1:
         raise ValueError(f"alarm is {alarm}; it is a probability between 0 and 1, such as 0.05")
-    tests = 3 * len(policy.models) + 3
+    tests = 3 * len(policy.models) + 3 + 2 * (policy.expected.get("seconds") is not None)
     if alarm * _MOST_PERMUTATIONS < 2 * tests:  # before the division, which overflows
         least = math.ceil(2 * tests / _MOST_PERMUTATIONS * 1e6) / 1e6
         models = count(len(policy.models), "model")
@@ -269,6 +283,28 @@ def _costs(walked: Walked) -> np.ndarray:
     return walked.charge + share @ (walked.query_cost - mean[:, None])
 
 
+def _seconds(policy: Policy | Mixture, before: Walked, now: Walked, trained_on: int) -> dict[str, Any] | None:
+    """The seconds seen against those that the policy promises; None where one of the logs tells none."""
+    if before.seconds is None or now.seconds is None:
+        return None
+    known, waits = (own[~np.isnan(own)] for own in (before.seconds, now.seconds))
+    if min(len(known), len(waits)) < 2:
+        return None
+    told = _against_promise(policy, "seconds", known, waits, trained_on) | {"known": len(waits)}
+    for name, share in FIGURES.items():
+        if share is not None:
+            seen, tuned = (float(np.quantile(own, share, method="inverted_cdf")) for own in (waits, known))
+            expected = policy.expected.get(name)
+            own = name.removeprefix("seconds_")
+            told |= {own: seen, f"{own}_expected": tuned if expected is None else float(expected)}
+    limit = recorded_tuning(policy).max_seconds
+    if limit is not None and limit.share is not None:
+        beyond, n = int((waits > limit.seconds).sum()), len(waits)
+        told |= {"limit": limit.text, "beyond": beyond / n, "allowed": 1 - limit.share}
+        told |= {"limit_p": binomial_tail(n - beyond, n, limit.share)}
+    return told
+
+
 def _against_promise(
     policy: Policy | Mixture, name: str, before: np.ndarray, now: np.ndarray, trained_on: int
 ) -> dict[str, Any]:
@@ -281,7 +317,7 @@ def _against_promise(
     """
     known = policy.expected
     mean, se = float(now.mean()), _standard_error(now, len(now))
-    replayed, level = float(before.mean()), known.get("level")
+    replayed, level = float(before.mean()), known.get("seconds_level" if name == "seconds" else "level")
     expected = known.get(name)
     expected = replayed if expected is None else expected
     promises = [float(expected), replayed]
@@ -323,4 +359,6 @@ def _remarks(policy: Policy | Mixture, log: Log, shared: Overlap, gain: Gain | N
         )
     if retuning and gain is None:
         why = "the policy does not tell its λ" if policy.expected.get("lam") is None else "one model, or few queries"
+        if recorded_tuning(policy).max_seconds is not None:
+            why = "the policy keeps to a limit on the seconds"
         yield f"whether tuning again would gain was not tested: {why}"

@@ -19,6 +19,8 @@ DRIFT_LIMITS: Mapping[str, Limits] = {
     "confidences": Limits(0.05, 0.10),
     "error": Limits(0.02, 0.05),
     "cost": Limits(0.05, 0.15),
+    "seconds": Limits(0.10, 0.30),
+    "seconds limit": Limits(0.01, 0.05),
     "re-tuning": Limits(0.02, 0.10),
 }
 
@@ -121,6 +123,26 @@ def judge_policy(error: Mapping[str, Any], cost: Mapping[str, Any], gain: Gain |
         less = percent(gain.share)
         advice = f"policies tuned on these queries lower error + λ·cost by {less} on those left out: {_RETUNE}"
         yield _check("re-tuning", "", gain.share, gain.p_value, advice)
+
+
+def judge_seconds(seconds: Mapping[str, Any] | None) -> Iterator[Check]:
+    """Do queries wait as long as expected, and keep to the limit that the policy was tuned for?"""
+    if seconds is None:
+        return
+    gap = _relative(seconds["seen"], seconds["expected"])
+    advice = (
+        f"queries wait {figure(seconds['seen'])} seconds on average ({figure(seconds['p95'])} or less for 95 %), "
+        f"{percent(abs(gap))} {'more' if gap > 0 else 'less'} than the {figure(seconds['expected'])} "
+        f"({figure(seconds['p95_expected'])}) expected: look at the endpoints, at the length of answers, and at how "
+        f"often each model is asked; {_RETUNE}"
+    )
+    yield _check("seconds", "", abs(gap), seconds["p_value"], advice)
+    if "limit" in seconds:
+        advice = (
+            f"{percent(seconds['beyond'])} of the queries wait longer than the limit ({seconds['limit']}), which "
+            f"allows {percent(seconds['allowed'])}: look at the endpoints; {_RETUNE}"
+        )
+        yield _check("seconds limit", "", max(seconds["beyond"] - seconds["allowed"], 0.0), seconds["limit_p"], advice)
 
 
 def _relative(observed: float, expected: float) -> float:

@@ -101,4 +101,4 @@ def at_prices(frontier: Frontier, lam: np.ndarray) -> Frontier:
     named = {name: getattr(frontier, name) for name in ("error", "cost", "status", "abstention", "policies")}
     points = part(jax.tree.map(np.asarray, named), best)
     points["lam"] = np.asarray(lam, np.asarray(frontier.lam).dtype)
-    return dataclasses.replace(frontier, bands=None, **jax.device_put(points))
+    return dataclasses.replace(frontier, bands=None, seconds=None, **jax.device_put(points))

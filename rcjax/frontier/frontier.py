@@ -23,6 +23,7 @@ from rcjax.frontier.points import Points
 from rcjax.frontier.policies import NEVER_REFUSE, Policies
 from rcjax.frontier.rules import agreements_of, rules
 from rcjax.frontier.searches import Chain, Search
+from rcjax.frontier.seconds import Seconds, money_per_call, seconds_from_json
 from rcjax.model.cascade_model import CascadeModel, model_from_json
 from rcjax.policy.answers import COMPARISONS, Comparison
 from rcjax.policy.mixture import Mixture
@@ -49,7 +50,18 @@ class InfeasibleError(ValueError):
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("lam", "error", "cost", "status", "policies", "model", "bands", "abstain_price", "abstention"),
+    data_fields=(
+        "lam",
+        "error",
+        "cost",
+        "status",
+        "policies",
+        "model",
+        "bands",
+        "abstain_price",
+        "abstention",
+        "seconds",
+    ),
     meta_fields=("search", "chain", "abstain_early", "compare"),
 )
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +101,8 @@ class Frontier:
     """Whether any model of a cascade may refuse, or the last one only."""
     compare: Comparison | None = None
     """How the answers of its log were compared, for policies that compare answers."""
+    seconds: Seconds | None = None
+    """(L,) how long queries wait, where the log tells (`rcjax.tune` adds it); None where that is not known."""
 
     @property
     def thresholds(self) -> jax.Array | None:
@@ -220,7 +234,7 @@ class Frontier:
         asked = [int(j) for j in np.flatnonzero(host["members"][index])]
         bounds, actions = host["bounds"][index], host["actions"][index]
         calibrators = jax.tree.map(np.asarray, self.model.calibrators)
-        costs = np.asarray(self.model.cost)
+        costs = money_per_call(self.model)
         prices = self.model.prices or {}
         return Policy(
             models=tuple(names[j] for j in asked),
@@ -235,6 +249,7 @@ class Frontier:
                 "error_cost": 1 / lam if lam > 0 else None,
                 **self._refusing(index),
                 **self._interval(index),
+                **({} if self.seconds is None else self.seconds.expected(index)),
             },
             provenance=describe_tuning(self, target),
             agreements=agreements_of(names, host["agreements"], index, self.compare or "text"),
@@ -276,6 +291,9 @@ class Frontier:
             bands = jax.tree.map(np.asarray, self.bands)
             points = [point | bands_to_json(bands, self.models, row) for row, point in enumerate(points)]
             head["bands"] = {"level": bands.level, "replicates": bands.replicates}
+        if self.seconds is not None:
+            points = [point | self.seconds.to_json(row) for row, point in enumerate(points)]
+            head["seconds_level"] = self.seconds.level
         version = _WITHOUT_ABSTENTION if self.abstention is None else _WITHOUT_AGREEMENT
         if self.policies.agreements is not None:
             version, head["compare"] = _SCHEMA, self.compare or "text"
@@ -324,6 +342,9 @@ def frontier_from_json(data: Any) -> Frontier:
         abstain_early=check.flag(data.get("abstain_early", True), "abstain_early"),
         compare=check.optional(data.get("compare"), "compare", _comparison),
     )
+    if data.get("seconds_level") is not None:
+        seconds = seconds_from_json(data["frontier"], data["seconds_level"])
+        frontier = dataclasses.replace(frontier, seconds=seconds)
     if "bands" not in data:
         return frontier
     return frontier.with_bands(bands_from_json(model.models, data["frontier"], data["bands"]))

@@ -17,6 +17,7 @@ __all__ = [
     "CALL_COLUMNS",
     "LABEL_PROBABILITY",
     "SAMPLE",
+    "SECONDS",
     "TOKENS",
     "TO_LABEL",
     "advice_on",
@@ -40,6 +41,8 @@ ADVICE = {
     "cost": "give the money that the call cost, 0 or more",
     **dict.fromkeys(TOKENS, "give the number of tokens, 0 or more"),
     "label_probability": "give the probability with which the answer was drawn to be labelled, above 0 and at most 1",
+    "seconds": "give the seconds that the answer took, 0 or more, or leave the cell empty",
+    "latency_ms": "give the milliseconds that the answer took, 0 or more, or leave the cell empty",
 }
 
 
@@ -62,6 +65,9 @@ ANSWERS = ["answer_key", "answer"]  # what is compared with the answers of other
 
 
 SAMPLE = "sample"  # which of several answers of a model to a query
+
+
+SECONDS = ["seconds", "latency_ms"]  # how long the answer took: one of the two, if any
 
 
 LABEL_PROBABILITY = "label_probability"  # with which an answer was drawn to be labelled
@@ -97,6 +103,8 @@ _LIMITS = {
     "logprob": (-math.inf, 0),
     "confidence": (0, 1),
     LABEL_PROBABILITY: (_LEAST_PROBABILITY, 1),
+    "seconds": (0, 1e9),
+    "latency_ms": (0, 1e12),
 }
 
 
@@ -144,6 +152,8 @@ def needed_columns(name: str, columns: list[str], priced: bool, told_by: str | N
             raise LogError(f"{name}: column {column} occurs twice: drop one of the two")
     if {"logprob", "confidence"} <= {*columns}:
         raise LogError(f"{name}: columns logprob and confidence both occur: drop one of the two")
+    if {*SECONDS} <= {*columns}:
+        raise LogError(f"{name}: columns {' and '.join(SECONDS)} both occur: drop one of the two")
     if "call_log" in columns and told_by == "correct" and not judges and "correct" not in columns:
         forms = "query and answer (the right one), or query, model and correct"
         raise LogError(
@@ -159,7 +169,7 @@ def needed_columns(name: str, columns: list[str], priced: bool, told_by: str | N
     compared = [column for column in ANSWERS if column in columns][:1]
     labels = [column for column in ("correct", LABEL_PROBABILITY) if column in columns]
     needed += [column for column in (*compared, *labels, *judges) if column not in needed]
-    needed += [SAMPLE] if SAMPLE in columns else []
+    needed += [column for column in (SAMPLE, *SECONDS) if column in columns]
     return needed + [column for column in CALL_COLUMNS if "call_log" in columns and column in columns]
 
 

@@ -4,9 +4,10 @@ Drawn at random, not thinned to quantiles, so that they are a sample, and whole 
 replayed on them. Per model the raw log-probabilities in single precision, in which a later log is compared too, so that
 what was tied stays tied; whether the answers were right, as bits, and where not all have a label, which do (queries
 with labels go first, and labels that were drawn unevenly are thinned to a fair sample); and the costs in half
-precision, as multiples of their mean. In base64, as JSON knows neither infinities nor compact numbers. No text is kept:
-of the answers, where the log has them, which are equal; and of the queries' names a hash, by which queries of another
-log are known to have been tuned on (`rcjax.tuning.overlap`).
+precision, as multiples of their mean, without what waiting is worth; where the log tells them the seconds too, as parts
+of the longest. In base64, as JSON knows neither infinities nor compact numbers. No text is kept: of the answers, where
+the log has them, which are equal; and of the queries' names a hash, by which queries of another log are known to have
+been tuned on (`rcjax.tuning.overlap`).
 """
 
 import base64
@@ -43,6 +44,7 @@ def describe_reference(log: Log) -> dict[str, Any]:
     >>> kept["queries"], sorted(kept["models"]["llama3.1-8b"])
     (360, ['correct', 'cost', 'logprob', 'mean_cost'])
     """
+    log = log.with_waiting(0.0)
     size = min(log.n_queries, MOST_QUERIES, max(1, _MOST_ANSWERS // len(log.models)))
     order, labelled = np.random.default_rng(0).permutation(log.n_queries), log.evenly_labelled
     if log.hand is not None:  # labels that are a fair sample stay one where they go first
@@ -53,9 +55,8 @@ def describe_reference(log: Log) -> dict[str, Any]:
     )
     logprob = np.where(answered, logprob, np.nan).astype("<f4")
     unit = np.nan_to_num(np.asarray(log.cost, float))
-    relative = money / np.where(unit > 0, unit, 1.0)
-    relative = np.minimum(relative, np.finfo(np.float16).max).astype("<f2")
-    models = {
+    relative = _relative(money, unit)
+    models: dict[str, dict[str, Any]] = {
         name: {
             "logprob": _packed(logprob[:, j].tobytes()),
             "correct": _packed(np.packbits(correct[:, j]).tobytes()),
@@ -68,11 +69,24 @@ def describe_reference(log: Log) -> dict[str, Any]:
         codes = np.asarray(log.answer)[rows].astype("<i2")
         for j, name in enumerate(log.models):
             models[name]["answer"] = _packed(codes[:, j].tobytes())
+    if log.seconds is not None:
+        waits = np.asarray(log.seconds)[rows]
+        longest = np.nan_to_num(np.asarray(log.seconds, float)).max(
+            0
+        )  # of which they are parts: what is unknown is NaN
+        for j, name in enumerate(log.models):
+            packed = _packed(_relative(waits[:, j], longest[j]).tobytes())
+            models[name] |= {"seconds": packed, "longest": float(longest[j])}
     if not labelled[rows][answered].all():
         for j, name in enumerate(log.models):
             models[name]["labelled"] = _packed(np.packbits(labelled[rows, j]).tobytes())
     names = hash_names([log.queries[row] for row in rows])
     return {"queries": size, "models": models, "names": _packed(names.tobytes())}
+
+
+def _relative(values: np.ndarray, unit: Any) -> np.ndarray:
+    """Values as multiples of a unit, in half precision."""
+    return np.minimum(values / np.where(unit > 0, unit, 1.0), np.finfo(np.float16).max).astype("<f2")
 
 
 def hash_names(queries: Sequence[int | str]) -> np.ndarray:
@@ -90,7 +104,9 @@ def read_reference(data: Any, task: Literal["generation", "choice"], source: str
         check.require(len(columns) > 0, f"{_PLACE}.models", "must not be empty", {})
     except ValueError as problem:
         raise ValueError(f"{source}: the queries that it was tuned on are damaged: {problem}") from None
-    logprob, correct, money, answer, known = (np.stack(rows, axis=1) for rows in zip(*columns.values(), strict=True))
+    logprob, correct, money, answer, known, waits = (
+        np.stack(rows, axis=1) for rows in zip(*columns.values(), strict=True)
+    )
     answered = ~np.isnan(logprob)
     fields: dict[str, Any] = jax.device_put(
         {
@@ -107,11 +123,13 @@ def read_reference(data: Any, task: Literal["generation", "choice"], source: str
         fields["hand"] = HandLabels(*hand, judges=())
     if (answer != NO_ANSWER).any():
         fields["answer"] = jax.device_put(answer)
+    if np.isfinite(waits).any():
+        fields["seconds"] = jax.device_put(waits)
     return Log(models=tuple(columns), queries=tuple(range(size)), task=task, source=source, **fields)
 
 
 def _column(value: Any, where: str, size: int) -> tuple[np.ndarray, ...]:
-    """(logprob, right or wrong, cost, code of the answer, has a label), each (size,), of a model's answers."""
+    """(logprob, right or wrong, cost, code of the answer, has a label, seconds), each (size,), of a model's answers."""
     data = check.items(value, where, check.as_it_is)
     logprob = _unpacked(data.get("logprob"), f"{where}.logprob", "<f4", size)
     bits = _unpacked(data.get("correct"), f"{where}.correct", "u1", -(-size // 8))
@@ -125,8 +143,13 @@ def _column(value: Any, where: str, size: int) -> tuple[np.ndarray, ...]:
     known = np.full(-(-size // 8), 255, "u1")
     if data.get("labelled") is not None:
         known = _unpacked(data["labelled"], f"{where}.labelled", "u1", -(-size // 8))
+    waits = np.full(size, np.nan)
+    if data.get("seconds") is not None:
+        waits = _unpacked(data["seconds"], f"{where}.seconds", "<f2", size).astype(float)
+        check.require(not (waits < 0).any(), f"{where}.seconds", "must hold nothing below 0", data["seconds"])
+        waits *= check.amount(data.get("longest"), f"{where}.longest")
     right, labelled = (np.unpackbits(packed)[:size].astype(bool) for packed in (bits, known))
-    return logprob, right, relative.astype(float) * unit, answer.astype(np.int32), labelled
+    return logprob, right, relative.astype(float) * unit, answer.astype(np.int32), labelled, waits
 
 
 def _unpacked(value: Any, where: str, kind: str, size: int) -> np.ndarray:

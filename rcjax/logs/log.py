@@ -18,6 +18,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.hand_labels import HandLabels
 from rcjax.logs.label_counts import label_counts
 from rcjax.logs.listing import brief, listed, near
+from rcjax.logs.seconds import Waiting, require_all_seconds, tell_seconds
 from rcjax.policy.answers import Comparison
 
 __all__ = ["IncompleteLogWarning", "LeftOutWarning", "Log", "PartsWarning", "UnlabelledWarning"]
@@ -53,7 +54,7 @@ class Log:
     correct: jax.Array
     """(n, k) bool: the answer is labelled correct; False where the model did not answer, or nobody labelled it."""
     query_cost: jax.Array
-    """(n, k) money per query; 0 where the model did not answer."""
+    """(n, k) money per query, and what waiting is worth where `waiting` says so; 0 where the model did not answer."""
     answered: jax.Array
     """(n, k) bool: the log holds the model's answer to the query."""
     cost: jax.Array
@@ -75,6 +76,11 @@ class Log:
     hand: HandLabels | None = None
     """Which answers a person has labelled, and what judges say; None where all answers are labelled and none is judged.
     `correct` is False where an answer has no label."""
+    seconds: jax.Array | None = None
+    """(n, k) how long each answer took, of answers that vote the longest; NaN where that is not known or there is no
+    answer. None where the log does not tell."""
+    waiting: Waiting | None = None
+    """What a second is worth, where the costs count it (`with_waiting`); None where they are money alone."""
 
     @property
     def n_queries(self) -> int:
@@ -98,10 +104,14 @@ class Log:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the content, in hexadecimal: the same in any order of queries and any float dtype."""
+        """SHA-256 of the content, in hexadecimal: the same in any order of queries and any float dtype.
+
+        Seconds, and what they are worth, are no part of it: a log that tells them has the hash that it had without.
+        """
         order = sorted(range(self.n_queries), key=lambda i: str(self.queries[i]))
         head = [self.task, self.models, [self.queries[i] for i in order]]
-        matrices = self._matrices() if self.hand is None else [*self._matrices(), *self.hand.matrices()]
+        own = self.with_waiting(0.0)._matrices()
+        matrices = own if self.hand is None else [*own, *self.hand.matrices()]
         content = b"".join(matrix[order].astype("<f4").tobytes() for matrix in matrices)
         return hashlib.sha256(json.dumps(head).encode() + content).hexdigest()
 
@@ -123,8 +133,10 @@ class Log:
             raise LogError(f"{self.source}: no query taken: a log needs at least one")
         ids = tuple(self.queries[i] for i in rows)
         answer = None if self.answer is None else np.asarray(self.answer)[rows]
-        hand = self.hand and self.hand.take(rows)
-        return self._with(*(matrix[rows] for matrix in self._matrices()), queries=ids, answer=answer, hand=hand)
+        changes: dict[str, Any] = {"hand": self.hand and self.hand.take(rows)}
+        changes |= {"waiting": self.waiting and self.waiting.take(rows)}
+        changes |= {"seconds": None if self.seconds is None else np.asarray(self.seconds)[rows]}
+        return self._with(*(matrix[rows] for matrix in self._matrices()), queries=ids, answer=answer, **changes)
 
     def split(self, fraction: float, seed: int) -> tuple[Log, Log]:
         """Split the queries at random, the same way for the same seed.
@@ -151,8 +163,40 @@ class Log:
         prices = self.prices and {name: self.prices[name] for name in names}
         asked = self.asked and {name: self.asked[name] for name in names if name in self.asked}
         changes = {"models": names, "prices": prices, "asked": asked, "hand": self.hand and self.hand.select(columns)}
+        changes |= {"waiting": self.waiting and self.waiting.select(columns)}
+        changes |= {"seconds": None if self.seconds is None else np.asarray(self.seconds)[:, columns]}
         answer = None if self.answer is None else np.asarray(self.answer)[:, columns]
         return self._with(*(matrix[:, columns] for matrix in self._matrices()), **changes, answer=answer)
+
+    def with_waiting(self, second_cost: float) -> Log:
+        """Return the same log, whose costs are money and `second_cost` (money per second) for each second of waiting.
+
+        `waiting` keeps what answers cost without it. With 0 costs are money alone again, to the last bit.
+        Raises `LogError` for an answer whose seconds are not known, and ValueError for a negative or infinite price.
+
+        >>> import polars as pl
+        >>> from rcjax import read_log
+        >>> table = {"query": [1, 1, 2, 2], "model": ["small", "large"] * 2, "correct": [0, 1, 1, 1]}
+        >>> frame = pl.DataFrame(table | {"confidence": [0.4, 0.9] * 2, "cost": [1.0, 3.0] * 2, "seconds": [2, 4] * 2})
+        >>> log = read_log(frame).with_waiting(0.5)
+        >>> log.cost.tolist(), log.with_waiting(0).cost.tolist()
+        ([2.0, 5.0], [1.0, 3.0])
+        """
+        check_arguments(Log.with_waiting, locals())
+        if not 0 <= second_cost < math.inf:
+            raise ValueError(f"second_cost is {second_cost}; it is money per second, 0 or more")
+        if second_cost == (0.0 if self.waiting is None else self.waiting.second_cost):
+            return self
+        logprob, correct, held, answered = self._matrices()
+        money = held if self.waiting is None else np.asarray(self.waiting.money)
+        facts = {"hand": self.hand, "answer": self.answer, "seconds": self.seconds}
+        if second_cost == 0:
+            return self._with(logprob, correct, money, answered, **facts)
+        told = None if self.seconds is None else np.asarray(self.seconds)
+        waits = require_all_seconds(self.source, told, answered, self.models, self.queries)
+        waiting = Waiting(float(second_cost), jax.device_put(money))
+        costs = (money + second_cost * waits).astype(held.dtype)
+        return self._with(logprob, correct, costs, answered, **facts, waiting=waiting)
 
     def describe(self) -> str:
         """Return a short paragraph: how many queries, which models, who answered what, and what of it is labelled.
@@ -169,7 +213,10 @@ class Log:
         answers = np.asarray(self.answered).sum(axis=0)
         counts = ", ".join(f"{name} {number:,}" for name, number in zip(self.models, answers, strict=True))
         full = f"{self.complete.sum():,} queries have an answer of every model; answers per model: {counts}"
-        told = f"{head}; {'every model answered every query' if self.complete.all() else full}."
+        timed = ""
+        if self.seconds is not None:
+            timed = f"; {tell_seconds(self.models, np.asarray(self.seconds), np.asarray(self.answered))}"
+        told = f"{head}; {'every model answered every query' if self.complete.all() else full}{timed}."
         if self.hand is None:
             return told
         labels = label_counts(self.models, np.asarray(self.answered), np.asarray(self.correct), self.hand)
@@ -194,15 +241,15 @@ def _mean_cost(cost: np.ndarray, answered: np.ndarray) -> np.ndarray:
     return np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
 
 
-def _log(*matrices: np.ndarray, answer: np.ndarray | None = None, **facts: Any) -> Log:
+def _log(*matrices: np.ndarray, answer: Any = None, seconds: Any = None, **facts: Any) -> Log:
     """Move the matrices to JAX, each in one step, and average the costs."""
     # Not jnp.asarray, which compiles a programme for each shape.
-    codes: Any = None if answer is None else jax.device_put(answer)
+    codes, waits = (None if column is None else jax.device_put(column) for column in (answer, seconds))
     logprob, correct, query_cost, answered = jax.device_put(matrices)
     # The average is over the costs as held, perhaps rounded to float32: taking every query then keeps it.
     cost = jax.device_put(_mean_cost(np.asarray(query_cost), matrices[3]))
     columns = {"logprob": logprob, "correct": correct, "query_cost": query_cost, "answered": answered, "cost": cost}
-    return Log(**columns, answer=codes, **facts)
+    return Log(**columns, answer=codes, seconds=waits, **facts)
 
 
 def _chosen(models: Iterable[str], known: Sequence[str], where: str) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ from rcjax.logs.log_files import LogFiles
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.prices import read_prices
 from rcjax.logs.sampled_rows import SampledRows, checked_votes
+from rcjax.logs.seconds import seconds_cells
 
 __all__ = ["read_answers", "read_log"]
 
@@ -66,14 +67,15 @@ def read_log(
     `confidence` (0 to 1), and either `cost` (money for this call, 0 or from 1e-18 to 1e18) or `input_tokens` and
     `output_tokens`. A column `answer` says what was answered, so that the answers of models can be compared: of
     choices the letter, of texts without regard to case, white space, punctuation around them and how numbers are
-    written. A column `answer_key` goes before it, and is compared as it is. Others are ignored. Names of columns may be
-    in capitals, and have spaces for underscores.
+    written. A column `answer_key` goes before it, and is compared as it is. A column `seconds`, or `latency_ms`, says
+    how long the answer took; a cell may be empty. Others are ignored. Names of columns may be in capitals, and have
+    spaces for underscores.
 
     With a column `sample` there are several answers per query and model, and each model becomes several: `small`, its
     first answer with its own confidence, and votes such as `small ×3`, three answers together. Of a vote, the
     confidence is the share of the most common answer (of equally common ones, that which came first), the cost that of
-    all, and it is right where the first sample that gave this answer is. Samples come by number, or where they are no
-    whole numbers by first appearance.
+    all, the seconds those of the longest, as all are asked for at once, and it is right where the first sample that
+    gave this answer is. Samples come by number, or where they are no whole numbers by first appearance.
 
     Args:
         source: the path of a `.csv`, `.tsv`, `.parquet`, `.jsonl` or `.ndjson` file, or a dataframe (pandas, polars,
@@ -196,6 +198,7 @@ def _read(
         "asked": {name: told[name] for name in names if name in told} or None,
         "hand": hand_labels_of(held, columns),
         "answer": compared.codes(held, columns),
+        "seconds": np.ascontiguousarray(held.take("seconds")[:, columns]) if held.has("seconds") else None,
     }
     facts |= {} if facts["answer"] is None else {"compare": compared.how}
     queries = _ids(held.queries)
@@ -235,7 +238,7 @@ def _scattered(
         if not rows.frame.height:
             continue
         place = held.place(rows)
-        values = {"logprob": _logprob(rows), **label_cells(rows)}
+        values = {"logprob": _logprob(rows), **label_cells(rows), **seconds_cells(rows)}
         values["cost"] = _cost(rows, list(held.models), place[1], rates)
         if several:
             sampled.add(rows, place, compared.hashes(rows), **values)

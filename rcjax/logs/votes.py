@@ -10,6 +10,10 @@ import numpy as np
 __all__ = ["VOTES", "Samples", "Vote", "vote"]
 
 
+#: Of what else is known of the answers that vote, what counts is the most: they are asked for at once.
+_LONGEST = ("seconds",)
+
+
 #: How many answers vote, where nobody says so and the log holds as many.
 VOTES = (1, 2, 3, 5)
 
@@ -47,7 +51,8 @@ class Vote:
     answered: np.ndarray
     """bool: there are enough answers."""
     also: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    """What else is known, by name: that of the first answer that is that of most; NaN or False where too few."""
+    """What else is known, by name: that of the first answer that is that of most; of `seconds` the longest of those
+    that vote, NaN where one is not known. NaN or False where too few."""
 
 
 def vote(samples: Samples, number: int) -> Vote:
@@ -80,7 +85,10 @@ def vote(samples: Samples, number: int) -> Vote:
         with np.errstate(divide="ignore"):
             logprob = np.log(alike / number)
     own = [np.take_along_axis(values, first, -1)[..., 0] for values in (logprob, correct, answer)]
-    also = {name: np.take_along_axis(values, first, -1)[..., 0] for name, values in samples.also.items()}
+    also = {
+        name: values[..., :number].max(-1) if name in _LONGEST else np.take_along_axis(values, first, -1)[..., 0]
+        for name, values in samples.also.items()
+    }
     return Vote(
         logprob=np.where(answered, own[0], np.nan),
         correct=own[1] & answered,

@@ -22,10 +22,15 @@ def describe_fit(log: Log) -> dict[str, Any]:
 
     `source` (the file's name without its folder, or the kind of dataframe), `digest` (SHA-256 of the log's
     content), `task`, `queries`, `complete_queries`, `answers` by model, `versions` of rcjax, jax and python,
-    and `date` (UTC, ISO 8601, to the second); and `asked`, each model's signal and options, where the log tells.
+    and `date` (UTC, ISO 8601, to the second); `asked`, each model's signal and options, where the log tells; and
+    `waiting`, where costs count it: its `second_cost`, and what an answer of each model costs without, `money`.
     """
     answers = np.asarray(log.answered).sum(axis=0).tolist()
-    asked = {} if log.asked is None else {"asked": log.asked}
+    more: dict[str, Any] = {} if log.asked is None else {"asked": log.asked}
+    if log.waiting is not None:
+        money = np.asarray(log.with_waiting(0.0).cost, float).tolist()
+        named = dict(zip(log.models, money, strict=True))
+        more["waiting"] = {"second_cost": log.waiting.second_cost, "money": named}
     return {
         "source": PurePath(log.source).name,
         "digest": log.digest,
@@ -35,7 +40,7 @@ def describe_fit(log: Log) -> dict[str, Any]:
         "answers": dict(zip(log.models, answers, strict=True)),
         "versions": {"rcjax": version(), "jax": jax.__version__, "python": platform.python_version()},
         "date": datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat(),
-        **asked,
+        **more,
     }
 
 

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib import patheffects
+from matplotlib.colors import BoundaryNorm
+from matplotlib.ticker import MaxNLocator
 
 from rcjax._base.wording import Money, choose_unit
 from rcjax.frontier.frontier import Frontier
@@ -23,6 +25,9 @@ __all__ = [
 
 
 _NAME = 8  # points, the size of a name in a figure
+
+
+_MOST_DOTS = 60  # on a line
 
 
 _ROUND_SIZES = [digit * 10**power for power in range(1, 8) for digit in (1, 2, 5)]
@@ -51,6 +56,7 @@ def plot_error_cost(
 def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[float, float]] | None = None) -> None:
     """A frontier as it was estimated, with the intervals for the error where it has bands.
 
+    Where it tells seconds, dots on the line have the colour of those within which 95 % of the queries are answered.
     `single` gives (cost, error) of each model on its own. Costs per million queries, or per thousand where they are
     large.
     """
@@ -60,8 +66,26 @@ def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[flo
         low, high = np.asarray(frontier.bands.error, float)[order].T
         label = f"{100 * frontier.bands.level:g} % interval"
         ax.fill_between(cost, low, high, color=BLUE, alpha=0.15, linewidth=0, label=label)
-    ax.plot(cost, np.asarray(frontier.error)[order], color=BLUE, linewidth=1.6, label="estimated from the log")
+    error = np.asarray(frontier.error)[order]
+    ax.plot(cost, error, color=BLUE, linewidth=1.6, label="estimated from the log")
+    if frontier.seconds is not None:
+        _colour_seconds(ax, cost, error, np.asarray(frontier.seconds.p95, float)[order])
     _finish_error_cost(ax, single or {}, money)
+
+
+def _colour_seconds(ax: "Axes", cost: np.ndarray, error: np.ndarray, seconds: np.ndarray) -> None:
+    """Dots on a frontier by its seconds, with a bar that tells them; at most so many, as they would hide each other."""
+    known = np.flatnonzero(np.isfinite(seconds))
+    if not known.size:
+        return
+    shown = known[np.unique(np.linspace(0, known.size - 1, _MOST_DOTS).round().astype(int))]
+    levels = MaxNLocator(7).tick_values(seconds[known].min(), seconds[known].max() * (1 + 1e-9) + 1e-9)
+    norm = BoundaryNorm(levels, 256)
+    style: Any = {"cmap": "cividis", "norm": norm, "s": 22, "zorder": 3, "edgecolors": GREY, "linewidths": 0.4}
+    dots = ax.scatter(cost[shown], error[shown], c=seconds[shown], **style)
+    figure = ax.get_figure()
+    assert figure is not None
+    figure.colorbar(dots, ax=ax, label="seconds within which 95 % are answered", pad=0.02)
 
 
 def _unit(cost: Any, single: Mapping[str, tuple[float, float]] | None) -> Money:

@@ -34,7 +34,10 @@ __all__ = ["Mixture"]
 _FORMAT, _SCHEMA_VERSION = "rcjax-mixture", 1
 
 
-_MEANS = ("error", "cost", "abstention", "error_low", "error_high", "cost_low", "cost_high")
+_MEANS = (
+    *("error", "cost", "abstention", "error_low", "error_high", "cost_low", "cost_high"),
+    *("money", "seconds", "seconds_low", "seconds_high"),  # quantiles do not add up: a replay tells them
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,7 @@ class Mixture:
         """
         known = [policy.expected for policy in self.policies]
         means = {name: self._mean(name) for name in _MEANS if any(name in expected for expected in known)}
-        for name in ("level", "abstain_price"):
+        for name in ("level", "abstain_price", "seconds_level"):
             values = {expected.get(name) for expected in known}
             if len(values) == 1 and values != {None}:
                 means[name] = values.pop()

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rcjax._base import json_checks as check
+from rcjax.policy.limits import SecondsLimit
 
 if TYPE_CHECKING:
     from rcjax.policy.mixture import Mixture
@@ -34,8 +35,9 @@ _TUNING = "provenance.tuning"
 def tuning_record(policy: Policy | Mixture) -> dict[str, Any]:
     """How a policy was tuned: the entries of its `provenance["tuning"]`, as far as they are there.
 
-    `target`, `models`, `search` (a word, or the cascades), `chain`, `fit`, `bands`, `abstain_price` and `prices`; with
-    `confidence`, that of its guarantee, None where there is none.
+    `target`, `models`, `search` (a word, or the cascades), `chain`, `fit`, `bands`, `abstain_price`, `prices` and
+    `max_seconds` (a `SecondsLimit`); with `confidence`, that of its guarantee, None where there is none, and
+    `second_cost` where costs count waiting.
 
     >>> from rcjax.policy.policy import Calibration, Policy, Rule
     >>> parts = {"small": Calibration("none", 0, 1, -9, 0)}, {"small": [Rule(1, "answer")]}, {"small": 1e-5}
@@ -58,9 +60,26 @@ def tuning_record(policy: Policy | Mixture) -> dict[str, Any]:
         "bands": check.flag,
         "abstain_price": partial(check.optional, check=check.amount),
         "prices": partial(check.optional, check=prices_record),
+        "max_seconds": _limit,
     }
     record = {name: read(told[name], f"{_TUNING}.{name}") for name, read in checks.items() if name in told}
-    return record | {"confidence": confidence}
+    second_cost, _ = recorded_waiting(policy.provenance)
+    return record | {"confidence": confidence} | ({"second_cost": second_cost} if second_cost else {})
+
+
+def recorded_waiting(provenance: Mapping[str, Any]) -> tuple[float, Mapping[str, float]]:
+    """(what a second of waiting is worth in the costs of a policy or model, what a call costs without it by model).
+
+    The second is empty, and the first 0, where costs are money alone. Raises ValueError for what rcjax does not write.
+
+    >>> recorded_waiting({}), recorded_waiting({"waiting": {"second_cost": 0.001, "money": {"small": 1e-5}}})[0]
+    ((0.0, {}), 0.001)
+    """
+    told = check.items(provenance.get("waiting", {}), "provenance.waiting", check.as_it_is)
+    if not told:
+        return 0.0, {}
+    price = check.amount(told.get("second_cost"), "provenance.waiting.second_cost")
+    return price, check.items(told.get("money"), "provenance.waiting.money", check.amount)
 
 
 def recorded_prices(policy: Policy | Mixture) -> dict[str, Mapping[str, float]]:
@@ -149,6 +168,14 @@ def _target(value: Any, where: str, guaranteed: bool) -> dict[str, float]:
     check.require(len(entries) <= 1 or both, where, "must be one target", list(entries))
     kinds = {"error_cost": check.positive}
     return {name: kinds.get(name, check.amount)(value, f"{where}.{name}") for name, value in entries.items()}
+
+
+def _limit(value: Any, where: str) -> SecondsLimit:
+    try:
+        return SecondsLimit.of(value)
+    except ValueError:
+        check.require(False, where, "must be a number of seconds, or such as 'p95=4'", value)
+        raise
 
 
 def _families(value: Any, where: str) -> str | list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -12,7 +13,7 @@ from rcjax.frontier.policies import ABSTAIN, Agreements, Policies
 from rcjax.logs.answers import NO_ANSWER
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.calibration import Transform
+from rcjax.model.calibration import Calibrator, Transform
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.model.stated import stated_of_pairs
 from rcjax.policy.policy import Policy, Rule
@@ -20,7 +21,7 @@ from rcjax.policy.policy import Policy, Rule
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
 
-__all__ = ["Packed", "columns_of", "pack_frontier", "pack_policy", "require_answers"]
+__all__ = ["Packed", "columns_of", "pack_frontier", "pack_policies", "pack_policy", "reached", "require_answers"]
 
 
 def require_answers(policies: Policies, log: Log) -> None:
@@ -58,7 +59,11 @@ def _packed(
 
 def pack_frontier(frontier: Frontier, dtype: Any) -> Packed:
     """The policies of a frontier."""
-    fitted, own = frontier.model.calibrators, frontier.policies
+    return pack_policies(frontier.model.calibrators, frontier.policies, dtype)
+
+
+def pack_policies(fitted: Calibrator, own: Policies, dtype: Any) -> Packed:
+    """Policies (L,) over k models, with the calibrators (k,) of these."""
     line, low, high = (np.asarray(x, dtype) for x in (fitted.coefficients, fitted.smallest, fitted.largest))
     transforms = (fitted.transform,) * len(line)
     agreements = None if own.agreements is None else jax.tree.map(np.asarray, own.agreements)
@@ -119,6 +124,19 @@ def _reached(
             rows = np.flatnonzero(reached[:, j] & agreements.compares[:, j] & (agreements.differ[:, j] != ABSTAIN))
             reached[rows, agreements.differ[rows, j]] = True
     return reached
+
+
+def reached(parts: Sequence[tuple[float, np.ndarray, Packed]], k: int) -> np.ndarray:
+    """(k,) bool: the models of a mixture that some query could reach.
+
+    Args:
+        parts: weight, places of its models among the k, and the packed policy, for each policy.
+        k: the number of models.
+    """
+    asked = np.zeros(k, bool)
+    for _, own, packed in parts:
+        asked[own] |= packed.asked
+    return asked
 
 
 def columns_of(log: Log, models: tuple[str, ...], asked: np.ndarray) -> tuple[Any, ...]:

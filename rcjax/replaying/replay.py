@@ -20,12 +20,14 @@ from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax._core.size_classes import fill_up
 from rcjax.frontier.policies import Policies
+from rcjax.frontier.seconds import Seconds
 from rcjax.logs.log import Log
-from rcjax.model.calibration import Calibrator, Transform
-from rcjax.model.stated import Stated
+from rcjax.model.calibration import Transform
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
-from rcjax.replaying.packing import Packed, columns_of, pack_frontier, pack_policy, require_answers
+from rcjax.replaying.calibrating import calibrated
+from rcjax.replaying.packing import Packed, columns_of, pack_frontier, pack_policy, reached, require_answers
+from rcjax.replaying.waiting import as_tuned, frontier_seconds, mixture_seconds, seconds_columns
 from rcjax.replaying.walk import walk
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ _BATCH_ELEMENTS = 2**22  # queries × lambdas held at a time: some 100 MB of int
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("error", "cost", "error_se", "cost_se", "share", "spent", "spent_se", "abstention"),
+    data_fields=("error", "cost", "error_se", "cost_se", "share", "spent", "spent_se", "abstention", "seconds"),
     meta_fields=("n", "models"),
 )
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Replay:
     """Number of queries replayed: those that every model that may be asked has answered."""
     models: tuple[str, ...]
     """Names of the k models, in the order of the policy or frontier."""
+    seconds: Seconds | None = None
+    """How long the queries waited, where the log tells: each answer at its own seconds, summed along the path."""
 
     @property
     def error_answered(self) -> jax.Array:
@@ -92,11 +96,15 @@ def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
     `rcjax.model.label_outcomes`): right on average whatever a judge says, with standard errors that know how few
     labels there are. The regression learns from the queries of this log, of the models of the policy.
 
+    Where the log tells how long answers took, `Replay.seconds` says how long queries waited along their paths. Queries
+    with an answer on their path whose seconds are not known are left out of these figures, and counted. Where the
+    policy was tuned with a price of waiting, `cost` and `spent` count it too, and `Replay.seconds.money` does not.
+
     Arrays have the log's float type. In float32, a confidence within rounding of a threshold may fall on its
     other side: replay in float64 where many confidences tie with a threshold.
 
-    Raises `LogError` where the log lacks a model that may be asked, no query has the answers of them all, or policies
-    compare answers and the log tells none.
+    Raises `LogError` where the log lacks a model that may be asked, no query has the answers of them all, policies
+    compare answers and the log tells none, or count waiting and the log does not tell the seconds of every answer.
 
     >>> import rcjax
     >>> train, test = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
@@ -106,6 +114,7 @@ def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
     (300, (), True)
     """
     check_arguments(replay, locals())
+    log = as_tuned(policy_or_frontier, log)
     if isinstance(policy_or_frontier, Mixture):
         return _replay_mixture(policy_or_frontier, log)
     single = isinstance(policy_or_frontier, Policy)
@@ -118,9 +127,11 @@ def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
     require_answers(packed.policies, log)
     *data, codes = columns_of(log, models, packed.asked)
     n = data[0].shape[1]
+    seconds = frontier_seconds(packed, log, models, data[0], codes)
     filled_up = _filled(*data)
     data = (*filled_up, _codes(codes, packed.policies))
     if single:
+        seconds = jax.tree.map(lambda leaf: leaf[0], seconds)
         figures = _replay_one(packed.calibrators, packed.policies.take(0), *data, transforms=packed.transforms)
     else:
         # Frontiers have any number of points; rounded up, few programmes serve them all.
@@ -130,7 +141,7 @@ def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
         policies = packed.policies.take(filled)
         figures = _replay_all(packed.calibrators, policies, *data, transforms=packed.transforms, batch=batch)
         figures = jax.device_put(tuple(np.asarray(figure)[:points] for figure in figures))
-    return Replay(*figures, n=n, models=models)
+    return Replay(*figures, n=n, models=models, seconds=seconds)
 
 
 class Walked(NamedTuple):
@@ -140,6 +151,7 @@ class Walked(NamedTuple):
     refused: np.ndarray  # (n,)
     asked: np.ndarray  # (k, n)
     query_cost: np.ndarray  # (k, n) money, 0 for a model that no query can reach
+    seconds: np.ndarray | None = None  # (n,) along the path, NaN where not known; None where the log tells none
 
     @property
     def charge(self) -> np.ndarray:
@@ -152,6 +164,7 @@ def walk_log(policy: Policy | Mixture, log: Log) -> Walked:
 
     Of a mixture every policy answers every query, and what counts is the weighted mean.
     """
+    log = as_tuned(policy, log)
     parts, (*data, codes) = _in_parts(policy, log)
     n = data[0].shape[1]
     wrong, refused, asked = np.zeros(n), np.zeros(n), np.zeros(data[0].shape)
@@ -162,18 +175,19 @@ def walk_log(policy: Policy | Mixture, log: Log) -> Walked:
         wrong += weight * wrong_here
         refused += weight * refused_here
         asked[own] += weight * asked_here
-    return Walked(wrong, refused, asked, data[2].astype(float))
+    told = seconds_columns(log, policy.models, reached(parts, len(data[0])))
+    waits = None if told is None else np.where(asked > 0, asked * told, 0.0).sum(0)
+    return Walked(wrong, refused, asked, data[2].astype(float), waits)
 
 
 def _in_parts(policy: Policy | Mixture, log: Log) -> tuple[list[tuple[float, np.ndarray, Packed]], tuple[Any, ...]]:
     """([(weight, places of its models, packed policy)], columns of all its models) of a policy or mixture."""
     packed = [pack_policy(part, log.logprob.dtype) for part in policy.policies]
     rows = [np.array([policy.models.index(name) for name in part.models]) for part in policy.policies]
-    asked = np.zeros(len(policy.models), bool)
-    for own, one in zip(rows, packed, strict=True):
+    for one in packed:
         require_answers(one.policies, log)
-        asked[own] |= one.asked
-    return list(zip(policy.weights, rows, packed, strict=True)), columns_of(log, policy.models, asked)
+    parts = list(zip(policy.weights, rows, packed, strict=True))
+    return parts, columns_of(log, policy.models, reached(parts, len(policy.models)))
 
 
 def _replay_mixture(mixture: Mixture, log: Log) -> Replay:
@@ -188,7 +202,8 @@ def _replay_mixture(mixture: Mixture, log: Log) -> Replay:
         fates.append(np.zeros_like(total[-1]))
         fates[-1][own] = answers
         total = [sum_ + weight * fate for sum_, fate in zip(total, fates, strict=True)]
-    return Replay(*_figures_of(*total, columns[3]), n=n, models=mixture.models)
+    seconds = mixture_seconds(parts, log, mixture.models, data[0], codes)
+    return Replay(*_figures_of(*total, columns[3]), n=n, models=mixture.models, seconds=seconds)
 
 
 def _filled(logprob: np.ndarray, correct: np.ndarray, query_cost: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -258,29 +273,6 @@ def _share_of_answered(error: jax.Array, abstention: jax.Array) -> jax.Array:
     return divide(error, 1 - abstention)
 
 
-def _calibrated(transforms: tuple[Transform, ...], calibrators: tuple[Any, ...], logprob: jax.Array) -> jax.Array:
-    """(k, n) calibrated confidences; models may differ in their transform."""
-    phi = jnp.zeros_like(logprob)
-    line, low, high, stated = calibrators
-    for transform in sorted(set(transforms)):
-        chosen = np.asarray([other == transform for other in transforms])[:, None]
-        calibrate = jax.vmap(partial(_calibrate, transform))
-        phi = jnp.where(chosen, calibrate(line, low, high, stated, logprob), phi)
-    return phi
-
-
-def _calibrate(
-    transform: Transform,
-    coefficients: jax.Array,
-    smallest: jax.Array,
-    largest: jax.Array,
-    stated: Stated | None,
-    logprob: jax.Array,
-) -> jax.Array:
-    unknown: Any = jnp.nan  # the standard errors and the status of the fit, which play no part here
-    return Calibrator(coefficients, smallest, largest, unknown, unknown, unknown, transform, stated)(logprob)
-
-
 @partial(compiled, static_argnames="transforms")
 def _replay_one(
     calibrators: tuple[Any, ...],
@@ -293,7 +285,7 @@ def _replay_one(
     *,
     transforms: tuple[Transform, ...],
 ) -> tuple[jax.Array, ...]:
-    phi = _calibrated(transforms, calibrators, logprob)
+    phi = calibrated(transforms, calibrators, logprob)
     return _answer(phi, policy, correct, query_cost, counts, codes)
 
 
@@ -309,7 +301,7 @@ def _walk_one(
     *,
     transforms: tuple[Transform, ...],
 ) -> tuple[jax.Array, ...]:
-    phi = _calibrated(transforms, calibrators, logprob)
+    phi = calibrated(transforms, calibrators, logprob)
     return _outcomes(phi, policy, correct, query_cost, counts, codes)
 
 
@@ -323,7 +315,7 @@ def _fates(
     *,
     transforms: tuple[Transform, ...],
 ) -> tuple[jax.Array, ...]:
-    where = walk(_calibrated(transforms, calibrators, logprob), policy, codes)
+    where = walk(calibrated(transforms, calibrators, logprob), policy, codes)
     return where.wrong(correct), where.refused, where.asked
 
 
@@ -340,5 +332,5 @@ def _replay_all(
     transforms: tuple[Transform, ...],
     batch: int,
 ) -> tuple[jax.Array, ...]:
-    phi = _calibrated(transforms, calibrators, logprob)
+    phi = calibrated(transforms, calibrators, logprob)
     return lax.map(lambda policy: _answer(phi, policy, correct, query_cost, counts, codes), policies, batch_size=batch)

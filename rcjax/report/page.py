@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from rcjax._base.wording import Money, between, check_figure, describe_cascade, percent, threshold
+from rcjax._base.wording import Money, between, check_figure, describe_cascade, figure, percent, threshold
 from rcjax._core.json_values import plain
 from rcjax._core.thinning import spread
 from rcjax.diagnostics.agreement import remarks_on_agreement
@@ -59,6 +59,8 @@ def context(report: Findings) -> dict[str, Any]:
         "points": points,
         "rows": [points[i] for i in spread(np.asarray(report.frontier.cost), np.asarray(report.frontier.error))],
         "start": start,
+        "timed": report.frontier.seconds is not None,
+        "second_cost": None if report.log.waiting is None else f"${report.log.waiting.second_cost:.4g}",
         "compares": report.frontier.policies.agreements is not None,
         "aim": str(report.target) if report.target else None,
         "models": [_model(report, j, money) for j in range(len(report.frontier.models))],
@@ -80,13 +82,15 @@ def _frontier(report: Findings) -> tuple[str, np.ndarray, tuple[float, float]]:
     """(the SVG of the frontier, where its points lie on it, and the corner of its axes)."""
     single = {comparison.model: (comparison.cost, comparison.error) for comparison in report.comparisons}
     with style():
-        figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
-        ax = figure.add_subplot()
+        canvas = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
+        ax = canvas.add_subplot()
         plot_frontier(ax, report.frontier, single)
-        drawn = to_svg(figure, "curve", "Error against cost of the best cascades, with each model alone for comparison")
+        what = "Error against cost of the best cascades, with each model alone for comparison"
+        what += "; the colour says how long 95 % of the queries wait at most" * (report.frontier.seconds is not None)
+        drawn = to_svg(canvas, "curve", what)
         cost, error = np.asarray(report.frontier.cost, float), np.asarray(report.frontier.error, float)
-        ((left, bottom),) = places(figure, ax, *np.array([ax.get_xlim()[:1], ax.get_ylim()[:1]])).tolist()
-        return drawn, places(figure, ax, report.money.scale * cost, error), (round(left, 2), round(bottom, 2))
+        ((left, bottom),) = places(canvas, ax, *np.array([ax.get_xlim()[:1], ax.get_ylim()[:1]])).tolist()
+        return drawn, places(canvas, ax, report.money.scale * cost, error), (round(left, 2), round(bottom, 2))
 
 
 def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, money: Money) -> dict[str, Any]:
@@ -135,10 +139,23 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
         "error": percent(expected["error"]),
         "errors": f"{between([expected['error_low'], expected['error_high']])} %",
         "budget": _typed(expected["cost"], money),
+        **_waits(expected, money),
         "verdict": report.selection.verdict(index),
         **_trust(report, index),
         "rows": rows,
         "policy": told,
+    }
+
+
+def _waits(expected: Mapping[str, Any], money: Money) -> dict[str, str]:
+    """The seconds that a policy lets expect; empty texts where they are not known."""
+    if expected.get("seconds") is None:
+        return {"seconds": "", "tail": "", "money": ""}
+    return {
+        "money": "" if expected.get("money") is None else f"${money.show(expected['money'])}",
+        "seconds": figure(expected["seconds"]),
+        "tail": f"on average; {figure(expected['seconds_p50'], 2)} for half of the queries, "
+        f"{figure(expected['seconds_p95'], 2)} or less for 95 %, {figure(expected['seconds_p99'], 2)} for 99 %",
     }
 
 
@@ -187,7 +204,11 @@ def _tried_itself(report: Findings, index: int) -> str:
     if replayed is None:
         return ""
     wrong, cost = percent(float(replayed.error[index])), report.money.show(float(replayed.cost[index]))
-    return f"This one was wrong on {wrong} of them, at ${cost} per {report.money.name}."
+    told = f"This one was wrong on {wrong} of them, at ${cost} per {report.money.name}"
+    if replayed.seconds is None or not np.isfinite(replayed.seconds.mean[index]):
+        return f"{told}."
+    mean, tail = (figure(float(own[index])) for own in (replayed.seconds.mean, replayed.seconds.p95))
+    return f"{told}, and took {mean} seconds on average, {tail} or less for 95 % of them."
 
 
 def _tried(report: Findings) -> str:
@@ -256,8 +277,8 @@ def _learning(report: Findings) -> dict[str, Any] | None:
     if curve is None:
         return None
     with style():
-        figure = Figure(figsize=(_WIDTH, 3.6), layout="constrained")
-        plot_learning_curve(figure.add_subplot(), curve)
-    svg = to_svg(figure, "labels", "Area under the error–cost curve by number of labelled queries")
+        canvas = Figure(figsize=(_WIDTH, 3.6), layout="constrained")
+        plot_learning_curve(canvas.add_subplot(), curve)
+    svg = to_svg(canvas, "labels", "Area under the error–cost curve by number of labelled queries")
     words = {"advice": curve.advice(curve.labels), "agreement": curve.agreement, "worth": report.worth_in_words()}
     return {"svg": Markup(svg), "gains": plain(curve.to_json()["gains"]), **words}

@@ -24,6 +24,7 @@ from rcjax.replaying.replay import replay
 from rcjax.report.findings import Findings, compare
 from rcjax.tuning.bootstrap import bootstrap
 from rcjax.tuning.learning_curve import LearningCurve, learning_curve
+from rcjax.tuning.seconds import count_waiting, with_seconds
 from rcjax.tuning.select import select_frontier
 
 _REPEATS = 5  # of the learning curve, whose standard errors more deals of the same log would lower by 4 % at most
@@ -57,6 +58,7 @@ def make_report(
     error_cost: float | None = None,
     lam: float | None = None,
     draw: bool = False,
+    second_cost: float = 0.0,
 ) -> Report:
     """Tune on a log as `rcjax tune` does by default, look at how sure that is, and compare with single models.
 
@@ -70,6 +72,7 @@ def make_report(
         budget, max_error, error_cost, lam: at most one target, as `Frontier.policy` takes it; the page opens at its
             policy.
         draw: draw the figures meanwhile, in another thread, so that the page is there sooner.
+        second_cost: what a second of waiting is worth, in money, as `tune` takes it.
 
     Raises ValueError for a baseline that is not a model of the log or several targets, InfeasibleError for a target
     that no policy meets, LogError as `fit`, `select_frontier` and `diagnose` do.
@@ -81,6 +84,7 @@ def make_report(
     Asking llama3.1-70b for everything is wrong on 21.0 % of the queries, at $168 per million queries. ...
     """
     check_arguments(make_report, locals())
+    log, test = count_waiting(log, second_cost), None if test is None else test.with_waiting(second_cost)
     accuracy = np.asarray(corrected_log(log).correct, float).sum(0) / np.asarray(log.answered).sum(0)
     if baseline is not None and baseline not in log.models:
         raise ValueError(f"the baseline {baseline!r} is not a model of the log; they are {', '.join(log.models)}")
@@ -98,7 +102,7 @@ def make_report(
         promise = beside.submit(as_here(_promise), selection.frontier, judged, log, seed)
         whole = beside.submit(as_here(_diagnosis), checked, promise, model, judged, draw)
         bands = bootstrap(selection.frontier, log, replicates=replicates, seed=seed)
-        frontier = selection.frontier.with_bands(bands)
+        frontier = with_seconds(selection.frontier.with_bands(bands), log)
         replayed = None if test is None else replay(frontier, judged)
         shares = (replayed or replay(frontier, log)).share
         diagnosis, drawn = whole.result()

@@ -87,6 +87,11 @@ class Result:
     """Where no model answered: what went wrong with the last that was asked."""
 
     @property
+    def seconds(self) -> float:
+        """How long the calls below took, one after the other."""
+        return math.fsum(call.seconds for call in self.calls)
+
+    @property
     def problem(self) -> str:
         """One line on what failed; empty where nothing did."""
         failed = [call for call in self.calls if call.error]

@@ -13,7 +13,6 @@ Everything here is numpy in float64, whatever jax's float type is; only the repl
 
 import dataclasses
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from functools import partial
 from pathlib import PurePath
@@ -29,16 +28,17 @@ from rcjax.frontier.hull import pareto
 from rcjax.frontier.policies import ABSTAIN
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import labelled_by_hand
+from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.policy import Policy
 from rcjax.replaying.replay import replay
+from rcjax.replaying.waiting import as_tuned
 from rcjax.tuning.betting import JudgedLosses, judged_losses
+from rcjax.tuning.certify_seconds import Beyond, count_beyond
 from rcjax.tuning.overlap import overlap, overlap_with_tuned, require_unseen
 from rcjax.tuning.p_values import binomial_tail, bounded_mean_p_value, upper_limit
+from rcjax.tuning.queries_needed import queries_needed
 
 __all__ = ["Certificate", "at_model_costs", "certify"]
-
-
-_MOST_NEEDED = 100_000  # held-out queries, up to which it is told how many are needed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,11 +77,14 @@ class Certificate:
     """Probability, at least, with which the guarantee holds."""
     abstain_price: float | None = None
     """What a refusal counts, in errors; None where models may not refuse."""
+    seconds: Beyond | None = None
+    """How many queries waited longer than the limit that is guaranteed; None where there is none."""
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values, the policy as `Policy.to_json` has it."""
+        """The fields as JSON values, the policy as `Policy.to_json` has it; of seconds only where there is a limit."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return plain(fields | {"policy": self.policy.to_json()})
+        del fields["seconds"]
+        return plain(fields | _timed(self.seconds, 1 - self.confidence) | {"policy": self.policy.to_json()})
 
 
 def certify(
@@ -93,6 +96,7 @@ def certify(
     confidence: float = 0.95,
     tuned_on: Log | None = None,
     judged: bool = False,
+    max_seconds: float | str | None = None,
 ) -> Certificate:
     """The best policy of a frontier of which a log of held-out queries guarantees the targets.
 
@@ -112,8 +116,10 @@ def certify(
         tuned_on: the log that the frontier was tuned on: a held-out log that shares queries with it is refused.
             Without it, the queries that the model carries, some hundreds, are compared.
         judged: whether judges' verdicts count, corrected by the labels by hand.
+        max_seconds: beside one of these, a limit such as "p95=4": the true share of queries that wait longer than 4
+            seconds is at most 5 %. p-value: the exact binomial tail of those counted.
 
-    With both targets, a policy passes by the larger of the two p-values. Tested from the policy that is most likely to
+    With several targets, a policy passes by the largest of the p-values. Tested from the policy that is most likely to
     pass, by its predicted figures, to the cheapest; the cheapest that passes is chosen.
 
     Where answers lack labels, only queries whose answers are all labelled by hand count. With `judged`, all queries do:
@@ -158,6 +164,9 @@ def certify(
     order = _sequence(frontier, replayed.n, targets)
     figures = (np.asarray(figure, float) for figure in (replayed.error, replayed.abstention, replayed.cost))
     evidence = _evidence(frontier, replayed.n, *figures)
+    if max_seconds is not None:
+        beyond = count_beyond(frontier, log, SecondsLimit.of(max_seconds))
+        evidence = [dataclasses.replace(one, beyond=own) for one, own in zip(evidence, beyond, strict=True)]
     if losses is not None:
         evidence = [dataclasses.replace(one, bet=partial(losses.p_value, row)) for row, one in enumerate(evidence)]
     chosen = None
@@ -191,6 +200,7 @@ def at_model_costs(frontier: Frontier, log: Log) -> Log:
     >>> bool(jnp.allclose(at_model_costs(frontier, log.take([5])).cost, frontier.model.cost))
     True
     """
+    log = as_tuned(frontier, log)
     known = dict(zip(frontier.models, np.asarray(frontier.model.cost, float).tolist(), strict=True))
     cost = jnp.asarray([known.get(name, 0.0) for name in log.models], log.query_cost.dtype)
     return dataclasses.replace(log, query_cost=jnp.broadcast_to(cost, log.query_cost.shape), cost=cost)
@@ -209,6 +219,7 @@ class _Evidence:
     high: float  # the most: every model that may be asked
     asked: int  # number of models that may be asked
     bet: Callable[[float], Any] | None = None  # p-value of an error, where judges count; None: by the errors counted
+    beyond: Beyond | None = None  # queries that wait too long; None without such a target
 
     def error_p_value(self, probability: float) -> float:
         """Of the null that the policy errs with a higher probability, refusals at their price."""
@@ -280,7 +291,8 @@ class _Targets:
     def p_value(self, evidence: _Evidence) -> float:
         """Of the null that the policy misses one of the targets: the larger one, as for any union of nulls."""
         by_error = 0.0 if self.max_error is None else evidence.error_p_value(self.max_error)
-        return by_error if self.max_cost is None else max(by_error, evidence.cost_p_value(self.max_cost))
+        by_cost = 0.0 if self.max_cost is None else evidence.cost_p_value(self.max_cost)
+        return max(by_error, by_cost, 0.0 if evidence.beyond is None else evidence.beyond.p_value)
 
 
 def _evidence(
@@ -339,9 +351,17 @@ def _certificate(
         "abstain_price": abstain_price,
     }
     known = log.select([name for name in policy.provenance["tuning"]["models"] if name in log.models])
-    guarantee = figures | {"source": PurePath(log.source).name, "digest": known.digest}
+    timed = _timed(evidence.beyond, targets.level)
+    guarantee = figures | timed | {"source": PurePath(log.source).name, "digest": known.digest}
     recorded = dataclasses.replace(policy, provenance={**policy.provenance, "guarantee": guarantee})
-    return Certificate(recorded, index, **figures)
+    return Certificate(recorded, index, **figures, seconds=evidence.beyond)
+
+
+def _timed(beyond: Beyond | None, level: float) -> dict[str, Any]:
+    """What is told of a limit on the seconds, where there is one."""
+    if beyond is None:
+        return {}
+    return {"max_seconds": beyond.limit.text, "beyond": beyond.count, "beyond_bound": beyond.bound(level)}
 
 
 def _infeasible(first: _Evidence, targets: _Targets) -> str:
@@ -352,37 +372,26 @@ def _infeasible(first: _Evidence, targets: _Targets) -> str:
         refused = "" if first.price is None else f" and refused {first.refusals}, each as {first.price:.4g} errors"
         did.append(f"erred on {first.errors}{refused} ({100 * first.penalty:.3g} %)")
         instead.append(f"an error of at most {math.ceil(1e4 * first.error_bound(targets.level)) / 100:.2f} %")
-        counted = first.price is None and first.bet is None
-        needed = _needed(first, targets.max_error, targets.level) if counted else ""
+        quick = first.beyond is None or first.beyond.p_value <= targets.level
+        counted = first.price is None and first.bet is None and quick
+        needed = queries_needed(first.errors, first.n, targets.max_error, targets.level) if counted else ""
     if targets.max_cost is not None:
         wanted.append(f"to cost at most {targets.max_cost:.6g} per query")
         did.append(f"cost {first.cost:.6g} per query")
         # So much above the bound that no rounding to six digits puts it below.
         instead.append(f"a cost of at most {first.cost_bound(targets.level) * (1 + 6e-6):.6g}")
-    which = "the most promising" if len(did) == 2 else "the cheapest" if targets.max_error is None else "the safest"
+    if first.beyond is not None:
+        wanted.append(f"to take {first.beyond.limit}")
+        did.append(f"let {first.beyond.count} of them wait longer")
+        instead.append(f"that at most {math.ceil(1e4 * first.beyond.bound(targets.level)) / 100:.2f} % wait longer")
+    which = (
+        "the most promising"
+        if None not in (targets.max_error, targets.max_cost)
+        else "the cheapest"
+        if targets.max_error is None
+        else "the safest"
+    )
     return (
         f"no policy can be guaranteed {' and '.join(wanted)} with {100 * targets.confidence:.4g} % confidence: of "
         f"{first.n:,} held-out queries {which} {' and '.join(did)}, which guarantees {', or '.join(instead)}{needed}"
     )
-
-
-def _needed(first: _Evidence, max_error: float, level: float) -> str:
-    """How many held-out queries the target takes, in plain words."""
-    rate = first.errors / first.n
-    if rate >= max_error:
-        allowed = bisect_right(range(first.n), level, key=lambda errors: binomial_tail(errors, first.n, max_error)) - 1
-        few = f": of {first.n:,} it may err on {allowed} at most" if allowed >= 0 else ""
-        return f"; more queries will not help, as it errs too often{few}"
-    least = math.ceil(math.log(level) / math.log1p(-max_error))  # without any error
-    sizes = range(least, _MOST_NEEDED)
-    enough = bisect_left(sizes, -level, key=lambda n: -binomial_tail(math.ceil(rate * n), n, max_error))
-    if not rate:
-        return f"; the target takes at least {least:,} held-out queries, none of them wrong"
-    about = f"about {_round_up(sizes[enough]):,}" if enough < len(sizes) else f"more than {_MOST_NEEDED:,}"
-    return f"; the target takes {about} held-out queries, if it goes on to err as often as on these"
-
-
-def _round_up(number: int) -> int:
-    """To two digits: it is an estimate."""
-    unit = 10 ** max(0, len(str(number)) - 2)
-    return -(-number // unit) * unit

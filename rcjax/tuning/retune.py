@@ -21,11 +21,13 @@ from rcjax.model.calibration import calibrate_all
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.model.label_outcomes import corrected_log
+from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy, Transform
 from rcjax.policy.record import recorded_asked, tuning_record
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import walk_log
+from rcjax.replaying.waiting import as_tuned
 from rcjax.replaying.walk import walk
 from rcjax.tuning.bootstrap import tune_again
 from rcjax.tuning.tune import Settings, tune_in_stages
@@ -63,6 +65,10 @@ class Tuning:
     """Of tokens, as `read_log` takes them; None where none were recorded."""
     confidence: float | None
     """That of the guarantee; None for none."""
+    second_cost: float = 0.0
+    """What a second of waiting is worth, in money."""
+    max_seconds: SecondsLimit | None = None
+    """How long queries may wait; None: as long as it takes."""
 
     def within(self, names: tuple[str, ...]) -> "Tuning":
         """The same for a log that holds some of the models only."""
@@ -91,6 +97,8 @@ def recorded_tuning(policy: Policy | Mixture) -> Tuning:
         abstain_price=told.get("abstain_price"),
         prices=told.get("prices") or policy.prices,
         confidence=told["confidence"],
+        second_cost=told.get("second_cost", 0.0),
+        max_seconds=told.get("max_seconds"),
     )
 
 
@@ -145,6 +153,8 @@ def retune(policy: Policy | Mixture, log: Log, *, bands: bool | None = None) -> 
         confidence=tuning.confidence,
         mix=len(policy.policies) > 1 and {*tuning.target} <= {"budget", "max_error"},
         intervals=tuning.bands if bands is None else bands,
+        second_cost=tuning.second_cost,
+        max_seconds=tuning.max_seconds,
     )
     asked = log.asked or recorded_asked(policy) or None
     if log.answer is None and any(part.agreements for part in policy.policies):
@@ -154,6 +164,8 @@ def retune(policy: Policy | Mixture, log: Log, *, bands: bool | None = None) -> 
     if tuned.certificate is not None:
         confidence, n = tuned.certificate.confidence, tuned.certificate.n
         remarks.append(f"guaranteed again, with a confidence of {confidence:.4g}, by {n:,} queries held out")
+    if tuned.admitted is not None and tuned.policy is not None:
+        remarks.append(tuned.admitted.describe(tuned.policy, tuned.log))
     verdict = () if tuned.verdict is None else (tuned.verdict,)
     assert tuned.policy is not None  # as there is a target
     return Retuned(tuned.policy, tuned.frontier, (*verdict, *remarks))
@@ -210,16 +222,16 @@ def held_out_gain(policy: Policy | Mixture, log: Log, old: Log | None = None, se
         old: the log that the policy was tuned on.
         seed: of the folds.
 
-    None where the policy does not tell its λ, or minimises an objective of one's own, with fewer than 50 complete
-    queries, where a log lacks a model of the policy, or there is but one.
+    None where the policy does not tell its λ, minimises an objective of one's own or keeps to a limit on the seconds,
+    with fewer than 50 complete queries, where a log lacks a model of the policy, or there is but one.
     """
     lam = policy.expected.get("lam")
     tuning = recorded_tuning(policy).within(log.models if old is None else tuple({*log.models} & {*old.models}))
     if lam is None or len(tuning.models) < 2 or not {*policy.models} <= {*tuning.models}:
         return None
-    if not tuning.search or tuning.search == "minimised":
+    if not tuning.search or tuning.search == "minimised" or tuning.max_seconds is not None:
         return None
-    log = log.select(tuning.models)
+    log, old = as_tuned(policy, log.select(tuning.models)), None if old is None else as_tuned(policy, old)
     order = np.random.default_rng(seed).permutation(np.flatnonzero(log.complete))[:_MOST_QUERIES]
     if len(order) < _FEWEST_QUERIES:
         return None

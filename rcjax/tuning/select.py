@@ -9,7 +9,7 @@ as good as the best for all that can be known, so that a budget finds one near i
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -34,7 +34,7 @@ from rcjax.solving.lambda_grid import check_lam, lay_out_problem, log_lam, selec
 from rcjax.solving.paths import only
 from rcjax.tuning.comparison import Comparison, Rival, over_neighbours
 from rcjax.tuning.cross_validation import Longer, cross_validate, longer_cascades, require_queries, sample_queries
-from rcjax.tuning.trials import AgreementTrial, Trial, judge_pairs, may_refuse, spread_over
+from rcjax.tuning.trials import AgreementTrial, Trial, judge_pairs, may_refuse, near_best, spread_over
 from rcjax.tuning.undominated import undominated
 from rcjax.tuning.vote_words import tell_votes
 
@@ -117,6 +117,7 @@ def select_frontier(
     seed: int = 0,
     abstain_price: float | None = None,
     abstain_early: bool = True,
+    admits: Callable[[Policies, CascadeModel], np.ndarray] | None = None,
 ) -> Selection:
     """The error–cost frontier of the cascades that earn their place on a log.
 
@@ -141,6 +142,7 @@ def select_frontier(
         abstain_price: models may refuse to answer, at a price in errors, as in `solve_frontier`: what is minimised, and
             compared on the folds, is error + abstain_price·abstention + λ·cost.
         abstain_early: whether any model may refuse, or only the last of a cascade.
+        admits: which of the policies (C,) over a model's models may be chosen from, (C,) bool; None: all may.
 
     Raises ValueError for `folds` below 2, for an empty or negative `lam` or a negative price; LogError where there are
     fewer queries than folds, or no query has the answers of all models.
@@ -153,7 +155,7 @@ def select_frontier(
     check_arguments(select_frontier, locals())
     require_queries(log, folds)
     prices = None if lam is None else check_lam(lam)
-    how = _How(prices, max_length, folds, seed, check_abstain_price(abstain_price), abstain_early)
+    how = _How(prices, max_length, folds, seed, check_abstain_price(abstain_price), abstain_early, admits)
     model = fit(log) if model is None else model
     log = log.select(model.models)
     if not log.complete.any():
@@ -171,6 +173,13 @@ class _How(NamedTuple):
     seed: int
     abstain_price: float | None
     abstain_early: bool
+    admits: Callable[[Policies, CascadeModel], np.ndarray] | None = None
+
+    def admitted(self, trial: Trial, model: CascadeModel) -> np.ndarray:
+        """Places of the policies that may be chosen from."""
+        if self.admits is None or not len(trial.cost):
+            return np.arange(len(trial.cost))
+        return np.flatnonzero(self.admits(trial.policies, model))
 
     @property
     def refusing(self) -> dict[str, Any]:
@@ -205,6 +214,11 @@ def _search(log: Log, model: CascadeModel, how: _How) -> tuple[_Points, Comparis
     lengths = dataclasses.replace(comparison, agreement=None) if how.lam is None else comparison
     chains, at = _chains(log, model, longer, lengths, lam, how.refusing)
     agreeing = AgreementTrial.of(log, sample, model, comparison, refusal)
+    if how.admits is not None:
+        pairs = near_best(pairs, lam) if refusal is not None else pairs
+        pairs, rows = pairs.take(how.admitted(pairs, model)), how.admitted(chains, model)
+        chains, at = chains.take(rows), at[rows]
+        agreeing = agreeing and agreeing.only(how.admitted(agreeing.trial, model))
     if agreeing is not None:
         pairs, chains = pairs.comparing(), chains.comparing()
     if how.lam is None:

@@ -15,10 +15,13 @@ from rcjax.model.pairs import barred_pairs
 from rcjax.solving.bellman import Refusal
 from rcjax.tuning.agreement_candidates import as_policies, judge_answers, without_barred_models
 from rcjax.tuning.comparison import Comparison
-from rcjax.tuning.label_candidates import as_cascades, judge_log, merged, without_barred
+from rcjax.tuning.label_candidates import Candidates, as_cascades, judge_log, merged, without_barred
 
 #: How far above the frontier a policy may be, in standard errors of its error.
 SLACK = 0.1
+
+
+_NEAR = 150  # policies for each λ, where each λ has refusals of its own
 
 
 _FINE = 400  # λ at which policies that go by agreement are taken to the frontier
@@ -71,6 +74,10 @@ class AgreementTrial:
         trial = judge_agreements(log, model, refusal)
         return cls(trial, trial if sample is log else judge_agreements(sample, model, refusal), comparison)
 
+    def only(self, places: np.ndarray) -> "AgreementTrial | None":
+        """Those at some places alone; None where these are none."""
+        return dataclasses.replace(self, trial=self.trial.take(places)) if places.size else None
+
     def near_best(self, pairs: Trial, n: int) -> Trial:
         """Those within the slack of the best of all, at some λ where they have earned a place."""
         own = self.comparison.lam
@@ -104,12 +111,24 @@ def judge_pairs(log: Log, model: CascadeModel, lam: np.ndarray, refusal: Refusal
     """
     prices = None if refusal is None else jnp.asarray(lam, log.cost.dtype)
     trial = judge_log(model.calibrators, log.logprob, log.correct, log.answered, log.cost, prices, refusal)
-    trial = jax.tree.map(np.asarray, trial if refusal is None else merged(trial))
-    trial: Any = without_barred(trial, barred_pairs(model.models))
+    return pairs_on_trial(jax.tree.map(np.asarray, trial if refusal is None else merged(trial)), model.models)
+
+
+def pairs_on_trial(candidates: Candidates, models: tuple[str, ...]) -> Trial:
+    """Single models and pairs, in numpy's arrays, but for those that are barred and thresholds that part no queries."""
+    trial: Any = without_barred(candidates, barred_pairs(models))
     error = trial.error
-    policies = as_cascades(trial, np.arange(len(error)), len(model.models), np)
+    policies = as_cascades(trial, np.arange(len(error)), len(models), np)
     abstention = np.zeros_like(error) if trial.abstention is None else trial.abstention
     return Trial(error, trial.cost, abstention, may_refuse(policies)).take(np.flatnonzero(np.isfinite(error)))
+
+
+def near_best(trial: Trial, lam: np.ndarray) -> Trial:
+    """Of policies with refusals of their own for each λ (L,), those that are near the best for some λ."""
+    if len(trial.cost) <= _NEAR * len(lam):
+        return trial
+    near = [np.argpartition(trial.loss(lam[[place]])[0], _NEAR)[:_NEAR] for place in range(len(lam))]
+    return trial.take(np.unique(np.concatenate(near)))
 
 
 def judge_agreements(log: Log, model: CascadeModel, refusal: Refusal | None) -> Trial:

@@ -6,7 +6,7 @@
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -15,24 +15,25 @@ from rcjax._base.wording import choose_unit, figure, percent
 from rcjax._core.json_values import plain
 from rcjax.copulas import Copula
 from rcjax.frontier.frontier import Frontier, InfeasibleError
-from rcjax.frontier.searches import Chain, Search
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration_error import calibration_error
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.model.label_outcomes import corrected_log
+from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy, Transform
+from rcjax.policy.policy import Policy
 from rcjax.policy.targets import Target
 from rcjax.replaying.replay import replay
-from rcjax.solving.solve import solve_frontier
-from rcjax.tuning.bootstrap import bootstrap
 from rcjax.tuning.certify import Certificate, certify
 from rcjax.tuning.label_worth import LabelWorth, label_worth
-from rcjax.tuning.named_agreement import NamedComparison, with_agreement
+from rcjax.tuning.named_agreement import NamedComparison
 from rcjax.tuning.overlap import overlap, require_unseen
-from rcjax.tuning.select import Selection, select_frontier
+from rcjax.tuning.searching import Settings, find_frontier
+from rcjax.tuning.seconds import count_waiting, mean_seconds, with_seconds
+from rcjax.tuning.seconds_limit import Admission, admission, check_limit, record_limit, with_limit
+from rcjax.tuning.select import Selection
 
 _BILL = 0.01  # from which difference on the bill is worth a word
 
@@ -43,35 +44,7 @@ _HELD_OUT = 0.5  # of the queries of a log, where a guarantee is wanted and no o
 _PURSE = 100.0  # money that there is advice for, how to spend it
 
 
-_DRAWS = 400  # from the posterior, where policies of least expected loss are wanted
-
-
 _WORDS = ("all", "full", "adaptive")
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """How a log is tuned, whichever log and target."""
-
-    search: Any = "selected"
-    """As `Frontier.search`: by the labels ("selected"), of least expected loss ("expected"), or by the model."""
-    cascades: Search = "all"
-    """What policies of least expected loss are searched among."""
-    chain: Chain = "exact"
-    fit: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"copula": "gumbel"})
-    """Options of `fit`."""
-    transform: Transform | Literal["auto"] = "auto"
-    abstain_price: float | None = None
-    """What a refusal costs, in errors; None: models may not refuse."""
-    confidence: float | None = None
-    """That of the guarantee; None for none."""
-    judged: bool = False
-    """Whether judges' verdicts count for the guarantee, corrected by the labels by hand."""
-    label_prices: tuple[float, float] | None = None
-    """What a label by hand and a judged query cost, for advice on which to buy; None: no advice."""
-    mix: bool = False
-    """Whether to meet the target exactly, by a mixture where need be."""
-    intervals: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +61,8 @@ class Alone:
     """In ten bins of the calibrated confidence."""
     certain: float
     """Share of its answers whose raw confidence is 1."""
+    seconds: float | None = None
+    """Mean seconds of its answers, of those whose seconds are known; None where the log tells none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +91,8 @@ class Tuned:
     """What labels by hand and judged queries are worth for the policy; None where all answers are labelled."""
     notes: tuple[str, ...] = ()
     """What else there is to say of the policy."""
+    admitted: Admission | None = None
+    """Which policies keep to the limit on the seconds; None without one."""
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -128,6 +105,7 @@ class Tuned:
         """The document of `rcjax tune --json`."""
         points = self.frontier.to_json()["frontier"]
         rows = [plain(dataclasses.asdict(model)) for model in self.alone]
+        rows = [{name: own for name, own in row.items() if name != "seconds" or own is not None} for row in rows]
         document = {"models": list(self.model.models), "model_summary": rows, "frontier": points}
         copulas = {"copulas": self.model.copula_table} if self.model.copula_table else {}
         chosen = {"policy": self.policy.to_json(), "remarks": list(self.remarks)} if self.policy else {}
@@ -150,6 +128,8 @@ def tune(
     intervals: bool = True,
     abstain_price: float | None = None,
     posterior: bool = False,
+    second_cost: float = 0.0,
+    max_seconds: float | str | None = None,
 ) -> Tuned:
     """Find the best cascades for a log, at every trade-off of error and cost, and the policy for a target.
 
@@ -173,6 +153,11 @@ def tune(
         intervals: draw intervals around every point by the bootstrap (`bootstrap`).
         abstain_price: let models refuse to answer, where a refusal costs so many errors.
         posterior: take the policies of least expected loss over what the log leaves open of the model.
+        second_cost: what a second of waiting is worth, in money: costs, and with them a budget, count it. Needs the
+            seconds of every answer.
+        max_seconds: how long queries may wait, by the target or along the whole frontier: 2.0, on average, or "p95=4",
+            which all but 5 % keep to; "p50=…" and "p99=…" alike. With `confidence` it is guaranteed, too, but for a
+            mean.
 
     Raises InfeasibleError where nothing meets the target: its `tuned` holds all but the policy. ValueError for options
     that do not go together; LogError as `fit` and `select_frontier` do.
@@ -187,6 +172,8 @@ def tune(
     target = Target.at_most_one(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
     cascades = as_cascades(cascade)
     _check_options(target, confidence, held_out, mix, posterior and (cascades == "adaptive" or copula == "auto"))
+    limit = None if max_seconds is None else SecondsLimit.of(max_seconds)
+    check_limit(limit, confidence, mix)
     settings = Settings(
         search="expected" if posterior else "selected" if cascades is None else cascades,
         cascades=cascades or "all",
@@ -196,6 +183,8 @@ def tune(
         judged=judged,
         mix=mix,
         intervals=intervals,
+        second_cost=second_cost,
+        max_seconds=limit,
     )
     return tune_in_stages(log, held_out, {} if target is None else target.to_json(), settings)
 
@@ -243,22 +232,39 @@ def tune_in_stages(
         settings: how to search.
         stage: entered for each part of the work, with what it is in words.
     """
+    log = count_waiting(log, settings.second_cost)
     if held_out is not None:
-        held_out = held_out.select(log.models)
+        held_out = held_out.select(log.models).with_waiting(settings.second_cost)
         require_unseen(held_out, overlap(held_out, log))
     elif settings.confidence is not None:
         held_out, log = _set_aside(log, settings.judged)
     with stage("fitting the model"):
         model = fit(log, transform=settings.transform, **settings.fit)
+    admitted = None if settings.max_seconds is None else _admission(log, model, held_out, settings)
     drawing = ", and drawing the log again, 200 times" if settings.intervals else ""
     with stage(f"choosing cascades{drawing}"):
-        frontier, selection = find_frontier(log, model, settings)
-    tuned = Tuned(log, held_out, model, frontier, selection, describe_models(log, model), target)
+        try:
+            frontier, selection = find_frontier(log, model, settings, admitted)
+        except InfeasibleError as problem:  # no policy is quick enough: shown is what there is otherwise
+            frontier, selection = find_frontier(log, model, settings)
+            frontier, alone = with_seconds(frontier, log), describe_models(log, model)
+            problem.tuned = Tuned(log, held_out, model, frontier, selection, alone, target)
+            raise
+    frontier, alone = with_seconds(frontier, log), describe_models(log, model)
+    tuned = Tuned(log, held_out, model, frontier, selection, alone, target, admitted=admitted)
     try:
         return _with_policy(tuned, settings)
     except InfeasibleError as problem:
         problem.tuned = tuned
-        raise
+        if admitted is None or settings.confidence is not None:
+            raise
+        raise with_limit(problem, admitted) from None
+
+
+def _admission(log: Log, model: CascadeModel, held_out: Log | None, settings: Settings) -> Admission:
+    assert settings.max_seconds is not None
+    size = None if held_out is None else int(held_out.complete.sum())
+    return admission(log, model, settings.max_seconds, held_out=size, confidence=settings.confidence)
 
 
 def _set_aside(log: Log, judged: bool) -> tuple[Log, Log]:
@@ -284,6 +290,7 @@ def _with_policy(tuned: Tuned, settings: Settings) -> Tuned:
     if settings.confidence is not None and tuned.held_out is not None:
         limits: dict[str, Any] = {"max_error": target.get("max_error"), "max_cost": target.get("budget")}
         limits |= {"tuned_on": tuned.log, "judged": True} if settings.judged else {}
+        limits |= {} if settings.max_seconds is None else {"max_seconds": settings.max_seconds.text}
         certificate = certify(frontier, tuned.held_out, **limits, confidence=settings.confidence)
         index, policy = certificate.index, certificate.policy
     else:
@@ -291,6 +298,9 @@ def _with_policy(tuned: Tuned, settings: Settings) -> Tuned:
         policy = frontier.mixture(**target) if settings.mix else frontier.point(index, target)
         if settings.mix and len(policy.policies) == 1:
             policy, notes = policy.policies[0], ["nothing to mix: a single point of the frontier is best here"]
+    if tuned.admitted is not None:
+        policy = record_limit(policy, tuned.admitted.limit)
+        notes.append(tuned.admitted.describe(policy, tuned.log))
     worth = label_worth(policy, tuned.log)
     if worth is not None and settings.label_prices is not None:
         notes.append(worth.advise(_PURSE, *settings.label_prices))
@@ -326,12 +336,16 @@ def too_dear(budget: float, cheapest: float) -> str:
 
 def _promise(certificate: Certificate) -> str:
     refused = f" and refused {certificate.refusals:,}" if certificate.refusals else ""
-    counted = f"of {certificate.n:,} queries held out for the test it got {certificate.errors:,} wrong{refused}"
+    beyond = certificate.seconds
+    slow = "" if beyond is None else f", and {beyond.count:,} waited longer than {beyond.limit.seconds:.4g} s"
+    counted = f"of {certificate.n:,} queries held out for the test it got {certificate.errors:,} wrong{refused}{slow}"
     return f"guaranteed with {100 * certificate.confidence:.4g} % confidence: the target is kept; {counted}"
 
 
 def _bill(policy: Policy | Mixture, log: Log) -> list[str]:
     """What the expected cost leaves out: queries that are passed on may be longer than the mean."""
+    if log.waiting is not None:  # costs are no bill
+        return []
     try:
         replayed = replay(policy, log)
     except LogError:  # no query was answered by all of its models
@@ -359,39 +373,7 @@ def describe_models(log: Log, model: CascadeModel) -> tuple[Alone, ...]:
             cost=float(np.asarray(log.cost)[j]),
             calibration_error=calibration_error(confidence[labelled[:, j], j], correct[labelled[:, j], j]),
             certain=float((logprob[own, j] == 0).mean()),
+            seconds=mean_seconds(log, j),
         )
         for j, (name, own) in enumerate(zip(log.models, answered.T, strict=True))
     )
-
-
-def find_frontier(
-    log: Log, model: CascadeModel, settings: Settings
-) -> tuple[Frontier, Selection | NamedComparison | None]:
-    """The frontier of a model fitted to a log, with what its policies were compared with, where they were."""
-    price, selection = settings.abstain_price, None
-    if settings.search == "selected":
-        selection = select_frontier(log, model=model, abstain_price=price)
-        frontier = selection.frontier
-    elif settings.search == "expected":
-        frontier = _least_expected(log, model, settings)
-    else:
-        frontier = solve_frontier(model, cascades=settings.search, chain=settings.chain, abstain_price=price)
-        frontier, selection = with_agreement(frontier, log)
-    if settings.intervals and frontier.bands is None:
-        frontier = frontier.with_bands(bootstrap(frontier, log))
-    return frontier, selection
-
-
-def _least_expected(log: Log, model: CascadeModel, settings: Settings) -> Frontier:
-    # Asked for by an option: the libraries behind it take a second to import.
-    from rcjax.bayes.expected_loss import credible_bands, solve_expected
-    from rcjax.bayes.posterior import sample_posterior
-
-    try:
-        posterior = sample_posterior(log, copula=type(model.copulas), method="laplace", draws=_DRAWS)
-    except ImportError as missing:
-        raise ValueError(str(missing)) from None
-    cascades, price = settings.cascades, settings.abstain_price
-    lam = solve_frontier(model, cascades=cascades, abstain_price=price).lam
-    frontier = solve_expected(posterior, lam=lam, cascades=cascades, abstain_price=price)
-    return frontier.with_bands(credible_bands(posterior, frontier)) if settings.intervals else frontier

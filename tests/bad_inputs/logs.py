@@ -40,7 +40,25 @@ def _with_part(name: str, spoil: Callable[[Path], object]) -> Callable[[Path], P
 _SAMPLED = "query,model,sample,logprob,correct,cost,answer"
 
 
+_TIMED = f"{_HEADER},seconds"
+
+
 LOGS = (
+    *(
+        BadFile(
+            f"has seconds of {cell}",
+            "log",
+            text_file("timed.csv", f"{_TIMED}\n1,small,-1,1,1,2\n1,large,-1,1,1,{cell}\n"),
+            (f"timed.csv, line 3, model large: seconds {cell} {why}",),
+        )
+        for cell, why in (("-2", "< 0: give the seconds"), ("inf", "> 1e+09: give"), ("soon", "is not clear: give the"))
+    ),
+    BadFile(
+        "has seconds and milliseconds",
+        "log",
+        text_file("both.csv", f"{_TIMED},latency_ms\n1,small,-1,1,1,2,2000\n"),
+        ("both.csv: columns seconds and latency_ms both occur: drop one of the two",),
+    ),
     BadFile(
         "has a sample twice",
         "log",

@@ -24,6 +24,19 @@ def _with(tuning: Any) -> Callable[[Path], Path]:
     return write
 
 
+def _with_waiting(told: Any) -> Callable[[Path], Path]:
+    """A writer of the good policy that tells this of what waiting is worth."""
+
+    def write(folder: Path) -> Path:
+        data = json.loads((folder / "policy.json").read_text("utf-8"))
+        data["provenance"]["waiting"] = told
+        path = folder / "waiting.json"
+        path.write_text(json.dumps(data), "utf-8")
+        return path
+
+    return write
+
+
 def _tampered(fault: str, tuning: Any, place: str) -> BadFile:
     return BadFile(fault, "policy", _with(tuning), ("tampered.json", place))
 
@@ -50,5 +63,17 @@ POLICIES = (
     _tampered("has an unknown target", {"target": {"foo": 1}}, "provenance.tuning.target"),
     _tampered("has a price that is a text", {"abstain_price": "x"}, "provenance.tuning.abstain_price"),
     _tampered("was fitted by a number", {"fit": {"copula": 5}}, "provenance.tuning.fit.copula"),
+    _tampered(
+        "has a limit that is none", {"max_seconds": "p90=4"}, "provenance.tuning.max_seconds: must be a number of"
+    ),
+    BadFile(
+        "counts waiting at a price below 0",
+        "policy",
+        _with_waiting({"second_cost": -1, "money": {}}),
+        ("waiting.json", "provenance.waiting.second_cost"),
+    ),
+    BadFile(
+        "counts waiting in a list", "policy", _with_waiting([1]), ("waiting.json", "provenance.waiting: must be an")
+    ),
     _tampered("has prices that are a list", {"prices": [1]}, "provenance.tuning.prices"),
 )

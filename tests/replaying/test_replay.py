@@ -132,7 +132,7 @@ def as_frontier(policies: list[Policy]) -> Frontier:
         "choice",
     )  # type: ignore[arg-type]
     parts = {
-        "model": SimpleNamespace(models=MODELS, calibrators=calibrators),
+        "model": SimpleNamespace(models=MODELS, calibrators=calibrators, provenance={}),
         "policies": Policies(
             first=np.concatenate([one.policies.first for one in packed]),
             bounds=np.concatenate([padded(one.policies.bounds) for one in packed]),

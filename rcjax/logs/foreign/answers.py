@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, Protocol
 
 from rcjax.logs.errors import LogError
 
-__all__ = ["Answer", "Choices", "Format", "require"]
+__all__ = ["Answer", "Choices", "Format", "require", "seconds_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class Answer:
     """Of the prompt and of the reply: tokens are estimated by these, where they were not counted."""
     cost: float | None = None
     """Money."""
+    seconds: float | None = None
+    """How long the call took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,17 @@ class Format(Protocol):
     def read(self, path: Path, choices: Choices) -> Iterator[Answer]:
         """The answers of a file, in its order. Raises LogError with the place of what it cannot use."""
         ...
+
+
+def seconds_of(value: Any, per_second: float = 1.0) -> float | None:
+    """Seconds from what a file says of them, of whose unit so many make a second; None where that is no time.
+
+    >>> seconds_of(250, 1000), seconds_of(None), seconds_of("soon")
+    (0.25, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        return None
+    return value / per_second
 
 
 def require(condition: bool, where: str, what: str) -> None:

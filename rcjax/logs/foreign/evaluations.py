@@ -60,7 +60,8 @@ class Evaluations:
     frame: pl.DataFrame
     """`query`, `model`, `correct`, `logprob`, and `cost`, or `input_tokens` and `output_tokens`, or all three.
 
-    `answer`, or `answer_key`, where files tell answers; `sample` where a model answered queries several times."""
+    `answer`, or `answer_key`, where files tell answers; `seconds` where they tell how long answers took; `sample` where
+    a model answered queries several times."""
     assumed: tuple[str, ...]
     """What the confidences are, and what else was assumed, in sentences."""
     left_out: str | None = None
@@ -271,6 +272,9 @@ def _row(query: str, model: str, right: bool, confident: Confident, samples: lis
         "input_tokens": total("input_tokens"),
         "output_tokens": total("output_tokens"),
         "cost": total("cost"),
+        "seconds": None
+        if any(answer.seconds is None for answer in paid)
+        else max(answer.seconds or 0.0 for answer in paid),
         "lengths": lengths,
         "calls": len(paid),
     }
@@ -318,6 +322,7 @@ def _table(
     schema |= {"correct": pl.Int8, "logprob": pl.Float64} | dict.fromkeys(_told_answers(rows, how, notes), pl.String)
     schema |= {"input_tokens": pl.Float64, "output_tokens": pl.Float64} if counted else {}
     schema |= {"cost": pl.Float64} if priced else {}
+    schema |= {"seconds": pl.Float64} if any(row["seconds"] is not None for row in rows) else {}
     return pl.DataFrame({name: [row[name] for row in rows] for name in schema}, schema=schema), notes
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from rcjax._base.json_checks import parsed
 from rcjax.logs.errors import LogError
-from rcjax.logs.foreign.answers import Answer, Choices, require
+from rcjax.logs.foreign.answers import Answer, Choices, require, seconds_of
 from rcjax.logs.foreign.confidences import of_tokens
 from rcjax.signals import Token
 
@@ -98,6 +98,7 @@ def _answer(
         input_tokens=figures.get("num_prompt_tokens"),
         output_tokens=figures.get("num_output_tokens", figures.get("num_completion_tokens")),
         characters=(len(prompt), len(text)),
+        seconds=None if result.get("cached") else seconds_of(result.get("request_time")),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from rcjax._base.json_stream import members
 from rcjax.logs.errors import LogError
-from rcjax.logs.foreign.answers import Answer, Choices, require
+from rcjax.logs.foreign.answers import Answer, Choices, require, seconds_of
 from rcjax.logs.foreign.confidences import of_tokens
 from rcjax.signals import Token
 
@@ -132,6 +132,7 @@ def _answer(sample: Mapping[str, Any], evaluation: Mapping[str, Any], choices: C
         input_tokens=usage.get("input"),
         output_tokens=usage.get("output"),
         cost=usage.get("cost"),
+        seconds=seconds_of(output.get("time")),
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from rcjax._base.json_checks import parsed
 from rcjax.logs.errors import LogError
-from rcjax.logs.foreign.answers import Answer, Choices, require
+from rcjax.logs.foreign.answers import Answer, Choices, require, seconds_of
 from rcjax.logs.foreign.confidences import of_tokens
 from rcjax.signals import Token
 
@@ -66,6 +66,7 @@ def _answer(row: Mapping[str, Any], choices: Choices, where: str) -> dict[str, A
         "output_tokens": float(usage["completion"]) if known else None,
         "characters": (len(prompt), len(text)),
         "cost": None if row.get("cost") is None else float(row["cost"]),
+        "seconds": None if response.get("cached") else seconds_of(row.get("latencyMs"), 1000),
     }
 
 

@@ -17,7 +17,10 @@ name, files = "table", "a table of your own (CSV, JSON Lines, Parquet)"
 _NEEDED = ("query", "model", "correct")
 
 #: What a table may say of an answer beside that.
-_OPTIONAL = ("logprob", "confidence", "answer", "answer_key", "attempt", "input_tokens", "output_tokens", "cost")
+_OPTIONAL = (
+    *("logprob", "confidence", "answer", "answer_key", "attempt", "input_tokens", "output_tokens", "cost"),
+    *("seconds", "latency_ms"),
+)
 
 _KINDS = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 
@@ -61,6 +64,10 @@ def _answer(values: Mapping[str, Any], where: str) -> Answer:
         require(0 <= confidence <= 1, where, f"the confidence {confidence:g} is not from 0 to 1")
         logprob = math.log(confidence) if confidence else -math.inf
     require(logprob is None or logprob <= 0, where, "the logprob is above 0")
+    both = [own for own in ("seconds", "latency_ms") if values.get(own) is not None]
+    require(len(both) < 2, where, "both seconds and latency_ms: drop one of the columns")
+    waits = _number(values, both[0], where) if both else None
+    require(waits is None or 0 <= waits < math.inf, where, f"{both[0] if both else ''} is not a time of 0 or more")
     return Answer(
         query=str(values["query"]),
         model=str(values["model"]),
@@ -72,6 +79,7 @@ def _answer(values: Mapping[str, Any], where: str) -> Answer:
         input_tokens=_number(values, "input_tokens", where),
         output_tokens=_number(values, "output_tokens", where),
         cost=_number(values, "cost", where),
+        seconds=waits if waits is None or both == ["seconds"] else waits / 1000,
     )
 
 

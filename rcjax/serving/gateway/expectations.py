@@ -97,7 +97,8 @@ def expect(policy: Policy | Mixture) -> Expectation:
     needed = {model for part in policy.policies for model in _reachable(part)}
     rows = _complete(columns, needed) if needed <= columns.keys() else []
     if not rows:
-        return Expectation(0, None, None, policy.expected.get("cost"), {})
+        money = policy.expected.get("money")  # where the cost counts what waiting is worth
+        return Expectation(0, None, None, policy.expected.get("cost") if money is None else money, {})
     return _weighed(policy, columns, rows)
 
 

@@ -29,6 +29,9 @@ _DERIVED = {
     "expected_abstained_ratio": ("Share of the requests that are expected to get no answer", ("policy",)),
     "cost_per_request": ("Money per request, since then", ("policy",)),
     "expected_cost_per_request": ("Money that a request is expected to cost", ("policy",)),
+    "seconds_per_request": ("Mean seconds of the calls along a request's path, since then", ("policy",)),
+    "expected_seconds_per_request": ("Mean seconds along the path that a request is expected to take", ("policy",)),
+    "expected_seconds_p95": ("Seconds within which 95 % of the requests are expected to be answered", ("policy",)),
     "drift": (
         "How far raw confidences since then are from those that the policy was tuned on, from 0, the same, to 0.58",
         ("policy", "model"),
@@ -96,11 +99,15 @@ def _rows(policy: Served, sums: Mapping[Key, float]) -> Iterator[Row]:
         yield "abstained_ratio", name, since.abstained / decided
     if since.requests:
         yield "cost_per_request", name, since.cost / since.requests
+        yield "seconds_per_request", name, since.seconds / since.requests
     if expected.answered is not None and expected.abstained is not None:
         yield from (("expected_answered_ratio", (*name, label(m)), x) for m, x in expected.answered.items())
         yield "expected_abstained_ratio", name, expected.abstained
     if expected.cost is not None:
         yield "expected_cost_per_request", name, expected.cost
+    for figure, seconds in zip(("seconds_per_request", "seconds_p95"), policy.expected_seconds, strict=True):
+        if seconds is not None:
+            yield f"expected_{figure}", name, seconds
     for model, counts in since.logprobs.items():
         yield from _drift((*name, label(model)), policy.bins[model], counts)
 

@@ -28,7 +28,7 @@ __all__ = ["Served", "Since", "slot_of"]
 _SLOTS = 4  # few, as their counts stay; enough that a worker which is late rarely shares one with the policy before
 
 
-_REQUESTS, _COST, _ANSWERED, _ABSTAINED = "requests", "cost", "answered", "abstained"
+_REQUESTS, _COST, _SECONDS, _ANSWERED, _ABSTAINED = "requests", "cost", "seconds", "answered", "abstained"
 
 
 Key = tuple[str, str, str, str]  # the labels policy, slot, what and model of a count
@@ -42,6 +42,8 @@ class Since:
     """How many ended, those that no model answered included."""
     cost: float
     """Money for them."""
+    seconds: float
+    """How long their calls took, those of a request one after the other."""
     answered: Mapping[str, float]
     """How many each model answered."""
     abstained: float
@@ -69,8 +71,9 @@ class Served:
         self.expected = expect(policy)
         bins = {model: bins_of(reach) for model, reach in self.expected.reach.items()}
         self.bins = {model: own for model, own in bins.items() if own is not None}
-        self._requests, self._cost, self._abstained = (
-            counts[self._key(what)] for what in (_REQUESTS, _COST, _ABSTAINED)
+        self.expected_seconds = policy.expected.get("seconds"), policy.expected.get("seconds_p95")
+        self._requests, self._cost, self._seconds, self._abstained = (
+            counts[self._key(what)] for what in (_REQUESTS, _COST, _SECONDS, _ABSTAINED)
         )
         self._answered = {model: counts[self._key(_ANSWERED, model)] for model in self.models}
         self._logprobs = {
@@ -93,6 +96,7 @@ class Served:
         """Count a request that ended."""
         self._requests.inc()
         self._cost.inc(result.cost)
+        self._seconds.inc(result.seconds)
         if result.status == "abstained":
             self._abstained.inc()
         elif result.model in self._answered:
@@ -104,7 +108,7 @@ class Served:
     def clear(self) -> None:
         """Start again, in this worker."""
         places = [child for children in self._logprobs.values() for child in children]
-        for child in (self._requests, self._cost, self._abstained, *self._answered.values(), *places):
+        for child in (self._requests, self._cost, self._seconds, self._abstained, *self._answered.values(), *places):
             child.set(0)
 
     def since(self, sums: Mapping[Key, float]) -> Since:
@@ -112,6 +116,7 @@ class Served:
         return Since(
             requests=sums.get(self._key(_REQUESTS), 0.0),
             cost=sums.get(self._key(_COST), 0.0),
+            seconds=sums.get(self._key(_SECONDS), 0.0),
             answered={model: sums.get(self._key(_ANSWERED, model), 0.0) for model in self.models},
             abstained=sums.get(self._key(_ABSTAINED), 0.0),
             logprobs={

@@ -196,6 +196,18 @@ def test_what_is_seen_is_beside_what_is_expected(metrics):
     assert figures(metrics, "drift_queries") == {(model, "support"): asked[model, "support"] for model in MODELS}
 
 
+def test_the_seconds_of_calls_are_beside_those_expected():
+    metrics = Metrics(None)
+    metrics.take_up("support", make_policy(expected={"error": 0.1, "seconds": 0.4, "seconds_p95": 1.5}), "abc")
+    metrics.ended("support", "abc", make_result(calls=[make_call(seconds=0.25), make_call("large", seconds=1.5)]), 9.0)
+    metrics.ended("support", "abc", make_result(calls=[make_call(seconds=0.25)]), 9.0)
+    assert figures(metrics, "seconds_per_request") == {"support": pytest.approx(1.0)}
+    assert figures(metrics, "expected_seconds_per_request") == {"support": 0.4}
+    assert figures(metrics, "expected_seconds_p95") == {"support": 1.5}
+    metrics.take_up("support", make_policy(), "other")
+    assert figures(metrics, "expected_seconds_p95") == {}
+
+
 def test_requests_that_failed_are_no_part_of_the_shares(metrics):
     failed = make_call(text=None, logprob=None, confidence=None, error="timed out")
     metrics.ended("support", "abc", make_result("failed", [failed]), 0.5)

@@ -1,0 +1,101 @@
+"""How a log is tuned, and the frontier that comes of it."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from rcjax.frontier.frontier import Frontier
+from rcjax.frontier.searches import Chain, Search
+from rcjax.logs.log import Log
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.policy.limits import SecondsLimit
+from rcjax.policy.policy import Transform
+from rcjax.solving.solve import solve_frontier
+from rcjax.tuning.bootstrap import bootstrap
+from rcjax.tuning.named_agreement import NamedComparison, with_agreement
+from rcjax.tuning.seconds_limit import Admission, within
+from rcjax.tuning.select import Selection, select_frontier
+
+__all__ = ["Settings", "find_frontier"]
+
+
+_DRAWS = 400  # from the posterior, where policies of least expected loss are wanted
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How a log is tuned, whichever log and target."""
+
+    search: Any = "selected"
+    """As `Frontier.search`: by the labels ("selected"), of least expected loss ("expected"), or by the model."""
+    cascades: Search = "all"
+    """What policies of least expected loss are searched among."""
+    chain: Chain = "exact"
+    fit: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"copula": "gumbel"})
+    """Options of `fit`."""
+    transform: Transform | Literal["auto"] = "auto"
+    abstain_price: float | None = None
+    """What a refusal costs, in errors; None: models may not refuse."""
+    confidence: float | None = None
+    """That of the guarantee; None for none."""
+    judged: bool = False
+    """Whether judges' verdicts count for the guarantee, corrected by the labels by hand."""
+    label_prices: tuple[float, float] | None = None
+    """What a label by hand and a judged query cost, for advice on which to buy; None: no advice."""
+    mix: bool = False
+    """Whether to meet the target exactly, by a mixture where need be."""
+    intervals: bool = True
+    second_cost: float = 0.0
+    """What a second of waiting is worth, in money; costs count it."""
+    max_seconds: SecondsLimit | None = None
+    """How long queries may wait; None: as long as it takes."""
+
+
+def find_frontier(
+    log: Log, model: CascadeModel, settings: Settings, admitted: Admission | None = None
+) -> tuple[Frontier, Selection | NamedComparison | None]:
+    """The frontier of a model fitted to a log, with what its policies were compared with, where they were.
+
+    Args:
+        log: the log.
+        model: the model fitted to it.
+        settings: how to search.
+        admitted: which policies may be chosen from; None: all may. By the labels it is searched among these, and of a
+            search by the model alone the points stay that are among them.
+
+    Raises InfeasibleError where none is admitted.
+    """
+    price, selection = settings.abstain_price, None
+    if admitted is not None:
+        admitted.require_any(model)
+    if settings.search == "selected":
+        admits = None if admitted is None else admitted.admits
+        selection = select_frontier(log, model=model, abstain_price=price, admits=admits)
+        frontier = selection.frontier
+    elif settings.search == "expected":
+        frontier = _least_expected(log, model, settings)
+    else:
+        frontier = solve_frontier(model, cascades=settings.search, chain=settings.chain, abstain_price=price)
+        frontier, selection = with_agreement(frontier, log)
+    if admitted is not None and settings.search != "selected":
+        frontier, selection = within(frontier, admitted), None
+    if settings.intervals and frontier.bands is None:
+        # Tuned again, policies would not keep to the limit: so they stay as they are, and only the queries vary.
+        refit = None if admitted is None else False
+        frontier = frontier.with_bands(bootstrap(frontier, log, refit=refit))
+    return frontier, selection
+
+
+def _least_expected(log: Log, model: CascadeModel, settings: Settings) -> Frontier:
+    # Asked for by an option: the libraries behind it take a second to import.
+    from rcjax.bayes.expected_loss import credible_bands, solve_expected
+    from rcjax.bayes.posterior import sample_posterior
+
+    try:
+        posterior = sample_posterior(log, copula=type(model.copulas), method="laplace", draws=_DRAWS)
+    except ImportError as missing:
+        raise ValueError(str(missing)) from None
+    cascades, price = settings.cascades, settings.abstain_price
+    lam = solve_frontier(model, cascades=cascades, abstain_price=price).lam
+    frontier = solve_expected(posterior, lam=lam, cascades=cascades, abstain_price=price)
+    return frontier.with_bands(credible_bands(posterior, frontier)) if settings.intervals else frontier

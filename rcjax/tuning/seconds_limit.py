@@ -1,0 +1,291 @@
+"""Policies that keep to a limit on how long queries wait: which candidates do, by the log's own queries.
+
+The tail of the seconds does not add up over the models of a cascade, so that no price stands for it: each candidate
+answers the queries of the log, and what counts is how many of them wait too long, or the mean. Among those that keep
+to the limit the target decides.
+
+The best of many candidates were lucky in their seconds too. How much, cross-validation tells: on each fold's complement
+the pair is chosen that is best for each λ among those within the limit there, and answers the queries of the fold. By
+as much as these wait longer than the queries of the choice, the limit is drawn tighter. What counts are the λ where the
+limit binds: elsewhere nothing was chosen for being quick.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rcjax._core.size_classes import fill_up
+from rcjax.frontier.frontier import Frontier, InfeasibleError
+from rcjax.frontier.policies import Policies
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import Log
+from rcjax.model.calibration import Calibrator
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.fitting_steps import calibrate_log
+from rcjax.model.label_outcomes import expected_log
+from rcjax.policy.limits import SecondsLimit
+from rcjax.policy.mixture import Mixture
+from rcjax.policy.policy import Policy
+from rcjax.replaying.packing import columns_of, pack_policies
+from rcjax.replaying.replay import walk_log
+from rcjax.replaying.waiting import path_seconds, seconds_columns
+from rcjax.solving.lambda_grid import lam_range
+from rcjax.tuning.cross_validation import deal_folds, require_queries
+from rcjax.tuning.label_candidates import judge_log
+from rcjax.tuning.p_values import binomial_tail, upper_limit
+from rcjax.tuning.trials import pairs_on_trial
+
+__all__ = ["Admission", "admission", "check_limit", "record_limit", "with_limit", "within"]
+
+
+_FOLDS = 5
+
+
+_PRICES = 40  # λ at which the luck of the choice is measured
+
+
+_MOST_QUERIES = 5_000  # that candidates are judged on: more tell their seconds no better than they need to be known
+
+
+_ROUNDS = 5  # in which the best reachable figure is found
+
+
+_POWER = 0.9  # probability with which a policy that is admitted passes the test of a guarantee, by what is known of it
+
+
+@dataclasses.dataclass(frozen=True)
+class Admission:
+    """Which policies keep to a limit, by the queries of a log."""
+
+    limit: SecondsLimit
+    log: Log
+    """The queries that they are judged on."""
+    allowed: float
+    """What a policy may have: the share of queries beyond the limit, or where that is on the mean, seconds."""
+    luck: float
+    """How much more of it the policies have on queries that they were not chosen on; at least 0."""
+
+    def admits(self, policies: Policies, model: CascadeModel) -> np.ndarray:
+        """(C,) bool: which of the policies over a model's models keep to the limit, the luck of the choice included."""
+        return self.figure(policies, model) + self.luck <= self.allowed * (1 + 1e-9)
+
+    def figure(self, policies: Policies, model: CascadeModel) -> np.ndarray:
+        """(C,) the share of the queries beyond the limit, or the mean; infinite where no seconds are known."""
+        rows = _walked(policies, model.calibrators, self.log.select(model.models))
+        return np.concatenate([_figure(self.limit, waits) for waits in rows])
+
+    def require_any(self, model: CascadeModel) -> None:
+        """Raise InfeasibleError where no policy over a model's models keeps to the limit.
+
+        None does where no model alone does: who asks others too waits no less.
+        """
+        if not self.admits(_alone(model), model).any():
+            raise self.refuse(model)
+
+    def refuse(self, model: CascadeModel) -> InfeasibleError:
+        """That no policy keeps to the limit, with the best figure that one model reaches."""
+        name, seconds = self._fastest(model)
+        for _ in range(_ROUNDS):  # a limit within reach leaves some to choose, and so has some luck of its own
+            if not np.isfinite(seconds):
+                break
+            limit = dataclasses.replace(self.limit, seconds=seconds)
+            luck = _luck(expected_log(self.log), model, limit, self.allowed)
+            near = dataclasses.replace(self, limit=limit, luck=min(luck, self.allowed))
+            if near.admits(_alone(model), model).any():
+                break
+            name, seconds = near._fastest(model)
+        so_much = f"the fastest, {name} alone, takes {self.limit.told(seconds)}"
+        if not np.isfinite(seconds):
+            so_much = "so few queries cannot show it of any: log more, or leave out the guarantee"
+        sure = ", surely enough to be guaranteed" if self._guaranteed else ""
+        return InfeasibleError(f"no policy takes {self.limit}{sure}; {so_much}")
+
+    def _fastest(self, model: CascadeModel) -> tuple[str, float]:
+        """The model that alone keeps the lowest limit, and that, rounded up to three digits."""
+        walked = _walked(_alone(model), model.calibrators, self.log)
+        reached = np.array([self._reached(own) for waits in walked for own in waits])
+        return model.models[int(reached.argmin())], _rounded_up(float(reached.min()))
+
+    @property
+    def _guaranteed(self) -> bool:
+        return self.limit.share is not None and self.allowed < (1 - self.limit.share) * (1 - 1e-9)
+
+    def _reached(self, waits: np.ndarray) -> float:
+        """The limit that seconds (n,) would just keep."""
+        known = np.sort(waits[~np.isnan(waits)])
+        if not known.size:
+            return np.inf
+        if self.limit.share is None:
+            return float(known.mean()) + self.luck
+        beyond = int(np.floor((self.allowed - self.luck) * known.size * (1 + 1e-9)))
+        return float(known[-1 - beyond]) if 0 <= beyond < known.size else np.inf
+
+    def describe(self, policy: Policy | Mixture, log: Log) -> str:
+        """What a policy comes to on a log, beside the limit, in words."""
+        waits = walk_log(policy, log).seconds
+        assert waits is not None
+        figure = float(_figure(self.limit, waits[None])[0])
+        if self.limit.share is None:
+            luck = f", and {self.luck:.3g} more for the luck of the choice" if self.luck > 0 else ""
+            return f"{self.limit}: {figure:.3g} on this log{luck}"
+        luck = f", and {100 * self.luck:.2f} points more for the luck of the choice" if self.luck > 0 else ""
+        return f"{self.limit}: on this log {100 * figure:.1f} % wait longer{luck}"
+
+
+def admission(
+    log: Log,
+    model: CascadeModel,
+    limit: SecondsLimit,
+    *,
+    held_out: int | None = None,
+    confidence: float | None = None,
+    seed: int = 0,
+) -> Admission:
+    """Which policies may be chosen from, for a limit on the seconds.
+
+    Args:
+        log: the log that is tuned on.
+        model: the model fitted to it.
+        limit: the limit.
+        held_out: queries that a guarantee is tested on: those admitted are likely to pass. None: none is wanted.
+        confidence: that of the guarantee.
+        seed: of the folds.
+
+    Raises LogError where the log tells no seconds.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(200, seed=0)
+    >>> admission(log, rcjax.fit(log), SecondsLimit.of("p95=4"))
+    Traceback (most recent call last):
+    ...
+    rcjax.logs.errors.LogError: ...: no column seconds (or latency_ms): a limit on the seconds needs it
+    """
+    if log.seconds is None:
+        raise LogError(f"{log.source}: no column seconds (or latency_ms): a limit on the seconds needs it")
+    log = log.select(model.models)
+    whole = log.take(log.complete) if log.complete.any() else log
+    if whole.n_queries > _MOST_QUERIES:
+        rows = np.random.default_rng(seed).permutation(whole.n_queries)[:_MOST_QUERIES]
+        whole = whole.take(np.sort(rows))
+    allowed = limit.seconds if limit.share is None else 1 - limit.share
+    if confidence is not None and held_out is not None and limit.share is not None:
+        allowed = _sure_to_pass(held_out, 1 - limit.share, 1 - confidence)
+    require_queries(whole, _FOLDS)
+    luck = _luck(expected_log(whole), model, limit, allowed, seed)
+    # A policy that never waited too long on the log is not ruled out: where it was but lucky, the test will tell.
+    return Admission(limit, whole, allowed, max(0.0, min(luck, allowed)))
+
+
+def _alone(model: CascadeModel) -> Policies:
+    """(k,) each of a model's models on its own."""
+    k = len(model.models)
+    return Policies.of_cascades(np.zeros((k, k)), np.eye(k, dtype=bool))
+
+
+def _sure_to_pass(n: int, share: float, level: float) -> float:
+    """The share of queries beyond the limit with which a policy is likely to pass the test by n held-out queries.
+
+    Negative where not even a policy that never exceeds it would pass.
+    """
+    most = -1
+    while binomial_tail(most + 1, n, share) <= level:
+        most += 1
+    if most < 0:
+        return -1.0
+    return upper_limit(lambda rate: float(binomial_tail(most, n, rate) >= _POWER), 0.5)
+
+
+def _luck(log: Log, model: CascadeModel, limit: SecondsLimit, allowed: float, seed: int = 0) -> float:
+    """By how much more the best pairs within the limit have on a fold than on the queries of their choice; 0 at least.
+
+    Mean over the folds, and the λ where the limit binds: where the best pair of all is beyond it. 0 where none does.
+    """
+    lam = lam_range(np.asarray(log.cost, float), _PRICES)
+    fold = deal_folds(np.ones(log.n_queries, bool), _FOLDS, seed)
+    more = []
+    for out in (fold == number for number in range(_FOLDS)):
+        rows = np.asarray(log.logprob), np.asarray(log.correct), np.asarray(log.answered) & ~out[:, None]
+        stated = model.calibrators.stated
+        values = None if stated is None else stated.logprob
+        calibrators, _ = calibrate_log(*fill_up(*rows), transform=model.calibrators.transform, values=values)
+        trial = judge_log(calibrators, *rows, log.cost)
+        trial = pairs_on_trial(jax.tree.map(np.asarray, trial), model.models)
+        inside, outside = [], []
+        for waits in _walked(trial.policies, calibrators, log):
+            inside.append(_figure(limit, waits[:, ~out]))
+            outside.append(_figure(limit, waits[:, out]))
+        inner, outer = np.concatenate(inside), np.concatenate(outside)
+        within_limit = np.flatnonzero(inner <= allowed * (1 + 1e-9))
+        binds = inner[trial.loss(lam).argmin(1)] > allowed * (1 + 1e-9)
+        if not within_limit.size or not binds.any():
+            continue
+        best = within_limit[trial.take(within_limit).loss(lam[binds]).argmin(1)]
+        more.append((outer[best] - inner[best]).mean())
+    return max(0.0, float(np.mean(more))) if more else 0.0
+
+
+def _figure(limit: SecondsLimit, waits: np.ndarray) -> np.ndarray:
+    """(C,) the share of queries beyond the limit, or the mean, of seconds (C, n), NaN where not known."""
+    known = (~np.isnan(waits)).sum(1)
+    counted = np.nansum(waits, 1) if limit.share is None else (waits > limit.seconds).sum(1)
+    return np.where(known > 0, counted / np.maximum(known, 1), np.inf)
+
+
+def _walked(policies: Policies, calibrators: Calibrator, log: Log) -> Iterator[np.ndarray]:
+    """(C, n) seconds of all the queries of a log under some policies after the other."""
+    packed = pack_policies(calibrators, policies, log.logprob.dtype)
+    everyone = np.ones(len(log.models), bool)
+    logprob, _, _, codes = columns_of(log, log.models, everyone)
+    told = seconds_columns(log, log.models, everyone)
+    assert told is not None  # as `admission` requires them
+    for waits, _ in path_seconds(packed, logprob, told, codes):
+        yield waits
+
+
+def within(frontier: Frontier, admitted: Admission) -> Frontier:
+    """The points of a frontier that keep to a limit. Raises InfeasibleError where there are none."""
+    places = np.flatnonzero(admitted.admits(frontier.policies.on_host(), frontier.model))
+    if not places.size:
+        raise admitted.refuse(frontier.model)
+    figures = {name: getattr(frontier, name) for name in ("lam", "error", "cost", "status", "abstention")}
+    taken = {name: None if own is None else jnp.asarray(np.asarray(own)[places]) for name, own in figures.items()}
+    policies = jax.device_put(frontier.policies.on_host().take(places))
+    return dataclasses.replace(frontier, **taken, policies=policies, bands=None, seconds=None)
+
+
+def check_limit(limit: SecondsLimit | None, confidence: float | None, mix: bool) -> None:
+    """ValueError for options that do not go with a limit."""
+    if limit is not None and limit.share is None and confidence is not None:
+        what = "seconds have no largest value, and without one few queries guarantee no mean"
+        raise ValueError(f"max_seconds of a mean cannot be guaranteed, as {what}: give a share, such as p95=4")
+    if limit is not None and mix:
+        raise ValueError("mix takes no max_seconds: the tail of a mixture is not between those of its policies")
+
+
+def with_limit(problem: InfeasibleError, admitted: Admission) -> InfeasibleError:
+    """The message that nothing meets a target, which tells of the limit too."""
+    told = InfeasibleError(f"{problem} (among the policies that take {admitted.limit})")
+    told.tuned = problem.tuned
+    return told
+
+
+def record_limit(policy: Policy | Mixture, limit: SecondsLimit) -> Any:
+    """The same policy or mixture, whose provenance tells the limit that it was tuned for."""
+    if isinstance(policy, Mixture):
+        return Mixture(tuple(record_limit(part, limit) for part in policy.policies), policy.weights)
+    tuning = {**policy.provenance.get("tuning", {}), "max_seconds": limit.text}
+    return dataclasses.replace(policy, provenance={**policy.provenance, "tuning": tuning})
+
+
+def _rounded_up(seconds: float) -> float:
+    """To three digits, upwards: a limit that will do."""
+    if not 0 < seconds < np.inf:
+        return seconds
+    unit = 10.0 ** (np.floor(np.log10(seconds)) - 2)
+    return float(np.ceil(seconds / unit - 1e-9) * unit)

@@ -1,0 +1,147 @@
+"""Seconds of a log: read, refused, carried along, and counted as money."""
+
+import dataclasses
+
+import numpy as np
+import polars as pl
+import pytest
+from log_samples import costed, refusal, write
+from timed_logs import timed_log, timed_table
+
+from rcjax.logs import LogError, read_log
+from rcjax.logs.kept_sample import describe_reference, read_reference
+
+HEADER = "query,model,logprob,correct,cost"
+
+
+def lines(column, cell):
+    rows = [f"{q},{m},-1,1,1,{cell if (q, m) == (2, 'a') else 1.5}" for q in (1, 2) for m in ("a", "b")]
+    return [f"{HEADER},{column}", *rows]
+
+
+def test_milliseconds_are_seconds(tmp_path):
+    path = write(tmp_path, *lines("latency_ms", "250"))
+    log = read_log(path)
+    assert np.asarray(log.seconds, float)[1, 0] == pytest.approx(0.25)
+    assert np.asarray(log.seconds, float)[0, 0] == pytest.approx(0.0015)
+    assert np.asarray(read_log(write(tmp_path, *lines("seconds", "250"), name="s.csv")).seconds)[1, 0] == 250
+
+
+@pytest.mark.parametrize("cell", ["", "nan", "NaN"])
+def test_an_empty_cell_is_unknown(tmp_path, cell):
+    log = read_log(write(tmp_path, *lines("seconds", cell)))
+    assert np.isnan(np.asarray(log.seconds)).tolist() == [[False, False], [True, False]]
+    assert "3 of 4 answers tell their seconds; none: a 1" in log.describe()
+
+
+@pytest.mark.parametrize(
+    ("cell", "why"),
+    [
+        ("-1", "seconds -1 < 0: give the seconds"),
+        ("inf", "seconds inf > 1e+09: give the seconds"),
+        ("1e12", "seconds 1e12 > 1e+09"),
+        ("soon", "seconds soon is not clear: give the seconds"),
+        ("1:30", "is not clear"),
+    ],
+)
+def test_what_is_no_time_is_refused_with_its_row(tmp_path, cell, why):
+    message = refusal(write(tmp_path, *lines("seconds", cell)))
+    assert message.startswith("log.csv, line 4, model a: ")
+    assert why in message
+
+
+def test_two_columns_are_refused():
+    frame = costed().with_columns(seconds=pl.lit(1.0), latency_ms=pl.lit(1000))
+    assert refusal(frame) == "polars.DataFrame: columns seconds and latency_ms both occur: drop one of the two"
+
+
+def test_a_log_without_seconds_says_nothing_of_them():
+    log = read_log(costed())
+    assert log.seconds is None
+    assert "second" not in log.describe()
+    assert read_log(costed().with_columns(seconds=pl.lit(2.0))).digest == log.digest
+
+
+def test_seconds_follow_queries_and_models():
+    log = timed_log(40, unknown=0.2)
+    whole = np.asarray(log.seconds)
+    chosen = log.select(["large", "small"]).take([7, 3, 7])
+    np.testing.assert_array_equal(chosen.seconds, whole[[7, 3, 7]][:, [2, 0]])
+    one, other = log.split(0.5, seed=1)
+    places = [log.queries.index(query) for query in (*one.queries, *other.queries)]
+    np.testing.assert_array_equal(np.concatenate([one.seconds, other.seconds]), whole[places])
+
+
+def test_waiting_adds_to_what_answers_cost_and_is_taken_off_again():
+    log = timed_log(60)
+    counted = log.with_waiting(0.25)
+    np.testing.assert_allclose(
+        counted.query_cost, np.asarray(log.query_cost) + 0.25 * np.asarray(log.seconds), rtol=1e-6
+    )
+    np.testing.assert_allclose(counted.cost, np.asarray(counted.query_cost, float).mean(0), rtol=1e-6)
+    assert counted.digest == log.digest
+    again = counted.with_waiting(0.5).take(np.arange(60)).select(log.models).with_waiting(0.0)
+    for field in ("query_cost", "cost", "seconds", "logprob"):
+        np.testing.assert_array_equal(getattr(again, field), getattr(log, field))
+    assert again.waiting is None
+    assert counted.with_waiting(0.25) is counted
+
+
+def test_waiting_needs_the_seconds_of_every_answer():
+    with pytest.raises(LogError, match=r"query q0-\d+, model \w+: the seconds are not known.*such answers\): add them"):
+        timed_log(60, unknown=0.2).with_waiting(1.0)
+    with pytest.raises(LogError, match="no column seconds"):
+        read_log(costed()).with_waiting(1.0)
+    for price in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="second_cost is"):
+            timed_log(20).with_waiting(price)
+
+
+def test_of_several_answers_that_vote_the_longest_counts():
+    rows = {
+        "query": ["q", "r"] * 3 + ["q", "r"],
+        "model": ["small"] * 6 + ["large"] * 2,
+        "sample": [1, 1, 2, 2, 3, 3, 1, 1],
+    }
+    rows |= {"confidence": [0.5] * 8, "correct": [1, 0] * 4, "cost": [1.0] * 8, "answer": list("aabbabab")}
+    seconds = [1.0, 2.0, 5.0, None, 3.0, 1.0, 9.0, 8.0]
+    log = read_log(pl.DataFrame(rows | {"seconds": seconds}), votes=[1, 2, 3])
+    by_name = dict(zip(log.models, np.asarray(log.seconds).T.tolist(), strict=True))
+    assert by_name["small"] == [1.0, 2.0]
+    assert by_name["small ×3"][0] == 5.0
+    assert np.isnan(by_name["small ×3"][1])  # that of one of them is not known
+    assert by_name["large"] == [9.0, 8.0]
+
+
+def test_the_sample_that_a_policy_carries_tells_money_and_seconds():
+    log = timed_log(30, unknown=0.1)
+    read = read_reference(describe_reference(log), "generation")
+    np.testing.assert_allclose(np.asarray(read.seconds), np.asarray(log.seconds), rtol=2e-3)
+    whole = timed_log(30)
+    with_waiting = describe_reference(whole.with_waiting(3.0))
+    assert with_waiting == describe_reference(whole)
+    bare = describe_reference(dataclasses.replace(whole, seconds=None))
+    assert all({*column} == {"logprob", "correct", "cost", "mean_cost"} for column in bare["models"].values())
+
+
+@pytest.mark.parametrize("damage", [{"seconds": "AAA="}, {"longest": None}, {"longest": -1}])
+def test_damaged_seconds_of_a_sample_are_refused(damage):
+    kept = describe_reference(timed_log(20))
+    kept["models"]["small"] |= damage
+    with pytest.raises(ValueError, match=r"are damaged: provenance.reference.models\['small'\]"):
+        read_reference(kept, "generation")
+
+
+def test_a_call_log_tells_its_seconds(tmp_path):
+    call = '{"call_log": 1, "query": %d, "model": "%s", "logprob": -1, "correct": 1, "cost": 1, "seconds": %s}'
+    rows = [call % (i, model, i + 0.5 if model == "a" else "null") for i in range(3) for model in ("a", "b")]
+    log = read_log(write(tmp_path, *rows, name="calls.jsonl"))
+    assert np.asarray(log.seconds)[:, 0].tolist() == [0.5, 1.5, 2.5]
+    assert np.isnan(np.asarray(log.seconds)[:, 1]).all()
+
+
+def test_text_and_numbers_read_alike(tmp_path):
+    frame = timed_table(12, unknown=0.2)
+    path = tmp_path / "log.csv"
+    frame.write_csv(path)
+    np.testing.assert_allclose(read_log(path).seconds, read_log(frame).seconds, rtol=1e-6)
