@@ -29,9 +29,10 @@ SECTIONS = {
         "OverlapWarning",
         "sample_log",
     ],
-    "What is deployed": ["Policy", "Mixture", "load_policy"],
+    "What is deployed": ["Policy", "Mixture", "SegmentedPolicy", "load_policy"],
     "In service": ["Cascade", "CascadeError", "CallLog", "Roll", "retune", "Retuned"],
     "The fitted model": ["fit", "CascadeModel", "load_model", "demo_model", "Marginal", "sample_confidences"],
+    "Segments": ["tune_segments", "TunedSegments", "check_segments", "SegmentsCheck"],
     "Frontiers": ["solve_frontier", "error_and_cost", "Frontier", "load_frontier", "InfeasibleError"],
     "Objectives of your own": ["minimise", "Outcome", "outcomes", "smooth_maximum", "smooth_quantile"],
     "Selection, intervals, guarantees": [

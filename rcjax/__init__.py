@@ -48,6 +48,10 @@ _HOMES = {
         "PolicyCheck",
         "check_policy",
     ),
+    "diagnostics.segment_check": (
+        "SegmentsCheck",
+        "check_segments",
+    ),
     "frontier.bands": ("Bands",),
     "frontier.frontier": (
         "Frontier",
@@ -83,6 +87,7 @@ _HOMES = {
     "policy.files": ("load_policy",),
     "policy.mixture": ("Mixture",),
     "policy.policy": ("Policy",),
+    "policy.segmented": ("SegmentedPolicy",),
     "replaying.curves": ("area_under_curve",),
     "replaying.replay": (
         "Replay",
@@ -139,6 +144,8 @@ _HOMES = {
         "Tuned",
         "tune",
     ),
+    "tuning.tune_segments": ("tune_segments",),
+    "tuning.tuned_segments": ("TunedSegments",),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -165,6 +172,7 @@ if TYPE_CHECKING:
     )
     from rcjax.diagnostics import Diagnosis, diagnose
     from rcjax.diagnostics.policy_check import PolicyCheck, check_policy
+    from rcjax.diagnostics.segment_check import SegmentsCheck, check_segments
     from rcjax.frontier.bands import Bands
     from rcjax.frontier.frontier import Frontier, InfeasibleError, load_frontier
     from rcjax.frontier.seconds import Seconds
@@ -181,6 +189,7 @@ if TYPE_CHECKING:
     from rcjax.policy.files import load_policy
     from rcjax.policy.mixture import Mixture
     from rcjax.policy.policy import Policy
+    from rcjax.policy.segmented import SegmentedPolicy
     from rcjax.replaying.curves import area_under_curve
     from rcjax.replaying.replay import Replay, replay
     from rcjax.report import Report, make_report
@@ -200,6 +209,8 @@ if TYPE_CHECKING:
     from rcjax.tuning.retune import Retuned, retune
     from rcjax.tuning.select import Selection, select_frontier
     from rcjax.tuning.tune import Tuned, tune
+    from rcjax.tuning.tune_segments import tune_segments
+    from rcjax.tuning.tuned_segments import TunedSegments
 
 __all__ = [
     "Bands",
@@ -239,6 +250,8 @@ __all__ = [
     "Roll",
     "Rotation",
     "Seconds",
+    "SegmentedPolicy",
+    "SegmentsCheck",
     "Selection",
     "Solver",
     "StudentT",
@@ -247,11 +260,13 @@ __all__ = [
     "SurvivalJoe",
     "Sweep",
     "Tuned",
+    "TunedSegments",
     "UnlabelledWarning",
     "area_under_curve",
     "bootstrap",
     "certify",
     "check_policy",
+    "check_segments",
     "credible_bands",
     "demo_model",
     "diagnose",
@@ -283,6 +298,7 @@ __all__ = [
     "solve_frontier",
     "sweep",
     "tune",
+    "tune_segments",
 ]
 
 

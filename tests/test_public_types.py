@@ -30,9 +30,10 @@ RECORDS = {
         "Outcome",
     ),
     *("PolicyCheck", "Posterior", "Replay", "Report", "Retuned", "Seconds", "Selection", "Solver", "Sweep", "Tuned"),
+    *("SegmentsCheck", "TunedSegments"),
 }
-#: Held to their places elsewhere: `test_policy_files`, `test_mixture`, `test_run`.
-HELD_ELSEWHERE = {"Policy", "Mixture", "Cascade"}
+#: Held to their places elsewhere: `test_policy_files`, `test_mixture`, `test_segmented_policy`, `test_run`.
+HELD_ELSEWHERE = {"Policy", "Mixture", "SegmentedPolicy", "Cascade"}
 ERRORS = {
     *("CascadeError", "IncompleteLogWarning", "InfeasibleError", "LeftOutWarning", "LogError"),
     *("OverlapWarning", "PartsWarning", "UnlabelledWarning"),
@@ -63,6 +64,7 @@ FUNCTIONS = {
     "bootstrap": Public(("frontier", "log")),
     "certify": Public(("frontier", "log")),
     "check_policy": Public(("policy", "log")),
+    "check_segments": Public(("segments", "log")),
     "credible_bands": Public(("posterior", "frontier")),
     "demo_model": Public(()),
     "diagnose": Public(("model", "log")),
@@ -101,6 +103,7 @@ FUNCTIONS = {
     ),
     "sweep": Public(("paths", "path"), {"prices": "None, a text, an int, a list", "progress": "the class dict"}),
     "tune": Public(("log",)),
+    "tune_segments": Public(("log",)),
     **dict.fromkeys(FAMILIES, Public((), dict.fromkeys(("theta", "rho", "df", "scale"), "None"))),
     "Log.select": Public(("log", "paths")),
     "Log.split": Public(("log", "number", "whole")),
@@ -116,6 +119,9 @@ FUNCTIONS = {
     "Mixture.choose": Public(("mixture",)),
     "Mixture.load": Public(("path",)),
     "Mixture.save": Public(("mixture", "path")),
+    "SegmentedPolicy.load": Public(("path",)),
+    "SegmentedPolicy.save": Public(("segments", "path")),
+    "SegmentedPolicy.segment": Public(("segments", "path")),
     "Policy.load": Public(("path",)),
     "Policy.save": Public(("policy", "path")),
     "Gaussian.from_tau": Public(("number",)),
@@ -187,6 +193,7 @@ def good(tmp_path_factory):
         "frontier": frontier,
         "policy": policy,
         "mixture": rcjax.Mixture((policy,), (1.0,)),
+        "segments": rcjax.SegmentedPolicy(policy, {"de": policy}, {"de": 1.0}, by="language"),
         "posterior": posterior,
         "array": jnp.array([0.5, 0.6]),
         "key": jax.random.key(0),

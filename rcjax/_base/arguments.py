@@ -20,6 +20,7 @@ _MAKERS = {  # of what the public functions pass on to each other
     "Log": "rcjax.read_log reads",
     "Policy": "rcjax.load_policy reads",
     "Posterior": "rcjax.sample_posterior draws",
+    "SegmentedPolicy": "rcjax.load_policy reads",
     "Roll": "rcjax.Roll(size=100_000_000) makes",
 }
 

@@ -55,6 +55,7 @@ def check(
     with reported(as_json=json_, status=2):
         from rcjax.cli.check_tables import show_check
         from rcjax.cli.console import busy
+        from rcjax.cli.segments import show_segment_checks
 
         start_jax()
         import rcjax
@@ -65,7 +66,10 @@ def check(
             old = _read(subject, tuned_on, prices) if tuned_on else None
         with busy("checking"):
             options = {"tuned_on": old, "retuning": retuning, "alarm": 0.05 if alarm is None else alarm}
-            outcome = rcjax.check_policy(subject, fresh, **options)
+            if isinstance(subject, rcjax.SegmentedPolicy):
+                outcome, show = rcjax.check_segments(subject, fresh, alarm=options["alarm"]), show_segment_checks
+            else:
+                outcome, show = rcjax.check_policy(subject, fresh, **options), show_check
         drifted, document = outcome.drifted, outcome.to_json()
-        conclude(document, partial(show_check, document), as_json=json_)
+        conclude(document, partial(show, document), as_json=json_)
     raise typer.Exit({False: 0, True: 1, None: 2}[drifted])

@@ -33,6 +33,7 @@ def evaluate(
     with reported(as_json=json_):
         from rcjax.cli.console import Screen, busy, hang
         from rcjax.cli.replay_tables import expectation, plain_replay, show_replay
+        from rcjax.cli.segments import replay_by_segment, show_replays
 
         start_jax()
         import rcjax
@@ -43,12 +44,17 @@ def evaluate(
             data = read_for(subject, log, prices, labels, answers)
         with busy("replaying"):
             replayed = plain_replay(rcjax.replay(subject, data))
+            segmented = isinstance(subject, rcjax.SegmentedPolicy)
+            rows = replay_by_segment(subject, data) if segmented else []
         predicted, shared = expectation(subject), overlap_with_tuned(data, subject)
         same = shared.whole or is_training_log(subject, data, log, prices, labels)
         if json_:
             counts = {"queries_tuned_on": shared.queries, "rows_tuned_on": shared.rows}
-            print_json(replayed | {"predicted": predicted, "tuned_on_this_log": same} | counts)
+            parts = {"by": subject.by, "segments": rows} if segmented else {}
+            print_json(replayed | {"predicted": predicted, "tuned_on_this_log": same} | counts | parts)
         else:
             show_replay(data.describe(), predicted, replayed, same)
+            if segmented:
+                show_replays(rows, subject.by)
             if shared and not same:
                 hang(Screen(), "note", f"{shared.describe()}, where it looks better than it is: evaluate it on others")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.policy.mixture import Mixture
     from rcjax.policy.policy import Policy
+    from rcjax.policy.segmented import SegmentedPolicy
 
 __all__ = ["echoed", "is_training_log", "load_tuned", "read_file", "read_for", "read_pair"]
 
@@ -66,12 +67,12 @@ def read_pair(log: Path, test: Path | None, others: str, models: Any, **options:
     return first, read_file(rcjax.read_log, test, others, models=first.models, **other) if test else None
 
 
-def load_tuned(path: Path) -> Policy | Mixture | Frontier:
+def load_tuned(path: Path) -> Policy | Mixture | SegmentedPolicy | Frontier:
     """Load what `rcjax tune` wrote, told by its "format"; ValueError names the file and the place of what is wrong."""
     return load(path, _tuned_from_json)
 
 
-def _tuned_from_json(data: Any) -> Policy | Mixture | Frontier:
+def _tuned_from_json(data: Any) -> Policy | Mixture | SegmentedPolicy | Frontier:
     from rcjax.frontier.frontier import frontier_from_json
     from rcjax.policy.files import policy_from_json
     from rcjax.tuning.retune import recorded_tuning
@@ -79,7 +80,7 @@ def _tuned_from_json(data: Any) -> Policy | Mixture | Frontier:
     kind = data.get("format") if isinstance(data, dict) else "rcjax-policy"  # whose reader says that it is no object
     if kind == "rcjax-frontier":
         return frontier_from_json(data)
-    if kind not in ("rcjax-policy", "rcjax-mixture"):
+    if kind not in ("rcjax-policy", "rcjax-mixture", "rcjax-segments"):
         what = "a policy or a frontier that rcjax tune wrote with --out or --frontier"
         raise ValueError(f"its format is {reprlib.repr(kind)}: give {what}")
     policy = policy_from_json(data)
@@ -88,7 +89,7 @@ def _tuned_from_json(data: Any) -> Policy | Mixture | Frontier:
 
 
 def read_for(
-    subject: Policy | Mixture | Frontier,
+    subject: Policy | Mixture | SegmentedPolicy | Frontier,
     path: Path,
     prices: Path | None,
     labels: Path | None = None,
@@ -105,13 +106,14 @@ def read_for(
     from rcjax.logs.reading import read_answers
     from rcjax.policy.mixture import Mixture
     from rcjax.policy.policy import Policy
+    from rcjax.policy.segmented import SegmentedPolicy
 
-    if isinstance(subject, Policy | Mixture):
+    if isinstance(subject, Policy | Mixture | SegmentedPolicy):
         stored, transform = subject.prices, subject.transform
     else:
         stored, transform = subject.model.prices, subject.model.calibrators.transform
     task = "choice" if transform == "choice" else "generation"
-    options = {"models": subject.models, "task": task, "labels": labels, "answers": answers}
+    options = {"models": subject.models, "task": task, "labels": labels, "answers": answers, **_segments(subject)}
     read = partial(read_file, read_answers, path, "the others are left out", **options)
     try:
         return read(prices=prices)
@@ -122,16 +124,21 @@ def read_for(
 
 
 def is_training_log(
-    subject: Policy | Mixture | Frontier, log: Log, path: Path, prices: Path | None, labels: Path | None
+    subject: Policy | Mixture | SegmentedPolicy | Frontier,
+    log: Log,
+    path: Path,
+    prices: Path | None,
+    labels: Path | None,
 ) -> bool:
     """Whether a file, read as `log` for the models of a policy, is the log that it was tuned on, by its hash."""
     from rcjax.logs.errors import LogError
     from rcjax.logs.reading import read_answers
     from rcjax.policy.mixture import Mixture
     from rcjax.policy.policy import Policy
+    from rcjax.policy.segmented import SegmentedPolicy
     from rcjax.tuning.retune import recorded_tuning
 
-    if not isinstance(subject, Policy | Mixture):
+    if not isinstance(subject, Policy | Mixture | SegmentedPolicy):
         return log.digest == subject.model.provenance.get("digest")
     told, tuning = subject.provenance, recorded_tuning(subject.policies[0])
     if "digest" not in told:
@@ -147,6 +154,13 @@ def is_training_log(
     return log.digest == told["digest"]
 
 
+def _segments(subject: Any) -> dict[str, Any]:
+    """How the log of a policy of segments is read besides: with the column that tells them."""
+    from rcjax.policy.segmented import SegmentedPolicy
+
+    return {"by": subject.by} if isinstance(subject, SegmentedPolicy) else {}
+
+
 _OTHERS = "the others are used where they can be"
 
 
@@ -155,19 +169,20 @@ PolicyFile = Annotated[
 ]
 
 
-def _load(path: Path) -> Policy | Mixture:
+def _load(path: Path) -> Policy | Mixture | SegmentedPolicy:
     from rcjax.policy.mixture import Mixture
     from rcjax.policy.policy import Policy
+    from rcjax.policy.segmented import SegmentedPolicy
 
     tuned = load_tuned(path)
-    if not isinstance(tuned, Policy | Mixture):
+    if not isinstance(tuned, Policy | Mixture | SegmentedPolicy):
         kind = type(tuned).__name__.lower()
         raise ValueError(f"{path}: it is a {kind}: give a policy, which rcjax tune writes with --out")
     return tuned
 
 
 def _read(
-    policy: Policy | Mixture,
+    policy: Policy | Mixture | SegmentedPolicy,
     path: Path,
     prices: Path | None,
     labels: Path | None = None,
@@ -180,7 +195,9 @@ def _read(
 
     tuning = recorded_tuning(policy)
     task = "choice" if tuning.transform == "choice" else "generation"
-    read = partial(read_file, read_answers, path, _OTHERS, task=task, labels=labels, answers=answers)
+    read = partial(
+        read_file, read_answers, path, _OTHERS, task=task, labels=labels, answers=answers, **_segments(policy)
+    )
 
     def priced(models: tuple[str, ...]) -> Log:
         try:

@@ -18,6 +18,7 @@ from rcjax.cli.printing import shown
 from rcjax.cli.seconds_words import brief_seconds, expected_seconds, seconds_rows, tell_unknown
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
+from rcjax.policy.segmented import SegmentedPolicy
 
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
@@ -29,13 +30,13 @@ __all__ = ["expectation", "plain_replay", "show_demo", "show_replay", "show_retu
 LEVEL = 0.9  # of the intervals that are shown
 
 
-def expectation(subject: Policy | Mixture | Frontier) -> dict[str, Any]:
+def expectation(subject: Policy | Mixture | SegmentedPolicy | Frontier) -> dict[str, Any]:
     """Return the error and cost that the tuning promised: numbers for a policy or mixture, lists for a frontier.
 
     And the share of queries that get no answer, where models may refuse. With intervals where there are any, of which
     `level` says how often they cover the truth.
     """
-    if isinstance(subject, Policy | Mixture):
+    if isinstance(subject, Policy | Mixture | SegmentedPolicy):
         known = subject.expected
         figures: dict[str, Any] = {name: known.get(name) for name in ("error", "cost")}
         figures |= {"abstention": known["abstention"]} if known.get("abstention") is not None else {}
@@ -212,7 +213,13 @@ def _point(policy: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parts(policy: Mapping[str, Any]) -> list[tuple[float, Mapping[str, Any]]]:
-    """The policies, with their weights, of the JSON form of a policy or a mixture."""
+    """The policies, with their weights, of the JSON form of a policy or a mixture; of segments, the common one."""
+    if "common" in policy:
+        common, rules = policy["common"], (policy["common"]["calibrations"], policy["common"]["rules"])
+        own = [name for name, one in policy["segments"].items() if (one["calibrations"], one["rules"]) != rules]
+        shares = {name: policy["shares"][name] for name in own}
+        rest = max(0.0, 1 - sum(shares.values()))
+        return [*([(rest, common)] if rest > 1e-9 else []), *((shares[name], policy["segments"][name]) for name in own)]
     return list(zip(policy["weights"], policy["policies"], strict=True)) if "weights" in policy else [(1.0, policy)]
 
 

@@ -32,6 +32,7 @@ from rcjax.cli.options import (
     VotesOption,
     one_target,
 )
+from rcjax.cli.segments import By, require_alone
 
 
 def report(
@@ -46,6 +47,7 @@ def report(
     task: TaskOption = Task.generation,
     models: Models = None,
     votes: VotesOption = None,
+    by: By = None,
     copula: CopulaFamily = None,
     budget: Budget = None,
     max_error: MaxError = None,
@@ -61,10 +63,11 @@ def report(
     """Write one HTML page for your team: the trade-off to click through, how far to trust it, how to deploy it.
 
     Tunes as `rcjax tune` does by default, with intervals, and checks as `rcjax diagnose` does. With a target, at most
-    one of `--budget`, `--max-error`, `--error-cost` and `--lam`, the page opens at the policy for it. The page needs
-    no network and no other file.
+    one of `--budget`, `--max-error`, `--error-cost` and `--lam`, the page opens at the policy for it, and with `--by`
+    it tells of the policies of segments. The page needs no network and no other file.
     """
     target = one_target(budget, max_error, error_cost, lam)
+    require_alone(by, None, target, {})
     inputs = [("LOG", log), ("--test", test), ("--prices", prices), ("--labels", labels), ("--answers", answers)]
     require_distinct([("--out", out)], inputs)
     with reported(as_json=json_):
@@ -80,6 +83,7 @@ def report(
         others = "the others are used where they can be"
         with busy("reading"):
             reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value, "votes": votes}
+            reading |= {} if by is None else {"by": by}
             training, fresh = read_pair(log, test, others, models, **reading)
         with busy("tuning, drawing the log again, and checking"), echoed(rcjax.OverlapWarning):
             options: dict[str, Any] = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}

@@ -56,7 +56,7 @@ def retune(
         with busy("tuning again"):
             retuned = rcjax.retune(old, fresh, bands=bands)
         with busy("replaying both"):
-            gain = held_out_gain(old, fresh)
+            gain = None if isinstance(old, rcjax.SegmentedPolicy) else held_out_gain(old, fresh)
             known = set(old.models) <= set(fresh.models)
             replays = {
                 name: plain_replay(rcjax.replay(subject, fresh)) if name == "after" or known else None

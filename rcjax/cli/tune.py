@@ -38,6 +38,7 @@ from rcjax.cli.options import (
     price_of_refusing,
 )
 from rcjax.cli.printing import warn
+from rcjax.cli.segments import By, Shares, require_alone, tune_by
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
@@ -188,6 +189,8 @@ def tune(
     lam: Lam = None,
     max_seconds: MaxSeconds = None,
     second_cost: SecondCost = None,
+    by: By = None,
+    shares: Shares = None,
     abstain_price: AbstainPrice = None,
     abstain_cost: AbstainCost = None,
     copula: CopulaFamily = None,
@@ -229,6 +232,11 @@ def tune(
     _require((label_price is None) == (judge_price is None), "go together", "--label-price, --judge-price")
     _require(not label_price or target is not None, "needs a target, such as --budget", "--label-price")
     _require(not held_out or confidence is not None, "needs --confidence", "--held-out")
+    others = {"--cascade": cascade is not None, "--abstain-price": price is not None, "--posterior": posterior}
+    others |= {"--judged": judged, "--mix": mix, "--label-price": label_price is not None}
+    others |= {"--frontier": frontier is not None, "--plot": plot is not None}
+    others |= {"--max-seconds": max_seconds is not None, "--second-cost": second_cost is not None}
+    require_alone(by, shares, target, others)
     with reported(as_json=json_):
         for path in outputs:
             require_writable(path)
@@ -236,7 +244,13 @@ def tune(
             require_libraries("--plot", "plots", "matplotlib")
         start_jax()  # before JAX is imported
         reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value, "votes": votes}
+        reading |= {} if by is None else {"by": by}
         logs = _read(log, held_out, models_to_read(models, cascade), reading)
+        if by is not None and target is not None:
+            fit = {"copula": copula or "gumbel"}
+            settings = {"shares": shares, "confidence": confidence, "fit": fit, "intervals": bands}
+            tune_by(logs, target, settings, out, as_json=json_)
+            return
         named = as_search(cascade or ("all",))
         how: dict[str, Any] = {
             "search": "expected" if posterior else "selected" if cascade is None else named,

@@ -90,6 +90,10 @@ def _open(source: Any, columns: Iterable[str] | None = None) -> Any:
     return nw.from_native(pl.scan_csv(content, infer_schema=False, glob=False, separator=source.separator))
 
 
+Choose = Callable[[str, list[str]], list[str]]
+"""Takes the columns to read from those that there are, by the log's name and them."""
+
+
 class Table(NamedTuple):
     """A table that is read as it is gone through: larger than memory, perhaps."""
 
@@ -99,7 +103,7 @@ class Table(NamedTuple):
     cut: int  # lines of a call log that are cut off
 
 
-def load(source: Any, choose: Callable[[str, list[str]], list[str]]) -> Table:
+def load(source: Any, choose: Choose) -> Table:
     """The columns of any source that `choose` takes from those that there are, under the names that are ours.
 
     Text is stripped, and empty text missing. Errors of the readers become a `LogError`.
@@ -208,22 +212,34 @@ class Rows:
             raise LogError(f"{self.name}, {self.place(int(self.position[i]))}{of_model}: {column} {shown}{why}")
 
 
-def read_rows(source: Any, priced: bool, told_by: str | None = "correct") -> tuple[Iterator[Rows], int]:
+def read_rows(
+    source: Any, priced: bool, told_by: str | None = "correct", more: Choose | None = None
+) -> tuple[Iterator[Rows], int]:
     """(the rows, some at a time, without the blank lines of a file; how many lines of a call log were cut off).
 
-    `told_by` is the column that is to tell right from wrong, as `needed_columns` takes it.
+    Args:
+        source: a file or dataframe.
+        priced: whether tokens have prices.
+        told_by: the column that is to tell right from wrong, as `needed_columns` takes it.
+        more: which columns to read as texts besides, of the log's name and columns.
     """
-    table = load(source, lambda name, columns: needed_columns(name, columns, priced, told_by))
-    return _typed(table), table.cut
+    texts: list[str] = []
+
+    def choose(name: str, columns: list[str]) -> list[str]:
+        texts[:] = [] if more is None else more(name, columns)
+        return needed_columns(name, columns, priced, told_by) + texts
+
+    table = load(source, choose)
+    return _typed(table, texts), table.cut
 
 
-def _typed(table: Table) -> Iterator[Rows]:
+def _typed(table: Table, texts: Sequence[str] = ()) -> Iterator[Rows]:
     """Refuse columns of a type that cannot be used, and tables without a row."""
     import polars as pl
 
     name, source, start, any_rows = table.name, table.source, 0, False
     for frame in table.frames:
-        free = [column for column in (*ANSWERS, SAMPLE, *CALL_COLUMNS) if column in frame.columns]
+        free = [column for column in (*ANSWERS, SAMPLE, *CALL_COLUMNS, *texts) if column in frame.columns]
         for column in free:
             if frame.schema[column].is_nested():
                 raise LogError(f"{name}: column {column} holds {frame.schema[column]} values: give texts or numbers")

@@ -81,6 +81,10 @@ class Log:
     answer. None where the log does not tell."""
     waiting: Waiting | None = None
     """What a second is worth, where the costs count it (`with_waiting`); None where they are money alone."""
+    by: str | None = None
+    """The column that told the segments; None where the log was read without."""
+    segment: tuple[str, ...] | None = None
+    """The n segments of the queries; "" in the log of a service for a query that it was told none of."""
 
     @property
     def n_queries(self) -> int:
@@ -133,10 +137,11 @@ class Log:
             raise LogError(f"{self.source}: no query taken: a log needs at least one")
         ids = tuple(self.queries[i] for i in rows)
         answer = None if self.answer is None else np.asarray(self.answer)[rows]
-        changes: dict[str, Any] = {"hand": self.hand and self.hand.take(rows)}
+        segment = self.segment and tuple(self.segment[i] for i in rows)
+        changes: dict[str, Any] = {"queries": ids, "segment": segment, "hand": self.hand and self.hand.take(rows)}
         changes |= {"waiting": self.waiting and self.waiting.take(rows)}
         changes |= {"seconds": None if self.seconds is None else np.asarray(self.seconds)[rows]}
-        return self._with(*(matrix[rows] for matrix in self._matrices()), queries=ids, answer=answer, **changes)
+        return self._with(*(matrix[rows] for matrix in self._matrices()), **changes, answer=answer)
 
     def split(self, fraction: float, seed: int) -> tuple[Log, Log]:
         """Split the queries at random, the same way for the same seed.
@@ -229,7 +234,7 @@ class Log:
         return [np.asarray(m) for m in (self.logprob, self.correct, self.query_cost, self.answered)]
 
     def _with(self, *matrices: np.ndarray, **changes: Any) -> Log:
-        names = ("models", "queries", "task", "source", "prices", "asked", "compare")
+        names = ("models", "queries", "task", "source", "prices", "asked", "compare", "by", "segment")
         facts = {name: getattr(self, name) for name in names}
         return _log(*matrices, **facts | changes)
 

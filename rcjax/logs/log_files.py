@@ -10,7 +10,7 @@ from typing import Any
 
 from rcjax._base.log_parts import parts_of
 from rcjax._base.wording import count
-from rcjax.logs.checked_rows import Rows, read_rows
+from rcjax.logs.checked_rows import Choose, Rows, read_rows
 from rcjax.logs.dialects import open_text
 from rcjax.logs.errors import LogError, NoRowsError
 from rcjax.logs.text_files import find_damage, holds_calls
@@ -29,10 +29,12 @@ class LogFiles:
 
     Args:
         source: as `read_log` takes it.
+        more: which columns to read besides, as `read_rows` takes it.
     """
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, more: Choose | None = None) -> None:
         self.source = source
+        self._more = more
         self.name = ""
         """The log's, for messages; not that of one of its parts."""
         self.cut = 0
@@ -47,7 +49,7 @@ class LogFiles:
         Raises LogError where a file cannot be used, or the log rolled over while its end was read.
         """
         if not _may_roll(self.source):
-            rows, self.cut = read_rows(self.source, priced, told_by)
+            rows, self.cut = read_rows(self.source, priced, told_by, self._more)
             for some in rows:
                 self.name = some.name
                 yield some
@@ -57,7 +59,7 @@ class LogFiles:
         any_rows, empty = False, None
         for file in self._files(path):
             try:
-                rows, cut = read_rows(file, priced, told_by)
+                rows, cut = read_rows(file, priced, told_by, self._more)
                 self.cut += cut
                 for some in rows:
                     any_rows = True

@@ -40,6 +40,7 @@ from rcjax.logs.matrices import Matrices
 from rcjax.logs.prices import read_prices
 from rcjax.logs.sampled_rows import SampledRows, checked_votes
 from rcjax.logs.seconds import seconds_cells
+from rcjax.logs.segments import Segments
 
 __all__ = ["read_answers", "read_log"]
 
@@ -60,6 +61,7 @@ def read_log(
     answers: Any = None,
     votes: int | Iterable[int] | None = None,
     unlabelled: bool = False,
+    by: str | None = None,
 ) -> Log:
     """Read and check a log with one row per query and model.
 
@@ -93,6 +95,9 @@ def read_log(
         votes: how many samples vote: 3, or [1, 3]; 1 for none. By default 1, 2, 3 and 5, each as far as half of a
             model's queries have so many; a query that has fewer lacks that variant. With `models`, those named.
         unlabelled: read a log that has no labels too, or none of some models.
+        by: a column that is known before the first call, such as a language, and the same in all rows of a query: it
+            becomes `Log.segment`, for `tune_segments`. The log of a service tells it in its column `segment`, empty
+            where it was told none.
 
     Labels need not be there for all answers: a cell of `correct` may be empty, and beside verdicts of judges, or with
     `labels`, so may the whole column. Judges (a larger model, a heuristic) have columns `judged`, or `judged_a`,
@@ -125,7 +130,7 @@ def read_log(
     for name, table in {"source": source, **beside}.items():
         if table is None or isinstance(table, bytes | int | float | list | type):
             raise TypeError(f"{name} must be the path of a file, or a dataframe, not {what_it_is(table)}")
-    return _read(source, prices, models, task, votes, Beside(labels, answers, not unlabelled, fewest=2))
+    return _read(source, prices, models, task, votes, Beside(labels, answers, not unlabelled, fewest=2, by=by))
 
 
 def read_answers(
@@ -136,13 +141,14 @@ def read_answers(
     task: Literal["generation", "choice"] = "generation",
     labels: Any = None,
     answers: Any = None,
+    by: str | None = None,
 ) -> Log:
     """Read what some models answered, as `read_log` does, except that one model is enough.
 
     There is nothing to tune on one model, but a policy that asks only one can be replayed.
 
     Args:
-        source, prices, task, labels, answers: as `read_log` takes them.
+        source, prices, task, labels, answers, by: as `read_log` takes them.
         models: the models to keep, in this order.
 
     >>> import polars as pl
@@ -150,7 +156,7 @@ def read_answers(
     >>> read_answers(pl.DataFrame(table | {"cost": [1.0, 3.0]}), ["small"]).cost.tolist()
     [2.0]
     """
-    return _read(source, prices, models, task, None, Beside(labels, answers, needed=True, fewest=1))
+    return _read(source, prices, models, task, None, Beside(labels, answers, needed=True, fewest=1, by=by))
 
 
 class Beside(NamedTuple):
@@ -162,6 +168,8 @@ class Beside(NamedTuple):
     """Whether models need labels."""
     fewest: int
     """Models that the log must have."""
+    by: str | None = None
+    """The column that tells segments."""
 
 
 def _read(
@@ -179,7 +187,8 @@ def _read(
     wanted = None if models is None else (models,) if isinstance(models, str) else tuple(models)
     table = None if beside.answers is None else read_answer_table(beside.answers, task)
     calls, compared, sampled = UsableCalls(), Compared(task, table), SampledRows(checked_votes(votes), wanted)
-    held, every, name = _scattered(source, rates, wanted, beside, (calls, compared, sampled))
+    segments = None if beside.by is None else Segments(beside.by)
+    held, every, name = _scattered(source, rates, wanted, beside, (calls, compared, sampled, segments))
     replaced = settle_labels(held)
     names = _names(held, every, wanted, name, beside.fewest)
     _require_answers((held.take("row") >= 0)[:, [held.models[model] for model in names]], names, name)
@@ -201,6 +210,7 @@ def _read(
         "seconds": np.ascontiguousarray(held.take("seconds")[:, columns]) if held.has("seconds") else None,
     }
     facts |= {} if facts["answer"] is None else {"compare": compared.how}
+    facts |= {} if segments is None else {"by": beside.by, "segment": segments.of(held.queries)}
     queries = _ids(held.queries)
     del held  # before jax has matrices of its own
     log = _log(*matrices, models=names, queries=queries, **facts)
@@ -218,16 +228,16 @@ def _scattered(
     rates: Mapping | None,
     wanted: tuple[str, ...] | None,
     beside: Beside,
-    takers: tuple[UsableCalls, Compared, SampledRows],
+    takers: tuple[UsableCalls, Compared, SampledRows, Segments | None],
 ) -> tuple[Matrices, list[str], str]:
     """(matrices of all rows to use, all models' names by first appearance, the source's name for messages).
 
     `takers` see every row that is used: what a call log tells besides, which answers are equal, and which are several
-    to one query.
+    to one query, and of which segment it is.
     """
-    calls, compared, sampled = takers
+    calls, compared, sampled, segments = takers
     held = Matrices(logprob=math.nan, correct=False, labelled=False, cost=0.0)
-    files, every = LogFiles(source), dict[str, None]()
+    files, every = LogFiles(source, segments and segments.columns), dict[str, None]()
     for rows in _judged_rows(files, rates is not None, beside, every, calls):
         require_models(rows)
         several = SAMPLE in rows.frame.columns
@@ -238,6 +248,8 @@ def _scattered(
         if not rows.frame.height:
             continue
         place = held.place(rows)
+        if segments is not None:
+            segments.put(rows)
         values = {"logprob": _logprob(rows), **label_cells(rows), **seconds_cells(rows)}
         values["cost"] = _cost(rows, list(held.models), place[1], rates)
         if several:

@@ -1,4 +1,4 @@
-"""What is deployed: a policy, or a random mixture of policies. Standard library only.
+"""What is deployed: a policy, a random mixture, or one for each segment. Standard library only.
 
 Takes what `rcjax tune` wrote, and what a model answered and how sure it was; gives the decision to answer, to ask
 another model, or to refuse."""
@@ -17,6 +17,7 @@ from rcjax.policy.policy import (
     Rule,
     Transform,
 )
+from rcjax.policy.segmented import SegmentedPolicy
 
 __all__ = [
     "Abstain",
@@ -29,6 +30,7 @@ __all__ = [
     "Mixture",
     "Policy",
     "Rule",
+    "SegmentedPolicy",
     "Transform",
     "load_policy",
 ]

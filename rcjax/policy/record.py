@@ -16,6 +16,7 @@ from rcjax.policy.limits import SecondsLimit
 if TYPE_CHECKING:
     from rcjax.policy.mixture import Mixture
     from rcjax.policy.policy import Policy
+    from rcjax.policy.segmented import SegmentedPolicy
 
 SEARCHES = ("selected", "expected", "minimised", "all", "full", "adaptive")
 
@@ -32,7 +33,7 @@ _TARGETS = ("budget", "max_error", "error_cost", "lam")
 _TUNING = "provenance.tuning"
 
 
-def tuning_record(policy: Policy | Mixture) -> dict[str, Any]:
+def tuning_record(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, Any]:
     """How a policy was tuned: the entries of its `provenance["tuning"]`, as far as they are there.
 
     `target`, `models`, `search` (a word, or the cascades), `chain`, `fit`, `bands`, `abstain_price`, `prices` and
@@ -82,7 +83,7 @@ def recorded_waiting(provenance: Mapping[str, Any]) -> tuple[float, Mapping[str,
     return price, check.items(told.get("money"), "provenance.waiting.money", check.amount)
 
 
-def recorded_prices(policy: Policy | Mixture) -> dict[str, Mapping[str, float]]:
+def recorded_prices(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, Mapping[str, float]]:
     """Money per million tokens of all models that a policy, or those of a mixture, were chosen from; by model."""
     alone = policy.policies[0] is policy
     places = {"": policy} if alone else {f"policies[{i}].": part for i, part in enumerate(policy.policies)}
@@ -93,7 +94,7 @@ def recorded_prices(policy: Policy | Mixture) -> dict[str, Mapping[str, float]]:
     return prices
 
 
-def recorded_asked(policy: Policy | Mixture) -> dict[str, dict[str, Any]]:
+def recorded_asked(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, dict[str, Any]]:
     """How each model was asked for the log that a policy was tuned on: `signal` with its entries, `options`, `prices`.
 
     Empty where the log did not tell. Raises ValueError for what rcjax does not write.
@@ -109,6 +110,12 @@ def recorded_asked(policy: Policy | Mixture) -> dict[str, dict[str, Any]]:
             prices_record({model: record["prices"]}, f"{where}.prices")
         asked[model] = record
     return asked
+
+
+def recorded_shares(policy: SegmentedPolicy) -> dict[str, float] | None:
+    """The shares of the traffic that policies of segments were tuned for; None where they were those of the log."""
+    told = _tuning(policy.provenance, _TUNING).get("shares")
+    return None if told is None else dict(check.items(told, f"{_TUNING}.shares", check.positive))
 
 
 def recorded_count(provenance: Mapping[str, Any], name: str, default: int) -> int:

@@ -25,9 +25,11 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Transform
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
+from rcjax.policy.segmented import SegmentedPolicy
+from rcjax.replaying.by_segment import replay_segments, replay_whole
 from rcjax.replaying.calibrating import calibrated
 from rcjax.replaying.packing import Packed, columns_of, pack_frontier, pack_policy, reached, require_answers
-from rcjax.replaying.waiting import as_tuned, frontier_seconds, mixture_seconds, seconds_columns
+from rcjax.replaying.waiting import as_tuned, frontier_seconds, mixture_seconds, seconds_columns, seconds_of
 from rcjax.replaying.walk import walk
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ class Replay:
         return _share_of_answered(self.error, self.abstention)
 
 
-def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
+def replay(policy_or_frontier: Policy | Mixture | SegmentedPolicy | Frontier, log: Log) -> Replay:
     """Answer the queries of a log by a policy, a mixture, or every policy of a frontier, in jitted calls.
 
     Raw confidences are calibrated as the policy (or the frontier's model) says, then model j answers or defers by the
@@ -91,6 +93,7 @@ def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
     deferred are longer than others. Only queries answered by all the models that may be asked are replayed; a frontier
     is replayed on the same queries throughout. Other models of the log do not matter. Of a mixture every policy answers
     every query, and what counts is the weighted mean: its expected figures on the log, without the noise of the lots.
+    Of policies of segments each query goes to that of its segment, as `Log.segment` has it.
 
     Where answers lack labels, errors are those of the outcomes that the labels correct (`Log.hand`,
     `rcjax.model.label_outcomes`): right on average whatever a judge says, with standard errors that know how few
@@ -114,6 +117,8 @@ def replay(policy_or_frontier: Policy | Mixture | Frontier, log: Log) -> Replay:
     (300, (), True)
     """
     check_arguments(replay, locals())
+    if isinstance(policy_or_frontier, SegmentedPolicy):
+        return _replay_segments(policy_or_frontier, log)
     log = as_tuned(policy_or_frontier, log)
     if isinstance(policy_or_frontier, Mixture):
         return _replay_mixture(policy_or_frontier, log)
@@ -188,6 +193,14 @@ def _in_parts(policy: Policy | Mixture, log: Log) -> tuple[list[tuple[float, np.
         require_answers(one.policies, log)
     parts = list(zip(policy.weights, rows, packed, strict=True))
     return parts, columns_of(log, policy.models, reached(parts, len(policy.models)))
+
+
+def _replay_segments(policy: SegmentedPolicy, log: Log) -> Replay:
+    replayed = replay_whole(policy, log, replay)
+    if log.seconds is None:
+        return replayed
+    walked = replay_segments(policy, log, walk_log).values()
+    return dataclasses.replace(replayed, seconds=seconds_of([(1.0, np.concatenate([one.seconds for one in walked]))]))
 
 
 def _replay_mixture(mixture: Mixture, log: Log) -> Replay:

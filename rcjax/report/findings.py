@@ -1,6 +1,7 @@
 """A frontier against one model that answers everything."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from rcjax.replaying.replay import Replay
 from rcjax.tuning.label_worth import LabelWorth, label_worth
 from rcjax.tuning.learning_curve import FURTHEST, LearningCurve
 from rcjax.tuning.select import Selection
+from rcjax.tuning.tuned_segments import TunedSegments
 
 _TIES = 1e-9  # sums of money this close are one
 
@@ -65,6 +67,10 @@ class Findings:
     """The target that a policy was chosen for, where there is one."""
     drawn: list[dict[str, Any]] | None = None
     """The figures of the diagnosis, where they were drawn meanwhile."""
+    segments: TunedSegments | None = None
+    """Policies of segments, where the log tells some and there is a target."""
+    segments_seen: Mapping[str, Replay] = dataclasses.field(default_factory=dict)
+    """What each segment's policy did on fresh queries, where there are any."""
 
     @property
     def chosen(self) -> int:
@@ -150,6 +156,7 @@ class Findings:
             "diagnosis": self.diagnosis.to_json(),
             "learning_curve": learning,
             "label_worth": None if worth is None else worth.to_json(),
+            **({} if self.segments is None else {"segments": self.segments.to_json()}),
         }
 
 

@@ -21,6 +21,7 @@ from rcjax.model.calibration import Calibrator
 from rcjax.plots import plot_frontier, plot_learning_curve
 from rcjax.report.drawings import draw_checks
 from rcjax.report.findings import Against, Findings
+from rcjax.report.segments import segments_context
 from rcjax.report.svg import places, style, to_svg
 
 _WIDTH, _HEIGHT = 6.6, 4.2  # inches
@@ -73,6 +74,7 @@ def context(report: Findings) -> dict[str, Any]:
         "tried": _tried(report),
         "figures": report.drawn or draw_checks(report.diagnosis, report.model, report.judged),
         "learning": _learning(report),
+        "segments": _segments(report, money),
         "provenance": report.model.provenance,
         "reference": report.model.reference,
     }
@@ -270,6 +272,10 @@ def _judged(report: Findings) -> str:
     if diagnosis.held_out:
         return f"{PurePath(report.judged.source).name}, {diagnosis.n:,} queries that the tuning has not seen"
     return f"{diagnosis.n:,} queries of the log itself, each by a model fitted to the others, in five folds"
+
+
+def _segments(report: Findings, money: Money) -> dict[str, Any] | None:
+    return None if report.segments is None else segments_context(report.segments, report.segments_seen, money)
 
 
 def _learning(report: Findings) -> dict[str, Any] | None:

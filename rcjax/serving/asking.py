@@ -19,6 +19,7 @@ from rcjax._base.variants import base_model, of_model, samples_of
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
 from rcjax.policy.record import recorded_asked, recorded_prices
+from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.serving.completions import Usage
 from rcjax.serving.endpoint import AsyncCompletions, openai
 from rcjax.serving.voting import signal_of_votes
@@ -153,7 +154,9 @@ def _failures() -> Iterator[None]:
         raise SignalError(f"the signal failed: {type(error).__name__} in {place}") from None
 
 
-def known_endpoints(policy: Policy | Mixture, models: Sequence[str], asking: Asking) -> dict[str, Endpoint]:
+def known_endpoints(
+    policy: Policy | Mixture | SegmentedPolicy, models: Sequence[str], asking: Asking
+) -> dict[str, Endpoint]:
     """The endpoint of each model: those of the policy, and those that shadow queries are asked of besides.
 
     Raises TypeError or ValueError for arguments that cannot be right.
@@ -261,7 +264,7 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _known_prices(policy: Policy | Mixture) -> dict[str, Any]:
+def _known_prices(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, Any]:
     """By model: the prices of the policy, and of all models that it was chosen from."""
     return {**recorded_prices(policy), **(policy.prices or {})}
 

@@ -62,6 +62,8 @@ class Call:
     """Why there is no answer, or no confidence in it."""
     asked: str | None = None
     """How the model is asked, as JSON (`rcjax.serving.asked`); None where that is not told."""
+    segment: str | None = None
+    """The query's; "" where a policy of segments was told none, None where nobody asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,7 @@ class CallLog:
 def call_row(call: Call) -> dict[str, Any]:
     """A call as a line of a log, all but its text, as JSON values."""
     asked = {} if call.asked is None else {"asked": call.asked}
+    asked |= {} if call.segment is None else {"segment": call.segment}
     return {
         "call_log": VERSION,
         "query": call.query,

@@ -215,6 +215,7 @@ class Caller:
             shadow=question.shadow,
             error=error,
             asked=record_endpoint(endpoint, question.options) if question.options else self._asked[model],
+            segment=question.segment,
         )
 
     def _write(self, call: Call, question: Question) -> None:

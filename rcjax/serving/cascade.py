@@ -13,7 +13,7 @@ import math
 import time
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import NoneType, TracebackType
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from rcjax._base.json_checks import number
 from rcjax._base.wording import visible
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Answer, Defer, Policy
+from rcjax.policy.segmented import SegmentedPolicy, policy_for
 from rcjax.serving.asking import Asking, checked_options, known_endpoints
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.caller import Attempt, Caller, CascadeWarning, Observe
@@ -85,6 +86,8 @@ class Result:
     """Tokens of all the calls, as the API has them."""
     failure: Failure | None = field(default=None, repr=False, compare=False)
     """Where no model answered: what went wrong with the last that was asked."""
+    segment: str | None = None
+    """The query's; "" where a policy of segments was told none, None where nobody asks."""
 
     @property
     def seconds(self) -> float:
@@ -101,14 +104,15 @@ class Result:
 
 
 class Cascade:
-    """Asks the models of a policy, or of a mixture, until one is sure enough.
+    """Asks the models of a policy, of a mixture, or of policies of segments, until one is sure enough.
 
     A model that fails for good (after the client's retries, which wait as long as the server says) is skipped
     upward: the next larger model of the policy is asked. So is one whose confidence cannot be read, unless it always
     answers. Where the largest fails, the answer of highest confidence so far counts (`status` "best so far").
 
     Args:
-        policy: a `Policy` or `Mixture`, which gives each query to one of its policies by a hash of the query's id.
+        policy: a `Policy`; a `Mixture`, which gives each query to one of its policies by a hash of the query's id; or a
+            `SegmentedPolicy`, which gives it to that of its segment.
         client: an `openai.AsyncOpenAI`, for any OpenAI-compatible endpoint, or one for each model by name.
         signal: how to read the confidence, from `rcjax.signals`; or one for each model by name. It must be what the
             log was made with that the policy was tuned on: a policy that records it (`rcjax collect` does) needs none,
@@ -141,7 +145,7 @@ class Cascade:
 
     def __init__(
         self,
-        policy: Policy | Mixture,
+        policy: Policy | Mixture | SegmentedPolicy,
         client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI],
         *,
         signal: Signal | Mapping[str, Signal] | None = None,
@@ -158,7 +162,7 @@ class Cascade:
         observe: Observe | None = None,
         answer_key: Callable[[str], str] | None = None,
     ) -> None:
-        instance(policy, (Policy, Mixture), "policy")
+        instance(policy, (Policy, Mixture, SegmentedPolicy), "policy")
         self._comparing = Comparing(policy, answer_key)
         instance(log, (CallLog, NoneType), "log")
         self.policy = policy
@@ -182,6 +186,7 @@ class Cascade:
         options: Mapping[str, Any] | None = None,
         deadline: float | None = None,
         deliver: Deliver | None = None,
+        segment: str | None = None,
     ) -> Result:
         """Answer one query.
 
@@ -193,14 +198,17 @@ class Cascade:
                 cannot answer in its time is skipped upward; and when no time is left the surest answer so far counts.
             deliver: takes the answer of a model that is kept whatever it is, piece by piece, while it comes. After the
                 first piece no other model can be asked, and an answer that breaks off then is a failure.
+            segment: the query's: policies of segments answer by that of it, by the common one where they do not know
+                it. The log records it under any policy.
 
         Raises CascadeError where no model answers; TypeError or ValueError for arguments that can be none.
         """
         check_question(query, messages)
+        instance(segment, (str, NoneType), "segment")
         own = {} if options is None else checked_options(dict(options))
         if deadline is not None and not number(deadline, "deadline", 0.0, math.inf):
             raise ValueError("deadline must be above 0 seconds")
-        question = self._question(messages, query, options=own, deliver=deliver)
+        question = self._question(messages, query, segment, options=own, deliver=deliver)
         result, rest = await self._answer(question, None if deadline is None else Deadline(deadline))
         if rest is not None:
             task = asyncio.create_task(rest)
@@ -268,15 +276,19 @@ class Cascade:
 
     async def _answer(self, question: Question, deadline: Deadline | None = None) -> tuple[Result, Any]:
         """(the result, the calls still to make if this is a shadow query, as a coroutine, else None)."""
-        policy = self.policy.choose(question.query)
-        result = await self._follow(policy, question, deadline)
+        policy = policy_for(self.policy, question.query, question.segment)
+        result = replace(await self._follow(policy, question, deadline), segment=question.segment)
         others = [model for model in self._everyone if model not in {call.model for call in result.calls}]
         return result, self._ask_others(others, question) if question.shadow and others else None
 
-    def _question(self, messages: Messages, query: int | str | None, **more: Any) -> Question:
+    def _question(
+        self, messages: Messages, query: int | str | None, segment: str | None = None, **more: Any
+    ) -> Question:
         name = uuid.uuid4().hex if query is None else str(query)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-        return Question(name, conversation, shadow=draw_lot("shadow", name) < self._shadow, **more)
+        untold = "" if isinstance(self.policy, SegmentedPolicy) else None
+        shadow = draw_lot("shadow", name) < self._shadow
+        return Question(name, conversation, shadow=shadow, segment=segment or untold, **more)
 
     async def _ask_others(self, models: Sequence[str], question: Question) -> None:
         await asyncio.gather(*(self._caller.call(question, model, None) for model in models))
@@ -336,7 +348,9 @@ def _sureness(attempt: Attempt) -> float:
     return -1.0 if attempt.call.confidence is None else attempt.call.confidence
 
 
-def _everyone(policy: Policy | Mixture, shadow_models: Sequence[str], shadow: float) -> tuple[str, ...]:
+def _everyone(
+    policy: Policy | Mixture | SegmentedPolicy, shadow_models: Sequence[str], shadow: float
+) -> tuple[str, ...]:
     """The models of the policy, then those that shadow queries are asked of besides."""
     number(shadow, "shadow", 0.0, 1.0)
     if (

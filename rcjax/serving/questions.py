@@ -32,6 +32,8 @@ class Question:
     """Takes the answer of a model that is kept whatever it is, while it comes."""
     unjudged: str | None = None
     """Why its answer is not judged, where it is not."""
+    segment: str | None = None
+    """Which it is of; "" where a policy of segments was told none, None where nobody asks."""
 
 
 _PAIRS = "questions must be pairs of an id and messages"

@@ -25,11 +25,13 @@ from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy, Transform
 from rcjax.policy.record import recorded_asked, tuning_record
+from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import walk_log
 from rcjax.replaying.waiting import as_tuned
 from rcjax.replaying.walk import walk
 from rcjax.tuning.bootstrap import tune_again
+from rcjax.tuning.retune_segments import retune_segments
 from rcjax.tuning.tune import Settings, tune_in_stages
 
 _FOLDS = 5
@@ -79,7 +81,7 @@ class Tuning:
         return dataclasses.replace(self, models=kept, search=search)
 
 
-def recorded_tuning(policy: Policy | Mixture) -> Tuning:
+def recorded_tuning(policy: Policy | Mixture | SegmentedPolicy) -> Tuning:
     """How a policy or mixture was tuned; for one made by hand, among its own models as `rcjax tune` does by default.
 
     ValueError names the place of what is not as rcjax writes it.
@@ -106,21 +108,22 @@ def recorded_tuning(policy: Policy | Mixture) -> Tuning:
 class Retuned:
     """A policy tuned again."""
 
-    policy: Policy | Mixture
-    """The new policy, or a mixture in place of one."""
+    policy: Policy | Mixture | SegmentedPolicy
+    """The new policy, or a mixture or policies of segments in place of one."""
     frontier: Frontier
     """The frontier that it was chosen from."""
     remarks: tuple[str, ...]
     """Why it has so many models, what is guaranteed, what could not be as before."""
 
 
-def retune(policy: Policy | Mixture, log: Log, *, bands: bool | None = None) -> Retuned:
+def retune(policy: Policy | Mixture | SegmentedPolicy, log: Log, *, bands: bool | None = None) -> Retuned:
     """Tune a policy again on a fresh log: for the same target, by the same search, with the same options.
 
     The target is that recorded by `Frontier.policy` or `rcjax tune`, else the policy's own λ. The models to choose from
     are those that there were, as far as the log holds them. A policy with a guarantee gets one again: half of the
-    queries are held out for it; a mixture becomes one again, where one is needed to meet the target. `bands` says
-    whether to draw intervals; None does so if it was done before.
+    queries are held out for it; a mixture becomes one again, where one is needed to meet the target, and policies of
+    segments on a log read with `by=` their column. `bands` says whether to draw intervals; None does so if it was done
+    before.
 
     Raises ValueError for a policy that tells neither target nor λ, or one of `minimise`, whose objective it does not
     hold; InfeasibleError, a ValueError, where the target is out of reach on this log; LogError where the log holds
@@ -134,6 +137,8 @@ def retune(policy: Policy | Mixture, log: Log, *, bands: bool | None = None) -> 
     0.001
     """
     check_arguments(retune, locals())
+    if isinstance(policy, SegmentedPolicy):
+        return Retuned(*retune_segments(policy, log, recorded_tuning(policy), bands))
     before = recorded_tuning(policy)
     if not before.target:
         raise ValueError("the policy records neither a target nor its λ: tune a new one with rcjax tune")

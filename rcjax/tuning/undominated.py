@@ -16,7 +16,7 @@ _MOST_POINTS = 250  # of all policies, and of those that do not compare answers
 
 
 def undominated(
-    pairs: Trial, chains: Trial, n: int, agreeing: Trial | None = None
+    pairs: Trial, chains: Trial, n: float, agreeing: Trial | None = None
 ) -> tuple[Trial, np.ndarray, np.ndarray]:
     """(policies, λ, status), each of L, the dearest first.
 
@@ -37,7 +37,7 @@ def undominated(
     return points.take(places), lam, np.where(corner, PointStatus.CONVERGED, PointStatus.INTERPOLATED)
 
 
-def _near_hull(points: Trial, n: int) -> np.ndarray:
+def _near_hull(points: Trial, n: float) -> np.ndarray:
     """Places of the policies near the convex hull that no other beats, by rising cost, its corners among them."""
     hull = lower_hull(points.cost, points.penalty)
     line = np.interp(points.cost, points.cost[hull], points.penalty[hull])  # beyond its end, that end beats all

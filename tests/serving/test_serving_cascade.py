@@ -382,7 +382,10 @@ def test_bad_arguments(arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"policy": None}, r"policy must be a Policy or a Mixture \(as rcjax\.load_policy reads\), not None"),
+        (
+            {"policy": None},
+            r"policy must be a Policy or a Mixture or a SegmentedPolicy \(as rcjax\.load_policy reads\)",
+        ),
         ({"policy": "policy.json"}, "policy must be a Policy .*, not a text"),
         ({"signal": signals.Choice}, "signal of small: give an instance .*, not the class Choice"),
         ({"signal": "choice"}, "signal of small: .*, not a text"),

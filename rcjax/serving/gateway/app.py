@@ -23,7 +23,7 @@ from rcjax._base.wording import visible
 from rcjax.serving.call_log import CallLog, Roll
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.gateway.answers import id_headers
-from rcjax.serving.gateway.chat import Conversation, query_of
+from rcjax.serving.gateway.chat import Conversation, query_of, segment_of
 from rcjax.serving.gateway.chat_request import read_request
 from rcjax.serving.gateway.errors import ApiError
 from rcjax.serving.gateway.lineup import Clients, Lineup, read_lineup
@@ -89,10 +89,12 @@ class Gateway:
             require_key(headers, self.keys)
             query = query_of(headers)
             ids = id_headers(query)
+            segment = segment_of(headers)
             with self.admission.place(), self.metrics.in_flight.track_inprogress():
                 start = time.perf_counter()
                 request = read_request(await read_body(receive, headers, self.settings.limits))
-                conversation = Conversation(self.settings, self.lineup, self.metrics, request, query, responder, start)
+                told = request, query, responder, segment
+                conversation = Conversation(self.settings, self.lineup, self.metrics, *told, start)
                 await unless_client_leaves(conversation.answer(), receive, responder)
         except ClientLeftError:
             self.metrics.refused("client_left", _LEFT)

@@ -6,9 +6,11 @@ import re
 import time
 import uuid
 from dataclasses import dataclass, field, replace
+from urllib.parse import unquote
 
 from starlette.datastructures import Headers
 
+from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.serving.cascade import CascadeError, Result
 from rcjax.serving.completions import sum_usages
 from rcjax.serving.gateway.answers import Account, Wording
@@ -22,10 +24,10 @@ from rcjax.serving.gateway.sending import Sending
 from rcjax.serving.gateway.settings import Settings
 from rcjax.serving.questions import Question
 
-__all__ = ["Conversation", "query_of"]
+__all__ = ["Conversation", "query_of", "segment_of"]
 
 
-_QUERY = "x-rcjax-query"
+_QUERY, _SEGMENT = "x-rcjax-query", "x-rcjax-segment"
 
 
 def query_of(headers: Headers) -> str:
@@ -38,6 +40,18 @@ def query_of(headers: Headers) -> str:
     return own
 
 
+def segment_of(headers: Headers) -> str | None:
+    """The segment of a query, as the client tells it, with %XX for what is no ASCII; None where it does not."""
+    own = headers.get(_SEGMENT)
+    if own is None:
+        return None
+    segment = unquote(own, errors="replace").strip()
+    if not (segment.isprintable() and 0 < len(segment) <= 200):
+        what = "must be 1 to 200 printable characters, with %XX for those that are no ASCII"
+        raise ApiError(400, f"{_SEGMENT} {what}", "invalid_value", _SEGMENT)
+    return segment
+
+
 @dataclass(slots=True)
 class Conversation:
     """One request and its answer."""
@@ -48,6 +62,7 @@ class Conversation:
     request: ChatRequest
     query: str
     responder: Responder
+    segment: str | None = None
     start: float = field(default_factory=time.perf_counter)
 
     async def answer(self) -> None:
@@ -84,6 +99,8 @@ class Conversation:
         sending = self._sending(
             Account(self.query, "answered", None, (), served.name, served.digest, changed=changed, replaced=replaced)
         )
+        if isinstance(served.policy, SegmentedPolicy) and served.policy.knows(self.segment):
+            sending.account = replace(sending.account, segment=self.segment)
         try:
             result = await served.cascade.ask(
                 self.request.messages,
@@ -91,6 +108,7 @@ class Conversation:
                 options=options,
                 deadline=self._left,
                 deliver=sending.piece if self.request.stream else None,
+                segment=self.segment,
             )
         except CascadeError as problem:
             result = problem.result
@@ -117,6 +135,7 @@ class Conversation:
             self.request.options(judged=False),
             deliver=sending.piece if self.request.stream else None,
             unjudged=why,
+            segment=self.segment,
         )
         attempt = await self.lineup.caller.call(question, model, None, self._left, before=())
         ending = "failed" if attempt.completion is None else status

@@ -18,6 +18,7 @@ from typing import Any
 from rcjax._base import json_checks as check
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Abstain, Defer, Policy
+from rcjax.policy.segmented import SegmentedPolicy
 
 __all__ = ["Expectation", "Reach", "expect"]
 
@@ -75,11 +76,12 @@ class _Step:
     fate: str  # "answered", "deferred" or "abstained"
 
 
-def expect(policy: Policy | Mixture) -> Expectation:
+def expect(policy: Policy | Mixture | SegmentedPolicy) -> Expectation:
     """Let the queries that a policy carries walk through it, those that all models which it may ask have answered.
 
     Under a mixture every policy takes every query, and what counts is the weighted mean. A policy without queries (made
-    by hand, or by an older rcjax), or with none that all these models answered, promises a cost at most.
+    by hand, or by an older rcjax), or with none that all these models answered, promises a cost at most. Of policies of
+    segments each has queries of its own, and what counts is the mean by the shares of the traffic.
 
     Raises ValueError, with the place, where the queries are damaged.
 
@@ -92,6 +94,8 @@ def expect(policy: Policy | Mixture) -> Expectation:
     >>> expected.queries, dict(expected.answered), expected.cost, expected.reach["small"].logprobs
     (2, {'small': 1.0}, 1e-05, (-2.0, -1.0))
     """
+    if isinstance(policy, SegmentedPolicy):
+        return _by_shares(policy)
     reference = policy.provenance.get("reference")
     columns = {} if reference is None else _read(reference)
     needed = {model for part in policy.policies for model in _reachable(part)}
@@ -100,6 +104,42 @@ def expect(policy: Policy | Mixture) -> Expectation:
         money = policy.expected.get("money")  # where the cost counts what waiting is worth
         return Expectation(0, None, None, policy.expected.get("cost") if money is None else money, {})
     return _weighed(policy, columns, rows)
+
+
+def _by_shares(policy: SegmentedPolicy) -> Expectation:
+    """What policies of segments lead to expect of the whole traffic."""
+    parts = [(policy.shares[name], expect(own)) for name, own in policy.segments.items()]
+    parts = [(share, part) for share, part in parts if part.queries]
+    if not parts:
+        return Expectation(0, None, None, policy.expected.get("cost"), {})
+    whole = math.fsum(share for share, _ in parts)
+    mix = [(share / whole, part) for share, part in parts]
+    heaviest = max(share / part.queries for share, part in mix)
+    return Expectation(
+        queries=sum(part.queries for _, part in mix),
+        answered={
+            model: math.fsum(share * (part.answered or {}).get(model, 0.0) for share, part in mix)
+            for model in policy.models
+        },
+        abstained=math.fsum(share * (part.abstained or 0.0) for share, part in mix),
+        cost=math.fsum(share * (part.cost or 0.0) for share, part in mix),
+        reach={
+            model: _joined(
+                [(share / part.queries / heaviest, part.reach[model]) for share, part in mix if model in part.reach]
+            )
+            for model in policy.models
+        },
+    )
+
+
+def _joined(parts: list[tuple[float, Reach]]) -> Reach:
+    """The queries of several, each with its weight times that of its part."""
+    rows = sorted(
+        (logprob, confidence, scale * weight)
+        for scale, reach in parts
+        for logprob, confidence, weight in zip(reach.logprobs, reach.confidences, reach.weights, strict=True)
+    )
+    return Reach(*(tuple(column) for column in zip(*rows, strict=True))) if rows else Reach((), (), ())
 
 
 def _weighed(policy: Policy | Mixture, columns: Mapping[str, _Answers], rows: list[int]) -> Expectation:

@@ -47,6 +47,10 @@ _COUNTERS = {
         "Answers that were compared with an earlier model's, and whether they were equal",
         ("policy", "model", "equal"),
     ),
+    "segment_requests": (
+        "Requests through policies of segments; those of no known segment are answered by the common policy",
+        ("policy", "segment", "status"),
+    ),
     "refused_requests": ("Requests that the gateway answered with an error of its own", ("reason", "status")),
     "reloads": ("New policy files, counted by every worker", ("policy", "outcome")),
     "call_cost": (

@@ -14,6 +14,7 @@ from rcjax.policy.files import load_policy
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
 from rcjax.policy.record import recorded_asked, tuning_record
+from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.serving.asking import Endpoint, checked_options
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.caller import Caller, Observe
@@ -54,7 +55,7 @@ class ServedPolicy:
     """A policy under the name that clients call it by."""
 
     name: str
-    policy: Policy | Mixture
+    policy: Policy | Mixture | SegmentedPolicy
     digest: str
     """A hash of what it says."""
     cascade: Cascade
@@ -76,7 +77,7 @@ class Lineup:
     """Asks any model, and judges nothing."""
 
 
-def digest_of(policy: Policy | Mixture) -> str:
+def digest_of(policy: Policy | Mixture | SegmentedPolicy) -> str:
     """Twelve hexadecimal digits that tell a policy from another: of its JSON, whatever the file's white space.
 
     >>> from rcjax.policy import Calibration, Rule
@@ -139,7 +140,7 @@ class _Cascades:
         except ValueError as problem:
             raise ValueError(f"{path.name}: {problem}") from None
 
-    def _serve(self, name: str, policy: Policy | Mixture) -> ServedPolicy:
+    def _serve(self, name: str, policy: Policy | Mixture | SegmentedPolicy) -> ServedPolicy:
         tuning_record(policy)  # what is wrong with it is found now, not when the policy is tuned again
         expect(policy)  # and damaged queries, not when figures are shown
         records = recorded_asked(policy)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
+from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.serving.gateway.exposition import expose
 from rcjax.serving.gateway.families import SINCE, load_prometheus, make_families
 from rcjax.serving.gateway.since import Served
@@ -109,7 +110,7 @@ class Metrics:
         self._requests, self._request_seconds = families["requests"], families["request_seconds"]
         self._request_cost, self._refused = families["request_cost"], families["refused_requests"]
         self._asked, self._deferrals = families["asked"], families["deferrals"]
-        self._compared = families["compared"]
+        self._compared, self._segments = families["compared"], families["segment_requests"]
         self._confidences, self._reloads = families["confidence"], families["reloads"]
         self._call_seconds, self._call_cost = families["call_seconds"], families["call_cost"]
         self._attempts, self._tokens = families["call_attempts"], families["call_tokens"]
@@ -118,12 +119,12 @@ class Metrics:
         self._served: dict[str, Served] = {}  # by name
         self._reasons: set[str] = set()
 
-    def take_up(self, name: str, policy: Policy | Mixture, digest: str) -> None:
+    def take_up(self, name: str, policy: Policy | Mixture | SegmentedPolicy, digest: str) -> None:
         """A policy is served under a name from now on, the first or another; what is seen of it starts from nothing.
 
         Args:
             name: what clients ask for.
-            policy: the policy or mixture.
+            policy: the policy, the mixture, or the policies of segments.
             digest: the hash of its file.
 
         Raises ValueError, and changes nothing, where the queries that the policy carries are damaged.
@@ -165,6 +166,9 @@ class Metrics:
         served = self._served.get(name)
         if served is not None and served.digest == digest:
             served.count(result)
+            segment = served.segment_of(result)
+            if segment is not None:
+                self._segments[name, *segment].inc()
             for model, equal in served.compared(result):
                 self._compared[name, model, "true" if equal else "false"].inc()
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
+from rcjax.policy.segmented import SegmentedPolicy, policy_for
 from rcjax.serving.gateway.drift import bins_of
 from rcjax.serving.gateway.expectations import expect
 from rcjax.serving.gateway.families import Children, label
@@ -57,14 +58,14 @@ class Served:
 
     Args:
         name: what clients ask for.
-        policy: the policy or mixture.
+        policy: the policy, the mixture, or the policies of segments.
         digest: the hash of its file.
         counts: where to count, by `Key`.
 
     Raises ValueError where the queries that the policy carries are damaged.
     """
 
-    def __init__(self, name: str, policy: Policy | Mixture, digest: str, counts: Children) -> None:
+    def __init__(self, name: str, policy: Policy | Mixture | SegmentedPolicy, digest: str, counts: Children) -> None:
         self.name, self.digest, self.slot = label(name), digest, slot_of(digest)
         self.models = tuple(policy.models)
         self._policy = policy
@@ -83,7 +84,7 @@ class Served:
 
     def compared(self, result: Result) -> Iterator[tuple[str, bool]]:
         """(model, whether its answer was that of the earlier model) for those of a request that compared answers."""
-        policy, answers = self._policy.choose(result.query), {}
+        policy, answers = policy_for(self._policy, result.query, result.segment), {}
         for call in result.calls:
             agreement = policy.agreements.get(call.model)
             if agreement is not None and call.logprob is not None:
@@ -91,6 +92,17 @@ class Served:
                 if equal is not None:
                     yield call.model, equal
             answers[call.model] = call.answer
+
+    def segment_of(self, result: Result) -> tuple[str, str] | None:
+        """(the segment where the policy knows it, else "", whether it is "known", "unknown" or "untold").
+
+        None where the policy has no segments.
+        """
+        if not isinstance(self._policy, SegmentedPolicy):
+            return None
+        if self._policy.knows(result.segment):
+            return str(result.segment), "known"
+        return "", "unknown" if result.segment else "untold"
 
     def count(self, result: Result) -> None:
         """Count a request that ended."""

@@ -1,0 +1,143 @@
+"""What each kind of traffic can have: a segment's own policies, or those that several segments share."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from rcjax.frontier.frontier import Frontier, make_frontier
+from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.points import Points
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import Log
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.label_outcomes import expected_log
+from rcjax.model.provenance import Details
+from rcjax.replaying.replay import replay
+from rcjax.solving.lambda_grid import log_lam
+from rcjax.tuning.comparison import over_neighbours
+from rcjax.tuning.seconds import with_seconds
+from rcjax.tuning.segment_budget import Menu
+from rcjax.tuning.segment_trials import Trials, pooled_calibrators, pooled_rows
+from rcjax.tuning.trials import judge_pairs
+from rcjax.tuning.undominated import undominated
+
+__all__ = ["Traffic", "own_traffic", "queries_of", "shared_traffic"]
+
+
+_ANY_SLACK = 1e-6  # queries, of which an error is so unsure that no policy is too far from the hull
+
+
+class Traffic(NamedTuple):
+    """Segments that have one policy, and those that there are to choose from."""
+
+    names: tuple[str, ...]
+    frontier: Frontier
+    menu: Menu
+    counted: Mapping[str, np.ndarray]
+    """(2, L) by segment: error and cost of each policy, counted on the segment's queries and corrected for luck."""
+    shared: bool = False
+    """Whether it takes queries of no known segment, too."""
+
+    def frontier_of(self, name: str, log: Log) -> Frontier:
+        """The frontier as it is in one of the segments: with its figures, costs and queries."""
+        own = log.take(queries_of(log, name))
+        known = self.frontier.model
+        details = Details.of_log(own, fit=known.options)
+        error, cost = self.counted[name]
+        model = dataclasses.replace(known, cost=_costs(own, known), details=details)
+        frontier = dataclasses.replace(self.frontier, model=model, error=error, cost=cost, bands=None, seconds=None)
+        return with_seconds(frontier, own)
+
+
+def queries_of(log: Log, *names: str) -> np.ndarray:
+    """Positions of the queries of some segments."""
+    assert log.segment is not None
+    return np.flatnonzero(np.isin(np.array(log.segment, object), names))
+
+
+def own_traffic(log: Log, model: CascadeModel, trials: Trials, name: str, share: float) -> Traffic:
+    """A segment's own policies: single models and pairs, judged by its labels and everyone's.
+
+    The errors that are expected are raised by how much better the best of them look than on queries left out; costs are
+    those of the segment's own queries.
+
+    Args:
+        log: the log, with segments.
+        model: the model fitted to it.
+        trials: what cross-validation says.
+        name: of the segment.
+        share: of the traffic.
+    """
+    trial = trials.segments[name]
+    assert trial.weight is not None
+    rows = queries_of(log, name)
+    own, others = log.take(rows), np.setdiff1d(np.arange(log.n_queries), rows)
+    pooled = pooled_rows(rows, others, trial.weight, seed=0)
+    fitted = dataclasses.replace(
+        model,
+        calibrators=pooled_calibrators(log, model, pooled),
+        cost=own.cost,
+        details=Details.of_log(own, fit=model.options),
+    )
+    judged = judge_pairs(dataclasses.replace(expected_log(log).take(pooled), cost=own.cost), fitted, trials.lam, None)
+    best = judged.penalty[judged.loss(trials.lam).argmin(1)]
+    # All that no other beats, also far from the hull: a budget may end between two corners that lie far apart.
+    trial_of_points, lam, status = undominated(judged, judged.take(np.zeros(0, int)), _ANY_SLACK)
+    luck = np.interp(log_lam(lam), log_lam(trials.lam), over_neighbours(trial.error - best))
+    error = np.clip(trial_of_points.penalty + luck, 0.0, 1.0)
+    outcomes = Outcomes(error, trial_of_points.cost, np.zeros_like(error))
+    frontier = make_frontier(fitted, Points(lam, status, outcomes, trial_of_points.policies), search="selected")
+    cost = np.asarray(replay(frontier, own).cost, float)
+    frontier = dataclasses.replace(frontier, cost=cost)
+    menu = Menu(share, trial_of_points.penalty, trial_of_points.cost, error, cost)
+    return Traffic((name,), frontier, menu, {name: np.stack([error, cost])})
+
+
+def shared_traffic(frontier: Frontier, log: Log, shares: Mapping[str, float], tuned_on: Mapping[str, float]) -> Traffic:
+    """Policies that some segments share, as they are expected to do in this traffic.
+
+    By the frontier's own figures, and by what differs between this mix and the one that it was tuned on.
+
+    Args:
+        frontier: of these segments, or of all.
+        log: the log, with segments.
+        shares: of all the traffic, by segment that shares a policy; at least one.
+        tuned_on: the shares of the segments in the log that the frontier was tuned on.
+    """
+    error, cost = (np.asarray(figure, float) for figure in (frontier.penalty, frontier.cost))
+    whole = sum(shares.values())
+    mix = {name: share / whole for name, share in shares.items()}
+    names = tuple(dict.fromkeys([*shares, *tuned_on]))
+    tried = {name: _counted(frontier, log, name) for name in names}
+    counted = {name: figures for name, figures in tried.items() if figures is not None}
+    known = [name for name in names if name in counted]
+    base = sum(tuned_on.get(name, 0.0) for name in known) or 1.0
+    mean = sum((tuned_on.get(name, 0.0) / base * counted[name] for name in known), np.zeros((2, len(error))))
+    apart = {name: counted[name] - mean if name in known else np.zeros_like(mean) for name in names}
+    figures = np.stack([error, cost])
+    if any(abs(mix.get(name, 0.0) - tuned_on.get(name, 0.0)) > 1e-12 for name in names):
+        figures = figures + sum(share * apart[name] for name, share in mix.items())
+    figures[0] = np.clip(figures[0], 0.0, 1.0)
+    in_segments = {name: _possible(np.stack([error, cost]) + apart[name]) for name in shares}
+    return Traffic(tuple(shares), frontier, Menu(whole, error, cost, *figures), in_segments, shared=True)
+
+
+def _possible(figures: np.ndarray) -> np.ndarray:
+    return np.stack([np.clip(figures[0], 0.0, 1.0), np.maximum(figures[1], 0.0)])
+
+
+def _counted(frontier: Frontier, log: Log, name: str) -> np.ndarray | None:
+    """(2, L) error and cost of each policy on the queries of a segment; None where no query has all answers."""
+    try:
+        replayed = replay(frontier, log.take(queries_of(log, name)))
+    except LogError:
+        return None
+    return np.stack([np.asarray(replayed.error, float), np.asarray(replayed.cost, float)])
+
+
+def _costs(own: Log, model: CascadeModel) -> np.ndarray:
+    """(k,) mean cost of each model's answers in a segment; that of all where it gave none there."""
+    cost = np.asarray(own.cost, float)
+    return np.where(np.isfinite(cost), cost, np.asarray(model.cost, float))

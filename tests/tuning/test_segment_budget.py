@@ -1,0 +1,97 @@
+"""One budget over several kinds of traffic, against every combination of policies there is."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rcjax.frontier.frontier import InfeasibleError
+from rcjax.policy.targets import Target
+from rcjax.tuning.segment_budget import Menu, allocate, spending_steps
+
+
+def menus_of(seed, kinds=3, size=6):
+    """Menus whose judged figures are those to be expected."""
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet(np.ones(kinds))
+    return [Menu(float(share), *[rng.uniform(0.05, 0.6, size), rng.uniform(1.0, 9.0, size)] * 2) for share in shares]
+
+
+def totals(menus):
+    """(error, cost) of every combination."""
+    combinations = itertools.product(*(range(len(menu.cost)) for menu in menus))
+    return np.array(
+        [
+            [sum(m.share * figures[p] for m, p, figures in zip(menus, places, column, strict=True)) for column in both]
+            for places in combinations
+            for both in [([m.error for m in menus], [m.cost for m in menus])]
+        ]
+    )
+
+
+def spent(menus, allocation):
+    pairs = list(zip(menus, allocation.places, strict=True))
+    return sum(m.share * m.error[p] for m, p in pairs), sum(m.share * m.cost[p] for m, p in pairs)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.1, 20.0))
+def test_at_one_lambda_it_is_the_best_of_all_combinations(seed, error_cost):
+    menus = menus_of(seed)
+    error, cost = spent(menus, allocate(menus, Target("error_cost", error_cost)))
+    losses = totals(menus) @ np.array([1.0, 1 / error_cost])
+    assert error + cost / error_cost == pytest.approx(losses.min(), rel=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6))
+def test_each_step_is_the_best_at_its_cost_or_less(seed):
+    menus = menus_of(seed)
+    steps, every = spending_steps(menus), totals(menus)
+    errors, costs = steps.total(menus, "error"), steps.total(menus, "cost")
+    assert (np.diff(costs) > 0).all()
+    for error, cost in zip(errors, costs, strict=True):
+        assert error <= every[every[:, 1] <= cost * (1 + 1e-12), 0].min() + 1e-12
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.0, 1.0))
+def test_a_budget_is_kept_and_spent_as_well_as_can_be(seed, part):
+    menus = menus_of(seed)
+    steps, every = spending_steps(menus), totals(menus)
+    costs = steps.total(menus, "cost")
+    budget = float(costs[0] + part * (costs[-1] - costs[0]))
+    error, cost = spent(menus, allocate(menus, Target("budget", budget)))
+    assert cost <= budget * (1 + 1e-9)
+    assert error == pytest.approx(every[every[:, 1] <= budget * (1 + 1e-9), 0].min(), abs=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.0, 1.0))
+def test_an_error_is_kept(seed, part):
+    menus = menus_of(seed)
+    steps, every = spending_steps(menus), totals(menus)
+    errors = steps.total(menus, "error")
+    limit = float(errors[-1] + part * (errors[0] - errors[-1]))
+    error, cost = spent(menus, allocate(menus, Target("max_error", limit)))
+    assert error <= limit * (1 + 1e-9)
+    assert cost == pytest.approx(every[every[:, 0] <= limit * (1 + 1e-9), 1].min(), abs=1e-12)
+
+
+def test_out_of_reach_says_what_can_be_reached():
+    menus = menus_of(0)
+    least = spending_steps(menus).total(menus, "cost").min()
+    with pytest.raises(InfeasibleError, match="the cheapest costs"):
+        allocate(menus, Target("budget", float(least) / 2))
+    with pytest.raises(InfeasibleError, match=r"no policies of the segments err on 0\.100% or less; the best err on"):
+        allocate(menus, Target("max_error", 0.001))
+
+
+def test_the_same_lambda_everywhere():
+    menus = menus_of(3)
+    allocation = allocate(menus, Target("budget", float(spending_steps(menus).total(menus, "cost")[1])))
+    for menu, place in zip(menus, allocation.places, strict=True):
+        loss = menu.judged_error + allocation.lam * menu.judged_cost
+        assert loss[place] == pytest.approx(loss.min())
