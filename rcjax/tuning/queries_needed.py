@@ -20,7 +20,7 @@ def queries_needed(errors: int, n: int, max_error: float, level: float) -> str:
         level: of the test.
 
     >>> queries_needed(10, 100, 0.12, 0.05)
-    '; the target takes about 560 held-out queries, if it goes on to err as often as on these'
+    '; the target takes about 800 held-out queries, if it goes on to err as often as on these'
     """
     rate = errors / n
     if rate >= max_error:

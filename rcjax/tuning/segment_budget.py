@@ -70,7 +70,7 @@ def spending_steps(menus: Sequence[Menu]) -> Steps:
     >>> menus = [Menu(0.5, *[np.array([0.5, 0.1]), np.array([1.0, 2.0])] * 2)]
     >>> menus += [Menu(0.5, *[np.array([0.5, 0.2, 0.1]), np.array([1.0, 1.5, 3.5])] * 2)]
     >>> steps = spending_steps(menus)
-    >>> steps.places.tolist(), steps.total(menus, "error").tolist()
+    >>> steps.places.tolist(), steps.total(menus, "error").round(9).tolist()
     ([[0, 0], [0, 1], [1, 1], [1, 2]], [0.5, 0.35, 0.15, 0.1])
     """
     hulls = [lower_hull(menu.judged_cost, menu.judged_error) for menu in menus]

@@ -115,7 +115,7 @@ def pooled_rows(own: np.ndarray, others: np.ndarray, weight: float, seed: int) -
         seed: of the draw.
 
     >>> rows = pooled_rows(np.arange(10), np.arange(10, 200), 1 / 3, seed=0)
-    >>> (rows < 10).sum(), (rows >= 10).sum()
+    >>> int((rows < 10).sum()), int((rows >= 10).sum())
     (80, 40)
     """
     if not weight or not len(others):
