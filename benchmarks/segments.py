@@ -1,6 +1,7 @@
 """Do segments under one budget gain where they differ, and cost nothing where they do not?
 
     python -m benchmarks.segments [--samples 12] [--data FOLDER] [--out FILE]
+    python -m benchmarks.segments --same --samples 40
 
 Logs of the demo's model, whose queries are dealt to segments at random. In some cases nothing differs between them; in
 others some models answer worse, or better, in one segment: their labels there are changed, and their confidences are
@@ -117,11 +118,11 @@ def compare(log: rcjax.Log, fresh: rcjax.Log) -> dict[str, Any]:
     }
 
 
-def simulated(samples: int) -> Iterator[dict[str, Any]]:
-    """A row for each case, size and sample."""
-    for case in CASES:
+def simulated(samples: int, same: bool) -> Iterator[dict[str, Any]]:
+    """A row for each case, size and sample; with `same` only of the smallest logs in which nothing differs."""
+    for case in [case for case in CASES if not (same and (case.worse or case.better))]:
         fresh = simulate(FRESH, case, seed=10**6)
-        for size in SIZES:
+        for size in SIZES[:1] if same else SIZES:
             for sample in range(samples):
                 yield {"case": case.name, "size": size, "sample": sample} | compare(
                     simulate(size, case, seed=1_000 + sample), fresh
@@ -172,11 +173,12 @@ def main() -> None:
     """Print the table."""
     parser = record.parser(__doc__)
     parser.add_argument("--samples", type=int, default=12, help="logs of each case and size")
+    parser.add_argument("--same", action="store_true", help="only logs of 300 queries in which nothing differs")
     parser.add_argument("--data", type=Path, help="a folder of real logs")
     parser.add_argument("--out", type=Path, help="keep the rows here, as JSON lines")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    rows = collected(simulated(options.samples), "{case}, {size}, sample {sample}", options.out)
+    rows = collected(simulated(options.samples, options.same), "{case}, {size}, sample {sample}", options.out)
     if options.data is not None:
         rows += collected(real(options.data, options.samples), "{case}, sample {sample}", None)
     print(f"{machine()} Policies of segments against one policy for all, per cent.\n")
