@@ -213,7 +213,8 @@ def drawing(splits: int, labels: list[int]) -> pl.DataFrame:
             line = {"labels": number, "judge": judge.name, "off, at random, points": f"{100 * squares[0]:.2f}"}
             line |= {"off, drawn, points": f"{100 * squares[1]:.2f}", "ratio": f"{squares[1] / squares[0]:.2f}"}
             lines.append(line | {"change of area, %": with_error(change_)})
-            record.headline(f"labels drawn, not at random ({number}, judge: {judge.name}): error", line["ratio"])
+            what = f"labels drawn, not at random ({number}, judge: {judge.name}): error at the target, relative"
+            record.headline(what, line["ratio"])
     return pl.DataFrame(lines)
 
 
