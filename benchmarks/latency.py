@@ -86,12 +86,12 @@ def priced(log: rcjax.Log, count: int, name: str) -> list[dict]:
 
 def done(policy: rcjax.Policy, population: rcjax.Log) -> dict[str, float]:
     """What a policy does on the population: errors, money, seconds."""
-    seen, waits = rcjax.replay(policy, population), walk_log(policy, population).seconds
-    assert seen.seconds is not None
+    replayed, waits = rcjax.replay(policy, population), walk_log(policy, population).seconds
+    assert replayed.seconds is not None
     assert waits is not None
-    money = seen.cost if seen.seconds.money is None else seen.seconds.money
+    money = replayed.cost if replayed.seconds.money is None else replayed.seconds.money
     tail = float(np.quantile(waits, 0.95, method="inverted_cdf"))
-    return {"error": float(seen.error), "money": float(money), "seconds": float(waits.mean()), "p95": tail}
+    return {"error": float(replayed.error), "money": float(money), "seconds": float(waits.mean()), "p95": tail}
 
 
 def tuned(log: rcjax.Log) -> rcjax.Frontier:
@@ -141,13 +141,13 @@ def covered(frontier: rcjax.Frontier, held_out: rcjax.Log, population: rcjax.Log
     """Whether the intervals of some policies of a frontier hold the figures of the population."""
     places = np.unique(np.linspace(0, len(frontier.lam) - 1, POLICIES).round().astype(int))
     some = dataclasses.replace(frontier, policies=frontier.policies.take(np.resize(places, POLICIES)), bands=None)
-    true, seen = rcjax.replay(some, population).seconds, rcjax.replay(some, held_out).seconds
+    true, held = rcjax.replay(some, population).seconds, rcjax.replay(some, held_out).seconds
     assert true is not None
-    assert seen is not None
+    assert held is not None
     assert frontier.seconds is not None
     for row, place in enumerate(places.tolist()):
         for figure, name in enumerate(FIGURES):
-            for kind, ends in (("predicted", frontier.seconds.intervals[place]), ("replayed", seen.intervals[row])):
+            for kind, ends in (("predicted", frontier.seconds.intervals[place]), ("replayed", held.intervals[row])):
                 low, high = ends[figure]
                 yield {"kind": kind, "figure": name, "holds": bool(low <= true.figures[row, figure] <= high)}
 
@@ -174,8 +174,12 @@ def kept(
                 yield {"way": way, "made": False, "false": False}
                 continue
         policy = frontier.policy(error_cost=price)
-        seen = rcjax.replay(policy, population)
-        figures = {"error": float(seen.error), "money": float(seen.cost), "beyond": beyond(policy, population, limit)}
+        replayed = rcjax.replay(policy, population)
+        figures = {
+            "error": float(replayed.error),
+            "money": float(replayed.cost),
+            "beyond": beyond(policy, population, limit),
+        }
         least = float(np.asarray(frontier.error).min())
         yield {"way": way, "made": True, "false": False, "luck": admitted.luck, "least": least} | figures
 
@@ -194,9 +198,9 @@ def guaranteed(
     except rcjax.InfeasibleError:
         return nothing
     assert policy is not None
-    seen, over = rcjax.replay(policy, population), beyond(policy, population, limit)
-    false = float(seen.error) > target + 1e-12 or over > 0.05 + 1e-12
-    figures = {"error": float(seen.error), "money": float(seen.cost), "beyond": over}
+    replayed, over = rcjax.replay(policy, population), beyond(policy, population, limit)
+    false = float(replayed.error) > target + 1e-12 or over > 0.05 + 1e-12
+    figures = {"error": float(replayed.error), "money": float(replayed.cost), "beyond": over}
     return {"way": "guarantee", "made": True, "false": false} | figures
 
 

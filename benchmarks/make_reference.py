@@ -86,9 +86,17 @@ def describe(member: pdoc.doc.Doc, name: str) -> list[str]:
     signature = str(member.signature) if isinstance(member, pdoc.doc.Function) else ""
     parts = [f"### `{name}`", *code(f"{name}{_short(signature)}" if signature else ""), *prose(member.docstring)]
     if isinstance(member, pdoc.doc.Class) and not issubclass(member.obj, BaseException):
-        own = [part for part in member.own_members if part.docstring and not part.name.startswith("_")]
+        own = [part for part in (*member.own_members, *_inherited(member)) if part.docstring and part.name[0] != "_"]
         parts += [text for part in own for text in _describe_member(name, part)]
     return parts
+
+
+def _inherited(member: pdoc.doc.Class) -> list[pdoc.doc.Doc]:
+    """Members from classes of ours that have no entry of their own, and that no entry of another base tells of."""
+    told = {name for base in member.obj.__mro__[1:] if base.__name__ in rcjax.__all__ for name in dir(base)}
+    own = {source: parts for source, parts in member.inherited_members.items() if source[0].startswith("rcjax.")}
+    bases = [parts for source, parts in own.items() if source[1] not in rcjax.__all__]
+    return [part for parts in bases for part in parts if part.name not in told]
 
 
 def _describe_member(owner: str, member: pdoc.doc.Doc) -> list[str]:

@@ -80,8 +80,8 @@ def on_fresh(tuned: TunedSegments, fresh: rcjax.Log, targets: list[Target]) -> t
     menus, parts = [traffic.menu for traffic in tuned.traffics], []
     for traffic in tuned.traffics:
         rows = queries_of(fresh, *traffic.names)
-        seen = rcjax.replay(traffic.frontier, fresh.take(rows))
-        parts.append((len(rows) / fresh.n_queries, np.asarray(seen.error), np.asarray(seen.cost)))
+        replayed = rcjax.replay(traffic.frontier, fresh.take(rows))
+        parts.append((len(rows) / fresh.n_queries, np.asarray(replayed.error), np.asarray(replayed.cost)))
     whole = rcjax.replay(tuned.whole.frontier, fresh)
     own, told, one = [], [], []
     expected = [(menu.share, menu.error, menu.cost) for menu in menus]
@@ -105,13 +105,13 @@ def compare(log: rcjax.Log, fresh: rcjax.Log) -> dict[str, Any]:
     priced, _, one = on_fresh(tuned, fresh, [Target("error_cost", float(value)) for value in ERROR_COSTS])
     loss, before = (figures.error + figures.cost / ERROR_COSTS for figures in (priced, one))
     budgets = [float(value) for value in BUDGETS if value > float(np.min(tuned.whole.frontier.cost)) * 1.05]
-    kept, told, other = on_fresh(tuned, fresh, [Target("budget", value) for value in budgets])
+    own, told, other = on_fresh(tuned, fresh, [Target("budget", value) for value in budgets])
     return {
         "change": float(100 * np.mean(loss / before - 1)),
-        "budgets": float(100 * np.mean(kept.error / other.error - 1)),
-        "spent": float(100 * np.mean(kept.cost / np.array(budgets) - 1)),
-        "cost": float(100 * np.mean(kept.cost / told.cost - 1)),
-        "error": float(100 * np.mean(kept.error / told.error - 1)),
+        "budgets": float(100 * np.mean(own.error / other.error - 1)),
+        "spent": float(100 * np.mean(own.cost / np.array(budgets) - 1)),
+        "cost": float(100 * np.mean(own.cost / told.cost - 1)),
+        "error": float(100 * np.mean(own.error / told.error - 1)),
         "own": len(tuned.policy.own) / len(tuned.figures),
         "any": bool(tuned.policy.own),
         "predicted": float(100 * tuned.gain),

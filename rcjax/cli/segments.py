@@ -66,7 +66,7 @@ def require_alone(by: str | None, shares: Any, target: Any, others: Mapping[str,
         return
     if target is None:
         raise typer.BadParameter("needs a target, such as --budget", param_hint="--by")
-    taken = [name for name, given in others.items() if given]
+    taken = [name for name, used in others.items() if used]
     if taken:
         raise typer.BadParameter(f"does not go with {', '.join(taken)}", param_hint="--by")
 

@@ -293,10 +293,10 @@ def _seconds(policy: Policy | Mixture, before: Walked, now: Walked, trained_on: 
     told = _against_promise(policy, "seconds", known, waits, trained_on) | {"known": len(waits)}
     for name, share in FIGURES.items():
         if share is not None:
-            seen, tuned = (float(np.quantile(own, share, method="inverted_cdf")) for own in (waits, known))
+            here, tuned = (float(np.quantile(own, share, method="inverted_cdf")) for own in (waits, known))
             expected = policy.expected.get(name)
             own = name.removeprefix("seconds_")
-            told |= {own: seen, f"{own}_expected": tuned if expected is None else float(expected)}
+            told |= {own: here, f"{own}_expected": tuned if expected is None else float(expected)}
     limit = recorded_tuning(policy).max_seconds
     if limit is not None and limit.share is not None:
         beyond, n = int((waits > limit.seconds).sum()), len(waits)

@@ -51,16 +51,8 @@ class InfeasibleError(ValueError):
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=(
-        "lam",
-        "error",
-        "cost",
-        "status",
-        "policies",
-        "model",
-        "bands",
-        "abstain_price",
-        "abstention",
-        "seconds",
+        *("lam", "error", "cost", "status", "policies"),
+        *("model", "bands", "abstain_price", "abstention", "seconds"),
     ),
     meta_fields=("search", "chain", "abstain_early", "compare"),
 )

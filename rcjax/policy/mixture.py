@@ -26,7 +26,8 @@ from rcjax._base.arguments import check_arguments
 from rcjax._base.files import write_atomically
 from rcjax._base.hashing import draw_lot
 from rcjax._base.json_checks import amount, header, inside, load, require, sequence
-from rcjax.policy.policy import Calibration, Policy, Transform
+from rcjax.policy.policy import Policy
+from rcjax.policy.several import SeveralPolicies
 
 __all__ = ["Mixture"]
 
@@ -41,7 +42,7 @@ _MEANS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Mixture:
+class Mixture(SeveralPolicies):
     """Policies, and the probability of each: immutable, safe to share between threads, equal by value, picklable.
 
     Args:
@@ -93,32 +94,6 @@ class Mixture:
         check_arguments(Mixture.choose, locals())
         lot = random.random() if query is None else draw_lot("mixture", query)
         return self.policies[bisect_right(self._ends, lot)]
-
-    @property
-    def transform(self) -> Transform:
-        """How raw confidences are transformed: that of the first policy."""
-        return self.policies[0].transform
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """All models that may be asked, by expected cost of a call."""
-        cost = self.cost
-        return tuple(sorted(cost, key=cost.__getitem__))
-
-    @property
-    def cost(self) -> Mapping[str, float]:
-        """Expected cost of a call per model, in money per query; that of the first policy that has the model."""
-        return _merged(policy.cost for policy in self.policies)
-
-    @property
-    def prices(self) -> Mapping[str, Mapping[str, float]] | None:
-        """Money per million tokens by kind of token, per model, where known."""
-        return _merged(policy.prices or {} for policy in self.policies) or None
-
-    @property
-    def calibrations(self) -> Mapping[str, Calibration]:
-        """How each model's raw confidence becomes a calibrated one; those of one frontier are the same throughout."""
-        return _merged(policy.calibrations for policy in self.policies)
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -207,10 +182,3 @@ def _policy(value: Any, where: str) -> Policy:
         return value
     with inside(where):
         return Policy.from_json(value)
-
-
-def _merged(mappings: Any) -> dict[str, Any]:
-    merged: dict[str, Any] = {}
-    for mapping in mappings:
-        merged = {**mapping, **merged}
-    return merged

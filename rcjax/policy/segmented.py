@@ -20,9 +20,9 @@ from typing import Any
 from rcjax._base import json_checks as check
 from rcjax._base.arguments import check_arguments
 from rcjax._base.files import write_atomically
-from rcjax.policy.calibration import Calibration, Transform
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Decision, Policy
+from rcjax.policy.several import SeveralPolicies
 
 __all__ = ["SegmentedPolicy", "policy_for"]
 
@@ -31,7 +31,7 @@ _FORMAT, _SCHEMA_VERSION = "rcjax-segments", 1
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentedPolicy:
+class SegmentedPolicy(SeveralPolicies):
     """A policy for each segment, and a common one: immutable, safe to share between threads, equal by value, picklable.
 
     Every known segment has a policy, with what is expected of it there. Where the segment did not earn one of its own
@@ -48,7 +48,7 @@ class SegmentedPolicy:
     What cannot be right raises ValueError with its place.
 
     Example:
-        >>> from rcjax.policy.policy import Rule
+        >>> from rcjax.policy import Calibration, Rule
         >>> plain = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
         >>> small, large = (
         ...     Policy((name,), {name: plain}, {name: [Rule(1, "answer")]}, {name: cost})
@@ -127,32 +127,6 @@ class SegmentedPolicy:
         shares = tuple(self.shares[name] for name in self.segments)
         return (max(0.0, 1 - math.fsum(shares)), *shares)
 
-    @property
-    def transform(self) -> Transform:
-        """How raw confidences are transformed: that of the common policy."""
-        return self.common.transform
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """All models that may be asked, by expected cost of a call."""
-        cost = self.cost
-        return tuple(sorted(cost, key=cost.__getitem__))
-
-    @property
-    def cost(self) -> Mapping[str, float]:
-        """Expected cost of a call per model, in money per query: that of the common policy, else of a segment's."""
-        return _first_told(policy.cost for policy in self.policies)
-
-    @property
-    def prices(self) -> Mapping[str, Mapping[str, float]] | None:
-        """Money per million tokens by kind of token, per model, where known."""
-        return _first_told(policy.prices or {} for policy in self.policies) or None
-
-    @property
-    def calibrations(self) -> Mapping[str, Calibration]:
-        """How each model's raw confidence becomes a calibrated one: for the common policy, else for a segment's."""
-        return _first_told(policy.calibrations for policy in self.policies)
-
     def to_json(self) -> dict[str, Any]:
         """Return the policies as a JSON object, the inverse of `from_json`."""
         return {
@@ -210,10 +184,3 @@ def _policy(value: Any, where: str) -> Policy:
         return value
     with check.inside(where):
         return Policy.from_json(value)
-
-
-def _first_told(mappings: Any) -> dict[str, Any]:
-    told: dict[str, Any] = {}
-    for mapping in mappings:
-        told = {**mapping, **told}
-    return told

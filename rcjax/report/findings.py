@@ -69,7 +69,7 @@ class Findings:
     """The figures of the diagnosis, where they were drawn meanwhile."""
     segments: TunedSegments | None = None
     """Policies of segments, where the log tells some and there is a target."""
-    segments_seen: Mapping[str, Replay] = dataclasses.field(default_factory=dict)
+    segments_replayed: Mapping[str, Replay] = dataclasses.field(default_factory=dict)
     """What each segment's policy did on fresh queries, where there are any."""
 
     @property

@@ -275,7 +275,7 @@ def _judged(report: Findings) -> str:
 
 
 def _segments(report: Findings, money: Money) -> dict[str, Any] | None:
-    return None if report.segments is None else segments_context(report.segments, report.segments_seen, money)
+    return None if report.segments is None else segments_context(report.segments, report.segments_replayed, money)
 
 
 def _learning(report: Findings) -> dict[str, Any] | None:

@@ -109,7 +109,7 @@ def make_report(
         replayed = None if test is None else replay(frontier, judged)
         shares = (replayed or replay(frontier, log)).share
         diagnosis, drawn = whole.result()
-    segments, segments_seen = _segments(log, judged if test is not None else None, target, copula)
+    segments, segments_replayed = _segments(log, judged if test is not None else None, target, copula)
     return Report(
         log=log,
         model=model,
@@ -125,7 +125,7 @@ def make_report(
         target=target,
         drawn=drawn,
         segments=segments,
-        segments_seen=segments_seen,
+        segments_replayed=segments_replayed,
     )
 
 
@@ -137,8 +137,8 @@ def _segments(
         return None, {}
     settings = SegmentSettings(fit={"copula": copula}, intervals=False)
     tuned = tune_segments_in_stages(log, None, target, settings)
-    seen = {} if fresh is None or fresh.segment is None else replay_segments(tuned.policy, fresh, replay)
-    return tuned, seen
+    replays = {} if fresh is None or fresh.segment is None else replay_segments(tuned.policy, fresh, replay)
+    return tuned, replays
 
 
 def _promise(frontier: Frontier, log: Log, training: Log, seed: int) -> dict[str, Any]:

@@ -19,12 +19,12 @@ __all__ = ["segments_context"]
 _COMMON = "every segment that has none of its own, and queries of no known segment"
 
 
-def segments_context(tuned: TunedSegments, seen: Mapping[str, Replay], money: Money) -> dict[str, Any]:
+def segments_context(tuned: TunedSegments, replayed: Mapping[str, Replay], money: Money) -> dict[str, Any]:
     """What the template needs of segments: strings, and lists and mappings of them.
 
     Args:
         tuned: the policies of segments.
-        seen: what each did on fresh queries, by segment; empty without any.
+        replayed: what each did on fresh queries, by segment; empty without any.
         money: the unit of costs.
     """
     expected, policy = tuned.policy.expected, tuned.policy
@@ -33,12 +33,12 @@ def segments_context(tuned: TunedSegments, seen: Mapping[str, Replay], money: Mo
     content = base64.b64encode(json.dumps(policy.to_json(), indent=1).encode()).decode("ascii")
     return {
         "by": policy.by,
-        "fresh": bool(seen),
-        "rows": [_row(one, seen.get(one.name), money) for one in tuned.figures],
+        "fresh": bool(replayed),
+        "rows": [_row(one, replayed.get(one.name), money) for one in tuned.figures],
         "error": percent(float(expected["error"] or 0.0)),
         "cost": f"${money.show(float(expected['cost'] or 0.0))}",
         "remarks": list(tuned.remarks),
-        "unknown": f"{seen[UNKNOWN].n:,} fresh queries are of no known segment." if UNKNOWN in seen else "",
+        "unknown": f"{replayed[UNKNOWN].n:,} fresh queries are of no known segment." if UNKNOWN in replayed else "",
         "policies": [
             {"name": name, "of": _COMMON if name == "common" else "", "rows": _members(own)} for name, own in parts
         ],
@@ -46,13 +46,13 @@ def segments_context(tuned: TunedSegments, seen: Mapping[str, Replay], money: Mo
     }
 
 
-def _row(one: SegmentFigures, seen: Replay | None, money: Money) -> dict[str, str]:
+def _row(one: SegmentFigures, replayed: Replay | None, money: Money) -> dict[str, str]:
     tried = one.weight is not None
     wrong = cost = "–"
-    if seen is not None:
-        spread = np.nan_to_num(np.array([seen.error_se, seen.cost_se], float))
-        wrong = f"{percent(float(seen.error))} ± {100 * spread[0]:.1f}"
-        cost = f"${money.show(float(seen.cost))}"
+    if replayed is not None:
+        spread = np.nan_to_num(np.array([replayed.error_se, replayed.cost_se], float))
+        wrong = f"{percent(float(replayed.error))} ± {100 * spread[0]:.1f}"
+        cost = f"${money.show(float(replayed.cost))}"
     return {
         "name": one.name,
         "queries": f"{one.queries:,}",
@@ -61,8 +61,8 @@ def _row(one: SegmentFigures, seen: Replay | None, money: Money) -> dict[str, st
         "cost": f"${money.show(one.cost)}",
         "gain": f"{100 * one.gain + 0:.1f} ± {percent(one.gain_se)}" if tried else "too few queries",
         "policy": "its own" if one.own else "common",
-        "seen_error": wrong,
-        "seen_cost": cost,
+        "fresh_error": wrong,
+        "fresh_cost": cost,
     }
 
 

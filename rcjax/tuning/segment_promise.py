@@ -80,9 +80,9 @@ class SegmentsCertificate:
             if limit.error_bound is not None
         ]
         few = [f"{name} ({limit.n:,})" for name, limit in self.segments.items() if limit.error_bound is None]
-        each = f"of each segment, all together with {sure}, the error is at most: {', '.join(bounds)}"
+        limits = f"of each segment, all together with {sure}, the error is at most: {', '.join(bounds)}"
         none = f"too few held-out queries to promise anything of {', '.join(few)}"
-        return whole, *([each] if bounds else []), *([none] if few else [])
+        return whole, *([limits] if bounds else []), *([none] if few else [])
 
 
 class _Trialled(NamedTuple):

@@ -27,18 +27,15 @@ from rcjax.policy.policy import Policy
 from rcjax.policy.targets import Target
 from rcjax.replaying.replay import replay
 from rcjax.tuning.certify import Certificate, certify
+from rcjax.tuning.held_out import check_confidence, hold_out
 from rcjax.tuning.label_worth import LabelWorth, label_worth
 from rcjax.tuning.named_agreement import NamedComparison
-from rcjax.tuning.overlap import overlap, require_unseen
 from rcjax.tuning.searching import Settings, find_frontier
 from rcjax.tuning.seconds import count_waiting, mean_seconds, with_seconds
 from rcjax.tuning.seconds_limit import Admission, admission, check_limit, record_limit, with_limit
 from rcjax.tuning.select import Selection
 
 _BILL = 0.01  # from which difference on the bill is worth a word
-
-
-_HELD_OUT = 0.5  # of the queries of a log, where a guarantee is wanted and no other log given
 
 
 _PURSE = 100.0  # money that there is advice for, how to spend it
@@ -205,12 +202,8 @@ def as_cascades(cascade: str | Sequence[Any] | None) -> Any:
 
 
 def _check_options(target: Target | None, confidence: Any, held_out: Any, mix: bool, unknown: bool) -> None:
-    limited = target is not None and target.is_limit
-    if confidence is not None and not (limited and 0 < confidence < 1):
-        raise ValueError(f"confidence is {confidence}; it lies between 0 and 1 and needs max_error or budget")
-    if held_out is not None and confidence is None:
-        raise ValueError("held_out needs a confidence")
-    if mix and (confidence is not None or not limited):
+    check_confidence(target, confidence, held_out)
+    if mix and (confidence is not None or target is None or not target.is_limit):
         raise ValueError("mix needs max_error or budget, and no confidence")
     if unknown:
         raise ValueError("posterior takes neither cascade='adaptive' nor copula='auto'")
@@ -233,11 +226,7 @@ def tune_in_stages(
         stage: entered for each part of the work, with what it is in words.
     """
     log = count_waiting(log, settings.second_cost)
-    if held_out is not None:
-        held_out = held_out.select(log.models).with_waiting(settings.second_cost)
-        require_unseen(held_out, overlap(held_out, log))
-    elif settings.confidence is not None:
-        held_out, log = _set_aside(log, settings.judged)
+    log, held_out = hold_out(log, held_out, settings.confidence, settings.judged)
     with stage("fitting the model"):
         model = fit(log, transform=settings.transform, **settings.fit)
     admitted = None if settings.max_seconds is None else _admission(log, model, held_out, settings)
@@ -265,20 +254,6 @@ def _admission(log: Log, model: CascadeModel, held_out: Log | None, settings: Se
     assert settings.max_seconds is not None
     size = None if held_out is None else int(held_out.complete.sum())
     return admission(log, model, settings.max_seconds, held_out=size, confidence=settings.confidence)
-
-
-def _set_aside(log: Log, judged: bool) -> tuple[Log, Log]:
-    """Half of the queries for the test of a guarantee, and the others.
-
-    Where only labels by hand count, half of the queries that have them: the others are of no use to the test.
-    """
-    if log.hand is None or judged:
-        return log.split(_HELD_OUT, seed=0)
-    whole = np.flatnonzero((log.labelled | ~np.asarray(log.answered)).all(1))
-    if len(whole) < 2:
-        raise LogError(f"{log.source}: fewer than two queries have labels for all answers: nothing to test on")
-    chosen = np.random.default_rng(0).permutation(whole)[: round(_HELD_OUT * len(whole))]
-    return log.take(np.sort(chosen)), log.take(np.setdiff1d(np.arange(log.n_queries), chosen))
 
 
 def _with_policy(tuned: Tuned, settings: Settings) -> Tuned:

@@ -21,7 +21,7 @@ from rcjax.logs.segments import UNTOLD
 from rcjax.policy.policy import Policy
 from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.policy.targets import Target
-from rcjax.tuning.overlap import overlap, require_unseen
+from rcjax.tuning.held_out import check_confidence, hold_out
 from rcjax.tuning.segment_budget import Allocation, allocate
 from rcjax.tuning.segment_frontiers import Traffic, own_traffic, queries_of, shared_traffic
 from rcjax.tuning.segment_promise import SegmentsCertificate, certify_segments
@@ -30,9 +30,6 @@ from rcjax.tuning.tune import Settings, Tuned, tune_in_stages
 from rcjax.tuning.tuned_segments import SegmentFigures, TunedSegments
 
 __all__ = ["SegmentSettings", "tune_segments", "tune_segments_in_stages"]
-
-
-_HELD_OUT = 0.5
 
 
 _SUM = 1e-6  # by which given shares may miss 1
@@ -94,10 +91,7 @@ def tune_segments(
     """
     check_arguments(tune_segments, locals())
     target = Target.of(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
-    if confidence is not None and not (target.is_limit and 0 < confidence < 1):
-        raise ValueError(f"confidence is {confidence}; it lies between 0 and 1 and needs max_error or budget")
-    if held_out is not None and confidence is None:
-        raise ValueError("held_out needs a confidence")
+    check_confidence(target, confidence, held_out)
     settings = SegmentSettings(shares=shares, confidence=confidence, fit={"copula": copula}, intervals=intervals)
     return tune_segments_in_stages(log, held_out, target, settings)
 
@@ -122,10 +116,7 @@ def tune_segments_in_stages(
     shares = None if settings.shares is None else _checked(settings.shares, log)
     if held_out is not None:
         require_segments(held_out)
-        held_out = held_out.select(log.models)
-        require_unseen(held_out, overlap(held_out, log))
-    elif settings.confidence is not None:
-        held_out, log = log.split(_HELD_OUT, seed=0)
+    log, held_out = hold_out(log, held_out, settings.confidence)
     plain = Settings(fit=settings.fit, transform=settings.transform, intervals=settings.intervals)
     whole = dataclasses.replace(tune_in_stages(log, None, {}, plain, stage), target=target.to_json())
     with stage("trying policies of segments"):

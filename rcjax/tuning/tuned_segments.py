@@ -100,8 +100,8 @@ def _verdict(tuned: TunedSegments) -> str:
         return "one policy for all: no segment is shown to gain by a policy of its own (cross-validated)"
     shown = f"gains {percent(tuned.gain)} ± {percent(tuned.gain_se)} of error + λ·cost"
     rest = f"; {listed(sharing)} {'share' if len(sharing) > 1 else 'has'} the common policy" if sharing else ""
-    each = f"a policy of its own for {'each of ' if len(own) > 1 else ''}{listed(own)}"
-    return f"{each} {shown} on one policy for all, over the whole traffic, on queries left out{rest}"
+    whose = f"a policy of its own for {'each of ' if len(own) > 1 else ''}{listed(own)}"
+    return f"{whose} {shown} on one policy for all, over the whole traffic, on queries left out{rest}"
 
 
 def _instead(tuned: TunedSegments) -> tuple[str, ...]:

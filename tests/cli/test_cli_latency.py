@@ -61,19 +61,19 @@ def test_the_loop_with_a_limit(folder, tmp_path):
     assert all(set(FIGURES) <= set(point) and point["seconds_p95"] <= 2.5 for point in document["frontier"])
     assert any("2.5 seconds for 95 % of the queries" in remark for remark in document["remarks"])
 
-    seen = json.loads(succeed("evaluate", policy, folder / "test.csv", "--json"))
-    assert {name: seen["predicted"][name] for name in FIGURES} == {name: expected[name] for name in FIGURES}
+    replayed = json.loads(succeed("evaluate", policy, folder / "test.csv", "--json"))
+    assert {name: replayed["predicted"][name] for name in FIGURES} == {name: expected[name] for name in FIGURES}
     waits = np.array(waited(own, rcjax.read_log(folder / "test.csv").select(own.models)))
-    assert seen["seconds"] == pytest.approx(np.nanmean(waits))
-    assert seen["seconds_unknown"] == int(np.isnan(waits).sum()) > 0
-    low, high = seen["seconds_p95_interval"]
-    assert low <= seen["seconds_p95"] <= high
+    assert replayed["seconds"] == pytest.approx(np.nanmean(waits))
+    assert replayed["seconds_unknown"] == int(np.isnan(waits).sum()) > 0
+    low, high = replayed["seconds_p95_interval"]
+    assert low <= replayed["seconds_p95"] <= high
     whole = json.loads(succeed("evaluate", frontier, folder / "test.csv", "--json"))
     assert len(whole["seconds_p95"]) == len(document["frontier"]) == len(whole["predicted"]["seconds_p95"])
 
     shown = " ".join(succeed("evaluate", policy, folder / "test.csv").split())
     assert "seconds, mean" in shown
-    assert f"leave out {seen['seconds_unknown']} quer" in shown
+    assert f"leave out {replayed['seconds_unknown']} quer" in shown
     checked = run("check", policy, folder / "slow.csv", "--no-retuning", "--json")
     assert checked.exit_code == 1
     drifted = {check["name"] for check in json.loads(checked.stdout)["checks"] if check["verdict"] == "bad"}
@@ -87,8 +87,8 @@ def test_people_are_told_of_waiting_and_of_money(folder, tmp_path):
     assert "Costs count $0.0005 for each second of waiting, beside the money." in shown
     assert ", with waiting; money alone $" in shown
     assert " on average, " in shown
-    seen = json.loads(succeed("evaluate", policy, folder / "slow.csv", "--json"))
-    assert seen["cost"] == pytest.approx(seen["money"] + 0.0005 * seen["seconds"], rel=0.1)
+    replayed = json.loads(succeed("evaluate", policy, folder / "slow.csv", "--json"))
+    assert replayed["cost"] == pytest.approx(replayed["money"] + 0.0005 * replayed["seconds"], rel=0.1)
     assert "Both count what waiting is worth" in succeed("evaluate", policy, folder / "slow.csv")
 
 

@@ -126,10 +126,10 @@ def test_the_sample_that_a_policy_carries_tells_money_and_seconds():
 
 @pytest.mark.parametrize("damage", [{"seconds": "AAA="}, {"longest": None}, {"longest": -1}])
 def test_damaged_seconds_of_a_sample_are_refused(damage):
-    kept = describe_reference(timed_log(20))
-    kept["models"]["small"] |= damage
+    carried = describe_reference(timed_log(20))
+    carried["models"]["small"] |= damage
     with pytest.raises(ValueError, match=r"are damaged: provenance.reference.models\['small'\]"):
-        read_reference(kept, "generation")
+        read_reference(carried, "generation")
 
 
 def test_a_call_log_tells_its_seconds(tmp_path):

@@ -380,32 +380,6 @@ def test_everybody_can_use_it(opened, width, scheme):
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
-# -- segments
-
-
-@pytest.fixture(scope="module")
-def by_language(logs):
-    log, test = (
-        dataclasses.replace(part, by="language", segment=("de", "<en>") * (part.n_queries // 2)) for part in logs
-    )
-    return rcjax.make_report(log, test=test, replicates=50, error_cost=0.001)
-
-
-def test_segments_have_a_section_with_what_they_did_on_fresh_queries(by_language):
-    assert by_language.segments is not None
-    told = context(by_language)["segments"]
-    assert [row["name"] for row in told["rows"]] == ["de", "<en>"]
-    for row, figures in zip(told["rows"], by_language.segments.figures, strict=True):
-        assert row["queries"] == f"{figures.queries:,}"
-        seen = by_language.segments_seen[figures.name]
-        assert row["seen_error"].startswith(f"{100 * float(seen.error):.1f}")
-    page = by_language.to_html()
-    assert "Segments, by language" in page
-    assert "&lt;en&gt;" in page
-    assert "<en>" not in page
-    assert by_language.to_json()["segments"]["by"] == "language"
-
-
 def test_without_segments_or_a_target_there_is_no_section(page, report, logs):
     assert 'id="segments"' not in page
     assert "segments" not in report.to_json()

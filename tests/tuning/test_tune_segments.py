@@ -141,8 +141,8 @@ def test_a_guarantee_is_of_the_whole_and_limits_each_segment(differing):
     assert certificate is not None
     assert certificate.p_value <= 0.1
     assert certificate.n == tuned.held_out.n_queries
-    seen = rcjax.replay(tuned.policy, tuned.held_out)
-    assert certificate.error == pytest.approx(float(seen.error))
+    replayed = rcjax.replay(tuned.policy, tuned.held_out)
+    assert certificate.error == pytest.approx(float(replayed.error))
     for name, limit in certificate.segments.items():
         part = tuned.held_out.take(np.array(tuned.held_out.segment) == name)
         own = rcjax.replay(tuned.policy.segment(name), part)
