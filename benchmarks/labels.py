@@ -4,6 +4,9 @@
     python -m benchmarks.labels --part intervals [--splits 50]
     python -m benchmarks.labels --part guarantee [--splits 400]
     python -m benchmarks.labels --part drawing [--splits 50]
+    python -m benchmarks.labels [--part intervals] --kept FILE [FILE ...]
+
+The last makes the table of rows that earlier runs have kept (`--out`), so that several may run side by side.
 
 Of a log with labels for all answers, some are left, and 1,000 further queries are judged, or bare. Judges agree with
 the labels in 98, 95, 90 or 80 % of the answers, at random; or they err in favour of the dearest model (it is called
@@ -14,12 +17,14 @@ cent: below 0 is better. Beside it stand the area where the judge is taken at it
 "Promised" is the error that the frontier says of its policies less what comes, in points, averaged over the frontier.
 
 `intervals`: how often the 90 % intervals of the bootstrap hold the true error of a policy, on logs of the demo's model,
-whose truth is 20,000 fresh queries. `guarantee`: how often a guarantee of 95 % is given at the true error itself, where
+whose truth is 20,000 fresh queries: over the points of the frontier; and at twenty prices λ that no log has chosen,
+each by the point nearest to it. `guarantee`: how often a guarantee of 95 % is given at the true error itself, where
 it is false; and how often at a target that is kept, which is its power. `drawing`: labels drawn where they tell most
 (`rcjax label`) against labels drawn at random: the error of the estimated loss at the target, and the area.
 """
 
 import dataclasses
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,6 +47,7 @@ from rcjax.tuning.label_drawing import draw_labels
 
 FURTHER, LEFT, FRESH = 1000, 200, 20_000
 REPLICATES = 100
+PRICES = np.geomspace(50, 5000, 20)  # λ of the demo's frontier
 ERROR_COST = 0.002  # what an error costs at the target of the labels that are drawn
 
 
@@ -136,7 +142,7 @@ def splits_of(folder: Path | None, splits: int, labels: list[int]) -> Iterator[d
                     yield {"log": name, "labels": number, "split": split} | row
 
 
-def table(rows: list[dict[str, Any]]) -> pl.DataFrame:
+def areas_table(rows: list[dict[str, Any]]) -> pl.DataFrame:
     """By number of labels and outcomes: mean changes of area for each log, and what was promised too much."""
     lines = []
     for number in sorted({row["labels"] for row in rows}):
@@ -146,30 +152,52 @@ def table(rows: list[dict[str, Any]]) -> pl.DataFrame:
             line: dict[str, Any] = {"labels": number, "outcomes": outcomes}
             line |= {name: with_error(np.array(logs[name])) for name in sorted(logs)}
             lines.append(line | {"promised less came": with_error(np.array([row["promised"] for row in own]))})
+            if outcomes in REST:
+                headline = f"{number} labels by hand, {REST[outcomes]}: area against the labels alone"
+                record.headline(headline, f"{with_error(np.array([row['change'] for row in own]))} %")
     return pl.DataFrame(lines)
 
 
-def intervals(splits: int, labels: list[int]) -> pl.DataFrame:
-    """How often intervals hold the true error, by judge, over logs of the demo's model."""
-    fresh, lines = rcjax.sample_log(FRESH, seed=10**6 + 1), []
+def intervals_of(splits: int, labels: list[int]) -> Iterator[dict[str, Any]]:
+    """A row for each number of labels, log of the demo's model and judge: how much of the frontier is covered."""
+    fresh = rcjax.sample_log(FRESH, seed=10**6 + 1)
     for number in labels:
-        for judge in (None, *JUDGES[1:]):
-            covered, widths = [], []
-            for seed in range(splits):
+        for seed in range(splits):
+            whole = rcjax.sample_log(number + FURTHER, seed=seed)
+            for judge in (None, *JUDGES[1:]):
                 rng = np.random.default_rng((seed, number))
-                whole = rcjax.sample_log(number + FURTHER, seed=seed)
                 labelled = some(whole, number, rng)
                 log = whole.take(labelled[:, 0])
                 log = log if judge is None else partly(whole, labelled, judge.verdicts(whole, rng))
-                frontier = _frontier(log)
-                bands = np.asarray(rcjax.bootstrap(frontier, log, replicates=REPLICATES).error)
-                true = np.asarray(rcjax.replay(frontier, fresh).error)
-                covered.append(100 * np.mean((bands[:, 0] <= true) & (true <= bands[:, 1])))
-                widths.append(100 * np.mean(bands[:, 1] - bands[:, 0]))
-            name = "labels alone" if judge is None else judge.name
-            line = {"labels": number, "judge": name, "covers, %": with_error(np.array(covered))}
-            lines.append(line | {"width, points": f"{np.mean(widths):.1f}"})
-            record.headline(f"90 % intervals, {number} labels, judge: {name}", f"{np.mean(covered):.1f} %")
+                name = "labels alone" if judge is None else judge.name
+                yield {"labels": number, "split": seed, "judge": name} | _covered(log, fresh)
+
+
+def _covered(log: rcjax.Log, fresh: rcjax.Log) -> dict[str, float]:
+    frontier = _frontier(log)
+    bands = np.asarray(rcjax.bootstrap(frontier, log, replicates=REPLICATES).error)
+    true = np.asarray(rcjax.replay(frontier, fresh).error)
+    inside = (bands[:, 0] <= true) & (true <= bands[:, 1])
+    nearest = np.abs(np.log(np.asarray(frontier.lam)) - np.log(PRICES)[:, None]).argmin(1)
+    shares = {"frontier": inside, "prices": inside[nearest], "above": true > bands[:, 1], "below": true < bands[:, 0]}
+    return {name: 100 * float(share.mean()) for name, share in shares.items()} | {
+        "width": 100 * float((bands[:, 1] - bands[:, 0]).mean())
+    }
+
+
+def intervals_table(rows: list[dict[str, Any]]) -> pl.DataFrame:
+    """By number of labels and judge: how often intervals hold the true error."""
+    lines = []
+    for number, judge in dict.fromkeys((row["labels"], row["judge"]) for row in rows):
+        own = [row for row in rows if (row["labels"], row["judge"]) == (number, judge)]
+        shares = {what: [row[what] for row in own] for what in ("frontier", "prices", "above", "below", "width")}
+        mean = {what: np.mean(values) for what, values in shares.items()}
+        line = {"labels": number, "judge": judge, "logs": len(own)}
+        line |= {f"covers, {what}, %": with_error(np.array(shares[what])) for what in ("frontier", "prices")}
+        line |= {f"truth {what}, %": f"{mean[what]:.1f}" for what in ("above", "below")}
+        lines.append(line | {"width, points": f"{mean['width']:.1f}"})
+        both = f"{mean['frontier']:.1f}; {mean['prices']:.1f} %"
+        record.headline(f"90 % intervals, {number} labels, judge: {judge}: frontier; prices", both)
     return pl.DataFrame(lines)
 
 
@@ -260,22 +288,23 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=50, help="splits of each log, or simulated logs")
     parser.add_argument("--labels", default="100,300", help="how many labels, with commas between")
     parser.add_argument("--out", type=Path, help="keep the rows here, as JSON lines")
+    parser.add_argument("--kept", type=Path, nargs="+", metavar="FILE", help="rows that earlier runs have kept")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     labels = [int(number) for number in options.labels.split(",")]
     print(f"{machine()}\n")
-    parts = {"intervals": intervals, "guarantee": guarantee, "drawing": drawing}
+    parts = {"guarantee": guarantee, "drawing": drawing}
     if options.part in parts:
         print(markdown(parts[options.part](options.splits, labels)))
+        return
+    if options.kept:
+        rows = [json.loads(line) for path in options.kept for line in path.read_text().splitlines()]
+    elif options.part == "intervals":
+        rows = collected(intervals_of(options.splits, labels), "{labels} labels, log {split}, {judge}", options.out)
     else:
         what = "{log}, {labels} labels, split {split}, {outcomes}"
         rows = collected(splits_of(options.data, options.splits, labels), what, options.out)
-        print(markdown(table(rows)))
-        for number in labels:
-            for name, what in REST.items():
-                own = [row["change"] for row in rows if row["labels"] == number and row["outcomes"] == name]
-                headline = f"{number} labels by hand, {what}: area against the labels alone"
-                record.headline(headline, f"{with_error(np.array(own))} %")
+    print(markdown(intervals_table(rows) if options.part == "intervals" else areas_table(rows)))
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ from rcjax.tuning.agreement_candidates import tune_by_agreement
 from rcjax.tuning.cross_validation import longer_cascades
 from rcjax.tuning.label_candidates import tune_by_labels
 from rcjax.tuning.named_agreement import named_positions, tune_named
-from rcjax.tuning.replicate_intervals import deviations, mean_of_known, quantiles
+from rcjax.tuning.replicate_intervals import mean_of_known, quantiles, sample_noise, search_luck
 from rcjax.tuning.threshold_intervals import threshold_intervals
 
 _ROUND = 16
@@ -71,9 +71,10 @@ def bootstrap(
     """Intervals around every point of a frontier, from the log that it was tuned on.
 
     For error and cost: where the figures of the policy in service will lie, with a probability of about `level`, by
-    expanded percentiles around the figures on the log, moved by how much replicates are too good to be true.
-    Thresholds are on the scale of the frontier's model. Where models may refuse to answer, the share of queries
-    without one has intervals as well.
+    expanded percentiles around the figures on the log and the luck of the search in them. Replicates tell that by how
+    much worse their policies do on queries that they were not tuned on; for the error of policies of
+    `select_frontier`, the mean is taken of this and of what cross-validation has told. Thresholds are on the scale of
+    the frontier's model. Where models may refuse to answer, the share of queries without one has intervals as well.
 
     Args:
         frontier: the frontier, of L points.
@@ -114,7 +115,8 @@ def bootstrap(
     require_answers(frontier.policies, log)
     if not refit:
         own = _recount(part(fixed, 0), told, replicates, seed)
-        return _bands(frontier, log, places, fixed, Outcomes(*(np.stack([figure, figure]) for figure in own)), level)
+        twice = Outcomes(*(np.stack([figure, figure]) for figure in own))
+        return _bands(frontier, log, _Replicates(places, fixed, twice, again=False), level)
     draws = np.random.default_rng(seed).integers(0, log.n_queries, (replicates, log.n_queries))
     weights = np.stack([np.bincount(draw, minlength=log.n_queries) for draw in draws]) * log.complete
     tuned = tune_again(frontier, log, draws, places)
@@ -123,7 +125,8 @@ def bootstrap(
     filled = *fill_up(*_data(told)), *fill_up(weights, axis=1)
     codes = _codes(frontier, log)
     both = [_judge(*filled, _comparable(policies), codes) for policies in (fixed, tuned)]
-    return _bands(frontier, log, places, tuned, jax.tree.map(lambda *figures: np.stack(figures), *both), level)
+    outcomes = jax.tree.map(lambda *figures: np.stack(figures), *both)
+    return _bands(frontier, log, _Replicates(places, tuned, outcomes, again=True), level)
 
 
 class _Tuned(NamedTuple):
@@ -131,6 +134,15 @@ class _Tuned(NamedTuple):
 
     calibrators: Calibrator  # leading axes (B, k)
     policies: Policies  # (B, G)
+
+
+class _Replicates(NamedTuple):
+    """What came of all replicates."""
+
+    places: np.ndarray  # (G,) of the frontier's points
+    tuned: _Tuned
+    outcomes: Outcomes  # (2, B, G, 3) of the frontier's policies and of each replicate's: as `_judge`
+    again: bool  # whether replicates were tuned again
 
 
 def _comparable(tuned: _Tuned) -> _Tuned:
@@ -337,16 +349,20 @@ def _count(
     return bags.sum(1), counts, jnp.matmul(bags.astype(query_cost.dtype), query_cost, precision="highest")
 
 
-def _bands(frontier: Frontier, log: Log, places: np.ndarray, tuned: _Tuned, outcomes: Outcomes, level: float) -> Bands:
-    """The bands, from the outcomes (2, B, G, 3) of the frontier's policies and of each replicate's."""
-    seen_here = replay(frontier, log)
+def _bands(frontier: Frontier, log: Log, replicates: _Replicates, level: float) -> Bands:
+    places, tuned, outcomes, _ = replicates
+    replayed = replay(frontier, log)
     labels = max(2, round(float(log.labelled[log.complete].mean(1).sum())))  # queries that have one
     lam = np.asarray(frontier.lam, float)
     known, at = log_lam(lam[places]), log_lam(lam)
     ends = []
-    for figure, own in zip(outcomes, (seen_here.error, seen_here.cost, seen_here.abstention), strict=True):
-        spread = np.stack([np.interp(at, known, deviation) for deviation in deviations(*figure)])
-        ends.append(np.asarray(own, float)[:, None] + quantiles(spread, labels, level))
+    for figure, own in zip(outcomes, (replayed.error, replayed.cost, replayed.abstention), strict=True):
+        noise = np.stack([np.interp(at, known, row) for row in sample_noise(figure[0])])
+        moved = np.asarray(own, float) + np.interp(at, known, search_luck(*figure))
+        if figure is outcomes.wrong and replicates.again and frontier.search == "selected":
+            # By cross-validation these have told their luck as well: of two estimates the mean is nearer.
+            moved = (moved + np.asarray(frontier.error, float)) / 2
+        ends.append(moved[:, None] + quantiles(noise, labels, level))
     error, cost, abstention = ends
     # Not one error (or right answer) among n labels says no more than this, also where no replicate can have one.
     least = 1 - ((1 - level) / 2) ** (1 / labels)

@@ -4,22 +4,29 @@ from statistics import NormalDist
 
 import numpy as np
 
-__all__ = ["deviations", "mean_of_known", "quantiles"]
+__all__ = ["mean_of_known", "quantiles", "sample_noise", "search_luck"]
 
 
-_INSIDE = 0.632  # share of the queries that a draw holds
+_LUCK_OF_A_DRAW = 2.0  # a replicate's policies look so much luckier than those of the log
 
 
-def deviations(kept: np.ndarray, tuned: np.ndarray) -> np.ndarray:
-    """(B, G) what the truth may be beyond the figure on the log, from figures (B, G, 3) of policies kept and tuned.
+def sample_noise(kept: np.ndarray) -> np.ndarray:
+    """(B, G) how far policies that are kept do differently on a draw, from their figures (B, G, 3).
 
-    How far the policies that are kept do differently on a draw: the noise of the sample. And how much worse a
-    replicate's own policies do out of their bag than in it: the luck of the search, of which 0.632 counts, as a draw
-    holds that share of the queries (Efron 1983, "Estimating the error rate of a prediction rule"). That replicates
-    choose other policies at a λ, which trade error for cost, says nothing of what this one does.
+    That replicates choose other policies at a λ, which trade error for cost, says nothing of what this one does.
     """
-    luck = mean_of_known(tuned[..., 2] - tuned[..., 1]) - mean_of_known(kept[..., 2] - kept[..., 1])
-    return kept[..., 0] - kept[..., 1] + _INSIDE * luck
+    return kept[..., 0] - kept[..., 1]
+
+
+def search_luck(kept: np.ndarray, tuned: np.ndarray) -> np.ndarray:
+    """(G,) by how much policies do worse in service than on the log, from figures (B, G, 3) kept and tuned.
+
+    Half of how much worse a replicate's own policies do out of their bag than in it. Where the policies of a log do
+    better by a on it than the best there are, and worse by a in service, those of a draw have the noise of the log and
+    that of the draw: worse by 2a out of their bag, and better by 2a in it, as they were fitted to both (Efron & Gong
+    1983, "A leisurely look at the bootstrap, the jackknife, and cross-validation", The American Statistician 37).
+    """
+    return (mean_of_known(tuned[..., 2] - tuned[..., 1]) - mean_of_known(kept[..., 2] - kept[..., 1])) / _LUCK_OF_A_DRAW
 
 
 def quantiles(spread: np.ndarray, n: int, level: float) -> np.ndarray:

@@ -16,7 +16,6 @@ from rcjax.model.calibration import Calibrator
 from rcjax.model.stated import Stated
 from rcjax.tuning import bootstrap as resampling
 from rcjax.tuning.bootstrap import bootstrap
-from rcjax.tuning.replicate_intervals import quantiles
 from rcjax.tuning.threshold_intervals import on_scale
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -117,24 +116,6 @@ def test_blocks_of_queries_draw_as_many_and_spread_as_the_whole(two, monkeypatch
         varies = spread[0] > 1e-12
         assert (np.abs(mean[0] - mean[1]) <= 5 * spread[0] / np.sqrt(200) + 1e-12).all()
         np.testing.assert_allclose(spread[1][varies], spread[0][varies], rtol=0.25)
-
-
-@pytest.mark.parametrize(("level", "tolerance"), [(0.5, 0.01), (0.9, 0.015), (0.99, 0.05)])
-@pytest.mark.parametrize("n", [10, 30, 1000])
-def test_of_normal_replicates_the_interval_is_students(n, level, tolerance):
-    """Replicates are the quantiles of the bootstrap of means of n with standard errors 1 and 2."""
-    normal = scipy.stats.norm.ppf((np.arange(20_001) + 0.5) / 20_001)
-    spread = np.stack([normal, 3 + 2 * normal], axis=1) * np.sqrt((n - 1) / n)
-    ends = quantiles(spread, n, level)
-    half = scipy.stats.t.ppf((1 + level) / 2, n - 1) * np.array([[1], [2]])
-    np.testing.assert_allclose(ends - spread.mean(0)[:, None], half * np.array([-1, 1]), rtol=tolerance)
-
-
-def test_intervals_are_skewed_as_the_figure_is():
-    """A share near 0 may be larger than seen by more than it may be smaller."""
-    share = 0.05 - np.random.default_rng(0).binomial(60, 0.05, (4000, 1)) / 60
-    ((low, high),) = quantiles(share, 60, 0.9)
-    assert high > -low > 0
 
 
 def test_intervals_grow_with_the_level_and_with_fewer_queries(two):

@@ -70,6 +70,14 @@ def test_the_bands_of_a_tuned_frontier_make_sense(log, selected):
     assert float(bands.optimism.mean()) > 0
 
 
+def test_what_cross_validation_tells_of_luck_moves_intervals_by_half(log, selected):
+    frontier, bands = selected
+    worse = dataclasses.replace(frontier, error=frontier.error + 0.02)
+    np.testing.assert_allclose(bootstrap(worse, log, replicates=B).error, bands.error + 0.01, atol=1e-12)
+    kept = [bootstrap(one, log, replicates=B, refit=False).error for one in (frontier, worse)]
+    np.testing.assert_array_equal(*kept)
+
+
 def test_by_default_a_small_log_is_fitted_again_and_a_large_one_is_not(log, selected, monkeypatch):
     frontier, bands = selected
     monkeypatch.setattr(resampling, "_MOST_QUERIES", N)
