@@ -31,7 +31,7 @@ from rcjax.cli.options import (
 
 if TYPE_CHECKING:
     from rcjax.collecting.questions import Question
-    from rcjax.logs.label_sheet import LabelSheet, Texts
+    from rcjax.logs.label_sheet import AnswerKey, LabelSheet, Texts
     from rcjax.logs.log import Log
     from rcjax.policy.targets import Target
     from rcjax.tuning.label_drawing import LabelDraw
@@ -168,19 +168,30 @@ def _drawn(
         draw = draw_labels(data, number, target=target, seed=seed)
     new = [*zip(draw.query.tolist(), draw.model.tolist(), strict=True)]
     old = [*zip(*(places.tolist() for places in np.nonzero(data.labelled)), strict=True)]
-    names = {place: (str(data.queries[place[0]]), data.models[place[1]]) for place in [*new, *old]}
+    answers = {place: _answer_at(data, *place) for place in [*new, *old]}
     with busy("reading questions and answers"):
-        texts = _texts({*names.values()}, source, beside)
+        texts = _texts({*answers.values()}, source, beside)
     correct = np.asarray(data.correct)
     labels = dict.fromkeys(new) | {place: bool(correct[place]) for place in old}
-    rows = [
-        (*names[place], texts.get(names[place], Texts()), told, float(draw.chance[place]))
-        for place, told in labels.items()
-    ]
-    return draw, LabelSheet.of(out, rows)
+    # By answer, as variants of a model that give the same one share its label.
+    rows = {
+        answer: (answer, texts.get(answer, Texts()), labels[place], float(draw.chance[place]))
+        for place, answer in answers.items()
+    }
+    return draw, LabelSheet.of(out, [*rows.values()])
 
 
-def _texts(drawn: set[tuple[str, str]], source: Path, beside: _Beside) -> dict[tuple[str, str], Texts]:
+def _answer_at(data: Log, query: int, model: int) -> AnswerKey:
+    from rcjax._base.variants import base_model
+    from rcjax.logs.label_sheet import AnswerKey
+
+    name, samples = data.models[model], data.hand and data.hand.samples
+    if samples is None:
+        return AnswerKey(str(data.queries[query]), name)
+    return AnswerKey(str(data.queries[query]), base_model(name), str(samples[query, model]))
+
+
+def _texts(drawn: set[AnswerKey], source: Path, beside: _Beside) -> dict[AnswerKey, Texts]:
     """What the log tells, and what the files beside it do."""
     from rcjax.collecting.questions import conversation
     from rcjax.logs.label_sheet import Texts, answer_texts, completed
@@ -190,9 +201,9 @@ def _texts(drawn: set[tuple[str, str]], source: Path, beside: _Beside) -> dict[t
         texts = completed(texts, answer_texts(beside.answers, drawn))
     asked = {question.query: question for question in beside.questions}
     told = {
-        key: Texts(conversation(asked[key[0]].messages), " or ".join(asked[key[0]].reference))
-        for key in drawn
-        if key[0] in asked
+        answer: Texts(conversation(asked[answer.query].messages), " or ".join(asked[answer.query].reference))
+        for answer in drawn
+        if answer.query in asked
     }
     return completed(texts, told)
 
@@ -201,10 +212,13 @@ def _document(data: Log, draw: LabelDraw, out: Path) -> dict[str, Any]:
     """What was drawn, in JSON values."""
     import numpy as np
 
-    counts = np.bincount(draw.model, minlength=len(data.models))
-    answers, labelled = np.asarray(data.answered).sum(0), data.labelled.sum(0)
+    from rcjax.tuning.label_places import LabelPlaces
+
+    places = LabelPlaces.of(data)
+    counts = np.bincount(places.column[draw.model], minlength=len(places.models))
+    answers, labelled = (places.any(np.asarray(mask)).sum(0) for mask in (data.answered, data.labelled))
     models = [
         {"model": name, "answers": int(all_), "labelled": int(old), "drawn": int(new)}
-        for name, all_, old, new in zip(data.models, answers, labelled, counts, strict=True)
+        for name, all_, old, new in zip(places.models, answers, labelled, counts, strict=True)
     ]
     return {"drawn": len(draw.query), "models": models, "written": str(out)}

@@ -23,6 +23,9 @@ class HandLabels:
     """(n, k, J) the judges' verdicts, from 0 (wrong) to 1 (right); NaN where there is none."""
     judges: tuple[str, ...]
     """Names of the J judges, as the columns are called."""
+    samples: np.ndarray | None = None
+    """(n, k) which of several samples each answer is, as the column `sample` says, and so its label; "" where there is
+    no answer. None where the log has one answer of each model."""
 
     @property
     def is_judged(self) -> np.ndarray:
@@ -58,4 +61,5 @@ class HandLabels:
 
     def _of(self, part: Any) -> HandLabels:
         parts = [np.ascontiguousarray(part(matrix)) for matrix in self.matrices()]
-        return HandLabels(*jax.device_put(parts), judges=self.judges)
+        samples = None if self.samples is None else part(self.samples)
+        return HandLabels(*jax.device_put(parts), judges=self.judges, samples=samples)

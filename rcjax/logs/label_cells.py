@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from rcjax.logs.checked_rows import Rows, numbers
-from rcjax.logs.columns import LABEL_PROBABILITY, judge_columns
+from rcjax.logs.columns import LABEL_PROBABILITY, SAMPLE, judge_columns
 from rcjax.logs.hand_labels import HandLabels
 from rcjax.logs.matrices import Matrices
 
@@ -77,4 +77,5 @@ def hand_labels_of(held: Matrices, columns: np.ndarray | list[int]) -> HandLabel
     probability = held.take(LABEL_PROBABILITY)[:, columns] if held.has(LABEL_PROBABILITY) else none
     judged = np.stack([*verdicts.values()], axis=-1) if verdicts else np.zeros((*labelled.shape, 0))
     matrices = [np.ascontiguousarray(matrix) for matrix in (labelled, probability, judged)]
-    return HandLabels(*jax.device_put(matrices), judges=tuple(verdicts))
+    samples = held.take(SAMPLE)[:, columns] if held.has(SAMPLE) else None
+    return HandLabels(*jax.device_put(matrices), judges=tuple(verdicts), samples=samples)

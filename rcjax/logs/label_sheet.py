@@ -18,7 +18,7 @@ from rcjax.logs.dialects import plain_name
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief
 
-__all__ = ["LabelSheet", "Texts", "answer_texts", "completed", "read_sheet"]
+__all__ = ["AnswerKey", "LabelSheet", "Texts", "answer_texts", "completed", "read_sheet"]
 
 
 _NEEDED = ("query", "model", "correct", LABEL_PROBABILITY)
@@ -33,6 +33,15 @@ _TEXTS = {
     "right_answer": ("right_answer", "reference"),
     "answer": ("text", "answer", "response", "output"),
 }
+
+
+class AnswerKey(NamedTuple):
+    """What an answer is told by."""
+
+    query: str
+    model: str
+    sample: str = ""
+    """Which of several it is; empty where there is one of each model."""
 
 
 class Texts(NamedTuple):
@@ -52,15 +61,17 @@ class LabelSheet:
     rows: list[dict[str, str]]
 
     @classmethod
-    def of(cls, path: Path, rows: Sequence[tuple[str, str, Texts, bool | None, float]]) -> LabelSheet:
-        """A new one, of (query, model, texts, label, probability); columns of texts that nobody knows are left out."""
-        told = [name for name in Texts._fields if any(getattr(texts, name) for _, _, texts, *_ in rows)]
-        columns = ("query", "model", *told, "correct", LABEL_PROBABILITY)
+    def of(cls, path: Path, rows: Sequence[tuple[AnswerKey, Texts, bool | None, float]]) -> LabelSheet:
+        """A new one, of (answer, texts, label, probability); columns that would be empty are left out."""
+        told = [name for name in Texts._fields if any(getattr(texts, name) for _, texts, *_ in rows)]
+        key = AnswerKey._fields if any(answer.sample for answer, *_ in rows) else AnswerKey._fields[:2]
         cells = [
-            {"query": query, "model": model, **{name: getattr(texts, name) for name in told}}
+            {name: getattr(answer, name) for name in key}
+            | {name: getattr(texts, name) for name in told}
             | {"correct": "" if label is None else str(int(label)), LABEL_PROBABILITY: f"{chance:.9g}"}
-            for query, model, texts, label, chance in rows
+            for answer, texts, label, chance in rows
         ]
+        columns = (*key, *told, "correct", LABEL_PROBABILITY)
         return cls(path, columns, cells)
 
     def label(self, place: int) -> bool | None:
@@ -113,45 +124,49 @@ def read_sheet(path: Path) -> LabelSheet:
     return sheet
 
 
-def answer_texts(source: Any, drawn: Collection[tuple[str, str]]) -> dict[tuple[str, str], Texts]:
-    """What a log, or a table of answers, tells of answers by (query, model), as far as it does.
+def answer_texts(source: Any, drawn: Collection[AnswerKey]) -> dict[AnswerKey, Texts]:
+    """What a log, or a table of answers, tells of some answers, as far as it does.
 
     Of a call log that rolled over, its parts are read too; of several calls, the first that did not fail.
     """
     parts = parts_of(source) if isinstance(source, str | os.PathLike) else []
-    texts: dict[tuple[str, str], Texts] = {}
+    texts: dict[AnswerKey, Texts] = {}
     for one in [*parts, source]:
         if one is not source or not parts or os.path.getsize(source):  # else the log has just rolled over
             _gather(one, drawn, texts)
     return texts
 
 
-def _gather(source: Any, drawn: Collection[tuple[str, str]], texts: dict[tuple[str, str], Texts]) -> None:
+def _gather(source: Any, drawn: Collection[AnswerKey], texts: dict[AnswerKey, Texts]) -> None:
     import polars as pl
 
     names: dict[str, str] = {}
+    several = any(answer.sample for answer in drawn)
 
     def choose(name: str, columns: list[str]) -> list[str]:
         require_columns(name, ["query", "model"], columns)
-        if SAMPLE in columns and "call_log" not in columns:
-            what = "several answers per query and model (column sample), of which a label by hand is of one"
-            raise LogError(f"{name}: {what}: give the right answer to each query instead, a table of query and answer")
+        if SAMPLE in columns and not several and "call_log" not in columns:
+            what = "several answers per query and model (column sample), and the log has one of each"
+            raise LogError(f"{name}: {what}: leave one of each")
+        if several and SAMPLE not in columns:
+            what = "no column sample, and the log has several answers per query and model"
+            raise LogError(f"{name}: {what}: tell them apart by sample, as the log does")
         plain = {plain_name(column): column for column in reversed(columns)}
         for text, known in _TEXTS.items():
             column = next((plain[other] for other in known if other in plain), None)
             names.update({} if column is None else {text: column})
         calls = [column for column in ("error", "shadow") if "call_log" in columns and column in columns]
-        return list(dict.fromkeys(["query", "model", *names.values(), *calls]))
+        return list(dict.fromkeys([*key, *names.values(), *calls]))
 
-    queries = {query for query, _ in drawn}
+    key = AnswerKey._fields if several else AnswerKey._fields[:2]
+    queries = {answer.query for answer in drawn}
     for frame in load(source, choose).frames:
-        frame = frame.with_columns(pl.col("query", "model").cast(pl.String))
-        frame = frame.filter(pl.col("query").is_in(queries))
+        frame = frame.with_columns(pl.col(key).cast(pl.String)).filter(pl.col("query").is_in(queries))
         for row in frame.to_dicts():
-            key = row["query"], row["model"]
+            answer = AnswerKey(*(row[name] for name in key))
             failed = row.get("error") is not None or str(row.get("shadow", True)).lower() == "false"
-            if key in drawn and key not in texts and not failed:
-                texts[key] = Texts(**{text: _text(row[column]) for text, column in names.items()})
+            if answer in drawn and answer not in texts and not failed:
+                texts[answer] = Texts(**{text: _text(row[column]) for text, column in names.items()})
 
 
 def _text(value: Any) -> str:
@@ -160,10 +175,11 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def completed(known: Mapping[tuple[str, str], Texts], more: Mapping[tuple[str, str], Texts]) -> dict[Any, Texts]:
+def completed(known: Mapping[AnswerKey, Texts], more: Mapping[AnswerKey, Texts]) -> dict[AnswerKey, Texts]:
     """Texts of two sources: those of the second where it has them.
 
-    >>> completed({("1", "a"): Texts("Why?", "", "so")}, {("1", "a"): Texts(answer="because")})[("1", "a")].answer
+    >>> one = AnswerKey("1", "a")
+    >>> completed({one: Texts("Why?", "", "so")}, {one: Texts(answer="because")})[one].answer
     'because'
     """
     keys = dict.fromkeys([*known, *more])

@@ -141,7 +141,7 @@ class SampledRows:
         Raises `LogError` where a sample is there twice, or no model has as many answers as are to vote.
         """
         columns = {name: np.concatenate([part[name] for part in self._parts]) for name in self._parts[0]}
-        columns["order"] = self._order()[columns["sample"]]
+        columns |= {"order": self._order()[columns["sample"]], "label_of": columns["sample"].astype(float)}
         order = np.lexsort((columns["order"], columns["query"], columns["model"]))
         columns = {name: values[order] for name, values in columns.items()}
         self._refuse_repeated(columns, list(held.models))
@@ -157,6 +157,9 @@ class SampledRows:
             for name in (_COLUMNS if self._compared else _COLUMNS[:3])
         }
         matrices |= {name: np.stack([one.also[name] for one in votes.values()], 1) for name in samples.also}
+        # A vote is right where the first sample is that gave its answer: that one is to be labelled.
+        places = np.nan_to_num(matrices.pop("label_of"), nan=len(self._labels)).astype(int)
+        matrices[SAMPLE] = np.array([*self._labels, ""])[places]
         answered = np.stack([one.answered for one in votes.values()], 1)
         models = {name: place for place, name in enumerate(votes)}
         return Matrices.whole(held.queries, models, row=np.where(answered, 0, -1), **matrices)

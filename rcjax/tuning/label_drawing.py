@@ -17,6 +17,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import expected_right, label_probability
 from rcjax.policy.targets import Target
+from rcjax.tuning.label_places import LabelPlaces
 from rcjax.tuning.label_relevance import relevance
 
 __all__ = ["LabelDraw", "draw_labels"]
@@ -41,7 +42,7 @@ class LabelDraw:
     query: np.ndarray
     """(m,) their rows."""
     model: np.ndarray
-    """(m,) their columns."""
+    """(m,) their columns; of several variants of a model that give an answer, the first."""
     chance: np.ndarray
     """(n, k) the probability with which a label of each answer counts from now on, those of earlier rounds too; above 0
     and at most 1, NaN where there is no answer."""
@@ -52,6 +53,9 @@ def draw_labels(log: Log, number: int, *, target: Target | None = None, seed: in
 
     They are drawn systematically (Madow 1949), which gives every answer just the probability that it should have, and
     every model as many labels as it should have but for one.
+
+    Where the log has several samples, one that several variants of a model answer by is drawn once, and its label
+    counts for all of them.
 
     Labels that are there already were drawn in earlier rounds. An answer then can have a label from two draws. Both
     rounds estimate the same sum by themselves: the earlier one by Σ y/p; this one by the labels that there are, and
@@ -75,32 +79,33 @@ def draw_labels(log: Log, number: int, *, target: Target | None = None, seed: in
     >>> len({*zip(draw.query.tolist(), draw.model.tolist())}), bool((draw.chance > 0).all())
     (20, True)
     """
-    labelled, answered = log.labelled, np.asarray(log.answered)
-    free = answered & ~labelled
-    _require(log, number, free, labelled.sum(0))
-    old = labelled.sum(0)
-    shares = _shares(_usefulness(log, target), free)
+    places, labelled = LabelPlaces.of(log), log.labelled
+    unlabelled = np.asarray(log.answered) & ~labelled
+    free, old = places.any(unlabelled), places.any(labelled).sum(0)
+    _require(log.source, number, free, old)
+    useful = np.sqrt(places.sum(np.where(unlabelled, _usefulness(log, target) ** 2, 0.0)))
+    shares = _shares(useful, free)
     labels = _per_model(shares, number, _least(free, old))
     share = _share_of_round(labels, old, free)
     columns = [_filled(column, *limits) for column, *limits in zip(shares.T, labels, share, strict=True)]
     drawn = np.stack(columns, axis=1)
-    query, model = _systematic(drawn, free, number, np.random.default_rng(seed))
+    chosen = _systematic(drawn, free, number, np.random.default_rng(seed))
+    earlier = places.most(np.where(labelled, label_probability(log), 0.0)) if labelled.any() else np.zeros(free.shape)
     with np.errstate(divide="ignore", invalid="ignore"):  # a model of which none is drawn has no share
         chance = np.where(free, np.minimum(drawn / share, 1.0), np.nan)
-    if labelled.any():
-        chance = np.where(labelled, 1 / ((1 - share) / label_probability(log) + share), chance)
-    return LabelDraw(query, model, chance)
+        chance = np.where(earlier > 0, 1 / ((1 - share) / earlier + share), chance)
+    return LabelDraw(*places.first(*chosen, unlabelled), places.spread(chance))
 
 
-def _require(log: Log, number: int, free: np.ndarray, labels: np.ndarray) -> None:
+def _require(source: str, number: int, free: np.ndarray, labels: np.ndarray) -> None:
     if not free.any():
-        raise LogError(f"{log.source}: every answer has a label already")
+        raise LogError(f"{source}: every answer has a label already")
     if number > free.sum():
-        raise LogError(f"{log.source}: only {count(int(free.sum()), 'answer')} without a label: draw no more than that")
+        raise LogError(f"{source}: only {count(int(free.sum()), 'answer')} without a label: draw no more than that")
     need = int(_least(free, labels).sum())
     if number < need:
-        what = f"{count(number, 'label')} for {count(len(log.models), 'model')}, which need {_FEWEST} each at least"
-        raise LogError(f"{log.source}: {what}: draw {need} or more, or leave out models")
+        what = f"{count(number, 'label')} for {count(len(labels), 'model')}, which need {_FEWEST} each at least"
+        raise LogError(f"{source}: {what}: draw {need} or more, or leave out models")
 
 
 def _least(free: np.ndarray, labels: np.ndarray) -> np.ndarray:

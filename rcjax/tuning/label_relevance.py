@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rcjax._base.variants import rivals
 from rcjax.frontier.hull import lower_hull
 from rcjax.logs.log import Log
 from rcjax.model.pairs import pairs
@@ -88,7 +89,10 @@ def _cascades(log: Log) -> Iterator[_Policies]:
     for j in range(len(log.models)):
         rows = np.flatnonzero(answered[:, j])
         yield _Policies(j, j, rows, np.ones((1, len(rows)), bool))
+    apart = rivals(log.models)
     for first, second in pairs(len(log.models)):
+        if (first, second) in apart:
+            continue
         rows = np.flatnonzero(answered[:, first] & answered[:, second])
         if len(rows):
             confidence = logprob[rows, first]

@@ -17,7 +17,8 @@ from command_line import fail, rows_of, run, succeed, write_log
 import rcjax
 from rcjax.cli import label_terminal
 from rcjax.cli.label_terminal import ask_labels
-from rcjax.logs.label_sheet import LabelSheet, Texts, read_sheet
+from rcjax.logs import UnlabelledWarning
+from rcjax.logs.label_sheet import AnswerKey, LabelSheet, Texts, read_sheet
 
 MAIN = "import sys; sys.argv[0] = 'rcjax'; from rcjax.cli import main; sys.exit(main())"
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -133,13 +134,54 @@ def test_what_cannot_be(log, rows, tmp_path):
     assert not out.exists()
 
 
+def write_samples(path, queries=60):
+    """A log without labels: three answers of `small` to each query, one of `large`; and the right answers."""
+    random = np.random.default_rng(0)
+    table = []
+    for query in range(queries):
+        for model, samples, skill in (("small", 3, 0.6), ("large", 1, 0.9)):
+            for sample in range(samples):
+                answer = "yes" if random.random() < skill else "no"
+                row = {"query": query, "model": model, "sample": sample, "answer": answer}
+                table.append(row | {"confidence": random.uniform(0.3, 0.9), "cost": 1.0 if model == "small" else 9.0})
+    pl.DataFrame(table).write_csv(path)
+    return path
+
+
+def test_of_several_samples_each_is_labelled_once_and_counts_for_all_votes(tmp_path):
+    log, out = write_samples(tmp_path / "log.csv"), tmp_path / "to_label.csv"
+    told = succeed("label", log, "--n", 80, "--out", out)
+    assert "small ×" not in told.split("80 answers to label")[1]  # votes are of answers, and these are labelled
+    table = pl.read_csv(out)
+    assert table.columns == ["query", "model", "sample", "answer", "correct", "label_probability"]
+    assert table.height == table.select("query", "model", "sample").unique().height == 80
+    assert {*table["model"]} == {"small", "large"}
+    answers = pl.read_csv(log).select("query", "model", "sample", said="answer")
+    assert (table.join(answers, on=["query", "model", "sample"])["said"] == table["answer"]).all()
+    table.with_columns(correct=(pl.col("answer") == "yes").cast(int)).write_csv(out)
+    with pytest.warns(UnlabelledWarning, match="small 37, small ×2 37, small ×3 28, large 40"):
+        read = rcjax.read_log(log, labels=out)
+    whole = rcjax.read_log(log, labels=pl.DataFrame({"query": range(60), "answer": "yes"}))
+    assert "small ×3" in read.models
+    places = [whole.models.index(name) for name in read.models]
+    truth = np.asarray(whole.correct)[:, places]
+    np.testing.assert_array_equal(np.asarray(read.correct)[read.labelled], truth[read.labelled])
+    assert read.labelled.sum(0).min() >= 3
+    # A second round takes the labels over and draws others.
+    more = tmp_path / "more.csv"
+    succeed("label", log, "--labels", out, "--n", 40, "--out", more)
+    again = pl.read_csv(more)
+    assert again.height == 120
+    assert again["correct"].null_count() == 40
+
+
 # The terminal
 
 
 @pytest.fixture
 def sheet(tmp_path):
-    rows = [(f"q{i}", "small", Texts(f"{i}?", "", f"{i}!\x1b[2J\nmore"), None, 0.5) for i in range(4)]
-    return LabelSheet.of(tmp_path / "sheet.csv", [*rows, ("q9", "small", Texts(), True, 0.5)])
+    rows = [(AnswerKey(f"q{i}", "small"), Texts(f"{i}?", "", f"{i}!\x1b[2J\nmore"), None, 0.5) for i in range(4)]
+    return LabelSheet.of(tmp_path / "sheet.csv", [*rows, (AnswerKey("q9", "small"), Texts(), True, 0.5)])
 
 
 def press(monkeypatch, sheet, keys):
@@ -185,7 +227,7 @@ def test_an_interrupt_loses_nothing(sheet, monkeypatch, capsys):
 
 
 def test_a_table_without_answers_cannot_be_asked(tmp_path):
-    bare = LabelSheet.of(tmp_path / "bare.csv", [("q", "small", Texts("Why?"), None, 1.0)])
+    bare = LabelSheet.of(tmp_path / "bare.csv", [(AnswerKey("q", "small"), Texts("Why?"), None, 1.0)])
     with pytest.raises(ValueError, match=r"bare\.csv: it shows no answers, which nobody can judge: .* --answers FILE"):
         ask_labels(bare, "")
 

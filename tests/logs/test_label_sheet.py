@@ -6,12 +6,12 @@ import polars as pl
 import pytest
 
 from rcjax.logs.errors import LogError
-from rcjax.logs.label_sheet import LabelSheet, Texts, answer_texts, read_sheet
+from rcjax.logs.label_sheet import AnswerKey, LabelSheet, Texts, answer_texts, read_sheet
 
 ROWS = [
-    ("q1", "small", Texts("1 + 1?", "", 'two,\n"of course"'), None, 0.25),
-    ("q2", "large", Texts("", "", "größer"), True, 1 / 3),
-    ("q3", "small", Texts("", "", ""), False, 1.0),
+    (AnswerKey("q1", "small"), Texts("1 + 1?", "", 'two,\n"of course"'), None, 0.25),
+    (AnswerKey("q2", "large"), Texts("", "", "größer"), True, 1 / 3),
+    (AnswerKey("q3", "small"), Texts("", "", ""), False, 1.0),
 ]
 
 
@@ -22,7 +22,7 @@ def test_a_table_is_read_as_it_was_written(tmp_path):
     again = read_sheet(sheet.path)
     assert (again.columns, again.rows) == (sheet.columns, sheet.rows)
     assert again.labels == [None, True, False]
-    assert again.texts(0) == ROWS[0][2]
+    assert again.texts(0) == ROWS[0][1]
     assert float(again.rows[1]["label_probability"]) == pytest.approx(1 / 3, abs=1e-9)
 
 
@@ -75,11 +75,11 @@ def test_texts_of_a_log_in_any_form(tmp_path):
     frame = pl.DataFrame(rows)
     frame.write_csv(tmp_path / "log.csv")
     frame.with_columns(reference=pl.Series([["so", "thus"], None])).write_parquet(tmp_path / "log.parquet")
-    drawn = {("1", "small"), ("2", "small"), ("3", "small")}
-    texts = {("1", "small"): Texts("Why?", "so", "So."), ("2", "small"): Texts("How?", "", "")}
+    one, other, missing = (AnswerKey(query, "small") for query in "123")
+    drawn, texts = {one, other, missing}, {one: Texts("Why?", "so", "So."), other: Texts("How?", "", "")}
     assert answer_texts(tmp_path / "log.csv", drawn) == texts == answer_texts(frame, drawn)
-    assert answer_texts(tmp_path / "log.parquet", drawn)["1", "small"].right_answer == "so or thus"
-    assert answer_texts(frame.select("query", "model"), {("1", "small")}) == {("1", "small"): Texts()}
+    assert answer_texts(tmp_path / "log.parquet", drawn)[one].right_answer == "so or thus"
+    assert answer_texts(frame.select("query", "model"), {one}) == {one: Texts()}
 
 
 def test_texts_of_a_call_log_are_those_of_the_call_that_counts(tmp_path):
@@ -90,14 +90,25 @@ def test_texts_of_a_call_log_are_those_of_the_call_that_counts(tmp_path):
     rolled = tmp_path / "calls.2026-01-01.0001.jsonl"
     rolled.write_text("\n".join([call("b", "deferred", shadow=False), *lines]) + "\n")
     (tmp_path / "calls.jsonl").write_text(call("c", "last", shadow=True) + "\n")
-    drawn = {(query, "small") for query in "abc"}
-    told = {query: texts.answer for (query, _), texts in answer_texts(tmp_path / "calls.jsonl", drawn).items()}
+    drawn = {AnswerKey(query, "small") for query in "abc"}
+    told = {query: texts.answer for (query, *_), texts in answer_texts(tmp_path / "calls.jsonl", drawn).items()}
     assert told == {"a": "seen", "c": "last"}
     (tmp_path / "calls.jsonl").write_text("")
-    assert [*answer_texts(tmp_path / "calls.jsonl", drawn)] == [("a", "small")]
+    assert [*answer_texts(tmp_path / "calls.jsonl", drawn)] == [AnswerKey("a", "small")]
 
 
-def test_a_log_of_samples_has_no_one_answer(tmp_path):
+def test_texts_of_samples_are_told_apart():
     frame = pl.DataFrame({"query": [1, 1], "model": ["small"] * 2, "sample": [0, 1], "answer": ["a", "b"]})
-    with pytest.raises(LogError, match=r"several answers per query and model .* the right answer to each query"):
-        answer_texts(frame, {("1", "small")})
+    second = AnswerKey("1", "small", "1")
+    assert answer_texts(frame, {second}) == {second: Texts(answer="b")}
+    with pytest.raises(LogError, match=r"several answers per query and model .* the log has one of each"):
+        answer_texts(frame, {AnswerKey("1", "small")})
+    with pytest.raises(LogError, match="no column sample, and the log has several answers per query and model"):
+        answer_texts(frame.drop("sample"), {second})
+
+
+def test_a_table_tells_samples_apart_where_there_are_some(tmp_path):
+    rows = [(AnswerKey("1", "small", sample), Texts(), None, 0.5) for sample in ("0", "2")]
+    sheet = LabelSheet.of(tmp_path / "sheet.csv", rows)
+    assert sheet.columns == ("query", "model", "sample", "correct", "label_probability")
+    assert [row["sample"] for row in sheet.rows] == ["0", "2"]

@@ -161,3 +161,47 @@ def test_a_log_with_holes_and_few_labels(whole):
     assert (answered & ~log.labelled)[draw.query, draw.model].all()
     np.testing.assert_array_equal(np.isfinite(draw.chance), answered)
     assert (draw.chance[log.labelled] > log.labelled.sum(0).min() / 250).all()
+
+
+# -- several samples
+
+
+def of_votes(whole):
+    """A log in which the second model is the vote of three answers of the first: in 150 of 250 queries the first."""
+    log = dataclasses.replace(whole, models=(MODELS[0], f"{MODELS[0]} ×3", MODELS[2]))
+    samples = np.full(log.logprob.shape, "0")
+    samples[150:, 1] = "2"
+    right = np.asarray(log.correct).copy()
+    right[:150, 1] = right[:150, 0]
+    labelled = with_labels(dataclasses.replace(log, correct=jax.device_put(right)), nowhere(log))
+    return right, dataclasses.replace(labelled, hand=dataclasses.replace(labelled.hand, samples=samples))
+
+
+def test_an_answer_that_two_variants_give_is_drawn_once_and_its_label_counts_for_both(whole):
+    truth, log = of_votes(whole)
+    shared = np.arange(250) < 150
+    counts = []
+    for seed in range(200):
+        draw = draw_labels(log, 90, seed=seed)
+        drawn = placed(draw, log)
+        assert drawn.sum() == len(draw.query) == 90
+        assert not drawn[shared, 1].any()  # drawn as the answer of the first
+        np.testing.assert_array_equal(draw.chance[shared, 0], draw.chance[shared, 1])
+        drawn[shared, 1] = drawn[shared, 0]
+        counts.append(np.where(drawn, truth / draw.chance, 0).sum(0))
+    error = np.std(counts, axis=0) / np.sqrt(len(counts))
+    np.testing.assert_array_less(np.abs(np.mean(counts, axis=0) - truth.sum(0)), 4 * error)
+    assert (error < 0.1 * truth.sum(0)).all()
+
+
+def test_a_second_round_keeps_what_is_labelled_of_samples(whole):
+    truth, log = of_votes(whole)
+    draw = draw_labels(log, 90, seed=1)
+    labelled = placed(draw, log)
+    labelled[:150, 1] = labelled[:150, 0]
+    hand = dataclasses.replace(log.hand, labelled=jax.device_put(labelled), probability=jax.device_put(draw.chance))
+    second = dataclasses.replace(log, correct=jax.device_put(truth & labelled), hand=hand)
+    more = draw_labels(second, 60, seed=2)
+    assert not labelled[more.query, more.model].any()
+    np.testing.assert_array_equal(more.chance[:150, 0], more.chance[:150, 1])
+    assert ((more.chance > 0) & (more.chance <= 1)).all()
