@@ -238,7 +238,10 @@ def test_a_gateway_is_asked_by_so_many_clients_and_timed(streamed, tmp_path, mon
     monkeypatch.chdir(record.RESULTS.parents[1])  # where the processes find the benchmarks
     with servers.upstream(tmp_path) as model:
         busy = model.busy()
-        told = gateway_race.send(Load(model.port, "m", 4, 0.5, 0.02, streamed=streamed, left=0.2))
+        for _ in range(20):  # a busy machine lets few calls through, which take less than the kernel counts
+            told = gateway_race.send(Load(model.port, "m", 4, 0.5, 0.02, streamed=streamed, left=0.2))
+            if model.busy() > busy:
+                break
         assert 0 < model.busy() - busy < 5
         assert servers.resident(model.pid) > 1e6
         assert servers.open_files(model.pid) > 3
