@@ -128,13 +128,14 @@ def main() -> None:
         for row in study(name, population, options.tuned, options.logs, options.replicates):
             print(row, file=sys.stderr, flush=True)
             rows.append(row)
-    for way in ("fixed before", "by labels"):
+    level = f"{100 * LEVEL:.0f} %"
+    for way in ("fixed before", "by labels", "by the model"):
         shares = [
             ends([row[f"{what} covered, %"] for row in rows if row["policies"] == way]) for what in ("error", "cost")
         ]
-        told = f"{LEVEL:.0%} intervals of policies {way} cover the error; the cost"
+        told = f"{level} intervals of policies {way} cover the error; the cost"
         record.headline(told, "; ".join(f"{low} to {high} %" for low, high in shares))
-    print(f"{LEVEL:.0%} intervals, {options.replicates} replicates. {machine()}\n\n{markdown(pl.DataFrame(rows))}")
+    print(f"{level} intervals, {options.replicates} replicates. {machine()}\n\n{markdown(pl.DataFrame(rows))}")
 
 
 if __name__ == "__main__":

@@ -19,8 +19,9 @@ BEGIN, END = "<!-- python -m benchmarks.make_measured writes from here -->", "<!
 
 #: What people ask first: is it better, is it honest, is it fast. Files that are not named follow, by name.
 ORDER = (
-    *("selection", "agreement", "votes", "labels_areas", "segments", "segments_same", "paper", "coverage"),
-    *("labels_intervals", "guarantee", "labels_guarantee", "labels_drawing", "latency", "latency_prices", "drift"),
+    *("selection", "agreement", "votes", "labels_areas_100", "labels_areas_300", "segments", "segments_same"),
+    *("paper", "coverage", "labels_intervals"),
+    *("guarantee", "labels_guarantee", "labels_drawing", "latency", "latency_prices", "drift"),
     *("abstention", "few_values", "learning", "goodness_of_fit", "copula_choice", "predicted_and_observed"),
     *("precision", "speed", "start", "importing", "race", "runtime", "gateway", "menus", "sweeps", "big_logs"),
 )
