@@ -179,10 +179,9 @@ def _covered(log: rcjax.Log, fresh: rcjax.Log) -> dict[str, float]:
     true = np.asarray(rcjax.replay(frontier, fresh).error)
     inside = (bands[:, 0] <= true) & (true <= bands[:, 1])
     nearest = np.abs(np.log(np.asarray(frontier.lam)) - np.log(PRICES)[:, None]).argmin(1)
-    shares = {"frontier": inside, "prices": inside[nearest], "above": true > bands[:, 1], "below": true < bands[:, 0]}
-    return {name: 100 * float(share.mean()) for name, share in shares.items()} | {
-        "width": 100 * float((bands[:, 1] - bands[:, 0]).mean())
-    }
+    points = {"frontier": inside, "prices": inside[nearest], "above": true > bands[:, 1], "below": true < bands[:, 0]}
+    points |= {"width": bands[:, 1] - bands[:, 0]}
+    return {name: 100 * float(values.mean()) for name, values in points.items()}
 
 
 def intervals_table(rows: list[dict[str, Any]]) -> pl.DataFrame:
@@ -294,6 +293,8 @@ def main() -> None:
     labels = [int(number) for number in options.labels.split(",")]
     print(f"{machine()}\n")
     parts = {"guarantee": guarantee, "drawing": drawing}
+    if options.kept and options.part in parts:
+        parser.error(f"--kept: the part {options.part} keeps no rows")
     if options.part in parts:
         print(markdown(parts[options.part](options.splits, labels)))
         return

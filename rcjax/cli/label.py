@@ -216,7 +216,9 @@ def _document(data: Log, draw: LabelDraw, out: Path) -> dict[str, Any]:
 
     places = LabelPlaces.of(data)
     counts = np.bincount(places.column[draw.model], minlength=len(places.models))
-    answers, labelled = (places.any(np.asarray(mask)).sum(0) for mask in (data.answered, data.labelled))
+    answers, labelled = (
+        places.gathered(np.logical_or, np.asarray(mask)).sum(0) for mask in (data.answered, data.labelled)
+    )
     models = [
         {"model": name, "answers": int(all_), "labelled": int(old), "drawn": int(new)}
         for name, all_, old, new in zip(places.models, answers, labelled, counts, strict=True)

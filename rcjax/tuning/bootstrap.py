@@ -350,7 +350,7 @@ def _count(
 
 
 def _bands(frontier: Frontier, log: Log, replicates: _Replicates, level: float) -> Bands:
-    places, tuned, outcomes, _ = replicates
+    places, tuned, outcomes, again = replicates
     replayed = replay(frontier, log)
     labels = max(2, round(float(log.labelled[log.complete].mean(1).sum())))  # queries that have one
     lam = np.asarray(frontier.lam, float)
@@ -359,7 +359,7 @@ def _bands(frontier: Frontier, log: Log, replicates: _Replicates, level: float) 
     for figure, own in zip(outcomes, (replayed.error, replayed.cost, replayed.abstention), strict=True):
         noise = np.stack([np.interp(at, known, row) for row in sample_noise(figure[0])])
         moved = np.asarray(own, float) + np.interp(at, known, search_luck(*figure))
-        if figure is outcomes.wrong and replicates.again and frontier.search == "selected":
+        if figure is outcomes.wrong and again and frontier.search == "selected":
             # By cross-validation these have told their luck as well: of two estimates the mean is nearer.
             moved = (moved + np.asarray(frontier.error, float)) / 2
         ends.append(moved[:, None] + quantiles(noise, labels, level))

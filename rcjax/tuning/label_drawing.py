@@ -81,16 +81,17 @@ def draw_labels(log: Log, number: int, *, target: Target | None = None, seed: in
     """
     places, labelled = LabelPlaces.of(log), log.labelled
     unlabelled = np.asarray(log.answered) & ~labelled
-    free, old = places.any(unlabelled), places.any(labelled).sum(0)
+    free, old = places.gathered(np.logical_or, unlabelled), places.gathered(np.logical_or, labelled).sum(0)
     _require(log.source, number, free, old)
-    useful = np.sqrt(places.sum(np.where(unlabelled, _usefulness(log, target) ** 2, 0.0)))
+    useful = np.sqrt(places.gathered(np.add, np.where(unlabelled, _usefulness(log, target) ** 2, 0.0)))
     shares = _shares(useful, free)
     labels = _per_model(shares, number, _least(free, old))
     share = _share_of_round(labels, old, free)
     columns = [_filled(column, *limits) for column, *limits in zip(shares.T, labels, share, strict=True)]
     drawn = np.stack(columns, axis=1)
     chosen = _systematic(drawn, free, number, np.random.default_rng(seed))
-    earlier = places.most(np.where(labelled, label_probability(log), 0.0)) if labelled.any() else np.zeros(free.shape)
+    counted = label_probability(log) if labelled.any() else np.zeros(labelled.shape)
+    earlier = places.gathered(np.maximum, np.where(labelled, counted, 0.0))
     with np.errstate(divide="ignore", invalid="ignore"):  # a model of which none is drawn has no share
         chance = np.where(free, np.minimum(drawn / share, 1.0), np.nan)
         chance = np.where(earlier > 0, 1 / ((1 - share) / earlier + share), chance)

@@ -21,9 +21,9 @@ class LabelPlaces:
     """Where the answers of n queries by k variants are among those to label: n·S rows, for S samples, by B models."""
 
     row: np.ndarray
-    """(n, k)"""
+    """(n, k) q·S + s for sample s of query q."""
     column: np.ndarray
-    """(k,)"""
+    """(k,) the model of each variant, among the B."""
     models: tuple[str, ...]
     """Names of the B models."""
     samples: int
@@ -32,38 +32,29 @@ class LabelPlaces:
     @classmethod
     def of(cls, log: Log) -> LabelPlaces:
         """Those of a log."""
-        n, told = log.n_queries, None if log.hand is None else log.hand.samples
-        names = log.models if told is None else tuple(base_model(name) for name in log.models)
+        of_log = None if log.hand is None else log.hand.samples
+        names = log.models if of_log is None else tuple(base_model(name) for name in log.models)
         models = tuple(dict.fromkeys(names))
-        if told is None:
+        if of_log is None:
             sample, samples = np.zeros(log.logprob.shape, int), 1
         else:
-            labels, sample = np.unique(told, return_inverse=True)
-            sample, samples = sample.reshape(told.shape), len(labels)
-        row = np.arange(n)[:, None] * samples + sample
+            labels, sample = np.unique(of_log, return_inverse=True)
+            sample, samples = sample.reshape(of_log.shape), len(labels)
+        row = np.arange(log.n_queries)[:, None] * samples + sample
         return cls(row, np.array([models.index(name) for name in names]), models, samples)
 
-    def any(self, mask: np.ndarray) -> np.ndarray:
-        """(n·S, B) bool: some variant's answer is so; mask (n, k)."""
-        gathered = np.zeros(self._shape, bool)
-        np.logical_or.at(gathered, (self.row, self.column), mask)
-        return gathered
+    def gathered(self, how: np.ufunc, values: np.ndarray) -> np.ndarray:
+        """(n·S, B) the values (n, k) of the variants that give an answer, as one, by `np.logical_or`, `np.add`, …
 
-    def sum(self, values: np.ndarray) -> np.ndarray:
-        """(n·S, B) sums over the variants that give an answer, of values (n, k)."""
-        gathered = np.zeros(self._shape)
-        np.add.at(gathered, (self.row, self.column), values)
-        return gathered
+        Where nobody gives it, False or 0.
+        """
+        one = np.zeros(self._shape, values.dtype)
+        how.at(one, (self.row, self.column), values)
+        return one
 
-    def most(self, values: np.ndarray) -> np.ndarray:
-        """(n·S, B) the largest of values (n, k) from 0."""
-        gathered = np.zeros(self._shape)
-        np.maximum.at(gathered, (self.row, self.column), values)
-        return gathered
-
-    def spread(self, gathered: np.ndarray) -> np.ndarray:
+    def spread(self, one: np.ndarray) -> np.ndarray:
         """(n, k) what (n·S, B) says of each variant's answer."""
-        return gathered[self.row, self.column]
+        return one[self.row, self.column]
 
     def first(self, row: np.ndarray, column: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(m,) queries and variants of answers at (row, column), each (m,): of several variants the first in a mask."""
