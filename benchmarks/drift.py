@@ -27,6 +27,7 @@ import polars as pl
 
 import rcjax
 from benchmarks import record
+from benchmarks.paper.inputs import pooled
 from benchmarks.report import machine, markdown, progress
 
 TUNED_ON = 300
@@ -42,11 +43,7 @@ def logs(folder: Path | None) -> Iterator[tuple[str, rcjax.Log]]:
         return
     for train in sorted(folder.glob("*_train.csv")):
         name = train.name.removesuffix("_train.csv")
-        frames = [pl.read_csv(path) for path in sorted(folder.glob(f"{name}_*.csv"))]
-        offset = 10**6
-        table = pl.concat([frame.with_columns(pl.col("query") + i * offset) for i, frame in enumerate(frames)])
-        task = "choice" if name.startswith("mmlu") else "generation"
-        yield name, rcjax.read_log(table, prices=folder / "prices.toml", task=task)
+        yield name, pooled(folder, name)[0]
 
 
 def tuned(log: rcjax.Log, search: str, lam: float, replicates: int) -> rcjax.Policy:
