@@ -1,10 +1,12 @@
-"""Float64 or float32 for a test, and the folders of real logs and reference figures."""
+"""What all tests share: tiers, compilation, float64 or float32, and the folders of real logs and reference figures."""
 
 import contextlib
+import ctypes
 import gc
 import logging
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import absl.logging
@@ -12,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compilations import Compilations
 from hypothesis import settings
 
 import rcjax
@@ -24,18 +27,29 @@ settings.load_profile("rcjax")
 SHARED = Path(__file__).parents[2] / "shared"
 
 
-MOST_MAPS = 50_000
+#: Bytes and memory maps of a worker, above which it lets go of what is compiled; Linux allows 65,530 maps.
+MOST_MEMORY, MOST_MAPS = 1_500_000_000, 50_000
 LONG = LEVELS["long"]
+LEFT_OUT = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser):
+    parser.addoption("--compilations", action="store_true", help="print the twenty tests that compile most")
 
 
 def pytest_configure(config):
     """Most of the suite's time is compilation: what is compiled once serves all workers and later runs."""
+    config.stash[LEFT_OUT] = 0
+    if config.getoption("compilations"):
+        config.pluginmanager.register(Compilations())
     if jax.__version_info__ < (0, 11):
         # The quicker of two CPU emitters, as in rcjax._core.compilation; and no parts for several threads, which take a
         # sixth longer, as every core has a worker already.
         flags = " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
         os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + flags
-    jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("jax")))
+    cache = getattr(config, "cache", None)  # -p no:cacheprovider has none
+    folder = tempfile.mkdtemp(prefix="rcjax") if cache is None else cache.mkdir("jax")
+    jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_traceback_in_locations_limit", 0)  # as the command line does
     gc.set_threshold(1_000_000, 50, 50)
@@ -55,6 +69,34 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: not any(map(item.get_closest_marker, ("optimised", "forgetful"))))
 
 
+def pytest_deselected(items):
+    """Count what the default tier leaves out."""
+    for item in items:
+        if item.get_closest_marker("thorough") is not None:
+            item.config.stash[LEFT_OUT] += 1
+
+
+def pytest_sessionfinish(session):
+    """A worker tells the count to the process that prints."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash[LEFT_OUT]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Every worker collects everything: the counts are the same."""
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Say what was left out, and how to run it."""
+    if config.stash[LEFT_OUT]:
+        terminalreporter.line(
+            f"left out: {config.stash[LEFT_OUT]:,} tests that simulate, exhaust or repeat; with them: "
+            'python -m pytest -n 2 -m "thorough or not thorough"'
+        )
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _compiler(request):
     """Modules with the mark `optimised` run what users run, and so do commands on real logs."""
@@ -65,13 +107,25 @@ def _compiler(request):
     yield
     _compile_quickly(True)
     jax.config.update("jax_enable_x64", wide)  # which commands switch on
-    if not quick or _maps() > MOST_MAPS:
+    if not quick or _memory() > MOST_MEMORY or _maps() > MOST_MAPS:
         jax.clear_caches()
         forget_programs()
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL("libc.so.6").malloc_trim(0)  # else the process keeps what it is no longer using
+
+
+def _memory():
+    """Bytes of memory that this process has; 0 where nobody can tell."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 def _maps():
-    """How many memory maps this process has: compiled code takes some, and Linux allows 65,530."""
+    """How many memory maps this process has, of which compiled code takes some."""
     try:
         with open("/proc/self/maps", "rb") as file:
             return sum(1 for _ in file)

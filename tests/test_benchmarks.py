@@ -92,7 +92,7 @@ def test_the_objective_in_numpy_is_that_of_rcjax():
     assert contenders.Objective(model)(u, lam) == pytest.approx(float(error + lam * cost), abs=2e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_paper_from_a_folder_of_logs(tmp_path, monkeypatch):
     from benchmarks.paper import __main__ as paper
 

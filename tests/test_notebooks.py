@@ -17,7 +17,7 @@ def test_there_are_notebooks():
     assert NOTEBOOKS
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs(path, tmp_path, monkeypatch):
     """In a fresh kernel and an empty folder, so that what is imported is the installed package."""

@@ -239,7 +239,7 @@ def diagnosed(model):
     return SimpleNamespace(**figures, frontier=frontier(), promise=promise), log
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_all_figures_of_a_diagnosis(model, diagnosed):
     before = plt.get_fignums()
     figures = plots.diagnosis_figures(*diagnosed[:1], model, diagnosed[1])

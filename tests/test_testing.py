@@ -271,7 +271,7 @@ def test_a_member_and_a_batch_that_keep_the_contract_pass():
     check_copula(Gumbel(np.array([[1.0, 3.0], [8.0, 50.0]])))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_family_that_is_only_a_cdf_passes():
     check_copula(FGM(np.array([-1.0, 0.0, 0.7])))
 

@@ -39,6 +39,12 @@ _PRICES = 64  # λ of additive objectives
 _LEAST_SCALE = 0.01  # of the least value: slopes are to stand out from rounding
 
 
+#: Slopes that rounding alone may leave, in roots of a rounding of the objective: a descent ends where no step gains more
+#: than a rounding, which is √(2·curvature·rounding) of slope short of the optimum. The quadrature's curvature is steepest
+#: where its panels meet, in the hundreds.
+_ROUNDED = 200
+
+
 _FEW = 16  # starts that are filled up to this many, or to `TOGETHER`: programmes are made for a number of them
 
 
@@ -197,8 +203,8 @@ def _search(
     value = np.asarray(weigh(goal, both.outcome, lam), float)
     own = np.arange(len(lam)) + len(lam) * np.arange(2)[:, None]
     place = own[value[np.arange(len(lam)), own].argmin(0), np.arange(len(lam))]
-    chosen = part(both, place)
-    return chosen, _status(problem, chosen, value[np.arange(len(lam)), place], slope)
+    chosen, reached_value = part(both, place), value[np.arange(len(lam)), place]
+    return chosen, _status(problem, chosen, reached_value, slope, slope_tolerance(reached_value, scale))
 
 
 def _scale(value: np.ndarray) -> np.ndarray:
@@ -244,13 +250,26 @@ def _descend(goal: Goal, problem: Problem, start: Start, together: int, settling
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *pieces)
 
 
-def _status(problem: Problem, chosen: Candidate, value: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    """(L,) what became of each λ."""
+def slope_tolerance(value: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """(L,) the largest slopes at which descents have arrived, whatever the last bits of a processor are.
+
+    Args:
+        value: (L,) the objective where they ended.
+        scale: (L,) by which losses and slopes were divided, of the precision that the descents ran in.
+    """
+    roundings = np.abs(value) / scale * _ROUNDED * np.finfo(scale.dtype).eps ** 0.5
+    return tolerance(scale.dtype) * np.maximum(1.0, roundings)
+
+
+def _status(
+    problem: Problem, chosen: Candidate, value: np.ndarray, slope: np.ndarray, largest: np.ndarray
+) -> np.ndarray:
+    """(L,) what became of each λ, from the objective and its slope there, and the largest slope that will do."""
     k = problem.tables.cost.shape[-1]
     cut = chosen.ranks[:, :k]
     low, high = jax.device_get(problem.steps.smooth_range)
     at_bound = (np.asarray(problem.plan.defers)[chosen.path] & ((cut <= low) | (cut >= high))).any(1)
     status = np.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)
-    arrived = slope <= tolerance(slope.dtype)  # not so where it is NaN
+    arrived = slope <= largest  # not so where it is NaN
     status = np.where(arrived, status, PointStatus.NOT_CONVERGED)
     return np.where(np.isfinite(value), status, PointStatus.NOT_FINITE)

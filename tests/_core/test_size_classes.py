@@ -86,7 +86,7 @@ def results(log, model):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", [50, 95, 96, 97, 192, 193])
 def test_results_are_those_without_filling(n, monkeypatch):
     log = with_gaps(n, seed=n)
@@ -98,7 +98,7 @@ def test_results_are_those_without_filling(n, monkeypatch):
         compare(filled[name], plain[name])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @settings(max_examples=5, deadline=None)
 @given(st.integers(30, 400), st.integers(0, 2**31))
 def test_fits_of_random_logs_are_those_without_filling(n, seed):
@@ -116,7 +116,7 @@ def test_fits_of_random_logs_are_those_without_filling(n, seed):
     compare(*([getattr(model.marginals, end) for end in ends] for model in (filled, plain)))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_another_length_of_a_class_compiles_nothing(compilations):
     log = with_gaps(100, seed=1)
     results(log, rcjax.fit(log))
@@ -135,7 +135,7 @@ def diagnoses(log):
     return [diagnosis.to_json() for diagnosis in judged]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_diagnosis_is_that_without_filling(monkeypatch):
     """Random numbers included: what is drawn for a query does not depend on how many there are."""
     log = with_gaps(300, seed=1)
@@ -148,7 +148,7 @@ def test_a_diagnosis_is_that_without_filling(monkeypatch):
         assert one == other if isinstance(one, str | bool) else one == pytest.approx(other, rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_diagnosis_of_another_length_compiles_nothing(compilations):
     diagnoses(with_gaps(250, seed=1))
     other = with_gaps(260, seed=2)

@@ -183,7 +183,7 @@ def test_two_queries_leave_the_prior():
     assert finite((drawn.sites, drawn.model.marginals, drawn.model.copulas))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_families_that_know_negative_dependence(log):
     turned = dataclasses.replace(log, logprob=log.logprob.at[:, 1].set(jnp.log(-jnp.expm1(log.logprob[:, 0] - 1e-9))))
     gaussian = sample(turned, copula="gaussian")
@@ -214,7 +214,7 @@ def test_a_posterior_is_a_pytree(drawn):
     assert drawn.r_hat is drawn.effective_samples is drawn.divergences is None
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_float32():
     with jax.enable_x64(False):
         drawn = sample(three(200))

@@ -11,7 +11,7 @@ pytest.importorskip("numpyro")
 pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.optimised]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_nuts_mixes_and_agrees_with_laplace():
     log = three(200)
     nuts = rcjax.sample_posterior(log, method="nuts", seed=1)

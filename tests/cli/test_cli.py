@@ -143,7 +143,7 @@ def test_tune_takes_a_copula(folder):
     assert "unknown copula 'gumble'" in " ".join(result.output.replace("│", " ").split())
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_tune_chooses_the_copula_of_each_pair(folder):
     document = json.loads(run("tune", folder / "train.csv", "--no-bands", "--copula", "auto", "--json").stdout)
     assert {row["family"] for row in document["copulas"]} == {family.__name__ for family in FAMILIES}
@@ -407,7 +407,7 @@ def test_a_log_without_a_model_of_the_policy(folder, tmp_path):
 # -- demo
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_demo_says_that_it_is_synthetic():
     shown = succeed("demo", "--queries", "300")
     assert "SYNTHETIC" in shown

@@ -105,7 +105,7 @@ def test_logs_that_cannot_be_read(logs, tmp_path):
     assert "large" in fail(logs[0], "--test", tmp_path / "two.csv")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_json_is_one_document_and_plots_are_written(logs, tmp_path):
     folder = tmp_path / "figures"
     document = json.loads(judge(logs[0], "--json", "--plots", folder))
@@ -119,7 +119,7 @@ def test_json_is_one_document_and_plots_are_written(logs, tmp_path):
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_tables_on_a_log_of_other_queries(logs):
     summary = judge(logs[0], "--test", logs[1])
     assert "test.csv: 3 models, 200 queries that all answered; queries that the fit has not seen" in summary
@@ -142,7 +142,7 @@ def test_tables_on_a_log_of_other_queries(logs):
         assert all(advice in words for advice in first.values())
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_another_search_is_held_to_its_own_promise(logs):
     own = [json.loads(judge(logs[0], "--json", *more)) for more in ([], ["--cascade", "full"])]
     assert [each["promise"]["search"] for each in own] == ["selected", "full"]

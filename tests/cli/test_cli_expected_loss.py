@@ -5,7 +5,7 @@ import json
 import pytest
 from command_line import succeed, write_folder
 
-pytestmark = [pytest.mark.optimised, pytest.mark.slow, pytest.mark.usefixtures("own_settings")]
+pytestmark = [pytest.mark.optimised, pytest.mark.thorough, pytest.mark.usefixtures("own_settings")]
 pytest.importorskip("numpyro")
 
 

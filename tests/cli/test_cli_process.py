@@ -52,7 +52,7 @@ def test_the_command_line_imports_lightly():
     assert done.stdout == "[]\n"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_process_prints_nothing_but_json(folder):
     done = process("tune", folder / "holes.csv", "--no-bands", "--task", "choice", "--json")
     assert done.returncode == 0
@@ -61,7 +61,7 @@ def test_a_process_prints_nothing_but_json(folder):
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_error_leaves_no_traceback(folder):
     done = process("tune", folder / "train.csv", "--no-bands", "--budget", "1e-9/M")
     assert done.returncode == 1
@@ -70,7 +70,7 @@ def test_an_error_leaves_no_traceback(folder):
     assert process("tune").returncode == 2
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("as_users_have_it")
 def test_a_cache_folder_that_cannot_be_made_does_no_harm(folder, tmp_path):
     (tmp_path / "file").write_text("")
@@ -80,7 +80,7 @@ def test_a_cache_folder_that_cannot_be_made_does_no_harm(folder, tmp_path):
     json.loads(done.stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_closed_pipe_is_no_error(folder):
     command = (
         f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" tune --no-bands {folder / "train.csv"} | head -1'
@@ -91,7 +91,7 @@ def test_a_closed_pipe_is_no_error(folder):
     assert len(done.stdout.splitlines()) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_terminal_that_knows_ascii_only(folder):
     done = process("tune", folder / "train.csv", "--no-bands", "--lam", "1000", PYTHONIOENCODING="ascii")
     assert done.returncode == 0
@@ -99,7 +99,7 @@ def test_a_terminal_that_knows_ascii_only(folder):
 
 
 @needs_data
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(("benchmark", "task"), [("mmlu", "choice"), ("triviaqa", "generation")])
 @pytest.mark.usefixtures("as_users_have_it")
 def test_real_logs_end_to_end(tmp_path, benchmark, task):

@@ -135,7 +135,7 @@ def slopes(method):
 
 
 SLOW = {"gaussian", "student", "fgm", "lopsided"}  # by the time it takes to compile them
-CONTRACT = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in FAMILIES]
+CONTRACT = [pytest.param(name, marks=pytest.mark.thorough if name in SLOW else ()) for name in FAMILIES]
 
 
 @pytest.mark.parametrize("name", CONTRACT)

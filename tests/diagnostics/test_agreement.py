@@ -73,7 +73,7 @@ def test_answers_that_are_not_known_are_left_out():
         assert one[name] == two[name]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_intervals_hold_the_truth_as_often_as_they_say():
     """Of 200 logs of 200 queries, against the areas on 100,000."""
     truth = agreement_worth(MODELS, *columns(make_log(100_000, 0.3, seed=1)), replicates=1)

@@ -53,14 +53,14 @@ def found_fresh(model, logs):
 # -- what was found
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_example_runs(found):
     """Here, in float64 and with the sizes of this module, it compiles nothing; as any other doctest, for a minute."""
     (example,) = [each for each in doctest.DocTestFinder().find(rcjax.diagnose, "diagnose") if each.examples]
     assert doctest.DocTestRunner().run(example).failed == 0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_every_model_pair_and_triple_is_judged(found):
     subjects = {name: [check.subject for check in found.checks if check.name == name] for name in LIMITS}
     pairs = [f"{MODELS[i]} & {MODELS[j]}" for i, j in ((0, 1), (0, 2), (1, 2))]
@@ -76,7 +76,7 @@ def test_every_model_pair_and_triple_is_judged(found):
     assert (found.n, found.tested, found.models, found.source) == (N, N, MODELS, "rcjax demo (synthetic)")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_json_form_is_json_and_whole(found, found_fresh):
     for each in (found, found_fresh):
         text = json.dumps(each.to_json(), allow_nan=False)
@@ -88,7 +88,7 @@ def test_the_json_form_is_json_and_whole(found, found_fresh):
         assert told["logistic"][0] == [None] * 3
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_held_out_figures(found, found_fresh, model, logs):
     assert (found.held_out, found_fresh.held_out) == (False, True)
     np.testing.assert_allclose(found_fresh.confidence, model.calibrate(logs[1].logprob))
@@ -110,7 +110,7 @@ def test_held_out_figures(found, found_fresh, model, logs):
     assert all(row["trained"] > row["refitted"] for row in found_fresh.marginals)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_model_from_a_file_is_judged_alike(found, model, logs, tmp_path):
     model.save(tmp_path / "model.json")
     again = rcjax.diagnose(load_model(tmp_path / "model.json"), logs[0], replicates=REPLICATES)
@@ -198,7 +198,7 @@ def test_a_fold_does_not_see_what_it_is_judged_on(model, logs):
     assert not np.allclose(changed.calibrators.coefficients, other.calibrators.coefficients)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_predictions_are_those_of_the_frontier_replayed(found_fresh, model, logs):
     told = found_fresh.frontier
     frontier = rcjax.solve_frontier(model, lam=told["lam"])
@@ -215,7 +215,7 @@ def test_predictions_are_those_of_the_frontier_replayed(found_fresh, model, logs
     assert ((found_fresh.chain["exact"]["deferred"] >= 0) & (found_fresh.chain["exact"]["deferred"] <= 1)).all()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_chain_is_that_of_the_full_cascade(found_fresh, model, logs):
     told = found_fresh.chain
     frontier = rcjax.solve_frontier(model, lam=told["lam"], cascades="full")
@@ -235,7 +235,7 @@ def tuned(model, logs):
     return rcjax.select_frontier(logs[0], model=model).frontier
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_promise_on_fresh_queries_is_the_frontier_that_was_tuned_replayed(found_fresh, tuned, logs):
     """Policy by policy, each chosen as a user would by its λ."""
     told = found_fresh.promise
@@ -249,7 +249,7 @@ def test_the_promise_on_fresh_queries_is_the_frontier_that_was_tuned_replayed(fo
             assert told[name][place] == pytest.approx(float(value), rel=1e-6, abs=1e-12), name
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_promise_in_folds_is_that_of_the_search_without_each(found, logs):
     log, told = logs[0], found.promise
     places = [0, 8, 15]
@@ -286,7 +286,7 @@ def test_a_promise_that_is_too_good_is_found_out(tuned, model, logs):
     assert next(iter(verdicts.judge_promise(honest, N))).verdict != "bad"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_the_model_predicts_is_no_verdict_on_a_promise_by_the_labels(found):
     """A model that is off by 30 points: the promise stays, and only policies by the model are said to be affected."""
     off = dataclasses.replace(found, frontier=found.frontier | {"predicted_error": found.frontier["error"] + 0.3})
@@ -298,7 +298,7 @@ def test_what_the_model_predicts_is_no_verdict_on_a_promise_by_the_labels(found)
     assert {check.affects for check in by_model.checks if check.name == "error by the model"} == {"every policy"}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("search", ["all", "full", [MODELS[1:]]], ids=["all", "full", "one cascade"])
 def test_a_search_by_the_model_is_held_to_its_own_promise(model, logs, search):
     lam = lambdas(model)
@@ -315,7 +315,7 @@ def test_a_search_by_the_model_is_held_to_its_own_promise(model, logs, search):
     assert again["search"] != "selected"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_refusals_count_at_their_price(model, logs):
     refusing = rcjax.select_frontier(logs[0], model=model, abstain_price=0.3).frontier
     told = try_promise(refusing, logs[1], [(model, logs[1])], N)
@@ -327,7 +327,7 @@ def test_refusals_count_at_their_price(model, logs):
     assert told["predicted_error"][0] == pytest.approx(promised, rel=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_without_the_log_tuned_on_there_is_no_promise_to_judge(found, found_fresh):
     none = dataclasses.replace(found_fresh, promise=None)
     assert {check.name for check in none.checks} == set(LIMITS) - {"predicted error", "predicted cost"}

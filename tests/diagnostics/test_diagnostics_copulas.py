@@ -167,7 +167,7 @@ def found(logs):
     return copula_test(Gumbel, *logs, jnp.ones((3, N), bool), jax.random.key(0), REPLICATES)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_its_own_family_is_accepted_and_another_rejected(found):
     for p in (found.process_p, found.kendall_p):
         assert p[0] > 0.05
@@ -178,7 +178,7 @@ def test_its_own_family_is_accepted_and_another_rejected(found):
     assert (found.n == N).all()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_batch_of_pairs_is_one_after_the_other(logs, found, measure):
     for i, pair in enumerate(zip(*logs, strict=True)):
         copula, process, kendall = measure(*pair)
@@ -187,7 +187,7 @@ def test_a_batch_of_pairs_is_one_after_the_other(logs, found, measure):
         assert found.kendall[i] == pytest.approx(float(kendall), rel=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_second_call_compiles_nothing(logs, found, compilations):
     backwards = [z[None, ::-1] for z in logs]
     present = jnp.ones((1, 3, N), bool)

@@ -67,14 +67,14 @@ def found(draws, fit):
     return jax.tree.map(np.asarray, test)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_distances_are_those_of_the_fits(draws, fit, found):
     distance = jax.jit(jax.vmap(cramer_von_mises))
     np.testing.assert_allclose(found.trained, distance(fit(draws[1]), draws[0]), rtol=1e-6)
     np.testing.assert_allclose(found.refitted, distance(fit(draws[0]), draws[0]), rtol=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_its_own_law_is_accepted_and_others_are_rejected(found):
     assert found.trained_p[0] > 0.02
     assert found.refitted_p[0] > 0.02
@@ -83,7 +83,7 @@ def test_its_own_law_is_accepted_and_others_are_rejected(found):
     assert found.refitted_p[2] > 0.05  # two betas, but not those learnt
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_p_values_hold(fit):
     """Nine logs of one law: a mean of uniform p-values within four standard errors of a half."""
     rng = np.random.default_rng(2)
@@ -98,7 +98,7 @@ def test_p_values_hold(fit):
         assert p.min() > 0.005
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_on_the_log_fitted_to_the_two_tests_are_one(draws, fit, found):
     test = marginal_test(fit(draws[0]), draws[0], 0, jax.random.key(0), REPLICATES)
     np.testing.assert_array_equal(test.trained, test.refitted)

@@ -45,7 +45,7 @@ print(json.dumps({"devices": len(jax.devices()), "worst": worst, "collectives": 
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_eight_devices_fit_the_model_of_one():
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}

@@ -313,7 +313,7 @@ def test_models_in_contrary_orders_replay_all_the_same(log):
 # The command line
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_tune_and_evaluate(tmp_path):
     folder = write_folder(tmp_path)
     train, out = folder / "train.csv", folder / "mixture.json"

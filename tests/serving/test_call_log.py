@@ -380,7 +380,7 @@ def test_a_log_without_answers_needs_labels_by_model(path):
 # The command line
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_tune_and_evaluate_from_a_call_log(path, tmp_path):
     log = rcjax.sample_log(300, 0).select(["llama3.2-1b", "llama3.1-70b"])
     calls = []

@@ -23,7 +23,7 @@ from rcjax.policy import Defer
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
 
-pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.thorough]
 NAMES = {"llama3.2-1b": "small", "llama3.1-8b": "middle", "llama3.1-70b": "large"}
 PRICES = {"small": (0.1, 0.4), "middle": (0.2, 0.8), "large": (0.9, 3.6)}
 QUERIES, FAILING = 2000, 0.05

@@ -82,7 +82,7 @@ def test_the_optimum_of_error_and_cost_is_bellmans(demo, demo_lam):
         np.testing.assert_array_equal(ours.lam, exact.lam)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name", ["mmlu_llama", "mmlu_qwen_oai", "triviaqa_llama", "triviaqa_qwen_oai", "gsm8k_llama", "gsm8k_qwen_oai"]
 )

@@ -52,7 +52,7 @@ def chains(float64):
     return random_chains()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_models_match_adaptive_quadrature(couples):
     models, thresholds, reference = couples
     error, cost = batched(models, thresholds)
@@ -60,7 +60,7 @@ def test_two_models_match_adaptive_quadrature(couples):
     np.testing.assert_allclose(cost, reference[:, 1], rtol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_panels_of_sweeps_are_exact_enough(couples, monkeypatch):
     models, thresholds, reference = couples
     monkeypatch.setattr(quadrature, "PANELS", sweeps.problems.PANELS)
@@ -83,7 +83,7 @@ MARGINALS = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(first=MARGINALS, second=MARGINALS, theta=st.floats(1, 8), threshold=st.floats(0, 1))
 def test_any_two_models_match_adaptive_quadrature(first, second, theta, threshold):
@@ -95,7 +95,7 @@ def test_any_two_models_match_adaptive_quadrature(first, second, theta, threshol
     np.testing.assert_allclose(cost[0], expected[1], rtol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_paper_equals_exact_for_two_models(couples):
     models, thresholds, reference = couples
     error, cost = batched(models, thresholds, chain="paper")
@@ -105,7 +105,7 @@ def test_paper_equals_exact_for_two_models(couples):
     np.testing.assert_allclose(error, exact, rtol=0, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_paper_chain_matches_adaptive_quadrature_of_proposition_2(float64):
     models = random_models(31, 3, 8)
     thresholds = random_thresholds(32, models, 3)
@@ -115,7 +115,7 @@ def test_paper_chain_matches_adaptive_quadrature_of_proposition_2(float64):
     np.testing.assert_allclose(cost, reference[..., 1], rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_longer_chains_match_sixteen_times_the_nodes(chains, monkeypatch):
     models, thresholds, (error, cost) = chains
     monkeypatch.setattr(quadrature, "PANELS", 16 * quadrature.PANELS)
@@ -153,7 +153,7 @@ def smooth(float64):
     return make_model(marginals, Gumbel(jnp.array([1.8, 1.5, 2.4])), jnp.array([1.0, 4.0, 20.0]))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("chain", ["exact", "paper"])
 def test_gradients_match_central_differences(smooth, chain):
     """In the thresholds and in every parameter; proportions move along the simplex."""
@@ -284,7 +284,7 @@ def test_degenerate_marginals_give_no_nan(float64):
     np.testing.assert_array_equal(cost, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_float32_is_close_to_float64(float64):
     models = random_models(41, 4, 8, steep=(0.5, 100.0))
     cuts = random_thresholds(42, models, 6)

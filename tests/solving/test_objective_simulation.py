@@ -10,7 +10,7 @@ import rcjax
 pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.optimised]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_chains_match_simulation():
     models, thresholds, (error, cost) = random_chains()
     draw = jax.jit(lambda model, key: rcjax.sample_confidences(model, key, 100_000))

@@ -118,7 +118,7 @@ def solver():
     return compiled(solve)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("rows", [[3, 4, 5], [0, 1, 6], [6, 6, 6], [2, 5, 2]])
 def test_the_optimum_of_some_paths_is_that_of_these_alone(triple, rows):
     paths = everything(3)

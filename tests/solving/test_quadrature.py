@@ -149,7 +149,7 @@ def test_truncated_transition_conserves_mass(grids):
     np.testing.assert_allclose(jnp.einsum("pun,pn->pu", law, grids.weight), 1.0, atol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_gradients_are_finite(marginals):
     """Also where a component is empty, the masses hold everything, or all values are equal."""
 

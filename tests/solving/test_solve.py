@@ -60,7 +60,7 @@ def grid_losses(model, names, lam, count, chain="exact"):
     return (error + np.asarray(lam)[:, None] * cost).min(1)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("chain", ["exact", "paper"])
 def test_no_grid_beats_the_solver_for_three_models(triples, chain):
     for i in range(6 if chain == "exact" else 3):
@@ -69,7 +69,7 @@ def test_no_grid_beats_the_solver_for_three_models(triples, chain):
         assert (found <= grid_losses(model, model.models, LAM, 60, chain) + GLOBAL).all(), i
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_no_grid_beats_the_solver_for_four_models(fours):
     for i in range(3):
         model = take(fours, i)
@@ -77,7 +77,7 @@ def test_no_grid_beats_the_solver_for_four_models(fours):
         assert (found <= grid_losses(model, model.models, LAM, 25) + GLOBAL).all(), i
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(("members", "count"), [((0, 2, 4), 60), ((0, 1, 3, 4), 25)])
 def test_no_grid_beats_the_solver_on_the_demo(demo, demo_lam, members, count):
     names = tuple(demo.models[j] for j in members)
@@ -85,7 +85,7 @@ def test_no_grid_beats_the_solver_on_the_demo(demo, demo_lam, members, count):
     assert (found <= grid_losses(demo, names, demo_lam, count) + GLOBAL).all()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("which", ["triples", "fours"])
 def test_fifty_starts_of_l_bfgs_b_never_beat_the_solver(request, which):
     """On the same objective, in u, from uniform starts, with jax's gradients."""
@@ -123,7 +123,7 @@ def test_fifty_starts_of_l_bfgs_b_never_beat_the_solver(request, which):
             assert best <= least + GLOBAL, (i, price)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_all_is_the_best_of_every_subcascade(triples):
     """Solved one by one, and by exhaustive grids."""
     model = take(triples, 1)
@@ -152,7 +152,7 @@ def demo_mean(model, j):
     return float(marginal.mean_above(marginal.lowest - 1))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_adaptive_beats_all_on_random_models(fours):
     for i in range(3):
         model = take(fours, i)
@@ -294,7 +294,7 @@ def test_batches_of_lambdas_are_one_frontier(demo, demo_lam, cascades, monkeypat
     np.testing.assert_array_equal(batched.lam, whole.lam)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_float32_is_close_to_float64(demo, demo_lam):
     double = solve_frontier(demo, lam=demo_lam)
     leaves = jax.tree.map(np.asarray, demo)

@@ -109,7 +109,7 @@ def test_predictions_are_those_of_draws(search, theta):
             assert abs(figure.mean() - float(getattr(frontier, name)[row])) < 4.5 * spread, (row, name)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_no_grid_of_thresholds_and_refusals_beats_the_solver(triples):
     """Every combination of 8 refusals and thresholds of the first two models, and of refusals of the last."""
     for i, price in ((1, 0.1), (2, 0.3)):
@@ -154,7 +154,7 @@ def test_the_objective_has_the_derivatives_of_differences(demo):
         assert gradient[j] == pytest.approx(float(difference), rel=1e-3, abs=1e-7)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("search", ["all", "full"])
 def test_no_refusal_moved_a_little_does_better(demo, refusing, search):
     frontier = refusing[search]
@@ -384,7 +384,7 @@ def test_a_replay_where_all_is_refused():
     assert seen.n == 40
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_bands_of_what_is_refused(tmp_path):
     log = rcjax.sample_log(250, seed=6)
     model = rcjax.fit(log)
@@ -409,7 +409,7 @@ def test_bands_of_what_is_refused(tmp_path):
     assert load_frontier(tmp_path / "late.json").abstain_early is False
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_predictions_hold_on_fresh_queries(demo, refusing):
     fresh = rcjax.sample_log(20_000, seed=11)
     seen = replay(refusing["all"], fresh)

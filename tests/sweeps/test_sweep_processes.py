@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from sweep_worker import SETTINGS, SIZES
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 WORKER = Path(__file__).parents[1] / "sweep_worker.py"
 PROBLEMS = len(SIZES) * (SETTINGS["replicates"] + 1)
 PARTS = PROBLEMS // SETTINGS["batch"]

@@ -126,7 +126,7 @@ def test_intervals_grow_with_the_level_and_with_fewer_queries(two):
     assert (np.diff(np.asarray(wide.cost)[:-1]) > np.diff(np.asarray(narrow.cost)[:-1])).all()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_intervals_cover_the_truth_as_often_as_they_say(float64):
     """Of policies that were fixed before: 200 logs of 120 queries, judged by one of 40,000."""
     large = make_log(40_000, 2, seed=10**6)

@@ -96,7 +96,7 @@ def test_a_second_bootstrap_of_tuned_policies_compiles_nothing(selected, compila
     assert not compiled
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_cascades_of_the_model_are_solved_again_from_each_draw(three):
     """Up to what the start of the mixtures makes: whole fits and solutions of the draws lose as much on the log."""
     log, model = three
@@ -118,7 +118,7 @@ def test_cascades_of_the_model_are_solved_again_from_each_draw(three):
     assert np.median(np.abs(differences)) < 0.005
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_searches_of_every_kind_have_bands(three, tmp_path):
     log, model = three
     lam = np.geomspace(1e-3, 0.02, 4)
@@ -142,7 +142,7 @@ def test_searches_of_every_kind_have_bands(three, tmp_path):
         np.testing.assert_allclose(again.error, bands.error, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_chains_that_earned_their_place_are_chosen_again(three):
     log, model = three
     found = rcjax.solve_frontier(model, lam=[1e-3, 3e-3, 0.5], cascades=[log.models])

@@ -241,7 +241,7 @@ def test_the_best_pair_may_be_a_single_model(two):
     assert seen.gain[0, -1] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_one_model_is_compared_with_nothing(float64):
     log = make_log(N, 1, seed=5)
     seen = cross_validate(log, rcjax.fit(log), longer_cascades(1, None), FOLDS, 0)
@@ -251,7 +251,7 @@ def test_one_model_is_compared_with_nothing(float64):
     assert seen.chosen.tolist() == [1] * PRICES
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_chains_are_those_of_the_fit_without_their_fold(float64):
     """Whole fits and solutions of each fold: marginals start from those of the whole log, so up to a few queries."""
     log = make_log(N, 3, seed=6)

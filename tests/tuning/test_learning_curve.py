@@ -164,7 +164,7 @@ def test_every_query_is_held_out_equally_often():
     assert len(np.unique(np.sort(others[:5, :20], 1), axis=0)) == 5
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_deal_is_a_replay_of_what_the_log_says():
     """Tuned on all of the others, every policy answers the queries held out as a frontier of the same policies does."""
     log = sampled()
@@ -207,7 +207,7 @@ def test_a_model_that_is_always_right():
     assert everyone.advice().endswith("less than 0.1 % (at most 0.1 %): more labels are not what this log lacks")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_float32_agrees(curve):
     log = sampled()
     names = ("logprob", "correct", "query_cost", "answered", "cost")
@@ -377,7 +377,7 @@ def test_json_has_everything_but_the_replicates(curve):
     assert tuple(data["gains"][1][name] for name in ("gain", "low", "high")) == curve.gain(N)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_gain_foretold_is_what_happens():
     """Mean over logs of the gain from twice the labels, against tuning on twice as many fresh queries."""
     n, logs, judges = 150, 16, 4000

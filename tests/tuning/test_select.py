@@ -278,7 +278,7 @@ def test_a_calibration_that_falls_is_used_as_it_is(found):
     np.testing.assert_allclose(one.cost, other.cost, rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("k", [1, 2])
 def test_logs_of_one_and_two_models(float64, k):
     log = make_log(N, k, seed=6)
@@ -293,7 +293,7 @@ def test_logs_of_one_and_two_models(float64, k):
     assert "longer" not in selection.verdict(0)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_single_precision_is_close_to_double(log, model, compared, float32):
     compared(PRICES)
     with jax.enable_x64(True):

@@ -301,7 +301,7 @@ def _process_rows(service):
     return [(row["query"], row["model"]) for row in service.log_rows()]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_full_disk_costs_the_log_not_the_answers():
     with gateway_process(None, by_model(**ANSWERS), "--log-prompts", python=_limited()) as service:
         replies = [service.ask("x" * 500) for _ in range(40)]
@@ -317,7 +317,7 @@ def _limited():
     return ("prlimit", "--fsize=10000", sys.executable)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_worker_that_is_killed_is_replaced_and_others_go_on():
     with gateway_process(None, by_model(**ANSWERS), "--workers", 2) as service:
         assert service.ask().status == 200
@@ -344,7 +344,7 @@ def test_a_worker_that_is_killed_is_replaced_and_others_go_on():
         assert "rcjax_requests_total" in service.get("/metrics").body.decode()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_sigterm_lets_requests_under_way_end():
     behave = by_model(**{**ANSWERS, "small": Response(sure("A", SURE), delay=1.5)})
     with gateway_process(None, behave) as service:

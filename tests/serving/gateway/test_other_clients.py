@@ -112,7 +112,7 @@ def check_langchain(replies, total=101):
 
 
 @needs_litellm
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_litellm(service):
     replies = asked_by("ask_by_litellm.py", f"{service.url}/v1", KEY, "openai")
     check_litellm(replies)
@@ -123,7 +123,7 @@ def test_litellm(service):
     assert replies["tools streamed"]["headers"]["llm_provider-x-rcjax-not-judged"] == "tools"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.skipif(not has("langchain_openai"), reason="no langchain-openai beside the litellm of RCJAX_LITELLM")
 def test_langchain(service):
     replies = asked_by("ask_by_langchain.py", f"{service.url}/v1", KEY)
@@ -176,7 +176,7 @@ def listens(port):
 
 
 @needs_litellm
-@pytest.mark.slow
+@pytest.mark.thorough
 class TestProxy:
     @pytest.fixture(autouse=True)
     def behave(self, proxied):

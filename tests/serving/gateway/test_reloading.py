@@ -70,7 +70,7 @@ def test_a_policy_with_a_model_that_is_not_there_is_refused_until_it_is(caplog):
         until(lambda: service.ask().json["model"] == "new")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_policy_replaced_a_hundred_times_under_load_loses_no_request():
     policies = [alone(model) for model in MODELS]
     with gateway_process(policies[0], answers) as service:
@@ -99,7 +99,7 @@ def test_a_policy_replaced_a_hundred_times_under_load_loses_no_request():
         assert len(rows) == len({*rows}) == len(statuses) + len(polled)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_workers_take_up_new_files_and_share_one_log_and_one_page_of_figures():
     with gateway_process(alone("small"), answers, "--workers", 2, "--roll", "20KB") as service:
         first = [service.ask() for _ in range(60)]

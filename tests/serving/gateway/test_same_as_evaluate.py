@@ -18,7 +18,7 @@ PRICES = {
     "large": {"input": 3, "output": 15},
 }
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(scope="module")

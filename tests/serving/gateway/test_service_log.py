@@ -51,7 +51,7 @@ def test_every_change_of_a_file_is_a_line(caplog):
         assert lines()[3].startswith("a new file is refused, the old policies stay: models.toml: no models")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_worker_that_cannot_start_says_so_until_it_can():
     with gateway_process(None, answers, "--workers", 2) as service:
         until(lambda: both_read_again(service), 60)

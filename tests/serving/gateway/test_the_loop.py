@@ -20,7 +20,7 @@ from rcjax.serving.gateway.lineup import digest_of
 NAMES = {"llama3.2-1b": "small", "llama3.1-8b": "middle", "llama3.1-70b": "large"}
 TUNED_ON, SERVED = 300, 300
 SHADOW = "80%"
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_settings")]
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("own_settings")]
 
 
 @dataclass(frozen=True)

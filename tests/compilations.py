@@ -1,0 +1,68 @@
+"""What tests compile, which is most of their time: `python -m pytest --compilations` prints the twenty dearest."""
+
+import time
+from dataclasses import dataclass
+
+import jax
+import pytest
+
+DEAREST = 20
+#: JAX's names of the seconds that it spends on a programme before it runs.
+STEPS = {
+    "/jax/core/compile/jaxpr_trace_duration": "traced",
+    "/jax/core/compile/jaxpr_to_mlir_module_duration": "lowered",
+    "/jax/core/compile/backend_compile_duration": "compiled",
+}
+
+
+@dataclass
+class Cost:
+    """What a test took: programmes compiled, and seconds; a programme that is traced inside another counts twice."""
+
+    programmes: int = 0
+    traced: float = 0.0
+    lowered: float = 0.0
+    compiled: float = 0.0
+    user: float = 0.0
+
+
+class Compilations:
+    """Counts XLA's compilations by test; with workers, each tells the one that prints."""
+
+    def __init__(self) -> None:
+        self.cost = Cost()
+        self.by_test: dict[str, Cost] = {}
+        jax.monitoring.register_event_duration_secs_listener(self._listen)
+
+    def _listen(self, event: str, seconds: float, **_: object) -> None:
+        step = STEPS.get(event)
+        if step is not None:
+            setattr(self.cost, step, getattr(self.cost, step) + seconds)
+            self.cost.programmes += step == "compiled"
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item):
+        self.cost = Cost(user=-time.process_time())
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self, item):
+        result = yield
+        self.cost.user += time.process_time()
+        item.user_properties.append(("cost", vars(self.cost)))
+        return result
+
+    def pytest_runtest_logreport(self, report):
+        for name, cost in report.user_properties:
+            if name == "cost" and report.when == "teardown":
+                self.by_test[report.nodeid] = Cost(**cost)
+
+    def pytest_terminal_summary(self, terminalreporter):
+        total = Cost(*(sum(parts) for parts in zip(*(vars(cost).values() for cost in self.by_test.values()), strict=True)))
+        terminalreporter.section("what was compiled")
+        row = "{0.programmes:>10,} {0.traced:>8.1f} {0.lowered:>8.1f} {0.compiled:>9.1f} {0.user:>8.1f}  {1}"
+        terminalreporter.line("programmes  traced  lowered  compiled  user s")
+        dearest = sorted(self.by_test.items(), key=lambda row: -row[1].traced - row[1].lowered - row[1].compiled)
+        for test, cost in dearest[:DEAREST]:
+            terminalreporter.line(row.format(cost, test))
+        terminalreporter.line(row.format(total, f"all {len(self.by_test):,} tests"))
