@@ -30,7 +30,7 @@ SHARED = Path(__file__).parents[2] / "shared"
 #: Bytes and memory maps of a worker, above which it lets go of what is compiled; Linux allows 65,530 maps.
 MOST_MEMORY, MOST_MAPS = 1_500_000_000, 50_000
 LONG = LEVELS["long"]
-LEFT_OUT = pytest.StashKey[int]()
+LEFT_OUT, PROGRAMS = pytest.StashKey[int](), pytest.StashKey[Path]()
 
 
 def pytest_addoption(parser):
@@ -48,9 +48,7 @@ def pytest_configure(config):
         flags = " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
         os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + flags
     cache = getattr(config, "cache", None)  # -p no:cacheprovider has none
-    folder = tempfile.mkdtemp(prefix="rcjax") if cache is None else cache.mkdir("jax")
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    config.stash[PROGRAMS] = Path(tempfile.mkdtemp(prefix="rcjax") if cache is None else cache.mkdir("rcjax"))
     jax.config.update("jax_traceback_in_locations_limit", 0)  # as the command line does
     gc.set_threshold(1_000_000, 50, 50)
     # absl, which optax imports, closes the stream it logs to when uvicorn sets up logging anew: not pytest's, please.
@@ -99,13 +97,19 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiler(request):
-    """Modules with the mark `optimised` run what users run, and so do commands on real logs."""
+    """Programmes are kept, as the command line keeps them, for all workers and for later runs.
+
+    Modules with the mark `optimised` run what users run, and so do commands on real logs. Those that change what a
+    programme is made of, `forgetful`, keep none: it would be taken for the usual one.
+    """
     quick, wide = request.node.get_closest_marker("optimised") is None, jax.config.jax_enable_x64
+    keep_programs(request.config.stash[PROGRAMS] if request.node.get_closest_marker("forgetful") is None else None)
     if not quick:
         jax.clear_caches()
         _compile_quickly(False)
     yield
     _compile_quickly(True)
+    keep_programs(None)
     jax.config.update("jax_enable_x64", wide)  # which commands switch on
     if not quick or _memory() > MOST_MEMORY or _maps() > MOST_MAPS:
         jax.clear_caches()
@@ -134,16 +138,16 @@ def _maps():
 
 
 @pytest.fixture
-def own_settings(request, tmp_path_factory, monkeypatch):
+def own_settings(request, monkeypatch):
     """Commands run in this process set JAX up for themselves: keep that out of the other tests.
 
     They share a cache folder, and have a terminal as wide as the module's COLUMNS say.
     """
-    monkeypatch.setenv("RCJAX_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "compiled"))
+    monkeypatch.setenv("RCJAX_CACHE_DIR", str(request.config.stash[PROGRAMS]))
     monkeypatch.setenv("COLUMNS", getattr(request.module, "COLUMNS", "100"))
     before = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")}
     yield
-    keep_programs(None)
+    keep_programs(request.config.stash[PROGRAMS])
     before["jax_disable_most_optimizations"] = request.node.get_closest_marker("optimised") is None
     for name, value in before.items():
         jax.config.update(name, value)

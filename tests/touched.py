@@ -37,7 +37,7 @@ def changed_files(since: str | None) -> list[str] | None:
         return None
 
 
-def tests_of(files: Iterable[str], graph: dict[str, set[str]]) -> list[str]:
+def paths_of(files: Iterable[str], graph: dict[str, set[str]]) -> list[str]:
     """The folders and files of tests whose thorough tier the files ask for.
 
     Args:
@@ -69,7 +69,7 @@ def tests_of(files: Iterable[str], graph: dict[str, set[str]]) -> list[str]:
 def main() -> None:
     """Print the paths, in one line."""
     files = None if os.environ.get("CI_THOROUGH") else changed_files(sys.argv[1] if len(sys.argv) > 1 else None)
-    print(*(EVERYTHING if files is None else tests_of(files, arrows())))
+    print(*(EVERYTHING if files is None else paths_of(files, arrows())))
 
 
 if __name__ == "__main__":

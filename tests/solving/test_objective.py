@@ -23,7 +23,7 @@ from rcjax._core.batching import part
 from rcjax.model.pairs import pairs
 from rcjax.solving import objective, quadrature
 
-pytestmark = pytest.mark.usefixtures("float64")
+pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.forgetful]
 
 
 def afresh(m):

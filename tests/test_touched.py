@@ -1,0 +1,32 @@
+"""What a change asks for: the thorough tests of what it touches, and of what imports that."""
+
+import pytest
+from imports import arrows
+from touched import EVERYTHING, changed_files, paths_of
+
+GRAPH = {"policy.policy": set(), "policy.files": {"policy.policy"}, "logs.log": {"policy.policy"}, "cli.tune": {"logs.log"}}
+
+
+@pytest.mark.parametrize(
+    ("files", "paths"),
+    [
+        (["rcjax/policy/policy.py"], ["tests/logs", "tests/policy"]),
+        (["rcjax/logs/log.py"], ["tests/cli", "tests/logs"]),
+        (["rcjax/cli/tune.py", "README.md"], ["tests/cli"]),
+        (["rcjax/testing.py"], ["tests/test_testing.py"]),
+        (["tests/tuning/test_tune.py", "tests/test_docs.py"], ["tests/test_docs.py", "tests/tuning"]),
+        (["rcjax/docs/method.md", "notebooks/a.ipynb"], ["tests/test_docs.py", "tests/test_notebooks.py"]),
+        (["tests/sampled_logs.py"], EVERYTHING),
+        (["tests/conftest.py"], EVERYTHING),
+    ],
+)
+def test_paths_of_a_change(files, paths):
+    assert paths_of(files, GRAPH) == paths
+
+
+def test_the_graph_is_that_of_the_package():
+    assert "tests/copulas" in paths_of(["rcjax/copulas/base.py"], arrows())
+
+
+def test_where_nobody_can_tell_it_is_everything():
+    assert changed_files("no-such-commit") is None
