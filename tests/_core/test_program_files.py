@@ -213,6 +213,7 @@ def test_a_programme_returns_what_the_function_does(folder):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.thorough
 def test_processes_share_a_folder(tmp_path):
     program = "import sys, rcjax; from rcjax._core.compilation import keep_programs; from pathlib import Path; "
     program += "keep_programs(Path(sys.argv[1])); print(rcjax.fit(rcjax.sample_log(50, seed=0)).copulas.theta)"
@@ -226,6 +227,7 @@ def test_processes_share_a_folder(tmp_path):
     assert not [path for path in (cache / "programs").iterdir() if path.suffix != ".program"]
 
 
+@pytest.mark.thorough
 def test_a_programme_of_linear_algebra_runs_where_nothing_is_compiled(tmp_path):
     """JAX looks for LAPACK when it lowers a call of it: a process that only loads has to look for itself."""
     program = """

@@ -52,6 +52,7 @@ def test_a_policy_that_compares_is_tuned_and_written(folder, tuned):
     assert all("answer" in kept for kept in tuned["policy"]["provenance"]["reference"]["models"].values())
 
 
+@pytest.mark.thorough
 def test_a_column_does_what_a_table_beside_the_log_does(folder, tuned):
     line = ("tune", folder / "train_both.csv", "--budget", "200/M", "--json")
     document = json.loads(succeed(*line))
@@ -111,6 +112,7 @@ def test_a_guarantee_of_a_policy_that_compares(folder):
     assert document["policy"]["provenance"]["guarantee"]["confidence"] == 0.9
 
 
+@pytest.mark.thorough
 def test_diagnose_tells_what_agreement_does(folder):
     line = ("diagnose", folder / "train.csv", "--replicates", "20")
     document = json.loads(succeed(*line, "--answers", folder / "train_answers.csv", "--json"))
@@ -121,6 +123,7 @@ def test_diagnose_tells_what_agreement_does(folder):
     assert "--answers FILE" in " ".join(succeed(*line).split())
 
 
+@pytest.mark.thorough
 def test_a_report_tells_what_is_compared(folder, tmp_path):
     line = ("report", folder / "train.csv", "--answers", folder / "train_answers.csv", "--budget", "200/M")
     succeed(*line, "--out", tmp_path / "page.html")

@@ -59,7 +59,13 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+#: These take longest: much is compiled for them alone.
+DEAR = {"tune one cascade", "diagnose", "diagnose briefly"}
+
+
+@pytest.mark.parametrize(
+    "command", [pytest.param(name, marks=pytest.mark.thorough if name in DEAR else ()) for name in COMMANDS]
+)
 def test_nothing_printed_holds_a_control_character(command, folder):
     text = (folder / "train\x1b.csv").read_text()
     (folder / "broken\x1b.csv").write_text(text + f"q\x1b[1m0\u2028,{SMALL},0.5,1,1\n")

@@ -18,6 +18,7 @@ def path(tmp_path_factory):
     return file
 
 
+@pytest.mark.thorough
 def test_variants_are_rows_of_their_own(path, tmp_path):
     policy = tmp_path / "policy.json"
     tuned = json.loads(succeed("tune", path, "--budget", "9", "--no-bands", "--out", policy, "--json"))

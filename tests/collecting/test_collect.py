@@ -237,12 +237,13 @@ def wait_for(behave, more, process):
         time.sleep(0.002)
 
 
-def test_after_twenty_kills_the_log_is_the_same(place):
+@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.thorough)])
+def test_after_many_kills_the_log_is_the_same(kills, place):
     behave = Models(failures=0.05, delay=0.03)
     write_questions(place / "questions.jsonl", questions(150))
     in_flight = 0
     with served(behave) as (_, url):
-        for kill in range(20):
+        for kill in range(kills):
             process = start(place, url, names=["tiny", "large"])
             wait_for(behave, 8, process)
             process.kill()

@@ -85,6 +85,7 @@ def test_every_sample_is_asked_once_paid_for_and_graded(place):
     assert float(behave.charged) <= sum(row["most_cost"] for row in document["estimate"])
 
 
+@pytest.mark.thorough
 def test_the_log_is_tuned_as_votes(place):
     collect(place, Varied(), "--samples", 3, n=60, more="options = { temperature = 0.7 }")
     log = rcjax.read_log(place / "answers.jsonl", task="choice")

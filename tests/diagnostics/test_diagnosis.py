@@ -557,6 +557,7 @@ def test_remarks():
 # -- many models
 
 
+@pytest.mark.thorough
 def test_many_models_share_the_replicates_of_their_pairs(monkeypatch):
     monkeypatch.setattr("rcjax.diagnostics.copula_rows.MOST_REPLICATES", 60)
     monkeypatch.setattr("rcjax.diagnostics.copula_rows.FEWEST_REPLICATES", 20)

@@ -174,6 +174,7 @@ def test_lambdas_are_sorted_and_distinct(demo, demo_lam):
     np.testing.assert_allclose(solve_frontier(demo, lam=shuffled).lam, demo_lam, rtol=1e-15)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("chain", ["exact", "paper"])
 def test_reported_figures_are_those_of_the_reported_thresholds(demo, demo_lam, chain):
     cascades = "all" if chain == "exact" else "full"
@@ -369,6 +370,7 @@ def test_infill_stays_near_the_optima(demo, cascade):
     assert (loss(frontier) - least).max() < 0.01
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("benchmark", "task"), [("mmlu", "choice"), ("triviaqa", "generation")])
 def test_areas_against_the_published_thresholds(shared_data, shared_reference, benchmark, task):
     """On test data, mean over the 26 cascades: less area than the thresholds of the paper's authors."""
