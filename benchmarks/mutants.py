@@ -154,7 +154,9 @@ def run_tests(tree: Path, tests: list[str], options: list[str], limit: float) ->
     while time.monotonic() < stop:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
-            told = [line for line in log.read_text(errors="replace").splitlines() if line.startswith(("FAILED", "ERROR"))]
+            told = [
+                line for line in log.read_text(errors="replace").splitlines() if line.startswith(("FAILED", "ERROR"))
+            ]
             # 5: no test was collected, as all of them are of the other tier.
             outcome = "survived" if os.waitstatus_to_exitcode(status) in (0, 5) else "killed"
             return outcome, told[0].split()[1] if told else ""

@@ -58,7 +58,9 @@ class Compilations:
                 self.by_test[report.nodeid] = Cost(**cost)
 
     def pytest_terminal_summary(self, terminalreporter):
-        total = Cost(*(sum(parts) for parts in zip(*(vars(cost).values() for cost in self.by_test.values()), strict=True)))
+        total = Cost(
+            *(sum(parts) for parts in zip(*(vars(cost).values() for cost in self.by_test.values()), strict=True))
+        )
         terminalreporter.section("what was compiled")
         row = "{0.programmes:>10,} {0.traced:>8.1f} {0.lowered:>8.1f} {0.compiled:>9.1f} {0.user:>8.1f}  {1}"
         terminalreporter.line("programmes  traced  lowered  compiled  user s")

@@ -4,7 +4,12 @@ import pytest
 from imports import arrows
 from touched import EVERYTHING, changed_files, paths_of
 
-GRAPH = {"policy.policy": set(), "policy.files": {"policy.policy"}, "logs.log": {"policy.policy"}, "cli.tune": {"logs.log"}}
+GRAPH = {
+    "policy.policy": set(),
+    "policy.files": {"policy.policy"},
+    "logs.log": {"policy.policy"},
+    "cli.tune": {"logs.log"},
+}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,11 @@ TESTS = Path(__file__).parent
 EVERYTHING = ["tests", "rcjax"]
 HOURS = 12
 #: Touched by the first part of a path: what runs it.
-RUN_BY = {"benchmarks": "tests/test_benchmarks.py", "notebooks": "tests/test_notebooks.py", "docs": "tests/test_docs.py"}
+RUN_BY = {
+    "benchmarks": "tests/test_benchmarks.py",
+    "notebooks": "tests/test_notebooks.py",
+    "docs": "tests/test_docs.py",
+}
 SET_UP = ("pyproject.toml", "tests/conftest.py", "tests/touched.py", ".ci/run")
 
 

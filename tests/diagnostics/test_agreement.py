@@ -126,6 +126,7 @@ def test_models_that_are_always_right_tell_nothing():
     assert "cannot be told: the later one of each pair is always right" in told(rows)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("held_out", [False, True])
 def test_a_diagnosis_tells_it(held_out):
     with jax.enable_x64(True):

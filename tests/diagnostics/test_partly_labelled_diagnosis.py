@@ -74,6 +74,7 @@ def test_figures_of_it(diagnosis, logs):
     assert "reliability" in figures.diagnosis_figures(diagnosis, rcjax.fit(partly), partly)
 
 
+@pytest.mark.thorough
 def test_labels_drawn_unevenly_are_told(logs):
     _, partly = logs
     chances = np.where(np.arange(500)[:, None] < 100, 0.3, 0.6) * np.ones((1, 3))

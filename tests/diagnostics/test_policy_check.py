@@ -55,6 +55,7 @@ def test_nothing_has_changed(policy, logs):
     assert not any(each.advice for each in found.checks)
 
 
+@pytest.mark.thorough
 def test_halves_hardly_ever_alarm(logs):
     """The rate of 500 splits is in the benchmark; of 12, at 5 %, more than two would be a bad sign."""
     log = rcjax.sample_log(2 * N, seed=5).select(MODELS)

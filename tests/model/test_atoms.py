@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from stated_samples import KINDS, stated_log
+from tiers import slow_to_compile, thorough
 
 import rcjax
 from rcjax import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, SurvivalGumbel
@@ -85,7 +86,7 @@ def test_a_fit_counts_the_atoms_and_fits_the_rest():
     np.testing.assert_array_equal(again.atoms.mass, fitted.atoms.mass)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", thorough(KINDS, lambda kind: kind in ("twentieths", "votes")))
 def test_a_fit_of_few_values_is_the_distribution_of_the_log(kind):
     log = stated_log(kind)
     model = rcjax.fit(log)
@@ -130,7 +131,7 @@ def test_a_table_of_counts_has_the_probabilities_of_scipys_normal():
     assert float(np.exp(table(Gaussian(0.6))).sum()) == pytest.approx(1, abs=1e-9)
 
 
-@pytest.mark.parametrize("copula", COPULAS, ids=lambda copula: type(copula).__name__)
+@pytest.mark.parametrize("copula", thorough(COPULAS, slow_to_compile), ids=lambda copula: type(copula).__name__)
 def test_the_cells_of_a_pair_sum_to_one(copula):
     """Over both masses and the smooth parts, whose densities are integrated on a fine lattice of cells."""
     first, second = marginal(), marginal((0.4,), (0.3,), 0.1, 0.15, 1)
@@ -165,7 +166,7 @@ def test_the_cells_of_a_pair_sum_to_one(copula):
     assert mass.sum() == pytest.approx(1, abs=0.02)
 
 
-@pytest.mark.parametrize("copula", COPULAS, ids=lambda copula: type(copula).__name__)
+@pytest.mark.parametrize("copula", thorough(COPULAS, slow_to_compile), ids=lambda copula: type(copula).__name__)
 def test_a_strip_is_the_difference_of_conditional_probabilities(copula):
     own = marginal()
     start, end = own.atom_ranks()
@@ -196,6 +197,7 @@ def of_few_values(u, count, seed):
     return Ranks(jnp.full(len(u), 0.5), jnp.asarray(ends[0]), jnp.asarray(starts[-1]), jnp.asarray(side), atoms), place
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("values", [3, 5, 10])
 @pytest.mark.parametrize(("family", "theta"), [(Gumbel, 1.5), (Frank, 4.0)])
 def test_the_likeliest_copula_of_few_values_is_the_one_they_are_drawn_from(family, theta, values):
@@ -227,6 +229,7 @@ def test_pairs_of_few_values_are_fitted_by_likelihood_and_say_so():
     assert {row["method"] for row in rcjax.fit(plain).pair_methods} == {"tau"}
 
 
+@pytest.mark.thorough
 def test_samples_of_a_model_of_few_values_have_its_dependence():
     log = stated_log("votes", n=1500)
     model = rcjax.fit(log)

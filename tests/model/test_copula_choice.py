@@ -74,6 +74,7 @@ def test_the_table_holds_the_likelihood_of_the_log(model, log):
     np.testing.assert_allclose((weights * each).sum(-1), chosen, rtol=1e-8)
 
 
+@pytest.mark.thorough
 def test_the_true_family_is_found():
     """The demo's pairs of neighbours are Gumbel copulas; 4,000 queries are enough to tell."""
     found = rcjax.fit(rcjax.sample_log(4000, seed=1), copula=(Gumbel, SurvivalGumbel, Gaussian))

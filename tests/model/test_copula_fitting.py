@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
+from tiers import slow_to_compile, thorough
 
 from rcjax import Clayton, Copula, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, param
 from rcjax._core.kendall import kendall_tau
@@ -55,7 +56,9 @@ def tied(u, low, high):
     return Ranks(jnp.asarray(u), jnp.asarray(low, float), jnp.asarray(1.0 - high), jnp.asarray(side))
 
 
-@pytest.mark.parametrize("family", [f for f in FAMILIES if f is not Independence], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "family", thorough([f for f in FAMILIES if f is not Independence], slow_to_compile), ids=lambda f: f.__name__
+)
 def test_the_fit_is_scipys_maximum(family):
     copula = jax.jit(family.from_tau)(0.4)
     u, v = draw(copula, 1, (400,))

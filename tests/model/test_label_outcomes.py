@@ -37,6 +37,7 @@ def test_labels_stand_where_there_are_any():
     assert np.array_equal(expected_log(log).correct, right)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_corrected_outcomes_are_right_on_average_and_vary_less_than_labels(kind):
     whole = rcjax.sample_log(500, seed=1).select(MODELS)
@@ -57,6 +58,7 @@ def test_corrected_outcomes_are_right_on_average_and_vary_less_than_labels(kind)
         assert np.abs(judged[..., 0].mean(0) - right.mean(0)).max() > 0.03
 
 
+@pytest.mark.thorough
 def test_labels_that_were_drawn_unevenly_count_by_their_probability():
     whole = rcjax.sample_log(600, seed=2).select(MODELS)
     right = np.asarray(whole.correct)

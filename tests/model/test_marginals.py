@@ -266,6 +266,7 @@ def test_cramer_von_mises_is_the_integral():
     assert float(cramer_von_mises(m, jnp.asarray(sample))) == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.thorough
 def test_published_distances(shared_data, shared_reference):
     published = json.loads((shared_reference / "published_tables.json").read_text())
     gaps = []

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiers import slow_to_compile, thorough
 
 from rcjax import Clayton, Copula, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, SurvivalGumbel, param
 from rcjax.copulas import OneOf
@@ -72,7 +73,7 @@ def filled_log_likelihood(copula, first, second):
     return np.asarray(log_likelihood(copula, fill(first), fill(second)))[:count]
 
 
-@pytest.fixture(params=COPULAS, ids=lambda copula: type(copula).__name__)
+@pytest.fixture(params=thorough(COPULAS, slow_to_compile), ids=lambda copula: type(copula).__name__)
 def copula(request):
     return request.param
 
