@@ -39,9 +39,9 @@ _PRICES = 64  # λ of additive objectives
 _LEAST_SCALE = 0.01  # of the least value: slopes are to stand out from rounding
 
 
-#: Slopes that rounding alone may leave, in roots of a rounding of the objective: a descent ends where no step gains more
-#: than a rounding, which is √(2·curvature·rounding) of slope short of the optimum. The quadrature's curvature is steepest
-#: where its panels meet, in the hundreds.
+#: Slopes that rounding alone may leave, in roots of a rounding of the objective: a descent ends where no step gains
+#: more than a rounding, which is √(2·curvature·rounding) of slope short of the optimum. The curvature is steepest where
+#: the panels of the quadrature meet, in the hundreds.
 _ROUNDED = 200
 
 
