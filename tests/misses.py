@@ -6,6 +6,7 @@ import inspect
 import itertools
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -24,8 +25,9 @@ class Case(NamedTuple):
 def in_turn(names, rows, ids=None):
     """Has a test run once for every row of a table, as `pytest.mark.parametrize` does, but as one item.
 
-    A second table above the first makes the product of both. Every case has a folder `tmp_path` of its own, a
-    `monkeypatch` that is undone after it, and a `capsys` and a `caplog` that are empty; fixtures are set up once.
+    A second table above the first makes the product of both. Fixtures are set up once; but every case has its own of
+    a `tmp_path` and of what else is an empty folder or a path where nothing is, a `monkeypatch` that is undone after
+    it, and a `capsys` and a `caplog` that are empty. Where another fixture keeps what a case did, cases stay items.
 
     Args:
         names: the arguments of the test that the table fills, as a sequence, or as text with commas between them.
@@ -67,9 +69,10 @@ def in_turn(names, rows, ids=None):
 
 def _run(function: Callable, cases: list[Case], fixtures: dict[str, Any]) -> None:
     misses, left_out = [], []
+    blank = {name for name, value in fixtures.items() if _is_blank(value)} | {*fixtures} & {"tmp_path"}
     for number, case in enumerate(cases):
         try:
-            with _fresh(fixtures, number) as fresh:
+            with _fresh(fixtures, blank, number) as fresh:
                 function(**fresh, **case.values)
         except pytest.skip.Exception as reason:
             left_out.append(f"{case.name}: {reason}")
@@ -83,7 +86,6 @@ def _run(function: Callable, cases: list[Case], fixtures: dict[str, Any]) -> Non
 
 def _cases(names: list[str], rows: Iterable, ids) -> Iterator[Case]:
     for number, row in enumerate(rows):
-        name = None
         name, values = None, row
         if isinstance(row, PARAM):
             assert not row.marks, "a case with marks is an item of its own: pytest.mark.parametrize"
@@ -91,11 +93,13 @@ def _cases(names: list[str], rows: Iterable, ids) -> Iterator[Case]:
         elif isinstance(ids, list):
             name = ids[number]
         if name is None:
-            labels = [ids(value) if callable(ids) else None for value in values]
-            name = "-".join(
-                _short(value) if label is None else str(label) for label, value in zip(labels, values, strict=True)
-            )
+            name = "-".join(_label(value, ids) for value in values)
         yield Case(str(name), dict(zip(names, values, strict=True)))
+
+
+def _label(value: Any, ids: Callable[[Any], Any] | None) -> str:
+    label = ids(value) if callable(ids) else None
+    return _short(value) if label is None else str(label)
 
 
 def _short(value: Any) -> str:
@@ -104,14 +108,21 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
+def _is_blank(value: Any) -> bool:
+    """Whether a fixture is a folder with nothing in it, or a path where nothing is yet."""
+    return isinstance(value, Path) and (not any(value.iterdir()) if value.is_dir() else not value.exists())
+
+
 @contextlib.contextmanager
-def _fresh(fixtures: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
+def _fresh(fixtures: dict[str, Any], blank: set[str], number: int) -> Iterator[dict[str, Any]]:
     """The fixtures of a test, those that a case would leave its traces in as if they were new."""
     fresh = dict(fixtures)
     with contextlib.ExitStack() as stack:
-        if "tmp_path" in fresh:
-            fresh["tmp_path"] /= f"case{number}"
-            fresh["tmp_path"].mkdir()
+        for name in blank:
+            path = fixtures[name]
+            folder = (path if path.is_dir() else path.parent) / f"case{number}"
+            folder.mkdir(exist_ok=True)
+            fresh[name] = folder if path.is_dir() else folder / path.name
         if "monkeypatch" in fresh:
             fresh["monkeypatch"] = stack.enter_context(pytest.MonkeyPatch.context())
         if "capsys" in fresh:
