@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
+from misses import in_turn
 
 import rcjax
 from benchmarks import make_reference
@@ -59,7 +60,7 @@ def test_the_python_blocks_run(page, tmp_path, monkeypatch, capsys):
     assert "nan" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", commands())
+@in_turn("command", commands())
 def test_the_options_exist(command):
     _, name, *arguments = shlex.split(command)
     known = {
@@ -80,7 +81,7 @@ def anchors(page):
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@in_turn("page", PAGES, ids=lambda page: page.stem)
 def test_links_within_the_repository_lead_somewhere(page):
     links = re.findall(r"\]\((?!https?:)([^)]*)\)", page.read_text("utf-8"))
     for link in links:

@@ -6,6 +6,7 @@ import json
 import jax
 import pytest
 from command_line import run
+from misses import in_turn
 
 import rcjax
 from rcjax.logs import read_log
@@ -59,7 +60,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@in_turn("command", COMMANDS)
 def test_nothing_printed_holds_a_control_character(command, folder):
     text = (folder / "train\x1b.csv").read_text()
     (folder / "broken\x1b.csv").write_text(text + f"q\x1b[1m0\u2028,{SMALL},0.5,1,1\n")
