@@ -1,5 +1,6 @@
 """The README and the pages of documentation: their code runs, their commands exist, their links lead somewhere."""
 
+import functools
 import io
 import re
 import shlex
@@ -60,19 +61,21 @@ def test_the_python_blocks_run(page, tmp_path, monkeypatch, capsys):
     assert "nan" not in capsys.readouterr().out
 
 
-@in_turn("command", commands())
+@functools.cache
+def parsers():
+    """By command, what reads its line."""
+    return typer.main.get_command(app).commands
+
+
+@in_turn("command", commands)
 def test_the_options_exist(command):
     _, name, *arguments = shlex.split(command)
-    known = {
-        option
-        for parameter in typer.main.get_command(app).commands[name].params
-        for option in [*parameter.opts, *parameter.secondary_opts]
-    }
+    known = {option for parameter in parsers()[name].params for option in [*parameter.opts, *parameter.secondary_opts]}
     assert {argument for argument in arguments if argument.startswith("-")} <= known
 
 
 def test_every_command_is_shown():
-    assert {shlex.split(command)[1] for command in commands()} == set(typer.main.get_command(app).commands)
+    assert {shlex.split(command)[1] for command in commands()} == set(parsers())
 
 
 def anchors(page):
