@@ -4,7 +4,8 @@ import itertools
 
 import jax.numpy as jnp
 import numpy as np
-import statsmodels.api as sm
+from statsmodels.discrete.discrete_model import Logit
+from statsmodels.tools.tools import add_constant
 
 import rcjax
 from rcjax.frontier.frontier import Frontier, make_frontier
@@ -62,7 +63,7 @@ def feature(logprob: np.ndarray) -> np.ndarray:
 def logistic(logprob: np.ndarray, correct: np.ndarray, train: np.ndarray) -> np.ndarray:
     """(n,) probability of being right by logistic regression on the queries of a mask; 0.5 where logprob is NaN."""
     xi = feature(logprob)
-    fitted = sm.Logit(correct[train].astype(float), sm.add_constant(xi[train])).fit(disp=0, tol=1e-12, maxiter=100)
+    fitted = Logit(correct[train].astype(float), add_constant(xi[train])).fit(disp=0, tol=1e-12, maxiter=100)
     return np.where(np.isnan(xi), 0.5, 1 / (1 + np.exp(-fitted.params[0] - fitted.params[1] * np.nan_to_num(xi))))
 
 

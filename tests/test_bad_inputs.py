@@ -27,6 +27,7 @@ from bad_inputs import (
 from bad_inputs.commands import COMMANDS
 from bad_inputs.good_files import write_good_files
 from command_line import run
+from misses import in_turn
 
 BAD_FILES: tuple[BadFile, ...] = (
     *files.FILES,
@@ -73,16 +74,44 @@ def _name(command: Command, *rest: str) -> str:
 #: The log of this command is another one: `tests/cli/test_cli_label.py` gives it its own.
 NOT_BAD = {("label", "are the log itself")}
 
-READ = [
-    pytest.param(command, slot, bad, id=_name(command, slot.option or slot.kind, bad.fault))
-    for command in COMMANDS
-    for slot in command.slots
-    for bad in BAD_FILES
-    if bad.kind == slot.kind and (command.name, bad.fault) not in NOT_BAD
-]
+#: Told otherwise by these commands than by the rest: of a log without labels, or of what alone can be served.
+TOLD_OTHERWISE = {
+    ("label", "log", "has one long line"),
+    ("label", "log", "has 10,000 columns"),
+    ("label", "log", "holds zeros"),
+    ("label", "labels", "write queries as decimals"),
+    ("label", "labels", "write models in capitals"),
+    ("label", "labels", "are about other models"),
+    ("label", "said", "writes queries as decimals"),
+    ("label", "said", "is about other models"),
+    ("serve", "policy", "is of another format"),
+}
 
 
-@pytest.mark.parametrize(("command", "slot", "bad"), READ)
+def read():
+    """Every fault, once at least, and every place where a file is read: the places of its kind take turns.
+
+    What is wrong with a file is found by one reader, whichever the command.
+    """
+    for kind in dict.fromkeys(bad.kind for bad in BAD_FILES):
+        places = [(command, slot) for command in COMMANDS for slot in command.slots if slot.kind == kind]
+        faults = [bad for bad in BAD_FILES if bad.kind == kind]
+        for (command, slot), bad in itertools.product(places, faults):
+            turn = (places.index((command, slot)) - faults.index(bad)) % min(len(places), len(faults)) == 0
+            if turn or (command.name, kind, bad.fault) in TOLD_OTHERWISE:
+                yield pytest.param(command, slot, bad, id=_name(command, slot.option or slot.kind, bad.fault))
+
+
+def test_every_place_and_every_fault_has_its_turn():
+    cases = [param.values for param in read()]
+    places = {(command, slot) for command in COMMANDS for slot in command.slots if slot.kind not in WRITES}
+    assert {(command, slot) for command, slot, _ in cases} == places
+    assert {bad[:2] for *_, bad in cases} == {bad[:2] for bad in BAD_FILES}
+    assert {(command.name, bad.kind, bad.fault) for command, _, bad in cases} >= TOLD_OTHERWISE
+    assert not NOT_BAD & {(command.name, bad.fault) for command, _, bad in cases}
+
+
+@in_turn("command, slot, bad", read)
 def test_a_bad_file_gets_one_line(command, slot, bad, good):
     folder = good["log"].parent
     path = bad.write(folder)
@@ -122,7 +151,7 @@ WRITTEN = [
 ]
 
 
-@pytest.mark.parametrize(("command", "output", "source", "alias"), WRITTEN)
+@in_turn("command, output, source, alias", WRITTEN)
 def test_an_output_that_is_an_input_is_a_usage_error(command, output, source, alias, good, tmp_path):
     before = contents(good["log"].parent)
     path = ALIASES[alias](good[source.kind], tmp_path / "link")
@@ -143,8 +172,8 @@ OUTPUTS = [
 ]
 
 
-@pytest.mark.parametrize("linked", [False, True], ids=["itself", "a symbolic link"])
-@pytest.mark.parametrize(("command", "one", "other"), OUTPUTS)
+@in_turn("linked", [False, True], ids=["itself", "a symbolic link"])
+@in_turn("command, one, other", OUTPUTS)
 def test_two_outputs_that_are_one_file_are_a_usage_error(command, one, other, linked, good, tmp_path):
     path = tmp_path / "new.json"
     if linked:  # to what is not there yet
@@ -171,7 +200,7 @@ SAVED = [
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("command", "slot"), SAVED)
+@in_turn("command, slot", SAVED)
 def test_a_full_disk_costs_the_file_not_the_results(command, slot, good, tmp_path, monkeypatch):
     path = tmp_path / "old"
     path.write_text("old")

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import polars as pl
 import pytest
+from misses import in_turn
 
 import benchmarks
 import rcjax
@@ -35,7 +36,7 @@ def data():
     return Answers(confidence, (rng.random((50, 3)) > confidence).astype(float), np.array([1.0, 3.0, 10.0]))
 
 
-@pytest.mark.parametrize("name", [m.name for m in pkgutil.walk_packages(benchmarks.__path__, "benchmarks.")])
+@in_turn("name", [m.name for m in pkgutil.walk_packages(benchmarks.__path__, "benchmarks.")])
 def test_every_program_starts(name, monkeypatch):
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     module = importlib.import_module(name)
@@ -258,7 +259,7 @@ def test_growth_is_that_of_ten_minutes():
     assert soak.slope(looks, "files") == 0
 
 
-@pytest.mark.parametrize("case", votes.CASES, ids=lambda case: case.name)
+@in_turn("case", votes.CASES, ids=lambda case: case.name)
 def test_samples_are_as_often_right_as_is_said_and_alike_where_that_is(case):
     log = votes.simulate(4_000, case, seed=0)
     right = dict(zip(log.models, np.asarray(log.correct).mean(0), strict=True))
@@ -286,7 +287,7 @@ def test_frontiers_are_compared_by_areas_and_by_what_budgets_get():
     assert figures["mixed"] <= figures["change"] + 1.0
 
 
-@pytest.mark.parametrize("case", segments.CASES, ids=lambda case: case.name)
+@in_turn("case", segments.CASES, ids=lambda case: case.name)
 def test_segments_differ_as_they_say(case):
     log, plain = segments.simulate(4_000, case, seed=0), rcjax.sample_log(4_000, seed=0)
     names, right = np.array(log.segment), np.asarray(log.correct, float) - np.asarray(plain.correct, float)

@@ -1,5 +1,6 @@
 """The README and the pages of documentation: their code runs, their commands exist, their links lead somewhere."""
 
+import functools
 import io
 import re
 import shlex
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
+from misses import in_turn
 
 import rcjax
 from benchmarks import make_reference
@@ -59,19 +61,21 @@ def test_the_python_blocks_run(page, tmp_path, monkeypatch, capsys):
     assert "nan" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", commands())
+@functools.cache
+def parsers():
+    """By command, what reads its line."""
+    return typer.main.get_command(app).commands
+
+
+@in_turn("command", commands)
 def test_the_options_exist(command):
     _, name, *arguments = shlex.split(command)
-    known = {
-        option
-        for parameter in typer.main.get_command(app).commands[name].params
-        for option in [*parameter.opts, *parameter.secondary_opts]
-    }
+    known = {option for parameter in parsers()[name].params for option in [*parameter.opts, *parameter.secondary_opts]}
     assert {argument for argument in arguments if argument.startswith("-")} <= known
 
 
 def test_every_command_is_shown():
-    assert {shlex.split(command)[1] for command in commands()} == set(typer.main.get_command(app).commands)
+    assert {shlex.split(command)[1] for command in commands()} == set(parsers())
 
 
 def anchors(page):
@@ -80,7 +84,7 @@ def anchors(page):
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@in_turn("page", PAGES, ids=lambda page: page.stem)
 def test_links_within_the_repository_lead_somewhere(page):
     links = re.findall(r"\]\((?!https?:)([^)]*)\)", page.read_text("utf-8"))
     for link in links:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from misses import in_turn
 
 import rcjax
 from rcjax.tuning.retune import recorded_tuning
@@ -45,7 +46,7 @@ def test_there_is_a_file_of_each_kind():
     assert {json.loads(path.read_text("utf-8"))["format"] for path in FILES} == {*LOADERS}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@in_turn("path", FILES, ids=lambda path: path.stem)
 def test_a_file_of_before_loads_and_is_written_back(path, tmp_path):
     old = json.loads(path.read_text("utf-8"))
     loaded = LOADERS[old["format"]](path)
@@ -54,7 +55,7 @@ def test_a_file_of_before_loads_and_is_written_back(path, tmp_path):
     assert not [*differences(ordered(old), ordered(new))]
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path.stem.startswith(("policy", "mixture"))])
+@in_turn("path", [path for path in FILES if path.stem.startswith(("policy", "mixture"))])
 def test_a_policy_of_before_tells_how_it_was_tuned(path):
     tuning = recorded_tuning(rcjax.load_policy(path))
     assert len(tuning.models) == 3
@@ -62,7 +63,7 @@ def test_a_policy_of_before_tells_how_it_was_tuned(path):
     assert tuning.fit == {"copula": "Gumbel", "method": "tau"}
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path.stem.startswith("frontier")])
+@in_turn("path", [path for path in FILES if path.stem.startswith("frontier")])
 def test_every_point_of_a_frontier_of_before_is_a_policy(path):
     frontier = rcjax.load_frontier(path)
     for row in range(len(frontier.lam)):

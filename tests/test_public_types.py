@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import pytest
+from misses import in_turn
 
 import rcjax
 from rcjax._base.arguments import _kinds
@@ -175,7 +176,7 @@ def cases():
             for what, value in BAD.items():
                 fine = what in public.fine.get(parameter.name, "")
                 if not fine and not allowed(parameter.annotation, value, what):
-                    yield pytest.param(name, parameter.name, what, id=f"{name}-{parameter.name}-{what}")
+                    yield name, parameter.name, what
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +208,7 @@ def good(tmp_path_factory):
     }
 
 
-@pytest.mark.parametrize(("name", "argument", "what"), [*cases()])
+@in_turn("name, argument, what", cases)
 def test_an_argument_of_another_kind(good, name, argument, what):
     function, public = resolve(name), FUNCTIONS[name]
     names = list(inspect.signature(function).parameters)

@@ -6,6 +6,7 @@ import pytest
 from bare_python import run_bare
 from hypothesis import given
 from hypothesis import strategies as st
+from misses import in_turn
 
 from rcjax.signals import (
     Choice,
@@ -183,7 +184,7 @@ def test_votes_of_a_reply():
 # Stated confidences
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("text", "value"),
     [
         ("85%", 0.85),
@@ -220,7 +221,7 @@ def test_percentages_and_decimals_agree(number):
     assert stated_confidence(f"I'd say {number / 10:.1f} % I think") == pytest.approx(number / 1000)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("text", "message"),
     [
         ("", "states no confidence"),

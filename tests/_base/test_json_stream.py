@@ -6,6 +6,7 @@ import json
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from misses import in_turn
 
 from rcjax._base import json_stream
 from rcjax._base.json_stream import members
@@ -35,7 +36,7 @@ def test_the_pieces_are_those_of_the_whole(others, rows, indent, chunk):
     assert {name: value for name, value in pieces if name != "rows"} == {**others, "last": 1}
 
 
-@pytest.mark.parametrize(
+@in_turn(
     "text", ["", "[1]", '{"a": 1', '{"rows": [1, 2', '{"rows": [1 2]}', '{"a" 1}', '{"a": tru}', '{"rows": [{"b": "c]}']
 )
 def test_what_is_no_object_or_ends_too_early(text):

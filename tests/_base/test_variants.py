@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from misses import in_turn
 
 from rcjax._base.variants import (
     base_model,
@@ -27,9 +28,7 @@ def test_other_names_are_those_of_models(name):
     assert variant_name(name, 1) == name
 
 
-@pytest.mark.parametrize(
-    "name", ["small ×1", "small ×0", "small×3", "small × 3", " ×3", "small ×3 ", "×3", "small ×03"]
-)
+@in_turn("name", ["small ×1", "small ×0", "small×3", "small × 3", " ×3", "small ×3 ", "×3", "small ×03"])
 def test_what_is_no_vote(name):
     assert (base_model(name), samples_of(name)) == (name, 1)
 

@@ -6,6 +6,7 @@ import pytest
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from misses import in_turn
 
 from rcjax._core.kendall import FEW_ENTRIES, kendall_counts, kendall_tau, kendall_taus
 
@@ -60,7 +61,7 @@ def test_counts_are_those_of_all_pairs():
     assert tuple(map(float, kendall_counts(x, y, present))) == expected
 
 
-@pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 200_000])
+@in_turn("n", [1, 2, 63, 64, 65, 200_000])
 def test_sizes_around_powers_of_two_and_a_large_log(n):
     rng = np.random.default_rng(n)
     x = np.round(rng.normal(size=n), 1)
@@ -69,8 +70,8 @@ def test_sizes_around_powers_of_two_and_a_large_log(n):
     assert tau == pytest.approx(scipys(x, y, np.ones(n, bool)) if n > 1 else 0.0, abs=1e-14)
 
 
-@pytest.mark.parametrize("n", [1, 2, 47, 48, 49, 300, FEW_ENTRIES])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@in_turn("n", [1, 2, 47, 48, 49, 300, FEW_ENTRIES])
+@in_turn("dtype", [np.float32, np.float64])
 def test_all_pairs_by_signs_are_those_of_two_columns_to_the_last_bit(n, dtype):
     rng = np.random.default_rng(n)
     columns = np.round(rng.normal(size=(n, 1)) + rng.normal(size=(n, 4)), 1).astype(dtype)

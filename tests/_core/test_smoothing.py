@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from misses import in_turn
 
 from rcjax import smooth_maximum, smooth_quantile
 
@@ -29,7 +30,7 @@ def test_it_has_no_unit():
     np.testing.assert_allclose(smooth_maximum(1e-5 * values, 0.01), 1e-5 * smooth_maximum(values, 0.01), rtol=1e-12)
 
 
-@pytest.mark.parametrize("values", [[0.0, 0.0], [1.0, 1.0], [1e-200, 0.0], [-3.0, -4.0]])
+@in_turn("values", [[0.0, 0.0], [1.0, 1.0], [1e-200, 0.0], [-3.0, -4.0]])
 def test_slopes_are_numbers_at_ties_and_zeros(values):
     for width in (*WIDTHS, 0.0):
         assert np.isfinite(smooth_maximum(jnp.array(values), width))
@@ -68,7 +69,7 @@ def test_one_value_is_every_quantile():
     assert float(smooth_quantile(jnp.array([2.0, 2.0]), jnp.array([0.5, 0.5]), 0.9, 0.1)) == 2.0
 
 
-@pytest.mark.parametrize("level", [0.0, 1.0, -0.5, 2.0])
+@in_turn("level", [0.0, 1.0, -0.5, 2.0])
 def test_a_level_outside_is_refused(level):
     with pytest.raises(ValueError, match="between 0 and 1"):
         smooth_quantile(jnp.ones(2), jnp.ones(2), level, 0.1)

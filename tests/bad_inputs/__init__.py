@@ -1,7 +1,7 @@
 """Commands, and what is wrong with the files that people give them: from the two tables come the tests.
 
-A new command joins by a row of `commands.COMMANDS`: it is then held to every bad file of the kinds that it reads. A new
-bad file joins by a row of the table of its kind: every command that reads that kind is held to it.
+A new command joins by a row of `commands.COMMANDS`: each of its places for a file then meets a bad one of that kind. A
+new bad file joins by a row of the table of its kind: a command that reads that kind is held to it.
 """
 
 from collections.abc import Callable

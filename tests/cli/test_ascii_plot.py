@@ -1,6 +1,7 @@
 import re
 
 import pytest
+from misses import in_turn
 
 from rcjax._base.wording import choose_unit
 from rcjax.cli.ascii_plot import sketch
@@ -111,8 +112,8 @@ def test_the_row_of_the_policy_chosen_is_starred(capsys):
     assert "*" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("error", [0.0, 0.3])
-@pytest.mark.parametrize("step", [0.0, 1e-16])
+@in_turn("error", [0.0, 0.3])
+@in_turn("step", [0.0, 1e-16])
 def test_labels_are_not_what_rounding_leaves(error, step):
     points = [{"cost": 1e-5 * i, "error": error + step * i} for i in range(1, 11)]
     labels = re.findall(r"(\S+) %", sketch(points, [], MONEY))

@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from command_line import run, succeed
+from misses import in_turn
 
 import rcjax
 
@@ -30,7 +31,7 @@ def without(tmp_path, ending, prices):
     return out
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "jsonl", "ndjson"])
+@in_turn("ending", ["csv", "tsv", "parquet", "jsonl", "ndjson"])
 def test_what_is_written_is_a_log(ending, tmp_path, prices):
     out = tmp_path / f"log.{ending}"
     shown = succeed("import", *EVAL, "--prices", prices, "--out", out)
@@ -70,7 +71,7 @@ def test_names_and_columns(tmp_path):
     assert pl.read_csv(out)["model"].to_list() == ["x", "strong"]
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("options", "says"),
     [
         (["--column", "query"], "give pairs of two names"),

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from command_line import run, succeed
+from misses import in_turn
 from timed_logs import timed_table, waited
 
 import rcjax
@@ -22,7 +23,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("options", "message"),
     [
         (["--max-seconds", "soon"], "'soon': give a number of seconds, such as 2, or p95=4"),

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 from command_line import fail, rows_of, run, succeed
+from misses import in_turn
 
 import rcjax
 
@@ -96,7 +97,7 @@ def test_a_log_without_the_column_is_refused(folder, command):
     assert run("check", folder / "policy.json", folder / "untold.csv").exit_code == 2
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("options", "message"),
     [
         (("--by", "language"), "needs a target, such as --budget"),
@@ -116,7 +117,7 @@ def test_options_that_do_not_go_together_are_usage_errors(folder, options, messa
     assert message in " ".join(result.stderr.replace("│", " ").split())
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("options", "message"),
     [
         (

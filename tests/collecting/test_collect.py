@@ -17,6 +17,7 @@ from chat_server import KEY, Response, completion, served, sure
 from command_line import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from misses import in_turn
 from models_of_a_test import ABILITIES, ENVIRONMENT, PRICES, Models, money, questions, write_models, write_questions
 from statsmodels.stats.proportion import proportion_confint
 
@@ -120,7 +121,7 @@ def test_who_is_down_does_not_hold_up_the_others(place):
     assert len(answers(place)) == 80
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("response", "says"),
     [
         (Response({"error": {"code": "invalid_api_key"}}, 401), "is its key right?"),
@@ -151,7 +152,7 @@ def test_a_rate_limit_is_obeyed(place):
     assert 1.0 <= times[1] - times[0] < 5.0
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"choices": []}', b'{"choices": [{"message": {}}]}', b"\xff{"])
+@in_turn("body", [b"", b"[]", b'{"choices": []}', b'{"choices": [{"message": {}}]}', b"\xff{"])
 def test_malformed_replies_are_failed_calls(body, place):
     def behave(request, headers):
         return Response(body) if request["messages"][0]["content"].startswith("Question 3?") else Models()(request, {})
@@ -590,7 +591,7 @@ def test_progress_is_shown_on_a_terminal_alone(place):
     assert "━" not in result.stderr
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("options", "says"),
     [
         ("{ max_tokns = 3 }", "model tiny: options: the client knows no max_tokns"),
@@ -619,7 +620,7 @@ def test_a_file_of_something_else_stays_as_it_is(content, place):
     assert (place / "answers.jsonl").read_text() == content
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("line", "says"),
     [
         (["{questions}"], "give the file of the models"),

@@ -11,6 +11,7 @@ from decimal import Decimal
 import pytest
 from chat_server import completion, served, sure
 from command_line import run
+from misses import in_turn
 from models_of_a_test import ENVIRONMENT, Models, lot, questions, write_models, write_questions
 
 import rcjax
@@ -180,7 +181,7 @@ def test_grading_again_grades_every_sample(place):
     assert {row["graded_by"] for row in answers(place)} == {"contains"}
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("options", "says"),
     [
         ("{ temperature = 0 }", "temperature is 0"),
@@ -209,7 +210,7 @@ def test_votes_of_the_signal_and_samples_do_not_go_together(place):
     assert not (place / "answers.jsonl").exists()
 
 
-@pytest.mark.parametrize("number", ["0", "-1", "1001", "two", "1.5"])
+@in_turn("number", ["0", "-1", "1001", "two", "1.5"])
 def test_a_number_of_samples_that_is_none(number, place):
     result, server = collect(place, Varied(), "--samples", number)
     assert result.exit_code == 2

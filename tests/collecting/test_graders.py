@@ -7,6 +7,7 @@ import pytest
 from graded_by_hand import CHOICES, CONTAINS, EXACT, NUMBERS, PLANETS
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from misses import in_turn
 
 from rcjax.collecting.graders.attempt import Attempt, GraderError
 from rcjax.collecting.graders.judge import Judge, rubric, verdict
@@ -35,7 +36,7 @@ def test_there_are_enough():
     assert all(len({*table}) == len(table) for table in TABLES.values())
 
 
-@pytest.mark.parametrize("grader", TABLES)
+@in_turn("grader", TABLES)
 def test_the_verdicts_are_those_of_a_person(grader):
     wrong = [case for case in TABLES[grader] if verdict_of(grader, *case[:2]) != case[2]]
     kind, strict = (sum(person is side for *_, person in wrong) for side in (False, True))
@@ -67,7 +68,7 @@ def test_choices_that_are_words():
     assert chosen_choice("I know nothing of it.", ["yes", "no"]) is None
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("reference", "choices", "name"),
     [(("B",), ("A", "B"), "choice"), (("12 %",), (), "number"), (("Paris", "12"), (), "exact"), ((), (), None)],
 )
@@ -75,7 +76,7 @@ def test_the_default_suits_the_answers(reference, choices, name):
     assert suited_grader(Question("q", (), reference, choices)) == name
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("named", "says"),
     [
         (["exactly"], "'exactly' is no grader: give exact, choice, number"),
@@ -171,7 +172,7 @@ def test_a_program_is_started_once(tmp_path):
     assert verdicts == [True, False, True]
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("answer", "says"),
     [
         ("'oh'", "answers what is no JSON"),
@@ -190,7 +191,7 @@ def test_a_program_that_is_not_there():
         grade_by("command:/no/such/program", attempt("a"))
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("reply", "says"),
     [("Y", True), ("Yes.", True), ("**N**", False), ("no", False), ("Reasons … so: Y", True), ("Hm", None), ("", None)],
 )

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from misses import in_turn
 
 from rcjax.collecting.questions import Question, Sheet, draw, read_questions
 from rcjax.logs.errors import LogError
@@ -29,7 +30,7 @@ def only(path, sheet=None):
 ROW = {"query": "q1", "prompt": "Largest?", "answer": "B", "choices": "A|B", "subject": "x"}
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
+@in_turn("ending", ["csv", "tsv", "jsonl", "parquet"])
 def test_every_kind_of_table_gives_the_same(ending, place):
     path = place / f"questions.{ending}"
     frame = pl.DataFrame([ROW])
@@ -60,7 +61,7 @@ def test_choices_in_words_are_named_and_written_under_the_question(place):
     )
 
 
-@pytest.mark.parametrize("choices", ["yes|no", ["Yes", "No"], "1|2|3", ["A", "B"]])
+@in_turn("choices", ["yes|no", ["Yes", "No"], "1|2|3", ["A", "B"]])
 def test_choices_that_are_names_stand_in_the_question_already(choices, place):
     question = only(write(place / "q.jsonl", [{"prompt": "So?", "choices": choices}]))
     assert question.words == {}
@@ -88,7 +89,7 @@ def test_an_id_is_made_of_the_content(place):
     assert read_questions(write(place / "r.jsonl", rows[1:2]))[0].query == second.query
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("answer", "reference"),
     [
         ("4", ("4",)),
@@ -105,7 +106,7 @@ def test_right_answers(answer, reference, place):
     assert only(write(place / "q.jsonl", [{"prompt": "x", "answer": answer}])).reference == reference
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("row", "says"),
     [
         ({"question": "x"}, "no column prompt or messages"),

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from misses import in_turn
 
 import rcjax
 from rcjax._core.batching import part
@@ -348,7 +349,7 @@ def test_every_check_has_a_scope():
     assert set(SCOPES) == set(LIMITS)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("name", "subject", "asked", "by_labels", "by_model"),
     [
         ("queries", "", "c", True, True),
@@ -388,7 +389,7 @@ def test_names_of_models_may_hold_the_signs_between_names():
 # -- verdicts
 
 
-@pytest.mark.parametrize("name", LIMITS)
+@in_turn("name", LIMITS)
 def test_a_figure_is_judged_by_its_limits(name):
     limits = LIMITS[name]
     sign = 1 if limits.bad > limits.doubtful else -1
@@ -443,7 +444,7 @@ FINE = {
 }
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("change", "place", "verdict", "said"),
     [
         ({"accuracy": 0.5, "accuracy_p": 1e-6}, 0, "bad", "harder"),

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-import statsmodels.api as sm
+from statsmodels.discrete.discrete_model import Logit
+from statsmodels.tools.tools import add_constant
 
 import rcjax
 from rcjax.diagnostics.markov import FEWEST, conditional_test, logistic_test, rank_correlations
@@ -57,8 +58,8 @@ def test_the_papers_test_is_walds_in_a_logistic_regression(answers):
         of_middle = []
         for i in range(j - 1):
             rows = answered[:, [i, j - 1, j]].all(1)
-            design = sm.add_constant(confidence[rows][:, [i, j - 1]])
-            p = sm.Logit(correct[rows, j].astype(float), design).fit(disp=0, tol=1e-12).pvalues
+            design = add_constant(confidence[rows][:, [i, j - 1]])
+            p = Logit(correct[rows, j].astype(float), design).fit(disp=0, tol=1e-12).pvalues
             expected[j, i] = np.log10(p[1])
             of_middle.append(p[2])
         expected[j, j - 1] = np.log10(np.mean(of_middle))

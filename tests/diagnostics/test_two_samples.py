@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from misses import in_turn
 from scipy import stats
 
 import rcjax
@@ -129,8 +130,8 @@ def test_spiegelhalters_z_does_not_exist_where_the_brier_score_cannot_vary():
     assert np.isnan(spiegelhalter_z(np.array([1.0, 0.0]), np.array([1, 0])))
 
 
-@pytest.mark.parametrize("n", [1, 10, 41])
-@pytest.mark.parametrize("seed", range(5))
+@in_turn("n", [1, 10, 41])
+@in_turn("seed", range(5))
 def test_the_calibration_error_is_that_of_the_library(n, seed):
     rng = np.random.default_rng(seed)
     confidence, correct = rng.choice([0.1, 0.25, 0.5, 0.5001, 0.9, 1.0], n), (rng.random(n) < 0.6).astype(float)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from misses import in_turn
 
 from rcjax.frontier.bands import Bands, bands_from_json, bands_to_json, check_level, frequencies
 
@@ -94,9 +95,7 @@ def test_bands_are_a_pytree():
     assert jax.jit(lambda one: one.cost.sum())(bands) == pytest.approx(float(bands.cost.sum()))
 
 
-@pytest.mark.parametrize(
-    "missing", ["error_interval", "cost_interval", "threshold_intervals", "optimism", "chosen_by_replicates"]
-)
+@in_turn("missing", ["error_interval", "cost_interval", "threshold_intervals", "optimism", "chosen_by_replicates"])
 def test_damaged_points_are_refused(missing):
     bands = make_bands(4)
     points = [bands_to_json(bands, NAMES, row) for row in range(4)]
@@ -105,7 +104,7 @@ def test_damaged_points_are_refused(missing):
         bands_from_json(NAMES, points, {"level": 0.9, "replicates": 20})
 
 
-@pytest.mark.parametrize("head", [{}, {"level": 0.9}, {"level": "high", "replicates": 3}, [], None])
+@in_turn("head", [{}, {"level": 0.9}, {"level": "high", "replicates": 3}, [], None])
 def test_a_damaged_head_is_refused(head):
     points = [bands_to_json(make_bands(5), NAMES, 0)]
     with pytest.raises(ValueError, match="bands"):
@@ -130,7 +129,7 @@ def test_frequencies_are_counted():
         np.testing.assert_allclose(shares[:, column], (members == wanted).all(-1).mean(0), rtol=1e-12)
 
 
-@pytest.mark.parametrize("level", [0.0, 1.0, 90, -0.1, float("nan")])
+@in_turn("level", [0.0, 1.0, 90, -0.1, float("nan")])
 def test_a_level_that_no_interval_has_is_refused(level):
     with pytest.raises(ValueError, match=f"level is {level}"):
         check_level(level)

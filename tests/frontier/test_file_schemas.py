@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from misses import in_turn
 from policy_samples import DELETE, places, wrong
 
 import rcjax
@@ -111,7 +112,7 @@ def test_a_schema_is_one_and_is_in_the_package(name):
     assert held["$defs"].items() <= schema["$defs"].items()
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@in_turn("name", SAMPLES)
 def test_what_rcjax_writes_is_valid(name):
     SCHEMAS[kind_of(name)].validate(SAMPLES[name])
     assert refusal(name, SAMPLES[name]) is None

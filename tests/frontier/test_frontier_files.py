@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from misses import in_turn
 
 import rcjax
 from rcjax import solve_frontier
@@ -76,7 +77,7 @@ def test_a_policy_expects_what_the_bands_say(banded):
     assert {name: expected[name] for name in plain} == dict(plain)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("options", "search"),
     [
         ({}, "all"),
@@ -110,7 +111,7 @@ def test_a_file_of_an_older_version_has_no_bands(banded, tmp_path):
     assert "level" not in loaded.point(0).expected
 
 
-@pytest.mark.parametrize("damage", [{"bands": {}}, {"bands": 3}, {"bands": {"level": 0.9}}, {"search": 3}])
+@in_turn("damage", [{"bands": {}}, {"bands": 3}, {"bands": {"level": 0.9}}, {"search": 3}])
 def test_damaged_bands_are_refused(banded, damage, tmp_path):
     path = tmp_path / "damaged.json"
     path.write_text(json.dumps(banded.to_json() | damage))

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from misses import in_turn
 
 from rcjax.frontier.policies import ABSTAIN, NEVER_REFUSE, Policies, asked_at_all
 
@@ -96,8 +97,8 @@ def test_in_single_precision(float32):
 PLACES = [7, slice(3, 9), np.array([5, 5, 0]), np.arange(COUNT) % 7 == 0, np.array([], int)]
 
 
-@pytest.mark.parametrize("places", PLACES, ids=["one", "a range", "some, twice", "a mask", "none"])
-@pytest.mark.parametrize("refusing", [False, True])
+@in_turn("places", PLACES, ids=["one", "a range", "some, twice", "a mask", "none"])
+@in_turn("refusing", [False, True])
 def test_some_of_the_policies_are_those_at_their_places(places, refusing):
     policies = Policies.of_cascades(*cascades(refusing))
     some = policies.take(places)
@@ -127,8 +128,8 @@ def test_on_the_host_they_are_numpys():
 # -- who is asked at all
 
 
-@pytest.mark.parametrize("xp", [np, jnp])
-@pytest.mark.parametrize("refusing", [False, True])
+@in_turn("xp", [np, jnp])
+@in_turn("refusing", [False, True])
 def test_nobody_is_asked_after_a_model_that_never_defers(xp, refusing):
     """It answers everything, or refuses all that it does not answer."""
     thresholds, members, refusals = cascades(refusing)

@@ -6,6 +6,7 @@ import json
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from misses import in_turn
 
 import rcjax
 from rcjax.frontier.frontier import make_frontier
@@ -78,7 +79,7 @@ def test_of_a_large_log_some_whole_queries_are_kept_always_the_same(k, size):
     assert describe_reference(log) == describe_reference(log)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     "damage",
     [
         lambda data: data.pop("queries"),

@@ -4,6 +4,7 @@ import json
 
 import polars as pl
 import pytest
+from misses import in_turn
 
 from rcjax.logs.errors import LogError
 from rcjax.logs.label_sheet import AnswerKey, LabelSheet, Texts, answer_texts, read_sheet
@@ -48,7 +49,7 @@ def test_what_a_person_adds_stays(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("content", "message"),
     [
         ("query,model,correct\nq1,small,1\n", "sheet.csv: no columns label_probability: it is no table of rcjax label"),

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import polars as pl
 import pytest
+from misses import in_turn
 
 from rcjax.logs import LogError, read_log
 from rcjax.logs.answers import equal_answers
@@ -27,7 +28,7 @@ def codes(log):
     return None if log.answer is None else np.asarray(log.answer).tolist()
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".jsonl"])
+@in_turn("suffix", [".csv", ".tsv", ".parquet", ".jsonl"])
 def test_a_column_of_answers_in_every_format(tmp_path, suffix):
     path = tmp_path / f"log{suffix}"
     write = {".csv": "write_csv", ".tsv": "write_csv", ".parquet": "write_parquet", ".jsonl": "write_ndjson"}[suffix]
@@ -135,7 +136,7 @@ def with_rows(*rows):
     return pl.concat([beside(), pl.DataFrame(rows, schema=beside().schema, orient="row")])
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("answers", "says"),
     [
         (beside().drop("answer"), "rename or add missing columns answer"),

@@ -6,8 +6,8 @@ import warnings
 import numpy as np
 import pandas as pd
 import polars as pl
-import pytest
 from log_samples import refusal
+from misses import in_turn
 
 from rcjax.logs import read_answers, read_log
 
@@ -25,7 +25,7 @@ def frame(**changes):
     return pl.DataFrame({**TABLE, **changes})
 
 
-@pytest.mark.parametrize("kind", ["polars", "pandas", "csv", "jsonl", "parquet"])
+@in_turn("kind", ["polars", "pandas", "csv", "jsonl", "parquet"])
 def test_every_source_tells_the_same_segments(tmp_path, kind):
     source = frame()
     if kind == "pandas":
@@ -59,7 +59,7 @@ def test_numbers_are_names():
     assert read_log(frame(Language=[1, 1, 2, 2, 1, 1]), by="language").segment == ("1", "2", "1")
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("changes", "by", "message"),
     [
         ({}, "langage", "no column langage to tell the segments (did you mean 'Language' for 'langage'?)"),

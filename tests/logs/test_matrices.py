@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_samples import HEADER, ROWS, assert_same, refusal, write
+from misses import in_turn
 
 from rcjax.logs import IncompleteLogWarning, LeftOutWarning, checked_rows, read_log, text_files
 
@@ -74,7 +75,7 @@ def test_the_batches_play_no_part(seed, size, tmp_path, batches):
 
 
 @needs_data
-@pytest.mark.parametrize("name", sorted(path.name for path in DATA.glob("*_t*.csv") if "answers" not in path.name))
+@in_turn("name", sorted(path.name for path in DATA.glob("*_t*.csv") if "answers" not in path.name))
 def test_real_logs_in_batches(name, batches):
     prices = DATA / "prices.toml"
     batches(10**6)
@@ -83,7 +84,7 @@ def test_real_logs_in_batches(name, batches):
     assert_same(read_log(DATA / name, prices=prices), whole)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("bad", "message"),
     [
         ("9,small,0.5,1,1", "log.csv, line 7, model small: logprob 0.5 > 0"),
@@ -91,7 +92,7 @@ def test_real_logs_in_batches(name, batches):
         ("7,small,-1,1,1", "log.csv, line 7, model small: query 7 was answered already in line 4: keep one row"),
     ],
 )
-@pytest.mark.parametrize("size", [1, 2, 3])
+@in_turn("size", [1, 2, 3])
 def test_errors_in_later_batches_name_the_right_row(bad, message, size, tmp_path, batches):
     batches(size)
     lines = ["note," + HEADER, '"two\nlines, ""quoted""",' + ROWS[0], *("," + row for row in ROWS[1:])]

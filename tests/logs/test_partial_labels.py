@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 from log_samples import HEADER, assert_same, refusal, write
+from misses import in_turn
 
 from rcjax.logs import LeftOutWarning, UnlabelledWarning, read_answers, read_log
 
@@ -62,7 +63,7 @@ def test_verdicts_of_judges_and_probabilities():
     assert log.hand.is_judged.all()
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "pandas"])
+@in_turn("kind", ["csv", "jsonl", "parquet", "pandas"])
 def test_every_source_gives_the_same_log(kind, tmp_path):
     frame = table(judged_a=[0.5, None] * QUERIES, Judged=[True, None, False, None] * 4)
     path = tmp_path / f"log.{kind}"
@@ -178,7 +179,7 @@ def test_votes_take_the_label_of_their_answer():
     assert "the log has no column sample" in refusal(table(), labels=labels)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("column", "value", "message"),
     [
         ("judged_a", "1.5", "judged_a 1.5 > 1: give a number from 0 (wrong) to 1 (right), or true or false"),

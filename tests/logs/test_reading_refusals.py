@@ -5,12 +5,13 @@ import polars as pl
 import pytest
 from command_line import fail, rows_of, succeed, write_log
 from log_samples import HEADER, PRICES, ROWS, costed, refusal, table, write
+from misses import in_turn
 
 import rcjax
 from rcjax.logs import IncompleteLogWarning, LogError, read_log
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("bad", "where", "advice"),
     [
         ("3,small,0.3,1,1", "model small: logprob 0.3 > 0", "name the column confidence"),
@@ -112,7 +113,7 @@ def test_columns_that_contradict_each_other(tmp_path):
     assert refusal(twice).startswith("pandas.DataFrame: ")
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("column", "values"),
     [("model", [1, 2] * 3), ("query", [0.5] * 6), ("logprob", [[1]] * 6), ("cost", [True] * 6)],
 )
@@ -178,7 +179,7 @@ def test_columns_that_differ_by_capitals_alone(tmp_path):
     assert message == "log.csv: column query occurs twice: drop one of the two"
 
 
-@pytest.mark.parametrize("cost", [1e200, 1e155, 1e-300, 5e-324])
+@in_turn("cost", [1e200, 1e155, 1e-300, 5e-324])
 def test_costs_that_would_overflow_are_refused_with_their_row(cost):
     frame = costed().with_columns(cost=pl.Series([1.0, 1e-18, 1e18, 0.0, 1.0, cost]))
     assert refusal(frame).startswith("polars.DataFrame, row 6, model small: cost ")
@@ -222,7 +223,7 @@ def test_one_model_or_one_answer_is_too_little():
 # --- prices ---
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("text", "pieces"),
     [
         ("[small]\ninput = \noutput = 1", ("p.toml: cannot be read", "line 2")),

@@ -11,6 +11,7 @@ from call_samples import DAY, both, call, content_of, files_of, write
 from command_line import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from misses import in_turn
 
 import rcjax
 from rcjax._base.log_parts import parts_of
@@ -193,7 +194,7 @@ def test_a_log_that_was_upgraded_in_between(path):
 # What is not read
 
 
-@pytest.mark.parametrize(
+@in_turn(
     "name",
     [
         *("calls.2026-01-01.001.jsonl", "calls.2026-02-30.0001.jsonl", "calls.2026-01-01.00001.jsonl"),

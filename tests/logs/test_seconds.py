@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 from log_samples import costed, refusal, write
+from misses import in_turn
 from timed_logs import timed_log, timed_table
 
 from rcjax.logs import LogError, read_log
@@ -34,7 +35,7 @@ def test_an_empty_cell_is_unknown(tmp_path, cell):
     assert "3 of 4 answers tell their seconds; none: a 1" in log.describe()
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("cell", "why"),
     [
         ("-1", "seconds -1 < 0: give the seconds"),

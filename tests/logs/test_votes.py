@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from misses import in_turn
 
 from rcjax import IncompleteLogWarning, LogError, read_log
 from rcjax.logs.votes import Samples, vote
@@ -93,7 +94,7 @@ def test_a_tie_of_two_pairs():
     assert not np.asarray(log.correct).any()  # the first answer was b
 
 
-@pytest.mark.parametrize(
+@in_turn(
     "column", [pl.col("sample"), pl.col("sample") * 5, pl.format("{}", 8 + pl.col("sample")), pl.col("sample") - 1]
 )
 def test_samples_come_by_number_in_any_order_of_rows(column):
@@ -169,7 +170,7 @@ def test_labels_by_answer_judge_every_sample(tmp_path):
     assert np.asarray(log.correct)[:, log.models.index("small ×3")].tolist() == [True, False]
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("frame", "options", "message"),
     [
         (sampled().drop("answer"), {}, r"column sample, but no column answer .* by votes=1 \(--votes 1\)$"),

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from statsmodels.discrete.discrete_model import Logit
+from statsmodels.tools.tools import add_constant
 
 import rcjax
 from rcjax.model import calibration
@@ -86,7 +87,7 @@ def test_fit_is_that_of_statsmodels():
     assert fitted.status.tolist() == [calibration.CalibrationStatus.CONVERGED] * 6
     for j in seeds:
         feature = np.asarray(transform_confidence(logprob[j], "choice"))[answered[j]]
-        theirs = sm.Logit(correct[j][answered[j]], sm.add_constant(feature)).fit(disp=0, tol=1e-12)
+        theirs = Logit(correct[j][answered[j]], add_constant(feature)).fit(disp=0, tol=1e-12)
         np.testing.assert_allclose(fitted.coefficients[j], theirs.params, rtol=1e-6)
         np.testing.assert_allclose(fitted.standard_errors[j], theirs.bse, rtol=1e-6)
         np.testing.assert_allclose(fitted.p_values[j], theirs.pvalues, rtol=1e-5, atol=1e-12)
@@ -153,7 +154,7 @@ def test_infinities_take_the_training_extremes():
     features = np.asarray(transform_confidence(logprob, "generation"))
     finite = features[np.isfinite(features)]
     assert (float(fitted.smallest[0]), float(fitted.largest[0])) == (finite.min(), finite.max())
-    bounded = sm.Logit(correct, sm.add_constant(np.clip(features, finite.min(), finite.max()))).fit(disp=0)
+    bounded = Logit(correct, add_constant(np.clip(features, finite.min(), finite.max()))).fit(disp=0)
     np.testing.assert_allclose(fitted.coefficients[0], bounded.params, rtol=1e-6)
     at = jnp.array([[0.0, -jnp.inf]])
     scores = fitted.coefficients[0, 0] + fitted.coefficients[0, 1] * np.array([finite.max(), finite.min()])
@@ -167,7 +168,7 @@ def test_fit_in_float32(float32):
     logprob, correct = sample(250, 1)
     fitted = fit_batch(logprob[None].astype(jnp.float32), correct[None], np.ones((1, 250), bool), "choice")
     feature = np.asarray(transform_confidence(logprob, "choice"), np.float64)
-    theirs = sm.Logit(correct, sm.add_constant(feature)).fit(disp=0)
+    theirs = Logit(correct, add_constant(feature)).fit(disp=0)
     assert fitted.coefficients.dtype == jnp.float32
     np.testing.assert_allclose(fitted.coefficients[0], theirs.params, atol=1e-3)
     np.testing.assert_allclose(fitted.standard_errors[0], theirs.bse, rtol=1e-3)

@@ -3,11 +3,12 @@
 import math
 
 import pytest
+from misses import in_turn
 
 from rcjax.policy.limits import SecondsLimit
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("text", "seconds", "share"),
     [
         ("2", 2.0, None),
@@ -25,9 +26,7 @@ def test_a_limit_is_a_number_or_a_share_with_one(text, seconds, share):
     assert SecondsLimit.of(limit) is limit
 
 
-@pytest.mark.parametrize(
-    "text", ["", "soon", "p95", "p95=", "p95=soon", "p90=4", "95%=4", "0", "-1", "p95=0", "inf", "nan", "4=p95"]
-)
+@in_turn("text", ["", "soon", "p95", "p95=", "p95=soon", "p90=4", "95%=4", "0", "-1", "p95=0", "inf", "nan", "4=p95"])
 def test_what_is_none_is_refused_in_one_line(text):
     with pytest.raises(ValueError, match="max_seconds") as caught:
         SecondsLimit.of(text)

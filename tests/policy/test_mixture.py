@@ -14,6 +14,7 @@ from command_line import fail, run, succeed, write_folder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from misses import in_turn
 from policy_samples import make_policy, policies
 
 import rcjax
@@ -160,7 +161,7 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("change", "message"), BROKEN)
+@in_turn("change, message", BROKEN)
 def test_broken_files(change, message):
     data = MIXTURE.to_json() | change
     with pytest.raises(ValueError, match=message) as caught:
@@ -168,7 +169,7 @@ def test_broken_files(change, message):
     assert len(str(caught.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize(("change", "message"), BROKEN)
+@in_turn("change, message", BROKEN)
 def test_the_schema_refuses_what_it_can_see(change, message):
     data = MIXTURE.to_json() | change
     beyond = "sum" in message or "2 numbers" in message or math.nan in (change.get("weights") or [])
@@ -223,7 +224,7 @@ def test_meeting_a_target(values, target):
     assert len(places) == 1 or places[1] == places[0] + 1
 
 
-@pytest.mark.parametrize("share", [0.05, 0.3, 0.31, 0.6])
+@in_turn("share", [0.05, 0.3, 0.31, 0.6])
 def test_a_budget_is_met_with_equality_and_error_is_no_higher(frontier, share):
     cost, error = np.asarray(frontier.cost), np.asarray(frontier.error)
     best = cost[error.argmin()]

@@ -9,6 +9,7 @@ import pickle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from misses import in_turn
 from policy_samples import DELETE, PLAIN, edited, make_json, make_policy, places, policies, wrong
 
 from rcjax.policy import Answer, Defer, Policy, load_policy
@@ -115,7 +116,7 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "message"), BROKEN)
+@in_turn("path, value, message", BROKEN)
 def test_broken_values(path, value, message):
     with pytest.raises(ValueError, match=message) as caught:
         Policy.from_json(edited(path, value))
@@ -126,7 +127,7 @@ def nested(depth):
     return "[" * depth + "]" * depth
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("text", "message"),
     [
         ("", "not JSON"),
@@ -233,8 +234,8 @@ def test_save_replaces_the_whole_file(tmp_path):
     assert os.listdir(tmp_path) == ["policy.json"]
 
 
-@pytest.mark.parametrize("call", ["fsync", "replace"])
-@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()], ids=["full", "interrupt"])
+@in_turn("call", ["fsync", "replace"])
+@in_turn("error", [OSError("disk full"), KeyboardInterrupt()], ids=["full", "interrupt"])
 def test_a_save_that_fails_leaves_the_old_file(tmp_path, monkeypatch, call, error):
     path = tmp_path / "policy.json"
     make_policy().save(path)

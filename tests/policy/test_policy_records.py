@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from misses import in_turn
 from policy_samples import DELETE, places, wrong
 
 import rcjax
@@ -119,7 +120,7 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "message"), BROKEN)
+@in_turn("path, value, message", BROKEN)
 def test_a_broken_record_is_refused_with_its_place(path, value, message, tmp_path):
     policy = policy_from_json(edited(SAMPLES["policy"], path, value))
     with pytest.raises(ValueError, match=message):
@@ -129,9 +130,7 @@ def test_a_broken_record_is_refused_with_its_place(path, value, message, tmp_pat
         inputs.load_tuned(tmp_path / "policy.json")
 
 
-@pytest.mark.parametrize(
-    "value", [None, [], "x", 5, {"prices": 5}, {"prices": {"a": 1}}, {"prices": {"a": {"input": 1}}}]
-)
+@in_turn("value", [None, [], "x", 5, {"prices": 5}, {"prices": {"a": 1}}, {"prices": {"a": {"input": 1}}}])
 def test_a_service_does_not_start_on_a_broken_record(value):
     openai = pytest.importorskip("openai")
     from rcjax import signals
@@ -144,7 +143,7 @@ def test_a_service_does_not_start_on_a_broken_record(value):
             rcjax.Cascade(policy, client, signal=signals.Choice())
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("path", "value", "message"),
     [
         (REFERENCE, 5, r"reference: must be an object"),

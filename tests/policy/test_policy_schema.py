@@ -5,10 +5,10 @@ import math
 from importlib import resources
 from typing import get_args
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from misses import in_turn
 from policy_samples import edited, make_json, make_policy, places, policies, wrong
 from test_policy_files import BROKEN
 
@@ -67,7 +67,7 @@ def is_json(value):
     return True
 
 
-@pytest.mark.parametrize(("path", "value", "message"), [case for case in BROKEN if is_json(edited(*case[:2]))])
+@in_turn("path, value, message", [case for case in BROKEN if is_json(edited(*case[:2]))])
 def test_what_the_reader_refuses_is_invalid(path, value, message):
     data = json.loads(json.dumps(edited(path, value)))
     assert agrees(data)

@@ -8,6 +8,7 @@ import pickle
 import pytest
 from bare_python import run_bare
 from jsonschema import Draft202012Validator
+from misses import in_turn
 from policy_samples import make_policy
 
 from rcjax.policy import Policy, Rule, SegmentedPolicy, load_policy
@@ -67,7 +68,7 @@ def test_an_older_reader_refuses_its_file():
         Policy.from_json(POLICIES.to_json())
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("changes", "message"),
     [
         ({"segments": {}}, "segments: must not be empty"),

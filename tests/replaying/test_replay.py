@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from misses import in_turn
 
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.policies import Policies
@@ -146,7 +147,7 @@ def as_frontier(policies: list[Policy]) -> Frontier:
     return frontier
 
 
-@pytest.mark.parametrize("policy", [thresholds(0.6, 0.7), ADAPTIVE, thresholds(0.0, 0.0), thresholds(1.0, 1.0)])
+@in_turn("policy", [thresholds(0.6, 0.7), ADAPTIVE, thresholds(0.0, 0.0), thresholds(1.0, 1.0)])
 def test_a_policy_does_what_its_steps_do(policy):
     log = make_log(400, seed=1)
     seen = replay(policy, log)
@@ -306,7 +307,7 @@ def test_the_area_of_known_shapes():
     assert area_under_curve([0, 1, 1, 2], [0.4, 0.0, 0.4, 0.2], 0, 2) == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("arguments", "message"),
     [
         (([1, 2], [0.1, 0.2], 2, 1), "low must be less than high"),

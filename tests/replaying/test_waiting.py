@@ -6,6 +6,7 @@ import math
 import numpy as np
 import polars as pl
 import pytest
+from misses import in_turn
 from scipy import stats
 from timed_logs import timed_log, timed_table, waited
 
@@ -112,9 +113,9 @@ def test_no_seconds_known_gives_no_figure(frontier):
     assert rcjax.replay(frontier.point(0), dataclasses.replace(log, seconds=None)).seconds is None
 
 
-@pytest.mark.parametrize("n", [2, 20, 59, 100, 1531])
-@pytest.mark.parametrize("share", [0.5, 0.95, 0.99])
-@pytest.mark.parametrize("level", [0.8, 0.9, 0.99])
+@in_turn("n", [2, 20, 59, 100, 1531])
+@in_turn("share", [0.5, 0.95, 0.99])
+@in_turn("level", [0.8, 0.9, 0.99])
 def test_ranks_are_the_narrowest_that_hold(n, share, level):
     low, high = quantile_ranks(n, share, level)
     below, tail = stats.binom(n, share), (1 - level) / 2

@@ -14,6 +14,7 @@ from bare_python import run_bare
 from command_line import fail, run, succeed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from misses import in_turn
 
 import rcjax
 from rcjax.logs import LeftOutWarning, LogError, read_log
@@ -129,7 +130,7 @@ def test_a_call_after_the_kill_of_another_process_is_on_a_line_of_its_own(path):
     assert [json.loads(line)["query"] for line in (lines[0], *lines[2:])] == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("arguments", "says"),
     [
         ({"path": None}, "path must be a text or a path, not None"),
@@ -344,7 +345,7 @@ def test_other_damage_is_an_error(path):
         read_log(path, labels=answers("B"))
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("labels", "message"),
     [
         (None, "a call log does not tell right from wrong: give labels, a table of query and answer"),

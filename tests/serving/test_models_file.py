@@ -3,6 +3,7 @@
 from decimal import Decimal
 
 import pytest
+from misses import in_turn
 
 from rcjax.logs.prices import read_prices
 from rcjax.serving.models_file import read_models, recorded_options
@@ -69,7 +70,7 @@ def test_the_key_of_openai_does_not_go_elsewhere(path, monkeypatch):
     assert read_models(path)["x"].key() == "none"
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("text", "says"),
     [
         ("", "no models"),

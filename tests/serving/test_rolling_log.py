@@ -10,6 +10,7 @@ from bare_python import run_bare
 from call_samples import CALL, DAY, call, content_of, files_of, queries_of, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from misses import in_turn
 
 from rcjax._base import line_file, log_parts
 from rcjax._base.log_parts import parts_of
@@ -196,7 +197,7 @@ with CallLog(sys.argv[1], roll=Roll(size=1, daily=True)) as log:
     assert len(files_of(path)) == 2
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("arguments", "error", "says"),
     [
         ({}, ValueError, "by size= .bytes., daily=True or both: give one"),

@@ -10,6 +10,7 @@ from agreement_logs import MODELS as LOG_MODELS
 from agreement_logs import make_log
 from chat_server import Response, completion, serving, sure
 from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
+from misses import in_turn
 
 import rcjax
 from rcjax import signals
@@ -51,7 +52,7 @@ def letters(**by_model):
 FAILED = Response({"error": {"message": "broken"}}, status=500)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("replies", "asked", "answer"),
     [
         (letters(small=("A", SURE)), ["small"], "A"),

@@ -10,6 +10,7 @@ import warnings
 import pytest
 from chat_server import KEY, Response, completion, serving, sure
 from gateway_service import MODELS, SURE, UNSURE, make_policy
+from misses import in_turn
 from openai import AsyncOpenAI, OpenAI
 
 from rcjax import signals
@@ -155,7 +156,7 @@ def test_conversations_and_clients_and_signals_by_model():
 # Failures
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("response", "error"),
     [
         (broken(500), "HTTP 500"),
@@ -316,7 +317,7 @@ def test_costs_are_tokens_times_prices():
     assert ask(script(**letters), prices=twice)[0].cost == pytest.approx(2 * result.cost, rel=1e-15)
 
 
-@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": -1, "completion_tokens": 2}, {"prompt_tokens": "3"}, 7])
+@in_turn("usage", [None, {}, {"prompt_tokens": -1, "completion_tokens": 2}, {"prompt_tokens": "3"}, 7])
 def test_without_token_counts_a_call_costs_the_mean(usage):
     result, _ = ask(script(small=Response(sure("A", SURE) | {"usage": usage})))
     (call,) = result.calls
@@ -337,7 +338,7 @@ def test_what_never_arrived_costs_nothing_and_what_arrived_malformed_costs():
 # Arguments
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("arguments", "message"),
     [
         ({"client": {"small": 1}}, "client: none given for middle, large"),
@@ -379,7 +380,7 @@ def test_bad_arguments(arguments, message):
         Cascade(POLICY, given.pop("client"), **given)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("arguments", "message"),
     [
         (
@@ -412,7 +413,7 @@ def test_arguments_of_another_kind(arguments, message):
         Cascade(given.pop("policy"), given.pop("client"), **given)
 
 
-@pytest.mark.parametrize("client", [None, "x", AsyncOpenAI, {**dict.fromkeys(MODELS, None)}])
+@in_turn("client", [None, "x", AsyncOpenAI, {**dict.fromkeys(MODELS, None)}])
 def test_a_client_of_another_kind(client):
     with pytest.raises(ValueError, match=r"client of small: give an openai\.AsyncOpenAI, not "):
         Cascade(POLICY, client, signal=signals.Choice())
@@ -433,7 +434,7 @@ def test_a_policy_without_prices_in_its_provenance_needs_none():
 QUESTION = "messages must be a text, or a list of messages as the API has them"
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("messages", "query", "error", "says"),
     [
         (None, "q", TypeError, f"{QUESTION}, not None"),
@@ -476,7 +477,7 @@ def batch(questions):
     return asyncio.run(main()), requests
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("questions", "says"),
     [
         ({"q1": "What?"}, r"questions must be pairs of an id and messages, not a dict: give \.items\(\) of it"),

@@ -10,6 +10,7 @@ import pytest
 from chat_server import Response, completion, events_of, serving, sure
 from hypothesis import given
 from hypothesis import strategies as st
+from misses import in_turn
 from test_serving_cascade import MODELS, POLICY, SURE, UNSURE, cascade_policy, good, script
 
 from rcjax import signals
@@ -115,7 +116,7 @@ def test_a_model_that_was_never_so_quick_is_not_asked():
     assert (result.status, requests) == ("best so far", 2)
 
 
-@pytest.mark.parametrize("deadline", [0, -1, math.nan, "soon"])
+@in_turn("deadline", [0, -1, math.nan, "soon"])
 def test_a_deadline_that_can_be_none_is_refused(deadline):
     with pytest.raises((ValueError, TypeError), match="deadline"):
         ask(script(small=good("A", SURE)), deadline=deadline)

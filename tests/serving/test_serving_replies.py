@@ -13,6 +13,7 @@ import pytest
 from chat_server import Response, completion, serving, sure
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from misses import in_turn
 from test_serving_cascade import MODELS, PRICES, SURE, UNSURE, ask, good, script
 
 from rcjax import read_log, signals
@@ -115,13 +116,13 @@ def test_no_reply_of_a_server_ends_a_batch(tmp_path_factory, replies):
     check_batch(replies, tmp_path_factory.mktemp("replies") / "calls.jsonl")
 
 
-@pytest.mark.parametrize("value", ABSURD, ids=lambda value: repr(value)[:12])
+@in_turn("value", ABSURD, ids=lambda value: repr(value)[:12])
 def test_an_absurd_value_anywhere_in_a_reply_ends_no_batch(tmp_path, value):
     replies = [json.dumps(put(BODY, path, value)).encode() for path in paths(BODY) if path]
     check_batch(replies, tmp_path / "calls.jsonl")
 
 
-@pytest.mark.parametrize("tokens", [10**400, 10**18, -1, math.nan, math.inf, True, "7", [7], None])
+@in_turn("tokens", [10**400, 10**18, -1, math.nan, math.inf, True, "7", [7], None])
 def test_an_absurd_count_of_tokens_is_none_and_the_call_costs_the_mean(tmp_path, tokens):
     for name in ("prompt_tokens", "completion_tokens"):
         body = json.dumps(put(BODY, ("usage", name), tokens)).encode()
@@ -130,7 +131,7 @@ def test_an_absurd_count_of_tokens_is_none_and_the_call_costs_the_mean(tmp_path,
         assert (result.answer, call.cost, call.estimated, call.input_tokens) == ("A", 1e-5, True, None)
 
 
-@pytest.mark.parametrize("logprob", [0.9, 5, 10**400, math.inf, math.nan, "-0.1", True, None, [-0.1]])
+@in_turn("logprob", [0.9, 5, 10**400, math.inf, math.nan, "-0.1", True, None, [-0.1]])
 def test_what_is_no_log_probability_is_not_taken_for_certainty(tmp_path, logprob):
     place = ("choices", 0, "logprobs", "content", 0)
     for path in ((*place, "logprob"), (*place, "top_logprobs", 0, "logprob")):
@@ -139,7 +140,7 @@ def test_what_is_no_log_probability_is_not_taken_for_certainty(tmp_path, logprob
         assert result.calls[0].error.startswith("the reply has no log-probabilities")
 
 
-@pytest.mark.parametrize("text", [{"value": "A"}, ["A"], 7, True])
+@in_turn("text", [{"value": "A"}, ["A"], 7, True])
 def test_parts_of_a_reply_that_are_no_text_are_none(tmp_path, text):
     body = put(BODY, ("choices", 0, "message", "content"), [{"type": "text", "text": text}])
     (result,), _ = check_batch([json.dumps(body).encode()], tmp_path / "calls.jsonl")
@@ -185,7 +186,7 @@ def fail(error):
     return raising
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("reading", "says"),
     [
         (fail(KeyError("the prompt")), "the signal failed: KeyError in test_serving_replies.py, line "),
@@ -213,7 +214,7 @@ def test_a_signal_that_fails_fails_a_call(tmp_path, reading, says):
     assert not any("the prompt" in str(row) for row in rows)
 
 
-@pytest.mark.parametrize("second", [fail(KeyError()), 5, (), ("x",), ([], 5), (5, {}), ([], {"model": "x"})])
+@in_turn("second", [fail(KeyError()), 5, (), ("x",), ([], 5), (5, {}), ([], {"model": "x"})])
 def test_a_second_question_that_is_none_fails_a_call(tmp_path, second):
     (result,), _ = check_batch(
         [json.dumps(BODY).encode()], tmp_path / "calls.jsonl", signal=Broken(second, "follow_up")

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cascade_references import PlainMarginal, make_model, mean_above, random_models, take
+from misses import in_turn
 from policy_samples import make_policy
 
 import rcjax
@@ -263,7 +264,7 @@ def test_a_refusal_counts_at_its_price_in_every_target(demo):
         frontier.choose(max_error=0.001)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("options", "message"),
     [
         ({"abstain_price": -0.1}, "abstain_price is -0.1; .* at least 0"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from misses import in_turn
 
 from rcjax.sweeps.config import read_sweep
 from rcjax.sweeps.library import named
@@ -77,7 +78,7 @@ def test_draws_depend_on_the_problem_alone():
     assert (training(100, sample, 100, digest) == np.arange(100)).all()
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("change", "message"),
     [
         ({"cascades": "most"}, "cascades: 'most' is no search: give all, full, adaptive, labels"),
@@ -143,7 +144,7 @@ def test_a_file_of_settings(tmp_path):
     assert read_sweep(file) == {"logs": {"monday": str(tmp_path / "a.csv")}, "out": str(tmp_path / "here")}
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("content", "message"),
     [
         ("logs = [", "cannot be read"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from misses import in_turn
 from scipy import stats
 
 import rcjax
@@ -28,7 +29,7 @@ COST = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
 # -- p-values and limits
 
 
-@pytest.mark.parametrize("n", [1, 7, 60, 1000, 100_000])
+@in_turn("n", [1, 7, 60, 1000, 100_000])
 def test_the_binomial_tail_is_that_of_scipy(n):
     for successes in {0, 1, n // 20, n // 3, n - 1, n}:
         for probability in (1e-6, 0.01, 0.05, 0.3, 0.5, 0.9, 1 - 1e-6):
@@ -43,8 +44,8 @@ def test_the_binomial_tail_at_the_ends():
     assert binomial_tail(5, 5, 1.0) == 1
 
 
-@pytest.mark.parametrize("n", [1, 10, 59, 300, 20_000])
-@pytest.mark.parametrize("level", [0.001, 0.05, 0.2])
+@in_turn("n", [1, 10, 59, 300, 20_000])
+@in_turn("level", [0.001, 0.05, 0.2])
 def test_the_limit_is_that_of_clopper_and_pearson(n, level):
     for errors in {0, 1, n // 10, n // 2, n - 1, n}:
         limit = upper_limit(lambda p, k=errors: binomial_tail(k, n, p), level)
@@ -73,8 +74,8 @@ def test_of_counts_it_is_never_below_the_exact_one(n, data, limit):
     assert bounded_mean_p_value(successes / n, n, limit) >= stats.binom.cdf(successes, n, limit) * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("values", [(0.0, 1.0), (0.0, 0.1, 1.0), (0.0, 0.3, 0.4, 0.5)])
-@pytest.mark.parametrize("n", [30, 200])
+@in_turn("values", [(0.0, 1.0), (0.0, 0.1, 1.0), (0.0, 0.3, 0.4, 0.5)])
+@in_turn("n", [30, 200])
 def test_the_p_value_of_a_mean_holds_what_it_promises(values, n):
     drawn = np.random.default_rng(n).choice(values, (20_000, n))
     means, counts = np.unique(drawn.mean(1), return_counts=True)
@@ -122,7 +123,7 @@ def wrong(*errors: int, n: int = N) -> rcjax.Log:
 ERROR = (0.5, 0.4, 0.3, 0.2, 0.1)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("errors", "index"),
     [
         ((99, 99, 99, 99, 10), 4),  # only the first of the sequence passes
@@ -284,7 +285,7 @@ def test_what_could_be_guaranteed_instead(model):
     assert binomial_tail(20, 580, 0.05) < 0.05 < binomial_tail(19, 540, 0.05)  # 5 of 150 are 20 of 580, 18 of 540
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("targets", "message"),
     [
         ({}, "give max_error, max_cost or both"),

@@ -7,6 +7,7 @@ import math
 import jax
 import numpy as np
 import pytest
+from misses import in_turn
 from selection_references import best_by_labels, follow, make_log
 
 import rcjax
@@ -72,7 +73,7 @@ def test_the_nearest_price_is_so_on_the_logarithmic_scale():
 # -- the longer cascades
 
 
-@pytest.mark.parametrize(("k", "max_length"), [(1, None), (2, None), (3, None), (3, 2), (4, 3), (5, None), (5, 4)])
+@in_turn("k, max_length", [(1, None), (2, None), (3, None), (3, 2), (4, 3), (5, None), (5, 4)])
 def test_longer_cascades_are_all_of_three_models_and_more(k, max_length):
     longer = longer_cascades(k, max_length)
     assert longer.lengths == tuple(range(3, (max_length or k) + 1))
@@ -102,8 +103,8 @@ def test_of_many_models_only_short_chains_compete():
 # -- folds
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.28, 0.7, 1.0])
-@pytest.mark.parametrize("n", [10, 76, 201])
+@in_turn("share", [0.0, 0.1, 0.28, 0.7, 1.0])
+@in_turn("n", [10, 76, 201])
 def test_folds_hold_as_many_queries_and_as_many_complete_ones(n, share):
     complete = np.random.default_rng(1).random(n) < share
     for seed in range(20):
@@ -208,7 +209,7 @@ def test_a_second_comparison_compiles_nothing(two, compilations):
     assert not compiled
 
 
-@pytest.mark.parametrize(
+@in_turn(
     "changes",
     [
         {"correct": np.array([True, False])},

@@ -6,6 +6,7 @@ import warnings
 import jax
 import numpy as np
 import pytest
+from misses import in_turn
 
 import rcjax
 from rcjax.logs.errors import LogError
@@ -49,8 +50,8 @@ def weighted(draw, truth):
     return np.bincount(draw.model, truth[draw.query, draw.model] / draw.chance[draw.query, draw.model], len(MODELS))
 
 
-@pytest.mark.parametrize("number", [9, 10, 60, 300, 750])
-@pytest.mark.parametrize("target", [None, Target("budget", 1e-4), Target("max_error", 0.3), Target("lam", 100.0)])
+@in_turn("number", [9, 10, 60, 300, 750])
+@in_turn("target", [None, Target("budget", 1e-4), Target("max_error", 0.3), Target("lam", 100.0)])
 def test_exactly_so_many_are_drawn_and_each_once(whole, number, target):
     log = with_labels(whole, nowhere(whole))
     draw = draw_labels(log, number, target=target, seed=3)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from misses import in_turn
 
 from rcjax.replaying.walk import outcomes
 from rcjax.solving.bellman import Refusal
@@ -67,8 +68,8 @@ def by_definition(confidence, crossed, correct, present, price, early):
     return least
 
 
-@pytest.mark.parametrize("early", [True, False])
-@pytest.mark.parametrize("price", [0.1, 0.3, 0.6])
+@in_turn("early", [True, False])
+@in_turn("price", [0.1, 0.3, 0.6])
 def test_no_refusals_and_thresholds_are_better(price, early):
     for seed in range(6):
         log = random_log(seed, levels=(2, 4, 50)[seed % 3])

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 from command_line import fail, rows_of, run, succeed, write_log
+from misses import in_turn
 
 import rcjax
 from rcjax.logs import Log, LogError, read_log
@@ -64,7 +65,7 @@ def drawn(rng: np.random.Generator, n: int, values: np.ndarray) -> Log:
 # -- both logs at hand
 
 
-@pytest.mark.parametrize("name", SPLITS)
+@in_turn("name", SPLITS)
 def test_splits_of_a_benchmark_share_nothing_whatever_models_are_compared(shared_data, name):
     train, test = (read(shared_data, f"{name}_{part}") for part in ("train", "test"))
     chosen = [c for size in (1, 2, len(train.models)) for c in itertools.combinations(train.models, size)]
@@ -81,8 +82,8 @@ def test_a_part_of_the_log_is_known_whatever_its_order(splits):
     assert overlap(train, train).whole
 
 
-@pytest.mark.parametrize("size", [3, 5, 50])
-@pytest.mark.parametrize("models", [1, 2, 5])
+@in_turn("size", [3, 5, 50])
+@in_turn("models", [1, 2, 5])
 def test_a_few_queries_are_told_of(splits, size, models):
     train, test = splits
     found = overlap(with_copies(test, train, size).select(train.models[:models]), train)
@@ -110,7 +111,7 @@ def test_logs_with_gaps_share_what_both_hold(splits):
     assert not overlap(gappy(splits[1]), gappy(train))
 
 
-@pytest.mark.parametrize("count", [2, 3, 20, 101])
+@in_turn("count", [2, 3, 20, 101])
 def test_few_stated_confidences_agree_by_accident(count):
     """Of 200 pairs of logs with the same names, half of them in order of confidence, hardly one is taken for one."""
     rng, values = np.random.default_rng(count), np.linspace(0.5, 0.95, count)
@@ -129,7 +130,7 @@ def test_few_stated_confidences_agree_by_accident(count):
     assert alarms <= 1
 
 
-@pytest.mark.parametrize("count", [2, 3, 20, 101])
+@in_turn("count", [2, 3, 20, 101])
 def test_a_part_of_a_log_of_few_confidences_is_known(count):
     log = drawn(np.random.default_rng(count), 300, np.linspace(0.5, 0.95, count))
     assert overlap(log.take(slice(150)), log).queries == 150
@@ -193,7 +194,7 @@ def test_an_older_policy_without_names_is_held_to_its_values(splits, policy):
     assert not overlap_with_tuned(train.take(slice(199)), dataclasses.replace(policy, provenance={}))
 
 
-@pytest.mark.parametrize("names", ["not base64!", "AAAA", 5, ["q1"]])
+@in_turn("names", ["not base64!", "AAAA", 5, ["q1"]])
 def test_damaged_names_are_told_of(splits, policy, names):
     told = json.loads(json.dumps(policy.to_json()["provenance"]))
     told["reference"]["names"] = names

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from misses import in_turn
 
 import rcjax
 from rcjax.logs.errors import LogError
@@ -143,7 +144,7 @@ def test_tokens_that_were_not_counted(write):
     assert frame["cost"].to_list() == pytest.approx([253e-6] * 2 + [506e-6] * 2)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("how", "message"),
     [
         ({"format": "xml"}, "format 'xml': is unknown: choose inspect, lm-eval, helm, promptfoo, table"),
@@ -160,7 +161,7 @@ def test_what_cannot_be_chosen(how, message, write):
     assert message in str(problem.value)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("changed", "message"),
     [
         ({"ok": ["yes", "perhaps", "1", "0"]}, "query 2: the score 'perhaps' is neither a number nor C, I, P or N"),
@@ -183,7 +184,7 @@ def test_answers_without_a_score_are_left_out_and_counted(write):
     assert frame.height == 3
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("score", "right"),
     [("C", True), ("i", False), ("N", False), (1, True), (0.0, False), (True, True), ("true", True), ("No", False),
      ("1.0", True), (None, None), (math.nan, None), ("nan", None)],

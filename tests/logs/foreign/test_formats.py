@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from misses import in_turn
 
 from rcjax.logs.errors import LogError
 from rcjax.logs.foreign import inspect_ai
@@ -30,7 +31,7 @@ def by_query(frame, model=None):
     return {row["query"]: row for row in rows.iter_rows(named=True)}
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("path", "name"),
     [
         *((path, "inspect") for path in (*EVAL, SUMS)),
@@ -128,8 +129,8 @@ def results_of(folder):
     return json.loads(path.read_text())
 
 
-@pytest.mark.parametrize("folder", sorted((FILES / "lm_eval").iterdir()), ids=lambda path: path.name)
-@pytest.mark.parametrize("task", ["letters", "letters_mi"])
+@in_turn("folder", sorted((FILES / "lm_eval").iterdir()), ids=lambda path: path.name)
+@in_turn("task", ["letters", "letters_mi"])
 def test_lm_eval_choices(folder, task):
     results = results_of(folder)
     (path,) = folder.glob(f"samples_{task}_2*.jsonl")

@@ -10,6 +10,7 @@ import pytest
 from acting_models import AUDIO, FORM, ActingModels
 from chat_server import Response
 from gateway_service import SURE, gateway, gateway_process, make_policy
+from misses import in_turn
 from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel
 
@@ -114,7 +115,7 @@ def text_of(chunks):
 ASKED = [((), "small", 1), (("small",), "middle", 2), (("small", "middle"), "large", 3)]
 
 
-@pytest.mark.parametrize(("unsure", "model", "asked"), ASKED)
+@in_turn("unsure, model, asked", ASKED)
 def test_an_answer(client, service, unsure, model, asked):
     service.server.behave.unsure = unsure
     answer = client.create()
@@ -124,7 +125,7 @@ def test_an_answer(client, service, unsure, model, asked):
     assert answer.choices[0].logprobs is None
 
 
-@pytest.mark.parametrize(("unsure", "model", "asked"), ASKED)
+@in_turn("unsure, model, asked", ASKED)
 def test_an_answer_in_pieces(client, service, unsure, model, asked):
     service.server.behave.unsure = unsure
     chunks = client.stream()
@@ -140,7 +141,7 @@ def test_an_answer_in_pieces(client, service, unsure, model, asked):
     assert (whole.choices[0].message.content, whole.model, whole.usage.total_tokens) == ("B", model, 101 * asked)
 
 
-@pytest.mark.parametrize("model", ["policy", "large"])
+@in_turn("model", ["policy", "large"])
 def test_calls_of_tools(client, model):
     fields = {"model": model, "tools": TOOLS, "parallel_tool_calls": True}
     for answer in (client.create(**fields), client.whole(**fields)):
@@ -184,7 +185,7 @@ def test_several_answers(client):
     assert [(choice.index, choice.message.content) for choice in whole.choices] == [(0, "B"), (1, "B")]
 
 
-@pytest.mark.parametrize(("part", "why"), [(IMAGE, "images"), (SOUND, "audio")])
+@in_turn("part, why", [(IMAGE, "images"), (SOUND, "audio")])
 def test_images_and_audio(client, service, part, why):
     messages = [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, part]}]
     answer = client.create(messages=messages)
@@ -198,7 +199,7 @@ def test_answers_that_are_spoken(client):
     assert answer.model_extra["rcjax"]["not_judged"] == ["modalities", "audio"]
 
 
-@pytest.mark.parametrize("asked", [{}, {"logprobs": True}, {"logprobs": True, "top_logprobs": 1}])
+@in_turn("asked", [{}, {"logprobs": True}, {"logprobs": True, "top_logprobs": 1}])
 def test_log_probabilities(client, service, asked):
     """As many as were asked for, though the policy asks the model for twenty."""
     whole = client.whole(**asked)
@@ -283,9 +284,9 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "behave", "kind", "status", "code"), ERRORS)
-@pytest.mark.parametrize("model", ["policy", "small"])
-@pytest.mark.parametrize("way", ["create", "stream"])
+@in_turn("fields, behave, kind, status, code", ERRORS)
+@in_turn("model", ["policy", "small"])
+@in_turn("way", ["create", "stream"])
 def test_errors(client, service, way, model, fields, behave, kind, status, code):
     if behave is not None:
         service.server.behave = behave

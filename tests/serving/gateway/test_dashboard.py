@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from gateway_samples import make_call, make_policy, make_result
+from misses import in_turn
 from prometheus_client.parser import text_string_to_metric_families
 
 import rcjax
@@ -72,7 +73,7 @@ def test_the_check_finds_what_is_wrong():
     assert faults("sums by (model) (rcjax_drift)") == ["sums"]
 
 
-@pytest.mark.parametrize(("title", "target"), TARGETS, ids=[f"{title}, {target['refId']}" for title, target in TARGETS])
+@in_turn("title, target", TARGETS, ids=[f"{title}, {target['refId']}" for title, target in TARGETS])
 def test_panels_ask_for_what_there_is(title, target):
     assert faults(target["expr"]) == []
     shown = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
@@ -118,7 +119,7 @@ def test_every_figure_is_on_the_dashboard():
     assert {re.sub(r"_(bucket|count|sum)$", "", name) for name in SAMPLES} - apart == stems
 
 
-@pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
+@in_turn("rule", RULES, ids=[rule["alert"] for rule in RULES])
 def test_alerts_ask_for_what_there_is(rule):
     assert faults(rule["expr"]) == []
     assert {*rule["annotations"]} == {"summary", "description"}

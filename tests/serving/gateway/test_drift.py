@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from misses import in_turn
 
 from rcjax.diagnostics.two_samples import compare
 from rcjax.serving.gateway.drift import bins_of, counted, distance, distance_by_chance
@@ -120,8 +121,8 @@ def most_by_chance(trials, level=0.05, sure=0.999):
     return trials * level + NormalDist().inv_cdf(sure) * math.sqrt(trials * level * (1 - level))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("old", "new"), [(360, 100), (360, 1000), (40, 1000)])
+@in_turn("kind", KINDS)
+@in_turn("old, new", [(360, 100), (360, 1000), (40, 1000)])
 def test_chance_alone_exceeds_the_limit_in_five_per_cent(kind, old, new):
     rng = np.random.default_rng(2)
     pairs = [drift(KINDS[kind](rng, old), KINDS[kind](rng, new)) for _ in range(400)]

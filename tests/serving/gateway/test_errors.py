@@ -1,8 +1,8 @@
 """Errors tell the query that they are about, as answers do: its calls are in the log."""
 
-import pytest
 from chat_server import Response
 from gateway_service import gateway
+from misses import in_turn
 
 from rcjax.serving.gateway.chat import Conversation
 
@@ -34,7 +34,7 @@ def test_a_fault_within_tells_its_query_and_nothing_else(monkeypatch, caplog):
     assert "RuntimeError" in caplog.text
 
 
-@pytest.mark.parametrize("key", [None, "Bearer wrong", "Basic key-of-a-client", "key-of-a-client"])
+@in_turn("key", [None, "Bearer wrong", "Basic key-of-a-client", "key-of-a-client"])
 def test_without_a_key_nothing_is_told(key, monkeypatch):
     monkeypatch.setenv("KEYS_OF_CLIENTS", "key-of-a-client")
     with gateway(key_env="KEYS_OF_CLIENTS") as service:

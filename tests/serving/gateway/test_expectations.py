@@ -12,6 +12,7 @@ import pytest
 from bare_python import run_bare
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from misses import in_turn
 from policy_samples import DELETE, places
 
 import rcjax
@@ -222,7 +223,7 @@ def problem_of(read):
     return None
 
 
-@pytest.mark.parametrize("path", [path for path in places({"reference": REFERENCE}) if "names" not in path], ids=str)
+@in_turn("path", [path for path in places({"reference": REFERENCE}) if "names" not in path], ids=str)
 def test_damage_is_told_as_strictly_as_elsewhere(path):
     for value in WRONG:
         policy = without(**damaged(path, value))

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from chat_server import KEY, Response, completion, events_of, sure
 from gateway_service import MODELS, SURE, UNSURE, gateway, gateway_process
+from misses import in_turn
 
 from rcjax.serving.gateway.connections import Connection
 
@@ -55,8 +56,8 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("fault", BROKEN)
-@pytest.mark.parametrize("stream", [False, True])
+@in_turn("fault", BROKEN)
+@in_turn("stream", [False, True])
 def test_a_model_with_a_fault_is_skipped_and_logged_once(fault, stream):
     limits = {"timeout": 0.3, "retries": 1, "deadline": 20.0}
     with gateway(behave=by_model(**{**ANSWERS, "middle": BROKEN[fault]}), limits=limits) as service:
@@ -71,7 +72,7 @@ def test_a_model_with_a_fault_is_skipped_and_logged_once(fault, stream):
     assert KEY not in json.dumps(rows) + reply.body.decode()
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("large", "status", "code", "wait"),
     [
         (refused(500), 502, "of_the_server", "1"),
@@ -83,7 +84,7 @@ def test_a_model_with_a_fault_is_skipped_and_logged_once(fault, stream):
         (Response(sure("A", SURE), delay=30.0), 504, "upstream_timed_out", None),
     ],
 )
-@pytest.mark.parametrize("stream", [False, True])
+@in_turn("stream", [False, True])
 def test_where_nobody_answers_there_is_one_error(large, status, code, wait, stream):
     plain = Response({"error": {}}, 500)
     behave = by_model(small=plain, middle=plain, large=large)
@@ -204,7 +205,7 @@ def test_a_client_that_leaves_ends_the_call_upstream(stream):
         assert service.ask("again", model="small").status == 200
 
 
-@pytest.mark.parametrize(
+@in_turn(
     "body",
     [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"model": 1}', b'{"model": "policy", "messages": []}'],
 )
@@ -270,7 +271,7 @@ def test_more_requests_than_configured_are_told_to_come_again():
         assert service.ask().status == 200
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("headers", "status"),
     [
         ({}, 401),

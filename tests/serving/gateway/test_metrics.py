@@ -13,6 +13,7 @@ import pytest
 from gateway_samples import MODELS, ask, make_call, make_policy, make_result
 from hypothesis import given
 from hypothesis import strategies as st
+from misses import in_turn
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -111,7 +112,7 @@ def test_in_flight_goes_up_and_down(metrics):
     assert samples(metrics.text()[0])["requests_in_flight",] == 1
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("error", "kind"),
     [
         ("HTTP 429 (rate_limit_exceeded)", "HTTP 429"),

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Union, get_args, get_origin
 import pytest
 from chat_server import Response, completion, events_of, sure
 from gateway_service import SURE, UNSURE, gateway
+from misses import in_turn
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel
@@ -155,8 +156,8 @@ def test_every_field_of_a_completion_that_is_streamed_at_once(service):
         ChatCompletionChunk.model_validate(event)
 
 
-@pytest.mark.parametrize("counted", [False, True])
-@pytest.mark.parametrize("by", ["policy", "large", "tools"])
+@in_turn("counted", [False, True])
+@in_turn("by", ["policy", "large", "tools"])
 def test_every_field_of_the_chunks_of_an_answer_that_is_kept(service, by, counted):
     """The last model's of a policy, one that was named, and one for what is not judged."""
     told = {**CHUNKS[-1], "choices": [], "usage": USAGE}
@@ -205,8 +206,8 @@ PROTOCOL = {
 }
 
 
-@pytest.mark.parametrize("counted", [None, False, True])
-@pytest.mark.parametrize("by", PROTOCOL)
+@in_turn("counted", [None, False, True])
+@in_turn("by", PROTOCOL)
 def test_the_protocol_of_a_stream(service, by, counted):
     """Role first, then the text, then how it ends, then tokens if they were asked for, then [DONE]."""
     service.server.behave.by_model |= PROTOCOL[by]
@@ -258,10 +259,8 @@ def test_tokens_of_all_that_were_asked_are_summed(service):
     }
 
 
-@pytest.mark.parametrize(
-    ("asked", "top"), [({}, None), ({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 2}, 2)]
-)
-@pytest.mark.parametrize("stream", [False, True])
+@in_turn(("asked", "top"), [({}, None), ({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 2}, 2)])
+@in_turn("stream", [False, True])
 def test_log_probabilities_are_given_on_as_asked(service, asked, top, stream):
     """The policy asks for twenty likely tokens, and the server gives seven."""
     body = sure("B", SURE)
@@ -289,8 +288,8 @@ def test_halves_of_a_character_pass_in_two_pieces(service):
     assert json.loads(json.dumps(reply.text)) == "🙂"
 
 
-@pytest.mark.parametrize("text", ["one\u2028two\u2029three\x85four\x0bfive\x1csix", "é 人 🙂"])
-@pytest.mark.parametrize("size", [1, 7, 10**6])
+@in_turn("text", ["one\u2028two\u2029three\x85four\x0bfive\x1csix", "é 人 🙂"])
+@in_turn("size", [1, 7, 10**6])
 def test_text_that_is_sent_as_it_is_and_cut_anywhere(service, text, size):
     """Not escaped, as most servers send it: what Python takes for the end of a line is none, for us and for clients."""
     *events, done = events_of(completion(text))
@@ -301,7 +300,7 @@ def test_text_that_is_sent_as_it_is_and_cut_anywhere(service, text, size):
     assert len(reply.body.decode().splitlines()) == reply.body.count(b"\n")
 
 
-@pytest.mark.parametrize(
+@in_turn(
     "write",
     [
         lambda data: b": a comment\n\ndata: " + data + b"\n\n",
@@ -321,7 +320,7 @@ def test_events_as_other_servers_write_them(service, write):
         assert (reply.text, reply.events[-1]) == ("So it is B.", "[DONE]")
 
 
-@pytest.mark.parametrize("choices", [[], [1], [None, {}], {}, None])
+@in_turn("choices", [[], [1], [None, {}], {}, None])
 def test_a_completion_without_choices_is_none(service, choices):
     service.server.behave.by_model |= {"large": completion("B", choices=choices)}
     reply = service.ask(model="large")

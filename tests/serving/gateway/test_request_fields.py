@@ -7,6 +7,7 @@ from typing import get_args, get_type_hints
 import pytest
 from chat_server import Response, sure
 from gateway_service import SURE, gateway
+from misses import in_turn
 from openai.types import chat
 from openai.types.chat import completion_create_params
 
@@ -115,7 +116,7 @@ def test_every_field_of_the_client_is_tabled():
     assert not new, f"the client of OpenAI has new fields: say in {__name__} what becomes of {', '.join(new)}"
 
 
-@pytest.mark.parametrize(("name", "value"), rows(JUDGED.items()))
+@in_turn("name, value", rows(JUDGED.items()))
 def test_a_field_reaches_a_model_that_is_judged(service, name, value):
     reply, requests = sent(service, **{name: value})
     assert told(reply) == {"status": "answered", "model": "small", "not-judged": None}
@@ -124,8 +125,8 @@ def test_a_field_reaches_a_model_that_is_judged(service, name, value):
     assert type(requests[0][name]) is type(value)
 
 
-@pytest.mark.parametrize(("name", "value"), rows(UNJUDGED.items()))
-@pytest.mark.parametrize("stream", [False, True])
+@in_turn("name, value", rows(UNJUDGED.items()))
+@in_turn("stream", [False, True])
 def test_a_field_that_is_not_judged_reaches_the_largest_model(service, name, value, stream):
     reply, requests = sent(service, **{name: value}, **({"stream": True} if stream else {}))
     assert told(reply) == {"status": "not judged", "model": "large", "not-judged": name}
@@ -156,7 +157,7 @@ def test_fields_that_are_judged_go_with_those_that_are_not(service):
     assert requests == [{"model": "org/large", "messages": QUESTION, **fields}]
 
 
-@pytest.mark.parametrize("name", [*JUDGED, *UNJUDGED])
+@in_turn("name", [*JUDGED, *UNJUDGED])
 def test_a_named_model_gets_every_field(service, name):
     value = (JUDGED | UNJUDGED)[name][0]
     reply, requests = sent(service, model="middle", **{name: value})
@@ -164,21 +165,21 @@ def test_a_named_model_gets_every_field(service, name):
     assert requests == [{"model": "org/middle", "messages": QUESTION, name: value}]
 
 
-@pytest.mark.parametrize(("name", "value"), rows(AS_ALWAYS.items()))
+@in_turn("name, value", rows(AS_ALWAYS.items()))
 def test_what_is_so_anyway_is_judged(service, name, value):
     reply, requests = sent(service, **{name: value})
     assert told(reply) == {"status": "answered", "model": "small", "not-judged": None}
     assert requests == [{"model": "org/small", "messages": QUESTION, "logprobs": True, "top_logprobs": 20}]
 
 
-@pytest.mark.parametrize("name", sorted({*JUDGED, *UNJUDGED, *APART} - {"messages", "model"}))
+@in_turn("name", sorted({*JUDGED, *UNJUDGED, *APART} - {"messages", "model"}))
 def test_null_is_as_if_it_were_not_there(service, name):
     reply, requests = sent(service, **{name: None})
     assert told(reply) == {"status": "answered", "model": "small", "not-judged": None}
     assert requests == [{"model": "org/small", "messages": QUESTION, "logprobs": True, "top_logprobs": 20}]
 
 
-@pytest.mark.parametrize(("name", "value"), rows(REFUSED))
+@in_turn("name, value", rows(REFUSED))
 def test_a_field_that_cannot_be_is_refused(service, name, value):
     reply, requests = sent(service, **{name: value})
     assert (reply.status, requests) == (400, [])
@@ -276,7 +277,7 @@ def test_every_field_of_a_message_is_tabled():
         assert not new, f"say in {__name__} what becomes of {sorted(new)}"
 
 
-@pytest.mark.parametrize("role", ROLES)
+@in_turn("role", ROLES)
 def test_a_message_reaches_a_model_that_is_judged(service, role):
     messages = [{"role": role, **ROLES[role], "of_a_server": {"a": None}}, *QUESTION]
     reply, requests = sent(service, messages=messages)
@@ -284,7 +285,7 @@ def test_a_message_reaches_a_model_that_is_judged(service, role):
     assert requests[0]["messages"] == messages
 
 
-@pytest.mark.parametrize(("why", "message"), rows(ROLES_UNJUDGED.items()))
+@in_turn("why, message", rows(ROLES_UNJUDGED.items()))
 def test_a_message_that_is_not_judged_reaches_the_largest_model(service, why, message):
     reply, requests = sent(service, messages=[*QUESTION, message])
     assert told(reply) == {"status": "not judged", "model": "large", "not-judged": why}
@@ -299,7 +300,7 @@ def test_parts_of_texts_are_judged(service, role):
     assert requests[0]["messages"] == [{"role": role, "content": parts}]
 
 
-@pytest.mark.parametrize("kind", PARTS_UNJUDGED)
+@in_turn("kind", PARTS_UNJUDGED)
 def test_parts_that_are_no_text_are_not_judged(service, kind):
     why, fields = PARTS_UNJUDGED[kind]
     messages = [{"role": "user", "content": [{"type": "text", "text": "?"}, {"type": kind, **fields, **CACHED}]}]
@@ -308,7 +309,7 @@ def test_parts_that_are_no_text_are_not_judged(service, kind):
     assert requests == [{"model": "org/large", "messages": messages}]
 
 
-@pytest.mark.parametrize(
+@in_turn(
     "body",
     [
         b"",
@@ -336,7 +337,7 @@ def test_a_body_that_is_no_json_is_refused(service, body):
     assert len(service.server.requests) == before
 
 
-@pytest.mark.parametrize(
+@in_turn(
     "text",
     [
         "",
@@ -348,7 +349,7 @@ def test_a_body_that_is_no_json_is_refused(service, body):
     ],
     ids=lambda text: repr(text[:20]),
 )
-@pytest.mark.parametrize("stream", [False, True])
+@in_turn("stream", [False, True])
 def test_any_text_goes_to_and_fro_unchanged(service, monkeypatch, text, stream):
     if text:
         body = sure("B", SURE)

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 from chat_server import Response, completion, sure
 from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
+from misses import in_turn
 from openai import OpenAI
 
 from rcjax.policy import Rule
@@ -77,8 +78,8 @@ def service(request):
 ASKED = [((), "small", 1), (("small",), "middle", 2), (("small", "middle"), "large", 3)]
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("unsure", "model", "asked"), ASKED)
+@in_turn("stream", [False, True])
+@in_turn("unsure, model, asked", ASKED)
 def test_every_signal(service, unsure, model, asked, stream):
     """Whole or in pieces, the answer of the model that is sure, and no draft of one before it."""
     upstream, before = service.server.behave, len(service.server.requests)
@@ -139,8 +140,8 @@ def by_choice():
         yield service
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("failing", "unsure", "status", "model", "asked"), FAILURES)
+@in_turn("stream", [False, True])
+@in_turn("failing, unsure, status, model, asked", FAILURES)
 def test_models_that_fail(by_choice, failing, unsure, status, model, asked, stream):
     upstream = by_choice.server.behave
     upstream.failing, upstream.unsure = failing, unsure
@@ -158,8 +159,8 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("own", [{}, {"text": "Ask “somebody”: 人.", "finish_reason": "content_filter"}])
+@in_turn("stream", [False, True])
+@in_turn("own", [{}, {"text": "Ask “somebody”: 人.", "finish_reason": "content_filter"}])
 def test_a_policy_that_refuses(own, stream):
     upstream = Upstream()
     upstream.unsure = ("small",)
@@ -301,7 +302,7 @@ def test_errors_say_of_which_query_they_are(by_choice):
         assert (reply.headers["x-rcjax-query"], reply.headers["x-request-id"]) == ("q7?", "q7?")
 
 
-@pytest.mark.parametrize("query", ["", " ", "a b", "x" * 201, "é"])
+@in_turn("query", ["", " ", "a b", "x" * 201, "é"])
 def test_ids_that_can_be_none(by_choice, query):
     before = len(by_choice.server.requests)
     reply = by_choice.post({"model": "policy", "messages": [{"role": "user", "content": "?"}]}, x_rcjax_query=query)
