@@ -96,14 +96,14 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _compiler(request):
+def _compiler(request, programs):
     """Programmes are kept, as the command line keeps them, for all workers and for later runs.
 
     Modules with the mark `optimised` run what users run, and so do commands on real logs. Those that change what a
     programme is made of, `forgetful`, keep none: it would be taken for the usual one.
     """
     quick, wide = request.node.get_closest_marker("optimised") is None, jax.config.jax_enable_x64
-    keep_programs(request.config.stash[PROGRAMS] if request.node.get_closest_marker("forgetful") is None else None)
+    keep_programs(programs if request.node.get_closest_marker("forgetful") is None else None)
     if not quick:
         jax.clear_caches()
         _compile_quickly(False)
@@ -137,17 +137,23 @@ def _maps():
         return 0
 
 
+@pytest.fixture(scope="session")
+def programs(request) -> Path:
+    """The folder of compiled programmes that all workers share."""
+    return request.config.stash[PROGRAMS]
+
+
 @pytest.fixture
-def own_settings(request, monkeypatch):
+def own_settings(request, programs, monkeypatch):
     """Commands run in this process set JAX up for themselves: keep that out of the other tests.
 
     They share a cache folder, and have a terminal as wide as the module's COLUMNS say.
     """
-    monkeypatch.setenv("RCJAX_CACHE_DIR", str(request.config.stash[PROGRAMS]))
+    monkeypatch.setenv("RCJAX_CACHE_DIR", str(programs))
     monkeypatch.setenv("COLUMNS", getattr(request.module, "COLUMNS", "100"))
     before = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")}
     yield
-    keep_programs(request.config.stash[PROGRAMS])
+    keep_programs(programs)
     before["jax_disable_most_optimizations"] = request.node.get_closest_marker("optimised") is None
     for name, value in before.items():
         jax.config.update(name, value)

@@ -3,7 +3,6 @@ from pathlib import Path
 import nbclient
 import nbformat
 import pytest
-from conftest import PROGRAMS
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 TIMEOUT = 300  # seconds for one cell: a hang, not a slow machine
@@ -19,10 +18,10 @@ def test_there_are_notebooks():
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_runs(path, tmp_path, monkeypatch, request):
+def test_it_runs(path, tmp_path, monkeypatch, programs):
     """In a fresh kernel and an empty folder, so that what is imported is the installed package."""
     # What one run has compiled serves the next one, as in the rest of the suite.
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(request.config.stash[PROGRAMS] / "notebooks"))
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(programs / "notebooks"))
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     notebook = nbformat.read(path, as_version=4)

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import write_folder
-from conftest import PROGRAMS
 
 import rcjax
 
@@ -19,10 +18,10 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the logs of real LLM
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _one_cache(request):
+def _one_cache(programs):
     """What the other tests have compiled serves these processes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RCJAX_CACHE_DIR", str(request.config.stash[PROGRAMS]))
+        patch.setenv("RCJAX_CACHE_DIR", str(programs))
         yield
 
 
