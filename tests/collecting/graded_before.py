@@ -2,24 +2,25 @@
 
 The rule:
 
-1. What counts is the answer that the reply ends up giving. What is worked out on the way, a check afterwards, a note, a
-   source ("[1]"), or how sure the writer is, is not the answer. Where an answer is marked (a box, a tag, "####", a field
-   "answer" of JSON, "final answer:"), the mark counts.
+1. What counts is the answer that the reply ends up giving. What is worked out on the way, a check afterwards, a note,
+   a source ("[1]"), or how sure the writer is, is not the answer. Where an answer is marked (a box, a tag, "####", a
+   field "answer" of JSON, "final answer:"), the mark counts.
 2. A denied answer ("not 42") is none. Where the reply gives another one beside it, that one counts.
-3. Two different answers at once ("41 or 42", "A and B", a range) are wrong, also where one of them is right.
-   One answer that is called probable, or about so much, counts as it stands.
+3. Two different answers at once ("41 or 42", "A and B", a range) are wrong, also where one of them is right. One
+   answer that is called probable, or about so much, counts as it stands.
 4. No answer, a refusal, a question back: wrong.
-5. Numbers: units, currencies and how digits are grouped do not count; words of size (k, million, bn) do. A percentage is
-   right as such, as its fraction and without its sign. A factor, a variable or a sign that changes the value does
+5. Numbers: units, currencies and how digits are grouped do not count; words of size (k, million, bn) do. A percentage
+   is right as such, as its fraction and without its sign. A factor, a variable or a sign that changes the value does
    (3π, 3x, 10!, −3). More digits than the reference are right where they round to it and it has three digits that
-   count, or more; fewer digits than a decimal reference are wrong. A fraction that never ends may be given to three digits.
-6. `exact`: the answer is the reference but for case, marks, articles and spaces around; a name that goes on to say where
-   ("Paris, France") is right. `contains`: the reference stands in the reply as a word or number of its own, and is not
-   denied there. `choice`: by letter or by words.
+   count, or more; fewer digits than a decimal reference are wrong. A fraction that never ends may be given to three
+   digits.
+6. `exact`: the answer is the reference but for case, marks, articles and spaces around; a name that goes on to say
+   where ("Paris, France") is right. `contains`: the reference stands in the reply as a word or number of its own, and
+   is not denied there. `choice`: by letter or by words.
 7. A judge's verdict is one word alone on its last line, or JSON {"correct": ...}; all else is no verdict (None).
 
-Each is (right answers with " || " between them, the reply, whether it is right). CHOICES are asked with the letters A to
-D, which stand for PLANETS of graded_by_hand; VERDICTS are what a judge said, and what of it.
+Each is (right answers with " || " between them, the reply, whether it is right). CHOICES are asked with the letters A
+to D, which stand for PLANETS of graded_by_hand; VERDICTS are what a judge said, and what of it.
 """
 
 NUMBERS = (
