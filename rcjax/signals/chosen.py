@@ -13,7 +13,7 @@ __all__ = ["chosen_choice"]
 _SIGNS = "\\s(\\[{<*_`\"'“‘:=$~#>-"  # what stands before a choice that is picked
 _VERB = r"(?:\s(?:is|was|would\sbe|should\sbe|must\sbe|seems\sto\sbe)\b|\s?[:=\-–—])"
 _NOUN = (
-    r"(?:\b(?:answer|choice|option|solution|response|letter|selection)"
+    r"(?:\b(?:answer|choice|option|solution|response|letter|selection|it\s(?:is|must\sbe|should\sbe|has\sto\sbe)|it's)"
     r"|答案\s?[是为]?|答え\s?は?|正解\s?は?|정답\s?[은는]?)"
 )
 
@@ -43,7 +43,7 @@ def chosen_choice(text: str, names: Sequence[str], words: Mapping[str, str] | No
     if alone or whole in by_words:
         return alone[0] if alone else by_words[whole]
     name = _name(names)
-    for pattern in (_boxed(name), _declared(name), _right(name), _leading(name)):
+    for pattern in (_boxed(name), _declared(name), _right(name), _concluded(name), _leading(name)):
         matches = [match[1] for match in re.finditer(pattern, text, re.M)]
         if matches:
             return _own(matches[-1], names)
@@ -83,7 +83,12 @@ def _declared(name: str) -> str:
 
 
 def _right(name: str) -> str:
-    return rf"\b{name}[)*\]]*+\s(?i:is\s(?:the\s)?(?:correct|right|best|true|answer))"
+    return rf"\b{name}[)*\]]*+\s(?i:is\s(?:the\s)?(?:correct|right|best|better|true|answer))"
+
+
+def _concluded(name: str) -> str:
+    """At the very end: "…, so B." """
+    return rf"(?i:\b(?:so|thus|hence|therefore)),?\s[{_SIGNS}]{{0,12}}{name}[)\].*_`\s]{{0,8}}\Z"
 
 
 def _leading(name: str) -> str:

@@ -38,7 +38,7 @@ _DENIAL = re.compile(
 
 _DENIED_AFTER = re.compile(
     r"[\s*_\"'”’)\].]{0,4}(?:(?:is|was|would\sbe)(?:\snot|n't)\s(?:the\s)?(?:right|correct|answer|true|best)\b"
-    r"|(?:is|was|would\sbe)\s(?:wrong|incorrect|false)\b|(?:이|가)?\s?아니|아닙|ではな|じゃな)",
+    r"|(?:is|was|would\sbe)\s(?:wrong|incorrect|false)\b|\?\s(?:no|nope)\b|(?:이|가)?\s?아니|아닙|ではな|じゃな)",
     re.I,
 )
 

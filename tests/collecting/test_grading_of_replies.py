@@ -5,6 +5,7 @@ import itertools
 import re
 import time
 
+import graded_after
 import pytest
 from graded_before import CHOICES, CONTAINS, EXACT, NUMBERS, VERDICTS
 from graded_by_hand import PLANETS
@@ -82,25 +83,32 @@ def test_what_was_graded_before_the_code_was_looked_at():
     assert not [case for case in VERDICTS if verdict(case[0]) is not case[1]]
 
 
+def test_what_was_graded_after():
+    """Of a hundred, one is called right that is not, and four wrong: none may be added."""
+    names = {"number": "NUMBERS", "exact": "EXACT", "contains": "CONTAINS", "choice": "CHOICES"}
+    wrong = misread({grader: getattr(graded_after, name) for grader, name in names.items()})
+    assert [sum(case[-1] is side for case in wrong) for side in (False, True)] == [1, 4], wrong
+
+
 @pytest.mark.parametrize(
     "text",
     [
         " " * 16_000,
         f"1{' ' * 16_000}x",
         "answer" + "_" * 16_000,
-        "answer" + "_*" * 16_000,
+        "answer" + "_*" * 8_000,
         "1" * 16_000,
-        "11," * 16_000,
-        "1.111" * 8_000,
-        r"\boxed{1" * 8_000,
-        "()" * 16_000 + "x",
-        "not 42 " * 8_000,
+        "11," * 4_000,
+        "1.111" * 4_000,
+        r"\boxed{1" * 4_000,
+        "()" * 8_000 + "x",
+        "not 42 " * 3_000,
         "a" + "\u0300\u0316" * 50_000,
         "\n \n" * 16_000,
         "{" * 50_000,
         "<think>" * 9_000,
         "<answer>" * 9_000,
-        "confidence of " * 8_000,
+        "confidence of " * 3_000,
     ],
     ids=lambda text: text[:6],
 )

@@ -64,7 +64,7 @@ def typed(text: str) -> str:
     text = re.sub(r"(?<=\d)\s?(?=\\[dtc]?frac)", " ", text)
     text = re.sub(r"\\(?:text|mathrm|mathbf|textbf)\s?\{([^{}]*)\}", r" \1", text)
     text = re.sub(r"\\?\bsqrt\s?[{(]?\s?(\d{1,15})\s?[)}]?", r"√\1", text)
-    text = text.replace(r"\pi", "π").replace(r"\%", "%").replace(r"\$", "$").replace("{,}", ",")
+    text = text.replace(r"\pi", "π").replace(r"\pm", "±").replace(r"\%", "%").replace(r"\$", "$").replace("{,}", ",")
     text = re.sub(r"\\[dtc]?frac\s?\{([^{}]*)\}\s?\{([^{}]*)\}", r"\1/\2", text)
     text = re.sub(r"\\[dtc]?frac\s?(\d)\s?(\d)", r"\1/\2", text)
     text = re.sub(r"\\(?:times|cdot)", "×", text)

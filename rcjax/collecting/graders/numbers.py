@@ -19,7 +19,7 @@ __all__ = ["Number", "final_number", "same_number"]
 
 _SCALES = {
     **{"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12, "lakh": 1e5, "crore": 1e7},
-    **{"k": 1e3, "m": 1e6, "mn": 1e6, "bn": 1e9, "b": 1e9, "tn": 1e12, "t": 1e12},
+    **{"k": 1e3, "m": 1e6, "mn": 1e6, "bn": 1e9, "b": 1e9, "tn": 1e12, "t": 1e12, "mil": 1e6, "mio": 1e6, "mrd": 1e9},
     **{"万": 1e4, "萬": 1e4, "만": 1e4, "亿": 1e8, "億": 1e8, "억": 1e8},
 }
 
@@ -30,13 +30,13 @@ _DIGITS = (
 
 # Every repetition has a bound, or ends in what cannot follow within it: a text takes time in proportion to its length.
 _NUMBER = re.compile(
-    r"(?<![\w^.])(?<![\^_]\{)(?P<sign>(?<![\d)])-|(?<=[=(:]\s)-\s)?(?:(?P<money>[$€£¥₹])\s?)?(?P<sign2>-)?"
+    r"(?<![\w^.])(?<![\^_]\{)(?P<both>±\s?)?(?P<sign>(?<![\d)])-|(?<=[=(:]\s)-\s)?(?:(?P<money>[$€£¥₹])\s?)?(?P<sign2>-)?"
     rf"(?:(?P<root>√)?(?P<digits>{_DIGITS})(?::(?P<minutes>\d{{2}})(?!\d))?(?P<pi>\s?[*×]?\s?π)?|(?P<only_pi>π))"
     r"(?:[eE](?P<e>[+-]?\d{1,3})(?!\w))?"
     r"(?:\s?[xX*×·]\s?10\s?\^\s?\{?(?P<power>[+-]?\d{1,3})(?!\d)\}?|\^\{?(?P<exponent>-?\d{1,2})\}?(?!\w))?"
     r"(?:\s(?P<mixed>\d{1,15})\s?/\s?(?P<of>\d{1,15})|\s?/\s?(?P<under>\d{1,15}(?:\.\d{1,15})?))?"
     r"(?P<percent>\s?(?:%|(?i:per\s?cent)\b))?"
-    r"(?:\s?(?P<scale>(?i:hundred|thousand|million|billion|trillion|lakh|crore)s?\b|[万萬만亿億억])"
+    r"(?:\s?(?P<scale>(?i:hundred|thousand|million|billion|trillion|lakh|crore|mil|mio|mrd)s?\b|[万萬만亿億억])"
     r"|(?P<short>k|K|M|mn|bn|Bn|B|tn)(?!\w)|(?P<large>\s?[mMbBT])(?!\w))?"
 )
 
@@ -62,7 +62,8 @@ _OR = re.compile(
 _VARIABLE = r"(?:[abefinoqruvwxyzθαβλ]|[xyz]{2,3})"  # no unit that is written without a blank: 5s, 5m, 5g, 5h, 5d, 5t
 
 _FACTOR = re.compile(
-    rf"\s?√\d{{0,9}}|\s?\^\S{{0,9}}|\s?\\?(?:sqrt|sin|cos|tan|log|ln|exp)\b|{_VARIABLE}(?!\w|')|\s[xyz](?=\^|\s?(?:\Z|[+}})]|-))|\s?[+*/-]\s?[xyz]\b"
+    rf"\s?√\d{{0,9}}|\s?\^\S{{0,9}}|\s?\\?(?:sqrt|sin|cos|tan|log|ln|exp)\b|{_VARIABLE}(?!\w|')"
+    r"|\s[xyz](?=\^|\s?(?:\Z|[+})]|-))|\s?[+*/-]\s?[xyz]\b"
 )
 
 _IN_SUM = re.compile(r"\b[xyzn]\s?[-+*/]\s?\Z")
@@ -171,6 +172,9 @@ def _final(text: str) -> Number | None:
         stated = _answer_of(text[ends[-1] if ends else 0 : named.start()])
     if stated is not None:
         return stated
+    first, _, rest = text.partition("\n\n")
+    if rest and _NUMBER.fullmatch(first.strip(" *_.")):  # "42", and below why
+        return _answer_of(first)
     # What stands in brackets at the end explains.
     return _answer_of(re.sub(r"\([^()]*\)[\s.!*$\\]{0,9}\Z", "", text)) or _answer_of(text)
 
@@ -285,6 +289,8 @@ def _factor(match: re.Match[str], text: str) -> str:
         return match["minutes"]
     if text.startswith("!", end) and re.fullmatch(r"\d{1,3}", match[0].strip()):
         return "" if text.startswith("!!", end) else "!"
+    if match["both"]:
+        return "±"
     goes_on = _FACTOR.match(text, end) or _IN_SUM.search(text, max(0, match.start("digits") - 6), match.start("digits"))
     return "" if goes_on is None else re.sub(r"\s", "", goes_on[0])
 

@@ -88,7 +88,7 @@ def exact(attempt: Attempt) -> bool:
 
 def _before_comma(reply: str) -> str:
     """What goes on with a comma and takes nothing back; nothing where there is no such thing."""
-    head, _, tail = reply.partition(", ")
+    head, _, tail = re.sub(r"\s\(([^\W\d][^(),]{1,60})\)?\Z", r", \1", reply).partition(", ")
     return plain_answer(head) if _GOES_ON.fullmatch(tail) and _TURNS.search(tail) is None else ""
 
 
