@@ -79,7 +79,8 @@ def _boxed(name: str) -> str:
 def _declared(name: str) -> str:
     noun, verb = rf"(?i:{_NOUN})", rf"(?i:{_VERB})"
     before = rf"{noun}[*_]{{0,8}}{verb}?(?:\s?(?i:option|choice|letter))?[{_SIGNS}]{{0,12}}"
-    return rf"{before}{name}(?!\s(?i:is|was)\b)(?!\s[a-z])"
+    another = rf"[)\]*]{{0,3}}(?:\s?[/&]|,[{_SIGNS}]{{0,4}}{name}[)\]*]{{0,3}}(?:[.,]|\s?\Z|\n))"  # "A/B", "A, B."
+    return rf"{before}{name}(?!\s(?i:is|was)\b)(?!\s[a-z])(?!{another})"
 
 
 def _right(name: str) -> str:

@@ -28,6 +28,10 @@ _BESIDE = re.compile(rf"(?<=[{_SCRIPTS}])(?=[\dA-Za-z$€£¥.\\(*-])|(?<=[\dA-Z
 
 _MARKS = re.compile(r"([^\w\s\x00-\x7f]{30})[^\w\s\x00-\x7f]+")  # to order many accents takes quadratic time
 
+_CUES = ("not", "n't", "never", "neither", "nor", "nicht", "kein", "pas", "no es", "unlike", "except", "than")
+
+_CUES += ("instead", "不是", "并非", "не")  # in all that _DENIAL finds: looked for first, as that is fast
+
 _DENIAL = re.compile(
     r"(?:\b(?:not|never|neither|nor|cannot|nicht|kein\w{0,2}|pas|no\ses|unlike|except)|n't|\b(?:rather|other)\sthan"
     r"|\binstead\sof|不是|并非|\bне)"
@@ -120,8 +124,10 @@ def is_denied(text: str, start: int, end: int) -> bool:
     >>> is_denied("It's not 42", 9, 11), is_denied("Not sure, 42", 10, 12)
     (True, False)
     """
-    before = _DENIAL.search(text, max(0, start - 60), start)
-    return before is not None or _DENIED_AFTER.match(text, end) is not None
+    window = text[max(0, start - 60) : start].casefold()
+    if any(cue in window for cue in _CUES) and _DENIAL.search(text, max(0, start - 60), start) is not None:
+        return True
+    return _DENIED_AFTER.match(text, end) is not None
 
 
 def last_box(text: str) -> str | None:
