@@ -66,7 +66,7 @@ def run_collection(collection: Collection) -> None:
     conclude(document, partial(show_collected, document), as_json=collection.as_json)
     if outcome.interrupted:
         raise typer.Exit(INTERRUPTED)
-    if document["stopped"] or not document["answers"]:
+    if document["stopped"] or document["grading"] or not document["answers"]:
         raise typer.Exit(1)
 
 
@@ -128,7 +128,8 @@ async def _ask(collection: Collection, crew: Crew, file: AnswerFile) -> dict[str
     with progress(run), _interruptible(run):
         outcome = await run.go()
     signals_used = {asked.name: asked.signal for asked in models}
-    return {"outcome": outcome, "notes": remarks, "signals": signals_used, "spent": float(crew.purse.spent)}
+    notes = [*remarks, *crew.graders.remarks()]
+    return {"outcome": outcome, "notes": notes, "signals": signals_used, "spent": float(crew.purse.spent)}
 
 
 class _interruptible:  # noqa: N801 - a context, used as a function

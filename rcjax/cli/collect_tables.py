@@ -83,6 +83,8 @@ def show_collected(document: Mapping[str, Any]) -> None:
             hang(screen, "failed", f"{row['model']}: {count(row['failed'], 'call')}, the last one: {row['error']}")
     for name, why in document["stopped"].items():
         hang(screen, "stopped", f"{name}: {why}")
+    if document["ungraded"] < document["answers"]:
+        _show_ungraded(screen, document["ungraded"])
     if document["grading"]:
         hang(screen, "grading", f"stopped: {document['grading']}")
     if document["budget_spent"]:
@@ -123,12 +125,18 @@ def show_grading(document: Mapping[str, Any], path: Any) -> None:
             f"{count(document['graded'], 'answer')} graded, {document['changed']:,} with another verdict than before"
         )
         screen.print(heading, style="bold")
-        if document["without_verdict"]:
-            hang(screen, "note", f"{count(document['without_verdict'], 'answer')} without a verdict")
+        _show_ungraded(screen, document["without_verdict"])
+        for note in document["notes"]:
+            hang(screen, "note", note)
         if document["spent"]:
             hang(screen, "spent", f"${figure(document['spent'])} on judges")
         hang(screen, "written", f"to {path}")
     _show_audit(screen, document.get("audit"))
+
+
+def _show_ungraded(screen: Screen, answers: int) -> None:
+    if answers:
+        hang(screen, "note", f"{count(answers, 'answer')} without a verdict")
 
 
 def _show_audit(screen: Screen, audit: Mapping[str, Any] | None) -> None:

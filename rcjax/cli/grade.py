@@ -121,13 +121,14 @@ def _run(command: _Command) -> None:
     document: dict[str, Any] = {}
     problem: Exception | None = None
     if command.named or command.table is None:
-        told = asyncio.run(_grade(command))
+        told, notes = asyncio.run(_grade(command))
         problem = told.problem
         document |= {
             "graded": told.graded,
             "changed": told.changed,
             "without_verdict": told.without,
             "spent": float(told.spent),
+            "notes": notes,
         }
     if command.table is not None and problem is None:
         size = command.size or _AUDITED
@@ -135,7 +136,8 @@ def _run(command: _Command) -> None:
     conclude(document, partial(show_grading, document, command.file.path), as_json=command.as_json, problem=problem)
 
 
-async def _grade(command: _Command) -> Regrading:
+async def _grade(command: _Command) -> tuple[Regrading, list[str]]:
+    """(what has changed, what is to be said of judges)."""
     from rcjax.cli.console import busy
     from rcjax.collecting.plan import Crew
     from rcjax.collecting.purse import Purse
@@ -147,6 +149,7 @@ async def _grade(command: _Command) -> Regrading:
         crew.graders.require(command.questions.values())
         with busy("grading"):
             how = {"into": command.into, "again": command.again}
-            return await regrade(command.file, command.questions, crew.graders, purse, **how)
+            told = await regrade(command.file, command.questions, crew.graders, purse, **how)
+        return told, crew.graders.remarks()
     finally:
         await crew.close()

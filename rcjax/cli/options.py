@@ -85,7 +85,7 @@ Rubric = Annotated[
         "--rubric",
         show_default=False,
         metavar="FILE",
-        help="What a judge is asked: {question}, {reference} and {answer}.",
+        help="What a judge is asked: {question}, {reference} and {answer}, fenced by {fence}.",
     ),
 ]
 

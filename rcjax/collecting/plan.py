@@ -90,10 +90,10 @@ class Crew:
         return own if limited else {"max_tokens": self.plan.max_tokens or usual, **own}
 
     async def close(self) -> None:
-        """Close all clients, and end the graders' programs."""
-        await self.graders.close()
+        """Close all clients, and end the graders' programs. Raises GraderError where one has written too much."""
         for respondent in self._respondents.values():
             await respondent.close()
+        await self.graders.close()
 
 
 def _require_options(name: str, options: Mapping[str, Any]) -> None:

@@ -93,6 +93,7 @@ class Run:
         answered = {*file.answers.answered}
         self._interrupted = self._budget_spent = False
         self._grading: str | None = None
+        self._judged: set[str] = set()
         self._problem: BaseException | None = None
         self._waiting = {asked.name: asked.waiting(questions, answered) for asked in models}
         for asked in models:
@@ -168,14 +169,16 @@ class Run:
         name = self.graders.named(question)
         if row["error"] is not None or name is None or self.graders.takes_time(name):
             return row
+        self._judged.add(row["call"])
         verdict, problem = await graded(row, question, self.graders, Bill(lambda most: None))
         self._grading = self._grading or (problem and str(problem))
         return verdict
 
     async def _grade(self, row: Mapping[str, Any], question: Question) -> None:
-        """Write the row again with its verdict, where something can tell."""
-        if self._grading is not None or self.graders.named(question) is None:
+        """Write the row again with its verdict, where something can tell; no answer is graded twice in a run."""
+        if self._grading is not None or self.graders.named(question) is None or row["call"] in self._judged:
             return
+        self._judged.add(row["call"])
         name = f"{row['call']}/judge"
         bill = Bill(lambda most: self.file.begin(name, row["query"], row["model"], most))
         try:

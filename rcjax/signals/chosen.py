@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 
+from rcjax.signals.final_answer import final_answer, is_denied, tidied
 from rcjax.signals.measures import normalise_answer
 
 __all__ = ["chosen_choice"]
 
 _SIGNS = "\\s(\\[{<*_`\"'“‘:=$~#>-"  # what stands before a choice that is picked
-_VERB = r"(?:\s+(?:is|was|would\s+be|should\s+be|must\s+be|seems\s+to\s+be)|\s*[:=\-–—])"
-_NOUN = r"(?:\b(?:answer|choice|option|solution|response|letter|selection)|答案)"
+_VERB = r"(?:\s(?:is|was|would\sbe|should\sbe|must\sbe|seems\sto\sbe)\b|\s?[:=\-–—])"
+_NOUN = (
+    r"(?:\b(?:answer|choice|option|solution|response|letter|selection|it\s(?:is|must\sbe|should\sbe|has\sto\sbe)|it's)"
+    r"|答案\s?[是为]?|答え\s?は?|正解\s?は?|정답\s?[은는]?)"
+)
 
 
 def chosen_choice(text: str, names: Sequence[str], words: Mapping[str, str] | None = None) -> str | None:
@@ -23,23 +26,24 @@ def chosen_choice(text: str, names: Sequence[str], words: Mapping[str, str] | No
         names: of the choices, such as A, B, C and D.
         words: what the choices say, by name, where that is known.
 
-    A reply is read as a person would: what is in a box, what it says "the answer" is (the last time), a name that it
-    begins with, and else the only name or the only choice's words in it. A name is not looked for inside words, and
-    an "A" or "I" that begins a sentence is none.
+    A reply is read as a person would: of what `final_answer` takes to be the answer, what is in a box, what it says
+    "the answer" is (the last time), a name that it begins with, and else the only name or the only choice's words in
+    it. A name is not looked for inside words, an "A" or "I" that begins a sentence is none, and what is denied ("not
+    B", "rather than B", "B is wrong") is not picked.
 
     >>> chosen_choice("A planet is large, so the answer is (B).", "ABCD"), chosen_choice("I cannot say.", "ABCD")
     ('B', None)
     >>> chosen_choice("It is Jupiter.", "AB", {"A": "Mars", "B": "Jupiter"})
     'B'
     """
-    text = _plain(text)
     by_words = {normalise_answer(said).strip(" ."): name for name, said in (words or {}).items()}
+    text = _without_denied(_plain(final_answer(text)), [*names, *(words or {}).values()])
     whole = normalise_answer(text).strip(" .*_`\"'()[]")
     alone = [name for name in names if name.casefold() == whole]
     if alone or whole in by_words:
         return alone[0] if alone else by_words[whole]
     name = _name(names)
-    for pattern in (_boxed(name), _declared(name), _right(name), _leading(name)):
+    for pattern in (_boxed(name), _declared(name), _right(name), _concluded(name), _leading(name)):
         matches = [match[1] for match in re.finditer(pattern, text, re.M)]
         if matches:
             return _own(matches[-1], names)
@@ -49,9 +53,17 @@ def chosen_choice(text: str, names: Sequence[str], words: Mapping[str, str] | No
 
 def _plain(text: str) -> str:
     r"""Without what only sets type: \text{B} is B, \(…\) goes, and full-width letters are letters."""
-    text = unicodedata.normalize("NFKC", text).strip()
-    text = re.sub(r"\\(?:text|mathrm|mathbf|textbf)\s*\{([^{}]*)\}", r"\1", text)
+    text = re.sub(r"\\(?:text|mathrm|mathbf|textbf)\s?\{([^{}]*)\}", r"\1", tidied(text))
     return re.sub(r"\\[()\[\]]", "", text)
+
+
+def _without_denied(text: str, choices: Sequence[str]) -> str:
+    """A text without the names and the words of choices that it denies: "not A or B, but C" is "not …, but C"."""
+    forms = "|".join(map(re.escape, sorted(filter(str.strip, choices), key=len, reverse=True)))
+    if not forms:
+        return text
+    several = rf"(?<!\w)(?:{forms})(?!\w)(?:,?\s?(?:\b(?:n?or)\b|/)\s?(?:{forms})(?!\w)){{0,9}}"
+    return re.sub(several, lambda form: "…" if is_denied(text, *form.span()) else form[0], text, flags=re.I)
 
 
 def _name(names: Sequence[str]) -> str:
@@ -61,21 +73,28 @@ def _name(names: Sequence[str]) -> str:
 
 
 def _boxed(name: str) -> str:
-    return rf"\\boxed\s*\{{[{_SIGNS}]*{name}"
+    return rf"\\boxed\s?\{{[{_SIGNS}]{{0,12}}{name}"
 
 
 def _declared(name: str) -> str:
     noun, verb = rf"(?i:{_NOUN})", rf"(?i:{_VERB})"
-    return rf"{noun}[*_]*{verb}?(?:\s*(?i:option|choice|letter))?[{_SIGNS}]*{name}(?!\s+(?i:is|was)\b)(?!\s+[a-z])"
+    before = rf"{noun}[*_]{{0,8}}{verb}?(?:\s?(?i:option|choice|letter))?[{_SIGNS}]{{0,12}}"
+    another = rf"[)\]*]{{0,3}}(?:\s?[/&]|,[{_SIGNS}]{{0,4}}{name}[)\]*]{{0,3}}(?:[.,]|\s?\Z|\n))"  # "A/B", "A, B."
+    return rf"{before}{name}(?!\s(?i:is|was)\b)(?!\s[a-z])(?!{another})"
 
 
 def _right(name: str) -> str:
-    return rf"\b{name}[)*\]]*\s+(?i:is\s+(?:the\s+)?(?:correct|right|best|true|answer))"
+    return rf"\b{name}[)*\]]*+\s(?i:is\s(?:the\s)?(?:correct|right|best|better|true|answer))"
+
+
+def _concluded(name: str) -> str:
+    """At the very end: "…, so B." """
+    return rf"(?i:\b(?:so|thus|hence|therefore)),?\s[{_SIGNS}]{{0,12}}{name}[)\].*_`\s]{{0,8}}\Z"
 
 
 def _leading(name: str) -> str:
     """At the very beginning: alone on its line, or with a sign behind it."""
-    return rf"\A[{_SIGNS}]*{name}(?:[)\].:,*_;\-–—]|\s*[-–—]|\s*$|\s*\n|\s+because\b)"
+    return rf"\A[{_SIGNS}]{{0,12}}{name}(?:[)\].:,*_;\-–—]|\s?[-–—]|\s?$|\s?\n|\sbecause\b)"
 
 
 def _own(match: str, names: Sequence[str]) -> str:
@@ -91,12 +110,10 @@ def _declared_words(text: str, by_words: Mapping[str, str]) -> str | None:
 
 def _mentioned(text: str, names: Sequence[str]) -> set[str]:
     """The names that stand in the text by themselves; "A" and "I" are words of English too, unless wrapped."""
-    if re.search(rf"(?i:\bnot)\s+[{_SIGNS}]*{_name(names)}", text):
-        return set()  # what it is not tells nothing of what it is
     pattern = rf"(?<![\w'’]){_name(names)}"
     marked = rf"[(\[*`\"“]{_name(names)}[)\]*`\"”.:]"
     words = {_own(match[1], names) for match in re.finditer(pattern, text) if match[1] not in ("A", "I", "a", "i")}
-    joined = re.search(rf"(?<!\w)([AI])\s*(?:,|/|(?i:or|and))\s*{_name(names)}", text)
+    joined = re.search(rf"(?<!\w)([AI])\s?(?:,|/|(?i:or|and))\s?{_name(names)}", text)
     words |= {joined[1]} & {*names} if joined else set()
     return words | {_own(match[1], names) for match in re.finditer(marked, text)}
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -468,8 +469,7 @@ class WithJudge(Models):
         if not prompt.startswith("You grade"):
             return super().__call__(request, headers)
         self.judged = getattr(self, "judged", 0) + 1
-        right = prompt.split("<right_answer>\n")[1].split("\n")[0]
-        answer = prompt.split("<answer>\n")[1].split("\n")[0]
+        right, answer = (re.search(rf"<{part} \w+>\n(.*)", prompt)[1] for part in ("right_answer", "answer"))
         self.charged += money("large", len(prompt) // 4, 1)
         return Response(completion("Y" if answer == right else "N", None, (len(prompt) // 4, 1)))
 

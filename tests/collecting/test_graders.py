@@ -19,7 +19,7 @@ from rcjax.signals.chosen import chosen_choice
 TABLES = {"number": NUMBERS, "exact": EXACT, "contains": CONTAINS, "choice": CHOICES}
 
 #: What the graders cannot know: (wrong answers held to be right, right ones held to be wrong). None may be added.
-MISSES = {"number": (1, 5), "exact": (0, 5), "contains": (1, 0), "choice": (0, 0)}
+MISSES = {"number": (0, 3), "exact": (0, 2), "contains": (0, 0), "choice": (0, 0)}
 
 
 def attempt(reply, *reference, **more):
@@ -145,7 +145,7 @@ def test_a_function_of_ones_own(tmp_path, monkeypatch):
 
 PROGRAM = """
 import json, sys
-for number, line in enumerate(sys.stdin):
+for line in sys.stdin:
     row = json.loads(line)
     print({correct}, flush=True)
 """
@@ -158,7 +158,7 @@ def program(tmp_path, correct):
 
 
 def test_a_program_is_started_once(tmp_path):
-    name = program(tmp_path, "json.dumps({'correct': row['text'] in row['reference'], 'number': number})")
+    name = program(tmp_path, "json.dumps({'id': row['id'], 'correct': row['text'] in row['reference']})")
 
     async def grade():
         graders = make_graders([name])
@@ -176,8 +176,9 @@ def test_a_program_is_started_once(tmp_path):
     ("answer", "says"),
     [
         ("'oh'", "answers what is no JSON"),
-        ("json.dumps({'right': 1})", 'answers without "correct"'),
-        ("json.dumps({'correct': 'x'})", "gives a text"),
+        ("json.dumps({'id': 1, 'right': 1})", 'answers without "correct"'),
+        ("json.dumps({'correct': True})", 'answers without "id": it must repeat the id'),
+        ("json.dumps({'id': 1, 'correct': 'x'})", "gives a text"),
         ("sys.exit(3)", "has ended, with status 3"),
     ],
 )
@@ -193,7 +194,7 @@ def test_a_program_that_is_not_there():
 
 @in_turn(
     ("reply", "says"),
-    [("Y", True), ("Yes.", True), ("**N**", False), ("no", False), ("Reasons … so: Y", True), ("Hm", None), ("", None)],
+    [("Y", True), ("Yes.", True), ("**N**", False), ("no", False), ("Reasons … so\nY", True), ("Hm", None), ("", None)],
 )
 def test_what_a_judge_says(reply, says):
     assert verdict(reply) is says

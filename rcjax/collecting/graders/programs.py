@@ -20,6 +20,10 @@ __all__ = ["Function", "Program", "function_grader"]
 
 _SECONDS = 60.0  # that a program may take for one answer
 
+_MOST_REST = 2**16  # bytes that are looked at behind the last answer
+
+_ONE_LINE = "it must write one line for each that it reads, and nothing else to standard output"
+
 
 class Function:
     """A grader by a function of a text and the right answers; it may be asynchronous."""
@@ -68,8 +72,8 @@ def function_grader(place: str) -> Function:
 class Program:
     """A grader by a program of the user's, started at the first answer; a line of JSON in, a line out.
 
-    In: `{"query", "text", "answer", "reference", "choices"}`. Out: `{"correct": true}`, false, or null where it cannot
-    tell.
+    In: `{"id", "query", "text", "answer", "reference", "choices"}`. Out: `{"id", "correct": true}`, false, or null
+    where it cannot tell, with the id that came in. A line too many, which would shift all verdicts, is an error.
     """
 
     needs_reference = False
@@ -83,6 +87,7 @@ class Program:
             raise GraderError("command: gives no program: give command:./grade.py, or the like")
         self.name = f"command:{command}"
         self._process: asyncio.subprocess.Process | None = None
+        self._sent = self._read = 0
         self._turn = asyncio.Lock()
 
     async def grade(self, attempt: Attempt) -> bool | None:
@@ -95,13 +100,25 @@ class Program:
             "choices": list(attempt.choices),
         }
         async with self._turn:
-            line = await self._answer(json.dumps(row).encode() + b"\n")
+            self._sent += 1
+            number, line = self._sent, json.dumps({"id": self._sent, **row}).encode() + b"\n"
+            verdict = self._verdict(await self._answer(line), number)
+            self._read += 1
+            return verdict
+
+    def _verdict(self, line: bytes, number: int) -> bool | None:
+        """The verdict of the answer of this number. Raises GraderError where the line holds none."""
         try:
             reply = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise GraderError(f"{self.name} answers what is no JSON: it must write one object per line") from None
         if not isinstance(reply, dict) or "correct" not in reply:
             raise GraderError(f'{self.name} answers without "correct": it must be true, false or null')
+        if "id" not in reply:
+            advice = 'it must repeat the id of the line that it answers, {"id": row["id"], "correct": …}'
+            raise GraderError(f'{self.name} answers without "id": {advice}')
+        if type(reply["id"]) is not int or reply["id"] != number:
+            raise GraderError(f"{self.name} answers {_id_in_words(reply['id'], number)}: {_ONE_LINE}")
         return _verdict(reply["correct"], self.name)
 
     async def _answer(self, line: bytes) -> bytes:
@@ -134,19 +151,31 @@ class Program:
                 raise GraderError(f"{self.name} cannot be started: {error.strerror or error}") from None
         return self._process
 
-    async def close(self) -> None:
-        """End the program."""
+    async def close(self) -> GraderError | None:
+        """End the program; what is wrong where it has written a line that answers nothing."""
         process, self._process = self._process, None
-        if process is None or process.returncode is not None:
-            return
+        if process is None:
+            return None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        rest = b""
         with suppress(ProcessLookupError, ConnectionError):
-            assert process.stdin is not None
             process.stdin.close()
             try:
+                rest = await asyncio.wait_for(process.stdout.read(_MOST_REST), 5.0)
                 await asyncio.wait_for(process.wait(), 5.0)
             except TimeoutError:
                 process.kill()
                 await process.wait()
+        if self._read < self._sent or not rest.strip():  # what is late was complained of before
+            return None
+        return GraderError(f"{self.name} writes more lines than it reads: {_ONE_LINE}")
+
+
+def _id_in_words(value: Any, number: int) -> str:
+    if type(value) is int and 0 < value < number:
+        return f"the line of id {value} again, not that of id {number}"
+    return f"with the id {json.dumps(value)[:40]} a line of id {number}"
 
 
 def _verdict(value: Any, name: str) -> bool | None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rcjax._base.wording import count
 from rcjax.collecting.graders.attempt import Attempt, Grader, GraderError
 from rcjax.collecting.graders.judge import Ask, Judge
 from rcjax.collecting.graders.numbers import final_number, right_number
@@ -62,11 +63,18 @@ class Graders:
                 kind = question.grade
                 raise GraderError(f"query {question.query}: no grader for the kind {kind!r}: give --grade {kind}=…")
 
+    def remarks(self) -> list[str]:
+        """What is to be said of the judges: on how many answers one gave no verdict."""
+        judges = [(name, grader.unread) for name, grader in self.by_name.items() if isinstance(grader, Judge)]
+        words = "it must reply with yes or no alone on its last line"
+        return [f"{name}: asked twice, no verdict on {count(n, 'answer')}: {words}" for name, n in judges if n]
+
     async def close(self) -> None:
-        """End programs that were started."""
-        for grader in self.by_name.values():
-            if isinstance(grader, Program):
-                await grader.close()
+        """End programs that were started. Raises GraderError where one has written a line too many."""
+        problems = [await grader.close() for grader in self.by_name.values() if isinstance(grader, Program)]
+        problem = next(filter(None, problems), None)
+        if problem is not None:
+            raise problem
 
 
 def suited_grader(question: Question) -> str | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from rcjax.collecting.graders.attempt import Attempt, GraderError
 from rcjax.signals.chosen import chosen_choice
+from rcjax.signals.final_answer import final_answer, is_denied, last_box, tidied, without_thoughts
 
 __all__ = ["Comparison", "Matching", "contains", "exact", "plain_answer", "right_choice"]
 
@@ -17,9 +17,18 @@ _WRAPPING = " \t\r\n*_`\"'“”‘’«»„()[]{}$.,;:!?。、！？「」"
 _DASHES = dict.fromkeys(map(ord, "‐‑‒–—−"), "-")
 
 _MARKER = re.compile(
-    r"(?:the\s+)?(?:(?:final|correct|right|short)\s+)?answer(?:\s+to\s+[^.:\n]{1,60})?(?:\s+(?:is|would\s+be)|\s*:)\s*",
+    r"(?:(?:the\s)?(?:(?:final|correct|right|short)\s)?answer(?:\sto\s[^.:\n]{1,60})?(?:\s(?:is|would\sbe)\b|\s?:)"
+    r"|(?:答案|答え|正解)\s?(?:是|为|は)?\s?:?|정답\s?[은는]?\s?:?|\A(?:it\sis|it's|that\sis|that's)\b)[\s*_:]{0,8}",
     re.I,
 )
+
+_SOURCES = re.compile(r"(?<=\S)\s?\[\^?\d{1,3}(?:\s?[,-]\s?\d{1,3}){0,9}\](?=[\s.,;!?*]*\Z)")
+
+_TURNS = re.compile(r"\b(?:or|and|not|no|yes|but|wait|actually|rather|however|maybe|sorry|instead)\b|n't\b", re.I)
+
+_GOES_ON = re.compile(r"[^\W\d]{2}[^,]{0,60}")
+
+_SCRIPTS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")  # without blanks between words
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,34 +70,46 @@ class Matching:
 def exact(attempt: Attempt) -> bool:
     """Whether the reply is a right answer, but for case, white space, articles, and signs around it.
 
+    What `final_answer` takes to be the answer counts, then what is in the last box, or follows "the answer is"; and of
+    "Paris, France" or "Yes, it is." what stands before the comma.
+
     >>> exact(Attempt("q", "**The Eiffel Tower.**", "", ("Eiffel tower",)))
     True
     """
     right = {plain_answer(text) for text in attempt.reference}
-    replies = {plain_answer(attempt.text), plain_answer(attempt.answer)}
-    markers = [*_MARKER.finditer(attempt.text)]
+    said = [tidied(final_answer(text)) for text in (attempt.text, attempt.answer)]
+    markers = [*_MARKER.finditer(said[0])]
     if markers:  # "… so the answer is X."
-        replies.add(plain_answer(attempt.text[markers[-1].end() :].partition("\n")[0]))
-    boxes = re.findall(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}", attempt.text)
-    replies |= {plain_answer(box) for box in boxes[-1:]}
-    return not right.isdisjoint(replies - {""})
+        said.append(said[0][markers[-1].end() :].partition("\n")[0])
+    box = last_box(said[0])
+    replies = {plain_answer(text) for text in [*said, *([] if box is None else [box])]}
+    return not right.isdisjoint((replies | {*map(_before_comma, replies)}) - {""})
+
+
+def _before_comma(reply: str) -> str:
+    """What goes on with a comma and takes nothing back; nothing where there is no such thing."""
+    head, _, tail = re.sub(r"\s\(([^\W\d][^(),]{1,60})\)?\Z", r", \1", reply).partition(", ")
+    return plain_answer(head) if _GOES_ON.fullmatch(tail) and _TURNS.search(tail) is None else ""
 
 
 def contains(attempt: Attempt) -> bool:
-    """Whether a right answer stands in the reply, as words of its own.
+    """Whether a right answer stands in the reply, as words or a number of its own, and is not denied there.
 
     >>> contains(Attempt("q", "It is art, in Paris.", "", ("Paris",))), contains(Attempt("q", "start", "", ("art",)))
     (True, False)
     """
-    reply = plain_answer(attempt.text)
+    reply = plain_answer(without_thoughts(attempt.text))
     forms = [plain_answer(text) for text in attempt.reference]
     return any(form and _stands_in(form, reply) for form in forms)
 
 
 def _stands_in(form: str, reply: str) -> bool:
-    if re.search(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]", form):  # scripts without spaces between words
-        return form in reply
-    return re.search(rf"(?<!\w){re.escape(form)}(?!\w)", reply) is not None
+    pattern = re.escape(form)
+    if _SCRIPTS.search(form) is None:
+        # A number of its own is not the end of 13.5, nor what is left of −5 without its sign.
+        number = r"(?<!\d[.,])(?<!(?<!\w)-)" if form[0].isdigit() else ""
+        pattern = rf"(?<!\w){number}{pattern}(?!\w)" + (r"(?![.,]\d)" if form[-1].isdigit() else "")
+    return any(not is_denied(reply, *match.span()) for match in re.finditer(pattern, reply))
 
 
 def right_choice(attempt: Attempt) -> bool:
@@ -104,8 +125,9 @@ def plain_answer(text: str) -> str:
     >>> plain_answer("  “The  Beatles” "), plain_answer(r"\text{Nine}")
     ('beatles', 'nine')
     """
-    text = unicodedata.normalize("NFKC", text).translate(_DASHES).replace("’", "'").replace("‘", "'")
-    text = re.sub(r"\\(?:text|mathrm|mathbf|textbf|boxed)\s*\{([^{}]*)\}", r"\1", text)
+    text = tidied(text).translate(_DASHES)
+    text = re.sub(r"\\(?:text|mathrm|mathbf|textbf|boxed)\s?\{([^{}]*)\}", r"\1", text)
     text = re.sub(r"\\[()\[\],;! ]", "", text)
-    text = " ".join(text.casefold().split()).strip(_WRAPPING)
-    return re.sub(r"^(?:the|an?)\s+(?=\S)", "", text)
+    text = _SOURCES.sub("", " ".join(text.casefold().split())).strip(_WRAPPING)
+    text = re.sub(r"\s?([+*/=^])\s?", r"\1", text)
+    return re.sub(r"^(?:the|an?)\s(?=\S)", "", text)

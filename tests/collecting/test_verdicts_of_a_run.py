@@ -1,0 +1,80 @@
+"""Judges and programs of `rcjax collect` and `rcjax grade`: what is no verdict is asked once more, counted and told."""
+
+import json
+import shlex
+import sys
+
+import pytest
+from chat_server import Response, completion, served
+from command_line import run
+from models_of_a_test import ENVIRONMENT, Models, questions, write_models, write_questions
+
+pytestmark = pytest.mark.usefixtures("own_settings")
+
+
+class Wavering(Models):
+    """The largest model judges, and is never clear about questions of an even number."""
+
+    judged = 0
+
+    def __call__(self, request, headers):
+        prompt = request["messages"][0]["content"]
+        if not prompt.startswith("You grade"):
+            return super().__call__(request, headers)
+        self.judged += 1
+        number = int(prompt.split("Question ")[1].split()[0].strip("?"))
+        return Response(completion("The answer is not right" if number % 2 == 0 else "no", None, (9, 1)))
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    write_questions(tmp_path / "questions.jsonl", questions(6))
+    return tmp_path
+
+
+def rows(place):
+    return [row for row in map(json.loads, (place / "answers.jsonl").read_text().splitlines()) if row["error"] is None]
+
+
+def test_verdicts_that_can_be_misread_are_none_and_told(place):
+    behave = Wavering()
+    with served(behave) as (_, url):
+        models = write_models(place / "models.toml", url, ["tiny", "large"])
+        asked = place / "questions.jsonl", "--models", models
+        result = run("collect", *asked, "--out", place / "answers.jsonl", "--grade", "judge:large", "--limit", 6)
+        assert result.exit_code == 0, result.stderr
+        assert behave.judged == 6 + 2 * 6  # two models: once where the verdict is clear, else twice, and no more
+        shown = " ".join(result.stdout.split())
+        assert "6 answers without a verdict" in shown
+        assert "judge:large: asked twice, no verdict on 6 answers" in shown
+        assert [row["correct"] for row in rows(place)].count(None) == 6
+        more = "--questions", *asked, "--grade", "judge:large", "--again", "--json"
+        document = json.loads(run("grade", place / "answers.jsonl", *more).stdout)
+    assert (document["graded"], document["without_verdict"]) == (6, 6)
+    assert document["notes"][0].startswith("judge:large: asked twice, no verdict on 6 answers")
+
+
+def test_a_program_that_writes_two_lines_is_an_error(place):
+    program = place / "grade.py"
+    program.write_text(
+        "import json, sys\n"
+        "for line in sys.stdin:\n"
+        "    row = json.loads(line)\n"
+        "    for _ in range(2):\n"
+        "        print(json.dumps({'id': row['id'], 'correct': True}), flush=True)\n"
+    )
+    with served(Models()) as (_, url):
+        models = write_models(place / "models.toml", url, ["tiny"])
+        out = "--models", models, "--out", place / "answers.jsonl", "--grade"
+        command = f"command:{shlex.quote(sys.executable)} {shlex.quote(str(program))}"
+        result = run("collect", place / "questions.jsonl", *out, command)
+        assert result.exit_code == 1
+        said = " ".join(result.stdout.split())
+        assert "answers the line of id 1 again, not that of id 2" in said
+    assert len(rows(place)) == 6
+    assert [row["correct"] for row in rows(place)].count(True) == 1
+    result = run("grade", place / "answers.jsonl", "--grade", command)
+    assert result.exit_code == 1
+    assert "a line" in result.stderr or "the line of id 1 again" in result.stderr
