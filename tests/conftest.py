@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tiers
 from compilations import Compilations
 from hypothesis import settings
 
@@ -40,6 +41,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Most of the suite's time is compilation: what is compiled once serves all workers and later runs."""
     config.stash[LEFT_OUT] = 0
+    tiers.EVERYTHING[0] = config.option.markexpr.replace("not thorough", "").count("thorough") > 0
     if config.getoption("compilations"):
         config.pluginmanager.register(Compilations())
     if jax.__version_info__ < (0, 11):

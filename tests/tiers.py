@@ -1,9 +1,17 @@
-"""Which rows of a table of tests the default tier leaves out."""
+"""What the default tier leaves out: rows of a table of tests, and most of Hypothesis's examples."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+
+#: Whether this run is of everything (tests/conftest.py).
+EVERYTHING = [False]
+
+
+def examples(most: int) -> int:
+    """How many examples Hypothesis tries: a quarter of the most, where not everything is run."""
+    return most if EVERYTHING[0] else max(10, most // 4)
 
 
 def thorough(rows: Iterable[Any], where: Callable[[Any], bool]) -> list[Any]:

@@ -7,6 +7,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from misses import in_turn
+from tiers import examples
 
 from rcjax._core.kendall import FEW_ENTRIES, kendall_counts, kendall_tau, kendall_taus
 
@@ -22,7 +23,7 @@ def scipys(x, y, present):
     return scipy.stats.kendalltau(x[present], y[present]).statistic
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3, 10, 10**6]), st.floats(0, 1))
 def test_tau_is_scipys_with_ties_and_missing_entries(seed, levels, missing):
     rng = np.random.default_rng(seed)

@@ -7,6 +7,7 @@ import pytest
 import scipy.special
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from rcjax._core.numerics import (
     betainc,
@@ -130,7 +131,7 @@ def test_betainc_in_float32(float32):
     np.testing.assert_allclose(by_b, oracle[:, 5], atol=1e-4, rtol=1e-3)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.floats(-800, -1e-300), min_size=6, max_size=6))
 def test_log1mexp_inverts_itself(values):
     x = jnp.asarray(values)

@@ -8,6 +8,7 @@ from graded_by_hand import CHOICES, CONTAINS, EXACT, NUMBERS, PLANETS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from misses import in_turn
+from tiers import examples
 
 from rcjax.collecting.graders.attempt import Attempt, GraderError
 from rcjax.collecting.graders.judge import Judge, rubric, verdict
@@ -44,7 +45,7 @@ def test_the_verdicts_are_those_of_a_person(grader):
 
 
 @given(st.text(max_size=60), st.text(max_size=20))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_any_text_gets_a_verdict(reply, reference):
     for compare in COMPARISONS.values():
         assert compare(attempt(reply, reference, choices=("A", "B"))) in (True, False)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from misses import in_turn
+from tiers import examples
 
 from rcjax.collecting.questions import Question, Sheet, draw, read_questions
 from rcjax.logs.errors import LogError
@@ -141,7 +142,7 @@ def test_two_questions_of_one_name(place):
 
 
 @given(st.integers(0, 40), st.integers(0, 5), st.integers(1, 50), st.integers(1, 50))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_samples_are_nested_and_in_order(n, seed, small, large):
     questions = [Question(f"q{i}", ()) for i in range(n)]
     few, many = draw(questions, min(small, large), seed), draw(questions, max(small, large), seed)

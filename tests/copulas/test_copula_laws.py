@@ -14,7 +14,7 @@ import pytest
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiers import thorough
+from tiers import examples, thorough
 
 from rcjax.copulas import (
     Clayton,
@@ -323,7 +323,7 @@ def facts(name):
 
 @pytest.mark.parametrize("name", THROUGHOUT)
 def test_random_points_keep_the_laws(name):
-    @settings(max_examples=60, deadline=None, derandomize=True)
+    @settings(max_examples=examples(60), deadline=None, derandomize=True)
     @given(t=UNIT, u=UNIT, v=UNIT)
     def laws(t, u, v):
         (cdf, h, on_v), (by_90, by_180, by_270) = (np.asarray(fact) for fact in facts(name)(t, u, v))

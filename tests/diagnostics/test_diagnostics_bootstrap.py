@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from rcjax.diagnostics.bootstrap import SIGNIFICANT, exceedances_needed, in_batches, p_value, replicate
 
@@ -22,7 +23,7 @@ def p_of(statistics, sample, batch):
     return np.asarray(p_values), [int(jnp.isfinite(few[: len(sample)]).sum()) for few in drawn], int(count)
 
 
-@settings(deadline=None, max_examples=25)  # each size of a batch compiles a loop
+@settings(deadline=None, max_examples=examples(25))  # each size of a batch compiles a loop
 @given(st.integers(0, 10**6), st.sampled_from([1, 7, 64, 400]))
 def test_the_verdict_is_that_of_all_replicates(seed, batch):
     rng = np.random.default_rng(seed)

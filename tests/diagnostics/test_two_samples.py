@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from misses import in_turn
 from scipy import stats
+from tiers import examples
 
 import rcjax
 from rcjax.diagnostics.two_samples import brier_excess, compare, holm, shuffled_labels, spiegelhalter_z
@@ -37,7 +38,7 @@ def compared(x, y, permutations=199, seed=0, confidence=None, correct=None):
 samples = st.lists(st.integers(-4, 0), min_size=2, max_size=12).map(lambda values: np.array(values, float))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(samples, samples)
 def test_the_distance_is_as_defined_and_of_ranks_alone(x, y):
     found = compared(x, y, 9).distance
@@ -139,7 +140,7 @@ def test_the_calibration_error_is_that_of_the_library(n, seed):
     assert calibration_error(confidence, correct) == pytest.approx(expected, abs=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
 def test_holm_rejects_step_by_step(p_values):
     """By the procedure itself: the smallest p-value at α/K, the next at α/(K − 1), until one is not rejected."""

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from misses import in_turn
+from tiers import examples
 
 from rcjax.frontier.bands import Bands, bands_from_json, bands_to_json, check_level, frequencies
 
@@ -44,7 +45,7 @@ def through_json(bands):
     return bands_from_json(NAMES, data["points"], data["head"])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_bands_survive_json(seed):
     bands = make_bands(seed)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from misses import in_turn
 from policy_samples import DELETE, places, wrong
+from tiers import examples
 
 import rcjax
 from rcjax.frontier.frontier import frontier_from_json
@@ -129,7 +130,7 @@ def tampered(draw):
     return name, edited(SAMPLES[name], path, draw(wrong)), path
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=tampered())
 def test_any_value_at_any_place_is_read_or_refused_and_the_schema_agrees(case):
     name, data, path = case
@@ -139,7 +140,7 @@ def test_any_value_at_any_place_is_read_or_refused_and_the_schema_agrees(case):
         refusal(name, data)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @example(data=[{"\x1f" * 80: [["\x1f" * 80] * 6] * 6}] * 6)
 @given(data=st.recursive(st.none() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
 def test_any_other_value_is_refused(data):

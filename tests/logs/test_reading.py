@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_samples import HEADER, PRICES, ROWS, assert_same, costed, refusal, table, write
 from misses import in_turn
+from tiers import examples
 
 from rcjax.logs import IncompleteLogWarning, Log, LogError, MissingPricesError, read_answers, read_log, read_prices
 
@@ -317,7 +318,7 @@ def test_digest_is_of_the_content():
     assert read_log(costed(), task="choice").digest != log.digest
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.permutations(range(24)), st.integers(0, 2**32 - 1))
 def test_the_order_of_the_rows_changes_only_the_order_of_the_queries(order, seed):
     rng = np.random.default_rng(seed)

@@ -12,6 +12,7 @@ from command_line import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from misses import in_turn
+from tiers import examples
 
 import rcjax
 from rcjax._base.log_parts import parts_of
@@ -96,7 +97,7 @@ OPTIONS = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_any_log_that_rolled_is_read_as_if_it_had_not(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("rolled")

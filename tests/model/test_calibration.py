@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.discrete.discrete_model import Logit
 from statsmodels.tools.tools import add_constant
+from tiers import examples
 
 import rcjax
 from rcjax.model import calibration
@@ -57,7 +58,7 @@ def test_transforms_at_certainty_and_beyond():
         transform_confidence(ends, "log")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.floats(-700, -1e-290), min_size=8, max_size=8))
 def test_transforms_are_monotone_and_invert(values):
     logprob = jnp.sort(jnp.asarray(values))
@@ -71,7 +72,7 @@ def test_transforms_are_monotone_and_invert(values):
     np.testing.assert_allclose(back, logprob, rtol=1e-12)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.floats(1e-9, 1 - 1e-9))
 def test_generation_transform_is_antisymmetric(p):
     one, other = transform_confidence(jnp.log(jnp.array([p, 1 - p])), "generation")
@@ -196,7 +197,7 @@ def plain_calibration_error(confidence, correct):
     return sum(abs(correct[m].mean() - confidence[m].mean()) * m.mean() for m in inside if m.any())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([2, 7, 10**6]))
 def test_calibration_error_is_the_plain_one(seed, levels):
     rng = np.random.default_rng(seed)

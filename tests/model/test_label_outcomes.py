@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged_logs import KINDS, MODELS, judged_log, partly, some_labelled, verdicts
+from tiers import examples
 
 import rcjax
 from rcjax.model.label_outcomes import corrected_log, expected_log, expected_right, label_probability
@@ -95,7 +96,7 @@ def test_rows_of_a_query_that_is_drawn_again_are_predicted_alike():
     assert told[::2] == pytest.approx(told[1::2], abs=1e-12)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(st.integers(0, 10_000))
 def test_no_pattern_of_labels_makes_a_nan(seed):
     rng = np.random.default_rng(seed)

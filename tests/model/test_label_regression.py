@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged_logs import KINDS, judged_log, partly
 from scipy import optimize, special
+from tiers import examples
 
 import rcjax
 from rcjax.model.calibration import transform_confidence
@@ -104,7 +105,7 @@ def test_single_precision_says_the_same():
     assert guess.predict(short)[0] == pytest.approx(LabelRegression.of(log).predict(log)[0], abs=2e-4)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(st.integers(0, 10_000))
 def test_whatever_is_missing_probabilities_come_out(seed):
     rng = np.random.default_rng(seed)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from misses import in_turn
 from policy_samples import make_policy, policies
+from tiers import examples
 
 import rcjax
 from rcjax._base.hashing import draw_lot
@@ -126,7 +127,7 @@ def test_mixtures_are_values(duplicate):
 # Files
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(first=policies(), second=policies(), share=st.floats(0, 1))
 def test_round_trip_is_exact_and_valid(tmp_path_factory, first, second, share):
     path = tmp_path_factory.getbasetemp() / "mixture.json"
@@ -179,7 +180,7 @@ def test_the_schema_refuses_what_it_can_see(change, message):
 CONTENT = json.dumps(MIXTURE.to_json()).encode()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(at=st.integers(0, len(CONTENT) - 1), junk=st.binary(max_size=3), cut=st.booleans())
 def test_damaged_files_load_or_are_refused(tmp_path_factory, at, junk, cut):
     path = tmp_path_factory.getbasetemp() / "damaged.json"

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from misses import in_turn
 from policy_samples import make_policy
+from tiers import examples
 
 from rcjax.policy import Abstain, Agreement, Answer, Defer, Mixture, Policy, load_policy
 from rcjax.policy import policy as policy_module
@@ -119,7 +120,7 @@ def test_an_older_version_says_that_it_cannot_read_it(monkeypatch, tmp_path):
             load_policy(tmp_path / name)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.text(max_size=10), st.text(max_size=10), st.sampled_from(["text", "choice", "key"]))
 def test_a_service_needs_the_file_alone(one, other, how):
     """What is decided by the policy read back is what the policy itself decides."""

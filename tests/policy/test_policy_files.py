@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from misses import in_turn
 from policy_samples import DELETE, PLAIN, edited, make_json, make_policy, places, policies, wrong
+from tiers import examples
 
 from rcjax.policy import Answer, Defer, Policy, load_policy
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(policy=policies())
 def test_round_trip_is_exact(tmp_path_factory, policy):
     path = tmp_path_factory.getbasetemp() / "round-trip.json"
@@ -182,33 +183,33 @@ def loads_or_refuses(path, content):
     return policy
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(length=st.integers(0, len(VALID) - 1))
 def test_truncated_files_are_refused(tmp_path_factory, length):
     assert loads_or_refuses(tmp_path_factory.getbasetemp() / "cut.json", VALID[:length]) is None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(at=st.integers(0, len(VALID) - 1), junk=st.binary(min_size=1, max_size=3))
 def test_damaged_files_load_or_are_refused(tmp_path_factory, at, junk):
     damaged = VALID[:at] + junk + VALID[at + len(junk) :]
     loads_or_refuses(tmp_path_factory.getbasetemp() / "damaged.json", damaged)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(path=st.sampled_from(list(places(make_policy().to_json()))), value=wrong)
 def test_replaced_values_load_or_are_refused(tmp_path_factory, path, value):
     content = json.dumps(edited(path, value)).encode()
     loads_or_refuses(tmp_path_factory.getbasetemp() / "replaced.json", content)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(content=st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
 def test_any_bytes_are_refused(tmp_path_factory, content):
     assert loads_or_refuses(tmp_path_factory.getbasetemp() / "bytes.json", content) is None
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(version=st.integers(4) | st.integers(10**300, 10**310))
 def test_any_newer_version_is_refused_with_what_to_do(version):
     with pytest.raises(ValueError, match="upgrade rcjax") as caught:
@@ -216,7 +217,7 @@ def test_any_newer_version_is_refused_with_what_to_do(version):
     assert len(str(caught.value)) < 200
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.recursive(st.none() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
 def test_any_json_value_is_refused(data):
     with pytest.raises(ValueError):

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from misses import in_turn
 from policy_samples import DELETE, places, wrong
+from tiers import examples
 
 import rcjax
 from rcjax.cli import inputs
@@ -70,7 +71,7 @@ def log(float64):
     return rcjax.sample_log(60, seed=0).select(SAMPLES["policy"]["provenance"]["tuning"]["models"])
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=tampered())
 def test_whatever_loads_is_read_or_refused(log, data):
     policy = one_line(policy_from_json, data)

@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 from misses import in_turn
 from policy_samples import edited, make_json, make_policy, places, policies, wrong
 from test_policy_files import BROKEN
+from tiers import examples
 
 from rcjax.policy import Action, Policy, Transform
 
@@ -53,7 +54,7 @@ def test_the_schema_knows_the_words_and_the_version_that_the_reader_knows():
     assert "upgrade rcjax" in (refusal(make_json(schema_version=newest + 1)) or "")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(policy=policies())
 def test_every_policy_is_valid(policy):
     SCHEMA.validate(json.loads(json.dumps(policy.to_json())))
@@ -78,7 +79,7 @@ def test_most_of_what_is_broken_the_schema_sees():
     assert sum(not SCHEMA.is_valid(data) for data in broken) > 0.7 * len(broken)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(path=st.sampled_from(list(places(make_policy().to_json()))), value=wrong)
 def test_schema_and_reader_agree_on_replaced_values(path, value):
     data = edited(path, value)
@@ -86,7 +87,7 @@ def test_schema_and_reader_agree_on_replaced_values(path, value):
         assert agrees(data)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.recursive(st.none() | st.floats(allow_nan=False) | st.text(), lambda x: st.dictionaries(st.text(), x)))
 def test_other_values_are_invalid(data):
     assert not SCHEMA.is_valid(data)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 import rcjax
 from rcjax.frontier.policies import ABSTAIN, NOBODY, Agreements, Policies
@@ -68,7 +69,7 @@ def by_steps(policy, log, q):
         said[name], name = own, decision.next_model
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_a_walk_is_a_loop_over_the_steps(seed):
     rng = np.random.default_rng(seed)
@@ -82,7 +83,7 @@ def test_a_walk_is_a_loop_over_the_steps(seed):
         assert np.flatnonzero(asked[:, q]).tolist() == path
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_a_replay_counts_what_the_steps_come_to(seed):
     rng = np.random.default_rng(seed)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from misses import in_turn
+from tiers import examples
 
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.policies import Policies
@@ -158,7 +159,7 @@ def test_a_policy_does_what_its_steps_do(policy):
     assert_like_steps(seen, policy, log)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.floats(0, 1), st.floats(0, 1), st.integers(0, 5))
 def test_any_thresholds(first, second, seed):
     policy, log = thresholds(first, second), make_log(40, seed)
@@ -283,7 +284,7 @@ def test_a_replay_is_a_pytree():
 # -- area under the error–cost curve
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.integers(2, 30), st.integers(0, 1000))
 def test_the_area_is_that_of_a_fine_grid(points, seed):
     rng = np.random.default_rng(seed)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from rcjax._core.batching import stack
 from rcjax.frontier.policies import Policies
@@ -48,7 +49,7 @@ def by_loop(confidence, policy):
     return answers, asked
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3, 20]))
 def test_a_walk_is_a_loop_over_the_intervals(seed, intervals_each):
     """Twenty bounds are searched by halves, fewer are all compared with."""
@@ -134,7 +135,7 @@ def test_in_single_precision(float32):
 # -- what becomes of queries in cascades
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_outcomes_are_those_of_a_loop(seed):
     n, k, points = 20, 4, 6

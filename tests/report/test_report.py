@@ -86,6 +86,7 @@ def test_the_headline_says_what_is_to_be_had(report, error, cost, expected):
     assert expected in found
 
 
+@pytest.mark.thorough
 def test_of_fresh_queries_the_shares_are_those_seen(logs):
     train, test = logs
     found = rcjax.make_report(train, test=test, baseline=MODELS[1], replicates=50)
@@ -380,6 +381,7 @@ def test_everybody_can_use_it(opened, width, scheme):
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.thorough
 def test_without_segments_or_a_target_there_is_no_section(page, report, logs):
     assert 'id="segments"' not in page
     assert "segments" not in report.to_json()

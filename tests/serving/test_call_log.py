@@ -15,6 +15,7 @@ from command_line import fail, run, succeed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from misses import in_turn
+from tiers import examples
 
 import rcjax
 from rcjax.logs import LeftOutWarning, LogError, read_log
@@ -204,7 +205,7 @@ def test_labels_by_query_and_model(path, tmp_path):
 
 
 @given(answer=st.text(max_size=20), right=st.text(max_size=20))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_answers_are_compared_but_for_case_and_space(tmp_path_factory, answer, right):
     path = tmp_path_factory.mktemp("answers") / "calls.jsonl"
     write(path, *(call(i, model, answer=answer) for i in range(2) for model in ("small", "large")), *both(2))
@@ -275,7 +276,7 @@ def test_labels_go_before_a_column_of_the_log():
     assert read_log(frame.drop("correct"), labels=labels).correct.tolist() == [[True, True], [False, True]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_a_log_cut_anywhere_loses_one_line_at_most(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("cut") / "calls.jsonl"

@@ -11,6 +11,7 @@ from call_samples import CALL, DAY, call, content_of, files_of, queries_of, writ
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from misses import in_turn
+from tiers import examples
 
 from rcjax._base import line_file, log_parts
 from rcjax._base.log_parts import parts_of
@@ -153,7 +154,7 @@ def test_a_log_that_is_a_link_rolls_where_it_leads_to(path, tmp_path):
     assert queries_of(path) == ["0", "1", "2"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_any_sequence_of_writes_and_rolls_holds_what_one_file_would(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("rolled")

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from misses import in_turn
 from test_serving_cascade import MODELS, PRICES, SURE, UNSURE, ask, good, script
+from tiers import examples
 
 from rcjax import read_log, signals
 from rcjax.policy import Calibration, Policy, Rule
@@ -110,7 +111,7 @@ def check_batch(replies, path, **options):
     return results[1:-1], rows
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(replies=st.lists(bodies(), min_size=1, max_size=8))
 def test_no_reply_of_a_server_ends_a_batch(tmp_path_factory, replies):
     check_batch(replies, tmp_path_factory.mktemp("replies") / "calls.jsonl")

@@ -17,6 +17,7 @@ from cascade_references import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from rcjax import Gumbel, Marginal, error_and_cost, sweeps
 from rcjax._core.batching import part
@@ -84,7 +85,7 @@ MARGINALS = st.fixed_dictionaries(
 
 
 @pytest.mark.thorough
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(first=MARGINALS, second=MARGINALS, theta=st.floats(1, 8), threshold=st.floats(0, 1))
 def test_any_two_models_match_adaptive_quadrature(first, second, theta, threshold):
     columns = {name: jnp.array([[first[name], second[name]]], float) for name in first}

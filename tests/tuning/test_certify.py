@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from misses import in_turn
 from scipy import stats
+from tiers import examples
 
 import rcjax
 from rcjax.frontier.frontier import Frontier, make_frontier
@@ -59,7 +60,7 @@ def test_no_precision_of_jax_matters():
         assert binomial_tail(300, 1000, 0.33) == pytest.approx(stats.binom.cdf(300, 1000, 0.33), rel=1e-9)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.floats(0, 1), st.integers(1, 500), st.floats(0, 1), st.floats(0, 1))
 def test_the_p_value_of_a_mean_is_a_probability_and_monotone(mean, n, one, other):
     low, high = sorted((one, other))
@@ -67,7 +68,7 @@ def test_the_p_value_of_a_mean_is_a_probability_and_monotone(mean, n, one, other
     assert bounded_mean_p_value(low, n, mean) <= bounded_mean_p_value(high, n, mean) * (1 + 1e-9)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(1, 300), st.data(), st.floats(0.01, 0.99))
 def test_of_counts_it_is_never_below_the_exact_one(n, data, limit):
     successes = data.draw(st.integers(0, n))
@@ -166,7 +167,7 @@ def test_more_confidence_takes_more(model):
 
 
 @given(st.lists(st.integers(0, N), min_size=5, max_size=5), st.floats(0.05, 0.6), st.sampled_from([0.8, 0.95]))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_the_choice_is_that_of_a_plain_loop(errors, max_error, confidence):
     with jax.enable_x64(True):
         made = dataclasses.replace(rcjax.demo_model(), cost=jax.device_put(COST))

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from selection_references import COSTS, best_by_labels, feature, judge, logistic, make_log
+from tiers import examples
 
 import rcjax
 from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER
@@ -66,7 +67,7 @@ def assert_like_definition(found, expected, tolerance=1e-12):
     assert seen == set(known)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 1000]), st.sampled_from([0.0, 0.3, 0.8]))
 def test_candidates_are_those_of_the_definition(seed, levels, missing):
     log = random_log(seed, levels, missing)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from rcjax.frontier.frontier import InfeasibleError
 from rcjax.policy.targets import Target
@@ -36,7 +37,7 @@ def spent(menus, allocation):
     return sum(m.share * m.error[p] for m, p in pairs), sum(m.share * m.cost[p] for m, p in pairs)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.1, 20.0))
 def test_at_one_lambda_it_is_the_best_of_all_combinations(seed, error_cost):
     menus = menus_of(seed)
@@ -45,7 +46,7 @@ def test_at_one_lambda_it_is_the_best_of_all_combinations(seed, error_cost):
     assert error + cost / error_cost == pytest.approx(losses.min(), rel=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 10**6))
 def test_each_step_is_the_best_at_its_cost_or_less(seed):
     menus = menus_of(seed)
@@ -57,7 +58,7 @@ def test_each_step_is_the_best_at_its_cost_or_less(seed):
 
 
 @pytest.mark.parametrize(("target", "limited", "least"), [("budget", 1, 0), ("max_error", 0, 1)])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 10**6), part=st.floats(0.0, 1.0))
 def test_a_limit_is_kept_and_the_rest_is_as_good_as_can_be(target, limited, least, seed, part):
     menus = menus_of(seed)

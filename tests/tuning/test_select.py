@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from selection_references import feature, judge, logistic, make_log
+from tiers import examples
 
 import rcjax
 from rcjax.frontier.policies import Policies
@@ -413,7 +414,7 @@ def test_luck_that_changes_fast_leaves_no_policy_out(log, model, monkeypatch):
     assert error[0] > float(found[0].error[0]) + 0.1
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.integers(0, 2**32 - 1))
 def test_corrected_errors_rise(luck, seed):
     error = np.sort(np.random.default_rng(seed).uniform(size=len(luck)))

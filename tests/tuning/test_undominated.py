@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.policies import Policies
@@ -31,7 +32,7 @@ def points(seed, count, levels):
     return Trial(error, cost, 0 * cost, Policies.of_cascades(half, members, 0 * half))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 60]), st.sampled_from([3, 10, 10**6]), st.sampled_from([20, 2000]))  # fmt: skip # noqa: E501
 def test_kept_are_the_policies_near_the_hull_that_none_beats(seed, count, levels, n):
     everything, none = points(seed, count, levels), points(seed, 0, levels)
@@ -78,7 +79,7 @@ def best_within(trial, budget):
     return trial.penalty[trial.cost <= budget].min(initial=np.inf)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 5, 60]), st.sampled_from([1, 4, 30]), st.sampled_from([20, 2000]))
 def test_a_budget_gets_no_worse_a_policy_with_answers_than_without(seed, count, others, n):
     everything, none = points(seed, count, 10**6), points(seed, 0, 10**6)

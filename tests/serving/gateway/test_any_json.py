@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from openai.types.chat import completion_create_params
 from test_reply_fields import WHOLE
+from tiers import examples
 
 FIELDS = sorted({*completion_create_params.CompletionCreateParamsBase.__annotations__, "stream", "top_k", "extra_body"})
 VALUES = st.recursive(
@@ -38,7 +39,7 @@ BODIES = st.fixed_dictionaries(
     optional={name: VALUES for name in FIELDS if name not in ("model", "messages")},
 )
 
-often = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+often = settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 class Upstream:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from misses import in_turn
+from tiers import examples
 
 from rcjax.diagnostics.two_samples import compare
 from rcjax.serving.gateway.drift import bins_of, counted, distance, distance_by_chance
@@ -79,7 +80,7 @@ numbers = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(reference=numbers, logprobs=numbers)
 def test_any_numbers_have_bins(reference, logprobs):
     bins = bins_of(reach_of(single(np.array(reference))))

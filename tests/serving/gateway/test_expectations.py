@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from misses import in_turn
 from policy_samples import DELETE, places
+from tiers import examples
 
 import rcjax
 from rcjax.logs import Log
@@ -98,13 +99,13 @@ def check_against_replay(policy):
         np.testing.assert_allclose(math.fsum(reach.weights), walked.asked[replayed.models.index(model)].sum())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 2**32), answers=st.sampled_from([1.0, 0.5]))
 def test_a_policy_is_expected_to_do_what_it_does_when_replayed(seed, answers):
     check_against_replay(make_policy(seed, answers))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(seeds=st.lists(st.integers(0, 2**32), min_size=1, max_size=3), seed=st.integers(0, 2**32))
 def test_a_mixture_weighs_its_policies(seeds, seed):
     weights = np.random.default_rng(seed).dirichlet(np.ones(len(seeds)))

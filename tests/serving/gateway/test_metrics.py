@@ -320,6 +320,7 @@ def service(seed, moved=1.0, requests=400):
     return metrics
 
 
+@pytest.mark.thorough
 def test_services_in_which_nothing_has_changed_rarely_alarm():
     counts = Counter(model for seed in range(200) for model in alarms(service(seed)))
     # 5 % of 200, and what a binomial variable exceeds once in a thousand times.
