@@ -359,6 +359,7 @@ def test_refusing_where_answers_differ(models):
     assert float(replayed.abstention) == pytest.approx(policy.expected["abstention"], abs=0.03)
 
 
+@pytest.mark.thorough
 def test_two_models_and_no_refusals_have_nothing_to_agree_on():
     log = make_log(200, 0.0, seed=3).select(["small", "large"])
     assert rcjax.select_frontier(log).comparison.agreement is None

@@ -44,6 +44,7 @@ def mute(log):
     return dataclasses.replace(log, answer=None, compare=None)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("refit", [True, False])
 def test_intervals_hold_what_fresh_queries_show(frontier, log, fresh, refit):
     bands = rcjax.bootstrap(frontier, log, replicates=60, refit=refit)
@@ -117,6 +118,7 @@ def test_a_mixture_of_policies_that_compare(frontier, fresh):
     assert rcjax.Mixture.from_json(mixture.to_json()) == mixture
 
 
+@pytest.mark.thorough
 def test_in_single_precision(float32):
     """Float32 as by default in JAX: the same policies, but for rounding."""
     log = make_log(300, 0.0, seed=0)

@@ -11,6 +11,7 @@ from rcjax.tuning.label_worth import LabelWorth, label_worth
 pytestmark = pytest.mark.usefixtures("float64")
 
 
+@pytest.mark.thorough
 def test_the_worth_is_the_number_of_labels_that_vary_as_much():
     whole = rcjax.sample_log(1000, seed=4).select(MODELS)
     right = np.asarray(whole.correct)

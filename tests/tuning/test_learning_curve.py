@@ -80,6 +80,7 @@ def test_two_models_have_nobody_to_ask_where_they_differ():
     assert not learning_curve(make_log(100, 0.0, seed=0).select(["small", "large"]), repeats=2).agreement
 
 
+@pytest.mark.thorough
 def test_a_deal_with_answers_is_a_replay_of_policies_that_compare_them():
     log = make_log(100, 0.0, seed=3)
     tests, others = np.arange(20)[None], np.arange(20, 100)[None]
