@@ -18,6 +18,7 @@ from rcjax.logs.dialects import spelt_otherwise
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 from rcjax.logs.matrices import Matrices
+from rcjax.serving.call_log import ASKED_ANEW
 from rcjax.signals import normalise_answer
 
 if TYPE_CHECKING:
@@ -250,6 +251,8 @@ class UsableCalls:
             rows = rows.keep(~(rows.frame["query"].is_null() & rows.frame["error"].is_not_null()))  # of no query
             passed = rows.frame["error"].cast(pl.String).str.contains("^(?:not judged|passed on)").fill_null(False)
             rows = self._drop(rows, passed, "calls that no policy judges")
+            anew = rows.frame["error"].cast(pl.String).str.starts_with(ASKED_ANEW).fill_null(False)
+            rows = self._drop(rows, anew, "answers that were asked for anew")
             rows = self._drop(rows, rows.frame["error"].is_not_null(), "calls that failed")
         if "shadow" in rows.frame.columns:
             deferred = rows.frame["shadow"].fill_null("") != "true"
