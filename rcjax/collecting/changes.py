@@ -127,9 +127,7 @@ def begin_log(path: Path, answers: Answers) -> None:
 def without_digest(questions: Iterable[Question], answers: Answers) -> int:
     """How many answers to these questions do not tell what was asked."""
     queries = {question.query for question in questions}
-    return sum(
-        row["query"] in queries and row.get("question_digest") is None for row in answers.answered.values()
-    )
+    return sum(row["query"] in queries and row.get("question_digest") is None for row in answers.answered.values())
 
 
 def grade_anew(file: AnswerFile, questions: Iterable[Question]) -> str | None:
