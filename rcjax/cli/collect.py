@@ -16,6 +16,7 @@ from rcjax.cli.collect_run import Begun, Collection, run_collection
 from rcjax.cli.common import require_distinct, require_libraries, require_writable
 from rcjax.cli.failures import conclude, reported
 from rcjax.cli.options import AsJson, AuditSize, GraderNames, Rubric, positive
+from rcjax.cli.plausible import Really, require_plausible_models
 from rcjax.cli.rubrics import read_rubric
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def collect(
     timeout: Annotated[Any, typer.Option(parser=positive, metavar="SECONDS", help="For one attempt.")] = "60",
     probe: Annotated[bool, typer.Option("--probe", help="Ask each model once, and say what it can do.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it will cost, and stop there.")] = False,
+    really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Ask several models the same questions, grade what they answer, and write the log that `rcjax tune` takes.
@@ -111,6 +113,7 @@ def collect(
         from rcjax.collecting.questions import Sheet, draw, read_questions
         from rcjax.serving.models_file import read_models
 
+        require_plausible_models(models, really)
         settings = read_models(models)
         _require_signal(signal)
         money = None if budget is None else Decimal(str(budget))
