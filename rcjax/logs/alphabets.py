@@ -14,6 +14,8 @@ from rcjax.logs.listing import brief, listed
 __all__ = ["Alphabets", "guessing"]
 
 
+_FEWEST = 6  # answers, of which one should be right: three queries of two models
+
 _MOST_CHOICES = 100  # different answers of a model, above which nobody chooses among them
 
 _RARE = 1e-3  # how rarely a model that guesses is right as seldom as the worst of them
@@ -31,7 +33,7 @@ class Alphabets:
 
     def __init__(self, source: str, labels: Mapping[str, str]) -> None:
         self._source, self._labels = source, labels
-        self._any_equal = False
+        self._any_equal, self._number = False, 0
         self._answers: dict[str, Counter[str]] = {}
         self._right: Counter[str] = Counter()
         self._wanted: Counter[str] = Counter()
@@ -47,6 +49,7 @@ class Alphabets:
             right: the labels of its query.
         """
         self._any_equal = self._any_equal or words in self._labels
+        self._number += 1
         answers = self._answers.setdefault(model, Counter())
         if len(answers) <= _MOST_CHOICES:  # else the counts are not used
             answers[words] += 1
@@ -61,7 +64,7 @@ class Alphabets:
             return
         both = f"labels: {_few(self._labels)}; answers: {_few(self._examples)}"
         advice = "write labels and answers alike"
-        if not self._any_equal:
+        if not self._any_equal and self._number >= _FEWEST:
             raise LogError(f"{self._source}: no label equals any answer ({both}): {advice}")
         if any(len(answers) > _MOST_CHOICES for answers in self._answers.values()):
             return

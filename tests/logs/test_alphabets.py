@@ -107,6 +107,7 @@ HONEST = {
     "one that is worse than guessing": (400, {"small": 0.05, "large": 0.3}, LETTERS, None),
     "labels nearly all of one kind": (400, {"small": 0.8, "large": 0.85}, ("no", "yes"), (0.97, 0.03)),
     "few queries, all wrong": (8, {"small": 0.0, "large": 0.0}, LETTERS, None),
+    "two queries in words, all wrong": (2, {"small": 0.0, "large": 0.0}, tuple(f"word {i}" for i in range(200)), None),
     "free text, mostly wrong": (300, {"small": 0.02, "large": 0.05}, tuple(f"word {i}" for i in range(200)), None),
 }
 
