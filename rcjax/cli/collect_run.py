@@ -158,6 +158,11 @@ def _estimated(collection: Collection, crew: Crew, answers: Answers) -> dict[str
     estimates = [estimate(asked, collection.questions, answers) for asked in assumed]
     left = None if crew.purse.left is None else float(crew.purse.left)
     notes = [f"{asked.name}: {asked.why_alike}: its samples will be alike" for asked in assumed if asked.why_alike]
+    asked = {question.query for question in collection.questions}
+    others = sum(query not in asked for query, *_ in answers.answered)
+    if others:
+        what = "of the log are to other questions than these (ids made of the content change with it and the template)"
+        notes.append(f"{count(others, 'answer')} {what}")
     untold = without_digest(collection.questions, answers)
     if untold:
         what = "do not tell what was asked, as earlier versions wrote them"

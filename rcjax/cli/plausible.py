@@ -6,6 +6,7 @@ A budget of 60 is $60 a query, and 60/M was meant; a price of 2.5e-7 is per toke
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,7 +46,7 @@ def require_plausible_prices(prices: Any, really: bool) -> None:
     from rcjax.logs.prices import read_prices
 
     name = Path(prices).name if isinstance(prices, str | Path) else "prices"
-    _require(name, {model: dict(zip(_SIDES, pair, strict=True)) for model, pair in read_prices(prices).items()})
+    _require(name, read_prices(prices))
 
 
 def require_plausible_models(path: Path | None, really: bool) -> None:
@@ -54,21 +55,19 @@ def require_plausible_models(path: Path | None, really: bool) -> None:
         return
     from rcjax.serving.models_file import read_models
 
-    told = {name: dict(zip(_SIDES, map(float, model.price), strict=True)) for name, model in read_models(path).items()}
-    _require(path.name, told)
+    _require(path.name, {name: model.price for name, model in read_models(path).items()})
 
 
-_SIDES = ("input", "output")
-
-
-def _require(name: str, prices: Mapping[str, Mapping[str, float]]) -> None:
+def _require(name: str, prices: Mapping[str, tuple[float | Decimal, float | Decimal]]) -> None:
+    """Refuse the first price that is too small; `prices` are (input, output) by model."""
     from rcjax.logs.errors import LogError
 
-    for model, side, price in ((model, *one) for model, sides in prices.items() for one in sides.items()):
-        if 0 < price < _LEAST_PRICE:
-            what = f"{side} price {price:.6g} is money per million tokens, less than any model costs"
-            advice = f"if it is meant per token, write {price * 1e6:.6g}; if it is right, add --really"
-            raise LogError(f"{name}, model {model}: {what}: {advice}")
+    for model, pair in prices.items():
+        for side, price in zip(("input", "output"), map(float, pair), strict=True):
+            if 0 < price < _LEAST_PRICE:
+                what = f"{side} price {price:.6g} is money per million tokens, less than any model costs"
+                advice = f"if it is meant per token, write {price * 1e6:.6g}; if it is right, add --really"
+                raise LogError(f"{name}, model {model}: {what}: {advice}")
 
 
 def require_plausible_budget(target: Target | None, log: Log, really: bool) -> None:
