@@ -12,6 +12,7 @@ from rcjax.cli.common import start_jax
 from rcjax.cli.failures import conclude, reported
 from rcjax.cli.inputs import PolicyFile, _load, _read
 from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices, fraction
+from rcjax.cli.plausible import Really, require_plausible_prices
 
 __all__ = ["check"]
 
@@ -41,6 +42,7 @@ def check(
     retuning: Annotated[
         bool, typer.Option("--retuning/--no-retuning", help="Test whether tuning again would gain, in some seconds.")
     ] = True,
+    really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Is a policy still right on fresh queries? For your CI: exit status 0 fine, 1 drifted, 2 bad input or any failure.
@@ -60,6 +62,7 @@ def check(
         start_jax()
         import rcjax
 
+        require_plausible_prices(prices, really)
         with busy("reading"):
             subject = _load(policy)
             fresh = _read(subject, log, prices, labels, answers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax.cli.audits import table_beside
-from rcjax.cli.collect_run import Collection, run_collection
+from rcjax.cli.collect_run import Begun, Collection, run_collection
 from rcjax.cli.common import require_distinct, require_libraries, require_writable
 from rcjax.cli.failures import conclude, reported
 from rcjax.cli.options import AsJson, AuditSize, GraderNames, Rubric, positive
+from rcjax.cli.plausible import Really, require_plausible_models
 from rcjax.cli.rubrics import read_rubric
 
 if TYPE_CHECKING:
@@ -40,6 +42,17 @@ def collect(
         Path | None,
         typer.Option(
             "--out", "-o", show_default=False, metavar="FILE", help="The log, in JSON Lines; one that is there goes on."
+        ),
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Ask anew for answers of the log that are to something else than now.")
+    ] = False,
+    new_out: Annotated[
+        Path | None,
+        typer.Option(
+            show_default=False,
+            metavar="FILE",
+            help="Write to this log, which begins with the answers of --out that are to the same as now.",
         ),
     ] = None,
     limit: Annotated[
@@ -84,6 +97,7 @@ def collect(
     timeout: Annotated[Any, typer.Option(parser=positive, metavar="SECONDS", help="For one attempt.")] = "60",
     probe: Annotated[bool, typer.Option("--probe", help="Ask each model once, and say what it can do.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it will cost, and stop there.")] = False,
+    really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Ask several models the same questions, grade what they answer, and write the log that `rcjax tune` takes.
@@ -99,6 +113,7 @@ def collect(
         from rcjax.collecting.questions import Sheet, draw, read_questions
         from rcjax.serving.models_file import read_models
 
+        require_plausible_models(models, really)
         settings = read_models(models)
         _require_signal(signal)
         money = None if budget is None else Decimal(str(budget))
@@ -112,13 +127,25 @@ def collect(
             what, where = ("QUESTIONS", "a file") if questions is None else ("--out", "answers.jsonl")
             raise typer.BadParameter(f"is missing: give {where}", param_hint=what)
         inputs = [("QUESTIONS", questions), ("--models", models), ("--rubric", rubric)]
-        table = table_beside(out) if audit and out is not None else None
-        require_distinct([("--out", out), ("--audit", table)], inputs)
-        require_writable(out)
-        if out is not None and out.suffix.lower() not in (".jsonl", ".ndjson"):
-            raise typer.BadParameter("the log is JSON Lines: give a name that ends in .jsonl", param_hint="--out")
+        logs = [("--out", out), ("--new-out", new_out)]
+        table = table_beside(new_out or out) if audit and out is not None else None
+        require_distinct([*logs, ("--audit", table)], inputs)
+        _require_logs(logs, again)
         asked = draw(read_questions(questions, Sheet(system, template)), limit, seed)
-        run_collection(Collection(plan, asked, out, concurrency, dry_run, json_, table, audit or 0, seed))
+        begun = Begun(out, again, new_out)
+        run_collection(Collection(plan, asked, begun, concurrency, dry_run, json_, table, audit or 0, seed))
+
+
+def _require_logs(logs: Sequence[tuple[str, Path | None]], again: bool) -> None:
+    """Refuse logs that could not be written, and options that contradict each other."""
+    for option, path in logs:
+        require_writable(path)
+        if path is not None and path.suffix.lower() not in (".jsonl", ".ndjson"):
+            raise typer.BadParameter("the log is JSON Lines: give a name that ends in .jsonl", param_hint=option)
+    (_, out), (_, new_out) = logs
+    if new_out is not None and (again or out is None):
+        what = "leaves the answers of --out as they are: give --out, and no --again"
+        raise typer.BadParameter(what, param_hint="--new-out")
 
 
 def _require_signal(name: str | None) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rcjax._base.wording import count
 from rcjax.cli.audits import audited
 from rcjax.cli.failures import INTERRUPTED, conclude
 from rcjax.cli.printing import warn
@@ -27,12 +28,23 @@ __all__ = ["Collection", "run_collection"]
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """The log that a run goes on with."""
+
+    path: Path | None
+    again: bool = False
+    """Answers in it that are to something else than is asked now are asked for anew."""
+    new: Path | None = None
+    """The log that is written in its place, and begins with its other answers."""
+
+
+@dataclass(frozen=True, slots=True)
 class Collection:
     """What `rcjax collect` was told to do."""
 
     plan: Plan
     questions: list[Question]
-    out: Path | None
+    begun: Begun
     concurrency: int
     dry_run: bool
     as_json: bool
@@ -41,6 +53,11 @@ class Collection:
     audited: int = 0
     """Answers in it."""
     seed: int = 0
+
+    @property
+    def out(self) -> Path | None:
+        """The log that is written."""
+        return self.begun.new or self.begun.path
 
 
 def run_collection(collection: Collection) -> None:
@@ -73,22 +90,27 @@ def run_collection(collection: Collection) -> None:
 async def _work(collection: Collection) -> dict[str, Any]:
     """The estimate, and unless that is all, the run."""
     from rcjax.cli.collect_tables import show_estimate
-    from rcjax.collecting.answer_file import AnswerFile, Answers, read_answer_file
+    from rcjax.collecting.answer_file import AnswerFile
+    from rcjax.collecting.changes import begin_log
     from rcjax.collecting.plan import Crew
     from rcjax.collecting.purse import Purse
 
-    answers = read_answer_file(collection.out) if collection.out else Answers()
-    purse = Purse(collection.plan.budget, answers.spent)
+    purse = Purse(collection.plan.budget)
     crew = Crew(collection.plan, purse)
     try:
         crew.graders.require(collection.questions)
+        answers = _holding(collection, crew)
+        purse.spent = answers.spent
         document = _estimated(collection, crew, answers)
         if collection.dry_run or collection.out is None:
             return document
         if not collection.as_json:
             show_estimate(document, before=True)
+        if collection.begun.new is not None:
+            begin_log(collection.begun.new, answers)
         file = AnswerFile(collection.out)
         try:
+            _set_aside(collection, crew, file)
             purse.spent = file.answers.spent
             came = await _ask(collection, crew, file)
             return document | came | {"notes": document["notes"] + came["notes"]}
@@ -98,16 +120,55 @@ async def _work(collection: Collection) -> dict[str, Any]:
         await crew.close()
 
 
+def _holding(collection: Collection, crew: Crew) -> Answers:
+    """The answers that the run begins with. Raises LogError where some are to something else than is asked now."""
+    from rcjax.collecting.answer_file import Answers, read_answer_file
+    from rcjax.collecting.changes import changes, refuse, set_aside
+    from rcjax.collecting.plan import assume_signals
+
+    path, again, new = collection.begun.path, collection.begun.again, collection.begun.new
+    if path is None:
+        return Answers()
+    answers = read_answer_file(path)
+    differing = changes(assume_signals(crew, collection.questions, answers), collection.questions, answers)
+    if not (again or new):
+        refuse(differing, path)
+    answers = set_aside(answers, differing)
+    return answers if new is None else Answers({row["call"]: row for row in answers.answered.values()})
+
+
+def _set_aside(collection: Collection, crew: Crew, file: AnswerFile) -> None:
+    """Write down which answers are asked for anew."""
+    from rcjax.collecting.changes import changes
+    from rcjax.collecting.plan import assume_signals
+
+    if not collection.begun.again:
+        return
+    asked = assume_signals(crew, collection.questions, file.answers)
+    for change in changes(asked, collection.questions, file.answers):
+        file.write(change.set_aside)
+
+
 def _estimated(collection: Collection, crew: Crew, answers: Answers) -> dict[str, Any]:
+    from rcjax.collecting.changes import without_digest
     from rcjax.collecting.estimate import as_document, estimate, reach
     from rcjax.collecting.plan import assume_signals
 
     assumed = assume_signals(crew, collection.questions, answers)
     estimates = [estimate(asked, collection.questions, answers) for asked in assumed]
     left = None if crew.purse.left is None else float(crew.purse.left)
-    alike = [f"{asked.name}: {asked.why_alike}: its samples will be alike" for asked in assumed if asked.why_alike]
+    notes = [f"{asked.name}: {asked.why_alike}: its samples will be alike" for asked in assumed if asked.why_alike]
+    asked = {question.query for question in collection.questions}
+    others = sum(query not in asked for query, *_ in answers.answered)
+    if others:
+        what = "of the log are to other questions than these (ids made of the content change with it and the template)"
+        notes.append(f"{count(others, 'answer')} {what}")
+    untold = without_digest(collection.questions, answers)
+    if untold:
+        what = "do not tell what was asked, as earlier versions wrote them"
+        notes.append(f"{count(untold, 'answer')} {what}: whether it was the same as now is not known")
     return {
-        "notes": alike,
+        "notes": notes,
         "questions": len(collection.questions),
         "spent": float(answers.spent),
         "estimate": as_document(estimates),
@@ -118,17 +179,19 @@ def _estimated(collection: Collection, crew: Crew, answers: Answers) -> dict[str
 async def _ask(collection: Collection, crew: Crew, file: AnswerFile) -> dict[str, Any]:
     """Ask until the end, with the progress shown, and an interrupt that lets calls under way finish."""
     from rcjax.cli.collect_progress import progress
+    from rcjax.collecting.changes import grade_anew
     from rcjax.collecting.plan import choose_signals
     from rcjax.collecting.run import Run
 
     if file.lost:
         warn(f"{file.lost} calls were under way when an earlier run ended: they count as spent, and are asked again")
     models, remarks = await choose_signals(crew, collection.questions, file)
+    regraded = grade_anew(file, collection.questions)
     run = Run(collection.questions, models, file, crew.purse, crew.graders, collection.concurrency)
     with progress(run), _interruptible(run):
         outcome = await run.go()
     signals_used = {asked.name: asked.signal for asked in models}
-    notes = [*remarks, *crew.graders.remarks()]
+    notes = [*remarks, *([] if regraded is None else [regraded]), *crew.graders.remarks()]
     return {"outcome": outcome, "notes": notes, "signals": signals_used, "spent": float(crew.purse.spent)}
 
 

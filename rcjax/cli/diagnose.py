@@ -27,6 +27,7 @@ from rcjax.cli.options import (
     models_to_read,
     names,
 )
+from rcjax.cli.plausible import Really, require_plausible_prices
 
 if TYPE_CHECKING:
     from rcjax.diagnostics import Diagnosis
@@ -61,6 +62,7 @@ def diagnose(
         Path | None, typer.Option(metavar="DIR", help="Write figures (PNG) into this folder; needs matplotlib.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Show every check, not only those to act on.")] = False,
+    really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Does the promise of a tuning hold, and is the model right on a log? What to do where they do not.
@@ -81,6 +83,7 @@ def diagnose(
         start_jax()
         import rcjax
 
+        require_plausible_prices(prices, really)
         others = "only queries that every model answered are judged"
         with busy("reading"):
             chosen = models_to_read(models, cascade)

@@ -11,6 +11,7 @@ from rcjax.cli.common import start_jax
 from rcjax.cli.failures import reported
 from rcjax.cli.inputs import is_training_log, load_tuned, read_for
 from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices
+from rcjax.cli.plausible import Really, require_plausible_prices
 from rcjax.cli.printing import print_json
 
 
@@ -23,6 +24,7 @@ def evaluate(
     prices: Prices = None,
     labels: Labels = None,
     answers: Answers = None,
+    really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Answer the queries of a log by a policy, mixture or frontier: the error and cost seen, beside those predicted.
@@ -39,6 +41,7 @@ def evaluate(
         import rcjax
         from rcjax.tuning.overlap import overlap_with_tuned
 
+        require_plausible_prices(prices, really)
         with busy("reading"):
             subject = load_tuned(policy_or_frontier)
             data = read_for(subject, log, prices, labels, answers)

@@ -16,6 +16,7 @@ from rcjax.cli.audits import audited, table_beside
 from rcjax.cli.common import require_distinct, require_libraries, require_writable
 from rcjax.cli.failures import conclude, reported
 from rcjax.cli.options import AsJson, AuditSize, GraderNames, Rubric, positive
+from rcjax.cli.plausible import Really, require_plausible_models
 from rcjax.cli.rubrics import read_rubric
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def grade(
         typer.Option("--audit-file", show_default=False, metavar="FILE", help="That table. [default: beside ANSWERS]"),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the answers in the table.")] = 0,
+    really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Grade the answers of a log again: the models are not asked, and the verdicts take the place of the old ones.
@@ -86,6 +88,7 @@ def grade(
 
         if not answers.is_file():
             raise LogError(f"{answers} is missing: give the log that rcjax collect has written")
+        require_plausible_models(models, really)
         settings = {} if models is None else read_models(models)
         asked = {} if questions is None else {question.query: question for question in read_questions(questions)}
         money = None if budget is None else Decimal(str(budget))

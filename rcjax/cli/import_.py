@@ -11,6 +11,7 @@ import typer
 from rcjax.cli.common import require_distinct, require_writable
 from rcjax.cli.failures import attempt, conclude, reported
 from rcjax.cli.options import AsJson, Prices, fraction, pairs, token_counts
+from rcjax.cli.plausible import Really, require_plausible_prices
 
 __all__ = ["import_"]
 
@@ -79,6 +80,7 @@ def import_(
     answers: Annotated[
         bool, typer.Option("--answers/--no-answers", help="Say in the log what was answered, to be compared.")
     ] = True,
+    really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Make one log of evaluations that other programs ran.
@@ -97,6 +99,7 @@ def import_(
         from rcjax.logs.summaries import summarise
 
         require_kind(out)
+        require_plausible_prices(prices, really)
         renamed, columns = pairs(rename, "--rename"), pairs(column, "--column")
         how = How(format_, scorer, right_from, signal, renamed, columns, tokens, answers)
         with busy("reading"):

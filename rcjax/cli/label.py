@@ -28,6 +28,7 @@ from rcjax.cli.options import (
     TaskOption,
     one_target,
 )
+from rcjax.cli.plausible import Really, require_plausible_budget, require_plausible_prices
 
 if TYPE_CHECKING:
     from rcjax.collecting.questions import Question
@@ -93,6 +94,7 @@ def label(
     answers: SaidAnswers = None,
     questions: AskedQuestions = None,
     seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
+    really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Draw the answers whose labels tell most of the policy for your target, and write them to a table to fill in.
@@ -115,6 +117,7 @@ def label(
         from rcjax.logs.label_sheet import read_sheet
 
         back = _way_back(log, out, {"--task": task.value, "--prices": prices, "--models": models})
+        back += " --really" if really else ""
         if out.exists() and ask:
             ask_labels(read_sheet(out), back)
             return
@@ -124,9 +127,11 @@ def label(
         from rcjax.collecting.questions import read_questions
         from rcjax.logs.reading import read_log
 
+        require_plausible_prices(prices, really)
         beside = _Beside(answers, () if questions is None else read_questions(questions))
         reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value, "models": models}
         data = read_file(read_log, log, _OTHERS, unlabelled=True, **reading)
+        require_plausible_budget(target, data, really)
         draw, sheet = _drawn(data, log, n, target, seed, out, beside)
         sheet.write()
         document = _document(data, draw, out)

@@ -32,6 +32,7 @@ from rcjax.cli.options import (
     VotesOption,
     one_target,
 )
+from rcjax.cli.plausible import Really, require_plausible_budget, require_plausible_prices
 from rcjax.cli.segments import By, require_alone
 
 
@@ -58,6 +59,7 @@ def report(
         str | None,
         typer.Option(metavar="MODEL", help="The model in use today. [default: the one that errs least]"),
     ] = None,
+    really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Write one HTML page for your team: the trade-off to click through, how far to trust it, how to deploy it.
@@ -81,10 +83,12 @@ def report(
 
         Thread(target=import_module, args=["rcjax.report.page"]).start()  # matplotlib, needed last
         others = "the others are used where they can be"
+        require_plausible_prices(prices, really)
         with busy("reading"):
             reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value, "votes": votes}
             reading |= {} if by is None else {"by": by}
             training, fresh = read_pair(log, test, others, models, **reading)
+        require_plausible_budget(target, training.with_waiting(second_cost or 0.0), really)
         with busy("tuning, drawing the log again, and checking"), echoed(rcjax.OverlapWarning):
             options: dict[str, Any] = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}
             options |= {"second_cost": second_cost or 0.0}

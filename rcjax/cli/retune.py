@@ -13,6 +13,7 @@ from rcjax.cli.common import require_distinct, require_writable, start_jax
 from rcjax.cli.failures import attempt, conclude, reported
 from rcjax.cli.inputs import PolicyFile, _load, _read
 from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices
+from rcjax.cli.plausible import Really, require_plausible_prices
 
 __all__ = ["retune"]
 
@@ -30,6 +31,7 @@ def retune(
     bands: Annotated[
         bool | None, typer.Option("--bands/--no-bands", help="Intervals by the bootstrap. [default: as before]")
     ] = None,
+    really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Tune a policy again on a fresh log, for the same target and with the same options, and show what changes."""
@@ -50,6 +52,7 @@ def retune(
         import rcjax
         from rcjax.tuning.retune import held_out_gain
 
+        require_plausible_prices(prices, really)
         with busy("reading"):
             old = _load(policy)
             fresh = _read(old, log, prices, labels, answers)

@@ -12,6 +12,7 @@ import typer
 from rcjax.cli.common import require_distinct, require_libraries, require_writable
 from rcjax.cli.failures import reported
 from rcjax.cli.options import AsJson, fraction, names, positive
+from rcjax.cli.plausible import Really, require_plausible_models
 from rcjax.cli.printing import print_json, shown
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def serve(
         str | None, typer.Option(show_default=False, metavar="TEXT", help="Said where the policy refuses.")
     ] = None,
     refusal_reason: Annotated[str, typer.Option(metavar="REASON", help="The finish reason there.")] = "stop",
+    really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Serve policies behind the chat-completions interface of OpenAI.
@@ -110,6 +112,7 @@ def serve(
         named = [("POLICY" if path is policy else f"--policy {name}", path) for name, path in files.items()]
         require_distinct([("--log", log)], [*named, ("--models", models)])
         require_writable(log)
+        require_plausible_models(models, really)
         words = Refusals() if refusal_text is None else Refusals(refusal_text)
         settings = Settings(
             policies=files,

@@ -14,6 +14,7 @@ from rcjax._base.wording import count
 from rcjax.cli.common import require_distinct, start_jax
 from rcjax.cli.failures import reported
 from rcjax.cli.options import AsJson
+from rcjax.cli.plausible import Really, require_plausible_prices
 from rcjax.cli.printing import print_json, shown, warn
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def sweep(
     ] = None,
     processes: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many processes there are.")] = None,
     process: Annotated[int | None, typer.Option(min=0, metavar="I", help="Which of them this one is, from 0.")] = None,
+    really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Fit and solve many logs, cascades, copulas, prices and replicates at once; a sweep that was killed goes on.
@@ -64,6 +66,7 @@ def sweep(
         settings = read_sweep(config)
         settings["out"] = str(out or settings["out"])
         _require_apart(config, settings)
+        require_plausible_prices(settings.get("prices"), really)
         started = time.perf_counter()
         with _bar() as progress:
             done = rcjax.sweep(**settings, progress=progress)

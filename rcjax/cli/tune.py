@@ -37,6 +37,7 @@ from rcjax.cli.options import (
     one_target,
     price_of_refusing,
 )
+from rcjax.cli.plausible import Really, require_plausible_budget, require_plausible_prices
 from rcjax.cli.printing import warn
 from rcjax.cli.segments import By, Shares, require_alone, tune_by
 
@@ -205,6 +206,7 @@ def tune(
     out: PolicyOut = None,
     frontier: FrontierOut = None,
     plot: PlotOut = None,
+    really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Find the best cascades for a log, at every trade-off of error and cost, and the policy for your target.
@@ -243,9 +245,11 @@ def tune(
         if plot:
             require_libraries("--plot", "plots", "matplotlib")
         start_jax()  # before JAX is imported
+        require_plausible_prices(prices, really)
         reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value, "votes": votes}
         reading |= {} if by is None else {"by": by}
         logs = _read(log, held_out, models_to_read(models, cascade), reading)
+        require_plausible_budget(target, logs[0].with_waiting(second_cost or 0.0), really)
         if by is not None and target is not None:
             fit = {"copula": copula or "gumbel"}
             settings = {"shares": shares, "confidence": confidence, "fit": fit, "intervals": bands}

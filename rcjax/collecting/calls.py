@@ -200,6 +200,8 @@ def _row(asked: Asked, question: Question, bill: Bill, progress: _Progress, name
         "reference": list(question.reference),
         "choices": json.dumps(dict(question.words) or list(question.choices)) if question.choices else None,
         "grade": question.grade,
+        "question_digest": question.digest,
+        "system_digest": question.system_digest,
         "correct": None,
         "graded_by": None,
         "at_most": float(bill.spent),

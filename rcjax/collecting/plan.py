@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 from rcjax.collecting.answer_file import AnswerFile, Answers
@@ -21,10 +20,9 @@ from rcjax.collecting.probe import Abilities, default_signal, probe
 from rcjax.collecting.purse import Purse
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill, Respondent, open_client
-from rcjax.logs.errors import LogError
 from rcjax.serving.asking import checked_options
 from rcjax.serving.call_log import VERSION
-from rcjax.serving.models_file import ModelSettings, recorded_options
+from rcjax.serving.models_file import ModelSettings
 
 __all__ = ["Crew", "Plan", "assume_signals", "choose_signals", "probe_all"]
 
@@ -146,9 +144,8 @@ async def choose_signals(crew: Crew, questions: Sequence[Question], file: Answer
     """(how each model is asked, in words what was chosen for whom and why).
 
     A signal is that of the model in its file, of the command, of the answers that there are, or what suits the
-    questions and the model, which is asked what it can do.
-
-    Raises LogError where the file holds answers that were asked for in another way.
+    questions and the model, which is asked what it can do. That the file holds no answers which were asked for in
+    another way is for `rcjax.collecting.changes` to see to, before.
     """
     chosen = await asyncio.gather(*(_choose(crew, name, questions, file) for name in crew.respondents))
     reasons: dict[str, list[str]] = {}
@@ -167,8 +164,6 @@ async def _choose(crew: Crew, name: str, questions: Sequence[Question], file: An
         signal, why = await _suited(respondent, options, questions, file)
         if signal == "stated" and respondent.stopped is None and _samples(crew, name) == 1:
             why = f"{why}; --samples 5 has rcjax tune try votes, and costs five answers"
-    if before is not None:
-        _require_same(before, signal, options, name, file.path)
     return _asked(crew, name, signal, options), why
 
 
@@ -187,15 +182,6 @@ def _asked_before(answers: Answers, model: str) -> dict[str, Any] | None:
     rows = (row for (_, name, _), row in answers.answered.items() if name == model)
     row = next(rows, None)
     return None if row is None else json.loads(row["asked"])
-
-
-def _require_same(before: Mapping[str, Any], signal: str, options: Mapping[str, Any], model: str, path: Path) -> None:
-    now = {"signal": signal, "options": recorded_options(options)}
-    for what in ("signal", "options"):
-        if before.get(what) != now[what]:
-            then = f"{what} {before.get(what)!r}, not {now[what]!r}"
-            advice = "one log has one way to ask a model: give that again, or another --out"
-            raise LogError(f"{path.name}, model {model}: its answers were asked for with the {then}: {advice}")
 
 
 async def _suited(

@@ -41,8 +41,10 @@ TAKEN = (
         "choices",
         "grade",
     ),
-    *("asked", "confidence", "calibrated", "graded_by", "sample", "answer_key"),
+    *("asked", "confidence", "calibrated", "graded_by", "sample", "answer_key", "question_digest", "system_digest"),
 )
+
+_SYSTEM = ("system", "developer")
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -65,6 +67,18 @@ class Question:
     """How its answers are graded: a grader's name, or a kind that the command knows; None for the command's."""
     others: Mapping[str, Any] = field(default_factory=dict)
     """The other columns of the file."""
+
+    @property
+    def digest(self) -> str:
+        """Of what is asked, its choices included, but for the system's messages."""
+        asked = [message for message in self.messages if message.get("role") not in _SYSTEM]
+        return _digest([asked, list(self.choices)])
+
+    @property
+    def system_digest(self) -> str:
+        """Of the system's messages; "" where there are none."""
+        system = [message for message in self.messages if message.get("role") in _SYSTEM]
+        return _digest(system) if system else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +199,16 @@ def _question(row: Mapping[str, Any], sheet: Sheet, where: str) -> Question:
         raise LogError(f"{where}: the answer {brief(wrong)} is none of the choices: give one of {listed(names)}")
     query = row.get("query")
     if query is None:
-        query = sha256(json.dumps([messages, list(names)], sort_keys=True, default=str).encode()).hexdigest()[:16]
+        query = _digest([messages, list(names)])
     if isinstance(query, bool) or not isinstance(query, str | int | float):
         raise LogError(f"{where}: query must be a text or a number that names the question")
     grade = row.get("grade")
     return Question(str(query).strip(), messages, reference, names, words, grade and str(grade).strip(), others)
+
+
+def _digest(value: Any) -> str:
+    """Sixteen hexadecimal digits that tell a value from others."""
+    return sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def _messages(row: Mapping[str, Any], sheet: Sheet, words: Mapping[str, str], where: str) -> tuple[Any, ...]:

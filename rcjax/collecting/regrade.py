@@ -54,7 +54,7 @@ async def regrade(
         graders: that judge.
         purse: that pays for judges.
         into: the column of the verdicts; that of a judge leaves the labels in `correct` as they are.
-        again: also what the same grader has graded.
+        again: also what the same grader has graded by the same right answer.
         concurrency: how many at once.
 
     Where a grader cannot work, what is graded until then counts. Raises OSError where the file cannot be written.
@@ -68,12 +68,15 @@ async def regrade(
             if problems:
                 return
             question = _question(row, questions)
-            if not again and row.get(into) is not None and row.get(_author(into)) == graders.named(question):
+            reference = _reference(row, question, into)
+            by_it = row.get(into) is not None and row.get(_author(into)) == graders.named(question)
+            if by_it and reference == row.get("reference") and not again:
                 continue
             name = f"{row['call']}/judge"
             bill = Bill(partial(file.begin, name, row["query"], row["model"]))
             try:
-                verdict, problem = await graded({**row, "correct": None, "graded_by": None}, question, graders, bill)
+                ungraded = {**row, "reference": reference, "correct": None, "graded_by": None}
+                verdict, problem = await graded(ungraded, question, graders, bill)
             finally:
                 await purse.settle(bill.reserved, bill.spent)
             if problem is not None:
@@ -88,6 +91,11 @@ async def regrade(
     await asyncio.gather(*(work() for _ in range(concurrency)))
     file.tidy()
     return _told(judged, file.answers, into, problems, purse)
+
+
+def _reference(row: Mapping[str, Any], question: Question, into: str) -> Any:
+    """The right answers that a row keeps: those that its label is by; a judge's verdict is no label."""
+    return list(question.reference) if question.reference and into == "correct" else row.get("reference")
 
 
 def _author(into: str) -> str:

@@ -12,12 +12,14 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rcjax.logs.alphabets import Alphabets
 from rcjax.logs.checked_rows import Rows, load, numbers, require_models, truth
 from rcjax.logs.columns import ADVICE, LABEL_PROBABILITY, SAMPLE, require_columns
 from rcjax.logs.dialects import spelt_otherwise
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 from rcjax.logs.matrices import Matrices
+from rcjax.serving.call_log import ASKED_ANEW
 from rcjax.signals import normalise_answer
 
 if TYPE_CHECKING:
@@ -135,9 +137,13 @@ class Labeller:
         self._key = [column for column in ("query", "model", SAMPLE) if column in known.columns]
         self._right = known.unique(self._key, maintain_order=True) if self.by == "correct" else known.clear()
         self._answers: dict[str, set[str]] = {}
+        written: dict[str, str] = {}
         if self.by == "answer":
             for query, answer in zip(known["query"], known["answer"], strict=True):
-                self._answers.setdefault(query, set()).add(normalise_answer(answer))
+                words = normalise_answer(answer)
+                self._answers.setdefault(query, set()).add(words)
+                written.setdefault(words, answer)
+        self._alphabets = Alphabets(self._source, written)
         #: Right answers of queries with several, for as long as no row gives them; the queries that rows are about.
         self._unmatched = {query: set(right) for query, right in self._answers.items() if len(right) > 1}
         self._asked: set[str] = set()
@@ -157,7 +163,7 @@ class Labeller:
             frame = frame.with_columns(self._known(rows, query))
         else:
             self._any_answer |= not frame["answer"].is_null().all()
-            labels = [self._judge(*row) for row in zip(query, frame["answer"], strict=True)]
+            labels = [self._judge(*row) for row in zip(query, frame["model"], frame["answer"], strict=True)]
             frame = frame.with_columns(correct=pl.Series(labels, dtype=pl.Float64))
         labels = frame["correct"].drop_nulls()
         self._any_label |= len(labels) > 0
@@ -185,10 +191,12 @@ class Labeller:
         if len(self._queries) < _SAMPLE:
             self._queries |= dict.fromkeys(query.drop_nulls().unique(maintain_order=True).head(_SAMPLE))
 
-    def _judge(self, query: str | None, answer: str | None) -> float | None:
+    def _judge(self, query: str | None, model: str | None, answer: str | None) -> float | None:
         if query not in self._answers:
             return None
         words = normalise_answer(answer or "")
+        if answer is not None:
+            self._alphabets.add(model or "", answer, words, self._answers[query])
         if query in self._unmatched:
             self._asked.add(query)
             self._unmatched[query].discard(words)
@@ -202,6 +210,7 @@ class Labeller:
         if not self._any_label:
             alike = self._difference() or "do both name the queries alike?"
             raise LogError(f"{name}: no row has a label in {self._source}: {alike}")
+        self._alphabets.require_one()
         if self._all_right and self._asked and not any(self._unmatched[query] for query in self._asked):
             what = "every answer of the log is right by them, those that contradict each other too"
             raise LogError(f"{self._source}: the labels are the log's own answers: {what}: {_FORMS}")
@@ -250,6 +259,8 @@ class UsableCalls:
             rows = rows.keep(~(rows.frame["query"].is_null() & rows.frame["error"].is_not_null()))  # of no query
             passed = rows.frame["error"].cast(pl.String).str.contains("^(?:not judged|passed on)").fill_null(False)
             rows = self._drop(rows, passed, "calls that no policy judges")
+            anew = rows.frame["error"].cast(pl.String).str.starts_with(ASKED_ANEW).fill_null(False)
+            rows = self._drop(rows, anew, "answers that were asked for anew")
             rows = self._drop(rows, rows.frame["error"].is_not_null(), "calls that failed")
         if "shadow" in rows.frame.columns:
             deferred = rows.frame["shadow"].fill_null("") != "true"

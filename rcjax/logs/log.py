@@ -29,7 +29,7 @@ class IncompleteLogWarning(UserWarning):
 
 
 class LeftOutWarning(UserWarning):
-    """Some rows of a call log are left out, or models without a label."""
+    """Some rows of a call log are left out, models without a label, or rows that lost their cost from its mean."""
 
 
 class UnlabelledWarning(UserWarning):

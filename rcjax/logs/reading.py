@@ -20,6 +20,7 @@ from rcjax._base.variants import base_model, is_variant_in, of_model, samples_of
 from rcjax.logs.answers import Compared, read_answer_table
 from rcjax.logs.checked_rows import Rows, numbers, require_models, require_money
 from rcjax.logs.columns import SAMPLE, TO_LABEL, TOKENS
+from rcjax.logs.costs import mend_matrix, tell_lost
 from rcjax.logs.errors import LogError
 from rcjax.logs.label_cells import empty_cell, hand_labels_of, label_cells, settle_labels
 from rcjax.logs.label_counts import label_counts
@@ -115,6 +116,9 @@ def read_log(
     a sample of all; a frame without the columns `call_log` and `shadow` is taken as a whole. With the file are read the
     parts that rolled off it (`CallLog(…, roll=Roll(…))`), in order of time, which a `PartsWarning` counts; a part that
     is given by its own path is read alone.
+
+    Rows of cost 0 of a model whose other rows cost money have lost their cost, as streamed calls do whose usage is not
+    told: they are left out of the mean, and a `LeftOutWarning` counts them. A model of which all rows cost 0 is free.
 
     A model may be right always or never: calibration then gives it one confidence, (c + 1/2) / (n + 1) for c
     right answers of n. Queries that lack some model are kept, with an `IncompleteLogWarning`; for rows left out
@@ -265,6 +269,9 @@ def _scattered(
         held.put(place, **values)
         compared.put(held, place, rows)
     compared.finish(files.name, held)
+    lost = tell_lost(sampled.mend_costs(list(held.models)) if sampled.any else mend_matrix(held))
+    if lost is not None:
+        warnings.warn(f"{files.name}: {lost}", LeftOutWarning, stacklevel=4)
     if sampled.any:
         held = sampled.variants(held)
         return held, list(dict.fromkeys([*held.models, *every])), files.name

@@ -12,6 +12,7 @@ from rcjax._base.variants import base_model, samples_of, variant_name
 from rcjax._base.wording import count
 from rcjax.logs.checked_rows import Rows
 from rcjax.logs.columns import SAMPLE
+from rcjax.logs.costs import Lost, mend
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 from rcjax.logs.matrices import Matrices, numbered
@@ -92,6 +93,19 @@ class SampledRows:
         part = {"query": place[0], "model": place[1], "sample": sample, "position": rows.position, "answer": hashes}
         self._parts.append(part | values)
         self._compared |= told
+
+    def mend_costs(self, models: Sequence[str]) -> Lost:
+        """Leave costs that were lost out of the mean of each model (`rcjax.logs.costs`)."""
+        costs, own = (np.concatenate([part[name] for part in self._parts]) for name in ("cost", "model"))
+        lost: dict[str, tuple[int, int]] = {}
+        for place, name in enumerate(models):
+            cost = costs[own == place]
+            lost[name] = mend(cost), len(cost)
+            costs[own == place] = cost
+        ends = np.cumsum([len(part["cost"]) for part in self._parts])[:-1]
+        for part, values in zip(self._parts, np.split(costs, ends), strict=True):
+            part["cost"] = values
+        return lost
 
     def _needed(self) -> set[int]:
         if self._named is not None:

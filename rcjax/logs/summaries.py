@@ -13,7 +13,8 @@ def summarise(frame: pl.DataFrame) -> dict[str, Any]:
     """Queries, how many of them all models answered, and of each model its answers, accuracy, separation and cost.
 
     Separation is the area under the ROC curve of the raw confidence: how often a right answer is more confident than a
-    wrong one; None where a model is always or never right. Cost is mean money per query; None without money.
+    wrong one; None where a model is always or never right. Cost is mean money per query; None without money. Answers
+    of cost 0 beside others of the same model have lost theirs, and are left out of it (`rcjax.logs.costs`).
 
     >>> rows = {"query": ["a", "b"], "model": ["m", "m"], "correct": [0, 1], "logprob": [-1.0, -0.1]}
     >>> summarise(pl.DataFrame(rows))["models"]
@@ -34,5 +35,10 @@ def _model(name: Any, rows: pl.DataFrame) -> dict[str, Any]:
         "answers": n,
         "accuracy": right / n,
         "separation": (ranks - right * (right + 1) / 2) / counts if counts else None,
-        "cost": float(rows["cost"].mean()) if "cost" in rows.columns else None,  # type: ignore[arg-type]
+        "cost": _mean_cost(rows["cost"]) if "cost" in rows.columns else None,
     }
+
+
+def _mean_cost(costs: pl.Series) -> float:
+    paid = costs.filter(costs > 0)
+    return float((paid if len(paid) else costs).mean())  # type: ignore[arg-type]

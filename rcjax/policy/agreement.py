@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from rcjax._base import json_checks as check
 from rcjax.policy.answers import COMPARISONS, Comparison, comparable
 
-__all__ = ["Agreement", "check_agreements"]
+__all__ = ["Agreement", "check_agreements", "tell_need"]
 
 
 _ACTIONS = ("ask", "abstain")
@@ -57,6 +57,20 @@ class Agreement:
         """Whether two answers are equal; None where one of them is not known."""
         own, other = (comparable(text, self.compare) for text in (answer, earlier))
         return None if own is None or other is None else own == other
+
+
+def tell_need(policies: Iterable[Any]) -> tuple[str, ...]:
+    """That policies need answers, in a line, where one of them compares some.
+
+    Args:
+        policies: each a `rcjax.Policy`.
+    """
+    pairs = dict.fromkeys((one.earlier, model) for policy in policies for model, one in policy.agreements.items())
+    if not pairs:
+        return ()
+    which = ", ".join(f"{model} with {earlier}" for earlier, model in pairs)
+    what = f"the policy compares answers ({which}): policy.step needs answer= and answers="
+    return (f"{what}, which rcjax.Cascade and rcjax serve give by themselves",)
 
 
 def check_agreements(value: Any, where: str, models: tuple[str, ...]) -> Mapping[str, Agreement]:

@@ -7,6 +7,8 @@
     while isinstance(decision := policy.step(model, logprob=ask(model, query)), Defer):
         model = decision.next_model
 
+A policy that compares answers (`policy.agreements`) needs them besides, as `answer=` and `answers=` of `step`.
+
 Reference: Zellinger & Thomson, "Rational Tuning of LLM Cascades", TMLR 2025, arXiv 2501.09345.
 """
 
@@ -52,6 +54,16 @@ _ACTIONS = get_args(Action)
 
 
 _FORMAT, _SCHEMA_VERSION = "rcjax-policy", 3
+
+
+class _NotGiven:
+    """The value of an argument that is left out, where None says that something is not known."""
+
+    def __repr__(self) -> str:
+        return "<not given>"
+
+
+_NOT_GIVEN: Any = _NotGiven()
 
 
 # Schema versions that older versions of rcjax read: of a policy that always answers, and that may abstain; neither
@@ -228,23 +240,27 @@ class Policy:
         *,
         logprob: float | None = None,
         confidence: float | None = None,
-        answer: str | None = None,
-        answers: Mapping[str, str | None] | None = None,
+        answer: str | None = _NOT_GIVEN,
+        answers: Mapping[str, str | None] | None = _NOT_GIVEN,
     ) -> Decision:
         """Decide after an answer of `model`: keep it, ask another, or abstain.
 
         Args:
             model: that was asked.
             logprob, confidence: one of them, as for `calibrate`, whose errors these are too.
-            answer: what it answered. Only policies with `agreements` need it.
-            answers: what the models before it answered to this query, by model.
+            answer: what it answered, None where that is not known. Models with an entry in `agreements` need it.
+            answers: what the models before it answered to this query, by model; likewise.
 
         Only policies that were tuned with a price of abstaining ever return an `Abstain`. Where answers are to be
-        compared and one is not known, the rule is that of the model's confidence.
+        compared and one is not known, the rule is that of the model's confidence. Raises ValueError where they are to
+        be compared, and `answer` or `answers` is left out.
         """
         phi = self.calibrate(model, logprob=logprob, confidence=confidence)
-        instance(answer, (str, NoneType), "answer")
         agreement = self.agreements.get(model)
+        if answer is not _NOT_GIVEN:
+            instance(answer, (str, NoneType), "answer")
+        if agreement is not None and (answer is _NOT_GIVEN or answers is _NOT_GIVEN):
+            raise ValueError(_lacking(model, agreement, {"answer": answer, "answers": answers}))
         if agreement is not None and answer is not None and answers:
             earlier = answers.get(agreement.earlier)
             instance(earlier, (str, NoneType), f"answers[{agreement.earlier!r}]")
@@ -303,6 +319,13 @@ class Policy:
         it all.
         """
         return json.loads(resources.files("rcjax.policy").joinpath("policy.schema.json").read_text("utf-8"))
+
+
+def _lacking(model: str, agreement: Agreement, arguments: Mapping[str, Any]) -> str:
+    """What a step lacks that compares answers, in words."""
+    forms = {"answer": f"answer= (what {model} answered, or None)", "answers": "answers= (by model)"}
+    missing = " and ".join(forms[name] for name, value in arguments.items() if value is _NOT_GIVEN)
+    return f"the policy compares the answer of {model} with that of {agreement.earlier}: give step {missing}"
 
 
 def check_rules(value: Any, where: str, models: tuple[str, ...]) -> Mapping[str, tuple[Rule, ...]]:

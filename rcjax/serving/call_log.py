@@ -18,10 +18,13 @@ from typing import Any
 from rcjax._base.arguments import instance, whole
 from rcjax._base.line_file import LineFile, Rolling
 
-__all__ = ["VERSION", "Call", "CallLog", "Roll", "call_row"]
+__all__ = ["ASKED_ANEW", "VERSION", "Call", "CallLog", "Roll", "call_row"]
 
 
 VERSION = 1  # of the lines of a call log
+
+#: How the error of an answer begins that was set aside, as something else is asked for now.
+ASKED_ANEW = "asked anew"
 
 
 @dataclass(frozen=True, slots=True)

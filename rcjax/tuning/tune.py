@@ -21,6 +21,7 @@ from rcjax.model.calibration_error import calibration_error
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.model.label_outcomes import corrected_log
+from rcjax.policy.agreement import tell_need
 from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
@@ -93,10 +94,11 @@ class Tuned:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The verdict, the guarantee and the notes, in words."""
+        """The verdict, the guarantee, the notes, and that the policy needs answers, in words."""
         promise = () if self.certificate is None else (_promise(self.certificate),)
         worth = () if self.worth is None else (self.worth.describe(),)
-        return (*(() if self.verdict is None else (self.verdict,)), *promise, *worth, *self.notes)
+        need = () if self.policy is None else tell_need(self.policy.policies)
+        return (*(() if self.verdict is None else (self.verdict,)), *promise, *worth, *self.notes, *need)
 
     def to_json(self) -> dict[str, Any]:
         """The document of `rcjax tune --json`."""

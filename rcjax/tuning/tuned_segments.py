@@ -6,6 +6,7 @@ from typing import Any
 from rcjax._base.wording import choose_unit, percent
 from rcjax.logs.listing import listed
 from rcjax.logs.log import Log
+from rcjax.policy.agreement import tell_need
 from rcjax.policy.policy import Policy
 from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.policy.targets import Target
@@ -72,11 +73,12 @@ class TunedSegments:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the segments gain, who shares a policy and why, and what is guaranteed, in words."""
+        """What the segments gain, who shares a policy and why, what is guaranteed and what is needed, in words."""
         few = [one.name for one in self.figures if one.weight is None]
         promise = () if self.certificate is None else self.certificate.describe()
         scant = f"fewer than {FEWEST} queries with all answers, too few for a policy of its own: {', '.join(few)}"
-        return (_verdict(self), *_instead(self), *([scant] if few else []), *promise)
+        need = tell_need(self.policy.policies)
+        return (_verdict(self), *_instead(self), *([scant] if few else []), *promise, *need)
 
     def to_json(self) -> dict[str, Any]:
         """The document of `rcjax tune --by … --json`."""

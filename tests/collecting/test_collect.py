@@ -434,7 +434,7 @@ def test_one_log_has_one_way_to_ask_a_model(place):
     assert "its answers were asked for with the signal 'choice', not 'stated'" in result.stderr
     result, _ = collect(place, Models(), names=["tiny"], more="options = { temperature = 0.5 }")
     assert result.exit_code == 1
-    assert "give that again, or another --out" in result.stderr
+    assert "--again asks for them anew, --new-out FILE begins another log" in result.stderr
 
 
 def test_the_policy_tells_how_its_models_were_asked(place):

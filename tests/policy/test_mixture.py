@@ -329,7 +329,7 @@ def test_tune_and_evaluate(tmp_path):
     seen = json.loads(succeed("evaluate", out, folder / "test.csv", "--json"))
     assert seen["predicted"]["cost"] == pytest.approx(60e-6)
     assert 0 < seen["error"] < 1
-    best = succeed("tune", train, "--budget", "1", "--mix", "--no-bands", "--out", out)
+    best = succeed("tune", train, "--budget", "1", "--really", "--mix", "--no-bands", "--out", out)
     assert "nothing to mix" in best
     assert isinstance(load_policy(out), Policy)
     assert "no cascade costs" in fail("tune", train, "--budget", "0.1/M", "--mix", "--no-bands")

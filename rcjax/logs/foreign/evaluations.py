@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from rcjax._base.arguments import check_arguments
 from rcjax._base.wording import count
+from rcjax.logs.costs import mend, tell_lost
 from rcjax.logs.errors import LogError
 from rcjax.logs.foreign.answers import Answer, Choices
 from rcjax.logs.foreign.confidences import SIGNALS, Confident, Signal
@@ -316,14 +318,22 @@ def _table(
         raise LogError(f"{what} texts to estimate them by: say how many a call takes, with --tokens IN,OUT (tokens=)")
     if rates is not None:
         _price(rows, rates)
-    if not priced:
-        notes.append("no money in the table: tune it with --prices, or import it with them")
+    notes += _lost_costs(rows) if priced else ["no money in the table: tune it with --prices, or import it with them"]
     schema = {"query": pl.String, "model": pl.String, **({"sample": pl.Int64} if sampled else {})}
     schema |= {"correct": pl.Int8, "logprob": pl.Float64} | dict.fromkeys(_told_answers(rows, how, notes), pl.String)
     schema |= {"input_tokens": pl.Float64, "output_tokens": pl.Float64} if counted else {}
     schema |= {"cost": pl.Float64} if priced else {}
     schema |= {"seconds": pl.Float64} if any(row["seconds"] is not None for row in rows) else {}
     return pl.DataFrame({name: [row[name] for row in rows] for name in schema}, schema=schema), notes
+
+
+def _lost_costs(rows: list[dict[str, Any]]) -> list[str]:
+    """What there is to say of costs that were lost."""
+    costs: dict[str, list[float]] = {}
+    for row in rows:
+        costs.setdefault(row["model"], []).append(row["cost"])
+    told = tell_lost({model: (mend(np.array(own, float)), len(own)) for model, own in costs.items()})
+    return [] if told is None else [told]
 
 
 def _told_answers(rows: list[dict[str, Any]], how: How, notes: list[str]) -> list[str]:

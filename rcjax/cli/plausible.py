@@ -1,0 +1,97 @@
+"""Budgets and prices that are hardly meant as they stand: of another unit. `--really` says that they are.
+
+A budget of 60 is $60 a query, and 60/M was meant; a price of 2.5e-7 is per token, and is read per million.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rcjax._base.wording import choose_unit, figure
+from rcjax.cli.printing import warn
+
+if TYPE_CHECKING:
+    from rcjax.logs.log import Log
+    from rcjax.policy.targets import Target
+
+__all__ = ["Really", "require_plausible_budget", "require_plausible_models", "require_plausible_prices"]
+
+
+Really = Annotated[
+    bool, typer.Option("--really", help="Take budgets and prices as they are, where they look like another unit's.")
+]
+
+
+#: Money per million tokens, below which no price is: a hundredth of what the cheapest models cost.
+_LEAST_PRICE = 1e-4
+
+#: Times what the dearest policy costs, from which a budget is of another unit: units are a thousand apart.
+_TOO_MUCH = 100
+
+
+def require_plausible_prices(prices: Any, really: bool) -> None:
+    """Refuse prices per token, which are to be per million. Raises LogError where they cannot be read, too.
+
+    Args:
+        prices: a file or a mapping, as `rcjax.read_log` takes them; None where there are none.
+        really: they are meant so.
+    """
+    if prices is None or really:
+        return
+    from rcjax.logs.prices import read_prices
+
+    name = Path(prices).name if isinstance(prices, str | Path) else "prices"
+    _require(name, read_prices(prices))
+
+
+def require_plausible_models(path: Path | None, really: bool) -> None:
+    """The same of a `models.toml`. Raises ValueError where it cannot be read, too."""
+    if path is None or really:
+        return
+    from rcjax.serving.models_file import read_models
+
+    _require(path.name, {name: model.price for name, model in read_models(path).items()})
+
+
+def _require(name: str, prices: Mapping[str, tuple[float | Decimal, float | Decimal]]) -> None:
+    """Refuse the first price that is too small; `prices` are (input, output) by model."""
+    from rcjax.logs.errors import LogError
+
+    for model, pair in prices.items():
+        for side, price in zip(("input", "output"), map(float, pair), strict=True):
+            if 0 < price < _LEAST_PRICE:
+                what = f"{side} price {price:.6g} is money per million tokens, less than any model costs"
+                advice = f"if it is meant per token, write {price * 1e6:.6g}; if it is right, add --really"
+                raise LogError(f"{name}, model {model}: {what}: {advice}")
+
+
+def require_plausible_budget(target: Target | None, log: Log, really: bool) -> None:
+    """Refuse a budget per query that is far above what asking every model costs, and warn of one that is above it.
+
+    Args:
+        target: the target; others than a budget are let be.
+        log: what models cost.
+        really: it is meant so.
+    """
+    import numpy as np
+
+    if target is None or target.name != "budget" or really:
+        return
+    dearest, budget = float(np.nansum(np.asarray(log.cost, float))), target.value
+    if not 0 < dearest < budget:
+        return
+    unit = choose_unit([dearest])
+    every = f"what it costs to ask every model of the log, {unit.full(dearest)}"
+    if budget < _TOO_MUCH * dearest:
+        warn(f"the budget is more than {every}: any policy meets it")
+        return
+    what = f"${figure(budget)} a query is {figure(budget / dearest)} times {every}, and any policy meets it"
+    meant = (
+        f"for money per million queries give --budget {budget:.6g}/M; if it is right, --budget {budget:.6g} --really"
+    )
+    raise typer.BadParameter(f"{what}: {meant}", param_hint="--budget")

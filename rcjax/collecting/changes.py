@@ -1,0 +1,156 @@
+"""Answers of a log that are to something else than is asked now: another question, another model, in another way.
+
+A row of a log tells what was asked (digests of the question and of the system message), of whom (`served`) and how
+(`asked`). Under the id of a question that has changed, its answers would be taken for answers to the new one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rcjax._base.files import write_atomically
+from rcjax._base.wording import count
+from rcjax.collecting.answer_file import AnswerFile, Answers
+from rcjax.collecting.calls import Asked
+from rcjax.collecting.questions import Question
+from rcjax.logs.errors import LogError
+from rcjax.logs.listing import brief
+from rcjax.serving.call_log import ASKED_ANEW
+
+__all__ = ["Change", "begin_log", "changes", "grade_anew", "refuse", "set_aside", "without_digest"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an answer was asked for, that is asked for otherwise now."""
+
+    row: Mapping[str, Any]
+    """Of the answer."""
+    what: str
+    """That differs, in words."""
+    then: Any
+    """What it was."""
+    now: Any
+    """What it is."""
+
+    @property
+    def set_aside(self) -> dict[str, Any]:
+        """The row as a call that counts as spent and no longer as an answer."""
+        return {**self.row, "error": f"{ASKED_ANEW}: the {self.what} was {_shown(self.then)}, not {_shown(self.now)}"}
+
+
+def changes(models: Iterable[Asked], questions: Sequence[Question], answers: Answers) -> list[Change]:
+    """The answers that are to something else than is asked now, each with the first thing that differs.
+
+    Args:
+        models: of the run, and how each is asked; what others were asked is compared too, not how.
+        questions: of the run; answers to others are left alone.
+        answers: that there are. A row that does not tell something is taken to be right in it.
+    """
+    put = {question.query: _put(question) for question in questions}
+    ways = {asked.name: _way(asked, questions) for asked in models} if questions else {}
+    records: dict[str, Mapping[str, Any]] = {}
+    differing = []
+    for row in answers.answered.values():
+        if row["query"] not in put:
+            continue
+        told = records.get(row["asked"])
+        if told is None:
+            told = records[row["asked"]] = json.loads(row["asked"])
+        then = {
+            "served model": row.get("served"),
+            "system message of digest": row.get("system_digest"),
+            "question (its choices and template included) of digest": row.get("question_digest"),
+            "signal": told.get("signal"),
+            "options": told.get("options"),
+        }
+        now = ways.get(row["model"], {}) | put[row["query"]]
+        what = next((what for what, value in then.items() if value is not None and now.get(what, value) != value), None)
+        if what is not None:
+            differing.append(Change(row, what, then[what], now[what]))
+    return differing
+
+
+def _put(question: Question) -> dict[str, Any]:
+    """What every model is put, as changes name it."""
+    return {
+        "system message of digest": question.system_digest,
+        "question (its choices and template included) of digest": question.digest,
+    }
+
+
+def _way(asked: Asked, questions: Sequence[Question]) -> dict[str, Any]:
+    """Who is asked, and how, as changes name it."""
+    told = json.loads(asked.record(asked.signal_for(questions[0])))
+    return {
+        "served model": asked.respondent.settings.served,
+        "signal": told["signal"],
+        "options": told["options"],
+    }
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if value else "none"
+
+
+def refuse(differing: Sequence[Change], path: Path) -> None:
+    """Raise LogError where answers differ, with both sides of the first, how many there are, and what can be done."""
+    if not differing:
+        return
+    first = differing[0]
+    where = f"{path.name}, model {brief(first.row['model'])}, query {brief(first.row['query'])}"
+    what = f"its answers were asked for with the {first.what} {_shown(first.then)}, not {_shown(first.now)}"
+    kinds = Counter(change.what.partition(" of digest")[0] for change in differing)
+    several = ", ".join(f"{number:,} by the {kind}" for kind, number in kinds.items())
+    ways = "--again asks for them anew, --new-out FILE begins another log with the answers that hold"
+    raise LogError(f"{where}: {what}; {count(len(differing), 'answer')} differ so ({several}): {ways}")
+
+
+def set_aside(answers: Answers, differing: Iterable[Change]) -> Answers:
+    """The same rows, in which the answers that differ are calls that are paid for and no answers."""
+    return Answers({**answers.rows, **{change.row["call"]: change.set_aside for change in differing}})
+
+
+def begin_log(path: Path, answers: Answers) -> None:
+    """Write a log that begins with the answers of another one. Raises LogError where there is something already."""
+    if path.exists() and path.stat().st_size:
+        raise LogError(f"{path} is there already: give it as --out to go on with it, or another --new-out")
+    lines = (json.dumps(row, allow_nan=False).encode() + b"\n" for row in answers.answered.values())
+    write_atomically(path, b"".join(lines))
+
+
+def without_digest(questions: Iterable[Question], answers: Answers) -> int:
+    """How many answers to these questions do not tell what was asked."""
+    queries = {question.query for question in questions}
+    return sum(row["query"] in queries and row.get("question_digest") is None for row in answers.answered.values())
+
+
+def grade_anew(file: AnswerFile, questions: Iterable[Question]) -> str | None:
+    """Take back the verdicts on answers whose right answer has changed since; in words how many, None where none has.
+
+    Args:
+        file: of the answers, which are written without a verdict, for the run to grade them.
+        questions: of the run; one without a right answer leaves verdicts as they are.
+    """
+    now = {question.query: question for question in questions if question.reference}
+    stale = [
+        row
+        for row in file.answers.answered.values()
+        if row["query"] in now and row.get("reference") != list(now[row["query"]].reference)
+    ]
+    for row in stale:
+        reference = list(now[row["query"]].reference)
+        file.write({**row, "reference": reference, "correct": None, "graded_by": None})
+    if not stale:
+        return None
+    first = stale[0]
+    then, there = (", ".join(map(str, one)) or "none" for one in (first["reference"], now[first["query"]].reference))
+    which = f"query {brief(first['query'])}: {brief(then)} before, {brief(there)} now"
+    return f"the right answer of {count(len({row['query'] for row in stale}), 'question')} has changed ({which}): " + (
+        f"{count(len(stale), 'answer')} graded anew"
+    )

@@ -1,0 +1,106 @@
+"""Whether labels and answers are of one alphabet: of two (`Billing` and `B`, 0 and 1 for a first choice), few match."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from itertools import islice
+
+from rcjax._base.wording import percent
+from rcjax._core.binomial import binomial_tail
+from rcjax.logs.errors import LogError
+from rcjax.logs.listing import brief, listed
+
+__all__ = ["Alphabets", "guessing"]
+
+
+_FEWEST = 6  # answers, of which one should be right: three queries of two models
+
+_MOST_CHOICES = 100  # different answers of a model, above which nobody chooses among them
+
+_RARE = 1e-3  # how rarely a model that guesses is right as seldom as the worst of them
+
+_EXAMPLES = 3  # of each side, in a message
+
+
+class Alphabets:
+    """Counts how often answers are right by labels, and how often they would be by luck.
+
+    Args:
+        source: of the labels, for messages.
+        labels: as they are written, by how they are compared.
+    """
+
+    def __init__(self, source: str, labels: Mapping[str, str]) -> None:
+        self._source, self._labels = source, labels
+        self._any_equal, self._number = False, 0
+        self._answers: dict[str, Counter[str]] = {}
+        self._right: Counter[str] = Counter()
+        self._wanted: Counter[str] = Counter()
+        self._examples: dict[str, str] = {}
+
+    def add(self, model: str, answer: str, words: str, right: Collection[str]) -> None:
+        """Count an answer.
+
+        Args:
+            model: that gave it.
+            answer: as it was written.
+            words: the same as it is compared.
+            right: the labels of its query.
+        """
+        self._any_equal = self._any_equal or words in self._labels
+        self._number += 1
+        answers = self._answers.setdefault(model, Counter())
+        if len(answers) <= _MOST_CHOICES:  # else the counts are not used
+            answers[words] += 1
+            self._right[model] += words in right
+            self._wanted.update(right)
+        if len(self._examples) <= _EXAMPLES:
+            self._examples.setdefault(words, answer)
+
+    def require_one(self) -> None:
+        """Raise LogError where no label equals any answer, or every model is right less often than by guessing."""
+        if not self._answers:
+            return
+        both = f"labels: {_few(self._labels)}; answers: {_few(self._examples)}"
+        advice = "write labels and answers alike"
+        if not self._any_equal and self._number >= _FEWEST:
+            raise LogError(f"{self._source}: no label equals any answer ({both}): {advice}")
+        if any(len(answers) > _MOST_CHOICES for answers in self._answers.values()):
+            return
+        lucky = {model: guessing(answers, self._wanted) for model, answers in self._answers.items()}
+        shares = {model: self._right[model] / self._answers[model].total() for model in lucky}
+        by_chance = [self._by_chance(model, luck) for model, luck in lucky.items()]
+        if all(shares[model] < luck for model, luck in lucky.items()) and min(by_chance) < _RARE:
+            told = listed(f"{model} {percent(share)}" for model, share in shares.items())
+            what = f"every model is right less often than by guessing ({told}; guessing {percent(min(lucky.values()))}"
+            sure = "if they are, give the labels by query, model and correct"
+            raise LogError(f"{self._source}: {what}; {both}): {advice}; {sure}")
+
+    def _by_chance(self, model: str, luck: float) -> float:
+        """How likely a model that guesses is to be right as seldom."""
+        return binomial_tail(self._right[model], self._answers[model].total(), luck)
+
+
+def guessing(answers: Counter[str], wanted: Counter[str]) -> float:
+    """How often answers are right that have nothing to do with the questions, at least.
+
+    It is the chance that an answer drawn from a model's, and a label drawn by itself, are equal (as Cohen's κ takes
+    it), or 1/K for K different ones where that is less: labels that are mostly of one kind make honest models look
+    worse than the one, those that are hardly answered the other.
+
+    Args:
+        answers: how often a model gave each answer.
+        wanted: how often each was right.
+
+    >>> guessing(Counter(A=5, B=5), Counter(A=5, B=5)), guessing(Counter(A=5), Counter(B=5))
+    (0.5, 0.0)
+    """
+    rows, all_wanted = answers.total(), wanted.total()
+    met = sum(number * wanted[words] for words, number in answers.items()) / (rows * max(1, all_wanted))
+    return min(met, 1 / len({*answers, *wanted}))
+
+
+def _few(written: Mapping[str, str]) -> str:
+    """The first examples, with … where there are more."""
+    return ", ".join(map(brief, islice(written.values(), _EXAMPLES))) + ("…" if len(written) > _EXAMPLES else "")

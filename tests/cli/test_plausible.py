@@ -1,0 +1,87 @@
+"""Budgets and prices of another unit: asked about before anything is done with them, and taken where they are meant."""
+
+import json
+
+import pytest
+from command_line import TOKEN_PRICES, rows_of, run, write_log
+
+from rcjax.cli.options import money
+
+pytestmark = pytest.mark.usefixtures("own_settings")
+
+TOKENS = "query,model,logprob,correct,input_tokens,output_tokens"
+DEAREST = 250e-6  # about: what it costs to ask all three models of the log
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A log with costs and one with tokens; prices per million tokens, and the same per token."""
+    folder = tmp_path_factory.mktemp("plausible")
+    rows = rows_of(seed=0, n=120)
+    write_log(folder / "log.csv", rows)
+    write_log(folder / "tokens.csv", rows, TOKENS)
+    for name, scale in (("prices", 1.0), ("per_token", 1e-6)):
+        prices = {model: {"input": scale * price, "output": scale * price} for model, price in TOKEN_PRICES.items()}
+        (folder / f"{name}.json").write_text(json.dumps(prices))
+    return folder
+
+
+def words(result):
+    return " ".join((result.stderr + result.stdout).replace("│", " ").split())
+
+
+def test_a_budget_of_a_whole_query_is_asked_about_and_taken_where_it_is_meant(place):
+    out = place / "policy.json"
+    tune = ("tune", place / "log.csv", "--no-bands", "--out", out, "--budget")
+    for text in ("60", "$60", "60/k", "0.1"):
+        result = run(*tune, text)
+        assert result.exit_code == 2, (text, words(result))
+        assert f"give --budget {money(text):.6g}/M; if it is right, --budget {money(text):.6g} --really" in words(
+            result
+        )
+        assert not out.exists()
+    result = run(*tune, "60", "--json")
+    assert json.loads(result.stdout)["error"]["kind"] == "usage"
+    assert run(*tune, "60", "--really").exit_code == 0
+    others = [
+        ("report", place / "log.csv", "--out", place / "a.html"),
+        ("label", place / "log.csv", "--out", place / "a.csv"),
+    ]
+    for line in others:
+        result = run(*line, "--budget", "60")
+        assert result.exit_code == 2, line
+        assert "--really" in words(result)
+
+
+@pytest.mark.parametrize(("budget", "told"), [(DEAREST / 2, False), (3 * DEAREST, True), (50 * DEAREST, True)])
+def test_a_budget_that_may_be_meant_is_taken(budget, told, place):
+    result = run("tune", place / "log.csv", "--no-bands", "--budget", f"{1e6 * budget}/M")
+    assert result.exit_code == 0
+    assert ("any policy meets it" in words(result)) is told
+
+
+def test_prices_per_token_are_asked_about_wherever_they_are_read(place, tmp_path):
+    policy = place / "tuned.json"
+    tokens, per_token = place / "tokens.csv", place / "per_token.json"
+    line = ("tune", tokens, "--budget", "150/M", "--no-bands", "--out", policy, "--prices", place / "prices.json")
+    assert run(*line).exit_code == 0
+    (place / "sweep.toml").write_text('logs = ["tokens.csv"]\nprices = "per_token.json"\n')
+    lines = [
+        ("tune", tokens),
+        ("diagnose", tokens),
+        ("report", tokens, "--out", tmp_path / "page.html"),
+        ("label", tokens, "--out", tmp_path / "labels.csv"),
+        *((name, policy, tokens) for name in ("evaluate", "check", "retune")),
+        ("import", tokens, "--format", "table", "--out", tmp_path / "log.csv"),
+    ]
+    misses = []
+    for line in [*((*line, "--prices", per_token) for line in lines), ("sweep", place / "sweep.toml")]:
+        result = run(*line)
+        said = words(result)
+        if result.exit_code not in (1, 2) or "per_token.json, model small: input price 1e-07 is" not in said:
+            misses.append((line[0], result.exit_code, said))
+        elif "if it is meant per token, write 0.1; if it is right, add --really" not in said:
+            misses.append((line[0], said))
+    assert not misses
+    assert run("evaluate", policy, tokens, "--prices", per_token, "--really").exit_code == 0
+    assert run("evaluate", policy, tokens, "--prices", place / "prices.json").exit_code == 0

@@ -1,0 +1,146 @@
+"""A log that goes on under the same ids: what was asked, of whom and how is what is asked now, or that is said."""
+
+import json
+from collections import Counter
+
+import pytest
+from chat_server import served
+from command_line import run
+from models_of_a_test import ENVIRONMENT, Models, questions, write_models, write_questions
+
+import rcjax
+from rcjax.logs import LeftOutWarning
+
+pytestmark = pytest.mark.usefixtures("own_settings")
+
+NAMES = ("tiny", "large")
+N = 6
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+def collect(place, *options, rows=None, served_as="org/", more=""):
+    """(the result, the server) of a run in this process."""
+    asked = write_questions(place / "questions.jsonl", questions(N) if rows is None else rows)
+    with served(Models()) as (server, url):
+        models = write_models(place / "models.toml", url, NAMES, more)
+        models.write_text(models.read_text().replace('model = "org/', f'model = "{served_as}'))
+        line = ["collect", asked, "--models", models, "--out", place / "answers.jsonl", "--signal", "choice"]
+        return run(*line, *options), server
+
+
+def answers(path):
+    return [row for row in map(json.loads, path.read_text().splitlines()) if row["error"] is None]
+
+
+def reworded(row):
+    return row | {"prompt": row["prompt"].replace("A or B", "B or A")}
+
+
+#: What is asked otherwise in the second run: its arguments, what differs, and how many answers.
+OTHERWISE = {
+    "question": ({"rows": [reworded(row) if row["query"] == "q3" else row for row in questions(N)]}, "question", 2),
+    "choices": ({"rows": [row | {"choices": "A|B|C"} for row in questions(N)]}, "question", 2 * N),
+    "template": ({"options": ("--template", "{prompt} Be brief.")}, "question", 2 * N),
+    "system prompt": ({"options": ("--system", "Be brief.")}, "system message", 2 * N),
+    "served model": ({"served_as": "org2/"}, "served model 'org/", 2 * N),
+    "options": ({"more": "options = { temperature = 0.5 }"}, "options", 2 * N),
+}
+
+
+def test_what_is_asked_otherwise_is_refused_and_both_are_named(place):
+    assert collect(place)[0].exit_code == 0
+    before = (place / "answers.jsonl").read_bytes()
+    misses = []
+    for name, (how, what, number) in OTHERWISE.items():
+        how = dict(how)
+        result, server = collect(place, *how.pop("options", ()), **how)
+        words = " ".join(result.stderr.split())
+        wanted = (what, f"; {number} answers differ so", "--again", "--new-out", ", not ", "answers.jsonl, model ")
+        untouched = server.requests == [] and (place / "answers.jsonl").read_bytes() == before
+        if result.exit_code != 1 or not untouched or not all(one in words for one in wanted):
+            misses.append((name, result.exit_code, words))
+    assert not misses
+
+
+def test_again_asks_anew_for_what_differs_alone(place):
+    collect(place)
+    spent = sum(row["at_most"] for row in answers(place / "answers.jsonl"))
+    how = OTHERWISE["question"][0]
+    result, server = collect(place, "--again", "--json", **how)
+    assert result.exit_code == 0, result.stderr
+    assert [request["messages"][-1]["content"][:19] for request in server.requests] == ["Question 3? B or A."] * 2
+    rows = answers(place / "answers.jsonl")
+    assert Counter((row["query"], row["model"]) for row in rows) == Counter(
+        (f"q{i}", name) for i in range(N) for name in NAMES
+    )
+    assert json.loads(result.stdout)["spent"] > spent  # the answers that are set aside were paid for
+    with pytest.warns(LeftOutWarning, match="2 answers that were asked for anew"):
+        assert rcjax.read_log(place / "answers.jsonl", task="choice").n_queries == N
+    assert collect(place, **how)[1].requests == []
+
+
+def test_a_new_log_begins_with_the_answers_that_hold(place):
+    collect(place)
+    before = (place / "answers.jsonl").read_bytes()
+    how = OTHERWISE["question"][0]
+    result, server = collect(place, "--new-out", place / "new.jsonl", **how)
+    assert result.exit_code == 0, result.stderr
+    assert len(server.requests) == 2
+    assert len(answers(place / "new.jsonl")) == 2 * N
+    assert (place / "answers.jsonl").read_bytes() == before
+    assert collect(place, "--new-out", place / "new.jsonl", **how)[0].exit_code == 1  # it is there already
+
+
+def test_a_dry_run_tells_what_asking_anew_costs(place):
+    collect(place)
+    how = OTHERWISE["question"][0]
+    assert collect(place, "--dry-run", **how)[0].exit_code == 1
+    document = json.loads(collect(place, "--dry-run", "--again", "--json", **how)[0].stdout)
+    assert [row["calls"] for row in document["estimate"]] == [1, 1]
+
+
+def test_a_right_answer_that_changed_is_graded_anew(place):
+    collect(place)
+    then = {(row["query"], row["model"]): row["correct"] for row in answers(place / "answers.jsonl")}
+    turned = [row | {"answer": "AB"[row["answer"] == "A"]} for row in questions(N)]
+    result, server = collect(place, rows=turned)
+    assert result.exit_code == 0
+    assert server.requests == []
+    now = {(row["query"], row["model"]): row["correct"] for row in answers(place / "answers.jsonl")}
+    assert {key: not right for key, right in then.items()} == {key: bool(right) for key, right in now.items()}
+    words = " ".join(result.stdout.split())
+    assert "the right answer of 6 questions has changed (query q" in words
+    assert "12 answers graded anew" in words
+    # The same where answers are graded by hand of another command.
+    asked = write_questions(place / "questions.jsonl", questions(N))
+    assert run("grade", place / "answers.jsonl", "--questions", asked).exit_code == 0
+    assert {(row["query"], row["model"]): row["correct"] for row in answers(place / "answers.jsonl")} == then
+
+
+def test_answers_that_do_not_tell_what_was_asked_are_counted(place):
+    collect(place)
+    rows = [
+        {name: value for name, value in row.items() if not name.endswith("_digest")}
+        for row in answers(place / "answers.jsonl")
+    ]
+    (place / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result, server = collect(place)
+    assert result.exit_code == 0
+    assert server.requests == []
+    assert "12 answers do not tell what was asked" in " ".join(result.stdout.split())
+
+
+def test_answers_to_other_questions_are_counted(place):
+    """A question without an id has one by its content: with another template it is another one."""
+    rows = [{name: value for name, value in row.items() if name != "query"} for row in questions(N)]
+    collect(place, rows=rows)
+    result, server = collect(place, "--template", "{prompt} Be brief.", rows=rows)
+    assert result.exit_code == 0
+    assert len(server.requests) == 2 * N
+    assert "12 answers of the log are to other questions than these" in " ".join(result.stdout.split())

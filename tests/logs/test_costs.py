@@ -1,0 +1,86 @@
+"""Rows of cost 0 beside others of the same model that cost: left out of the mean, counted and said; all 0 is free."""
+
+import json
+import warnings
+
+import numpy as np
+import polars as pl
+import pytest
+from command_line import run
+
+import rcjax
+from rcjax.logs import LeftOutWarning
+from rcjax.logs.summaries import summarise
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+COST = {"free": 0.0, "small": 1e-5, "large": 4e-4}
+
+
+def frame_of(n=60, lost=("large",), samples=1):
+    """A log in which every third row of some models has lost its cost."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for query in range(n):
+        for model, cost in COST.items():
+            for sample in range(1, samples + 1):
+                paid = cost * (1 + query % 2)
+                row = {"query": query, "model": model, "sample": sample, "correct": int(rng.random() < 0.7)}
+                row |= {"confidence": float(rng.uniform(0.3, 0.99)), "answer": str(rng.choice(["A", "B"]))}
+                rows.append(row | {"cost": 0.0 if model in lost and query % 3 == 0 else paid})
+    frame = pl.DataFrame(rows)
+    return frame if samples > 1 else frame.drop("sample")
+
+
+def paid_means(frame, model):
+    costs = frame.filter((pl.col("model") == model) & (pl.col("cost") > 0))["cost"]
+    return costs.mean()
+
+
+def test_lost_costs_are_left_out_of_the_mean_and_counted():
+    frame = frame_of()
+    with pytest.warns(LeftOutWarning, match=r"mean cost, as they cost 0 .*: 20 of 60 answers of large \(streamed"):
+        log = rcjax.read_log(frame)
+    assert log.models == ("free", "small", "large")
+    assert log.cost[0] == 0.0
+    assert [float(cost) for cost in log.cost[1:]] == pytest.approx([1.5e-5, paid_means(frame, "large")])
+    assert np.asarray(log.query_cost)[1, 2] == pytest.approx(8e-4)  # what was told stays
+
+
+def test_logs_that_lost_nothing_are_as_they_were():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        log = rcjax.read_log(frame_of(lost=()))
+    assert [float(cost) for cost in log.cost] == pytest.approx([0.0, 1.5e-5, 6e-4])
+
+
+def test_of_several_samples_each_may_have_lost_its_cost():
+    frame = frame_of(samples=3)
+    with pytest.warns(LeftOutWarning, match="60 of 180 answers of large"):
+        log = rcjax.read_log(frame, votes=[1, 3])
+    one = paid_means(frame, "large")
+    costs = dict(zip(log.models, map(float, log.cost), strict=True))
+    assert [costs["large"], costs["large ×3"]] == pytest.approx([one, 3 * one])
+
+
+def test_tokens_that_were_lost_cost_as_much_as_the_others():
+    frame = frame_of(lost=()).drop("cost").with_columns(input_tokens=pl.lit(100.0), output_tokens=pl.lit(1.0))
+    lost = (pl.col("model") == "small") & (pl.col("query") % 3 == 0)
+    frame = frame.with_columns(
+        pl.when(lost).then(0.0).otherwise(pl.col(name)).alias(name) for name in frame.columns[-2:]
+    )
+    prices = {"free": (0, 0), "small": (0.1, 0.1), "large": (1, 1)}
+    with pytest.warns(LeftOutWarning, match="20 of 60 answers of small"):
+        assert rcjax.read_log(frame, prices=prices).cost.tolist() == pytest.approx([0, 101e-7, 101e-6])
+
+
+def test_the_command_line_says_it_and_tables_of_models_leave_them_out(tmp_path):
+    frame_of(n=120).write_csv(tmp_path / "log.csv")
+    result = run("tune", tmp_path / "log.csv", "--no-bands", "--budget", "150/M")
+    assert result.exit_code == 0, result.stderr
+    assert "40 of 120 answers of large" in " ".join(result.stderr.split())
+    made = run("import", tmp_path / "log.csv", "--out", tmp_path / "made.csv", "--json")
+    assert any("40 of 120 answers of large" in note for note in json.loads(made.stdout)["notes"])
+    frame = frame_of().with_columns(logprob=pl.col("confidence").log())
+    costs = {row["model"]: row["cost"] for row in summarise(frame)["models"]}
+    assert costs == pytest.approx({"free": 0.0, "small": 1.5e-5, "large": paid_means(frame, "large")})
