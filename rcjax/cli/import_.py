@@ -79,6 +79,13 @@ def import_(
     answers: Annotated[
         bool, typer.Option("--answers/--no-answers", help="Say in the log what was answered, to be compared.")
     ] = True,
+    split: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Of HELM: whose instances count, as in its own accuracy; **test**, **valid** or **train**.",
+        ),
+    ] = "test",
     json_: AsJson = False,
 ) -> None:
     """Make one log of evaluations that other programs ran.
@@ -98,7 +105,7 @@ def import_(
 
         require_kind(out)
         renamed, columns = pairs(rename, "--rename"), pairs(column, "--column")
-        how = How(format_, scorer, right_from, signal, renamed, columns, tokens, answers)
+        how = How(format_, scorer, right_from, signal, renamed, columns, tokens, answers, split)
         with busy("reading"):
             evaluations = import_evaluations(files, how, prices)
             problem = attempt(partial(write_table, evaluations.frame, out))

@@ -41,7 +41,7 @@ TAKEN = (
         "choices",
         "grade",
     ),
-    *("asked", "confidence", "calibrated", "graded_by", "sample", "answer_key"),
+    *("asked", "confidence", "calibrated", "graded_by", "sample", "answer_key", "likeliest"),
 )
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
