@@ -31,7 +31,7 @@ class Expected:
         choice = self.body["choices"][0]
         tokens = choice["logprobs"]["content"]
         said = len(tokens) - self.after
-        deltas = [({"role": "assistant", "content": ""}, None)]
+        deltas: list = [({"role": "assistant", "content": ""}, None)]
         for place, token in enumerate(tokens):
             name = "reasoning_content" if place < self.hidden else "content"
             deltas.append(({name: token["token"]} if place < said else {"content": ""}, {"content": [token]}))

@@ -15,6 +15,7 @@ __all__ = [
     "likeliest_choice",
     "mean_logprob",
     "normalise_answer",
+    "read_choice",
     "stated_confidence",
     "verification_logprob",
     "vote_share",
@@ -43,13 +44,7 @@ def choice_logprob(
     >>> choice, round(math.exp(logprob), 3)
     ('B', 0.74)
     """
-    choices = list(choices)
-    spelled = _spelled_choices(tokens, choices)
-    choice = given or _spoken(tokens or (), choices) or max(spelled, key=spelled.__getitem__)
-    if choice not in spelled:
-        advice = "ask for the letter alone"
-        raise SignalError(f"the choice made, {choice}, is not among the likeliest first tokens: {advice}")
-    return choice, spelled[choice]
+    return read_choice(tokens, list(choices), given)[:2]
 
 
 def likeliest_choice(tokens: Sequence[Token] | None, choices: Iterable[str]) -> str:
@@ -63,6 +58,19 @@ def likeliest_choice(tokens: Sequence[Token] | None, choices: Iterable[str]) -> 
     """
     spelled = _spelled_choices(tokens, list(choices))
     return max(spelled, key=spelled.__getitem__)
+
+
+def read_choice(
+    tokens: Sequence[Token] | None, choices: Sequence[str], given: str | None = None
+) -> tuple[str, float, str | None]:
+    """What `choice_logprob` gives, and the likeliest choice where that is another."""
+    spelled = _spelled_choices(tokens, choices)
+    likeliest = max(spelled, key=spelled.__getitem__)
+    choice = given or _spoken(tokens or (), choices) or likeliest
+    if choice not in spelled:
+        advice = "ask for the letter alone"
+        raise SignalError(f"the choice made, {choice}, is not among the likeliest first tokens: {advice}")
+    return choice, spelled[choice], None if likeliest == choice else likeliest
 
 
 def verification_logprob(

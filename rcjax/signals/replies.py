@@ -84,6 +84,8 @@ def logprob_of(value: Any) -> float | None:
     >>> logprob_of(-0.5), logprob_of(1e-7), logprob_of(0.5), logprob_of(float("nan")), logprob_of(None)
     (-0.5, 0.0, None, None, None)
     """
+    if type(value) is float and value < 0:  # nearly always
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not value <= ROUNDING:
         return None
     try:

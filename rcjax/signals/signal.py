@@ -10,10 +10,9 @@ from typing import Any, Protocol
 
 from rcjax.signals.chosen import chosen_choice
 from rcjax.signals.measures import (
-    choice_logprob,
-    likeliest_choice,
     mean_logprob,
     normalise_answer,
+    read_choice,
     stated_confidence,
     verification_logprob,
     vote_share,
@@ -101,10 +100,9 @@ class Choice(_OneReply):
 
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
         """The choice made, its log-probability, and the likeliest one where that is another."""
-        tokens = _tokens_of(reply)
-        choice, logprob = choice_logprob(tokens, self.choices, chosen_choice(reply.text, self.choices))
-        likeliest = likeliest_choice(tokens, self.choices)
-        return Reading(choice, logprob, likeliest=None if likeliest == choice else likeliest)
+        given = chosen_choice(reply.text, self.choices)
+        choice, logprob, likeliest = read_choice(_tokens_of(reply), self.choices, given)
+        return Reading(choice, logprob, likeliest=likeliest)
 
 
 @dataclass(frozen=True, slots=True)

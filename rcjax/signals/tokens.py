@@ -96,7 +96,7 @@ def _text(entry: Mapping[str, Any]) -> str:
     text = entry.get("token")
     if not isinstance(text, str):
         return ""
-    told = _bytes(entry) if _TOKEN_ID.fullmatch(text) else None
+    told = _bytes(entry) if text.startswith("token_id:") and _TOKEN_ID.fullmatch(text) else None
     return text if told is None else told.decode("utf-8", "replace")
 
 
@@ -118,7 +118,8 @@ def _token(entry: Mapping[str, Any], text: str) -> Token | None:
         shares.setdefault(other, []).append(share)
     if text in shares and _is_another(logprob, shares, text):
         shares[text].append(logprob)
-    return Token(text, logprob, {other: log_sum(several) for other, several in shares.items()})
+    sums = {other: several[0] if len(several) == 1 else log_sum(several) for other, several in shares.items()}
+    return Token(text, logprob, sums)
 
 
 def _alternatives(top: Any) -> Iterator[tuple[str, float]]:
@@ -143,6 +144,8 @@ def _is_another(logprob: float, shares: Mapping[str, Sequence[float]], text: str
 
 def _span_of(text: str, entries: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> slice | None:
     """Which of the tokens are those of a text; None where that cannot be told."""
+    if text and texts[-1] and "".join(texts) == text:
+        return slice(0, len(texts))
     written = [_written(said) for said in texts]
     told = [_bytes(entry) or said for entry, said in zip(entries, written, strict=True)]
     whole = text.encode("utf-8", "surrogatepass")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from rcjax.logs.foreign.answers import Answer
 from rcjax.signals import SignalError, Token, mean_logprob, normalise_answer, vote_share
 from rcjax.signals.chosen import chosen_choice
-from rcjax.signals.measures import choice_logprob, likeliest_choice
+from rcjax.signals.measures import read_choice
 from rcjax.signals.replies import logprob_of
 from rcjax.signals.tokens import NO_LOGPROB, TokensError, read_tokens
 
@@ -67,11 +67,10 @@ def of_content(content: Any, text: str, choices: Sequence[str] = ()) -> Told:
 def of_choice(tokens: Sequence[Token], choices: Sequence[str], given: str | None) -> Told:
     """What tokens tell of a choice: the probability of the one `given`, and the likeliest where that is another."""
     try:
-        choice, logprob = choice_logprob(tokens, choices, given)
-        likeliest = likeliest_choice(tokens, choices)
+        _, logprob, likeliest = read_choice(tokens, choices, given)
     except SignalError:
         return Told({})
-    return Told({"choice": logprob}, likeliest=None if likeliest == choice else likeliest)
+    return Told({"choice": logprob}, likeliest=likeliest)
 
 
 def of_numbers(logprobs: Sequence[Any]) -> Told:
