@@ -16,13 +16,10 @@ from rcjax.signals.replies import SignalError, Token, logprob_of
 __all__ = ["NO_LOGPROB", "NO_LOGPROBS", "TokensError", "log_sum", "read_tokens"]
 
 
-_ADVICE = (
-    "use a model and an endpoint that return them, or a signal that does without, rcjax.signals.Votes or "
-    "rcjax.signals.Stated"
+NO_LOGPROBS = (
+    "the reply has no log-probabilities: use a model and an endpoint that return them, or a signal that does without, "
+    "rcjax.signals.Votes or rcjax.signals.Stated"
 )
-
-
-NO_LOGPROBS = f"the reply has no log-probabilities: {_ADVICE}"
 
 
 #: Why a number, or what stands in its place, is no log-probability.
@@ -45,10 +42,10 @@ _TOKEN_ID = re.compile(r"token_id:\d+")  # vLLM, where it is told to
 
 
 class TokensError(SignalError):
-    """Tokens that tell no confidence; `why` says it without advice."""
+    """Tokens that tell no confidence; `why` says it alone."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"the reply has no log-probabilities that can be used: {why}: {_ADVICE}")
+        super().__init__(f"{NO_LOGPROBS} (those that there are cannot be used: {why})")
         self.why = why
 
 

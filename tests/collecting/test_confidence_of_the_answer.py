@@ -105,7 +105,8 @@ def test_tokens_of_something_else_are_told_of(place):
         return with_tokens("A", token("B", -0.1, ("B", -0.1), ("A", -2.4)))
 
     shown, document = probe(place, behave)
-    assert "small: the reply has no log-probabilities that can be used: the tokens are not those of its" in words(shown)
+    assert "small: the reply has no log-probabilities: use" in words(shown)
+    assert "cannot be used: the tokens are not those of its text)" in words(shown)
     (model,) = json.loads(document)["models"]
     assert (model["logprobs"], model["signals"]) == (False, ["stated"])
     result, document, rows = collect(place, behave, 12, "--concurrency", "1")
