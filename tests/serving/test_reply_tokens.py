@@ -54,6 +54,16 @@ def test_a_verification_reads_every_family():
     assert misses(read, wanted) == {}
 
 
+def test_a_client_that_asks_for_log_probabilities_gets_those_that_there_are():
+    body = json.loads(json.dumps(FAMILIES["LiteLLM"].body))
+    with gateway(behave=lambda request, headers: Response(body)) as service:
+        for top, wanted in ((None, []), ({"A": -0.3}, []), ([{"token": "A", "logprob": -0.3}], ["A"])):
+            body["choices"][0]["logprobs"]["content"][0]["top_logprobs"] = top
+            answer = service.ask(QUESTION, logprobs=True, top_logprobs=1)
+            (entry,) = answer.json["choices"][0]["logprobs"]["content"]
+            assert (answer.status, [one["token"] for one in entry["top_logprobs"]]) == (200, wanted)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_gateway_reads_every_family(stream):
     families = {f"{QUESTION} ({name})": expected for name, expected in FAMILIES.items()}

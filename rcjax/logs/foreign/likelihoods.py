@@ -37,11 +37,11 @@ def choice_made(
     >>> choice_made(replies, [" no", " certainly"], "acc_norm", False)["text"]
     'B'
     """
-    numbers = [logprob_of(float(logprob)) for logprob, _ in replies]
-    likelihoods = [number for number in numbers if number is not None]
-    if len(likelihoods) < len(numbers) or not any(number > -math.inf for number in likelihoods):
+    numbers = [_logprob(logprob) for logprob, _ in replies]
+    likelihoods = [logprob for logprob in numbers if logprob is not None]
+    number = len(numbers) // 2 if mutual else len(numbers)
+    if len(likelihoods) < len(numbers) or max(likelihoods[:number], default=0.0) == -math.inf:
         return {"unusable": NO_LOGPROB}
-    number = len(likelihoods) // 2 if mutual else len(likelihoods)
     if number < 2:
         return {"unusable": "of a likelihood alone, beside no other choice"}
     values = _values(likelihoods, number, continuations, metric)
@@ -50,6 +50,14 @@ def choice_made(
     likelihoods = likelihoods[:number]
     place = max(range(number), key=values.__getitem__)
     return {"text": _letter(place), "logprobs": {"own": _among_all(likelihoods, place)}}
+
+
+def _logprob(value: Any) -> float | None:
+    """A log-likelihood, which lm-eval writes as a text; None where it is none."""
+    try:
+        return logprob_of(float(value))
+    except (TypeError, ValueError):
+        return None
 
 
 def _values(

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from command_line import succeed
 from server_replies import token
 
 import rcjax
@@ -229,6 +230,12 @@ def test_choices_that_are_all_impossible_are_no_confidence(tmp_path):
     evaluations = imported(lm_eval_samples(tmp_path, [-math.inf, -math.inf], [-0.1, -math.inf]))
     assert evaluations.frame.select("query", "logprob").rows() == [("t/1", 0.0)]
     assert evaluations.left_out == LEFT_OUT
+    mutual = [-math.inf, -math.inf, -1, -2], [-0.1, -math.inf, -1, -math.inf], [None, -1, -1, -2]
+    path = lm_eval_samples(tmp_path, *mutual, metrics=["acc", "acc_mutual_info"], continuations=[" A", " B"] * 2)
+    for metric in ("acc", "acc_mutual_info"):
+        evaluations = imported(path, scorer=metric)
+        assert evaluations.frame.select("query", "answer", "logprob").rows() == [("t/1", "A", 0.0)]
+        assert evaluations.left_out == f"2 answers left out: 2 {WHY}"
 
 
 @pytest.mark.parametrize("path", LM_EVAL, ids=lambda path: f"{path.parent.name}-{path.name[:12]}")
@@ -293,5 +300,8 @@ def test_instances_of_the_test_split_count_as_helm_counts_them(tmp_path):
     assert imported(path, split="valid").frame["query"].to_list() == ["letters/id9"]
     with pytest.warns(rcjax.LeftOutWarning, match="9 of the split test, not valid"):
         assert rcjax.read_evaluations(path, prices=PRICES, split="valid")["correct"].to_list() == [0]
+    document = json.loads(succeed("import", path, "--split", "valid", "--out", tmp_path / "log.csv", "--json"))
+    assert document["models"][0]["answers"] == 1
+    assert document["notes"][-1] == "9 answers left out: 9 of the split test, not valid (--split)"
     with pytest.raises(LogError, match=r"no answer can be used: .*of the split test, not train \(--split\)"):
         imported(path, split="train")
