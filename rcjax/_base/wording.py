@@ -50,6 +50,17 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else plural}"
 
 
+def not_likeliest(model: str, number: int, answers: int) -> str:
+    """That so many answers of a model give another choice than the likeliest, in words.
+
+    >>> not_likeliest("small", 263, 600)[:79]
+    'small: 263 of 600 answers give another choice than the likeliest one, as happen'
+    """
+    which = f"{model}: {number:,} of {count(answers, 'answer')} {'gives' if number == 1 else 'give'} another choice"
+    why = "than the likeliest one, as happens at a temperature above 0"
+    return f"{which} {why}: each has the confidence of the choice given; temperature 0 would be better"
+
+
 def percent(share: float | None, digits: int = 1) -> str:
     """Return a share as a percentage."""
     return "–" if share is None or math.isnan(share) else f"{100 * share:.{digits}f} %"

@@ -75,7 +75,8 @@ def run_collection(collection: Collection) -> None:
         conclude(document, partial(show_estimate, document), as_json=collection.as_json)
         return
     outcome = document.pop("outcome")
-    document |= collected(collection.out, collection.questions, outcome)
+    came = collected(collection.out, collection.questions, outcome)
+    document |= came | {"notes": document["notes"] + came["notes"]}
     if collection.table is not None and document["answers"]:
         asked = {question.query: question for question in collection.questions}
         answers = read_answer_file(collection.out)

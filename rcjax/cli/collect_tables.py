@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rcjax._base.wording import between, choose_unit, count, figure, percent
+from rcjax._base.wording import between, choose_unit, count, figure, not_likeliest, percent
 from rcjax.cli.console import Screen, hang, make_table
 from rcjax.cli.import_tables import judged_cells
 from rcjax.cli.printing import shown
@@ -36,6 +36,10 @@ def show_probe(models: Sequence[Mapping[str, Any]]) -> None:
                 "note",
                 f"{row['model']}: only the log-probability of its own tokens: no choice, no verification",
             )
+        if row["unusable"] is not None:
+            hang(screen, "note", f"{row['model']}: {row['unusable']}")
+        if row["not_likeliest"]:
+            hang(screen, "note", not_likeliest(row["model"], row["not_likeliest"], 1))
     cost = sum(row["cost"] for row in models)
     hang(screen, "cost", f"at most ${figure(cost)}")
 

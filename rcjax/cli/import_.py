@@ -80,6 +80,13 @@ def import_(
     answers: Annotated[
         bool, typer.Option("--answers/--no-answers", help="Say in the log what was answered, to be compared.")
     ] = True,
+    split: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Of HELM: whose instances count, as in its own accuracy; **test**, **valid** or **train**.",
+        ),
+    ] = "test",
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
@@ -101,7 +108,7 @@ def import_(
         require_kind(out)
         require_plausible_prices(prices, really)
         renamed, columns = pairs(rename, "--rename"), pairs(column, "--column")
-        how = How(format_, scorer, right_from, signal, renamed, columns, tokens, answers)
+        how = How(format_, scorer, right_from, signal, renamed, columns, tokens, answers, split)
         with busy("reading"):
             evaluations = import_evaluations(files, how, prices)
             problem = attempt(partial(write_table, evaluations.frame, out))

@@ -192,6 +192,7 @@ def _row(asked: Asked, question: Question, bill: Bill, progress: _Progress, name
         time=datetime.now(UTC).isoformat(timespec="milliseconds"),
         shadow=True,
         error=progress.error,
+        likeliest=None if reading is None else reading.likeliest,
     )
     return {
         **call_row(done),

@@ -204,4 +204,6 @@ async def _suited(
         return signal, f"does not answer: {abilities.error}"
     if abilities.top > 1:
         return signal, f"gives log-probabilities: signal {signal}"
+    if abilities.unusable is not None:
+        return signal, f"{abilities.unusable}: signal {signal}"
     return signal, f"gives no log-probabilities: signal {signal}"

@@ -10,7 +10,7 @@ from typing import Any
 from rcjax.collecting.purse import BudgetSpentError
 from rcjax.collecting.respondent import Bill, Patience, Respondent, StoppedError
 from rcjax.serving.completions import CallError
-from rcjax.signals import Reply
+from rcjax.signals import Choice, Reply, SignalError
 
 __all__ = ["Abilities", "default_signal", "probe"]
 
@@ -49,6 +49,10 @@ class Abilities:
     """It took so long."""
     cost: float = 0.0
     """Money for the probe."""
+    unusable: str | None = None
+    """Why the log-probabilities that it tells cannot be used; None where they can, or it tells none."""
+    not_likeliest: int = 0
+    """Replies, of one, that give another choice than the likeliest."""
 
     @property
     def signals(self) -> tuple[str, ...]:
@@ -105,4 +109,14 @@ def _abilities(respondent: Respondent, reply: Reply, bill: Bill, seconds: float)
         counted=bill.usage.counted == bill.usage.replies > 0,
         seconds=seconds,
         cost=float(bill.spent),
+        unusable=reply.without_tokens,
+        not_likeliest=int(_differs(reply)),
     )
+
+
+def _differs(reply: Reply) -> bool:
+    """Whether a reply gives another choice than the likeliest."""
+    try:
+        return Choice(("A", "B")).read(reply).likeliest is not None
+    except SignalError:
+        return False

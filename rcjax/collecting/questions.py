@@ -42,6 +42,7 @@ TAKEN = (
         "grade",
     ),
     *("asked", "confidence", "calibrated", "graded_by", "sample", "answer_key", "question_digest", "system_digest"),
+    "likeliest",
 )
 
 _SYSTEM = ("system", "developer")

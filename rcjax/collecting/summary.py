@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rcjax._base.wording import not_likeliest
 from rcjax.collecting.answer_file import read_answer_file, sample_of
 from rcjax.collecting.questions import Question
 from rcjax.collecting.run import Outcome
@@ -23,8 +24,9 @@ def collected(path: Path, questions: Sequence[Question], outcome: Outcome) -> di
         outcome: how it ended.
 
     Of each model: `answers`, `graded`, `accuracy`, `separation`, `cost` (money per answer), `failed` and `left` (in
-    this run), `samples` (answers asked for, to each question); then `answered_by_all` (questions, with all samples),
-    `answers`, `ungraded`, `stopped` (why a model is not asked any more), and `out`.
+    this run), `samples` (answers asked for, to each question), `not_likeliest` (answers that give another choice than
+    the one that the model held likeliest); then `answered_by_all` (questions, with all samples), `answers`, `ungraded`,
+    `stopped` (why a model is not asked any more), `notes` (remarks, in words), and `out`.
     """
     rows = [*read_answer_file(path).answered.values()]
     figures = _figures(rows)
@@ -44,6 +46,7 @@ def collected(path: Path, questions: Sequence[Question], outcome: Outcome) -> di
             "error": tally.error,
             "left": tally.to_do - tally.done,
             "samples": tally.samples,
+            "not_likeliest": sum(row["model"] == name and row.get("likeliest") is not None for row in rows),
         }
         for name, tally in outcome.tallies.items()
     ]
@@ -56,6 +59,9 @@ def collected(path: Path, questions: Sequence[Question], outcome: Outcome) -> di
         "budget_spent": outcome.budget_spent,
         "interrupted": outcome.interrupted,
         "grading": outcome.grading,
+        "notes": [
+            not_likeliest(row["model"], row["not_likeliest"], row["answers"]) for row in models if row["not_likeliest"]
+        ],
         "out": str(path),
     }
 

@@ -23,6 +23,7 @@ from rcjax.logs.columns import (
     known_columns,
     limits_of,
     needed_columns,
+    rounding_of,
 )
 from rcjax.logs.dialects import SEPARATED, known_names, open_text
 from rcjax.logs.errors import LogError, NoRowsError
@@ -287,8 +288,9 @@ def numbers(rows: Rows, column: str, optional: bool = False) -> np.ndarray:
     if unclear.any():
         comma = "," in str(texts.filter(unclear)[0])
         rows.refuse(unclear, column, f"is not clear: {_DECIMALS if comma else advice}")
-    rows.refuse((values > high) & ~missing, column, f"> {high:g}: {advice}")
+    rows.refuse((values > high + rounding_of(column)) & ~missing, column, f"> {high:g}: {advice}")
     rows.refuse((values < low) & ~missing, column, f"< {low:g}: {advice}")
+    values = values.clip(upper_bound=high) if rounding_of(column) else values
     return values.fill_null(math.nan).to_numpy()
 
 

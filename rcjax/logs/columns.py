@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from rcjax.logs.dialects import plain_name
 from rcjax.logs.errors import LogError, MissingPricesError
 from rcjax.logs.listing import brief, listed
+from rcjax.signals.replies import ROUNDING
 
 __all__ = [
     "ADVICE",
@@ -26,6 +27,7 @@ __all__ = [
     "limits_of",
     "needed_columns",
     "require_columns",
+    "rounding_of",
 ]
 
 
@@ -113,6 +115,11 @@ def advice_on(column: str) -> str:
     if _JUDGE.fullmatch(column):
         return "give a number from 0 (wrong) to 1 (right), or true or false"
     return ADVICE[column]
+
+
+def rounding_of(column: str) -> float:
+    """How far above the largest number that a column may hold its numbers may come out by rounding."""
+    return ROUNDING if column in ("logprob", "confidence") else 0.0
 
 
 def limits_of(column: str) -> tuple[float, float]:

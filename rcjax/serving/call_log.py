@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from types import NoneType, TracebackType
 from typing import Any
@@ -67,6 +67,8 @@ class Call:
     """How the model is asked, as JSON (`rcjax.serving.asked`); None where that is not told."""
     segment: str | None = None
     """The query's; "" where a policy of segments was told none, None where nobody asks."""
+    likeliest: str | None = None
+    """The answer that the model held likelier than the one it gave; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ class CallLog:
     def write(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> None:
         """Append a call, and what was asked if the log is to hold that."""
         instance(call, Call, "call")
-        row = call_row(call) | ({} if self.answers else {"answer": None})
+        row = call_row(call if self.answers else replace(call, answer=None, likeliest=None))
         if self.prompts and messages is not None:
             row["prompt"] = json.dumps(messages, default=str)
         self._lines.append(json.dumps(row, allow_nan=False).encode() + b"\n", _day(call.time))
@@ -167,12 +169,14 @@ def call_row(call: Call) -> dict[str, Any]:
     """A call as a line of a log, all but its text, as JSON values."""
     asked = {} if call.asked is None else {"asked": call.asked}
     asked |= {} if call.segment is None else {"segment": call.segment}
+    likeliest = {} if call.likeliest is None else {"likeliest": call.likeliest}
     return {
         "call_log": VERSION,
         "query": call.query,
         "model": call.model,
         "logprob": "-inf" if call.logprob == -math.inf else call.logprob,  # which JSON has no number for
         "answer": call.answer,
+        **likeliest,
         "cost": call.cost,
         "input_tokens": call.input_tokens,
         "output_tokens": call.output_tokens,

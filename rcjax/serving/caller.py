@@ -62,6 +62,7 @@ class _Progress:
     delivery: Delivery | None = None
     text: str | None = None
     answer: str | None = None
+    likeliest: str | None = None
     logprob: float | None = None
     error: str | None = None
     failure: Failure | None = None
@@ -149,7 +150,7 @@ class Caller:
                     second = read_reply(await complete(endpoint.client, endpoint.served, *second, progress.usage))
             reading = endpoint.read(reply, second)
             progress.text, progress.answer = reading.text or progress.text, reading.answer
-            progress.logprob = reading.logprob
+            progress.logprob, progress.likeliest = reading.logprob, reading.likeliest
         except CallError as problem:
             progress.fail(problem)
         except SignalError as problem:
@@ -216,6 +217,7 @@ class Caller:
             error=error,
             asked=record_endpoint(endpoint, question.options) if question.options else self._asked[model],
             segment=question.segment,
+            likeliest=progress.likeliest,
         )
 
     def _write(self, call: Call, question: Question) -> None:

@@ -15,7 +15,8 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeGuard
 
-from rcjax.signals import Reply, Token
+from rcjax.signals import Reply, SignalError
+from rcjax.signals.tokens import TokensError, read_tokens
 
 __all__ = [
     "CallError",
@@ -32,9 +33,6 @@ __all__ = [
 
 
 _MOST_TOKENS = 10**9  # of one reply: whatever says more does not count tokens
-
-
-_ROUNDING = 0.01  # a log-probability above 0 by more is none: some servers put probabilities in its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +146,7 @@ def read_completion(content: bytes | str, usage: Usage) -> Mapping[str, Any]:
 
 
 def read_reply(completion: Mapping[str, Any]) -> Reply:
-    """The texts of a completion, and the tokens of the first. Raises CallError where it has no text."""
+    """The texts of a completion, and the tokens of the first one's text. Raises CallError where it has no text."""
     choices = completion["choices"]
     first = choices[0]
     texts = tuple(choice_text(choice) for choice in choices)
@@ -156,7 +154,13 @@ def read_reply(completion: Mapping[str, Any]) -> Reply:
         reason = first.get("finish_reason") if isinstance(first, Mapping) else None
         known = reason if isinstance(reason, str) and re.fullmatch(r"[a-z_]{1,30}", reason) else "unknown"
         raise CallError(f"an answer without text (finish_reason {known})")
-    return Reply(texts, _tokens(first))
+    logprobs = first.get("logprobs") if isinstance(first, Mapping) else None
+    try:
+        return Reply(texts, read_tokens(logprobs.get("content") if isinstance(logprobs, Mapping) else None, texts[0]))
+    except TokensError as problem:
+        return Reply(texts, None, str(problem))
+    except SignalError:  # the server told none
+        return Reply(texts)
 
 
 def joined(completions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -186,33 +190,6 @@ def choice_text(choice: Any) -> str:
         parts = [part.get("text") for part in content if isinstance(part, Mapping)]
         content = "".join(part for part in parts if isinstance(part, str))
     return content if isinstance(content, str) else ""
-
-
-def _tokens(choice: Any) -> tuple[Token, ...] | None:
-    """The tokens of a choice; None where there are none, or anything about them is not as it should be."""
-    try:
-        return tuple(
-            Token(
-                _string(entry["token"]),
-                _logprob(entry["logprob"]),
-                {_string(one["token"]): _logprob(one["logprob"]) for one in entry.get("top_logprobs") or ()},
-            )
-            for entry in choice["logprobs"]["content"]
-        )
-    except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
-        return None
-
-
-def _string(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
-
-
-def _logprob(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value <= _ROUNDING:  # NaN is not
-        raise TypeError
-    return min(0.0, float(value))
 
 
 def read_wait(headers: Mapping[str, str]) -> float | None:

@@ -14,6 +14,7 @@ and the policy tuned on it must be of one signal. Standard library only.
 
 from rcjax.signals.measures import (
     choice_logprob,
+    likeliest_choice,
     mean_logprob,
     normalise_answer,
     stated_confidence,
@@ -35,6 +36,7 @@ __all__ = [
     "Verification",
     "Votes",
     "choice_logprob",
+    "likeliest_choice",
     "mean_logprob",
     "normalise_answer",
     "stated_confidence",

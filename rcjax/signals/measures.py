@@ -8,11 +8,14 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 
 from rcjax.signals.replies import SignalError, Token
+from rcjax.signals.tokens import NO_LOGPROBS, log_sum
 
 __all__ = [
     "choice_logprob",
+    "likeliest_choice",
     "mean_logprob",
     "normalise_answer",
+    "read_choice",
     "stated_confidence",
     "verification_logprob",
     "vote_share",
@@ -22,20 +25,18 @@ __all__ = [
 _WRAPPING = "▁Ġ \t\r\nĊ()[]{}<>*_`\"'.,:;“”‘’"  # what tokenizers and formats put around a letter
 
 
-_NO_LOGPROBS = (
-    "the reply has no log-probabilities: use a model and an endpoint that return them, or a signal that does without, "
-    "rcjax.signals.Votes or rcjax.signals.Stated"
-)
-
-
-def choice_logprob(tokens: Sequence[Token] | None, choices: Iterable[str]) -> tuple[str, float]:
+def choice_logprob(
+    tokens: Sequence[Token] | None, choices: Iterable[str], given: str | None = None
+) -> tuple[str, float]:
     """(the choice made, its log-probability) of an answer that begins with the name of one of several choices.
 
-    The choice made is the likeliest; its probability is the sum over the spellings of it among the likeliest tokens:
-    "A", " A", "(A", "A.", "a", … . Tokens before it without a letter, such as "(" or "**", are passed through: what
-    comes after them counts with their probability. It is not divided by the probability of all choices together:
-    what a model puts on other tokens is doubt too, and next to 1 no digit is lost. Choices must be single tokens.
-    Raises SignalError where there are no log-probabilities, or none of a choice.
+    The choice made is the one `given`, as the text tells it; by default that of the token that is there, and the
+    likeliest only where this is none. At temperatures above 0 another one may be likelier: see `likeliest_choice`. Its
+    probability is the sum over the spellings of it among the likeliest tokens: "A", " A", "(A", "A.", "a", … . Tokens
+    before it without a letter, such as "(" or "**", are passed through: what comes after them counts with their
+    probability. It is not divided by the probability of all choices together: what a model puts on other tokens is
+    doubt too, and next to 1 no digit is lost. Choices must be single tokens.
+    Raises SignalError where there are no log-probabilities, none of a choice, or none of the one given.
 
     >>> first = Token("(", math.log(0.6), {"A": math.log(0.2), "B": math.log(0.2)})
     >>> second = Token("B", -0.1, {"B": math.log(0.75), " b": math.log(0.15), "A": math.log(0.1)})
@@ -43,14 +44,33 @@ def choice_logprob(tokens: Sequence[Token] | None, choices: Iterable[str]) -> tu
     >>> choice, round(math.exp(logprob), 3)
     ('B', 0.74)
     """
-    if not tokens:
-        raise SignalError(_NO_LOGPROBS)
-    spelled = _spelled(tokens, choices)
-    if not spelled:
-        names = ", ".join(choices)
-        raise SignalError(f"no choice of {names} is among the likeliest first tokens: ask for the letter alone")
-    choice = max(spelled, key=spelled.__getitem__)
-    return choice, spelled[choice]
+    return read_choice(tokens, list(choices), given)[:2]
+
+
+def likeliest_choice(tokens: Sequence[Token] | None, choices: Iterable[str]) -> str:
+    """The choice that a model held likeliest, read as by `choice_logprob`, which is not always the one that it made.
+
+    Raises SignalError where there are no log-probabilities, or none of a choice.
+
+    >>> token = Token("B", math.log(0.3), {"A": math.log(0.6), "B": math.log(0.3)})
+    >>> likeliest_choice([token], "AB"), choice_logprob([token], "AB")[0]
+    ('A', 'B')
+    """
+    spelled = _spelled_choices(tokens, list(choices))
+    return max(spelled, key=spelled.__getitem__)
+
+
+def read_choice(
+    tokens: Sequence[Token] | None, choices: Sequence[str], given: str | None = None
+) -> tuple[str, float, str | None]:
+    """What `choice_logprob` gives, and the likeliest choice where that is another."""
+    spelled = _spelled_choices(tokens, choices)
+    likeliest = max(spelled, key=spelled.__getitem__)
+    choice = given or _spoken(tokens or (), choices) or likeliest
+    if choice not in spelled:
+        advice = "ask for the letter alone"
+        raise SignalError(f"the choice made, {choice}, is not among the likeliest first tokens: {advice}")
+    return choice, spelled[choice], None if likeliest == choice else likeliest
 
 
 def verification_logprob(
@@ -66,11 +86,11 @@ def verification_logprob(
     -0.223...
     """
     if not tokens:
-        raise SignalError(_NO_LOGPROBS)
+        raise SignalError(NO_LOGPROBS)
     spelled = _spelled(tokens, [*yes, *no])
     if not spelled:
         raise SignalError(f"neither {yes[0]} nor {no[0]} is among the likeliest first tokens of the verification")
-    return _sum([spelled[word] for word in yes if word in spelled])
+    return log_sum([spelled[word] for word in yes if word in spelled])
 
 
 def mean_logprob(tokens: Sequence[Token] | None) -> float:
@@ -80,7 +100,7 @@ def mean_logprob(tokens: Sequence[Token] | None) -> float:
     -0.15...
     """
     if not tokens:
-        raise SignalError(_NO_LOGPROBS)
+        raise SignalError(NO_LOGPROBS)
     try:
         return min(0.0, math.fsum(token.logprob for token in tokens) / len(tokens))
     except OverflowError:  # a probability that is 0 as a float
@@ -183,17 +203,25 @@ def _spelled(tokens: Sequence[Token], words: Iterable[str]) -> dict[str, float]:
         if _bare(token.text):
             break
         path += token.logprob
-    return {word: _sum(values) for word, values in logprobs.items()}
+    return {word: log_sum(values) for word, values in logprobs.items()}
+
+
+def _spelled_choices(tokens: Sequence[Token] | None, choices: Sequence[str]) -> dict[str, float]:
+    """The log-probability of each choice that there is. Raises SignalError where there is none."""
+    if not tokens:
+        raise SignalError(NO_LOGPROBS)
+    spelled = _spelled(tokens, choices)
+    if not spelled:
+        names = ", ".join(choices)
+        raise SignalError(f"no choice of {names} is among the likeliest first tokens: ask for the letter alone")
+    return spelled
+
+
+def _spoken(tokens: Sequence[Token], choices: Sequence[str]) -> str | None:
+    """The choice that the first token with a letter is; None where that is another word."""
+    first = next((bare for token in tokens if (bare := _bare(token.text))), None)
+    return next((choice for choice in choices if _bare(choice) == first), None)
 
 
 def _bare(text: str) -> str:
     return text.strip(_WRAPPING).casefold()
-
-
-def _sum(logprobs: Sequence[float]) -> float:
-    """The log of a sum of probabilities given by their logs; at most 0, whatever an endpoint has rounded."""
-    largest = max(logprobs, default=-math.inf)
-    if largest == -math.inf:
-        return -math.inf
-    rest = sorted(logprobs)[:-1]
-    return min(0.0, largest + math.log1p(math.fsum(math.exp(logprob - largest) for logprob in rest)))

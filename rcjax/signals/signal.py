@@ -8,15 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from rcjax.signals.chosen import chosen_choice
 from rcjax.signals.measures import (
-    choice_logprob,
     mean_logprob,
     normalise_answer,
+    read_choice,
     stated_confidence,
     verification_logprob,
     vote_share,
 )
-from rcjax.signals.replies import Reading, Reply, SignalError
+from rcjax.signals.replies import Reading, Reply, SignalError, Token
 
 __all__ = ["Choice", "MeanLogprob", "Signal", "Stated", "Verification", "Votes"]
 
@@ -64,6 +65,13 @@ def _conversation(messages: Sequence[Mapping[str, Any]]) -> str:
     return ""
 
 
+def _tokens_of(reply: Reply | None) -> tuple[Token, ...] | None:
+    """The tokens of a reply. Raises SignalError where those that the endpoint told cannot be used."""
+    if reply is not None and reply.without_tokens is not None:
+        raise SignalError(reply.without_tokens)
+    return None if reply is None else reply.tokens
+
+
 class _OneReply:
     """A signal that the first reply is enough for."""
 
@@ -91,8 +99,10 @@ class Choice(_OneReply):
         return {"logprobs": True, "top_logprobs": self.top}
 
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
-        """The choice made and its log-probability."""
-        return Reading(*choice_logprob(reply.tokens, self.choices))
+        """The choice made, its log-probability, and the likeliest one where that is another."""
+        given = chosen_choice(reply.text, self.choices)
+        choice, logprob, likeliest = read_choice(_tokens_of(reply), self.choices, given)
+        return Reading(choice, logprob, likeliest=likeliest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +136,7 @@ class Verification:
 
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
         """The answer, and the log-probability of yes."""
-        return Reading(reply.text, verification_logprob(second.tokens if second else None, self.yes, self.no))
+        return Reading(reply.text, verification_logprob(_tokens_of(second), self.yes, self.no))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,4 +211,4 @@ class MeanLogprob(_OneReply):
 
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
         """The answer, and the mean log-probability of its tokens."""
-        return Reading(reply.text, mean_logprob(reply.tokens))
+        return Reading(reply.text, mean_logprob(_tokens_of(reply)))

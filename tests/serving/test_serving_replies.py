@@ -135,10 +135,13 @@ def test_an_absurd_count_of_tokens_is_none_and_the_call_costs_the_mean(tmp_path,
 @in_turn("logprob", [0.9, 5, 10**400, math.inf, math.nan, "-0.1", True, None, [-0.1]])
 def test_what_is_no_log_probability_is_not_taken_for_certainty(tmp_path, logprob):
     place = ("choices", 0, "logprobs", "content", 0)
-    for path in ((*place, "logprob"), (*place, "top_logprobs", 0, "logprob")):
-        (result,), _ = check_batch([json.dumps(put(BODY, path, logprob)).encode()], tmp_path / "calls.jsonl")
-        assert result.calls[0].logprob is None
-        assert result.calls[0].error.startswith("the reply has no log-probabilities")
+    token, alternative = (
+        check_batch([json.dumps(put(BODY, path, logprob)).encode()], tmp_path / "calls.jsonl")[0][0].calls[0]
+        for path in ((*place, "logprob"), (*place, "top_logprobs", 0, "logprob"))
+    )
+    assert token.logprob is None
+    assert token.error.startswith("the reply has no log-probabilities")
+    assert (alternative.answer, alternative.logprob, alternative.error) == ("A", SURE, None)  # the token's own
 
 
 @in_turn("text", [{"value": "A"}, ["A"], 7, True])

@@ -32,6 +32,10 @@ class Answer:
     """The same brought to a form by the user, to be compared as it is."""
     logprobs: Mapping[str, float] = field(default_factory=dict)
     """The raw confidence by each signal that the file allows, as a log-probability: see `confidences.SIGNALS`."""
+    unusable: str | None = None
+    """Why what the file tells of it is no confidence, such as "a log-probability is NaN"; None where it is one."""
+    likeliest: str | None = None
+    """The choice that the model held likelier than the one it gave; None where there is none."""
     input_tokens: float | None = None
     output_tokens: float | None = None
     characters: tuple[int, int] | None = None
@@ -50,6 +54,8 @@ class Choices:
     """Whose scores count: a scorer of Inspect, a filter or a metric of lm-eval, a metric of HELM."""
     columns: tuple[tuple[str, str], ...] = ()
     """(our name, theirs) of the columns of a table."""
+    split: str = "test"
+    """Whose instances of HELM count."""
 
 
 class Format(Protocol):

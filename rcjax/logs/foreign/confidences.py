@@ -5,12 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rcjax.logs.foreign.answers import Answer
-from rcjax.signals import SignalError, Token, choice_logprob, mean_logprob, normalise_answer, vote_share
+from rcjax.signals import SignalError, Token, mean_logprob, normalise_answer, vote_share
+from rcjax.signals.chosen import chosen_choice
+from rcjax.signals.measures import read_choice
+from rcjax.signals.replies import logprob_of
+from rcjax.signals.tokens import NO_LOGPROB, TokensError, read_tokens
 
-__all__ = ["SIGNALS", "Confident", "Signal", "of_tokens"]
+__all__ = ["SIGNALS", "Confident", "Signal", "Told", "of_choice", "of_content", "of_numbers"]
+
+
+class Told(NamedTuple):
+    """What a file tells of the confidence of an answer: fields of `Answer`."""
+
+    logprobs: dict[str, float]
+    unusable: str | None = None
+    likeliest: str | None = None
 
 
 class Confident(NamedTuple):
@@ -30,21 +42,57 @@ class Signal(NamedTuple):
     """The confidence of the answers (not empty) to a query; None where they do not allow it."""
 
 
-def of_tokens(tokens: Sequence[Token], choices: Sequence[str] = ()) -> dict[str, float]:
-    """What the tokens of a reply tell: of a choice its probability, of a text the mean; nothing where they cannot.
+def of_content(content: Any, text: str, choices: Sequence[str] = ()) -> Told:
+    """What the tokens of a reply tell, as an API has them: of a choice its probability, of a text the mean.
 
-    >>> of_tokens([Token("Par", -0.2), Token("is", -0.1)]), of_tokens([Token("yes", -0.2)], "AB")
-    ({'mean': -0.15...}, {})
+    Args:
+        content: as `read_tokens` takes it.
+        text: the reply.
+        choices: their names; none of a free text.
+
+    >>> of_content([{"token": "Par", "logprob": -0.2}, {"token": "is", "logprob": -0.1}], "Paris").logprobs
+    {'mean': -0.15...}
+    >>> of_content([{"token": "Paris", "logprob": 0.5}], "Paris").unusable
+    'a log-probability is missing, NaN or above 0'
     """
     try:
-        return {"choice": choice_logprob(tokens, choices)[1]} if choices else {"mean": mean_logprob(tokens)}
+        tokens = read_tokens(content, text)
+        return of_choice(tokens, choices, chosen_choice(text, choices)) if choices else Told(_mean(tokens))
+    except TokensError as problem:
+        return Told({}, problem.why)
     except SignalError:
-        return {}
+        return Told({})
+
+
+def of_choice(tokens: Sequence[Token], choices: Sequence[str], given: str | None) -> Told:
+    """What tokens tell of a choice: the probability of the one `given`, and the likeliest where that is another."""
+    try:
+        _, logprob, likeliest = read_choice(tokens, choices, given)
+    except SignalError:
+        return Told({})
+    return Told({"choice": logprob}, likeliest=likeliest)
+
+
+def of_numbers(logprobs: Sequence[Any]) -> Told:
+    """The mean of log-probabilities whose tokens are not told.
+
+    >>> of_numbers([-0.25, -0.75]), of_numbers([]), of_numbers([-0.1, None]).unusable
+    (Told(logprobs={'mean': -0.5}, ...), Told(logprobs={}, ...), 'a log-probability is missing, NaN or above 0')
+    """
+    numbers = [logprob_of(logprob) for logprob in logprobs]
+    tokens = [Token("", number) for number in numbers if number is not None]
+    if len(tokens) < len(numbers):
+        return Told({}, NO_LOGPROB)
+    return Told(_mean(tokens) if tokens else {})
+
+
+def _mean(tokens: Sequence[Token]) -> dict[str, float]:
+    return {"mean": mean_logprob(tokens)}
 
 
 def _told(name: str, answers: Sequence[Answer]) -> Confident | None:
     first = answers[0]
-    return Confident(first, min(0.0, first.logprobs[name])) if name in first.logprobs else None
+    return Confident(first, first.logprobs[name]) if name in first.logprobs else None
 
 
 def _votes(answers: Sequence[Answer]) -> Confident | None:

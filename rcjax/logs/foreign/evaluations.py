@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from rcjax._base.arguments import check_arguments
-from rcjax._base.wording import count
+from rcjax._base.wording import count, not_likeliest
 from rcjax.logs.costs import mend, tell_lost
 from rcjax.logs.errors import LogError
 from rcjax.logs.foreign.answers import Answer, Choices
@@ -53,6 +53,8 @@ class How:
     """(input, output) tokens of a call, where the files count none; None: estimated by characters."""
     answers: bool = True
     """Whether the log is to say what was answered."""
+    split: str = "test"
+    """Whose instances of HELM count."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,9 @@ class Evaluations:
         return self.assumed if self.left_out is None else (*self.assumed, self.left_out)
 
 
+_CHOICE = next(signal for signal in SIGNALS if signal.name == "choice")
+
+
 #: The answers of a model to a query, by their attempt, each with its place.
 _Attempts = dict[int, tuple[Answer, str]]
 
@@ -91,6 +96,7 @@ def read_evaluations(
     columns: Mapping[str, str] | None = None,
     tokens: tuple[float, float] | None = None,
     answers: bool = True,
+    split: str = "test",
 ) -> pl.DataFrame:
     """One table of evaluations that other programs ran, with a row per query and model, as `read_log` takes it.
 
@@ -112,6 +118,7 @@ def read_evaluations(
         columns: the names of a table's columns, by ours.
         tokens: (sent, received) of a call, where the files count none; None: one per four characters.
         answers: whether the table says what was answered; samples need it.
+        split: whose instances of HELM count, as its own accuracy has it: `test`, `valid` or `train`.
 
     Raises LogError where a file cannot be used, or holds no confidence: it says what would give one.
 
@@ -123,7 +130,7 @@ def read_evaluations(
     """
     check_arguments(read_evaluations, locals())
     paths = [files] if isinstance(files, str | os.PathLike) else list(files)
-    how = How(format, scorer, right_from, signal, rename or {}, columns or {}, tokens, answers)
+    how = How(format, scorer, right_from, signal, rename or {}, columns or {}, tokens, answers, split)
     evaluations = import_evaluations(paths, how, prices)
     if evaluations.left_out is not None:
         warnings.warn(evaluations.left_out, LeftOutWarning, stacklevel=2)
@@ -161,9 +168,17 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices
     if sampled:
         what = f"{listed(sampled)} answered each query several times: a row for each sample, with its answer"
         more.append(f"{what}, so that votes are tried; --signal votes makes one row of them")
+    more += _not_likeliest(rows, [*models_by_signal.get(_CHOICE.says, ())])
     signals = [f"the confidence of {listed(models)} is {says}" for says, models in models_by_signal.items()]
     lost = f"{count(sum(left_out.values()), 'answer')} left out: {_reasons(left_out)}" if left_out else None
     return Evaluations(frame, (*signals, *more), lost)
+
+
+def _not_likeliest(rows: Sequence[Mapping[str, Any]], models: Sequence[str]) -> list[str]:
+    """Of each of the models, in how many answers the choice given is not the likeliest, if in any."""
+    answers = Counter(row["model"] for row in rows)
+    others = Counter(row["model"] for row in rows if row["likeliest"] is not None)
+    return [not_likeliest(model, others[model], answers[model]) for model in models if others[model]]
 
 
 def _reasons(left_out: Mapping[str, int]) -> str:
@@ -174,7 +189,7 @@ def _gather(paths: Sequence[str | os.PathLike[str]], how: How) -> dict[str, dict
     """The answers by model and query. Models have the names that they end up with."""
     if not paths:
         raise LogError("no files: give at least one")
-    choices = Choices(how.scorer, tuple(how.columns.items()))
+    choices = Choices(how.scorer, tuple(how.columns.items()), how.split)
     answers: dict[str, dict[str, _Attempts]] = {}
     for path in usable_files([Path(path) for path in paths]):
         if not path.is_file():
@@ -238,7 +253,7 @@ def _rows_of(
         confident = signal.read(sound) if sound else None
         if confident is None:
             if sound:
-                left_out["without a confidence"] += 1
+                left_out[_lacking(sound, signal)] += 1
             continue
         place = next(where for answer, where in attempts.values() if answer is confident.answer)
         right = is_right(confident.answer.score, right_from, f"{place}, model {model}, query {brief(query)}")
@@ -246,6 +261,12 @@ def _rows_of(
             left_out["without a score"] += 1
             continue
         yield _row(query, model, right, confident, sound if signal.name == "votes" else None)
+
+
+def _lacking(answers: Sequence[Answer], signal: Signal) -> str:
+    """That there is no confidence, and why, where a file holds something in its place."""
+    why = next((answer.unusable for answer in answers if answer.unusable is not None), None)
+    return "without a confidence" if why is None or signal.name == "votes" else f"without a confidence ({why})"
 
 
 def _sound(attempts: _Attempts) -> list[Answer]:
@@ -279,6 +300,7 @@ def _row(query: str, model: str, right: bool, confident: Confident, samples: lis
         else max(answer.seconds or 0.0 for answer in paid),
         "lengths": lengths,
         "calls": len(paid),
+        "likeliest": confident.answer.likeliest,
     }
 
 
@@ -289,11 +311,13 @@ def _signal(model: str, queries: Iterable[_Attempts], name: str | None) -> Signa
     counts = [sum(signal.read(attempts) is not None for attempts in answers) for signal in signals]
     if answers and not any(counts):
         which = "no confidence can be read" if name is None else f"the signal {name} cannot be read"
+        unusable = Counter(answer.unusable for several in answers for answer in several if answer.unusable)
+        why = f" ({_reasons(unusable)})" if unusable else ""
         advice = (
             "run the evaluation again with log-probabilities (of Inspect: --logprobs, for choices --top-logprobs 5), "
             "or with several samples of each answer (epochs, repeats), whose votes count"
         )
-        raise LogError(f"model {brief(model)}: {which} from its {count(len(answers), 'answer')}: {advice}")
+        raise LogError(f"model {brief(model)}: {which} from its {count(len(answers), 'answer')}{why}: {advice}")
     return signals[max(range(len(signals)), key=lambda place: (counts[place], -place))]
 
 

@@ -12,8 +12,7 @@ from typing import Any
 from rcjax._base.json_checks import parsed
 from rcjax.logs.errors import LogError
 from rcjax.logs.foreign.answers import Answer, Choices, require, seconds_of
-from rcjax.logs.foreign.confidences import of_tokens
-from rcjax.signals import Token
+from rcjax.logs.foreign.confidences import Told, of_content
 
 name, files = "helm", "HELM (scenario_state.json beside per_instance_stats.json)"
 
@@ -92,9 +91,9 @@ def _answer(
         model=model,
         attempt=trial + 1,
         score=_score(figures, choices.scorer, where) if figures else None,
-        failure=None if result.get("success", True) else "an error",
+        failure=_failure((request.get("instance") or {}).get("split"), choices.split, result),
         text=text,
-        logprobs=of_tokens(_tokens(content), offered) if any(token.get("logprob") for token in content) else {},
+        **_confidence(content, text, offered)._asdict(),
         input_tokens=figures.get("num_prompt_tokens"),
         output_tokens=figures.get("num_output_tokens", figures.get("num_completion_tokens")),
         characters=(len(prompt), len(text)),
@@ -102,10 +101,17 @@ def _answer(
     )
 
 
-def _tokens(content: list[Mapping[str, Any]]) -> tuple[Token, ...]:
-    return tuple(
-        Token(str(token["text"]), float(token["logprob"]), dict(token.get("top_logprobs") or {})) for token in content
-    )
+def _confidence(content: list[Mapping[str, Any]], text: str, offered: tuple[str, ...]) -> Told:
+    if not any(token.get("logprob") for token in content):  # HELM writes 0 for what a model did not tell
+        return Told({})
+    return of_content([{**token, "token": token["text"]} for token in content], text, offered)
+
+
+def _failure(split: str | None, wanted: str, result: Mapping[str, Any]) -> str | None:
+    """Why an answer does not count: its instance is of another split, as its accuracy has it, or there was an error."""
+    if split not in (None, wanted):
+        return f"of the split {split}, not {wanted} (--split)"
+    return None if result.get("success", True) else "with an error"
 
 
 def _score(figures: Mapping[str, float], scorer: str | None, where: str) -> float:

@@ -15,8 +15,11 @@ from typing import Any
 from rcjax._base.json_stream import members
 from rcjax.logs.errors import LogError
 from rcjax.logs.foreign.answers import Answer, Choices, require, seconds_of
-from rcjax.logs.foreign.confidences import of_tokens
-from rcjax.signals import Token
+from rcjax.logs.foreign.confidences import Told, of_choice, of_content
+from rcjax.serving.completions import choice_text
+from rcjax.signals import SignalError
+from rcjax.signals.chosen import chosen_choice
+from rcjax.signals.tokens import TokensError, read_tokens
 
 try:  # with Zstandard, which newer versions of Inspect compress by, and Python itself reads from 3.14 on
     from backports.zstd import zipfile  # pyright: ignore[reportMissingImports]
@@ -128,7 +131,7 @@ def _answer(sample: Mapping[str, Any], evaluation: Mapping[str, Any], choices: C
         score=value,
         failure="with an error" if sample.get("error") else None,
         text=text,
-        logprobs=_confidence(logprobs, offered, answer),
+        **_confidence(logprobs, _said(output, first), offered, answer)._asdict(),
         input_tokens=usage.get("input"),
         output_tokens=usage.get("output"),
         cost=usage.get("cost"),
@@ -155,15 +158,25 @@ def _chosen(scores: Mapping[str, tuple[Any, str | None]], scorer: str | None, wh
     return scores[scorer]
 
 
-def _confidence(content: list[dict[str, Any]], offered: tuple[str, ...], answer: str | None) -> dict[str, float]:
+def _said(output: Mapping[str, Any], first: Mapping[str, Any]) -> str:
+    """The text of a reply, without its reasoning."""
+    return output.get("completion") or choice_text(first)
+
+
+def _confidence(content: Any, said: str, offered: tuple[str, ...], answer: str | None) -> Told:
     """By the tokens of a reply; of a choice by the last one that names it, as "ANSWER: " may stand before it."""
     if not offered:
-        return of_tokens([Token(str(token["token"]), float(token["logprob"])) for token in content])
-    for token in reversed(content):
-        if answer and str(token["token"]).strip(" .:,()*▁Ġ\n").casefold() == answer.casefold():
-            top = {str(other["token"]): float(other["logprob"]) for other in token.get("top_logprobs") or ()}
-            return of_tokens([Token(str(token["token"]), float(token["logprob"]), top)], offered)
-    return {}
+        return of_content(content, said)
+    try:
+        tokens = read_tokens(content, said)
+    except TokensError as problem:
+        return Told({}, problem.why)
+    except SignalError:
+        return Told({})
+    for token in reversed(tokens):
+        if answer and token.text.strip(" .:,()*▁Ġ\n").casefold() == answer.casefold():
+            return of_choice([token], offered, chosen_choice(answer, offered))
+    return Told({})
 
 
 def _usage(sample: Mapping[str, Any], evaluation: Mapping[str, Any]) -> dict[str, float]:

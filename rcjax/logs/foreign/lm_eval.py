@@ -7,7 +7,6 @@ without the question where mutual information was asked for; text holds the repl
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,10 +14,11 @@ from typing import Any
 
 from rcjax.logs.errors import LogError
 from rcjax.logs.foreign.answers import Answer, Choices, require
+from rcjax.logs.foreign.likelihoods import choice_made
 
 name, files = "lm-eval", "lm-evaluation-harness (samples_*.jsonl)"
 
-#: What tells right from wrong, before others; normalised accuracy goes by length, which no likelihood here does.
+#: What tells right from wrong, before others.
 _METRICS = ("acc", "exact_match")
 
 _DATED = re.compile(r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT[\d.:-]+))?$")
@@ -78,12 +78,13 @@ def _answers(row: Mapping[str, Any], query: str, model: str, scorer: str | None,
     metrics = _metrics(row)
     usual = [metric for metric in _METRICS if metric in metrics] or metrics[:1]
     require(bool(usual), where, "has no metric: lm-eval writes one, such as acc or exact_match")
-    score = row[scorer if scorer in metrics else usual[0]]
+    metric = scorer if scorer in metrics else usual[0]
+    score = row[metric]
     replies, prompt = row["filtered_resps"], _length(row.get("arguments"))
     if replies and isinstance(replies[0], Sequence) and not isinstance(replies[0], str) and _is_pair(replies[0]):
-        logprob, place = _choice(replies, "acc_mutual_info" in metrics)
         sent = None if prompt is None else (prompt, 1)
-        yield Answer(query, model, score=score, text=_letter(place), logprobs={"own": logprob}, characters=sent)
+        choice = choice_made(replies, _continuations(row.get("arguments")), str(metric), "acc_mutual_info" in metrics)
+        yield Answer(query, model, score=score, characters=sent, **choice)
         return
     texts = row["resps"][0] if row.get("resps") else replies
     answer = replies[0] if replies else ""
@@ -97,29 +98,25 @@ def _answers(row: Mapping[str, Any], query: str, model: str, scorer: str | None,
         yield Answer(query, model, attempt, score if text == answer else None, text=text, characters=length)
 
 
-def _letter(place: int) -> str:
-    """The name of a choice: its letter, and its number where there are more than letters."""
-    return chr(ord("A") + place) if place < 26 else str(place + 1)
-
-
 def _is_pair(reply: Sequence[Any]) -> bool:
     """Whether this is the log-likelihood of a choice, and whether it is what the model would have written."""
     return len(reply) == 2 and str(reply[1]) in ("True", "False")
 
 
-def _choice(replies: Sequence[Sequence[Any]], mutual: bool) -> tuple[float, int]:
-    """(log-probability of the choice made among all choices, its place)."""
-    likelihoods = [float(logprob) for logprob, _ in replies]
-    likelihoods = likelihoods[: len(likelihoods) // 2] if mutual else likelihoods
-    place = max(range(len(likelihoods)), key=likelihoods.__getitem__)
-    most = likelihoods[place]
-    return -math.log(math.fsum(math.exp(logprob - most) for logprob in likelihoods)), place
+def _parts(arguments: Any) -> list[list[Any]]:
+    """The arguments of each request of a document, in their order."""
+    requests = list(arguments.values()) if isinstance(arguments, Mapping) else list(arguments or ())
+    return [list(one.values()) if isinstance(one, Mapping) else one for one in requests]
 
 
 def _length(arguments: Any) -> int | None:
     """Characters of the prompt."""
-    parts = list(arguments.values()) if isinstance(arguments, Mapping) else arguments or []
-    first = parts[0] if parts else None
-    if isinstance(first, Mapping):
-        first = list(first.values())
+    first = next(iter(_parts(arguments)), None)
     return len(first[0]) if isinstance(first, Sequence) and first and isinstance(first[0], str) else None
+
+
+def _continuations(arguments: Any) -> list[str] | None:
+    """What follows the prompt in each request; None where that is not told."""
+    parts = _parts(arguments)
+    told = all(isinstance(one, Sequence) and len(one) > 1 and isinstance(one[1], str) for one in parts)
+    return [one[1] for one in parts] if told else None

@@ -16,8 +16,7 @@ from typing import Any
 from rcjax._base.json_checks import parsed
 from rcjax.logs.errors import LogError
 from rcjax.logs.foreign.answers import Answer, Choices, require, seconds_of
-from rcjax.logs.foreign.confidences import of_tokens
-from rcjax.signals import Token
+from rcjax.logs.foreign.confidences import of_numbers
 
 name, files = "promptfoo", "promptfoo (results JSON)"
 
@@ -61,7 +60,7 @@ def _answer(row: Mapping[str, Any], choices: Choices, where: str) -> dict[str, A
         "score": _score(row, choices.scorer, where),
         "failure": "with an error" if row.get("failureReason") == _ERROR else None,
         "text": text,
-        "logprobs": of_tokens([Token("", float(logprob)) for logprob in response.get("logProbs") or ()]),
+        **of_numbers(response.get("logProbs") or ())._asdict(),
         "input_tokens": float(usage["prompt"]) if known else None,
         "output_tokens": float(usage["completion"]) if known else None,
         "characters": (len(prompt), len(text)),

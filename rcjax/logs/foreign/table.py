@@ -11,6 +11,8 @@ from rcjax.logs.checked_rows import load
 from rcjax.logs.errors import LogError
 from rcjax.logs.foreign.answers import Answer, Choices, require
 from rcjax.logs.listing import listed, near
+from rcjax.signals.replies import ROUNDING, logprob_of
+from rcjax.signals.tokens import NO_LOGPROB
 
 name, files = "table", "a table of your own (CSV, JSON Lines, Parquet)"
 
@@ -59,11 +61,8 @@ def read(path: Path, choices: Choices) -> Iterator[Answer]:
 def _answer(values: Mapping[str, Any], where: str) -> Answer:
     for own in ("query", "model"):
         require(values[own] is not None, where, f"no {own}")
-    logprob, confidence = _number(values, "logprob", where), _number(values, "confidence", where)
-    if logprob is None and confidence is not None:
-        require(0 <= confidence <= 1, where, f"the confidence {confidence:g} is not from 0 to 1")
-        logprob = math.log(confidence) if confidence else -math.inf
-    require(logprob is None or logprob <= 0, where, "the logprob is above 0")
+    told = _logprob(values, where)
+    logprob = logprob_of(told)
     both = [own for own in ("seconds", "latency_ms") if values.get(own) is not None]
     require(len(both) < 2, where, "both seconds and latency_ms: drop one of the columns")
     waits = _number(values, both[0], where) if both else None
@@ -76,6 +75,7 @@ def _answer(values: Mapping[str, Any], where: str) -> Answer:
         text=None if values.get("answer") is None else str(values["answer"]),
         key=None if values.get("answer_key") is None else str(values["answer_key"]),
         logprobs={} if logprob is None else {"own": logprob},
+        unusable=NO_LOGPROB if told is not None and logprob is None else None,
         input_tokens=_number(values, "input_tokens", where),
         output_tokens=_number(values, "output_tokens", where),
         cost=_number(values, "cost", where),
@@ -83,13 +83,27 @@ def _answer(values: Mapping[str, Any], where: str) -> Answer:
     )
 
 
+def _logprob(values: Mapping[str, Any], where: str) -> float | None:
+    """What a row holds as its log-probability, by either column, whether or not it is one; None where it is empty."""
+    logprob, confidence = (_read(values, column, where) for column in ("logprob", "confidence"))
+    if logprob is not None or confidence is None or math.isnan(confidence):
+        return confidence if logprob is None else logprob
+    require(0 <= confidence <= 1 + ROUNDING, where, f"the confidence {confidence:g} is not from 0 to 1")
+    return math.log(min(confidence, 1.0)) if confidence else -math.inf
+
+
 def _number(values: Mapping[str, Any], column: str, where: str) -> float | None:
+    number = _read(values, column, where)
+    require(number is None or not math.isnan(number), where, f"{column} is not a number")
+    return number
+
+
+def _read(values: Mapping[str, Any], column: str, where: str) -> float | None:
+    """The number in a cell, which may be NaN; None where it is empty."""
     value = values.get(column)
     if value is None:
         return None
     try:
-        number = float(value)
+        return float(value)
     except (TypeError, ValueError):
         raise LogError(f"{where}: {column} is {value!r:.60}: give a number") from None
-    require(not math.isnan(number), where, f"{column} is not a number")
-    return number

@@ -135,7 +135,9 @@ class Wording:
             return tokens
         top = self.request.top_logprobs
         tokens = [token for token in tokens if isinstance(token, Mapping)]
-        return [{**token, "top_logprobs": (token.get("top_logprobs") or [])[:top]} for token in tokens]
+        told = [token.get("top_logprobs") for token in tokens]  # null, or numbers by their texts, in some servers
+        cut = [likeliest[:top] if isinstance(likeliest, list) else [] for likeliest in told]
+        return [{**token, "top_logprobs": likeliest} for token, likeliest in zip(tokens, cut, strict=True)]
 
 
 _CHUNK = "chat.completion.chunk"

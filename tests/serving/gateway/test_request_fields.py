@@ -5,7 +5,7 @@ import json
 from typing import get_args, get_type_hints
 
 import pytest
-from chat_server import Response, sure
+from chat_server import Response, completion, sure
 from gateway_service import SURE, gateway
 from misses import in_turn
 from openai.types import chat
@@ -351,16 +351,17 @@ def test_a_body_that_is_no_json_is_refused(service, body):
 )
 @in_turn("stream", [False, True])
 def test_any_text_goes_to_and_fro_unchanged(service, monkeypatch, text, stream):
+    said = f"B\n{text}"  # of which the letter is judged
     if text:
-        body = sure("B", SURE)
-        body["choices"][0]["message"]["content"] = text
+        body = completion(said, [("B", {"B": SURE, "A": -9.0}), (f"\n{text}", {f"\n{text}": -0.1})])
         monkeypatch.setattr(service.server, "behave", lambda request, headers: Response(body))
     messages = [{"role": "user", "content": text}]
     reply, requests = sent(service, messages=messages, stream=stream, user=text)
     assert requests[0]["messages"] == messages
     assert requests[0]["user"] == text
     if text:
-        assert (reply.text if stream else reply.json["choices"][0]["message"]["content"]) == text
+        assert (reply.text if stream else reply.json["choices"][0]["message"]["content"]) == said
+        assert reply.headers["x-rcjax-model"] == "small"
 
 
 def test_pairs_of_surrogates_are_one_character(service):

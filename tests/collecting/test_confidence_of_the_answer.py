@@ -1,0 +1,115 @@
+"""The confidence beside an answer is that answer's own, and what a run cannot read, or reads otherwise, it says."""
+
+import json
+import math
+
+import pytest
+from chat_server import Response, completion, served
+from command_line import run
+from models_of_a_test import ENVIRONMENT, lot, questions, write_models, write_questions
+from server_replies import token
+
+pytestmark = pytest.mark.usefixtures("own_settings")
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+def collect(place, behave, n, *options):
+    """(the result, the document, the rows with answers) of a run with one model."""
+    asked = write_questions(place / "questions.jsonl", questions(n))
+    with served(behave) as (_, url):
+        models = write_models(place / "models.toml", url, ("small",))
+        line = ("collect", asked, "--models", models, "--out", place / "answers.jsonl", "--signal", "choice", *options)
+        result = run(*line, "--json")
+        again = run(*line)
+    rows = [json.loads(line) for line in (place / "answers.jsonl").read_text().splitlines()]
+    return again, json.loads(result.stdout), [row for row in rows if row["error"] is None]
+
+
+def probe(place, behave):
+    """(what is shown, the document) of a probe."""
+    with served(behave) as (_, url):
+        models = write_models(place / "models.toml", url, ("small",))
+        return [run("collect", "--probe", "--models", models, *more).stdout for more in ((), ("--json",))]
+
+
+def words(text):
+    return " ".join(text.split())
+
+
+def with_tokens(text, *tokens):
+    """A completion with these entries as its log-probabilities."""
+    body = completion(text)
+    body["choices"][0]["logprobs"] = {"content": list(tokens)}
+    return Response(body)
+
+
+def right_of(request):
+    prompt = request["messages"][-1]["content"]
+    return "AB"[int(prompt.split("?")[0].split()[1]) % 2]
+
+
+def test_two_tokens_of_one_text_make_no_answer_wrong(place):
+    def behave(request, headers):
+        right = right_of(request)
+        other = "B" if right == "A" else "A"
+        return with_tokens(right, token(right, -0.1, (right, -0.1), (other, -3.0), (right, -4.0)))
+
+    _, document, rows = collect(place, behave, 20)
+    (model,) = document["models"]
+    assert (model["accuracy"], model["not_likeliest"], document["notes"]) == (1.0, 0, [])
+    assert [row["logprob"] for row in rows] == pytest.approx([math.log(math.exp(-0.1) + math.exp(-4.0))] * 20)
+
+
+def sampled(request, headers):
+    """An answer drawn by the probabilities that it has, as at a temperature of 1."""
+    prompt = request["messages"][-1]["content"]
+    if not prompt.startswith("Question"):  # a probe
+        return with_tokens("B", token("B", math.log(0.2), ("A", math.log(0.8)), ("B", math.log(0.2))))
+    share = 0.35 + 0.6 * lot("share", prompt)
+    right = right_of(request)
+    likely = right if lot("right", prompt) < share else "AB"[right == "A"]
+    shares = {likely: math.log(share), "AB"[likely == "A"]: math.log(1 - share)}
+    said = likely if lot("said", prompt) < share else "AB"[likely == "A"]
+    return with_tokens(said, token(said, shares[said], *shares.items()))
+
+
+def test_an_answer_has_its_own_confidence_and_a_run_says_how_many_are_not_the_likeliest(place):
+    result, document, rows = collect(place, sampled, 120)
+    assert {row["answer"] == row["text"] for row in rows} == {True}
+    differ = [row for row in rows if row["logprob"] < math.log(0.5)]
+    assert 20 < len(differ) < 100
+    assert {row["likeliest"] for row in differ} == {"A", "B"}
+    assert all(row["likeliest"] != row["answer"] for row in differ)
+    assert not any("likeliest" in row for row in rows if row not in differ)
+    said = f"small: {len(differ)} of 120 answers give another choice than the likeliest one"
+    assert document["models"][0]["not_likeliest"] == len(differ)
+    assert said in document["notes"][-1]
+    assert said in words(result.stdout)
+    assert "temperature 0 would be better" in words(result.stdout)
+
+
+def test_a_probe_says_it_too(place):
+    shown, document = probe(place, sampled)
+    assert "small: 1 of 1 answer gives another choice than the likeliest one" in words(shown)
+    assert json.loads(document)["models"][0]["not_likeliest"] == 1
+
+
+def test_tokens_of_something_else_are_told_of(place):
+    def behave(request, headers):
+        return with_tokens("A", token("B", -0.1, ("B", -0.1), ("A", -2.4)))
+
+    shown, document = probe(place, behave)
+    assert "small: the reply has no log-probabilities: use" in words(shown)
+    assert "cannot be used: the tokens are not those of its text)" in words(shown)
+    (model,) = json.loads(document)["models"]
+    assert (model["logprobs"], model["signals"]) == (False, ["stated"])
+    result, document, rows = collect(place, behave, 12, "--concurrency", "1")
+    assert rows == []
+    assert "the tokens are not those of its text" in words(result.stdout)
+    assert "the tokens are not those of its text" in document["models"][0]["error"]

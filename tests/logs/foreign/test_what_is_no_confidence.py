@@ -1,0 +1,307 @@
+"""What is no log-probability is no confidence, in every format: the row is left out, counted, and said."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from command_line import succeed
+from server_replies import token
+
+import rcjax
+from rcjax.logs.errors import LogError
+from rcjax.logs.foreign.evaluations import How, import_evaluations
+
+FILES = Path(__file__).parent / "files"
+LM_EVAL = sorted((FILES / "lm_eval").glob("*/samples_letters_*.jsonl"))
+BAD = (math.nan, 0.5, None)
+WHY = "without a confidence (a log-probability is missing, NaN or above 0)"
+LEFT_OUT = f"1 answer left out: 1 {WHY}"
+PRICES = {"small": (1, 1)}
+
+
+def imported(*paths, prices=PRICES, **how):
+    return import_evaluations(paths, How(**how), prices)
+
+
+def write(path, content):
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def inspect_log(folder, *contents, choices=(), text="A"):
+    """A log with a sample for each list of tokens."""
+    samples = [
+        {
+            "id": number,
+            "epoch": 1,
+            "choices": [*choices],
+            "target": "A",
+            "output": {
+                "completion": text,
+                "choices": [{"message": {"content": text}, "logprobs": {"content": content}}],
+            },
+            "scores": {"s": {"value": "C", "answer": text}},
+            "model_usage": {"m/small": {"input_tokens": 9, "output_tokens": 1}},
+        }
+        for number, content in enumerate(contents)
+    ]
+    evaluation = {"task": "t", "model": "m/small"}
+    return write(folder / "log.json", {"version": 2, "eval": evaluation, "samples": samples})
+
+
+def lm_eval_samples(folder, *likelihoods, metrics=("acc",), continuations=(" A", " B"), **more):
+    """Samples with a line for each list of likelihoods."""
+    lines = [
+        {
+            "doc_id": number,
+            "target": "0",
+            "arguments": {
+                f"gen_args_{place}": {"arg_0": "A or B?", "arg_1": text} for place, text in enumerate(continuations)
+            },
+            "resps": [[[str(one), "False"]] for one in logprobs],
+            "filtered_resps": [[str(one), "False"] for one in logprobs],
+            "filter": "none",
+            "metrics": [*metrics],
+            **dict.fromkeys(metrics, 1.0),
+            **more,
+        }
+        for number, logprobs in enumerate(likelihoods)
+    ]
+    folder = folder / "org__small"
+    folder.mkdir(exist_ok=True)
+    return write(folder / "samples_t_2026-11-24T00-47-14.7.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def a_table(folder, *logprobs, column="logprob"):
+    """A table with a row for each log-probability, the good one last."""
+    rows = [
+        {"query": number, "model": "small", "correct": 1, column: value, "input_tokens": 9, "output_tokens": 1}
+        for number, value in enumerate(logprobs)
+    ]
+    pl.DataFrame(rows, strict=False).write_parquet(folder / "mine.parquet")
+    return folder / "mine.parquet"
+
+
+def results_of_promptfoo(folder, *contents):
+    rows = [
+        {
+            "provider": {"id": "small"},
+            "prompt": {"raw": f"question {number}"},
+            "vars": {},
+            "success": True,
+            "response": {"output": "A", "logProbs": content, "tokenUsage": {"prompt": 9, "completion": 1}},
+        }
+        for number, content in enumerate(contents)
+    ]
+    return write(folder / "results.json", {"evalId": "e", "results": {"results": rows}})
+
+
+def helm_run(folder, *contents, offered=(), splits=None, right=None):
+    """A run with a request for each list of tokens."""
+    splits, right = splits or ["test"] * len(contents), right or [1] * len(contents)
+    states = [
+        {
+            "instance": {"id": f"id{number}", "split": split},
+            "output_mapping": dict.fromkeys(offered, "x"),
+            "request": {"prompt": "A or B?"},
+            "result": {"success": True, "completions": [{"text": "A", "tokens": content}]},
+        }
+        for number, (content, split) in enumerate(zip(contents, splits, strict=True))
+    ]
+    stats = [
+        {
+            "instance_id": f"id{number}",
+            "stats": [
+                {"name": {"name": name, "split": split}, "mean": mean}
+                for name, mean in (("exact_match", one), ("num_prompt_tokens", 9), ("num_output_tokens", 1))
+            ],
+        }
+        for number, (one, split) in enumerate(zip(right, splits, strict=True))
+    ]
+    place = folder / "letters:model=small"
+    place.mkdir(exist_ok=True)
+    write(place / "per_instance_stats.json", stats)
+    return write(place / "scenario_state.json", {"adapter_spec": {"model": "org/small"}, "request_states": states})
+
+
+def of_helm(entry):
+    """A token as HELM has it."""
+    top = {one["token"]: one["logprob"] for one in entry["top_logprobs"]}
+    return {"text": entry["token"], "logprob": entry["logprob"], "top_logprobs": top}
+
+
+#: Of each format: a file of two answers, the first with a log-probability, the second with a good one of −0.1.
+FORMATS = {
+    "inspect": lambda folder, bad: inspect_log(folder, [token("A", bad)], [token("A", -0.1)]),
+    "inspect choices": lambda folder, bad: inspect_log(
+        folder, [token("A", bad, ("B", -9))], [token("A", -0.1)], choices=("x", "y")
+    ),
+    "lm-eval": lambda folder, bad: lm_eval_samples(folder, [math.nan if bad is None else bad, -0.3], [-0.1, -99]),
+    "table": lambda folder, bad: a_table(folder, math.nan if bad is None else bad, -0.1),
+    "promptfoo": lambda folder, bad: results_of_promptfoo(folder, [bad], [-0.1]),
+    "helm": lambda folder, bad: helm_run(folder, [of_helm(token("A", bad))], [of_helm(token("A", -0.1))]),
+}
+
+
+def test_what_is_no_log_probability_is_no_confidence(tmp_path):
+    missed = {}
+    for name, make in FORMATS.items():
+        for bad in BAD if name != "helm" else BAD[:2]:  # HELM writes 0 where there is none
+            evaluations = imported(make(tmp_path, bad))
+            got = evaluations.frame["query"].len(), evaluations.left_out
+            if got != (1, LEFT_OUT):
+                missed[name, bad] = got
+    assert missed == {}
+
+
+def test_what_float32_rounds_to_above_0_is_0(tmp_path):
+    missed = {}
+    for name, make in FORMATS.items():
+        evaluations = imported(make(tmp_path, 9e-7))
+        if evaluations.frame.height != 2 or evaluations.left_out or evaluations.frame["logprob"].max() > 0:
+            missed[name] = evaluations
+    assert missed == {}
+
+
+def test_where_no_row_has_one_the_file_is_refused_and_says_why(tmp_path):
+    with pytest.raises(LogError, match=re.escape("no confidence can be read from its 2 answers (2 a log-probability")):
+        imported(a_table(tmp_path, 0.9, 0.4))
+
+
+def test_probabilities_of_a_table(tmp_path):
+    frame = imported(a_table(tmp_path, 1.0000009, 1.0, 0.5, 0.0, column="confidence")).frame
+    assert frame["logprob"].to_list() == [0.0, 0.0, math.log(0.5), -math.inf]
+    evaluations = imported(a_table(tmp_path, math.nan, 0.5, column="confidence"))
+    assert evaluations.left_out == LEFT_OUT
+    with pytest.raises(LogError, match=r"row 1: the confidence 1\.00001 is not from 0 to 1"):
+        imported(a_table(tmp_path, 1.00001, column="confidence"))
+
+
+def test_an_alternative_without_one_is_left_out_alone(tmp_path):
+    tops = [("A", -0.1), ("B", None), ("A", -4.0), ("B", math.nan), ("B", 0.3)]
+    wanted = math.log(math.exp(-0.1) + math.exp(-4.0))
+    frame = imported(inspect_log(tmp_path, [token("A", -0.1, *tops)], choices=("x", "y"))).frame
+    assert frame["logprob"].to_list() == pytest.approx([wanted])
+    tops = [("A", -0.1), ("B", None), (" A", -4.0)]
+    frame = imported(helm_run(tmp_path, [of_helm(token("A", -0.1, *tops))], offered="AB")).frame
+    assert frame["logprob"].to_list() == pytest.approx([wanted])
+
+
+def test_tokens_of_something_else_are_no_confidence(tmp_path):
+    why = "the tokens are not those of its text"
+    for make in (inspect_log, lambda folder, *contents: helm_run(folder, *[[*map(of_helm, one)] for one in contents])):
+        evaluations = imported(make(tmp_path, [token("C", -0.1)], [token("A", -0.1)]))
+        assert evaluations.left_out == f"1 answer left out: 1 without a confidence ({why})"
+        thought = [token(text, -0.4) for text in ("B", " may be a trap", "</think>")]
+        frame = imported(make(tmp_path, [*thought, token("A", -0.02)])).frame
+        assert frame["logprob"].to_list() == [-0.02]
+
+
+def test_the_confidence_is_that_of_the_answer_given(tmp_path):
+    top = (("A", -1.2), ("B", -0.4))
+    contents = [[token("A", -1.2, *top)], [token("A", -0.1, ("A", -0.1))]]
+    note = "small: 1 of 2 answers gives another choice than the likeliest one"
+    for path in (
+        inspect_log(tmp_path, *contents, choices=("x", "y")),
+        helm_run(tmp_path, *[[*map(of_helm, one)] for one in contents], offered="AB"),
+    ):
+        evaluations = imported(path)
+        assert evaluations.frame["logprob"].to_list() == pytest.approx([-1.2, -0.1])
+        assert any(one.startswith(note) and "temperature 0 would be better" in one for one in evaluations.notes)
+
+
+# lm-eval
+
+
+def test_a_likelihood_beside_no_other_is_no_confidence(tmp_path):
+    path = lm_eval_samples(tmp_path, [-0.5], [-3.0], continuations=[" Paris"])
+    with pytest.raises(LogError, match=r"no confidence can be read .*2 of a likelihood alone, beside no other choice"):
+        imported(path)
+    mutual = lm_eval_samples(tmp_path, [-0.5, -0.7], metrics=["acc", "acc_mutual_info"], continuations=[" Paris"] * 2)
+    with pytest.raises(LogError, match="a likelihood alone"):
+        imported(mutual)
+
+
+def test_choices_that_are_all_impossible_are_no_confidence(tmp_path):
+    evaluations = imported(lm_eval_samples(tmp_path, [-math.inf, -math.inf], [-0.1, -math.inf]))
+    assert evaluations.frame.select("query", "logprob").rows() == [("t/1", 0.0)]
+    assert evaluations.left_out == LEFT_OUT
+    mutual = [-math.inf, -math.inf, -1, -2], [-0.1, -math.inf, -1, -math.inf], [None, -1, -1, -2]
+    path = lm_eval_samples(tmp_path, *mutual, metrics=["acc", "acc_mutual_info"], continuations=[" A", " B"] * 2)
+    for metric in ("acc", "acc_mutual_info"):
+        evaluations = imported(path, scorer=metric)
+        assert evaluations.frame.select("query", "answer", "logprob").rows() == [("t/1", "A", 0.0)]
+        assert evaluations.left_out == f"2 answers left out: 2 {WHY}"
+
+
+@pytest.mark.parametrize("path", LM_EVAL, ids=lambda path: f"{path.parent.name}-{path.name[:12]}")
+@pytest.mark.parametrize("metric", ["acc", "acc_norm", "acc_mutual_info"])
+def test_letter_and_verdict_are_of_one_metric(path, metric):
+    documents = [json.loads(line) for line in path.read_text().splitlines()]
+    if metric not in documents[0]["metrics"]:
+        return
+    rows = {row["query"].split("/")[1]: row for row in imported(path, prices=None, scorer=metric).frame.to_dicts()}
+    differ = 0
+    for document in documents:
+        row = rows[str(document["doc_id"])]
+        likelihoods = np.array([float(one) for one, _ in document["filtered_resps"][:4]])
+        place = "ABCD".index(row["answer"])
+        assert row["correct"] == document[metric] == (place == int(document["target"]))
+        assert math.exp(row["logprob"]) == pytest.approx(np.exp(likelihoods)[place] / np.exp(likelihoods).sum())
+        differ += place != likelihoods.argmax()
+    if metric == "acc_mutual_info":
+        assert differ > 0
+
+
+def test_the_likeliest_by_length_is_the_answer_where_that_grades(tmp_path):
+    def answer(metric, likelihoods, continuations):
+        path = lm_eval_samples(tmp_path, likelihoods, metrics=["acc", metric], continuations=continuations)
+        (row,) = imported(path, scorer=metric).frame.to_dicts()
+        return row["answer"], row["logprob"]
+
+    share = -6 - math.log(math.exp(-4) + math.exp(-6))
+    cases = {
+        ("acc", " no", " certainly"): "A",
+        ("acc_norm", " no", " certainly"): "B",
+        ("acc_norm", "no", "certainly"): "B",
+        ("acc_norm", " abc", " abcde"): "B",  # with the space before them they would be alike
+        ("acc_norm", "一二", "一二三"): "A",
+        ("acc_bytes", " é", " abc"): "A",
+        ("acc_norm", " é", " abc"): "B",
+    }
+    got = {}
+    for (metric, *texts), wanted in cases.items():
+        letter, logprob = answer(metric, [-4.0, -6.0], texts)
+        if letter != wanted or not math.isclose(logprob, share + (2 if letter == "A" else 0)):
+            got[metric, *texts] = letter, logprob
+    assert got == {}
+
+
+def test_lengths_that_are_not_told_are_no_confidence(tmp_path):
+    path = lm_eval_samples(tmp_path, [-4, -6], metrics=["acc_norm"], continuations=[" was late."] * 2)
+    with pytest.raises(LogError, match="acc_norm goes by the lengths of the choices, which the file does not tell"):
+        imported(path)
+
+
+# HELM
+
+
+def test_instances_of_the_test_split_count_as_helm_counts_them(tmp_path):
+    tokens = [of_helm(token("A", -0.1))]
+    right, splits = [1, *[0] * 9], [*["test"] * 9, "valid"]
+    path = helm_run(tmp_path, *[tokens] * 10, splits=splits, right=right)
+    evaluations = imported(path)
+    assert evaluations.frame["correct"].mean() == pytest.approx(1 / 9)
+    assert evaluations.left_out == "1 answer left out: 1 of the split valid, not test (--split)"
+    assert imported(path, split="valid").frame["query"].to_list() == ["letters/id9"]
+    with pytest.warns(rcjax.LeftOutWarning, match="9 of the split test, not valid"):
+        assert rcjax.read_evaluations(path, prices=PRICES, split="valid")["correct"].to_list() == [0]
+    document = json.loads(succeed("import", path, "--split", "valid", "--out", tmp_path / "log.csv", "--json"))
+    assert document["models"][0]["answers"] == 1
+    assert document["notes"][-1] == "9 answers left out: 9 of the split test, not valid (--split)"
+    with pytest.raises(LogError, match=r"no answer can be used: .*of the split test, not train \(--split\)"):
+        imported(path, split="train")
