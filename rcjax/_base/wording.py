@@ -40,6 +40,19 @@ def choose_unit(amounts: Sequence[float]) -> Money:
     return Money(1e6, "million") if max(amounts, default=0.0) < 0.1 else Money(1e3, "thousand")
 
 
+def budget_between(costs: Sequence[float | None]) -> str:
+    """A budget as an example for a log: between what its cheapest and its dearest model cost per query.
+
+    >>> budget_between([2e-5, 8e-4]), budget_between([0.0, 3e-4]), budget_between([None, 0.0])
+    ('130/M', '150/M', '150/M')
+    """
+    known = [cost for cost in costs if cost]
+    if not known:
+        return "150/M"
+    middle = math.sqrt(min(known) * max(known)) if len(known) > 1 else known[0] / 2
+    return f"{float(f'{1e6 * middle:.2g}'):.6g}/M"
+
+
 def count(number: int, noun: str) -> str:
     """Return a number of things, of one of them in the singular.
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rcjax._base.wording import between, choose_unit, count, figure, not_likeliest, percent
+from rcjax._base.wording import between, budget_between, choose_unit, count, figure, not_likeliest, percent
 from rcjax.cli.console import Screen, hang, make_table
 from rcjax.cli.import_tables import judged_cells
 from rcjax.cli.printing import shown
@@ -105,7 +105,8 @@ def _next(document: Mapping[str, Any]) -> str:
     if document["ungraded"] == document["answers"] and document["answers"]:
         return f"no answer is graded: rcjax grade {out} --grade …, or rcjax tune {out} --labels labels.csv"
     task = " --task choice" if {*document["signals"].values()} == {"choice"} else ""
-    tune = f"rcjax tune {out}{task} --budget 150/M --out policy.json"
+    budget = budget_between([row["cost"] for row in document["models"]])
+    tune = f"rcjax tune {out}{task} --budget {budget} --out policy.json"
     if left and document["answered_by_all"] < 30:
         return "the same command again, which asks what is missing"
     return f"{tune}; the same command again asks the {left:,} that are missing" if left else tune

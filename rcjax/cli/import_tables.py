@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rcjax._base.wording import Money, choose_unit, count, figure, percent
+from rcjax._base.wording import Money, budget_between, choose_unit, count, figure, percent
 from rcjax.cli.console import Screen, hang, make_table
 from rcjax.cli.printing import shown
 
@@ -33,7 +33,7 @@ def _next(models: Sequence[Mapping[str, Any]], out: Path) -> str:
     if len(models) < 2:
         return "import the answers of another model too: a cascade needs two"
     prices = "" if all(row["cost"] is not None for row in models) else " --prices prices.toml"
-    return f"rcjax tune {shlex.quote(str(out))}{prices} --budget 150/M"
+    return f"rcjax tune {shlex.quote(str(out))}{prices} --budget {budget_between([row['cost'] for row in models])}"
 
 
 def _table(models: Sequence[Mapping[str, Any]]) -> Any:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax._base.wording import choose_unit, figure
-from rcjax.cli.printing import warn
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
@@ -30,8 +29,8 @@ Really = Annotated[
 #: Money per million tokens, below which no price is: a hundredth of what the cheapest models cost.
 _LEAST_PRICE = 1e-4
 
-#: Times what the dearest policy costs, from which a budget is of another unit: units are a thousand apart.
-_TOO_MUCH = 100
+#: Times what the dearest policy costs, from which a budget looks like another unit's: units are a thousand apart.
+_ANOTHER_UNIT = 100
 
 
 def require_plausible_prices(prices: Any, really: bool) -> None:
@@ -71,7 +70,7 @@ def _require(name: str, prices: Mapping[str, tuple[float | Decimal, float | Deci
 
 
 def require_plausible_budget(target: Target | None, log: Log, really: bool) -> None:
-    """Refuse a budget per query that is far above what asking every model costs, and warn of one that is above it.
+    """Refuse a budget per query that is above what asking every model costs: nothing would be decided by it.
 
     Args:
         target: the target; others than a budget are let be.
@@ -87,11 +86,9 @@ def require_plausible_budget(target: Target | None, log: Log, really: bool) -> N
         return
     unit = choose_unit([dearest])
     every = f"what it costs to ask every model of the log, {unit.full(dearest)}"
-    if budget < _TOO_MUCH * dearest:
-        warn(f"the budget is more than {every}: any policy meets it")
-        return
     what = f"${figure(budget)} a query is {figure(budget / dearest)} times {every}, and any policy meets it"
-    meant = (
-        f"for money per million queries give --budget {budget:.6g}/M; if it is right, --budget {budget:.6g} --really"
+    per_million = budget >= _ANOTHER_UNIT * dearest
+    meant = f"for money per million queries give --budget {budget:.6g}/M" if per_million else "give less"
+    raise typer.BadParameter(
+        f"{what}: {meant}; if it is right, --budget {budget:.6g} --really", param_hint="--budget"
     )
-    raise typer.BadParameter(f"{what}: {meant}", param_hint="--budget")

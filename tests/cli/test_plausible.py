@@ -53,11 +53,14 @@ def test_a_budget_of_a_whole_query_is_asked_about_and_taken_where_it_is_meant(pl
         assert "--really" in words(result)
 
 
-@pytest.mark.parametrize(("budget", "told"), [(DEAREST / 2, False), (3 * DEAREST, True), (50 * DEAREST, True)])
-def test_a_budget_that_may_be_meant_is_taken(budget, told, place):
-    result = run("tune", place / "log.csv", "--no-bands", "--budget", f"{1e6 * budget}/M")
-    assert result.exit_code == 0
-    assert ("any policy meets it" in words(result)) is told
+def test_a_budget_above_the_dearest_policy_decides_nothing_and_is_asked_about(place):
+    line = ("tune", place / "log.csv", "--no-bands", "--budget")
+    assert run(*line, f"{1e6 * DEAREST / 2}/M").exit_code == 0
+    for times in (3, 50):
+        result = run(*line, f"{1e6 * times * DEAREST}/M")
+        assert result.exit_code == 2
+        assert "any policy meets it: give less; if it is right" in words(result)
+        assert run(*line, f"{1e6 * times * DEAREST}/M", "--really").exit_code == 0
 
 
 def test_prices_per_token_are_asked_about_wherever_they_are_read(place, tmp_path):
