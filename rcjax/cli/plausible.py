@@ -89,6 +89,4 @@ def require_plausible_budget(target: Target | None, log: Log, really: bool) -> N
     what = f"${figure(budget)} a query is {figure(budget / dearest)} times {every}, and any policy meets it"
     per_million = budget >= _ANOTHER_UNIT * dearest
     meant = f"for money per million queries give --budget {budget:.6g}/M" if per_million else "give less"
-    raise typer.BadParameter(
-        f"{what}: {meant}; if it is right, --budget {budget:.6g} --really", param_hint="--budget"
-    )
+    raise typer.BadParameter(f"{what}: {meant}; if it is right, --budget {budget:.6g} --really", param_hint="--budget")
