@@ -43,6 +43,9 @@ _MOST_QUERIES = 5_000  # to tune on, of a fresh log: more show no smaller gains 
 _FEWEST_QUERIES = 50
 
 
+_ROUNDING = 1e-9  # of a loss
+
+
 @dataclasses.dataclass(frozen=True)
 class Tuning:
     """How a policy was tuned, as its provenance tells."""
@@ -229,6 +232,14 @@ class Gain:
         return self.gain / self.loss if self.loss > 0 else 0.0
 
     @property
+    def not_worse(self) -> bool:
+        """Whether it is shown, to one standard error, that the new policies are not worse by more than one.
+
+        That is where the lower end of gain ± se is not below −se: where they do no worse on the queries left out.
+        """
+        return self.gain >= -_ROUNDING * self.loss
+
+    @property
     def p_value(self) -> float:
         """One-sided, that nothing is to be gained by tuning again that was not to be gained before; by the normal law.
 
@@ -289,6 +300,25 @@ def held_out_gain(policy: Policy | Mixture, log: Log, old: Log | None = None, se
         before = _mean_and_se(own_before - losses_before.mean(0))
     loss = float(own.mean())
     return Gain(loss, loss - gain, gain_se, *before, lam=float(lam), n=len(own))
+
+
+def why_untested(policy: Policy | Mixture | SegmentedPolicy, log: Log) -> tuple[str, bool]:
+    """(why `held_out_gain` tells nothing, in words; whether another log could make it tell).
+
+    Args:
+        policy: the policy in service.
+        log: the fresh log.
+    """
+    if isinstance(policy, SegmentedPolicy):
+        return "the policy has segments", False
+    if policy.expected.get("lam") is None:
+        return "the policy does not tell its λ", False
+    if recorded_tuning(policy).max_seconds is not None:
+        return "the policy keeps to a limit on the seconds", False
+    absent = [name for name in policy.models if name not in log.models]
+    if absent:
+        return f"the log lacks {', '.join(absent)}, which the policy in service asks", True
+    return f"fewer than {_FEWEST_QUERIES} queries have the answers of all models", True
 
 
 def _losses(policy: Policy | Mixture, tuned: Any, log: Log, lam: float, price: float) -> tuple[np.ndarray, np.ndarray]:
