@@ -276,9 +276,9 @@ def _scattered(
         return held, list(dict.fromkeys([*held.models, *every])), files.name
     sampled.require_none(files.name)
     if held.has("way"):
-        cells = np.nonzero(held.take("row") >= 0)
-        otherwise = calls.ways.settle(files.name, held.models, cells[1], held.take("way")[cells])
-        held.clear(tuple(axis[otherwise] for axis in cells))
+        query, model = np.nonzero(held.take("row") >= 0)
+        otherwise = calls.ways.settle(files.name, held.models, model, held.take("way")[query, model])
+        held.clear((query[otherwise], model[otherwise]))
     return held, list(every), files.name
 
 

@@ -113,13 +113,10 @@ def _shared(records: list[dict[str, Any]]) -> dict[str, Any]:
     """What is the same in all records, and of options those that are; with the prices of the last that tells them."""
     first = records[0]
     shared = {name: value for name, value in first.items() if all(one.get(name) == value for one in records)}
-    options = [one.get("options") for one in records]
-    if "options" not in shared and all(isinstance(one, dict) for one in options):
-        shared["options"] = {
-            name: value
-            for name, value in options[0].items()
-            if all(name in one and one[name] == value for one in options)
-        }
+    options = [one["options"] for one in records if isinstance(one.get("options"), dict)]
+    if "options" not in shared and len(options) == len(records):
+        alike = {name for name in options[0] if all(name in one and one[name] == options[0][name] for one in options)}
+        shared["options"] = {name: value for name, value in options[0].items() if name in alike}
     prices = [one[_OF_THE_DAY] for one in records if one.get(_OF_THE_DAY) is not None]
     return shared | ({_OF_THE_DAY: prices[-1]} if prices else {})
 
