@@ -187,7 +187,7 @@ def test_two_outputs_that_are_one_file_are_a_usage_error(command, one, other, li
 
 def test_a_policy_may_be_tuned_again_in_its_place(good, tmp_path):
     policy = shutil.copy(good["policy"], tmp_path)
-    assert run("retune", policy, good["log"], "--out", policy, "--no-bands").exit_code == 0
+    assert run("retune", policy, good["log"], "--out", policy, "--no-bands", "--anyway").exit_code == 0
     assert contents(tmp_path)[policy] != contents(good["log"].parent)[str(good["policy"])]
 
 

@@ -124,7 +124,8 @@ def solve_expected(
     chosen = Outcomes(*(figure[best].astype(lam.dtype) for figure in expected))
     points = Points(lam, statuses[best], chosen, policies.take(best))
     how: dict[str, Any] = {"abstain_price": price, "abstain_early": abstain_early}
-    return make_frontier(reference, points, search="expected", chain=plug_in.chain, **how)
+    frontier = make_frontier(reference, points, search="expected", chain=plug_in.chain, **how)
+    return dataclasses.replace(frontier, cascades=plug_in.search)
 
 
 def posterior_figures(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,10 @@ from rcjax.cli.failures import attempt, conclude, reported
 from rcjax.cli.inputs import PolicyFile, _load, _read
 from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices
 from rcjax.cli.plausible import Really, require_plausible_prices
+
+if TYPE_CHECKING:
+    from rcjax.logs.log import Log
+    from rcjax.tuning.retune import Gain
 
 __all__ = ["retune"]
 
@@ -31,10 +35,16 @@ def retune(
     bands: Annotated[
         bool | None, typer.Option("--bands/--no-bands", help="Intervals by the bootstrap. [default: as before]")
     ] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Write it even where queries left out do not show that it is no worse.")
+    ] = False,
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
-    """Tune a policy again on a fresh log, for the same target and with the same options, and show what changes."""
+    """Tune a policy again on a fresh log, for the same target and with the same options, and show what changes.
+
+    It is written where it does no worse than POLICY on queries that it was not tuned on; else the exit status is 1.
+    """
     inputs = [
         ("LOG", log),
         ("--prices", prices),
@@ -65,15 +75,39 @@ def retune(
                 name: plain_replay(rcjax.replay(subject, fresh)) if name == "after" or known else None
                 for name, subject in (("before", old), ("after", retuned.policy))
             }
-        problem = attempt(partial(retuned.policy.save, out)) if out else None
+        remarks, unshown = _what_is_shown(old, fresh, gain)
+        if out and unshown and not anyway:
+            advice = "log more queries, or write it all the same with --anyway"
+            problem: Exception | None = ValueError(f"{out}: not written: {unshown}: {advice}")
+        else:
+            problem = attempt(partial(retuned.policy.save, out)) if out else None
         written = None if problem else out
         document = {
             "before": old.to_json(),
             "policy": retuned.policy.to_json(),
             "replayed": replays,
             "gain": None if gain is None else plain(dataclasses.asdict(gain) | {"share": gain.share}),
-            "remarks": list(retuned.remarks),
+            "remarks": [*retuned.remarks, *remarks],
         }
         show = partial(show_retuning, fresh.describe(), document, written)
         told = {"written": str(written)} if written else {}
         conclude(document | told, show, as_json=json_, problem=problem)
+
+
+def _what_is_shown(old: Any, fresh: Log, gain: Gain | None) -> tuple[tuple[str, ...], str | None]:
+    """(remarks on what was not tested; why it is not shown that the new policy is no worse, in words, or None)."""
+    from rcjax._base.wording import percent
+    from rcjax.tuning.retune import why_untested
+
+    if gain is None:
+        why, mendable = why_untested(old, fresh)
+        untested = f"whether it gains on queries left out was not tested: {why}"
+        return (untested,), (untested if mendable else None)
+    if gain.not_worse:
+        return (), None
+    more, spread = (
+        (percent(-gain.share), percent(gain.se / gain.loss))
+        if gain.loss > 0
+        else (f"{-gain.gain:.3g}", f"{gain.se:.3g}")
+    )
+    return (), f"on queries left out policies tuned again raise error + λ·cost by {more} ± {spread}"

@@ -20,7 +20,7 @@ import numpy as np
 from rcjax._base.arguments import check_arguments
 from rcjax._base.wording import count
 from rcjax._core.json_values import plain
-from rcjax.diagnostics.policy_verdicts import judge_all, judge_models, judge_policy, judge_seconds
+from rcjax.diagnostics.policy_verdicts import judge_all, judge_models, judge_policy, judge_seconds, tell_better
 from rcjax.diagnostics.two_samples import brier_excess, compare, shuffled_labels, spiegelhalter_z
 from rcjax.diagnostics.verdicts import Check, Verdict
 from rcjax.frontier.seconds import FIGURES
@@ -69,7 +69,8 @@ class PolicyCheck:
     """`seen` with `se`, `expected` with `expected_se`, and where it has one `interval` with its `level`; `tuned`, what
     it is on the log tuned on; `p_value`."""
     cost: dict[str, Any]
-    """The same of the cost; answers at their model's mean cost."""
+    """The same of the cost; answers at their model's mean cost. `p_value` is one-sided, of so much more than expected,
+    and `p_below` of so much less, which is no drift."""
     retuning: dict[str, Any] | None
     """`loss` (error + λ·cost) of the policy and `retuned`, of those tuned again on queries that they had not seen, `se`
     of the difference; `old`, the difference on the log tuned on, with `old_se`; `lam`, `share`, `p_value` and `n`. None
@@ -120,9 +121,10 @@ def check_policy(
     all against the queries of the training log that the policy carries, by permutations. For the policy: its error and
     its cost against those expected, counting the sampling of both logs; and what re-tuning would gain on queries left
     out (`rcjax.tuning.retune`). Where both logs tell seconds, so are the mean seconds of a query, and the limit on them
-    that the policy was tuned for, if there was one. A mixture is judged by its expected error and cost on each query,
-    without the noise of the lots. p-values are adjusted by Holm's method. A model's own tests take all its answers; the
-    others the queries that all answered. Where some queries of the fresh log were tuned on, a remark counts them.
+    that the policy was tuned for, if there was one. Cheaper or faster than expected is no drift, but worth a remark. A
+    mixture is judged by its expected error and cost on each query, without the noise of the lots. p-values are adjusted
+    by Holm's method. A model's own tests take all its answers; the others the queries that all answered. Where some
+    queries of the fresh log were tuned on, a remark counts them.
 
     Args:
         policy: the policy or mixture in service.
@@ -176,7 +178,7 @@ def check_policy(
         checks=tuple(
             judge_all([*judge_models(rows), *judge_policy(error, cost, gain), *judge_seconds(seconds)], alarm)
         ),
-        remarks=tuple(_remarks(policy, new, shared, gain, retuning)),
+        remarks=(*_remarks(policy, new, shared, gain, retuning), *tell_better(cost, seconds, alarm)),
     )
 
 
@@ -313,7 +315,8 @@ def _against_promise(
     The promise is what was expected, or what the policy does on the log tuned on, `before`, whichever is nearer, with
     the standard error there: the one may rest on a model that is wrong, and the other is the luckier for the choice.
     With the interval that the policy carries, it is either of them or the middle, which estimates that luck, but none
-    beyond the ends; the standard error is then the interval's.
+    beyond the ends; the standard error is then the interval's. `p_value` is that of the change: of an error either way,
+    of money and time upwards, as less of them is no drift; of that `p_below` is.
     """
     known = policy.expected
     mean, se = float(now.mean()), _standard_error(now, len(now))
@@ -330,8 +333,9 @@ def _against_promise(
         low, high = map(float, ends)  # type: ignore[arg-type]
         promises = [(low + high) / 2, *(min(max(promise, low), high) for promise in promises)]
         expected_se = (high - low) / 2 / NormalDist().inv_cdf((1 + level) / 2)
-    spread, gap = math.hypot(se, expected_se), max(min(promises) - mean, mean - max(promises), 0.0)
-    p_value = math.erfc(gap / spread / math.sqrt(2)) if spread > 0 else float(gap == 0)
+    spread = math.hypot(se, expected_se)
+    above, below = (_chance(gap, spread) for gap in (mean - max(promises), min(promises) - mean))
+    chance = {"p_value": min(1.0, 2 * min(above, below))} if name == "error" else {"p_value": above, "p_below": below}
     return {
         "seen": mean,
         "se": se,
@@ -340,8 +344,15 @@ def _against_promise(
         "interval": interval,
         "level": level if interval else None,
         "tuned": replayed,
-        "p_value": p_value,
+        **chance,
     }
+
+
+def _chance(gap: float, spread: float) -> float:
+    """One-sided, how likely chance makes a gap as wide as this, by the normal law; 1 where there is none."""
+    if gap <= 0:
+        return 1.0
+    return math.erfc(gap / spread / math.sqrt(2)) / 2 if spread > 0 else 0.0
 
 
 def _standard_error(values: np.ndarray, n: int) -> float:

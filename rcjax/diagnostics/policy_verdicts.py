@@ -114,11 +114,11 @@ def judge_policy(error: Mapping[str, Any], cost: Mapping[str, Any], gain: Gain |
     money = choose_unit([cost["expected"], cost["seen"]])
     gap = _relative(cost["seen"], cost["expected"])
     advice = (
-        f"the policy costs {money.full(cost['seen'])}, {percent(abs(gap))} {'more' if gap > 0 else 'less'} than the "
+        f"the policy costs {money.full(cost['seen'])}, {percent(gap)} more than the "
         f"${money.show(cost['expected'])} expected: look at prices, at the length of questions and answers, and at how "
         f"often each model is asked; {_RETUNE}"
     )
-    yield _check("cost", "", abs(gap), cost["p_value"], advice)
+    yield _check("cost", "", gap, cost["p_value"], advice)
     if gain is not None:
         less = percent(gain.share)
         advice = f"policies tuned on these queries lower error + λ·cost by {less} on those left out: {_RETUNE}"
@@ -132,17 +132,29 @@ def judge_seconds(seconds: Mapping[str, Any] | None) -> Iterator[Check]:
     gap = _relative(seconds["seen"], seconds["expected"])
     advice = (
         f"queries wait {figure(seconds['seen'])} seconds on average ({figure(seconds['p95'])} or less for 95 %), "
-        f"{percent(abs(gap))} {'more' if gap > 0 else 'less'} than the {figure(seconds['expected'])} "
+        f"{percent(gap)} more than the {figure(seconds['expected'])} "
         f"({figure(seconds['p95_expected'])}) expected: look at the endpoints, at the length of answers, and at how "
         f"often each model is asked; {_RETUNE}"
     )
-    yield _check("seconds", "", abs(gap), seconds["p_value"], advice)
+    yield _check("seconds", "", gap, seconds["p_value"], advice)
     if "limit" in seconds:
         advice = (
             f"{percent(seconds['beyond'])} of the queries wait longer than the limit ({seconds['limit']}), which "
             f"allows {percent(seconds['allowed'])}: look at the endpoints; {_RETUNE}"
         )
         yield _check("seconds limit", "", max(seconds["beyond"] - seconds["allowed"], 0.0), seconds["limit_p"], advice)
+
+
+def tell_better(cost: Mapping[str, Any], seconds: Mapping[str, Any] | None, alarm: float) -> Iterator[str]:
+    """A remark on money and time that are less than was expected, by more than chance explains: that is no drift."""
+    money = choose_unit([cost["expected"], cost["seen"]])
+    compared: list[tuple[str, Mapping[str, Any], str, Any]] = [("cost", cost, "costs", money.full)]
+    compared += [] if seconds is None else [("seconds", seconds, "takes, in seconds per query,", figure)]
+    for name, told, does, show in compared:
+        gap = _relative(told["seen"], told["expected"])
+        if -gap > DRIFT_LIMITS[name].doubtful and told["p_below"] < alarm:
+            less = f"{show(told['seen'])}, less than the {show(told['expected'])} expected"
+            yield f"the policy {does} {less}, which is no drift: rcjax retune may make use of it"
 
 
 def _relative(observed: float, expected: float) -> float:

@@ -78,8 +78,7 @@ def search_again(frontier: Frontier, model: CascadeModel, log: Log, lam: np.ndar
         selection = select_frontier(log, model=model, lam=lam, max_length=longest, seed=seed + 1, **refusing)
         return selection.frontier
     if frontier.search == "expected":
-        price = frontier.abstain_price
-        settings = Settings(search="expected", abstain_price=price, intervals=False)
+        settings = Settings(search="expected", cascades=frontier.cascades or "all", intervals=False, **refusing)
         return at_prices(find_frontier(log, model, settings)[0], lam)
     search: Any = frontier.search
     again = solve_frontier(model, lam=lam, cascades=search, chain=frontier.chain, **refusing)

@@ -28,7 +28,7 @@ from rcjax.model.cascade_model import CascadeModel, model_from_json
 from rcjax.policy.answers import COMPARISONS, Comparison
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
-from rcjax.policy.record import CHAINS, search_record
+from rcjax.policy.record import CHAINS, read_limits, search_record, with_record
 from rcjax.policy.targets import Target
 
 __all__ = ["Frontier", "InfeasibleError", "load_frontier"]
@@ -54,7 +54,7 @@ class InfeasibleError(ValueError):
         *("lam", "error", "cost", "status", "policies"),
         *("model", "bands", "abstain_price", "abstention", "seconds"),
     ),
-    meta_fields=("search", "chain", "abstain_early", "compare"),
+    meta_fields=("search", "chain", "abstain_early", "compare", "cascades", "max_length"),
 )
 @dataclasses.dataclass(frozen=True)
 class Frontier:
@@ -95,6 +95,10 @@ class Frontier:
     """How the answers of its log were compared, for policies that compare answers."""
     seconds: Seconds | None = None
     """(L,) how long queries wait, where the log tells (`rcjax.tune` adds it); None where that is not known."""
+    cascades: Search | None = None
+    """Among which cascades policies of least expected loss were searched; None for another `search`."""
+    max_length: int | None = None
+    """The most models in a cascade, where `select_frontier` was told one; None: all."""
 
     @property
     def thresholds(self) -> jax.Array | None:
@@ -178,7 +182,8 @@ class Frontier:
         hull = lower_hull(cost, error)
         hull = hull if target.name == "budget" else hull[::-1]
         places, weights = meet((cost if target.name == "budget" else error)[hull], target.value)
-        return Mixture(tuple(self.point(int(hull[place]), target.to_json()) for place in places), tuple(weights))
+        points = (self.point(int(hull[place]), target.to_json()) for place in places)
+        return Mixture(tuple(with_record(policy, mix=True) for policy in points), tuple(weights))
 
     def choose(
         self,
@@ -279,6 +284,7 @@ class Frontier:
         head: dict[str, Any] = {"search": plain(self.search), "chain": self.chain}
         if self.abstain_price is not None:
             head |= {"abstain_price": self.abstain_price, "abstain_early": self.abstain_early}
+        head |= self._limits
         if self.bands is not None:
             bands = jax.tree.map(np.asarray, self.bands)
             points = [point | bands_to_json(bands, self.models, row) for row, point in enumerate(points)]
@@ -297,6 +303,12 @@ class Frontier:
             "frontier": points,
             "model": self.model.to_json(),
         }
+
+    @property
+    def _limits(self) -> dict[str, Any]:
+        """What the search was limited to, as JSON values, as far as it was."""
+        limits = {"cascades": plain(self.cascades), "max_length": self.max_length}
+        return {name: value for name, value in limits.items() if value is not None}
 
     def _host(self) -> dict[str, Any]:
         """The points as numpy's arrays by name, copied from the device once."""
@@ -334,6 +346,7 @@ def frontier_from_json(data: Any) -> Frontier:
         abstain_early=check.flag(data.get("abstain_early", True), "abstain_early"),
         compare=check.optional(data.get("compare"), "compare", _comparison),
     )
+    frontier = dataclasses.replace(frontier, **read_limits(data, "", model.models))
     if data.get("seconds_level") is not None:
         seconds = seconds_from_json(data["frontier"], data["seconds_level"])
         frontier = dataclasses.replace(frontier, seconds=seconds)
@@ -385,8 +398,9 @@ def describe_tuning(frontier: "Frontier", target: Mapping[str, float] | None) ->
     """Where a policy of a frontier comes from, and all that it takes to check it and to tune it again.
 
     What its model says of the log (`describe_fit`); `tuning`: the `target`, where there was one, the `models` to choose
-    from and their `prices`, the `search`, `chain`, `bands` and `abstain_price` of the frontier, and the options of the
-    `fit`; and `reference`: queries of that log.
+    from and their `prices`, the `search`, `chain`, `bands` and `abstain_price` of the frontier, with `abstain_early`,
+    `cascades` and `max_length` where they say something, and the options of the `fit`; and `reference`: queries of that
+    log.
     """
     model = frontier.model
     tuning = {
@@ -398,6 +412,8 @@ def describe_tuning(frontier: "Frontier", target: Mapping[str, float] | None) ->
         "bands": frontier.bands is not None,
         "abstain_price": frontier.abstain_price,
         "fit": model.options,
+        **({} if frontier.abstain_price is None else {"abstain_early": frontier.abstain_early}),
+        **frontier._limits,
     }
     told = {**model.provenance, "tuning": tuning}
     return told if model.reference is None else told | {"reference": model.reference}

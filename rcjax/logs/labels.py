@@ -8,7 +8,6 @@ taken.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +18,7 @@ from rcjax.logs.dialects import spelt_otherwise
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 from rcjax.logs.matrices import Matrices
+from rcjax.logs.ways_of_asking import WaysOfAsking
 from rcjax.serving.call_log import ASKED_ANEW
 from rcjax.signals import normalise_answer
 
@@ -235,13 +235,12 @@ class UsableCalls:
 
     Left out are calls that failed, or that no policy judges (`rcjax serve` passes them on), queries that did not go to
     all models (where the log has a column shadow), and answers to a query that the model had answered before (with a
-    column sample: of the same number). `asked` is how each model was asked, as far as the log tells and all its rows
-    agree.
+    column sample: of the same number). `ways` knows how models were asked.
     """
 
     def __init__(self) -> None:
         self.left_out: dict[str, int] = {}
-        self.asked: dict[str, dict[str, Any]] = {}
+        self.ways = WaysOfAsking()
         self._seen = Matrices()
         self._shadowed = self._any_shadow = False
 
@@ -269,25 +268,9 @@ class UsableCalls:
         if not rows.frame.height:
             return rows
         require_models(rows)
-        if "asked" in rows.frame.columns:
-            self._note_asked(rows)
+        self.ways.of(rows)  # refuses a model that was asked for its confidence in two ways
         apart = _samples_apart(rows)
         return self._drop(rows, pl.Series(self._seen.repeated(apart, self._seen.place(apart))), "repeated answers")
-
-    def _note_asked(self, rows: Rows) -> None:
-        pairs = rows.frame.select("model", "asked").drop_nulls().unique(maintain_order=True)
-        for model, text in pairs.rows():
-            try:
-                told = json.loads(text)
-            except ValueError:
-                continue
-            if not isinstance(told, dict):
-                continue
-            known = self.asked.setdefault(model, told)
-            if known.get("signal") != told.get("signal"):
-                what = f"was asked for its confidence in two ways, {known.get('signal')} and {told.get('signal')}"
-                raise LogError(f"{rows.name}, model {brief(model)}: {what}: keep the rows of one")
-            self.asked[model] = {name: value for name, value in known.items() if told.get(name) == value}
 
     def _drop(self, rows: Rows, bad: pl.Series, why: str) -> Rows:
         self.left_out[why] = self.left_out.get(why, 0) + int(bad.sum())

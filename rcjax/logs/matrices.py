@@ -64,6 +64,11 @@ class Matrices:
         for name, value in values.items():
             self._held[name][place] = value
 
+    def clear(self, place: tuple[np.ndarray, np.ndarray]) -> None:
+        """Make cells as if their models had not answered."""
+        for name, held in self._held.items():
+            held[place] = self._empty[name]
+
     def take(self, name: str) -> np.ndarray:
         """The (n, k) matrix of a name; `row` is the row's position in the source, −1 where there is none."""
         return self._held[name][: len(self.queries), : len(self.models)]

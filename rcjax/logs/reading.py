@@ -42,6 +42,7 @@ from rcjax.logs.prices import read_prices
 from rcjax.logs.sampled_rows import SampledRows, checked_votes
 from rcjax.logs.seconds import seconds_cells
 from rcjax.logs.segments import Segments
+from rcjax.logs.ways_of_asking import UNTOLD
 
 __all__ = ["read_answers", "read_log"]
 
@@ -111,11 +112,12 @@ def read_log(
     mark) are told by its beginning. Files, and lazy frames of polars, are read a batch of rows at a time: memory is
     that of the log, not of its text, unless the text is not UTF-8.
 
-    The file of a `CallLog` is read as it is: calls that failed or were cut off, repeated answers, and queries that
-    did not go to all models (`shadow`) are left out. To learn from the latter would be to take hard queries for
-    a sample of all; a frame without the columns `call_log` and `shadow` is taken as a whole. With the file are read the
-    parts that rolled off it (`CallLog(…, roll=Roll(…))`), in order of time, which a `PartsWarning` counts; a part that
-    is given by its own path is read alone.
+    The file of a `CallLog` is read as it is: calls that failed or were cut off, repeated answers, queries that did not
+    go to all models (`shadow`), and calls that were asked otherwise than most of their model are left out. To learn
+    from queries that were deferred would be to take hard ones for a sample of all; a frame without the columns
+    `call_log` and `shadow` is taken as a whole. With the file are read the parts that rolled off it
+    (`CallLog(…, roll=Roll(…))`), in order of time, which a `PartsWarning` counts; a part that is given by its own path
+    is read alone.
 
     Rows of cost 0 of a model whose other rows cost money have lost their cost, as streamed calls do whose usage is not
     told: they are left out of the mean, and a `LeftOutWarning` counts them. A model of which all rows cost 0 is free.
@@ -203,7 +205,7 @@ def _read(
     columns = [held.models[model] for model in names]
     matrices = [held.take("logprob"), held.take("correct"), held.take("cost"), held.take("row") >= 0]
     matrices = [np.ascontiguousarray(matrix[:, columns]) for matrix in matrices]
-    told = sampled.asked(names, compared.how, calls.asked) | calls.asked
+    told = sampled.asked(names, compared.how, calls.ways.asked) | calls.ways.asked
     facts: dict[str, Any] = {
         "task": task,
         "source": str(source) if isinstance(source, str | os.PathLike) else name,
@@ -256,8 +258,9 @@ def _scattered(
             segments.put(rows)
         values = {"logprob": _logprob(rows), **label_cells(rows), **seconds_cells(rows)}
         values["cost"] = _cost(rows, list(held.models), place[1], rates)
+        ways = calls.ways.of(rows)
         if several:
-            sampled.add(rows, place, compared.hashes(rows), **values)
+            sampled.add(rows, place, compared.hashes(rows), way=ways, **values)
             continue
         again = held.repeated(rows, place)
         if again.any():
@@ -266,16 +269,23 @@ def _scattered(
             rows.refuse(again, "query", f"was answered already in {first}: {_ONE_ROW}")
         for name in values:
             held.add(name, empty_cell(name))
-        held.put(place, **values)
+        if (ways != UNTOLD).any():
+            held.add("way", UNTOLD)
+        held.put(place, **values, **({"way": ways} if held.has("way") else {}))
         compared.put(held, place, rows)
     compared.finish(files.name, held)
     lost = tell_lost(sampled.mend_costs(list(held.models)) if sampled.any else mend_matrix(held))
     if lost is not None:
         warnings.warn(f"{files.name}: {lost}", LeftOutWarning, stacklevel=4)
     if sampled.any:
+        sampled.leave_out(lambda model, way: calls.ways.settle(files.name, held.models, model, way))
         held = sampled.variants(held)
         return held, list(dict.fromkeys([*held.models, *every])), files.name
     sampled.require_none(files.name)
+    if held.has("way"):
+        query, model = np.nonzero(held.take("row") >= 0)
+        otherwise = calls.ways.settle(files.name, held.models, model, held.take("way")[query, model])
+        held.clear((query[otherwise], model[otherwise]))
     return held, list(every), files.name
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -106,6 +106,15 @@ class SampledRows:
         for part, values in zip(self._parts, np.split(costs, ends), strict=True):
             part["cost"] = values
         return lost
+
+    def leave_out(self, otherwise: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
+        """Leave out the rows that `otherwise` tells by their models' numbers and their ways of being asked."""
+        bad = otherwise(*(np.concatenate([part[name] for part in self._parts]) for name in ("model", "way")))
+        starts = np.cumsum([len(part["model"]) for part in self._parts])[:-1]
+        self._parts = [
+            {name: values[~own] for name, values in part.items() if name != "way"}
+            for part, own in zip(self._parts, np.split(bad, starts), strict=True)
+        ]
 
     def _needed(self) -> set[int]:
         if self._named is not None:

@@ -6,6 +6,7 @@ writes it. ValueError names the place of what is not.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,9 @@ SEARCHES = ("selected", "expected", "minimised", "all", "full", "adaptive")
 CHAINS = ("exact", "paper")
 
 
+CASCADES = ("all", "full")  # among which policies of least expected loss are searched
+
+
 _METHODS, _CRITERIA = ("tau", "likelihood"), ("aic", "cv")
 
 
@@ -36,9 +40,9 @@ _TUNING = "provenance.tuning"
 def tuning_record(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, Any]:
     """How a policy was tuned: the entries of its `provenance["tuning"]`, as far as they are there.
 
-    `target`, `models`, `search` (a word, or the cascades), `chain`, `fit`, `bands`, `abstain_price`, `prices` and
-    `max_seconds` (a `SecondsLimit`); with `confidence`, that of its guarantee, None where there is none, and
-    `second_cost` where costs count waiting.
+    `target`, `models`, `search` (a word, or the cascades), `cascades` and `max_length` that it was limited to, `chain`,
+    `fit`, `bands`, `abstain_price`, `abstain_early`, `mix`, `judged`, `prices`, `max_seconds` (a `SecondsLimit`); with
+    `confidence`, that of its guarantee, None where there is none, and `second_cost` where costs count waiting.
 
     >>> from rcjax.policy.policy import Calibration, Policy, Rule
     >>> parts = {"small": Calibration("none", 0, 1, -9, 0)}, {"small": [Rule(1, "answer")]}, {"small": 1e-5}
@@ -60,12 +64,22 @@ def tuning_record(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, Any]:
         "fit": fit_record,
         "bands": check.flag,
         "abstain_price": partial(check.optional, check=check.amount),
+        "abstain_early": check.flag,
+        "mix": check.flag,
+        "judged": check.flag,
         "prices": partial(check.optional, check=prices_record),
         "max_seconds": _limit,
     }
     record = {name: read(told[name], f"{_TUNING}.{name}") for name, read in checks.items() if name in told}
+    record |= read_limits(told, f"{_TUNING}.", names) | {"confidence": confidence}
     second_cost, _ = recorded_waiting(policy.provenance)
-    return record | {"confidence": confidence} | ({"second_cost": second_cost} if second_cost else {})
+    return record | ({"second_cost": second_cost} if second_cost else {})
+
+
+def with_record(policy: Policy, **told: Any) -> Policy:
+    """The same policy, whose record of its tuning has these entries, JSON values, besides."""
+    tuning = {**policy.provenance.get("tuning", {}), **told}
+    return dataclasses.replace(policy, provenance={**policy.provenance, "tuning": tuning})
 
 
 def recorded_waiting(provenance: Mapping[str, Any]) -> tuple[float, Mapping[str, float]]:
@@ -128,6 +142,24 @@ def search_record(value: Any, where: str, models: Sequence[str]) -> str | tuple[
     if isinstance(value, str):
         return check.choice(value, SEARCHES, where)
     return check.sequence(value, where, partial(check.names_among, known=models))
+
+
+def read_limits(entries: Mapping[str, Any], place: str, models: Sequence[str]) -> dict[str, Any]:
+    """What a search was limited to, as far as the entries of a record tell: `cascades` and `max_length`.
+
+    Args:
+        entries: of a policy's record, or of a frontier.
+        place: what stands before their names, for messages.
+        models: that there were to choose from.
+    """
+    checks = {
+        "cascades": lambda value, at: (
+            check.choice(value, CASCADES, at) if isinstance(value, str) else search_record(value, at, models)
+        ),
+        "max_length": lambda value, at: check.whole(value, at, 1),
+    }
+    told = {name: entries[name] for name in checks if entries.get(name) is not None}
+    return {name: checks[name](value, f"{place}{name}") for name, value in told.items()}
 
 
 def fit_record(value: Any, where: str) -> dict[str, Any]:

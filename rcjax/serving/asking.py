@@ -129,7 +129,10 @@ class Endpoint:
         return reading
 
     def account(self, usage: Usage) -> dict[str, Any]:
-        """The tokens and the cost of a call, as its fields; a cost of None where there is not even a mean."""
+        """The tokens and the cost of a call, as its fields; a cost of None where there is not even a mean.
+
+        Of votes, the mean is of all: those that never came have no part in it.
+        """
         told = usage.counted == usage.replies > 0
         tokens = (usage.input_tokens, usage.output_tokens) if told else (None, None)
         cost: float | None = 0.0
@@ -137,7 +140,8 @@ class Endpoint:
         if told and self.price is not None:
             cost = float((usage.input_tokens * self.price[0] + usage.output_tokens * self.price[1]) / 1_000_000)
         elif usage.replies:
-            cost, estimated = self.mean, True
+            part = min(1.0, usage.replies / self.samples)
+            cost, estimated = None if self.mean is None else part * self.mean, True
         return {"input_tokens": tokens[0], "output_tokens": tokens[1], "cost": cost, "estimated": estimated}
 
 

@@ -255,7 +255,11 @@ async def _handed_on(
     whole = Assembly()
     request = stream_lines(*target, options, usage)
     try:
-        async with aclosing(request) as lines, aclosing(read_chunks(lines)) as chunks:
+        async with (
+            aclosing(request) as lines,
+            aclosing(whole.watch(lines)) as watched,
+            aclosing(read_chunks(watched)) as chunks,
+        ):
             async for chunk in chunks:
                 whole.add(chunk)
                 await delivery.hand_on(chunk)

@@ -94,9 +94,19 @@ class Assembly:
     tokens: list[Any] = field(default_factory=list)
     finish_reason: Any = None
     usage: Any = None
+    arrived: bool = False
+    """Something came back: a chunk, or what could not be read in its place. What never arrived costs nothing."""
+
+    async def watch(self, lines: AsyncIterable[str]) -> AsyncGenerator[str, None]:
+        """The lines of its event stream as they are, noting whether any arrives; comments are no answer."""
+        async for line in lines:
+            self.arrived = self.arrived or line.startswith("data:")
+            yield line
+        self.arrived = True  # to its end, if there is nothing in it
 
     def add(self, chunk: Mapping[str, Any]) -> None:
         """Add a chunk."""
+        self.arrived = True
         self.usage = chunk.get("usage") or self.usage
         for choice in chunk["choices"]:
             if choice.get("index", 0) != 0:
@@ -108,8 +118,9 @@ class Assembly:
             self.tokens += content if isinstance(content, list) else []
 
     def completion(self, usage: Usage) -> dict[str, Any]:
-        """The completion; what it used is added to the usage."""
-        usage.add(self.usage)
+        """The completion; what it used is added to the usage, if anything of it arrived."""
+        if self.arrived:
+            usage.add(self.usage)
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": "".join(self.texts)},

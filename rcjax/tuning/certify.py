@@ -30,6 +30,7 @@ from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import labelled_by_hand
 from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.policy import Policy
+from rcjax.policy.record import with_record
 from rcjax.replaying.replay import replay
 from rcjax.replaying.waiting import as_tuned
 from rcjax.tuning.betting import JudgedLosses, judged_losses
@@ -177,6 +178,7 @@ def certify(
     if chosen is None:
         raise InfeasibleError(_infeasible(evidence[order[0]], targets))
     policy = frontier.point(chosen, targets.by_name)
+    policy = with_record(policy, judged=True) if judged else policy
     return _certificate(policy, chosen, evidence[chosen], targets, log, frontier.abstain_price)
 
 

@@ -14,7 +14,7 @@ from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import Policies
-from rcjax.frontier.searches import Chain
+from rcjax.frontier.searches import Chain, Search
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import calibrate_all
@@ -24,14 +24,14 @@ from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy, Transform
-from rcjax.policy.record import recorded_asked, tuning_record
+from rcjax.policy.record import tuning_record
 from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import walk_log
 from rcjax.replaying.waiting import as_tuned
 from rcjax.replaying.walk import walk
 from rcjax.tuning.bootstrap import tune_again
-from rcjax.tuning.retune_segments import retune_segments
+from rcjax.tuning.retune_segments import retune_segments, with_asked
 from rcjax.tuning.tune import Settings, tune_in_stages
 
 _FOLDS = 5
@@ -41,6 +41,9 @@ _MOST_QUERIES = 5_000  # to tune on, of a fresh log: more show no smaller gains 
 
 
 _FEWEST_QUERIES = 50
+
+
+_ROUNDING = 1e-9  # of a loss
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +57,8 @@ class Tuning:
     """All models that there were to choose from."""
     search: Any
     """That of the frontier: `Frontier.search`."""
+    cascades: Search
+    """What policies of least expected loss were searched among."""
     chain: Chain
     fit: dict[str, Any]
     """Options of `fit`."""
@@ -67,6 +72,14 @@ class Tuning:
     """Of tokens, as `read_log` takes them; None where none were recorded."""
     confidence: float | None
     """That of the guarantee; None for none."""
+    judged: bool = False
+    """Whether judges' verdicts count for the guarantee."""
+    mix: bool = False
+    """Whether the target is met exactly, by a mixture where need be."""
+    abstain_early: bool = True
+    """Whether any model may refuse, or the last one of a cascade only."""
+    max_length: int | None = None
+    """The most models in a cascade of a search by the labels; None: all."""
     second_cost: float = 0.0
     """What a second of waiting is worth, in money."""
     max_seconds: SecondsLimit | None = None
@@ -75,10 +88,36 @@ class Tuning:
     def within(self, names: tuple[str, ...]) -> "Tuning":
         """The same for a log that holds some of the models only."""
         kept = tuple(name for name in self.models if name in names)
-        search = self.search
-        if not isinstance(search, str):
-            search = tuple(path for path in search if set(path) <= set(kept))
-        return dataclasses.replace(self, models=kept, search=search)
+
+        def among(search: Any) -> Any:
+            return search if isinstance(search, str) else tuple(path for path in search if set(path) <= set(kept))
+
+        return dataclasses.replace(self, models=kept, search=among(self.search), cascades=among(self.cascades))
+
+    @property
+    def searches(self) -> bool:
+        """Whether there are two models, and cascades of them, to search among."""
+        return len(self.models) > 1 and bool(self.search) and bool(self.cascades)
+
+    @property
+    def settings(self) -> Settings:
+        """How to tune again, by `tune_in_stages`."""
+        return Settings(
+            search=self.search,
+            cascades=self.cascades,
+            max_length=self.max_length,
+            chain=self.chain,
+            fit=self.fit,
+            transform=self.transform,
+            abstain_price=self.abstain_price,
+            abstain_early=self.abstain_early,
+            confidence=self.confidence,
+            judged=self.judged,
+            mix=self.mix,
+            intervals=self.bands,
+            second_cost=self.second_cost,
+            max_seconds=self.max_seconds,
+        )
 
 
 def recorded_tuning(policy: Policy | Mixture | SegmentedPolicy) -> Tuning:
@@ -88,10 +127,12 @@ def recorded_tuning(policy: Policy | Mixture | SegmentedPolicy) -> Tuning:
     """
     told = tuning_record(policy)
     lam = policy.expected.get("lam")
+    target = told.get("target") or ({} if lam is None else {"lam": lam})
     return Tuning(
-        target=told.get("target") or ({} if lam is None else {"lam": lam}),
+        target=target,
         models=told.get("models", tuple(policy.models)),
         search=told.get("search", "selected"),
+        cascades=told.get("cascades", "all"),
         chain=told.get("chain", "exact"),
         fit=told.get("fit", {}),
         transform=next(iter(policy.calibrations.values())).transform,
@@ -99,6 +140,10 @@ def recorded_tuning(policy: Policy | Mixture | SegmentedPolicy) -> Tuning:
         abstain_price=told.get("abstain_price"),
         prices=told.get("prices") or policy.prices,
         confidence=told["confidence"],
+        judged=told.get("judged", False),
+        mix=told.get("mix", len(policy.policies) > 1) and {*target} <= {"budget", "max_error"},
+        abstain_early=told.get("abstain_early", True),
+        max_length=told.get("max_length"),
         second_cost=told.get("second_cost", 0.0),
         max_seconds=told.get("max_seconds"),
     )
@@ -146,25 +191,13 @@ def retune(policy: Policy | Mixture | SegmentedPolicy, log: Log, *, bands: bool 
         raise ValueError("the policy minimises an objective that its file does not hold: call rcjax.minimise again")
     tuning = before.within(log.models)
     absent = [name for name in before.models if name not in tuning.models]
-    if len(tuning.models) < 2 or not tuning.search:
+    if not tuning.searches:
         raise LogError(f"{log.source}: it lacks {', '.join(absent)}: there are no two models left to tune")
     remarks = [f"the log lacks {', '.join(absent)}: tuned without"] if absent else []
-    settings = Settings(
-        search=tuning.search,
-        chain=tuning.chain,
-        fit=tuning.fit,
-        transform=tuning.transform,
-        abstain_price=tuning.abstain_price,
-        confidence=tuning.confidence,
-        mix=len(policy.policies) > 1 and {*tuning.target} <= {"budget", "max_error"},
-        intervals=tuning.bands if bands is None else bands,
-        second_cost=tuning.second_cost,
-        max_seconds=tuning.max_seconds,
-    )
-    asked = log.asked or recorded_asked(policy) or None
+    settings = dataclasses.replace(tuning.settings, intervals=tuning.bands if bands is None else bands)
     if log.answer is None and any(part.agreements for part in policy.policies):
         remarks.append("the policy compares answers, and the log tells none: tuned without")
-    chosen = dataclasses.replace(log.select(tuning.models), asked=asked)
+    chosen = with_asked(log.select(tuning.models), policy)
     tuned = tune_in_stages(chosen, None, tuning.target, settings)
     if tuned.certificate is not None:
         confidence, n = tuned.certificate.confidence, tuned.certificate.n
@@ -197,6 +230,14 @@ class Gain:
     def share(self) -> float:
         """The gain as a share of the policy's loss."""
         return self.gain / self.loss if self.loss > 0 else 0.0
+
+    @property
+    def not_worse(self) -> bool:
+        """Whether it is shown, to one standard error, that the new policies are not worse by more than one.
+
+        That is where the lower end of gain ± se is not below −se: where they do no worse on the queries left out.
+        """
+        return self.gain >= -_ROUNDING * self.loss
 
     @property
     def p_value(self) -> float:
@@ -232,9 +273,9 @@ def held_out_gain(policy: Policy | Mixture, log: Log, old: Log | None = None, se
     """
     lam = policy.expected.get("lam")
     tuning = recorded_tuning(policy).within(log.models if old is None else tuple({*log.models} & {*old.models}))
-    if lam is None or len(tuning.models) < 2 or not {*policy.models} <= {*tuning.models}:
+    if lam is None or not tuning.searches or not {*policy.models} <= {*tuning.models}:
         return None
-    if not tuning.search or tuning.search == "minimised" or tuning.max_seconds is not None:
+    if tuning.search == "minimised" or tuning.max_seconds is not None:
         return None
     log, old = as_tuned(policy, log.select(tuning.models)), None if old is None else as_tuned(policy, old)
     order = np.random.default_rng(seed).permutation(np.flatnonzero(log.complete))[:_MOST_QUERIES]
@@ -259,6 +300,25 @@ def held_out_gain(policy: Policy | Mixture, log: Log, old: Log | None = None, se
         before = _mean_and_se(own_before - losses_before.mean(0))
     loss = float(own.mean())
     return Gain(loss, loss - gain, gain_se, *before, lam=float(lam), n=len(own))
+
+
+def why_untested(policy: Policy | Mixture | SegmentedPolicy, log: Log) -> tuple[str, bool]:
+    """(why `held_out_gain` tells nothing, in words; whether another log could make it tell).
+
+    Args:
+        policy: the policy in service.
+        log: the fresh log.
+    """
+    if isinstance(policy, SegmentedPolicy):
+        return "the policy has segments", False
+    if policy.expected.get("lam") is None:
+        return "the policy does not tell its λ", False
+    if recorded_tuning(policy).max_seconds is not None:
+        return "the policy keeps to a limit on the seconds", False
+    absent = [name for name in policy.models if name not in log.models]
+    if absent:
+        return f"the log lacks {', '.join(absent)}, which the policy in service asks", True
+    return f"fewer than {_FEWEST_QUERIES} queries have the answers of all models", True
 
 
 def _losses(policy: Policy | Mixture, tuned: Any, log: Log, lam: float, price: float) -> tuple[np.ndarray, np.ndarray]:
@@ -287,8 +347,9 @@ def _one_point(policy: Policy | Mixture, model: CascadeModel, tuning: Tuning, la
         own.agreements.earlier[0, names.index(name)] = names.index(one.earlier)
     point = Points(nothing + lam, np.zeros(1, int), Outcomes(nothing, nothing, nothing), own)
     # Least expected loss is the best cascade under a model, too, if a shade more careful.
-    search = "all" if tuning.search == "expected" else tuning.search
-    return make_frontier(model, point, search=search, chain=tuning.chain, abstain_price=tuning.abstain_price)
+    search = tuning.cascades if tuning.search == "expected" else tuning.search
+    refusing: dict[str, Any] = {"abstain_price": tuning.abstain_price, "abstain_early": tuning.abstain_early}
+    return make_frontier(model, point, search=search, chain=tuning.chain, **refusing)
 
 
 @compiled

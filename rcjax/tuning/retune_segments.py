@@ -8,6 +8,8 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.listing import listed
 from rcjax.logs.log import Log
 from rcjax.logs.segments import UNTOLD
+from rcjax.policy.mixture import Mixture
+from rcjax.policy.policy import Policy
 from rcjax.policy.record import recorded_asked, recorded_shares
 from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.policy.targets import Target
@@ -54,7 +56,12 @@ def retune_segments(
         transform=tuning.transform,
         intervals=tuning.bands if bands is None else bands,
     )
-    asked = log.asked or recorded_asked(policy) or None
-    chosen = dataclasses.replace(log.select(tuning.models), by=policy.by, asked=asked)
+    chosen = with_asked(dataclasses.replace(log.select(tuning.models), by=policy.by), policy)
     tuned = tune_segments_in_stages(chosen, None, Target.of(**tuning.target), settings)
     return (tuned.policy, tuned.whole.frontier, (*tuned.remarks, *remarks))
+
+
+def with_asked(log: Log, policy: Policy | Mixture | SegmentedPolicy) -> Log:
+    """The log, which for models that it does not tell it of takes from the policy how they were asked."""
+    recorded = {model: how for model, how in recorded_asked(policy).items() if model in log.models}
+    return dataclasses.replace(log, asked={**recorded, **(log.asked or {})} or None)

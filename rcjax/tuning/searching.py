@@ -30,12 +30,16 @@ class Settings:
     """As `Frontier.search`: by the labels ("selected"), of least expected loss ("expected"), or by the model."""
     cascades: Search = "all"
     """What policies of least expected loss are searched among."""
+    max_length: int | None = None
+    """The most models in a cascade of a search by the labels; None: all."""
     chain: Chain = "exact"
     fit: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"copula": "gumbel"})
     """Options of `fit`."""
     transform: Transform | Literal["auto"] = "auto"
     abstain_price: float | None = None
     """What a refusal costs, in errors; None: models may not refuse."""
+    abstain_early: bool = True
+    """Whether any model may refuse, or the last one of a cascade only."""
     confidence: float | None = None
     """That of the guarantee; None for none."""
     judged: bool = False
@@ -65,17 +69,18 @@ def find_frontier(
 
     Raises InfeasibleError where none is admitted.
     """
-    price, selection = settings.abstain_price, None
+    selection = None
+    refusing: dict[str, Any] = {"abstain_price": settings.abstain_price, "abstain_early": settings.abstain_early}
     if admitted is not None:
         admitted.require_any(model)
     if settings.search == "selected":
         admits = None if admitted is None else admitted.admits
-        selection = select_frontier(log, model=model, abstain_price=price, admits=admits)
+        selection = select_frontier(log, model=model, max_length=settings.max_length, admits=admits, **refusing)
         frontier = selection.frontier
     elif settings.search == "expected":
         frontier = _least_expected(log, model, settings)
     else:
-        frontier = solve_frontier(model, cascades=settings.search, chain=settings.chain, abstain_price=price)
+        frontier = solve_frontier(model, cascades=settings.search, chain=settings.chain, **refusing)
         frontier, selection = with_agreement(frontier, log)
     if admitted is not None and settings.search != "selected":
         frontier, selection = within(frontier, admitted), None
@@ -95,7 +100,7 @@ def _least_expected(log: Log, model: CascadeModel, settings: Settings) -> Fronti
         posterior = sample_posterior(log, copula=type(model.copulas), method="laplace", draws=_DRAWS)
     except ImportError as missing:
         raise ValueError(str(missing)) from None
-    cascades, price = settings.cascades, settings.abstain_price
-    lam = solve_frontier(model, cascades=cascades, abstain_price=price).lam
-    frontier = solve_expected(posterior, lam=lam, cascades=cascades, abstain_price=price)
+    how: dict[str, Any] = {"cascades": settings.cascades, "abstain_price": settings.abstain_price}
+    how |= {"abstain_early": settings.abstain_early}
+    frontier = solve_expected(posterior, lam=solve_frontier(model, **how).lam, **how)
     return frontier.with_bands(credible_bands(posterior, frontier)) if settings.intervals else frontier

@@ -32,6 +32,7 @@ from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
+from rcjax.policy.record import with_record
 from rcjax.replaying.packing import columns_of, pack_policies
 from rcjax.replaying.replay import walk_log
 from rcjax.replaying.waiting import path_seconds, seconds_columns
@@ -279,8 +280,7 @@ def record_limit(policy: Policy | Mixture, limit: SecondsLimit) -> Any:
     """The same policy or mixture, whose provenance tells the limit that it was tuned for."""
     if isinstance(policy, Mixture):
         return Mixture(tuple(record_limit(part, limit) for part in policy.policies), policy.weights)
-    tuning = {**policy.provenance.get("tuning", {}), "max_seconds": limit.text}
-    return dataclasses.replace(policy, provenance={**policy.provenance, "tuning": tuning})
+    return with_record(policy, max_seconds=limit.text)
 
 
 def _rounded_up(seconds: float) -> float:

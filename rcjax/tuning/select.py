@@ -161,7 +161,8 @@ def select_frontier(
     if not log.complete.any():
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
     points, comparison = _search(log, model, how)
-    return Selection(_assemble(model, points, how.refusing | {"compare": log.compare}), comparison)
+    frontier = _assemble(model, points, how.refusing | {"compare": log.compare})
+    return Selection(dataclasses.replace(frontier, max_length=max_length), comparison)
 
 
 class _How(NamedTuple):

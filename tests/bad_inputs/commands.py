@@ -30,7 +30,7 @@ COMMANDS = (
     Command("diagnose", (_LOG, Slot("--test", "log"), *_JUDGING), "--task choice --replicates 20"),
     Command("report", (_LOG, Slot("--test", "log"), *_JUDGING, Slot("--out", "output")), "--task choice"),
     Command("check", (Slot("", "policy"), _LOG, *_JUDGING, Slot("--tuned-on", "log")), status=2),
-    Command("retune", (Slot("", "policy"), _LOG, *_JUDGING, Slot("--out", "output"))),
+    Command("retune", (Slot("", "policy"), _LOG, *_JUDGING, Slot("--out", "output")), "--anyway"),
     Command("sweep", (Slot("", "sweep"),)),
     Command(
         "collect", (Slot("", "questions"), Slot("--models", "models"), Slot("--rubric", "rubric")), "{models} --dry-run"

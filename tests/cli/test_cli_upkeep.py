@@ -49,6 +49,15 @@ def refused(*arguments, status=2) -> str:
     return line
 
 
+def refused_after_all(*arguments) -> str:
+    """What it says where the results are shown, and nothing is written."""
+    result = run(*arguments)
+    assert (result.exit_code, "Policy written" in result.stdout) == (1, False), result.exception
+    assert "On queries left out" in result.stdout
+    (line,) = result.stderr.splitlines()
+    return line
+
+
 def test_a_policy_that_is_still_right_has_status_0(folder):
     result = run("check", folder / "policy.json", folder / "fresh.csv")
     assert result.exit_code == 0, (result.stderr, result.exception)
@@ -80,7 +89,9 @@ def test_json_is_one_document(folder):
 def test_a_mixture_is_checked_and_tuned_again(folder, tmp_path):
     assert "fine: none of" in run("check", folder / "mixture.json", folder / "fresh.csv", "--no-retuning").stdout
     out = tmp_path / "new.json"
-    result = run("retune", folder / "mixture.json", folder / "fresh.csv", "--no-bands", "--out", out)
+    line = "retune", folder / "mixture.json", folder / "fresh.csv", "--no-bands", "--out", out
+    assert "raise error + λ·cost by 1.9 % ± 3.1 %" in refused_after_all(*line)
+    result = run(*line, "--anyway")
     assert result.exit_code == 0, (result.stderr, result.exception)
     assert "before, for " in result.stdout
     assert isinstance(rcjax.load_policy(out), rcjax.Mixture)
@@ -111,7 +122,9 @@ def test_a_policy_without_queries_is_checked_by_the_log_it_was_tuned_on(folder):
 
 
 def test_retune_writes_the_new_policy_and_shows_the_difference(folder, tmp_path):
-    result = run("retune", folder / "policy.json", folder / "fresh.csv", "--out", tmp_path / "new.json")
+    line = "retune", folder / "policy.json", folder / "fresh.csv", "--out", tmp_path / "new.json"
+    assert "raise error + λ·cost by 0.6 % ± 3.1 %" in refused_after_all(*line)
+    result = run(*line, "--anyway")
     assert result.exit_code == 0, (result.stderr, result.exception)
     new = rcjax.load_policy(tmp_path / "new.json")
     assert new.provenance["source"] == "fresh.csv"

@@ -115,7 +115,7 @@ def test_the_loop_keeps_how_models_are_asked(tmp_path):
         Cascade(policy, client, signal=signals.MeanLogprob())
 
 
-def test_a_signal_that_changed_is_refused_and_options_that_changed_are_forgotten(tmp_path):
+def test_a_signal_that_changed_is_refused_and_options_of_answers_that_are_not_used_count_for_nothing(tmp_path):
     labels = pl.DataFrame({"query": list(range(60)), "answer": ["A"] * 60})
     path = served(tmp_path / "calls.jsonl", n=30)
     with CallLog(path) as log:
@@ -125,7 +125,7 @@ def test_a_signal_that_changed_is_refused_and_options_that_changed_are_forgotten
             log.write(again(row, asked=json.dumps(asked)))
     with pytest.warns(rcjax.LeftOutWarning):
         told = rcjax.read_log(path, labels=labels, task="choice").asked
-    assert all("options" not in record and record["signal"] == "choice" for record in told.values())
+    assert all(record["options"] == {"max_tokens": 1} and record["signal"] == "choice" for record in told.values())
     with CallLog(path) as log:
         log.write(again(row, asked=json.dumps({"signal": "mean"})))
     with pytest.raises(rcjax.LogError, match="was asked for its confidence in two ways, choice and mean"):

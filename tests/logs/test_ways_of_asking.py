@@ -1,0 +1,76 @@
+"""One call that was asked otherwise does not make a log forget how all others were: it is left out, and counted."""
+
+import json
+import warnings
+
+import numpy as np
+import polars as pl
+import pytest
+
+import rcjax
+from rcjax.logs import read_log
+
+pytestmark = pytest.mark.usefixtures("float64")
+COLD = {"signal": "choice", "choices": ["A", "B"], "top": 20, "options": {"max_tokens": 1, "temperature": 0}}
+HOT = {**COLD, "options": {"max_tokens": 1, "temperature": 1}}
+PRICES = {"input": 0.1, "output": 0.4}
+
+
+def calls(ways, samples=None):
+    """A call log of two models: the small one was asked in these ways, a query each; the large one coldly."""
+    rows = []
+    for query, way in enumerate(ways):
+        for model, asked in (("small", way), ("large", COLD)):
+            row = {"call_log": 1, "query": query, "model": model, "shadow": True, "error": None, "cost": 1.0}
+            row |= {"confidence": 0.5 + 0.01 * (query % 7), "correct": query % 2, "answer": "A"}
+            rows.append(row | {"asked": None if asked is None else json.dumps(asked)})
+    frame = pl.DataFrame(rows, infer_schema_length=None)
+    return frame if samples is None else frame.with_columns(sample=pl.lit(samples))
+
+
+def read(frame):
+    """(the log, what was said)."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        log = read_log(frame, task="choice")
+    return log, " ".join(str(one.message) for one in said if one.category is rcjax.LeftOutWarning)
+
+
+@pytest.mark.parametrize("samples", [None, "1"])
+def test_one_call_in_many_that_was_asked_otherwise_is_left_out_and_counted(samples):
+    log, said = read(calls([*[COLD] * 20, HOT, *[COLD] * 19], samples))
+    assert log.asked["small"]["options"] == COLD["options"]
+    assert "1 of 80 rows are left out: asked otherwise than most: small (1)" in said
+    assert np.flatnonzero(~np.asarray(log.answered)[:, log.models.index("small")]).tolist() == [20]
+    assert np.asarray(log.answered)[:, log.models.index("large")].all()
+
+
+CASES = [
+    # (ways of the small model, what is kept of it, what is said)
+    ([COLD] * 6, COLD, ""),
+    ([*[COLD] * 4, None, None], COLD, ""),
+    ([*[COLD] * 3, {**COLD, "choices": ["A", "B", "C"]}, *[COLD] * 2], {"options": COLD["options"]}, ""),
+    ([*[COLD] * 5, {**COLD, "prices": PRICES}], {**COLD, "prices": PRICES}, ""),
+    ([*[COLD] * 3, *[HOT] * 3], {"options": {"max_tokens": 1}}, "small: asked in several ways, none of them in most"),
+    ([*[COLD] * 4, {**COLD, "top": 5}, HOT], COLD, "2 of 12 rows are left out: asked otherwise than most: small (2)"),
+]
+
+
+def test_what_a_log_keeps_of_how_models_were_asked():
+    misses = []
+    for place, (ways, kept, words) in enumerate(CASES):
+        log, said = read(calls(ways))
+        record = log.asked["small"]
+        right = all(record.get(name) == value for name, value in kept.items())
+        if not (right and (words in said if words else not said)):
+            misses.append((place, record, said))
+    assert misses == []
+
+
+def test_a_service_that_was_changed_is_as_most_of_the_log_says(tmp_path):
+    """From a file, in which the options of the later calls are another's."""
+    path = tmp_path / "calls.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in calls([*[COLD] * 3, *[HOT] * 5]).to_dicts()))
+    log, said = read(path)
+    assert log.asked["small"]["options"] == HOT["options"]
+    assert "3 of 16 rows are left out" in said

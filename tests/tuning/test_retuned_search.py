@@ -1,0 +1,133 @@
+"""A policy tuned again is searched for as it was: with every option that `tune`, and what lies under it, takes."""
+
+import dataclasses
+import inspect
+
+import pytest
+
+import rcjax
+from rcjax.tuning import retune, tune
+from rcjax.tuning.retune import recorded_tuning
+from rcjax.tuning.searching import Settings
+
+pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.filterwarnings("ignore::rcjax.logs.UnlabelledWarning")]
+MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
+FIELDS = dataclasses.fields(Settings)
+
+#: Options of `tune`, and a target.
+OPTIONS = [
+    {"error_cost": 0.001, "cascade": "full", "posterior": True, "intervals": False},
+    {"lam": 300.0, "cascade": list(MODELS[1:]), "copula": "frank", "abstain_price": 0.3, "intervals": False},
+    {"max_error": 0.6, "confidence": 0.9, "judged": True, "intervals": False},
+    {"budget": 1.0, "mix": True, "intervals": False},  # a mixture that is a single policy
+    {"budget": 1.0, "second_cost": 1e-5, "max_seconds": "p95=100", "intervals": False},
+]
+
+
+@pytest.fixture(scope="module")
+def logs(float64):
+    log = rcjax.sample_log(240, seed=3).select(MODELS)
+    log = dataclasses.replace(log, seconds=1.0 + 0 * log.query_cost)
+    return log.take(slice(120)), log.take(slice(120, 240))
+
+
+class Noted(Exception):  # noqa: N818 - no error
+    """How a log is to be tuned."""
+
+
+@pytest.fixture
+def settings_of(monkeypatch, logs):
+    """What tells (target, settings) of tuning a policy again, which is not done."""
+
+    def note(log, held_out, target, settings, *stage):
+        raise Noted(dict(target), settings)
+
+    def told(policy):
+        with monkeypatch.context() as patch:
+            patch.setattr(retune, "tune_in_stages", note)
+            with pytest.raises(Noted) as noted:
+                rcjax.retune(policy, logs[1])
+        return noted.value.args
+
+    return told
+
+
+def test_the_options_are_all_that_tune_takes():
+    tried = {name for options in OPTIONS for name in options}
+    assert set(inspect.signature(rcjax.tune).parameters) - {"log", "held_out"} - tried == set()
+
+
+def test_every_option_comes_back(logs, settings_of, monkeypatch, tmp_path):
+    used = []
+
+    def noted(log, held_out, target, settings, *stage, run=tune.tune_in_stages):
+        used.append((dict(target), settings))
+        return run(log, held_out, target, settings, *stage)
+
+    monkeypatch.setattr(tune, "tune_in_stages", noted)
+    differing = {}
+    pair = logs[0].select(MODELS[1:])  # two models: what is searched for is not looked at, which takes long
+    for options in OPTIONS:
+        rcjax.tune(pair, **options).policy.save(tmp_path / "policy.json")
+        (target, before), (again, after) = used[-1], settings_of(rcjax.load_policy(tmp_path / "policy.json"))
+        assert again == target
+        expected = dataclasses.replace(before, transform="choice", fit=after.fit)
+        assert before.fit["copula"].capitalize() == after.fit["copula"]
+        if not options.get("posterior"):  # to other searches `cascades` means nothing
+            expected = dataclasses.replace(expected, cascades=after.cascades)
+        pairs = ((field.name, getattr(expected, field.name), getattr(after, field.name)) for field in FIELDS)
+        differing |= {(str(options), name): (old, new) for name, old, new in pairs if old != new}
+    assert differing == {}
+
+
+def test_every_model_in_turn_by_the_posterior_comes_back_as_that(logs):
+    policy = rcjax.tune(logs[0], error_cost=0.001, cascade="full", posterior=True, intervals=False).policy
+    retuned = rcjax.retune(policy, logs[1])
+    assert retuned.policy.models == policy.models == MODELS
+    assert retuned.policy.provenance["tuning"] == policy.provenance["tuning"]
+
+
+LATE = {"abstain_price": 0.3, "abstain_early": False}
+
+
+def frontiers(log):
+    """(frontier, what of its search is told besides), by each search: late refusals, and short cascades."""
+    model, lam = rcjax.fit(log), [100.0, 300.0, 1000.0]
+    posterior = rcjax.sample_posterior(log, method="laplace", draws=40)
+    yield rcjax.solve_frontier(model, lam=lam, cascades="full", **LATE), {}
+    yield rcjax.select_frontier(log, model=model, lam=lam, max_length=2, **LATE).frontier, {"max_length": 2}
+    alone = tuple((name,) for name in MODELS)
+    expected = rcjax.solve_expected(posterior, lam=lam, max_length=1, **LATE)
+    yield dataclasses.replace(expected, cascades=tuple(sorted(expected.cascades, key=alone.index))), {"cascades": alone}
+
+
+def test_who_refused_late_does_so_again_and_cascades_are_no_longer(logs, settings_of, tmp_path):
+    for frontier, told in frontiers(logs[0]):
+        policy = frontier.policy(lam=300.0)
+        _, settings = settings_of(policy)
+        assert (settings.search, settings.abstain_early) == (frontier.search, False)
+        frontier.save(tmp_path / "frontier.json")
+        again = rcjax.load_frontier(tmp_path / "frontier.json")
+        assert (again.abstain_early, recorded_tuning(again.policy(lam=300.0)).abstain_early) == (False, False)
+        for name, value in told.items():
+            assert getattr(settings, name) == getattr(again, name) == value
+
+
+def test_nobody_refuses_early_who_did_not(logs):
+    early = {}
+    for search in ("full", "all"):
+        frontier = rcjax.solve_frontier(rcjax.fit(logs[0]), lam=[300.0], cascades=search, **LATE)
+        policy = rcjax.retune(frontier.policy(lam=300.0), logs[1]).policy
+        early[search] = [
+            name for name in policy.models[:-1] if any(rule.action == "abstain" for rule in policy.rules[name])
+        ]
+    assert early == {"full": [], "all": []}
+
+
+def test_how_models_were_asked_stays_where_the_fresh_log_does_not_tell(logs):
+    asked = {name: {"signal": "choice", "choices": ["A", "B"], "options": {"temperature": 0}} for name in MODELS}
+    policy = rcjax.tune(dataclasses.replace(logs[0], asked=asked), lam=300.0, intervals=False).policy
+    hot = {**asked[MODELS[0]], "options": {"temperature": 1}}
+    told = rcjax.retune(policy, dataclasses.replace(logs[1], asked={MODELS[0]: hot})).policy.provenance["asked"]
+    assert told[MODELS[0]]["options"] == {"temperature": 1}
+    assert {name: told[name]["options"] for name in MODELS[1:]} == {name: {"temperature": 0} for name in MODELS[1:]}
