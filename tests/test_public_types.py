@@ -1,6 +1,7 @@
 """Every public function refuses an argument of another kind with one line that names it and says what was wanted."""
 
 import inspect
+import sys
 import typing
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,7 +13,7 @@ import pytest
 from misses import in_turn
 
 import rcjax
-from rcjax._base.arguments import _kinds
+from rcjax._base.arguments import _kinds, check_arguments
 
 BAD = {"None": None, "a text": "x", "an int": 5, "a list": [1], "a float": 1.5, "the class dict": dict, "a bytes": b"x"}
 #: Made by the functions, not by people: records, some of them pytrees, into which JAX puts what it likes.
@@ -219,6 +220,19 @@ def test_an_argument_of_another_kind(good, name, argument, what):
     assert "must" in message or "give" in message
     assert what.removeprefix("the class ").removeprefix("a ").removeprefix("an ") in message or "'x'" in message
     assert len(message.splitlines()) == 1
+
+
+def test_types_are_told_though_jax_came_after_the_first_call(monkeypatch):
+    """Where JAX was not there yet, its types were anything, and stayed so."""
+
+    def scaled(values: "ArrayLike"):  # noqa: F821 - as in a module that imports it for type checkers only
+        check_arguments(scaled, locals())
+
+    with monkeypatch.context() as patch:
+        patch.delitem(sys.modules, "jax.typing")
+        scaled("x")
+    with pytest.raises(TypeError, match="values must be"):
+        scaled("x")
 
 
 def test_annotations_can_be_read():

@@ -11,7 +11,7 @@ EVERYTHING = [False]
 
 def examples(most: int) -> int:
     """How many examples Hypothesis tries: a quarter of the most, where not everything is run."""
-    return most if EVERYTHING[0] else max(10, most // 4)
+    return most if EVERYTHING[0] else max(3, most // 4)
 
 
 def thorough(rows: Iterable[Any], where: Callable[[Any], bool]) -> list[Any]:

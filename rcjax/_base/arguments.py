@@ -108,9 +108,14 @@ def _with_article(name: str) -> str:
     return f"an {name}" if name[0] in "aeiouAEIO" else f"a {name}"
 
 
-@cache
 def _kinds(function: Callable[..., Any]) -> dict[str, Any]:
     """By argument, its annotation."""
+    return _kinds_now(function, "jax.typing" in sys.modules)
+
+
+@cache
+def _kinds_now(function: Callable[..., Any], jax: bool) -> dict[str, Any]:
+    """`_kinds`, where JAX is there or not: before it is imported its types are anything, and not for good."""
     hints = get_type_hints(function, localns=_Names(function.__globals__))  # type: ignore[attr-defined]
     return {name: kind for name, kind in hints.items() if name != "return"}
 

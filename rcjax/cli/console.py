@@ -47,7 +47,7 @@ def hang(screen: Screen, label: str, text: str) -> None:
     """Print a paragraph with its label, of up to nine characters, in the margin."""
     table = Table.grid(padding=(0, 1))
     table.add_column(min_width=11, no_wrap=True)
-    table.add_column()
+    table.add_column(overflow="fold")  # a path of a command to type is never cut
     table.add_row(f"  {label}", text)
     screen.print(table)
 

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_samples import HEADER, ROWS, assert_same, refusal, write
 from misses import in_turn
+from tiers import examples
 
 from rcjax.logs import IncompleteLogWarning, LeftOutWarning, checked_rows, read_log, text_files
 
@@ -54,7 +55,7 @@ def table(seed, rows=60):
     return pl.concat([frame.filter(~late), frame.filter(late)])
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(10), deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32 - 1), size=st.sampled_from([1, 3, 7, 59]))
 def test_the_batches_play_no_part(seed, size, tmp_path, batches):
     frame = table(seed)
