@@ -1,7 +1,8 @@
 """What tests compile, which is most of their time: `python -m pytest --compilations` prints the twenty dearest."""
 
+import resource
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import pytest
@@ -24,6 +25,12 @@ class Cost:
     lowered: float = 0.0
     compiled: float = 0.0
     user: float = 0.0
+    memory: float = 0.0
+    """GB, the most that its process has had so far."""
+
+    def __add__(self, other: "Cost") -> "Cost":
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return replace(Cost(*(one + more for one, more in pairs)), memory=max(self.memory, other.memory))
 
 
 class Compilations:
@@ -49,6 +56,7 @@ class Compilations:
     def pytest_runtest_teardown(self, item):
         result = yield
         self.cost.user += time.process_time()
+        self.cost.memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         item.user_properties.append(("cost", vars(self.cost)))
         return result
 
@@ -58,13 +66,12 @@ class Compilations:
                 self.by_test[report.nodeid] = Cost(**cost)
 
     def pytest_terminal_summary(self, terminalreporter):
-        total = Cost(
-            *(sum(parts) for parts in zip(*(vars(cost).values() for cost in self.by_test.values()), strict=True))
-        )
         terminalreporter.section("what was compiled")
         row = "{0.programmes:>10,} {0.traced:>8.1f} {0.lowered:>8.1f} {0.compiled:>9.1f} {0.user:>8.1f}  {1}"
         terminalreporter.line("programmes  traced  lowered  compiled  user s")
         dearest = sorted(self.by_test.items(), key=lambda row: -row[1].traced - row[1].lowered - row[1].compiled)
         for test, cost in dearest[:DEAREST]:
             terminalreporter.line(row.format(cost, test))
-        terminalreporter.line(row.format(total, f"all {len(self.by_test):,} tests"))
+        total = sum(self.by_test.values(), Cost())
+        most = f"all {len(self.by_test):,} tests; the largest worker had {total.memory:.1f} GB"
+        terminalreporter.line(row.format(total, most))
