@@ -157,8 +157,8 @@ def run_tests(tree: Path, tests: list[str], options: list[str], limit: float) ->
             told = [
                 line for line in log.read_text(errors="replace").splitlines() if line.startswith(("FAILED", "ERROR"))
             ]
-            # 5: no test was collected, as all of them are of the other tier.
-            outcome = "survived" if os.waitstatus_to_exitcode(status) in (0, 5) else "killed"
+            # 4: there is no such test (any more); 5: none was left, as all of them are of the other tier.
+            outcome = "survived" if os.waitstatus_to_exitcode(status) in (0, 4, 5) else "killed"
             return outcome, told[0].split()[1] if told else ""
         time.sleep(0.1)
     os.killpg(child, signal.SIGKILL)
@@ -233,7 +233,7 @@ def main() -> None:
         for row in json.loads(arguments.before.read_text()):
             if row["outcome"] == "killed":
                 mutant = Mutant(row["module"], row["line"], row["nth"], row["becomes"])
-                first[mutant] = [test for test in (row["test"], row["test"].partition("[")[0]) if test][:1]
+                first[mutant] = [test for test in (row["test"].partition("[")[0],) if test]
         wanted = [mutant for mutant in wanted if mutant in first]
     shares = [[(m, first.get(m, [])) for m in wanted[i :: arguments.workers]] for i in range(arguments.workers)]
     with concurrent.futures.ProcessPoolExecutor(arguments.workers) as pool:

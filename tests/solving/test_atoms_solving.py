@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from stated_samples import KINDS, stated_log
+from tiers import thorough
 
 import rcjax
 from rcjax import Gumbel, error_and_cost, solve_frontier
@@ -77,7 +78,7 @@ def test_a_transition_conserves_mass_and_knows_no_place_within_a_value(grids):
     assert np.isfinite(kernel).all()
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=thorough(KINDS, {"twentieths", "votes", "scale"}.__contains__))
 def model(request, float64):
     return rcjax.fit(stated_log(request.param))
 

@@ -7,7 +7,7 @@ from stated_samples import stated_log
 
 import rcjax
 
-pytestmark = pytest.mark.usefixtures("float64")
+pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.thorough]
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from agreement_logs import make_log
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
+from tiers import thorough
 
 import rcjax
 from rcjax.frontier.policies import ABSTAIN, NEVER_ANSWER
@@ -342,7 +343,9 @@ def test_given_prices_have_the_best_policy_for_each(log):
     assert not compares[-1]  # where money is dear, one model is asked
 
 
-@pytest.mark.parametrize("models", [("small", "large"), ("small", "medium", "large")])
+@pytest.mark.parametrize(
+    "models", thorough([("small", "large"), ("small", "medium", "large")], lambda row: len(row) > 2)
+)
 def test_refusing_where_answers_differ(models):
     log = make_log(400, 0.0, seed=5).select(models)
     selection = rcjax.select_frontier(log, abstain_price=0.2)

@@ -74,6 +74,7 @@ def test_where_it_is_worthless_the_cascade_is_as_named(seed):
     np.testing.assert_array_equal(tuned.frontier.thresholds, other.frontier.thresholds)
 
 
+@pytest.mark.thorough
 def test_two_models_that_may_refuse():
     log = make_log(400, 0.0, seed=2).select(["small", "medium"])
     tuned = rcjax.tune(log, cascade=["small", "medium"], lam=LAM, abstain_price=0.2, intervals=False)
@@ -120,6 +121,7 @@ def test_a_search_that_names_no_such_models():
     assert named_positions((("a", "b"),), ("a", "b"), True) == (0, 1, ABSTAIN)
 
 
+@pytest.mark.thorough
 def test_tuning_again_and_what_a_check_expects(tuned):
     fresh = make_log(250, 0.0, seed=5)
     again = rcjax.retune(tuned.policy, fresh, bands=False)
@@ -157,6 +159,7 @@ def write(folder, log, answers=True):
     return path
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -177,6 +180,7 @@ def test_answers_that_are_not_used_are_told_in_a_line(options, says, log, tmp_pa
     assert "answered is not used" not in run("tune", write(tmp_path, some, answers=False), *line).stderr
 
 
+@pytest.mark.thorough
 def test_a_posterior_and_a_sweep_do_not_use_answers(log, tmp_path):
     pytest.importorskip("numpyro")
     some = log.take(np.arange(60))

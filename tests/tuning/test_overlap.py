@@ -240,6 +240,7 @@ def test_a_check_counts_them_and_refuses_the_whole(splits, policy):
         rcjax.check_policy(bare, train, tuned_on=train)
 
 
+@pytest.mark.thorough
 def test_a_diagnosis_warns_of_them(splits):
     # As many queries, models and replicates as in the commands below and in test_diagnosis: programmes are shared.
     train, test = (each.take(slice(200)).select(each.models[-3:]) for each in splits)

@@ -35,6 +35,7 @@ def test_a_judge_who_is_always_right_is_as_good_as_labels():
     assert errors[0] == pytest.approx(errors[1], abs=0.01)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["fair", "lenient", "useless", "none"])
 def test_what_is_promised_is_what_comes(kind):
     """On average over logs: the judge's word would be off by several points."""
@@ -111,6 +112,7 @@ def test_a_guarantee_with_judges_needs_a_log_that_knows_them():
     assert certificate.error_bound <= 0.4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["fair", "lenient", "useless"])
 def test_a_guarantee_with_judges_is_seldom_broken(kind):
     """At the true error itself, where a promise would be false: of 60 logs, 10 % may break it."""

@@ -144,6 +144,7 @@ def test_who_never_refuses_is_tested_as_before(log, model, held_out):
     assert other.refusals == 0
 
 
+@pytest.mark.thorough
 def test_promises_with_refusals_are_kept(whole, held_out):
     """The true penalty is that on a large log; of held-out draws, at most a tenth may break a promise of 90 %."""
     truth = make_log(20_000, K, seed=5)

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 from sampled_logs import sampled_frame, sampled_log
+from tiers import thorough
 
 import rcjax
 from rcjax._base.variants import base_model, rivals
@@ -97,7 +98,7 @@ def test_variants_do_not_confirm_each_other(log, model, refusal):
     assert without_barred_models(trial, None) is trial
 
 
-@pytest.mark.parametrize("options", [{}, {"abstain_price": 0.4}, {"lam": [1e-3, 1e-2, 0.05]}])
+@pytest.mark.parametrize("options", thorough([{}, {"abstain_price": 0.4}, {"lam": [1e-3, 1e-2, 0.05]}], bool))
 def test_a_frontier_has_votes_where_they_are_worth_it(options):
     selection = rcjax.select_frontier(sampled_log(400), **options)
     assert is_sound(selection.frontier)
@@ -108,7 +109,7 @@ def test_a_frontier_has_votes_where_they_are_worth_it(options):
     assert "three samples of small" in selection.verdict(places[0])
 
 
-@pytest.mark.parametrize("options", [{}, {"abstain_price": 0.4}, {"lam": [1e-3, 1e-2, 0.05]}])
+@pytest.mark.parametrize("options", thorough([{}, {"abstain_price": 0.4}, {"lam": [1e-3, 1e-2, 0.05]}], bool))
 def test_where_votes_have_not_earned_a_place_a_log_is_tuned_as_without_them(log, options, monkeypatch):
     monkeypatch.setattr(VotesGain, "earned", False)
     selection = rcjax.select_frontier(log, **options)
@@ -128,6 +129,7 @@ def test_where_votes_have_not_earned_a_place_a_log_is_tuned_as_without_them(log,
     assert selection.verdict(0) == verdict
 
 
+@pytest.mark.thorough
 def test_models_that_always_answer_alike_earn_no_votes():
     frame = sampled_frame(200)
     first = frame.unique(["query", "model"], keep="first", maintain_order=True).drop("sample", "cost")
@@ -156,6 +158,7 @@ def test_votes_must_gain_and_labels_must_not_contradict(overall, overall_se, cou
     assert VotesGain(("small",), nothing, nothing, overall, overall_se, counted, 1.0).earned == earned
 
 
+@pytest.mark.thorough
 def test_what_votes_are_expected_to_gain_is_what_they_gain():
     votes = rcjax.select_frontier(sampled_log(1200)).comparison.votes
     assert votes is not None
@@ -200,6 +203,7 @@ def test_searches_by_the_model_and_least_expected_loss(log, model):
         rcjax.solve_frontier(model, cascades="adaptive")
 
 
+@pytest.mark.thorough
 def test_intervals_tune_again_without_them(log):
     tuned = rcjax.tune(log, budget=12.0)
     assert is_sound(tuned.frontier)
@@ -212,6 +216,7 @@ def test_intervals_tune_again_without_them(log):
     assert {*tuned.policy.models} <= {*log.models}
 
 
+@pytest.mark.thorough
 def test_a_learning_curve_and_a_diagnosis_take_variants(log, model):
     curve = rcjax.learning_curve(log, repeats=2)
     assert 0 < curve.asymptote < 1
