@@ -21,6 +21,7 @@ from rcjax.frontier.files import points_from_json, points_to_json
 from rcjax.frontier.hull import lower_hull, meet
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import NEVER_REFUSE, Policies
+from rcjax.frontier.provenance import describe_tuning
 from rcjax.frontier.rules import agreements_of, rules
 from rcjax.frontier.searches import Chain, Search
 from rcjax.frontier.seconds import Seconds, money_per_call, seconds_from_json
@@ -392,28 +393,3 @@ def make_frontier(
     how |= {} if own.agreements is None else {"compare": compare}
     abstention = None if abstain_price is None else expected.refused
     return Frontier(lam, expected.wrong, expected.cost, status, policies, model=model, abstention=abstention, **how)
-
-
-def describe_tuning(frontier: "Frontier", target: Mapping[str, float] | None) -> dict[str, Any]:
-    """Where a policy of a frontier comes from, and all that it takes to check it and to tune it again.
-
-    What its model says of the log (`describe_fit`); `tuning`: the `target`, where there was one, the `models` to choose
-    from and their `prices`, the `search`, `chain`, `bands` and `abstain_price` of the frontier, with `abstain_early`,
-    `cascades` and `max_length` where they say something, and the options of the `fit`; and `reference`: queries of that
-    log.
-    """
-    model = frontier.model
-    tuning = {
-        "target": dict(target or {}),
-        "models": list(model.models),
-        "prices": model.prices,
-        "search": plain(frontier.search),
-        "chain": frontier.chain,
-        "bands": frontier.bands is not None,
-        "abstain_price": frontier.abstain_price,
-        "fit": model.options,
-        **({} if frontier.abstain_price is None else {"abstain_early": frontier.abstain_early}),
-        **frontier._limits,
-    }
-    told = {**model.provenance, "tuning": tuning}
-    return told if model.reference is None else told | {"reference": model.reference}

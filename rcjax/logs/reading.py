@@ -16,10 +16,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from rcjax._base.arguments import check_arguments, what_it_is
-from rcjax._base.variants import base_model, is_variant_in, of_model, samples_of
+from rcjax._base.variants import base_model, of_model
 from rcjax.logs.answers import Compared, read_answer_table
 from rcjax.logs.checked_rows import Rows, numbers, require_models, require_money
-from rcjax.logs.columns import SAMPLE, TO_LABEL, TOKENS
+from rcjax.logs.columns import SAMPLE, TOKENS
 from rcjax.logs.costs import mend_matrix, tell_lost
 from rcjax.logs.errors import LogError
 from rcjax.logs.label_cells import empty_cell, hand_labels_of, label_cells, settle_labels
@@ -32,12 +32,11 @@ from rcjax.logs.log import (
     Log,
     PartsWarning,
     UnlabelledWarning,
-    _chosen,
     _log,
-    _mean_cost,
 )
 from rcjax.logs.log_files import LogFiles
 from rcjax.logs.matrices import Matrices
+from rcjax.logs.models_of_log import by_cost, labelled_models, models_named, require_answers
 from rcjax.logs.prices import read_prices
 from rcjax.logs.sampled_rows import SampledRows, checked_votes
 from rcjax.logs.seconds import seconds_cells
@@ -45,9 +44,6 @@ from rcjax.logs.segments import Segments
 from rcjax.logs.ways_of_asking import UNTOLD
 
 __all__ = ["read_answers", "read_log"]
-
-
-_FEWEST_LABELS = 2  # of a model
 
 
 _ONE_ROW = "keep one row per query and model, or tell several answers apart by a column sample"
@@ -196,12 +192,12 @@ def _read(
     segments = None if beside.by is None else Segments(beside.by)
     held, every, name = _scattered(source, rates, wanted, beside, (calls, compared, sampled, segments))
     replaced = settle_labels(held)
-    names = _names(held, every, wanted, name, beside.fewest)
-    _require_answers((held.take("row") >= 0)[:, [held.models[model] for model in names]], names, name)
+    names = models_named(held, every, wanted, name, beside.fewest)
+    require_answers((held.take("row") >= 0)[:, [held.models[model] for model in names]], names, name)
     if beside.needed:
-        names = _labelled_models(held, names, wanted, name, beside.fewest)
+        names = labelled_models(held, names, wanted, name, beside.fewest)
     if models is None:
-        names = _by_cost(held, names)
+        names = by_cost(held, names)
     columns = [held.models[model] for model in names]
     matrices = [held.take("logprob"), held.take("correct"), held.take("cost"), held.take("row") >= 0]
     matrices = [np.ascontiguousarray(matrix[:, columns]) for matrix in matrices]
@@ -274,19 +270,27 @@ def _scattered(
         held.put(place, **values, **({"way": ways} if held.has("way") else {}))
         compared.put(held, place, rows)
     compared.finish(files.name, held)
+    if sampled.any:
+        sampled.leave_out(lambda model, way: calls.ways.settle(files.name, held.models, model, way))
+    else:
+        sampled.require_none(files.name)
+        _leave_out_others(held, calls, files.name)
+    # After that: a mean must not count what calls cost that are left out.
     lost = tell_lost(sampled.mend_costs(list(held.models)) if sampled.any else mend_matrix(held))
     if lost is not None:
         warnings.warn(f"{files.name}: {lost}", LeftOutWarning, stacklevel=4)
-    if sampled.any:
-        sampled.leave_out(lambda model, way: calls.ways.settle(files.name, held.models, model, way))
-        held = sampled.variants(held)
-        return held, list(dict.fromkeys([*held.models, *every])), files.name
-    sampled.require_none(files.name)
+    if not sampled.any:
+        return held, list(every), files.name
+    held = sampled.variants(held)
+    return held, list(dict.fromkeys([*held.models, *every])), files.name
+
+
+def _leave_out_others(held: Matrices, calls: UsableCalls, name: str) -> None:
+    """Clear the rows that were asked otherwise than most of their model."""
     if held.has("way"):
         query, model = np.nonzero(held.take("row") >= 0)
-        otherwise = calls.ways.settle(files.name, held.models, model, held.take("way")[query, model])
+        otherwise = calls.ways.settle(name, held.models, model, held.take("way")[query, model])
         held.clear((query[otherwise], model[otherwise]))
-    return held, list(every), files.name
 
 
 def _judged_rows(
@@ -322,69 +326,12 @@ def _judged_rows(
         warnings.warn(f"{files.name}: {what}", LeftOutWarning, stacklevel=5)
 
 
-def _names(
-    held: Matrices, every: list[str], wanted: tuple[str, ...] | None, where: str, fewest: int
-) -> tuple[str, ...]:
-    """The models, by first appearance or as wanted."""
-    for name in wanted or ():
-        if name not in every and is_variant_in(name, every):
-            what = f"{brief(name)} is the vote of {samples_of(name)} answers of {brief(base_model(name))}"
-            raise LogError(f"{where}: {what}: the log needs as many to a query, with columns sample and answer")
-    names = tuple(held.models) if wanted is None else _chosen(wanted, every, where)
-    unused = [name for name in (every if wanted is None else names) if name not in held.models]
-    if unused and (wanted is not None or not held.models):
-        why = "its calls failed, or did not go to all models"
-        raise LogError(f"{where}, model {brief(unused[0])}: no row can be used: {why}")
-    if len(names) < fewest:
-        raise LogError(f"{where}: only one model, {', '.join(names)}: a cascade needs at least two")
-    return names
-
-
-def _labelled_models(
-    held: Matrices, names: tuple[str, ...], wanted: tuple[str, ...] | None, where: str, fewest: int
-) -> tuple[str, ...]:
-    """The models that have labels enough; others are left out with a warning, unless somebody named them."""
-    labels = dict(zip(held.models, held.take("labelled").sum(0).tolist(), strict=True))
-    if not any(labels.values()):
-        raise LogError(f"{where}: no answer has a label: {TO_LABEL}")
-    unknown = [name for name in names if labels[name] < (_FEWEST_LABELS if samples_of(name) > 1 else 1)]
-    if unknown and wanted is not None:
-        what = f"none of its answers has a label: label {_FEWEST_LABELS} or more, or leave it out of the models"
-        raise LogError(f"{where}, model {brief(unknown[0])}: {what}; {TO_LABEL}")
-    if unknown:
-        what = f"left out, as no answer of theirs has a label: {listed(unknown)}"
-        warnings.warn(f"{where}: {what}: label some ({TO_LABEL})", LeftOutWarning, stacklevel=4)
-    names = tuple(name for name in names if name not in unknown)
-    rare = [name for name in names if labels[name] < _FEWEST_LABELS]
-    if rare:
-        what = f"only 1 label, {_FEWEST_LABELS} are needed: label more, or leave it out of the models"
-        raise LogError(f"{where}, model {brief(rare[0])}: {what}; {TO_LABEL}")
-    if len(names) < fewest:
-        what = f"only one model has labels, {', '.join(names)}: a cascade needs at least two"
-        raise LogError(f"{where}: {what}: {TO_LABEL}")
-    return names
-
-
 def _warn_of_labels(log: Log, replaced: bool) -> None:
     own = "the log's own column correct is not used: if a judge filled it in, call it judged" if replaced else ""
     assert log.hand is not None
     said = label_counts(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand).told()
     name = os.path.basename(log.source)
     warnings.warn("; ".join(filter(None, [f"{name}: {said}", own])), UnlabelledWarning, stacklevel=4)
-
-
-def _by_cost(held: Matrices, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of models by their mean cost; those of equal cost stay in the order that they have."""
-    columns = [held.models[name] for name in names]
-    order = np.argsort(_mean_cost(held.take("cost")[:, columns], held.take("row")[:, columns] >= 0), kind="stable")
-    return tuple(names[place] for place in order)
-
-
-def _require_answers(answered: np.ndarray, names: Sequence[str], where: str) -> None:
-    answers = answered.sum(axis=0)
-    if answers.min() < 2:
-        rare = names[int(answers.argmin())]
-        raise LogError(f"{where}, model {rare}: only 1 answer, 2 are needed: leave it out of the models")
 
 
 def _ids(texts: Iterable[str]) -> tuple[int | str, ...]:

@@ -125,8 +125,8 @@ def _warn(name: str, counts: Mapping[str, int], rows: int, various: list[str]) -
     if any(counts.values()):
         by_model = listed([f"{model} ({number:,})" for model, number in counts.items() if number])
         what = f"{sum(counts.values()):,} of {rows:,} rows are left out: asked otherwise than most: {by_model}"
-        warnings.warn(f"{name}: {what}", LeftOutWarning, stacklevel=6)
+        warnings.warn(f"{name}: {what}", LeftOutWarning, stacklevel=7)
     if various:
         what = f"{listed(various)}: asked in several ways, none of them in most calls"
         advice = "all are used, and only what they share is kept"
-        warnings.warn(f"{name}: {count(len(various), 'model')}, {what}: {advice}", LeftOutWarning, stacklevel=6)
+        warnings.warn(f"{name}: {count(len(various), 'model')}, {what}: {advice}", LeftOutWarning, stacklevel=7)

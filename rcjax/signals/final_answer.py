@@ -22,7 +22,9 @@ _FENCE = re.compile(r"```(?:json)?[ \t]*\n?", re.I)
 
 _FIELDS = ("finalanswer", "answer", "choice", "result", "solution")
 
-_SCRIPTS = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"  # written without spaces between words
+# Written without spaces between words: also Thai, Lao, Burmese and Khmer, but for their digits.
+_SCRIPTS = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_SCRIPTS += "\u0e01-\u0e4f\u0e81-\u0ecf\u1000-\u103f\u1780-\u17df"
 
 _BESIDE = re.compile(rf"(?<=[{_SCRIPTS}])(?=[\dA-Za-z$€£¥.\\(*-])|(?<=[\dA-Za-z%])(?=[{_SCRIPTS}])")
 

@@ -21,6 +21,7 @@ from rcjax.model.calibration import calibrate_all
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.model.label_outcomes import corrected_log
+from rcjax.policy.agreement import tell_need
 from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy, Transform
@@ -158,7 +159,7 @@ class Retuned:
     frontier: Frontier
     """The frontier that it was chosen from."""
     remarks: tuple[str, ...]
-    """Why it has so many models, what is guaranteed, what could not be as before."""
+    """Why it has so many models, what is guaranteed, what could not be as before, that it needs answers."""
 
 
 def retune(policy: Policy | Mixture | SegmentedPolicy, log: Log, *, bands: bool | None = None) -> Retuned:
@@ -206,7 +207,7 @@ def retune(policy: Policy | Mixture | SegmentedPolicy, log: Log, *, bands: bool 
         remarks.append(tuned.admitted.describe(tuned.policy, tuned.log))
     verdict = () if tuned.verdict is None else (tuned.verdict,)
     assert tuned.policy is not None  # as there is a target
-    return Retuned(tuned.policy, tuned.frontier, (*verdict, *remarks))
+    return Retuned(tuned.policy, tuned.frontier, (*verdict, *remarks, *tell_need(tuned.policy.policies)))
 
 
 @dataclasses.dataclass(frozen=True)

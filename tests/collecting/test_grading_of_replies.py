@@ -64,6 +64,28 @@ REPORTED = {
 }
 
 
+NEIGHBOURS = {
+    "number": (
+        ("42", "คำตอบคือ42", True),
+        ("3", "3 pi", False),
+        ("3", "3*pi", False),
+        ("3π", "3pi", True),
+        ("4", "Raspberry Pi 4", True),
+        ("3", "3 pieces", True),
+        ("2", "3x + 2", False),
+    ),
+    "contains": (
+        ("5", "It is minus 5.", False),
+        ("5", "negative 5", False),
+        ("5", "It is .5 of it.", False),
+        ("5", "It is 5/8.", False),
+        ("8", "It is 5/8.", False),
+        ("5/8", "It is 5/8.", True),
+        ("5", "It is 5.", True),
+    ),
+}
+
+
 def misread(tables):
     return [
         (grader, *case)
@@ -75,6 +97,7 @@ def misread(tables):
 
 def test_what_was_reported():
     assert not misread(REPORTED)
+    assert not misread(NEIGHBOURS)
 
 
 def test_what_was_graded_before_the_code_was_looked_at():
@@ -164,6 +187,12 @@ def test_a_verdict_that_can_be_misread_is_none_and_asked_once_more(reply):
     assert "one word alone" in asked[1][-1]["content"]
     said, asked, unread = judged(reply, reply)
     assert (said, len(asked), unread) == (None, 2, 1)
+
+
+def test_what_a_judge_thinks_or_takes_back_is_no_verdict():
+    replies = {"<think>so far:\nyes": None, "<think>no</think>yes": True, '<think>no</think>{"correct": true}': True}
+    replies |= {"yes\nno": None, "Is it complete?\nNo\nVerdict:\nYes": None, "yes\nyes": True}
+    assert {reply: verdict(reply) for reply in replies} == replies
 
 
 def test_verdicts_that_are_none_are_counted():

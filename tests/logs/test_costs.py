@@ -84,3 +84,16 @@ def test_the_command_line_says_it_and_tables_of_models_leave_them_out(tmp_path):
     frame = frame_of().with_columns(logprob=pl.col("confidence").log())
     costs = {row["model"]: row["cost"] for row in summarise(frame)["models"]}
     assert costs == pytest.approx({"free": 0.0, "small": 1.5e-5, "large": paid_means(frame, "large")})
+
+
+def test_calls_that_are_left_out_do_not_count_for_the_mean_of_lost_costs():
+    """A call asked otherwise than most, and dear, is left out: what others have lost is the mean of those that stay."""
+    frame, ways = frame_of(), [json.dumps({"signal": "choice", "options": {"temperature": t}}) for t in (0, 1)]
+    asked = [ways[row["model"] == "large" and row["query"] == 1] for row in frame.iter_rows(named=True)]
+    dear = (pl.col("model") == "large") & (pl.col("query") == 1)
+    told = {"call_log": 1, "shadow": True, "error": pl.lit(None, pl.String)}
+    frame = frame.with_columns(pl.when(dear).then(5.0).otherwise("cost").alias("cost"), asked=pl.Series(asked), **told)
+    for table in (frame, frame.with_columns(sample=pl.lit(1))):
+        with pytest.warns(LeftOutWarning, match="20 of 59 answers of large"):
+            log = rcjax.read_log(table)
+        assert float(log.cost[-1]) == pytest.approx(paid_means(frame.filter(~dear), "large"))

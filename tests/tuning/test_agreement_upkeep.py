@@ -96,9 +96,11 @@ def test_a_policy_is_tuned_again_with_answers_and_without(frontier, log):
     other = make_log(300, 0.0, seed=9)
     new = retune(policy, other, bands=False)
     assert new.policy.agreements
+    assert any("policy.step needs answer= and answers=" in remark for remark in new.remarks)
     plain = retune(policy, mute(other), bands=False)
     assert not plain.policy.agreements
     assert "the policy compares answers, and the log tells none: tuned without" in plain.remarks
+    assert not any("policy.step" in remark for remark in plain.remarks)
 
 
 def test_what_tuning_again_would_gain_is_next_to_nothing_on_like_queries(frontier, log):

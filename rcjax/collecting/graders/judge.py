@@ -10,6 +10,7 @@ from typing import Any
 
 from rcjax.collecting.graders.attempt import Attempt, GraderError
 from rcjax.collecting.questions import conversation
+from rcjax.signals.final_answer import without_thoughts
 
 __all__ = ["Judge", "rubric", "verdict"]
 
@@ -103,14 +104,17 @@ def _fence(*texts: str) -> str:
 def verdict(reply: str) -> bool | None:
     """A judge's verdict: one word alone on its last line, or `{"correct": true}`; None for all that could be misread.
 
+    Thoughts are none, whether or not they end; nor is a word after a line that says the opposite.
+
     >>> verdict("Both are 4.\\n**Yes.**"), verdict('{"correct": false}'), verdict("The answer is not right")
     (True, False, None)
     """
-    text = re.sub(r"\A```(?:json)?\s|```\Z", "", reply.strip()).strip()
+    text = re.sub(r"\A```(?:json)?\s|```\Z", "", without_thoughts(reply)).strip()
     if text.startswith("{"):
         try:
             said = json.loads(text).get("correct")
         except (ValueError, RecursionError):
             return None
         return said if isinstance(said, bool) else None
-    return _WORDS.get(text.rpartition("\n")[2].strip(" \t\r*_`\"'“”()[].!").casefold())
+    words = [_WORDS.get(line.strip(" \t\r*_`\"'“”()[].!").casefold()) for line in text.split("\n")]
+    return None if {True, False} <= {*words} else words[-1]

@@ -66,7 +66,7 @@ _FACTOR = re.compile(
     r"|\s[xyz](?=\^|\s?(?:\Z|[+})]|-))|\s?[+*/-]\s?[xyz]\b"
 )
 
-_IN_SUM = re.compile(r"\b[xyzn]\s?[-+*/]\s?\Z")
+_IN_SUM = re.compile(r"(?<![^\W\d])[xyzn]\s?[-+*/]\s?\Z")
 
 _NO_ANSWER = math.nan  # the value of an answer that is none, such as "41 or 42"
 

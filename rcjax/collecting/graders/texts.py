@@ -106,9 +106,9 @@ def contains(attempt: Attempt) -> bool:
 def _stands_in(form: str, reply: str) -> bool:
     pattern = re.escape(form)
     if _SCRIPTS.search(form) is None:
-        # A number of its own is not the end of 13.5, nor what is left of −5 without its sign.
-        number = r"(?<!\d[.,])(?<!(?<!\w)-)" if form[0].isdigit() else ""
-        pattern = rf"(?<!\w){number}{pattern}(?!\w)" + (r"(?![.,]\d)" if form[-1].isdigit() else "")
+        # A number of its own is not the end of 13.5 or .5, nor what is left of −5 without its sign, nor a part of 5/8.
+        number = r"(?<!\d[.,])(?<!\s\.)(?<!(?<!\w)-)(?<!\d/)(?<!minus\s)(?<!negative\s)" if form[0].isdigit() else ""
+        pattern = rf"(?<!\w){number}{pattern}(?!\w)" + (r"(?![.,/]\d)" if form[-1].isdigit() else "")
     return any(not is_denied(reply, *match.span()) for match in re.finditer(pattern, reply))
 
 

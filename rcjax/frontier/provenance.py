@@ -1,0 +1,38 @@
+"""Where a policy of a frontier comes from: what it takes to check it, and to tune it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rcjax._core.json_values import plain
+
+if TYPE_CHECKING:
+    from rcjax.frontier.frontier import Frontier
+
+__all__ = ["describe_tuning"]
+
+
+def describe_tuning(frontier: Frontier, target: Mapping[str, float] | None) -> dict[str, Any]:
+    """Where a policy of a frontier comes from, and all that it takes to check it and to tune it again.
+
+    What its model says of the log (`describe_fit`); `tuning`: the `target`, where there was one, the `models` to choose
+    from and their `prices`, the `search`, `chain`, `bands` and `abstain_price` of the frontier, with `abstain_early`,
+    `cascades` and `max_length` where they say something, and the options of the `fit`; and `reference`: queries of that
+    log.
+    """
+    model = frontier.model
+    tuning = {
+        "target": dict(target or {}),
+        "models": list(model.models),
+        "prices": model.prices,
+        "search": plain(frontier.search),
+        "chain": frontier.chain,
+        "bands": frontier.bands is not None,
+        "abstain_price": frontier.abstain_price,
+        "fit": model.options,
+        **({} if frontier.abstain_price is None else {"abstain_early": frontier.abstain_early}),
+        **frontier._limits,
+    }
+    told = {**model.provenance, "tuning": tuning}
+    return told if model.reference is None else told | {"reference": model.reference}

@@ -1,0 +1,78 @@
+"""Which models of a log there is enough of to use, and in which order."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from rcjax._base.variants import base_model, is_variant_in, samples_of
+from rcjax.logs.columns import TO_LABEL
+from rcjax.logs.errors import LogError
+from rcjax.logs.listing import brief, listed
+from rcjax.logs.log import LeftOutWarning, _chosen, _mean_cost
+from rcjax.logs.matrices import Matrices
+
+__all__ = ["by_cost", "labelled_models", "models_named", "require_answers"]
+
+
+_FEWEST_LABELS = 2  # of a model
+
+
+def models_named(
+    held: Matrices, every: list[str], wanted: tuple[str, ...] | None, where: str, fewest: int
+) -> tuple[str, ...]:
+    """The models, by first appearance or as wanted."""
+    for name in wanted or ():
+        if name not in every and is_variant_in(name, every):
+            what = f"{brief(name)} is the vote of {samples_of(name)} answers of {brief(base_model(name))}"
+            raise LogError(f"{where}: {what}: the log needs as many to a query, with columns sample and answer")
+    names = tuple(held.models) if wanted is None else _chosen(wanted, every, where)
+    unused = [name for name in (every if wanted is None else names) if name not in held.models]
+    if unused and (wanted is not None or not held.models):
+        why = "its calls failed, or did not go to all models"
+        raise LogError(f"{where}, model {brief(unused[0])}: no row can be used: {why}")
+    if len(names) < fewest:
+        raise LogError(f"{where}: only one model, {', '.join(names)}: a cascade needs at least two")
+    return names
+
+
+def labelled_models(
+    held: Matrices, names: tuple[str, ...], wanted: tuple[str, ...] | None, where: str, fewest: int
+) -> tuple[str, ...]:
+    """The models that have labels enough; others are left out with a warning, unless somebody named them."""
+    labels = dict(zip(held.models, held.take("labelled").sum(0).tolist(), strict=True))
+    if not any(labels.values()):
+        raise LogError(f"{where}: no answer has a label: {TO_LABEL}")
+    unknown = [name for name in names if labels[name] < (_FEWEST_LABELS if samples_of(name) > 1 else 1)]
+    if unknown and wanted is not None:
+        what = f"none of its answers has a label: label {_FEWEST_LABELS} or more, or leave it out of the models"
+        raise LogError(f"{where}, model {brief(unknown[0])}: {what}; {TO_LABEL}")
+    if unknown:
+        what = f"left out, as no answer of theirs has a label: {listed(unknown)}"
+        warnings.warn(f"{where}: {what}: label some ({TO_LABEL})", LeftOutWarning, stacklevel=4)
+    names = tuple(name for name in names if name not in unknown)
+    rare = [name for name in names if labels[name] < _FEWEST_LABELS]
+    if rare:
+        what = f"only 1 label, {_FEWEST_LABELS} are needed: label more, or leave it out of the models"
+        raise LogError(f"{where}, model {brief(rare[0])}: {what}; {TO_LABEL}")
+    if len(names) < fewest:
+        what = f"only one model has labels, {', '.join(names)}: a cascade needs at least two"
+        raise LogError(f"{where}: {what}: {TO_LABEL}")
+    return names
+
+
+def by_cost(held: Matrices, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of models by their mean cost; those of equal cost stay in the order that they have."""
+    columns = [held.models[name] for name in names]
+    order = np.argsort(_mean_cost(held.take("cost")[:, columns], held.take("row")[:, columns] >= 0), kind="stable")
+    return tuple(names[place] for place in order)
+
+
+def require_answers(answered: np.ndarray, names: Sequence[str], where: str) -> None:
+    """Refuse a model with a single answer. `answered` is (n, k), of the models named. Raises `LogError`."""
+    answers = answered.sum(axis=0)
+    if answers.min() < 2:
+        rare = names[int(answers.argmin())]
+        raise LogError(f"{where}, model {rare}: only 1 answer, 2 are needed: leave it out of the models")
