@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from rcjax.signals.replies import SignalError, Token, logprob_of
@@ -32,7 +33,7 @@ _SAME = 1e-3  # by so much two log-probabilities of one token may differ, as a s
 _LONGEST_STOP = 16  # tokens of a string that ends a reply, and is no part of it
 
 
-_MARKER = re.compile(r"\s*(<[^<>\s]*>|\[/?[A-Z_]+\])?\s*")  # such as <|im_end|>, </s> or [EOS]
+_MARKER = re.compile(r"(<[^<>\s]*>|\[/?[A-Z_]+\])?")  # such as <|im_end|>, </s> or [EOS]
 
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # a token of SentencePiece that is one byte
@@ -146,7 +147,7 @@ def _span_of(text: str, entries: Sequence[Mapping[str, Any]], texts: Sequence[st
     written = [_written(said) for said in texts]
     told = [_bytes(entry) or said for entry, said in zip(entries, written, strict=True)]
     whole = text.encode("utf-8", "surrogatepass")
-    ends = [_MARKER.fullmatch(said) is not None for said in texts]
+    ends = [_MARKER.fullmatch(said.strip()) is not None for said in texts]
     for pieces in (told, written):
         span = _at_end(pieces, whole, ends)
         if span is not None:
@@ -155,7 +156,7 @@ def _span_of(text: str, entries: Sequence[Mapping[str, Any]], texts: Sequence[st
         compared = [plain(piece) for piece in pieces]
         span = _at_end(compared, plain(whole), ends) or _at_start(compared, plain(whole), ends)
         if span is not None:
-            return span
+            return _with_halves(span, written, _without_blanks(whole)) if plain is _in_ascii else span
     return None
 
 
@@ -176,16 +177,29 @@ def _in_ascii(content: bytes) -> bytes:
     return bytes(byte for byte in _without_blanks(content) if byte < 128)
 
 
+def _with_halves(span: slice, pieces: Sequence[bytes], whole: bytes) -> slice:
+    """A span found by its ASCII, with what stands beside it for other characters of the whole."""
+    first, end = span.start, span.stop
+    while first and whole[0] > 127 and _is_beyond_ascii(pieces[first - 1]):
+        first -= 1
+    while end < len(pieces) and whole[-1] > 127 and _is_beyond_ascii(pieces[end]):
+        end += 1
+    return slice(first, end)
+
+
+def _is_beyond_ascii(content: bytes) -> bool:
+    return bool(content) and not _in_ascii(content) and not content.isspace()
+
+
 def _at_end(pieces: Sequence[bytes], whole: bytes, ends: Sequence[bool]) -> slice | None:
-    """The pieces that make up the whole, before the last of those that only end a reply."""
-    for end in range(len(pieces), 0, -1):
+    """The pieces that make up the whole, before the last of those that only end a reply, few but for blanks."""
+    filled = (place + 1 for place in range(len(pieces) - 1, -1, -1) if pieces[place])
+    for end in islice(filled if whole else (), _LONGEST_STOP):
         first, left = end, len(whole)
         while first and left and whole.endswith(pieces[first - 1], 0, left):
             first -= 1
             left -= len(pieces[first])
-        if whole and not left:
-            while not pieces[end - 1]:
-                end -= 1
+        if not left:
             return slice(first, end)
         if not ends[end - 1]:
             return None

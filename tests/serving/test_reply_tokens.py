@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 
 import pytest
 from chat_server import Response
@@ -133,6 +134,8 @@ ALIGNED = [
     ("It is 42", ["It", " is", " 42."], ["It", " is", " 42."]),  # stopped at "."
     ("</b>", ["<b>", "</b>"], ["</b>"]),
     ("naïve", ["na", "�", "�", "ve"], ["na", "�", "�", "ve"]),  # halves of a character
+    ("é!", ["�", "�", "!"], ["�", "�", "!"]),
+    ("!é", ["hm", "</think>", "!", "�", "�", "<|im_end|>"], ["!", "�", "�"]),
     ("naïve", ["na", "<0xC3>", "<0xAF>", "ve"], ["na", "<0xC3>", "<0xAF>", "ve"]),
     ("答案", ["想", "</think>", "答案"], ["答案"]),
     ("A", ["B", "</think>", "C"], None),
@@ -151,6 +154,22 @@ def test_tokens_are_those_of_the_text():
             if read != wanted or (wanted is None) != (reply.without_tokens is not None):
                 got[text, *tokens] = read
     assert got == {}
+
+
+def test_time_grows_with_the_number_of_tokens_alone():
+    """A model that replies with blanks without end took minutes, in which a service did nothing else."""
+    many, slow = 30_000, {}
+    cases = {
+        "blanks": ("A", [" "] * many),
+        "blanks and marks": ("A", [" ", "</s>"] * many),
+        "marks": ("x" + "</s>" * many, ["</s>"] * many),
+        "one long token": ("A", [" " * many + "x"]),
+    }
+    for name, (text, tokens) in cases.items():
+        start = time.process_time()
+        assert reply_of(text, *((one, -0.5) for one in tokens)).tokens is None
+        slow |= {name: time.process_time() - start} if time.process_time() - start > 5.0 else {}
+    assert slow == {}
 
 
 def test_halves_of_a_character_are_told_by_bytes():
