@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rcjax._core.json_values import plain
-
-if TYPE_CHECKING:
-    from rcjax.frontier.frontier import Frontier
 
 __all__ = ["describe_tuning"]
 
 
-def describe_tuning(frontier: Frontier, target: Mapping[str, float] | None) -> dict[str, Any]:
-    """Where a policy of a frontier comes from, and all that it takes to check it and to tune it again.
+def describe_tuning(frontier: Any, target: Mapping[str, float] | None) -> dict[str, Any]:
+    """Where a policy of a `rcjax.Frontier` comes from, and all that it takes to check it and to tune it again.
 
     What its model says of the log (`describe_fit`); `tuning`: the `target`, where there was one, the `models` to choose
     from and their `prices`, the `search`, `chain`, `bands` and `abstain_price` of the frontier, with `abstain_early`,
