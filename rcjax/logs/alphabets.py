@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Mapping
-from itertools import islice
 
-from rcjax._base.wording import percent
+from rcjax._base.wording import count, percent
 from rcjax._core.binomial import binomial_tail
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
@@ -21,6 +21,8 @@ _MOST_CHOICES = 100  # different answers of a model, above which nobody chooses 
 _RARE = 1e-3  # how rarely a model that guesses is right as seldom as the worst of them
 
 _EXAMPLES = 3  # of each side, in a message
+
+_MANY = 0.05  # share of the queries, from which labels that nobody gives are hardly right answers that all missed
 
 
 class Alphabets:
@@ -38,17 +40,20 @@ class Alphabets:
         self._right: Counter[str] = Counter()
         self._wanted: Counter[str] = Counter()
         self._examples: dict[str, str] = {}
+        self._queries: dict[str, frozenset[str]] = {}
 
-    def add(self, model: str, answer: str, words: str, right: Collection[str]) -> None:
+    def add(self, query: str, model: str, answer: str, words: str, right: Collection[str]) -> None:
         """Count an answer.
 
         Args:
+            query: that was answered.
             model: that gave it.
             answer: as it was written.
             words: the same as it is compared.
             right: the labels of its query.
         """
         self._any_equal = self._any_equal or words in self._labels
+        self._queries.setdefault(query, frozenset(right))
         self._number += 1
         answers = self._answers.setdefault(model, Counter())
         if len(answers) <= _MOST_CHOICES:  # else the counts are not used
@@ -77,6 +82,19 @@ class Alphabets:
             sure = "if they are, give the labels by query, model and correct"
             raise LogError(f"{self._source}: {what}; {both}): {advice}; {sure}")
 
+    def foreign(self) -> str | None:
+        """That many queries have labels which nobody ever answers, in words; None where few do, or nobody chooses."""
+        if any(len(answers) > _MOST_CHOICES for answers in self._answers.values()):
+            return None
+        given = {*itertools.chain.from_iterable(self._answers.values())}
+        strange = {query: right for query, right in self._queries.items() if right.isdisjoint(given)}
+        if len(strange) < max(2, _MANY * len(self._queries)):
+            return None
+        examples = {words: self._labels[words] for words in itertools.chain.from_iterable(strange.values())}
+        queries = count(len(self._queries), "labelled query")
+        what = f"{len(strange):,} of {queries} have a label that no model ever gives"
+        return f"{self._source}: {what} ({_few(examples)}), and all are wrong there: write labels and answers alike"
+
     def _by_chance(self, model: str, luck: float) -> float:
         """How likely a model that guesses is to be right as seldom."""
         return binomial_tail(self._right[model], self._answers[model].total(), luck)
@@ -103,4 +121,5 @@ def guessing(answers: Counter[str], wanted: Counter[str]) -> float:
 
 def _few(written: Mapping[str, str]) -> str:
     """The first examples, with … where there are more."""
-    return ", ".join(map(brief, islice(written.values(), _EXAMPLES))) + ("…" if len(written) > _EXAMPLES else "")
+    first = ", ".join(map(brief, itertools.islice(written.values(), _EXAMPLES)))
+    return f"{first}…" if len(written) > _EXAMPLES else first

@@ -196,14 +196,17 @@ class Labeller:
             return None
         words = normalise_answer(answer or "")
         if answer is not None:
-            self._alphabets.add(model or "", answer, words, self._answers[query])
+            self._alphabets.add(query, model or "", answer, words, self._answers[query])
         if query in self._unmatched:
             self._asked.add(query)
             self._unmatched[query].discard(words)
         return float(words in self._answers[query])
 
-    def finish(self, name: str) -> None:
-        """Refuse a log for which the labels had nothing to tell, or told that all its answers are right."""
+    def finish(self, name: str) -> str | None:
+        """Refuse a log for which the labels had nothing to tell, or told that all its answers are right.
+
+        What is left to be said of the labels, in words; None for nothing.
+        """
         if self.by == "answer" and not self._any_answer:
             advice = "give labels by query, model and correct"
             raise LogError(f"{name}: no row has an answer to compare with {self._source}: {advice}")
@@ -214,6 +217,7 @@ class Labeller:
         if self._all_right and self._asked and not any(self._unmatched[query] for query in self._asked):
             what = "every answer of the log is right by them, those that contradict each other too"
             raise LogError(f"{self._source}: the labels are the log's own answers: {what}: {_FORMS}")
+        return self._alphabets.foreign()
 
     def _difference(self) -> str | None:
         """How labels and log spell a name differently, or which models they are about, in words."""

@@ -314,8 +314,9 @@ def _judged_rows(
             yield rows
     calls.finish(files.name)
     left_out = {"cut off": files.cut, **calls.left_out}
-    if labeller:
-        labeller.finish(files.name)
+    remark = labeller.finish(files.name) if labeller else None
+    if remark is not None:
+        warnings.warn(remark, LeftOutWarning, stacklevel=5)
     if files.told:
         warnings.warn(files.told, PartsWarning, stacklevel=5)
     if any(left_out.values()):

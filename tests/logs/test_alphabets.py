@@ -1,6 +1,7 @@
 """Labels of another alphabet than the answers: every command that reads them stops, and no honest log is refused."""
 
 import math
+import warnings
 from collections import Counter
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from command_line import run
 
 import rcjax
+from rcjax import LeftOutWarning
 from rcjax.logs.alphabets import guessing
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -35,6 +37,17 @@ def log_of(n, abilities, seed=0, choices=LETTERS, shares=None):
 
 def table_of(labels):
     return pl.DataFrame({"query": [*labels], "answer": [*labels.values()]})
+
+
+def test_labels_of_two_alphabets_are_counted():
+    """Half of them in words: a log of 0.9 came out as one of 0.45, without a word."""
+    frame, right = log_of(120, {"small": 0.7, "large": 0.9})
+    half = {query: TEAMS[label] if place % 2 else label for place, (query, label) in enumerate(right.items())}
+    with pytest.warns(LeftOutWarning, match="60 of 120 labelled queries have a label that no model ever gives"):
+        rcjax.read_log(frame, task="choice", labels=table_of(half))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LeftOutWarning)
+        rcjax.read_log(frame, task="choice", labels=table_of(right | {"q0": "E"}))
 
 
 def test_every_command_that_reads_labels_stops_where_they_are_of_another_alphabet(tmp_path):
