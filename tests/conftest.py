@@ -29,8 +29,10 @@ SHARED = Path(__file__).parents[2] / "shared"
 
 
 #: Bytes and memory maps of a worker, above which it lets go of what is compiled; Linux allows 65,530 maps.
-MOST_MEMORY, MOST_MAPS = 1_500_000_000, 50_000
+MOST_MEMORY, MOST_MAPS = 1_200_000_000, 50_000
 LONG = LEVELS["long"]
+#: Docstrings whose examples sample a posterior, or make a report.
+DEAR_EXAMPLES = ("bayes.expected_loss.credible_bands", "bayes.posterior.sample_posterior", "report.report.make_report")
 LEFT_OUT, PROGRAMS = pytest.StashKey[int](), pytest.StashKey[Path]()
 
 
@@ -65,7 +67,10 @@ def _compile_quickly(quick):
 
 
 def pytest_collection_modifyitems(items):
-    """Modules that have JAX forget what it has compiled come first, when that is little."""
+    """Examples that take longest are thorough; modules that have JAX forget what it has compiled come first."""
+    for item in items:
+        if item.nodeid.endswith(DEAR_EXAMPLES):
+            item.add_marker(pytest.mark.thorough)
     items.sort(key=lambda item: not any(map(item.get_closest_marker, ("optimised", "forgetful"))))
 
 

@@ -176,12 +176,11 @@ def test_no_masses_leave_the_density():
         log_likelihood(Gumbel(2.0), whole[0], placed(v, "second"))
 
 
-def test_empty_masses_stay_finite():
+def test_empty_masses_stay_finite(copula):
     # A mass of 0 has no observations; its cells must not spoil the gradients of the others.
     first = Ranks(jnp.array([0.2, 0.7]), jnp.zeros(()), jnp.ones(()), jnp.zeros(2, int))
-    for copula in COPULAS:
-        slopes = jax.jit(jax.grad(lambda c: log_likelihood(c, first, first).sum(), allow_int=True))(copula)
-        assert all(np.isfinite(leaf) for leaf in jax.tree.leaves(slopes) if leaf.dtype.kind == "f")
+    slopes = jax.jit(jax.grad(lambda c: log_likelihood(c, first, first).sum(), allow_int=True))(copula)
+    assert all(np.isfinite(leaf) for leaf in jax.tree.leaves(slopes) if leaf.dtype.kind == "f")
 
 
 def test_ranks_of_a_fitted_marginal():

@@ -109,6 +109,7 @@ def test_a_baseline_must_be_a_model(logs):
         rcjax.make_report(logs[0], baseline="gpt")
 
 
+@pytest.mark.thorough
 def test_the_page_opens_at_the_policy_for_the_target(report):
     frontier = report.frontier
     dearest, cheapest = float(frontier.cost.max()), float(frontier.cost.min())

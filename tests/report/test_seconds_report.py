@@ -12,7 +12,7 @@ import rcjax
 from rcjax.plots import plot_frontier
 from rcjax.tuning.seconds import with_seconds
 
-pytestmark = pytest.mark.usefixtures("float64")
+pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.thorough]
 
 
 @pytest.fixture(scope="module")

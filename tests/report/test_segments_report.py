@@ -7,7 +7,7 @@ import pytest
 import rcjax
 from rcjax.report.page import context
 
-pytestmark = pytest.mark.usefixtures("float64")
+pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.thorough]
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
 
 

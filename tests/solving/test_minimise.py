@@ -264,7 +264,7 @@ def test_refusals_are_bellmans(one):
     assert float(np.asarray(ours.abstention).max()) > 0.05
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", thorough(KINDS, {"twentieths", "votes", "scale"}.__contains__))
 def test_stated_values_are_passed_whole_or_not(kind):
     model = rcjax.fit(stated_log(kind))
     lam = np.geomspace(10.0, 1e4, 5)

@@ -80,6 +80,7 @@ def test_every_option_comes_back(logs, settings_of, monkeypatch, tmp_path):
     assert differing == {}
 
 
+@pytest.mark.thorough
 def test_every_model_in_turn_by_the_posterior_comes_back_as_that(logs):
     policy = rcjax.tune(logs[0], error_cost=0.001, cascade="full", posterior=True, intervals=False).policy
     retuned = rcjax.retune(policy, logs[1])
