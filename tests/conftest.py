@@ -29,7 +29,7 @@ SHARED = Path(__file__).parents[2] / "shared"
 
 
 #: Bytes and memory maps of a worker, above which it lets go of what is compiled; Linux allows 65,530 maps.
-MOST_MEMORY, MOST_MAPS = 1_200_000_000, 50_000
+MOST_MEMORY, MOST_MAPS = 2_500_000_000, 50_000
 LONG = LEVELS["long"]
 #: Docstrings whose examples sample a posterior, or make a report.
 DEAR_EXAMPLES = ("bayes.expected_loss.credible_bands", "bayes.posterior.sample_posterior", "report.report.make_report")
@@ -53,6 +53,8 @@ def pytest_configure(config):
         os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + flags
     cache = getattr(config, "cache", None)  # -p no:cacheprovider has none
     config.stash[PROGRAMS] = Path(tempfile.mkdtemp(prefix="rcjax") if cache is None else cache.mkdir("rcjax"))
+    jax.config.update("jax_compilation_cache_dir", str(config.stash[PROGRAMS]))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_traceback_in_locations_limit", 0)  # as the command line does
     gc.set_threshold(1_000_000, 50, 50)
     # absl, which optax imports, closes the stream it logs to when uvicorn sets up logging anew: not pytest's, please.
@@ -103,20 +105,14 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _compiler(request, programs):
-    """Programmes are kept, as the command line keeps them, for all workers and for later runs.
-
-    Modules with the mark `optimised` run what users run, and so do commands on real logs. Those that change what a
-    programme is made of, `forgetful`, keep none: it would be taken for the usual one.
-    """
+def _compiler(request):
+    """Modules with the mark `optimised` run what users run, and so do commands on real logs."""
     quick, wide = request.node.get_closest_marker("optimised") is None, jax.config.jax_enable_x64
-    keep_programs(programs if request.node.get_closest_marker("forgetful") is None else None)
     if not quick:
         jax.clear_caches()
         _compile_quickly(False)
     yield
     _compile_quickly(True)
-    keep_programs(None)
     jax.config.update("jax_enable_x64", wide)  # which commands switch on
     if not quick or _memory() > MOST_MEMORY or _maps() > MOST_MAPS:
         jax.clear_caches()
@@ -146,21 +142,21 @@ def _maps():
 
 @pytest.fixture(scope="session")
 def programs(request) -> Path:
-    """The folder of compiled programmes that all workers share."""
+    """JAX's cache of compiled programmes, which all workers share."""
     return request.config.stash[PROGRAMS]
 
 
 @pytest.fixture
-def own_settings(request, programs, monkeypatch):
+def own_settings(request, tmp_path_factory, monkeypatch):
     """Commands run in this process set JAX up for themselves: keep that out of the other tests.
 
     They share a cache folder, and have a terminal as wide as the module's COLUMNS say.
     """
-    monkeypatch.setenv("RCJAX_CACHE_DIR", str(programs))
+    monkeypatch.setenv("RCJAX_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "compiled"))
     monkeypatch.setenv("COLUMNS", getattr(request.module, "COLUMNS", "100"))
     before = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")}
     yield
-    keep_programs(programs)
+    keep_programs(None)
     before["jax_disable_most_optimizations"] = request.node.get_closest_marker("optimised") is None
     for name, value in before.items():
         jax.config.update(name, value)

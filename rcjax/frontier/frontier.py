@@ -29,7 +29,7 @@ from rcjax.model.cascade_model import CascadeModel, model_from_json
 from rcjax.policy.answers import COMPARISONS, Comparison
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
-from rcjax.policy.record import CHAINS, read_limits, search_record, with_record
+from rcjax.policy.record import CHAINS, read_limits, search_record
 from rcjax.policy.targets import Target
 
 __all__ = ["Frontier", "InfeasibleError", "load_frontier"]
@@ -184,7 +184,7 @@ class Frontier:
         hull = hull if target.name == "budget" else hull[::-1]
         places, weights = meet((cost if target.name == "budget" else error)[hull], target.value)
         points = (self.point(int(hull[place]), target.to_json()) for place in places)
-        return Mixture(tuple(with_record(policy, mix=True) for policy in points), tuple(weights))
+        return Mixture(tuple(points), tuple(weights))
 
     def choose(
         self,

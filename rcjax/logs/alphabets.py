@@ -88,7 +88,7 @@ class Alphabets:
             return None
         given = {*itertools.chain.from_iterable(self._answers.values())}
         strange = {query: right for query, right in self._queries.items() if right.isdisjoint(given)}
-        if len(strange) < max(2, _MANY * len(self._queries)):
+        if len(strange) < max(_FEWEST, _MANY * len(self._queries)):
             return None
         examples = {words: self._labels[words] for words in itertools.chain.from_iterable(strange.values())}
         queries = count(len(self._queries), "labelled query")

@@ -23,7 +23,15 @@ _FEWEST_LABELS = 2  # of a model
 def models_named(
     held: Matrices, every: list[str], wanted: tuple[str, ...] | None, where: str, fewest: int
 ) -> tuple[str, ...]:
-    """The models, by first appearance or as wanted."""
+    """The models, by first appearance or as wanted.
+
+    Args:
+        held: what was read.
+        every: all models of the log, by first appearance.
+        wanted: the models that somebody named; None for all.
+        where: the log, for messages.
+        fewest: models that there must be.
+    """
     for name in wanted or ():
         if name not in every and is_variant_in(name, every):
             what = f"{brief(name)} is the vote of {samples_of(name)} answers of {brief(base_model(name))}"
@@ -41,7 +49,15 @@ def models_named(
 def labelled_models(
     held: Matrices, names: tuple[str, ...], wanted: tuple[str, ...] | None, where: str, fewest: int
 ) -> tuple[str, ...]:
-    """The models that have labels enough; others are left out with a warning, unless somebody named them."""
+    """The models that have labels enough; others are left out with a warning, unless somebody named them.
+
+    Args:
+        held: what was read.
+        names: the models of which some are taken.
+        wanted: the models that somebody named; None for all.
+        where: the log, for messages.
+        fewest: models that there must be.
+    """
     labels = dict(zip(held.models, held.take("labelled").sum(0).tolist(), strict=True))
     if not any(labels.values()):
         raise LogError(f"{where}: no answer has a label: {TO_LABEL}")

@@ -25,6 +25,7 @@ from rcjax.policy.agreement import tell_need
 from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
+from rcjax.policy.record import with_record
 from rcjax.policy.targets import Target
 from rcjax.replaying.replay import replay
 from rcjax.tuning.certify import Certificate, certify
@@ -272,7 +273,7 @@ def _with_policy(tuned: Tuned, settings: Settings) -> Tuned:
         index, policy = certificate.index, certificate.policy
     else:
         index = _choose(frontier, target)
-        policy = frontier.mixture(**target) if settings.mix else frontier.point(index, target)
+        policy = _mixed(frontier, target) if settings.mix else frontier.point(index, target)
         if settings.mix and len(policy.policies) == 1:
             policy, notes = policy.policies[0], ["nothing to mix: a single point of the frontier is best here"]
     if tuned.admitted is not None:
@@ -289,6 +290,12 @@ def _with_policy(tuned: Tuned, settings: Settings) -> Tuned:
         worth=worth,
         notes=(*notes, *_bill(policy, tuned.log)),
     )
+
+
+def _mixed(frontier: Frontier, target: Mapping[str, float]) -> Mixture:
+    """The mixture for a target, whose policies record that one was asked for: one alone does not show it."""
+    mixture = frontier.mixture(**target)
+    return Mixture(tuple(with_record(policy, mix=True) for policy in mixture.policies), mixture.weights)
 
 
 def _choose(frontier: Frontier, target: Mapping[str, float]) -> int:

@@ -19,10 +19,19 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the logs of real LLM
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_cache(programs):
-    """What the other tests have compiled serves these processes."""
+    """What the other tests have compiled serves these processes: there, as in conftest, without optimisations."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RCJAX_CACHE_DIR", str(programs))
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(programs))
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
         yield
+
+
+@pytest.fixture
+def as_users_have_it(monkeypatch):
+    """Programmes are compiled as for users, and kept where rcjax keeps them."""
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    monkeypatch.delenv("JAX_DISABLE_MOST_OPTIMIZATIONS")
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +70,7 @@ def test_an_error_leaves_no_traceback(folder):
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("as_users_have_it")
 def test_a_cache_folder_that_cannot_be_made_does_no_harm(folder, tmp_path):
     (tmp_path / "file").write_text("")
     done = process("tune", folder / "train.csv", "--no-bands", "--json", RCJAX_CACHE_DIR=tmp_path / "file" / "cache")
@@ -90,6 +100,7 @@ def test_a_terminal_that_knows_ascii_only(folder):
 @needs_data
 @pytest.mark.thorough
 @pytest.mark.parametrize(("benchmark", "task"), [("mmlu", "choice"), ("triviaqa", "generation")])
+@pytest.mark.usefixtures("as_users_have_it")
 def test_real_logs_end_to_end(tmp_path, benchmark, task):
     frontier, cache = tmp_path / "frontier.json", tmp_path / "cache"
     prices = ["--prices", DATA / "prices.toml"]

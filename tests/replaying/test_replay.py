@@ -22,7 +22,7 @@ from rcjax.replaying import replay as _replay
 from rcjax.replaying.curves import area_under_curve
 from rcjax.replaying.replay import Replay, replay
 
-pytestmark = [pytest.mark.optimised, pytest.mark.forgetful]
+pytestmark = pytest.mark.optimised
 
 MODELS = ("small", "middle", "large")
 CALIBRATIONS = {

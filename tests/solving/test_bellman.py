@@ -15,7 +15,7 @@ from rcjax.solving.at_lambda import lay_out
 from rcjax.solving.bellman import Refusal, best_cascades
 from rcjax.solving.paths import candidate_paths, make_plan, pair_places
 
-pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.forgetful]
+pytestmark = pytest.mark.usefixtures("float64")
 
 #: Costs of the random models lie between 1 and 30.
 LAM = np.geomspace(1e-3, 0.1, 40)

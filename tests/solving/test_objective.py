@@ -24,7 +24,7 @@ from rcjax._core.batching import part
 from rcjax.model.pairs import pairs
 from rcjax.solving import objective, quadrature
 
-pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.forgetful]
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def afresh(m):
