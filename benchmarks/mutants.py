@@ -191,7 +191,6 @@ def try_mutant(mutant: Mutant, tree: Path, first: list[str], options: list[str],
 def work(arguments: argparse.Namespace, share: list[tuple[Mutant, list[str]]], number: int) -> list[dict[str, object]]:
     """One worker's faults, one after the other, in a copy of the tree of its own."""
     cache = arguments.out.resolve().parent / "mutants_cache"
-    os.environ |= {"JAX_COMPILATION_CACHE_DIR": str(cache / "jax"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     for name in PRELOADED:
         __import__(name)
     with tempfile.TemporaryDirectory() as folder:
