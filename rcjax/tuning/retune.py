@@ -142,7 +142,7 @@ def recorded_tuning(policy: Policy | Mixture | SegmentedPolicy) -> Tuning:
         prices=told.get("prices") or policy.prices,
         confidence=told["confidence"],
         judged=told.get("judged", False),
-        mix=told.get("mix", len(policy.policies) > 1) and {*target} <= {"budget", "max_error"},
+        mix=told.get("mix", isinstance(policy, Mixture)) and {*target} <= {"budget", "max_error"},
         abstain_early=told.get("abstain_early", True),
         max_length=told.get("max_length"),
         second_cost=told.get("second_cost", 0.0),
