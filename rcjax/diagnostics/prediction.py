@@ -32,7 +32,7 @@ from rcjax.solving.lambda_grid import check_lam, lay_out_problem
 from rcjax.solving.objective import evaluate
 from rcjax.solving.paths import make_plan, only
 from rcjax.solving.solve import solve_problem
-from rcjax.tuning.cross_validation import deal_folds, without
+from rcjax.tuning.resampling import deal_folds, without
 
 if TYPE_CHECKING:
     from rcjax.copulas import Copula

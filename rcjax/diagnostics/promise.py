@@ -20,8 +20,8 @@ from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.solving.solve import solve_frontier
-from rcjax.tuning.cross_validation import deal_folds, without
 from rcjax.tuning.named_agreement import with_agreement
+from rcjax.tuning.resampling import deal_folds, without
 from rcjax.tuning.select import select_frontier
 from rcjax.tuning.tune import Settings, find_frontier
 

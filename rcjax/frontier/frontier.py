@@ -53,7 +53,7 @@ class InfeasibleError(ValueError):
     jax.tree_util.register_dataclass,
     data_fields=(
         *("lam", "error", "cost", "status", "policies"),
-        *("model", "bands", "abstain_price", "abstention", "seconds"),
+        *("model", "bands", "abstain_price", "abstention", "seconds", "reserve"),
     ),
     meta_fields=("search", "chain", "abstain_early", "compare", "cascades", "max_length"),
 )
@@ -100,6 +100,8 @@ class Frontier:
     """Among which cascades policies of least expected loss were searched; None for another `search`."""
     max_length: int | None = None
     """The most models in a cascade, where `select_frontier` was told one; None: all."""
+    reserve: jax.Array | None = None
+    """(L,) money per query that a budget keeps in hand, as a bill is known but roughly; None: nothing."""
 
     @property
     def thresholds(self) -> jax.Array | None:
@@ -215,7 +217,9 @@ class Frontier:
                 raise InfeasibleError(
                     f"no cascade costs {value:.3g} or less per query; the cheapest costs {cost.min():.6g}"
                 )
-            return int(np.lexsort((cost, np.where(cost <= limit, error, np.inf)))[0])
+            needed = cost if self.reserve is None else cost + np.asarray(self.reserve, float)
+            needed = needed if (needed <= limit).any() else cost
+            return int(np.lexsort((cost, np.where(needed <= limit, error, np.inf)))[0])
         if target.name == "max_error":
             if not (error <= limit).any():
                 refusing = "" if self.abstention is None else f", a refusal counted as {self.abstain_price:.4g} errors"

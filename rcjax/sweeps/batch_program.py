@@ -37,6 +37,7 @@ from rcjax.solving.at_lambda import adaptive_points, optimise, points_at
 from rcjax.solving.objective import Tables, transition
 from rcjax.solving.paths import Plan
 from rcjax.solving.quadrature import build_grid
+from rcjax.tuning.judging import AS_USUAL
 from rcjax.tuning.label_candidates import as_cascades, best_candidates, judge
 
 _AXIS = "problems"
@@ -216,8 +217,8 @@ def _by_labels(fit: Fit, data: Data, draws: Draws) -> FrontierPoints:
     logprob, correct, answered = (
         column[draws.sample, draws.rows] for column in (data.logprob, data.correct, data.answered)
     )
-    trial = judge(fit.calibrators, logprob, correct, answered, fit.cost)
-    best = best_candidates(trial, lam)
+    trial = judge(fit.calibrators, logprob, correct, answered, fit.cost, None, AS_USUAL)
+    best = best_candidates(trial, lam, jnp)
     expected = Outcomes(trial.error[best], trial.cost[best], jnp.zeros_like(lam))
     return FrontierPoints(lam, jnp.zeros_like(best), expected, as_cascades(trial, best, k))
 

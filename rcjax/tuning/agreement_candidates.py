@@ -5,8 +5,8 @@ differ, model l is asked. Such a policy errs with probability
 
     E[1 − y_i; Φ_i > φ] + E[1 − y_j; Φ_i ≤ φ, equal] + E[1 − y_l; Φ_i ≤ φ, different]
 
-Labels are averaged with what is expected of them, as those of pairs are (`label_candidates`); how likely an answer is
-right where two are equal, or differ, `agreement_odds` tells.
+Labels are averaged with what is expected of them, as those of pairs are (`judging`); how likely an answer is right
+where two are equal, or differ, `agreement_odds` tells.
 
 Where an answer is not known the second model goes by its confidence: it asks on as many queries as would differ.
 """
@@ -33,13 +33,14 @@ from rcjax.frontier.policies import (
     Policies,
 )
 from rcjax.model.calibration import Calibrator, calibrate_all
-from rcjax.solving.bellman import Refusal
-from rcjax.tuning.agreement_odds import Answers, Models, blended, groups, placed, second_right, third_right
+from rcjax.tuning.agreement_odds import Answers, Models, groups, placed, second_right, third_right
+from rcjax.tuning.judging import AS_USUAL, Judging, cross_calibrate
 from rcjax.tuning.label_candidates import (
-    LABEL,
     MOST_THRESHOLDS,
+    Candidates,
+    Rows,
+    alone_right,
     best_by_labels,
-    cross_calibrate,
     judge_log,
     without_barred,
 )
@@ -67,7 +68,9 @@ class Agreeing:
     error: Any
     """(C,) estimated, a refusal at its price; inf for a threshold that parts no queries."""
     cost: Any
-    """(C,)"""
+    """(C,) of the queries, each at what its path costs"""
+    cost_se: Any
+    """(C,) standard error of the cost"""
     abstention: Any
     """(C,) share of the queries that get no answer."""
     refusal: Any
@@ -90,45 +93,40 @@ def thirds(k: int, refusal: bool) -> np.ndarray:
     return np.array(triples, int).reshape(-1, 3)
 
 
-def agreeing(
-    confidence: jax.Array,
-    crossed: jax.Array,
-    correct: jax.Array,
-    present: jax.Array,
-    cost: jax.Array,
-    answer: jax.Array,
-    refusal: Refusal | None = None,
-) -> Agreeing:
+def agreeing(rows: Rows, answer: jax.Array, judging: Judging) -> Agreeing:
     """Every triple of models, by rising cost, at every threshold of its first, judged on n queries.
 
     Args:
-        confidence, crossed, correct, present, cost: as of `candidates`.
+        rows: of the queries.
         answer: (n, k) codes of answers, as `Log.answer` has them.
-        refusal: with one, the last model may refuse, and so may the second where the answers differ.
+        judging: how they are judged; with a refusal, the last model may refuse, and so may the second where the answers
+            differ.
 
     >>> confidence, right = jnp.full((4, 3), 0.5), jnp.array([[0, 0, 1], [0, 0, 1], [1, 1, 1], [1, 1, 1]], bool)
     >>> answer = jnp.array([[0, 1, 2], [0, 1, 2], [0, 0, 0], [0, 0, 0]])
-    >>> log = confidence, jnp.full((3, 4), 0.5), right, jnp.ones((4, 3), bool)
-    >>> trial = agreeing(*log, jnp.array([1.0, 1.0, 8.0]), answer)   # as all are unsure, the second is always asked
+    >>> rows = Rows(confidence, jnp.full((3, 4), 0.5), right, jnp.ones((4, 3), bool), jnp.array([1.0, 1.0, 8.0]))
+    >>> trial = agreeing(rows, answer, Judging())   # as all are unsure, the second is always asked
     >>> place = int(trial.error.argmin())
     >>> float(trial.threshold[place]), float(trial.cost[place])
     (1.0, 6.0)
     """
+    confidence, refusal = rows.confidence, judging.refusal
     k = confidence.shape[1]
     table = thirds(k, refusal is not None)
-    log = Answers(confidence, crossed, correct, present, answer, jnp.zeros(k, confidence.dtype), jnp.asarray(0.0))
+    right = alone_right(rows, judging)
+    plain = rows.correct, rows.present, answer
+    log = Answers(confidence, rows.crossed, *plain, jnp.zeros(k, confidence.dtype), jnp.asarray(0.0))
     if refusal is not None:
         worth = jnp.asarray(refusal.worth, confidence.dtype)
-        right = LABEL * correct + (1 - LABEL) * confidence
-        level, _, _ = jax.vmap(refuse_alone, (1, 1, 1, None))(confidence, right, present, worth)
+        level, _, _ = jax.vmap(refuse_alone, (1, 1, 1, None))(confidence, right, rows.present, worth)
         log = dataclasses.replace(log, refused=level, worth=worth)
     most = min(MOST_THRESHOLDS, max(_FEWEST_THRESHOLDS, _MOST // max(len(table), 1)))
     where = placed(table[:, 0], table[:, 1], table[:, 2], k)
-    figures = map_entries(lambda models: _judge(log, models, most), len(confidence), (0,))(where)
-    money = cost[where.first][:, None] + cost[where.second][:, None] * figures.share
-    money = money + jnp.where(where.asks[:, None], cost[where.third][:, None] * figures.asked, 0.0)
+    known = _Known(log, right, jnp.broadcast_to(rows.charge, confidence.shape), jnp.asarray(judging.blend.label))
+    figures = map_entries(lambda models: _judge(known, models, most), len(confidence), (0,))(where)
     first, second, third = (np.repeat(column, figures.threshold.shape[1]) for column in table.T)
-    flat = {"threshold": figures.threshold, "error": figures.error, "cost": money, "abstention": figures.refused}
+    flat = {name: getattr(figures, name) for name in ("threshold", "error", "cost", "cost_se")}
+    flat |= {"abstention": figures.refused}
     levels = jnp.where(where.asks, log.refused[where.third], NEVER_REFUSE)
     return Agreeing(
         first=first,
@@ -142,41 +140,64 @@ def agreeing(
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
+class _Known:
+    """What triples are judged by."""
+
+    answers: Answers
+    right: jax.Array  # (n, k) how likely each answer is right, as that of a model alone
+    charge: jax.Array  # (n, k) money of each answer
+    label: jax.Array  # () weight of a label
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class _Figures:
     """Of one triple at M thresholds."""
 
     threshold: jax.Array  # (M,)
     error: jax.Array  # (M,) a refusal at its price; inf where the threshold parts no queries
-    share: jax.Array  # (M,) of the queries, that the second is asked
-    asked: jax.Array  # (M,) that the third is asked
+    cost: jax.Array  # (M,)
+    cost_se: jax.Array  # (M,)
     refused: jax.Array  # (M,)
     fallback: jax.Array  # ()
 
 
-def _judge(log: Answers, at: Models, most: int) -> _Figures:
+def _judge(known: _Known, at: Models, most: int) -> _Figures:
     """The figures of one triple of models: `vmap` it."""
+    log = known.answers
     own, equal, differ = groups(log, at)
-    known = equal | differ
+    told = equal | differ
     first, second, third = (log.confidence[:, j] for j in (at.first, at.second, at.third))
-    fallback = _as_often(second, own & known, differ)
-    settled = equal | (~known & (second > fallback))
-    right = blended(log.correct[:, at.second], second_right(log, at, own, equal))
-    later = blended(log.correct[:, at.third], third_right(log, at, own, differ))
+    fallback = _as_often(second, own & told, differ)
+    settled = equal | (~told & (second > fallback))
+
+    def blended(place: Any, expected: jax.Array) -> jax.Array:
+        return known.label * log.correct[:, place] + (1 - known.label) * expected
+
+    right = blended(at.second, second_right(log, at, own, equal))
+    later = blended(at.third, third_right(log, at, own, differ))
     refuses = ~at.asks | (third <= log.refused[at.third])
     right = jnp.where(settled, right, jnp.where(refuses, log.worth, later))
-    alone = blended(log.correct[:, at.first], first)
+    alone = known.right[:, at.first]
     cuts = spread_cuts(first, own, most)
 
     def upto(values: jax.Array) -> jax.Array:
         """The sum over the queries below each cut, as a share of all."""
-        return divide(jnp.cumsum(jnp.where(own, values, 0.0)[cuts.order])[cuts.last], cuts.count)
+        return divide(cuts.sums(jnp.where(own, values, 0.0)), cuts.count)
+
+    def whole(values: jax.Array) -> jax.Array:
+        return divide(jnp.where(own, values, 0.0).sum(), cuts.count)
 
     wrong = divide(jnp.where(own, 1 - alone, 0.0).sum(), cuts.count, 1.0) - upto(right - alone)
+    start = known.charge[:, at.first]
+    beyond = known.charge[:, at.second] + jnp.where(~settled & at.asks, known.charge[:, at.third], 0.0)
+    cost = whole(start) + upto(beyond)
+    squares = whole(start**2) + upto(beyond**2 + 2 * start * beyond)
     return _Figures(
         threshold=cuts.threshold,
         error=jnp.where(cuts.parts | cuts.every, wrong, jnp.inf),
-        share=divide(cuts.last + 1.0, cuts.count, 1.0),
-        asked=upto(~settled & at.asks),
+        cost=cost,
+        cost_se=jnp.sqrt(divide(jnp.maximum(squares - cost**2, 0.0), cuts.count)),
         refused=upto(~settled & refuses),
         fallback=fallback,
     )
@@ -196,19 +217,19 @@ def judge_agreement(
     logprob: jax.Array,
     correct: jax.Array,
     present: jax.Array,
-    cost: jax.Array,
+    charge: jax.Array,
     answer: jax.Array,
-    refusal: Refusal | None = None,
+    judging: Judging,
 ) -> Agreeing:
     """`agreeing` on n queries, with what their own labels and raw confidences tell of one model by another.
 
     Args:
-        calibrators, logprob, correct, present, cost, refusal: as of `rcjax.tuning.label_candidates.judge`.
+        calibrators, logprob, correct, present, charge, judging: as of `rcjax.tuning.label_candidates.judge`.
         answer: (n, k) codes of answers.
     """
     confidence = calibrate_all(calibrators, logprob, present)
     crossed = cross_calibrate(logprob, correct, present, calibrators.transform)
-    return agreeing(confidence, crossed, correct, present, cost, answer, refusal)
+    return agreeing(Rows(confidence, crossed, correct, present, charge), answer, judging)
 
 
 _judge_filled = compiled(judge_agreement, runs="long")
@@ -219,17 +240,20 @@ def judge_answers(
     logprob: ArrayLike,
     correct: ArrayLike,
     present: ArrayLike,
-    cost: ArrayLike,
+    charge: ArrayLike,
     answer: ArrayLike,
-    refusal: Refusal | None = None,
+    judging: Judging,
 ) -> Agreeing:
     """`judge_agreement`, compiled for one log at a time, in numpy's arrays; logs of like size share the programme.
 
     Args:
-        calibrators, logprob, correct, present, cost, answer, refusal: as of `judge_agreement`.
+        calibrators, logprob, correct, present, charge, answer, judging: as of `judge_agreement`.
     """
     *rows, codes = fill_up(logprob, correct, present, answer)
-    return jax.tree.map(np.asarray, _judge_filled(calibrators, *rows, cost, codes, refusal))
+    money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
+    # Its thresholds part no confidence: one programme, whether those of pairs do or not.
+    how = dataclasses.replace(judging, split=False)
+    return jax.tree.map(np.asarray, _judge_filled(calibrators, *rows, money, codes, how))
 
 
 def without_barred_models(trial: Agreeing, barred: np.ndarray | None) -> Agreeing:
@@ -250,9 +274,9 @@ def without_barred_models(trial: Agreeing, barred: np.ndarray | None) -> Agreein
 def tune_by_agreement(
     calibrators: Calibrator,
     rows: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike],
-    cost: jax.Array,
+    charge: ArrayLike,
     lam: np.ndarray,
-    refusal: Refusal | None = None,
+    judging: Judging = AS_USUAL,
     barred: np.ndarray | None = None,
 ) -> Policies:
     """(L,) the best of single models, pairs, and policies by agreement, for each λ.
@@ -260,25 +284,37 @@ def tune_by_agreement(
     Args:
         calibrators: (k,) of the models.
         rows: (logprob, correct, present, answer), each (n, k): as of `judge_agreement`.
-        cost: (k,) money per answer.
+        charge: (n, k) money of each answer, or (k,) of any.
         lam: (L,) in errors per unit of money.
-        refusal: with one, models may refuse.
+        judging: how they are judged.
         barred: (k, k) bool, which models never stand in one cascade; None for none.
     """
     logprob, correct, present, answer = rows
-    lam, k = np.asarray(lam, cost.dtype), len(cost)
-    prices = None if refusal is None else lam
-    trial = jax.tree.map(np.asarray, judge_log(calibrators, logprob, correct, present, cost, prices, refusal))
-    trial = without_barred(trial, barred)
-    compared = judge_answers(calibrators, logprob, correct, present, cost, answer, refusal)
-    compared = without_barred_models(compared, barred)
+    lam, k = np.asarray(lam, np.result_type(charge)), np.shape(logprob)[1]
+    judged = judge_log(calibrators, logprob, correct, present, charge, lam, judging)
+    trial = without_barred(jax.tree.map(np.asarray, judged), barred)
+    compared = judge_answers(calibrators, logprob, correct, present, charge, answer, judging)
+    return _better_of(trial, without_barred_models(compared, barred), lam, k)
+
+
+def _better_of(trial: Candidates, compared: Agreeing, lam: np.ndarray, k: int) -> Policies:
+    """(L,) the best of single models and pairs, or of policies by agreement, for each λ; of numpy's arrays.
+
+    Args:
+        trial: single models and pairs.
+        compared: policies by agreement.
+        lam: (L,) in errors per unit of money.
+        k: the number of models.
+    """
+    refusing = trial.refused is not None
     pairs, places = (
         best_by_labels(trial, lam, k)[-1].comparing(),
         (compared.error + lam[:, None] * compared.cost).argmin(-1),
     )
-    least = (trial.error + lam[:, None] * trial.cost).min(-1)
+    error = trial.error if trial.share is None else np.where(trial.share < 1, np.inf, trial.error)
+    least = (error + lam[:, None] * trial.cost).min(-1)
     better = compared.error[places] + lam * compared.cost[places] < least
-    own = as_policies(compared, places, k, refusal is not None)
+    own = as_policies(compared, places, k, refusing)
 
     def chosen(mine: np.ndarray, other: np.ndarray) -> np.ndarray:
         return np.where(better.reshape(-1, *[1] * (mine.ndim - 1)), mine, other)

@@ -29,7 +29,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, calibrate_all
 from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import walk
-from rcjax.tuning.label_candidates import LABEL, cross_calibrate
+from rcjax.tuning.judging import cross_calibrate
 
 _NEWTON_STEPS = 8  # of a concave function of one number, from 0
 
@@ -112,11 +112,6 @@ def third_right(log: Answers, at: Models, own: jax.Array, differ: jax.Array) -> 
     """
     plain = log.confidence[:, at.third] / 2 + (log.crossed[at.far] + log.crossed[at.over]) / 4
     return _with_own_odds(plain, log.correct[:, at.third], own & differ, differ)
-
-
-def blended(correct: jax.Array, expected: jax.Array) -> jax.Array:
-    """Labels averaged with what is expected of them."""
-    return LABEL * correct + (1 - LABEL) * expected
 
 
 def _with_own_odds(plain: jax.Array, correct: jax.Array, labels: jax.Array, group: jax.Array) -> jax.Array:

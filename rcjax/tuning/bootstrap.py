@@ -25,7 +25,7 @@ from rcjax._core.threads import side_by_side
 from rcjax.frontier.bands import Bands, check_level, frequencies
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.policies import Policies
+from rcjax.frontier.policies import Policies, either
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, calibrate_all
@@ -37,11 +37,12 @@ from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import replay
 from rcjax.replaying.walk import walk
 from rcjax.solving.at_lambda import refusal_at
-from rcjax.solving.lambda_grid import lay_out_problem, log_lam, solve_at
+from rcjax.solving.lambda_grid import lay_out_problem, solve_at
 from rcjax.solving.paths import MANY_STEPS, Plan, only, plan_cascades
-from rcjax.tuning.agreement_candidates import tune_by_agreement
-from rcjax.tuning.cross_validation import longer_cascades
-from rcjax.tuning.label_candidates import tune_by_labels
+from rcjax.tuning.agreement_candidates import as_policies, judge_answers, without_barred_models
+from rcjax.tuning.cross_validation import all_of, longer_cascades, within
+from rcjax.tuning.judging import Judging, charges, judging_of
+from rcjax.tuning.label_candidates import as_cascades, judge_log, within_budgets, without_barred
 from rcjax.tuning.named_agreement import named_positions, tune_named
 from rcjax.tuning.replicate_intervals import mean_of_known, quantiles, sample_noise, search_luck
 from rcjax.tuning.threshold_intervals import threshold_intervals
@@ -70,7 +71,7 @@ def bootstrap(
 ) -> Bands:
     """Intervals around every point of a frontier, from the log that it was tuned on.
 
-    For error and cost: where the figures of the policy in service will lie, with a probability of about `level`, by
+    For error and the bill: where the figures of the policy in service will lie, with a probability of about `level`, by
     expanded percentiles around the figures on the log and the luck of the search in them. Replicates tell that by how
     much worse their policies do on queries that they were not tuned on; for the error of policies of
     `select_frontier`, the mean is taken of this and of what cross-validation has told. Thresholds are on the scale of
@@ -110,7 +111,7 @@ def bootstrap(
     told = corrected_log(log)
     if not log.complete.any():
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to draw again")
-    places = _spread(np.asarray(frontier.lam))
+    places = _spread(frontier)
     fixed = _as_they_are(frontier, places, replicates)
     require_answers(frontier.policies, log)
     if not refit:
@@ -160,9 +161,11 @@ def _data(log: Log) -> tuple[jax.Array, ...]:
     return log.logprob, log.correct, log.answered, log.query_cost
 
 
-def _spread(lam: np.ndarray) -> np.ndarray:
-    """Places of at most so many λ, evenly along the frontier; some repeat, so that few numbers of them occur."""
-    _, places = np.unique(lam, return_index=True)
+def _spread(frontier: Frontier) -> np.ndarray:
+    """Places of at most so many points, evenly along the frontier; some repeat, so that few numbers of them occur."""
+    places = np.arange(len(frontier.lam))
+    if frontier.search != "selected":  # of one λ there is one policy
+        places = np.sort(np.unique(np.asarray(frontier.lam), return_index=True)[1])
     if len(places) == 1:
         return places
     size = min(_PRICES, -(-len(places) // _ROUND) * _ROUND)
@@ -182,7 +185,7 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
         frontier: the frontier.
         log: the log that it was tuned on.
         draws: (B, n) its rows.
-        places: (G,) of the frontier's points, whose λ are solved for.
+        places: (G,) of the frontier's points: solved again are their λ, or chosen what is best within their costs.
     """
     model, lam = frontier.model, np.asarray(frontier.lam)[places]
     selected = frontier.search == "selected"
@@ -195,15 +198,20 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
     plan = _plan_again(frontier, places[longer]) if longer.any() or not selected else None
     panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
     data = [np.asarray(column) for column in _data(log)]
+    data[3] = charges(log)
     codes, barred = np.asarray(log.answer), barred_as_in(model.models, np.asarray(frontier.members))
+    judging = judging_of(log, model.calibrators.transform, refusal) if selected else Judging(refusal=refusal)
+    budgets = np.asarray(frontier.cost, float)[places]
+    if frontier.reserve is not None:
+        budgets = budgets + np.asarray(frontier.reserve, float)[places]
     # One cascade that was named, some of whose points compare answers.
     at = None if agreements is None else named_positions(frontier.search, model.models, refusal is not None)
 
     def again(draw: np.ndarray) -> tuple[Calibrator, Policies]:
-        logprob, correct, answered, query_cost = (column[draw] for column in data)
+        logprob, correct, answered, charge = (column[draw] for column in data)
         if log.hand is not None:
             correct = np.asarray(expected_log(log.take(draw)).correct)
-        cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
+        cost = (charge * answered).sum(0) / np.maximum(answered.sum(0), 1)
         cost, rows = jnp.asarray(cost, log.cost.dtype), (logprob, correct, answered)
         if selected and not longer.any():
             calibrators, _ = calibrate_log(*fill_up(*rows), transform=model.calibrators.transform)
@@ -216,29 +224,35 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
             return calibrators, _replaced(by_model.on_host(), named, comparing)
         if not selected:
             return calibrators, by_model
-        pairs = tune_by_labels(calibrators, *rows, cost, lam, refusal, barred)[-1]
-        policies = _replaced(pairs, by_model, longer) if longer.any() else pairs
+        trial = jax.tree.map(np.asarray, judge_log(calibrators, *rows, charge, jnp.asarray(lam, cost.dtype), judging))
+        whole = all_of(without_barred(trial, barred))
+        at_budgets = within_budgets(whole, budgets * (1 + 1e-9))
+        pairs = as_cascades(whole, at_budgets, len(model.models), np)
+        policies = _replaced(pairs, by_model.on_host(), longer) if longer.any() else pairs
         if agreements is None:
             return calibrators, policies
-        others = tune_by_agreement(calibrators, (*rows, codes[draw]), cost, lam, refusal, barred)
-        return calibrators, _replaced(policies, others, comparing)
+        judged = judge_answers(calibrators, *rows, charge, codes[draw], judging)
+        answers = without_barred_models(judged, barred)
+        best = within(answers, budgets * (1 + 1e-9))
+        others = as_policies(answers, best, len(model.models), refusal is not None)
+        better = comparing & (answers.error[best] < whole.error[at_budgets])
+        return calibrators, _replaced(policies, others, better)
 
     calibrators, policies = zip(*side_by_side(again, draws, n=log.n_queries), strict=True)
     return _Tuned(stack(calibrators), stack(policies))
 
 
 def _replaced(policies: Policies, others: Policies, where: np.ndarray) -> Policies:
-    """Cascades (G,), at some places (G,) bool those of others."""
-    pairs = (policies.thresholds, others.thresholds), (policies.members, others.members)
-    thresholds, members = (np.where(where[:, None], other, own) for own, other in pairs)
-    refusals = None
-    if policies.refusals is not None and others.refusals is not None:
-        refusals = np.where(where[:, None], others.refusals, policies.refusals)
-    if others.agreements is None:
-        return Policies.of_cascades(thresholds, members, refusals)
-    mine = policies.comparing().agreements
-    agreements = jax.tree.map(lambda own, other: np.where(where[:, None], other, own), mine, others.agreements)
-    return Policies.of_cascades(thresholds, members, refusals, agreements=agreements)
+    """Cascades (G,), at some places (G,) bool those of others; their intervals alone."""
+    if policies.refusals is None or others.refusals is None:
+        policies, others = (_without_refusals(own) for own in (policies, others))
+    return either(others, policies, where)
+
+
+def _without_refusals(own: Policies) -> Policies:
+    if own.refusals is None:
+        return own
+    return Policies.of_cascades(own.thresholds, own.members, agreements=own.agreements, splits=own.splits)
 
 
 def _plan_again(frontier: Frontier, chains: np.ndarray) -> Plan | None:
@@ -280,8 +294,7 @@ def _judge(
         def answer(policy: Policies) -> Outcomes:
             where = walk(confidence, policy, None if codes is None else codes.T)
             wrong, refused = (shares @ fate.astype(shares.dtype) for fate in (where.wrong(correct.T), where.refused))
-            costs = (shares @ where.asked.T.astype(shares.dtype)) * (shares @ query_cost)
-            return Outcomes(wrong, costs.sum(1), refused)
+            return Outcomes(wrong, shares @ (where.asked * query_cost.T).sum(0), refused)
 
         return jax.vmap(answer)(own.policies)
 
@@ -294,7 +307,7 @@ def _recount(tuned: _Tuned, log: Log, replicates: int, seed: int) -> Outcomes:
     So many of a replicate's draws fall in each block as a multinomial variate says, and there as chance will have it:
     that is drawing n of n queries, without weights (B, n) in memory.
     """
-    n, k = log.logprob.shape
+    n = log.n_queries
     rng = np.random.default_rng(seed)
     starts = np.arange(0, n, _BLOCK)
     sizes = np.minimum(_BLOCK, n - starts)
@@ -312,8 +325,8 @@ def _recount(tuned: _Tuned, log: Log, replicates: int, seed: int) -> Outcomes:
     queries, counts, money = sums or []
     with np.errstate(invalid="ignore", divide="ignore"):  # of no queries, nothing is known
         shares, money = counts / queries[:, None], money / queries[:, None]
-    shares = shares.reshape(len(shares), -1, 2 + k)
-    figures = shares[..., 0], (shares[..., 2:] * money[:, None]).sum(-1), shares[..., 1]
+    shares = shares.reshape(len(shares), -1, 2)
+    figures = shares[..., 0], money, shares[..., 1]
     return Outcomes(
         *(
             np.stack([np.broadcast_to(figure[0], (replicates, *figure.shape[1:])), *np.split(figure[1:], 2)], axis=-1)
@@ -332,31 +345,32 @@ def _count(
     tuned: _Tuned,
     codes: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Sums over queries (n,): how many, (1 + 2B,), of which (1 + 2B, G·(2 + k)) went wrong, were refused, asked each
-    model, and (1 + 2B, k) what those cost: of the log, in each bag of weights (B, n), out of each.
+    """Sums over queries (n,): how many, (1 + 2B,), of which (1 + 2B, G·2) went wrong, were refused, and what they cost,
+    (1 + 2B, G): of the log, in each bag of weights (B, n), out of each.
     """
     confidence = calibrate_all(tuned.calibrators, logprob, answered).T
     whole = answered.all(1)
     bags = jnp.concatenate([whole[None], weights * whole, whole & (weights == 0)])
 
-    def answer(policy: Policies) -> jax.Array:
+    def answer(policy: Policies) -> tuple[jax.Array, jax.Array]:
         where = walk(confidence, policy, None if codes is None else codes.T)
-        return jnp.concatenate([where.wrong(correct.T)[None], where.refused[None], where.asked])
+        return jnp.stack([where.wrong(correct.T), where.refused]), (where.asked * query_cost.T).sum(0)
 
-    fates = jax.vmap(answer)(tuned.policies)
+    fates, bills = jax.vmap(answer)(tuned.policies)
     # Whole numbers, which single precision holds exactly up to 2²⁴.
     counts = jnp.matmul(bags, fates.reshape(-1, len(whole)).T.astype(bags.dtype), precision="highest")
-    return bags.sum(1), counts, jnp.matmul(bags.astype(query_cost.dtype), query_cost, precision="highest")
+    return bags.sum(1), counts, jnp.matmul(bags.astype(query_cost.dtype), bills.T, precision="highest")
 
 
 def _bands(frontier: Frontier, log: Log, replicates: _Replicates, level: float) -> Bands:
     places, tuned, outcomes, again = replicates
     replayed = replay(frontier, log)
+    bill = replayed.spent if frontier.search == "selected" else replayed.cost  # as the frontier's own costs are
     labels = max(2, round(float(log.labelled[log.complete].mean(1).sum())))  # queries that have one
     lam = np.asarray(frontier.lam, float)
-    known, at = log_lam(lam[places]), log_lam(lam)
+    known, at = places.astype(float), np.arange(len(lam), dtype=float)
     ends = []
-    for figure, own in zip(outcomes, (replayed.error, replayed.cost, replayed.abstention), strict=True):
+    for figure, own in zip(outcomes, (replayed.error, bill, replayed.abstention), strict=True):
         noise = np.stack([np.interp(at, known, row) for row in sample_noise(figure[0])])
         moved = np.asarray(own, float) + np.interp(at, known, search_luck(*figure))
         if figure is outcomes.wrong and again and frontier.search == "selected":

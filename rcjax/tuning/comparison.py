@@ -1,29 +1,75 @@
 """What was compared in cross-validation: cascades of each length, and their rivals, by cross-validated figures."""
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rcjax.solving.lambda_grid import log_lam
 
-__all__ = ["LEAST_SHOWN", "Comparison", "Rival", "VotesGain", "over_neighbours"]
+__all__ = [
+    *("COMPARING", "COMPARING_ALONE", "LONGER", "VOTES"),
+    *("AtBudgets", "Bar", "Comparison", "Gain", "Rival", "VotesGain", "over_neighbours"),
+]
 
 
 _WINDOW = 9  # prices that luck is averaged over
 
 
-_LEAST_GAIN = 0.002  # of error + λ·cost, for comparing answers to earn its place
-
-
-#: The same for them to stand in the place of policies without answers.
-LEAST_SHOWN = 0.004
-
-
-_LEAST_GAIN_OF_VOTES = 0.008  # the same for several samples of a model
-
-
 _CONTRADICTION = 3.0  # standard errors
+
+
+@dataclasses.dataclass(frozen=True)
+class Bar:
+    """What a way to choose policies must gain to have earned its place."""
+
+    least: float
+    """Of error + λ·cost, as a share of it over all prices together."""
+    sure: float
+    """Standard errors of that."""
+
+    def earned(self, overall: Any, overall_se: Any, counted: Any, counted_se: Any) -> Any:
+        """Whether a gain has: it is above both, and the labels left out do not contradict by three standard errors.
+
+        >>> Bar(0.01, 1.0).earned(0.03, 0.02, -0.01, 0.02), Bar(0.01, 1.0).earned(0.03, 0.04, 0.03, 0.04)
+        (True, False)
+        """
+        enough = (overall > self.least) & (overall > self.sure * overall_se)
+        return enough & (counted > -_CONTRADICTION * counted_se)
+
+
+#: A longer chain takes a place from pairs, and luck helps the longer one.
+LONGER = Bar(0.0, 1.0)
+
+
+#: Comparing answers: the frontier keeps the policies without, so that a gain which is not there costs little, and one
+#: that is missed much.
+COMPARING = Bar(0.002, 0.0)
+
+
+#: The same for it to stand in the place of policies without answers, which then do not stay beside.
+COMPARING_ALONE = Bar(0.004, 1.0)
+
+
+#: Several samples of a model: with four variants of each to choose from, one or another looks better by luck.
+VOTES = Bar(0.008, 1.0)
+
+
+class Gain(NamedTuple):
+    """What S arms gain on a rival in error + λ·cost, G prices, on queries that were left out; numpy's arrays."""
+
+    gain: np.ndarray
+    """(S, G)"""
+    gain_se: np.ndarray
+    """(S, G) its standard error, over queries."""
+    overall: np.ndarray
+    """(S,) the gain as a share of the rival's error + λ·cost, averaged over the prices."""
+    overall_se: np.ndarray
+    """(S,)"""
+    counted: np.ndarray
+    """(S,) the same by the labels of the queries left out themselves."""
+    counted_se: np.ndarray
+    """(S,)"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,21 +93,13 @@ class Rival:
 
     @property
     def earned(self) -> bool:
-        """Whether comparing answers gains enough over all prices together.
-
-        That is 0.2 %, and the labels left out must not contradict by three standard errors. The frontier keeps the
-        policies without answers (`select_frontier`), so that a gain which is not there costs little, and one that is
-        missed much.
-        """
-        return self.overall > _LEAST_GAIN and self.counted > -_CONTRADICTION * self.counted_se
+        """Whether comparing answers gains enough over all prices together (`COMPARING`)."""
+        return bool(COMPARING.earned(self.overall, self.overall_se, self.counted, self.counted_se))
 
     @property
     def shown(self) -> bool:
-        """Whether it gains enough to stand in the place of policies without answers, which then do not stay beside.
-
-        That is 0.4 % and more than one standard error, and the labels left out must not contradict by three.
-        """
-        return self.earned and self.overall > max(self.overall_se, LEAST_SHOWN)
+        """Whether it gains enough to stand in the place of policies without answers (`COMPARING_ALONE`)."""
+        return bool(COMPARING_ALONE.earned(self.overall, self.overall_se, self.counted, self.counted_se))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,13 +120,28 @@ class VotesGain:
 
     @property
     def earned(self) -> bool:
-        """Whether several samples gain enough over all prices together for any to be used.
+        """Whether several samples gain enough over all prices together for any to be used (`VOTES`)."""
+        return bool(VOTES.earned(self.overall, self.overall_se, self.counted, self.counted_se))
 
-        That is more than one standard error and 0.8 %, and the labels left out must not contradict by three standard
-        errors: with four variants of each model to choose from, one or another looks better by luck.
-        """
-        enough = max(self.overall_se, _LEAST_GAIN_OF_VOTES)
-        return self.overall > enough and self.counted > -_CONTRADICTION * self.counted_se
+
+@dataclasses.dataclass(frozen=True)
+class AtBudgets:
+    """Cross-validated figures for B budgets, on queries that the policies were not tuned on; numpy's arrays.
+
+    Of the best that the labels of the others say there is within each budget: of single models, of pairs and single
+    models, and where answers are compared, of all that may.
+    """
+
+    budgets: np.ndarray  # (B,) money per query, rising
+    error: np.ndarray  # (S, B) a refusal counts at its price
+    cost: np.ndarray  # (S, B) the bill
+    saved: np.ndarray  # (S, B) by how much the error is below that of the best single model
+    saved_se: np.ndarray  # (S, B) its standard error, over queries
+    luck: np.ndarray  # (S,) by how much more they err than the queries of the choice said
+
+    def nearest(self, budget: float) -> int:
+        """The place of the budget nearest to one, on the logarithmic scale."""
+        return int(np.abs(np.log(self.budgets / max(budget, np.finfo(float).tiny))).argmin())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +162,8 @@ class Comparison:
     overall_se: np.ndarray  # (S,)
     agreement: Rival | None = None  # policies that compare answers, where the log tells answers
     votes: VotesGain | None = None  # several samples against one, where the log has variants of models
+    at_budgets: AtBudgets | None = None  # what budgets get
+    luck: tuple[float, ...] = ()  # by how much more pairs, and all that may compare answers, err than they promised
 
     @property
     def chosen(self) -> np.ndarray:
@@ -141,7 +196,7 @@ class Comparison:
     @property
     def _longer(self) -> int | None:
         """The place of the longer cascades that gain most, of those that gain enough over all prices together."""
-        earned = (self.lengths > 2) & (self.overall > self.overall_se)
+        earned = (self.lengths > 2) & LONGER.earned(self.overall, self.overall_se, self.overall, self.overall_se)
         return int(np.argmax(np.where(earned, self.overall, -np.inf))) if earned.any() else None
 
     def nearest(self, lam: Any) -> np.ndarray:

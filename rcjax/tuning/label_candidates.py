@@ -4,14 +4,9 @@ A pair that asks model i and, where Φ_i ≤ φ, then model j, errs with probabi
 
     E[1 − y_i; Φ_i > φ] + E[1 − y_j; Φ_i ≤ φ]        y = 1 where the answer is right
 
-A mean over n labelled queries is noisy, and the best of many noisy figures is the luckiest one. So each label is
-averaged with what it is expected to be, given what is known of the query:
-
-    ŷ_i = ¼ y_i + ¾ Φ_i        ŷ_j = ¼ y_j + ⅜ Φ_j + ⅜ P(y_j = 1 | ξ_i)
-
-The last is the calibration of one model by the confidence of *another*. Φ_j alone would take the answer of j to be
-right or wrong regardless of Φ_i: but what is hard for one model is hard for the next, and the queries that are deferred
-would look too easy. By how much the labels count matters little.
+Labels are averaged with what is expected of them (`judging`). A pair costs what its path costs on each of the queries:
+those that are passed on may be longer than others. Where many queries have one confidence, a threshold parts them: a
+share of them is passed on (`Splits`).
 
 Where models may refuse to answer (`label_refusals`), a refusal counts as so many errors as it costs.
 """
@@ -28,18 +23,18 @@ from rcjax._core.batching import map_entries, part
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax._core.size_classes import fill_up
-from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Policies
-from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
+from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Policies, Splits
+from rcjax.model.calibration import Calibrator, calibrate_all
 from rcjax.model.pairs import pairs
-from rcjax.solving.bellman import Refusal
-from rcjax.tuning.label_refusals import best_cuts, earnings, refuse_alone, spread_cuts, sum_up
-
-#: Weight of the label itself; the rest goes to what is expected of it.
-LABEL = 0.25
-
+from rcjax.tuning.judging import AS_USUAL, ATOM, Judging, centred, cross_calibrate
+from rcjax.tuning.label_refusals import Sums, best_cuts, earnings, refuse_alone, spread_cuts, sum_up
 
 #: Thresholds tried for each pair, at most.
 MOST_THRESHOLDS = 400
+
+
+#: Standard errors of the bill of a pair that a budget keeps in hand. Without, one budget in five is overspent by 3 %.
+RESERVE = 0.5
 
 
 @jax.tree_util.register_dataclass
@@ -51,81 +46,93 @@ class Candidates:
     second: jax.Array  # (C,) the model asked where it is unsure; itself where none is
     threshold: jax.Array  # (C,) calibrated confidence up to which it is; ALWAYS_ANSWER for a single model
     error: jax.Array  # (C,) estimated, a refusal at its price; inf for a threshold that parts no queries
-    cost: jax.Array  # (C,)
+    cost: jax.Array  # (C,) of the queries, each at what its path costs
+    cost_se: jax.Array  # (C,) standard error of the cost
+    counted: jax.Array  # (C,) the error by the labels alone
     refused: jax.Array | None = None  # (C, 2) confidence up to which the first and the second refuse; None: none does
     abstention: jax.Array | None = None  # (C,) share of the queries that get no answer
+    above: jax.Array | None = None  # (C,) confidence above which a share is passed on, up to the threshold
+    share: jax.Array | None = None  # (C,) that share; None for both: no threshold parts queries of one confidence
 
 
-def cross_calibrate(
-    logprob: jax.Array, correct: jax.Array, present: jax.Array, transform: Transform, told: jax.Array | None = None
-) -> jax.Array:
-    """(P, n) probability that the second model of each pair is right, by the confidence of the first.
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """What is known of n queries, and P pairs of k models."""
 
-    As `fit_calibrator`, with the labels of another model.
+    confidence: Any  # (n, k) calibrated
+    crossed: Any  # (P, n) of `cross_calibrate`
+    correct: Any  # (n, k) whether the answer is right
+    present: Any  # (n, k) whether there is an answer and the query is to count
+    charge: Any  # (n, k) money of each answer, or (k,) of any
 
-    Args:
-        logprob: (n, k) raw log-probabilities.
-        correct: (n, k) whether the answer is right.
-        present: (n, k) whether there is an answer and the query is to count.
-        transform: that of the raw confidence.
-        told: (n, k) which log-probabilities to tell the probability by; by default those that count.
-    """
-    left, right = np.array(pairs(logprob.shape[1]), int).reshape(-1, 2).T
+    def of_pair(self, left: Any, right: Any, crossed: Any, judging: Judging) -> "_Pair":
+        """Of one pair, by the positions of its models and what the first tells of the second (n,)."""
+        present = self.present[:, left] & self.present[:, right]
+        blend, right_of = judging.blend, self.correct.astype(self.confidence.dtype)
+        own, other = right_of[:, left], right_of[:, right]
+        expected = [
+            centred(one, label, present, jnp)
+            for one, label in (
+                (self.confidence[:, left], own),
+                (self.confidence[:, right], other),
+                (crossed, other),
+            )
+        ]
+        first = blend.label * own + (blend.own + blend.crossed) * expected[0]
+        second = blend.label * other + blend.own * expected[1] + blend.crossed * expected[2]
+        charge = jnp.broadcast_to(self.charge, self.confidence.shape)
+        return _Pair(self.confidence[:, left], first, second, own, other, charge[:, left], charge[:, right], present)
 
-    def one(left: jax.Array, right: jax.Array) -> jax.Array:
-        raw, both = logprob[:, left], present[:, left] & present[:, right]
-        known = both if told is None else told[:, left]
-        return fit_calibrator(raw, correct[:, right], both, transform)(jnp.where(known, raw, -1.0))
 
-    return map_entries(one, len(logprob), (0, 0))(left, right)
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Pair:
+    """What is known of n queries and two models."""
+
+    confidence: jax.Array  # (n,) of the first
+    first: jax.Array  # (n,) how likely the first is right, its label blended with what is expected
+    second: jax.Array  # (n,)
+    first_label: jax.Array  # (n,)
+    second_label: jax.Array  # (n,)
+    first_charge: jax.Array  # (n,) money
+    second_charge: jax.Array  # (n,)
+    present: jax.Array  # (n,) whether the query counts
 
 
-def candidates(
-    confidence: jax.Array, crossed: jax.Array, correct: jax.Array, present: jax.Array, cost: jax.Array
-) -> Candidates:
+def candidates(rows: Rows, judging: Judging) -> Candidates:
     """Every single model and pair, judged on n queries. `vmap` it over resampled or masked logs.
 
     Args:
-        confidence: (n, k) calibrated.
-        crossed: (P, n) of `cross_calibrate`.
-        correct: (n, k) whether the answer is right.
-        present: (n, k) whether there is an answer and the query is to count.
-        cost: (k,) money per answer.
+        rows: of the queries.
+        judging: how they are judged.
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
-    >>> cascades = candidates(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.array([1.0, 10.0]))
-    >>> cascades.cost.tolist(), [round(figure, 4) for figure in cascades.error.tolist()]  # small, large, small → large
-    ([1.0, 10.0, 6.0, 11.0], [0.5, 0.0, 0.075, inf])
+    >>> charge = jnp.array([[1.0, 14.0], [1.0, 6.0]])
+    >>> rows = Rows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), charge)
+    >>> cascades = candidates(rows, Judging())
+    >>> cascades.cost.tolist(), cascades.counted.tolist()  # small, large, small → large: the second query is answered
+    ([1.0, 10.0, 8.0, 11.0], [0.5, 0.0, 0.0, inf])
     """
-    confidence, correct, present = map(jnp.asarray, (confidence, correct, present))
-    k = confidence.shape[1]
+    k = rows.confidence.shape[1]
     left, right = np.array(pairs(k), int).reshape(-1, 2).T
 
-    def one(left: jax.Array, right: jax.Array, crossed: jax.Array) -> tuple[jax.Array, ...]:
-        first = LABEL * correct[:, left] + (1 - LABEL) * confidence[:, left]
-        second = LABEL * correct[:, right] + (1 - LABEL) / 2 * (confidence[:, right] + crossed)
-        return _thresholds(confidence[:, left], first, second, present[:, left] & present[:, right])
+    def one(left: jax.Array, right: jax.Array, crossed: jax.Array) -> dict[str, jax.Array]:
+        return _thresholds(rows.of_pair(left, right, crossed, judging), judging.split)
 
-    thresholds, errors, shares = map_entries(one, len(confidence), (0, 0, 0))(left, right, crossed)
-    tried = thresholds.shape[1]
-    everyone = np.arange(k)
+    tried = map_entries(one, len(rows.confidence), (0, 0, 0))(left, right, rows.crossed)
+    count, everyone = tried["threshold"].shape[1], np.arange(k)
+    error, (cost, cost_se) = _alone(rows.correct, rows.present), _bills(rows)
+    ends = jnp.full(k, ALWAYS_ANSWER, tried["threshold"].dtype)
+    alone = {"threshold": ends, "error": error, "counted": error, "cost": cost, "cost_se": cost_se}
+    if judging.split:
+        alone |= {"above": ends, "share": jnp.ones_like(ends)}
+    tried["cost"] = tried["cost"] + cost[left][:, None]
     return Candidates(
-        first=jnp.concatenate([everyone, np.repeat(left, tried)]),
-        second=jnp.concatenate([everyone, np.repeat(right, tried)]),
-        threshold=jnp.concatenate([jnp.full(k, ALWAYS_ANSWER, thresholds.dtype), thresholds.reshape(-1)]),
-        error=jnp.concatenate([_alone(correct, present), errors.reshape(-1)]),
-        cost=jnp.concatenate([cost, (cost[left][:, None] + cost[right][:, None] * shares).reshape(-1)]),
+        first=jnp.concatenate([everyone, np.repeat(left, count)]),
+        second=jnp.concatenate([everyone, np.repeat(right, count)]),
+        **{name: jnp.concatenate([alone[name], values.reshape(-1)]) for name, values in tried.items()},
     )
-
-
-def _expected(
-    confidence: jax.Array, crossed: jax.Array, correct: jax.Array, present: jax.Array
-) -> tuple[jax.Array, ...]:
-    """ŷ of single models (n, k) and of the second ones of pairs (P, n), and whether both have answered (P, n)."""
-    left, right = np.array(pairs(confidence.shape[1]), int).reshape(-1, 2).T
-    expected = LABEL * correct + (1 - LABEL) * confidence
-    second = LABEL * correct[:, right].T + (1 - LABEL) / 2 * (confidence[:, right].T + crossed)
-    return expected, second, (present[:, left] & present[:, right]).T
 
 
 def _alone(correct: jax.Array, present: jax.Array) -> jax.Array:
@@ -134,53 +141,69 @@ def _alone(correct: jax.Array, present: jax.Array) -> jax.Array:
     return jnp.where(answered > 0, 1 - divide((present * correct).sum(0), answered, 0.5), jnp.inf)
 
 
-def refusing_candidates(
-    confidence: jax.Array,
-    crossed: jax.Array,
-    correct: jax.Array,
-    present: jax.Array,
-    cost: jax.Array,
-    lam: jax.Array,
-    refusal: Refusal,
-) -> Candidates:
+def _bills(rows: Rows) -> tuple[jax.Array, jax.Array]:
+    """(mean, standard error), each (k,), of what the answers of each model cost; of one without answers, as charged."""
+    charge = jnp.broadcast_to(rows.charge, rows.confidence.shape)
+    count = rows.present.sum(0)
+    mean = jnp.where(rows.present, charge, 0.0).sum(0) / jnp.maximum(count, 1)
+    mean = jnp.where(count > 0, mean, charge.mean(0))
+    spread = jnp.where(rows.present, (charge - mean) ** 2, 0.0).sum(0)
+    return mean, jnp.sqrt(spread) / jnp.maximum(count, 1)
+
+
+def refusing_candidates(rows: Rows, lam: jax.Array, judging: Judging) -> Candidates:
     """Every single model and pair where models may refuse to answer, for each λ: (L, C).
 
     Each has the refusals that are best at its λ, and a pair, with these, every threshold, the best one at λ among them.
 
     Args:
-        confidence, crossed, correct, present, cost: as in `candidates`.
+        rows: of the queries.
         lam: (L,) in errors per unit of money.
-        refusal: what a refusal costs, and who may refuse.
+        judging: how they are judged: what a refusal costs, and who may refuse.
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
-    >>> log, refusal = (confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool)), Refusal(jnp.array(0.8), True)
-    >>> judged = refusing_candidates(*log, jnp.array([1.0, 10.0]), jnp.array([1.0]), refusal)
+    >>> rows = Rows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.array([1.0, 10.0]))
+    >>> judged = refusing_candidates(rows, jnp.array([1.0]), Judging(refusal=Refusal(jnp.array(0.8), True)))
     >>> small = [round(float(figure[0, 0]), 3) for figure in (judged.error, judged.abstention, judged.refused[..., 0])]
     >>> small                                              # refuses one of two queries, and is right on the other
-    [0.175, 0.5, 0.55]
+    [0.1, 0.5, 0.55]
     """
-    k = confidence.shape[1]
+    refusal = judging.refusal
+    assert refusal is not None
+    k = rows.confidence.shape[1]
     left, right = np.array(pairs(k), int).reshape(-1, 2).T
-    expected, second, both = _expected(confidence, crossed, correct, present)
-    worth = jnp.asarray(refusal.worth, confidence.dtype)
-    level, gain, share = jax.vmap(refuse_alone, (1, 1, 1, None))(confidence, expected, present, worth)
-    confidences = jnp.stack([confidence.T[left], confidence.T[right]], axis=1)
-    rights = jnp.stack([expected.T[left], second], axis=1)
-    sums = jax.vmap(sum_up, (0, 0, 0, None))(confidences, rights, both, worth)
+    worth = jnp.asarray(refusal.worth, rows.confidence.dtype)
+    level, gain, share = jax.vmap(refuse_alone, (1, 1, 1, None))(
+        rows.confidence, alone_right(rows, judging), rows.present, worth
+    )
+
+    def summed(left: jax.Array, right: jax.Array, crossed: jax.Array) -> Sums:
+        pair = rows.of_pair(left, right, crossed, judging)
+        confidence = jnp.stack([pair.confidence, rows.confidence[:, right]])
+        charge = jnp.stack([pair.first_charge, pair.second_charge])
+        return sum_up(confidence, jnp.stack([pair.first, pair.second]), charge, pair.present, worth)
+
+    sums = jax.vmap(summed)(jnp.asarray(left), jnp.asarray(right), rows.crossed)
     tried, everyone = sums.cut.shape[1], np.arange(k)
+    cost, cost_se = _bills(rows)
+    alone_error = _alone(rows.correct, rows.present) - gain
 
     def at(price: jax.Array) -> Candidates:
-        refused, refuses = jax.vmap(best_cuts, (0, 0, None))(sums, price * cost[right], refusal)
-        earned, unanswered, asked = jax.vmap(earnings, (0, 0, 0, None))(sums, refused, refuses, worth)
+        refused, refuses = jax.vmap(best_cuts, (0, None, None))(sums, price, refusal)
+        earned = jax.vmap(earnings, (0, 0, 0, None))(sums, refused, refuses, worth)
         levels = jax.vmap(lambda sums, i, j: jnp.stack([sums.cut[i], sums.refusal[j]]))(sums, refused, refuses)
-        flat = [(1 - earned), cost[left][:, None] + cost[right][:, None] * asked, unanswered, sums.cut]
-        error, spent, unanswered, cut = (values.reshape(-1) for values in flat)
+        spent = cost[left][:, None] + earned.money
+        flat = (values.reshape(-1) for values in (1 - earned.right, spent, earned.refused, sums.cut, earned.money_se))
+        error, spent, unanswered, cut, spread = flat
+        error = jnp.concatenate([alone_error, error])
         return Candidates(
             first=jnp.concatenate([everyone, np.repeat(left, tried)]),
             second=jnp.concatenate([everyone, np.repeat(right, tried)]),
             threshold=jnp.concatenate([jnp.full(k, ALWAYS_ANSWER, cut.dtype), cut]),
-            error=jnp.concatenate([_alone(correct, present) - gain, error]),
+            error=error,
+            counted=error,
             cost=jnp.concatenate([cost, spent]),
+            cost_se=jnp.concatenate([cost_se, spread]),
             refused=jnp.concatenate([jnp.stack([level, level], axis=1), jnp.repeat(levels, tried, axis=0)]),
             abstention=jnp.concatenate([share, unanswered]),
         )
@@ -188,17 +211,37 @@ def refusing_candidates(
     return jax.vmap(at)(lam)
 
 
-def _thresholds(
-    confidence: jax.Array, first: jax.Array, second: jax.Array, present: jax.Array
-) -> tuple[jax.Array, ...]:
-    """(thresholds, error, share deferred), each (M,), of one pair.
+def alone_right(rows: Rows, judging: Judging) -> jax.Array:
+    """(n, k) how likely each answer is right, its label blended with what is expected of it."""
+    own = jax.vmap(lambda one, label, here: centred(one, label, here, jnp), 1, 1)(
+        rows.confidence, rows.correct.astype(rows.confidence.dtype), rows.present
+    )
+    return judging.blend.label * rows.correct + (1 - judging.blend.label) * own
 
-    confidence, first, second, present (n,): Φ_i, ŷ_i, ŷ_j, and which queries count.
-    """
-    cuts = spread_cuts(confidence, present, MOST_THRESHOLDS)
-    gain = jnp.cumsum(jnp.where(present, second - first, 0.0)[cuts.order])[cuts.last]
-    wrong = divide(jnp.where(present, 1 - first, 0.0).sum() - gain, cuts.count, 1.0)
-    return cuts.threshold, jnp.where(cuts.parts, wrong, jnp.inf), divide(cuts.last + 1.0, cuts.count, 1.0)
+
+def _thresholds(pair: _Pair, split: bool) -> dict[str, Any]:
+    """What is known of one pair at M thresholds, (M,) each: the fields of `Candidates`, its cost that of the second."""
+    cuts = spread_cuts(pair.confidence, pair.present, MOST_THRESHOLDS, split=ATOM if split else None)
+
+    def upto(values: jax.Array) -> jax.Array:
+        """The sum over the queries that are passed on, as a share of all."""
+        return divide(cuts.sums(jnp.where(pair.present, values, 0.0)), cuts.count)
+
+    def whole(values: jax.Array) -> jax.Array:
+        return divide(jnp.where(pair.present, values, 0.0).sum(), cuts.count)
+
+    wrong = divide(jnp.where(pair.present, 1 - pair.first_label, 0.0).sum(), cuts.count, 1.0)
+    spent, first = upto(pair.second_charge), whole(pair.first_charge)
+    squares = upto(pair.second_charge**2 + 2 * pair.first_charge * pair.second_charge) + whole(pair.first_charge**2)
+    spread = jnp.sqrt(divide(jnp.maximum(squares - (first + spent) ** 2, 0.0), cuts.count))
+    figures: dict[str, Any] = {
+        "threshold": cuts.threshold,
+        "error": jnp.where(cuts.parts, wrong - upto(pair.second - pair.first), jnp.inf),
+        "counted": jnp.where(cuts.parts, wrong - upto(pair.second_label - pair.first_label), jnp.inf),
+        "cost": spent,
+        "cost_se": spread,
+    }
+    return figures | ({"above": cuts.above, "share": cuts.share} if split else {})
 
 
 def judge(
@@ -206,9 +249,9 @@ def judge(
     logprob: jax.Array,
     correct: jax.Array,
     present: jax.Array,
-    cost: jax.Array,
-    lam: jax.Array | None = None,
-    refusal: Refusal | None = None,
+    charge: jax.Array,
+    lam: jax.Array | None,
+    judging: Judging,
 ) -> Candidates:
     """`candidates` on n queries, with what their own labels and raw confidences tell of one model by another.
 
@@ -217,16 +260,17 @@ def judge(
         logprob: (n, k) raw log-probabilities.
         correct: (n, k) whether the answer is right.
         present: (n, k) whether there is an answer and the query is to count.
-        cost: (k,) money per answer.
-        lam: (L,) for `refusing_candidates`.
-        refusal: with one, models may refuse, and `lam` is needed.
+        charge: (n, k) money of each answer, or (k,) of any.
+        lam: (L,) for `refusing_candidates`; None where nobody may refuse.
+        judging: how they are judged.
     """
     confidence = calibrate_all(calibrators, logprob, present)
     crossed = cross_calibrate(logprob, correct, present, calibrators.transform)
-    if refusal is None:
-        return candidates(confidence, crossed, correct, present, cost)
+    rows = Rows(confidence, crossed, correct, present, charge)
+    if judging.refusal is None:
+        return candidates(rows, judging)
     assert lam is not None
-    return refusing_candidates(confidence, crossed, correct, present, cost, lam, refusal)
+    return refusing_candidates(rows, lam, judging)
 
 
 def without_barred(candidates: Candidates, barred: np.ndarray | None, xp: Any = np) -> Candidates:
@@ -248,9 +292,38 @@ def merged(candidates: Candidates) -> Candidates:
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), candidates)
 
 
-def best_candidates(candidates: Candidates, lam: Any) -> Any:
-    """(L,) the place of the candidate with the least error + λ·cost for each λ (L,), among all of them or its own."""
-    return (candidates.error + lam[:, None] * candidates.cost).argmin(-1)
+def best_candidates(candidates: Candidates, lam: Any, xp: Any = np) -> Any:
+    """(L,) the place of the candidate with the least error + λ·cost for each λ (L,), among all of them or its own.
+
+    A price parts no queries of one confidence: to pass on all of them, or none, is as good at the least.
+    """
+    error = candidates.error
+    if candidates.share is not None:
+        error = xp.where(candidates.share < 1, xp.inf, error)
+    return (error + lam[:, None] * candidates.cost).argmin(-1)
+
+
+def within_budgets(candidates: Candidates, budgets: np.ndarray) -> np.ndarray:
+    """(B,) the place of the candidate with the least error whose bill keeps to each budget, with something in hand.
+
+    The cheapest one where none does. Of numpy's arrays, (C,).
+
+    Args:
+        candidates: all of them.
+        budgets: (B,) money per query.
+    """
+    needed = candidates.cost + reserve(candidates)
+    error = np.where(needed <= budgets[:, None], candidates.error, np.inf)
+    cheapest = np.where(np.isfinite(candidates.error), needed, np.inf).argmin()
+    return np.where(np.isfinite(error).any(1), error.argmin(1), cheapest)
+
+
+def reserve(candidates: Candidates) -> np.ndarray:
+    """(C,) money that a budget keeps in hand: `RESERVE` standard errors of the bill of a pair, whose threshold is free.
+
+    The bill of a single model is what it is.
+    """
+    return np.where(candidates.first == candidates.second, 0.0, RESERVE * candidates.cost_se)
 
 
 def as_cascades(trial: Candidates, places: Any, k: int, xp: Any = jnp) -> Policies:
@@ -267,11 +340,23 @@ def as_cascades(trial: Candidates, places: Any, k: int, xp: Any = jnp) -> Polici
     is_first, is_second = (place[:, None] == everyone for place in (chosen.first, chosen.second))
     alone = xp.where(is_second, ALWAYS_ANSWER, NEVER_ANSWER).astype(chosen.threshold.dtype)
     thresholds, members = xp.where(is_first, chosen.threshold[:, None], alone), is_first | is_second
-    if chosen.refused is None:
+    if chosen.refused is not None:
+        second = xp.where(is_second, chosen.refused[:, 1:], NEVER_REFUSE)
+        refusals = xp.where(is_first, chosen.refused[:, :1], second)
+        return Policies.of_cascades(xp.maximum(thresholds, refusals), members, refusals, xp)
+    if chosen.share is None or chosen.above is None:
         return Policies.of_cascades(thresholds, members, xp=xp)
-    second = xp.where(is_second, chosen.refused[:, 1:], NEVER_REFUSE)
-    refusals = xp.where(is_first, chosen.refused[:, :1], second)
-    return Policies.of_cascades(xp.maximum(thresholds, refusals), members, refusals, xp)
+    above = xp.where(is_first, chosen.above[:, None], thresholds)
+    share = xp.where(is_first, chosen.share[:, None], xp.ones_like(thresholds))
+    return Policies.of_cascades(thresholds, members, xp=xp, splits=Splits(above, share))
+
+
+def whole(trial: Candidates) -> Candidates:
+    """The candidates without those that pass on a share of the queries of one confidence, of numpy's arrays (C,)."""
+    if trial.share is None:
+        return trial
+    kept = part(trial, np.flatnonzero(trial.share >= 1))
+    return dataclasses.replace(kept, above=None, share=None)
 
 
 def best_by_labels(trial: Candidates, lam: np.ndarray, k: int) -> tuple[Policies, ...]:
@@ -279,6 +364,7 @@ def best_by_labels(trial: Candidates, lam: np.ndarray, k: int) -> tuple[Policies
 
     Of and by numpy's arrays.
     """
+    trial = whole(trial)
     alone = dataclasses.replace(trial, error=np.where(np.arange(trial.error.shape[-1]) < k, trial.error, np.inf))
 
     def best(candidates: Candidates) -> Policies:
@@ -299,16 +385,18 @@ def judge_log(
     logprob: ArrayLike,
     correct: ArrayLike,
     present: ArrayLike,
-    cost: ArrayLike,
+    charge: ArrayLike,
     lam: ArrayLike | None = None,
-    refusal: Refusal | None = None,
+    judging: Judging = AS_USUAL,
 ) -> Candidates:
     """`judge`, compiled for one log at a time, so that folds, replicates and deals share it, and logs of like size.
 
     Args:
-        calibrators, logprob, correct, present, cost, lam, refusal: as of `judge`.
+        calibrators, logprob, correct, present, charge, lam, judging: as of `judge`.
     """
-    return _judge_filled(calibrators, *fill_up(logprob, correct, present), cost, lam, refusal)
+    filled = fill_up(logprob, correct, present, *(() if np.ndim(charge) < 2 else (charge,)))
+    prices = None if judging.refusal is None else lam  # else the programme would be one for each number of λ
+    return _judge_filled(calibrators, *filled, *(() if len(filled) > 3 else (charge,)), prices, judging)
 
 
 def tune_by_labels(
@@ -316,19 +404,18 @@ def tune_by_labels(
     logprob: ArrayLike,
     correct: ArrayLike,
     present: ArrayLike,
-    cost: jax.Array,
+    charge: ArrayLike,
     lam: np.ndarray,
-    refusal: Refusal | None = None,
+    judging: Judging = AS_USUAL,
     barred: np.ndarray | None = None,
 ) -> tuple[Policies, ...]:
     """`best_by_labels` of a log.
 
     Args:
-        calibrators, logprob, correct, present, cost, refusal: as of `judge`.
+        calibrators, logprob, correct, present, charge, judging: as of `judge`.
         lam: (L,) in errors per unit of money.
         barred: (k, k) bool, which models never stand in one cascade; None for none.
     """
-    lam = np.asarray(lam, cost.dtype)
-    prices = None if refusal is None else lam  # else the programme would be one for each number of λ
-    trial = judge_log(calibrators, logprob, correct, present, cost, prices, refusal)
-    return best_by_labels(without_barred(jax.tree.map(np.asarray, trial), barred), lam, len(cost))
+    lam = np.asarray(lam, np.result_type(charge))
+    trial = judge_log(calibrators, logprob, correct, present, charge, lam, judging)
+    return best_by_labels(without_barred(jax.tree.map(np.asarray, trial), barred), lam, np.shape(logprob)[1])

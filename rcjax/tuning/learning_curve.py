@@ -40,7 +40,7 @@ from rcjax.replaying.curves import area_under_curve
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning.agreement_candidates import comparable_models, tune_by_agreement
-from rcjax.tuning.comparison import LEAST_SHOWN
+from rcjax.tuning.comparison import COMPARING_ALONE
 from rcjax.tuning.label_candidates import tune_by_labels
 
 __all__ = ["LearningCurve", "area_of_points", "fit_power_law", "learning_curve", "tune_and_answer"]
@@ -207,7 +207,7 @@ def learning_curve(log: Log, *, repeats: int = 10, seed: int = 0) -> LearningCur
     compares = log.answer is not None and comparable_models(len(log.models), None)
     if compares:
         gain = areas[:, -1] - tuned_on(sizes[-1:], log.answer)[2][:, 0]
-        compares = bool(gain.mean() > max(overlap * gain.std(ddof=1), LEAST_SHOWN * areas[:, -1].mean()))
+        compares = bool(gain.mean() > max(overlap * gain.std(ddof=1), COMPARING_ALONE.least * areas[:, -1].mean()))
     if compares:
         error, charge, areas = tuned_on(sizes, log.answer)
     single = (wrong + lam[:, None] * cost).min(1)
@@ -297,9 +297,9 @@ def tune_and_answer(
         rows = logprob[other], correct[other], present
         calibrators, _ = calibrate_log(*fill_up(*rows), transform=transform)
         if codes is None:
-            policies = tune_by_labels(calibrators, *rows, cost, lam, None, barred)[-1]
+            policies = tune_by_labels(calibrators, *rows, cost, lam, barred=barred)[-1]
         else:
-            policies = tune_by_agreement(calibrators, (*rows, codes[other]), cost, lam, None, barred)
+            policies = tune_by_agreement(calibrators, (*rows, codes[other]), cost, lam, barred=barred)
         there = None if codes is None else codes[test]
         fates = outcomes_on_log(calibrators, logprob[test], correct[test], everyone, cost, policies, there)
         return [np.asarray(figure, float).mean(-1) for figure in (fates.wrong, fates.cost)]

@@ -32,7 +32,10 @@ from rcjax.solving.paths import plan_cascades
 from rcjax.tuning.agreement_candidates import Agreeing, as_policies, judge_answers
 from rcjax.tuning.agreement_odds import expected_on_log
 from rcjax.tuning.comparison import Rival, over_neighbours
-from rcjax.tuning.cross_validation import PRICES, deal_folds, gains_of, sample_queries
+from rcjax.tuning.contest import gains_of
+from rcjax.tuning.cross_validation import PRICES
+from rcjax.tuning.judging import Judging
+from rcjax.tuning.resampling import deal_folds, sample_queries
 
 _FOLDS = 5
 
@@ -139,7 +142,7 @@ def _judged(
     calibrators: Calibrator, rows: tuple[Any, ...], cost: Any, refusal: Refusal | None, at: tuple[int, int, int]
 ) -> Agreeing:
     logprob, correct, present, answer = rows
-    trial = judge_answers(calibrators, logprob, correct, present, cost, answer, refusal)
+    trial = judge_answers(calibrators, logprob, correct, present, cost, answer, Judging(refusal=refusal))
     own = (trial.first == at[0]) & (trial.second == at[1]) & (trial.third == at[2])
     return jax.tree.map(lambda leaf: np.asarray(leaf)[np.flatnonzero(own)], trial)
 
@@ -174,9 +177,11 @@ def _cross_validated(
     cascade, comparing = (_Fates(*figures) for figures in joined)
     money = [lam[:, None] * one.cost for one in (cascade, comparing)]
     loss = cascade.counted + money[0]
-    gains = gains_of((cascade.expected + money[0] - comparing.expected - money[1])[None], loss[None])
+    expected = cascade.expected + money[0] - comparing.expected - money[1]
+    gain, gain_se, *overall = gains_of(expected[None], loss[None])
     counted = gains_of((loss - comparing.counted - money[1])[None], loss[None])[2:]
-    return Rival(comparing.counted.mean(-1), comparing.cost.mean(-1), *gains, *counted)
+    figures = map(float, (*overall, *counted))
+    return Rival(comparing.counted.mean(-1), comparing.cost.mean(-1), gain, gain_se, *figures)
 
 
 class _Fates(NamedTuple):

@@ -37,9 +37,10 @@ from rcjax.replaying.packing import columns_of, pack_policies
 from rcjax.replaying.replay import walk_log
 from rcjax.replaying.waiting import path_seconds, seconds_columns
 from rcjax.solving.lambda_grid import lam_range
-from rcjax.tuning.cross_validation import deal_folds, require_queries
+from rcjax.tuning.judging import charges
 from rcjax.tuning.label_candidates import judge_log
 from rcjax.tuning.p_values import binomial_tail, upper_limit
+from rcjax.tuning.resampling import deal_folds, require_queries
 from rcjax.tuning.trials import pairs_on_trial
 
 __all__ = ["Admission", "admission", "check_limit", "record_limit", "with_limit", "within"]
@@ -215,7 +216,7 @@ def _luck(log: Log, model: CascadeModel, limit: SecondsLimit, allowed: float, se
         stated = model.calibrators.stated
         values = None if stated is None else stated.logprob
         calibrators, _ = calibrate_log(*fill_up(*rows), transform=model.calibrators.transform, values=values)
-        trial = judge_log(calibrators, *rows, log.cost)
+        trial = judge_log(calibrators, *rows, charges(log))
         trial = pairs_on_trial(jax.tree.map(np.asarray, trial), model.models)
         inside, outside = [], []
         for waits in _walked(trial.policies, calibrators, log):

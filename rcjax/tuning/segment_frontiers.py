@@ -17,6 +17,7 @@ from rcjax.model.provenance import Details
 from rcjax.replaying.replay import replay
 from rcjax.solving.lambda_grid import log_lam
 from rcjax.tuning.comparison import over_neighbours
+from rcjax.tuning.judging import AS_USUAL
 from rcjax.tuning.seconds import with_seconds
 from rcjax.tuning.segment_budget import Menu
 from rcjax.tuning.segment_trials import Trials, pooled_calibrators, pooled_rows
@@ -24,9 +25,6 @@ from rcjax.tuning.trials import judge_pairs
 from rcjax.tuning.undominated import undominated
 
 __all__ = ["Traffic", "own_traffic", "queries_of", "shared_traffic"]
-
-
-_ANY_SLACK = 1e-6  # queries, of which an error is so unsure that no policy is too far from the hull
 
 
 class Traffic(NamedTuple):
@@ -81,10 +79,11 @@ def own_traffic(log: Log, model: CascadeModel, trials: Trials, name: str, share:
         cost=own.cost,
         details=Details.of_log(own, fit=model.options),
     )
-    judged = judge_pairs(dataclasses.replace(expected_log(log).take(pooled), cost=own.cost), fitted, trials.lam, None)
+    judged = judge_pairs(
+        dataclasses.replace(expected_log(log).take(pooled), cost=own.cost), fitted, trials.lam, AS_USUAL
+    )
     best = judged.penalty[judged.loss(trials.lam).argmin(1)]
-    # All that no other beats, also far from the hull: a budget may end between two corners that lie far apart.
-    trial_of_points, lam, status = undominated(judged, judged.take(np.zeros(0, int)), _ANY_SLACK)
+    trial_of_points, lam, status = undominated(judged)
     luck = np.interp(log_lam(lam), log_lam(trials.lam), over_neighbours(trial.error - best))
     error = np.clip(trial_of_points.penalty + luck, 0.0, 1.0)
     outcomes = Outcomes(error, trial_of_points.cost, np.zeros_like(error))

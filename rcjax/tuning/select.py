@@ -1,15 +1,15 @@
 """The frontier of the cascades that earn their place: pairs, and longer chains only where they are shown to be better.
 
 Policies are chosen by estimates, which are noisy: the more are searched, the luckier the best one looks. Three things
-hold luck down. Pairs are judged by labels that are averaged with what is expected of them (`label_candidates`). A chain
-of three models or more must beat the pair in cross-validation by more than one standard error (Breiman, Friedman,
-Olshen & Stone 1984, "Classification and Regression Trees", section 3.4.3), and so must policies that go by whether two
-models' answers are equal (`agreement_candidates`). And the frontier keeps all policies that are
-as good as the best for all that can be known, so that a budget finds one near it.
+hold luck down. Pairs are judged by labels that are averaged with what is expected of them (`judging`). A chain of three
+models or more must beat the pair in the contest by more than one standard error (Breiman, Friedman, Olshen & Stone
+1984, "Classification and Regression Trees", section 3.4.3), and so must policies that go by whether two models' answers
+are equal (`agreement_candidates`). And what was chosen among many has its error raised by the luck of that (`luck`),
+where a single model is counted: so no cascade stands beside a model that does better.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +20,7 @@ from rcjax._base.variants import rivals
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
-from rcjax.frontier.policies import ABSTAIN, NEVER_ANSWER, NEVER_REFUSE, Agreements, Policies, asked_at_all
+from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Policies, Splits, asked_at_all
 from rcjax.frontier.statuses import PointStatus
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
@@ -30,13 +30,17 @@ from rcjax.model.label_outcomes import expected_log, is_whole
 from rcjax.model.pairs import barred_pairs
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.at_lambda import check_abstain_price, refusal_at
-from rcjax.solving.lambda_grid import check_lam, lay_out_problem, log_lam, select, solve_at
+from rcjax.solving.lambda_grid import check_lam, lay_out_problem, select, solve_at
 from rcjax.solving.paths import only
-from rcjax.tuning.comparison import Comparison, Rival, over_neighbours
-from rcjax.tuning.cross_validation import Longer, cross_validate, longer_cascades, require_queries, sample_queries
-from rcjax.tuning.trials import AgreementTrial, Trial, judge_pairs, may_refuse, near_best, spread_over
+from rcjax.tuning.comparison import Comparison
+from rcjax.tuning.cross_validation import Longer, cross_validate, longer_cascades
+from rcjax.tuning.judging import charges, judging_of
+from rcjax.tuning.label_candidates import RESERVE
+from rcjax.tuning.luck import raised_by_luck
+from rcjax.tuning.resampling import require_queries, sample_queries
+from rcjax.tuning.trials import AgreementTrial, Trial, all_trials, judge_pairs, may_refuse, near_best, spread_over
 from rcjax.tuning.undominated import undominated
-from rcjax.tuning.vote_words import tell_votes
+from rcjax.tuning.verdict import tell_choice
 
 _HELD = 2**25  # outcomes, queries × policies, held at a time
 
@@ -51,60 +55,14 @@ class Selection:
     frontier: Frontier
     comparison: Comparison
 
-    def verdict(self, point: int) -> str:
-        """Why the policy at one position of the frontier has so many models, and what votes are worth, in words.
+    def verdict(self, point: int, target: Mapping[str, float] | None = None) -> str:
+        """What to do, and why, in words: `point` is a place of the frontier.
 
-        Differences are in percentage points of loss, error + λ·cost, on queries left out, with one standard error.
+        Differences are on queries left out, with one standard error: in percentage points of errors where `target` is a
+        budget or a limit on the error, by its name; else of loss, error + λ·cost, at the λ of the point.
         """
         check_arguments(Selection.verdict, locals())
-        models, price = self.frontier.models, self._price(point)
-        votes, length = self.comparison.votes, self._length_verdict(point, price)
-        if votes is None:
-            return length
-        members = [models[j] for j in np.flatnonzero(np.asarray(self.frontier.members)[point])]
-        return f"{length}; {tell_votes(members, votes, price)}"
-
-    def _price(self, point: int) -> int:
-        return int(self.comparison.nearest(float(np.asarray(self.frontier.lam)[point])))
-
-    def _length_verdict(self, point: int, price: int) -> str:
-        frontier, comparison = self.frontier, self.comparison
-        members = np.flatnonzero(np.asarray(frontier.members)[point])
-        names = " → ".join(frontier.models[j] for j in members)
-        agreements = frontier.policies.agreements
-        if agreements is not None and np.asarray(agreements.compares)[point].any():
-            does_better = _compared(comparison.agreement, price)
-            return f"{_by_agreement(frontier, agreements, point)} {does_better} the best pair"
-        longer = "" if comparison.lengths[-1] <= 2 else "; no longer chain is shown to do better"
-        if comparison.agreement is not None and not comparison.agreeing[price]:
-            chain = "neither a longer chain nor" if comparison.lengths[-1] > 2 else "not"
-            longer = f"; {chain} going by whether answers agree is shown to do better"
-        if len(members) == 1:
-            return f"one model is enough: {names}{longer}"
-        if len(members) == 2:
-            return f"the pair {names} {_compared(comparison, (0, price), -1)} one model alone{longer}"
-        row = int(np.searchsorted(comparison.lengths, len(members)))
-        return f"the chain {names} {_compared(comparison, (row, price))} the best pair"
-
-
-def _by_agreement(frontier: Frontier, agreements: Agreements, point: int) -> str:
-    """What a policy that compares answers does, in words."""
-    second = int(np.argmax(np.asarray(agreements.compares)[point]))
-    first, third = (int(np.asarray(places)[point, second]) for places in (agreements.earlier, agreements.differ))
-    names = frontier.models
-    if third == ABSTAIN:
-        return f"refusing where {names[first]} and {names[second]} differ"
-    return f"asking {names[third]} where {names[first]} and {names[second]} differ"
-
-
-def _compared(figures: Comparison | Rival | None, place: Any, sign: int = 1) -> str:
-    """What `sign` times a gain on the pairs shows: "does better by … than"."""
-    assert figures is not None  # as a policy of theirs was chosen
-    gain, spread = 100 * sign * float(figures.gain[place]), 100 * float(figures.gain_se[place])
-    told = f"{abs(gain):.2f} ± {spread:.2f} points of error + λ·cost"
-    if gain <= 0:
-        return f"is not shown to do better (its loss is higher by {told}) than"
-    return f"{'does' if gain > 2 * spread else 'seems to do'} better (by {told}) than"
+        return tell_choice(self.frontier, self.comparison, point, target or {})
 
 
 def select_frontier(
@@ -126,11 +84,12 @@ def select_frontier(
     folds that were left out (`Comparison.chosen`); so are policies that go by whether answers agree, where the log
     tells answers (`Comparison.agreeing`). Variants of a model, such as "small ×3", compete as models do, and no cascade
     asks two of one model; where several samples do not earn their place (`Comparison.votes`), one sample of each
-    competes alone. The frontier holds the policies that no other beats in both error and cost and that are within a
-    tenth of a standard error of the best for some λ: of all policies, and of those that do not compare answers.
-    `Frontier.error` and `Frontier.cost` are estimates from the log, per query; the error is raised by how much better
-    the best pairs look on the queries that they were chosen on than on folds that were left out. Of more than 50,000
-    queries, so many are taken at random for that and for the comparison of lengths.
+    competes alone. The frontier holds the policies that no other beats in both error and cost: the corners of their
+    convex hull (`PointStatus.CONVERGED`), which some λ leads to, and between them what budgets and limits on the error
+    can have there (`PointStatus.INTERPOLATED`). `Frontier.cost` is the bill of the log's queries. `Frontier.error` is
+    counted for single models; of others it is raised by how much better the best look on the queries that they were
+    chosen on than on folds that were left out. A budget keeps `Frontier.reserve` in hand. Of more than 50,000 queries,
+    so many are taken at random for that and for the comparison of lengths.
 
     Args:
         log: the log to learn from.
@@ -202,39 +161,30 @@ def _search(log: Log, model: CascadeModel, how: _How) -> tuple[_Points, Comparis
     longer = longer_cascades(len(model.models), longest, rivals(model.models))
     refusal = refusal_at(how.abstain_price, how.abstain_early, log.cost.dtype)
     sample = sample_queries(log, how.seed)
-    comparison = cross_validate(sample, model, longer, how.folds, how.seed, refusal)
+    judging = judging_of(sample, model.calibrators.transform, refusal)
+    comparison = cross_validate(sample, model, longer, judging, how.folds, how.seed)
     if comparison.votes is not None and not comparison.votes.earned:
         return _search_without_votes(log, model, how, comparison)
-    whole, all_queries = is_whole(log), sample is log
-    log = expected_log(log)
-    sample = log if all_queries else expected_log(sample)
+    whole, log = is_whole(log), expected_log(log)
     lam = comparison.lam if how.lam is None else how.lam
-    pairs = judge_pairs(log, model, lam, refusal)
-    searched = pairs if sample is log else judge_pairs(sample, model, lam, refusal)
+    pairs = judge_pairs(log, model, lam, judging)
     # To given prices an answer is given by what gains more; on a frontier both are, and a budget takes its choice.
     lengths = dataclasses.replace(comparison, agreement=None) if how.lam is None else comparison
     chains, at = _chains(log, model, longer, lengths, lam, how.refusing)
-    agreeing = AgreementTrial.of(log, sample, model, comparison, refusal)
+    agreeing = AgreementTrial.of(log, model, comparison, judging)
     if how.admits is not None:
         pairs = near_best(pairs, lam) if refusal is not None else pairs
         pairs, rows = pairs.take(how.admitted(pairs, model)), how.admitted(chains, model)
         chains, at = chains.take(rows), at[rows]
         agreeing = agreeing and agreeing.only(how.admitted(agreeing.trial, model))
-    if agreeing is not None:
-        pairs, chains = pairs.comparing(), chains.comparing()
-    if how.lam is None:
-        others = None if agreeing is None else agreeing.near_best(pairs, log.n_queries)
-        points = _Points(*undominated(pairs, chains, log.n_queries, others))
-    else:
+    least = 0.0 if whole else -1.0
+    if how.lam is not None:
         points = _best(pairs, chains, at, how.lam)
         points = points if agreeing is None else points._replace(trial=agreeing.better(points.trial, how.lam))
-    luck = _luck(comparison, searched, None if agreeing is None else agreeing.searched)
-    if whole:
-        luck = np.maximum(luck, 0.0)
-    corrected = points.trial.penalty + np.interp(log_lam(points.lam), log_lam(comparison.lam), luck)
-    if how.lam is None:
-        corrected = _in_order(corrected, points.trial.penalty)
-    return points._replace(trial=points.trial._replace(penalty=np.clip(corrected, 0.0, 1.0))), comparison
+        return points._replace(trial=raised_by_luck(points.trial, comparison, True, least)), comparison
+    others = [] if agreeing is None else [agreeing.near_best(pairs, log.n_queries)]
+    trial = raised_by_luck(all_trials(pairs, chains, *others), comparison, False, least)
+    return _Points(*undominated(trial)), comparison
 
 
 def _search_without_votes(
@@ -266,7 +216,8 @@ def _chains(
     thresholds, members = np.full((len(lam), k), NEVER_ANSWER), np.zeros((len(lam), k), bool)
     refusals = np.full((len(lam), k), NEVER_REFUSE)
     if not at.size:
-        return Trial(nothing, nothing, nothing, Policies.of_cascades(thresholds, members, refusals)).take(at), at
+        none = Policies.of_cascades(thresholds, members, refusals)
+        return Trial(nothing, nothing, nothing, nothing, none).take(at), at
     price = refusing["abstain_price"]
     refusal = refusal_at(price, refusing["abstain_early"], model.cost.dtype)
     problem = lay_out_problem(model, longer.plan, "exact", refusal)
@@ -280,52 +231,33 @@ def _chains(
     # Nobody asks the models after one that always answers.
     members = asked_at_all(thresholds, members, refusals)
     policies = Policies.of_cascades(thresholds, members, None if price is None else refusals)
-    expected = Outcomes(*map(np.concatenate, zip(*_means(log, model, policies), strict=True)))
-    return Trial(expected.penalty(price), expected.cost, expected.refused, may_refuse(policies)).take(at), at
+    expected, spread = _means(log, model, policies)
+    figures = expected.penalty(price), expected.cost, RESERVE * spread, expected.refused
+    return Trial(*figures, may_refuse(policies)).take(at), at
 
 
-def _means(log: Log, model: CascadeModel, policies: Policies) -> Iterator[Outcomes]:
-    """What becomes of the queries that all models answered, on average, under cascades (L,), some at a time."""
-    data = model.calibrators, log.logprob, log.correct, log.answered, log.cost
+def _means(log: Log, model: CascadeModel, policies: Policies) -> tuple[Outcomes, np.ndarray]:
+    """(what becomes of the complete queries, on average, under cascades (L,), the standard error of the cost)."""
+    data = model.calibrators, log.logprob, log.correct, log.answered, charges(log)
     complete, size = log.complete, max(1, _HELD // log.n_queries)
     policies = jax.tree.map(lambda leaf: leaf.astype(model.cost.dtype) if leaf.dtype.kind == "f" else leaf, policies)
-    for start in range(0, len(policies.first), size):
+    means, spreads = [], []
+    for start in range(0, len(policies.first), size):  # some at a time
         figures = outcomes_on_log(*data, policies.take(slice(start, start + size)))
-        yield Outcomes(*(np.asarray(figure, float)[:, complete].mean(1) for figure in figures))
-
-
-def _luck(comparison: Comparison, pairs: Trial, agreeing: Trial | None) -> np.ndarray:
-    """(G,) by how much the loss of the best pair on the queries of its choice is too low, smoothed over the prices.
-
-    Of the best of pairs and policies that go by whether answers agree, where these have earned their place.
-    """
-    row = min(1, len(comparison.lengths) - 1)
-    least = np.array([(pairs.penalty + lam * pairs.cost).min() for lam in comparison.lam])
-    luck = comparison.error[row] + comparison.lam * comparison.cost[row] - least
-    if agreeing is not None and comparison.agreement is not None:
-        rival = comparison.agreement
-        both = np.minimum(least, [(agreeing.penalty + lam * agreeing.cost).min() for lam in comparison.lam])
-        luck = np.where(comparison.agreeing, rival.error + comparison.lam * rival.cost - both, luck)
-    return over_neighbours(luck)
-
-
-def _in_order(corrected: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """(L,) corrected errors that rise where the errors rise: halfway between the nearest rising curves on either side.
-
-    Where the luck changes fast, a dearer policy would seem to fall behind a cheaper one; to leave it out for that, on
-    the word of an estimate that is noisier than their difference, costs 4 % of area with 30 queries. A hundredth of
-    the steps of the errors themselves keeps those apart that would be equal.
-    """
-    level = (np.maximum.accumulate(corrected) + np.minimum.accumulate(corrected[::-1])[::-1]) / 2
-    return 0.99 * level + 0.01 * (error + (level - error).mean())
+        wrong, cost, refused = (np.asarray(figure, float)[:, complete] for figure in figures)
+        means.append([figure.mean(1) for figure in (wrong, cost, refused)])
+        spreads.append(cost.std(1) / np.sqrt(complete.sum()))
+    return Outcomes(*(np.concatenate(some) for some in zip(*means, strict=True))), np.concatenate(spreads)
 
 
 def _best(pairs: Trial, chains: Trial, at: np.ndarray, lam: np.ndarray) -> _Points:
     """The best pair for each λ, or the chain that earned its place there."""
-    best = pairs.take(np.argmin(pairs.penalty + lam[:, None] * pairs.cost, axis=1))
-    for mine, theirs in zip(jax.tree.leaves(best), jax.tree.leaves(chains), strict=True):
-        mine[at] = theirs
-    return _Points(best, lam, np.full(len(lam), PointStatus.CONVERGED))
+    shares = pairs.policies.shares
+    whole = pairs if shares is None else pairs.take(np.flatnonzero((shares == 1).all((1, 2))))
+    best = whole.take(np.argmin(whole.loss(lam), axis=1))
+    rows = np.arange(len(lam))
+    rows[at] = len(lam) + np.arange(len(at))
+    return _Points(all_trials(best, chains).take(rows), lam, np.full(len(lam), PointStatus.CONVERGED))
 
 
 def _assemble(model: CascadeModel, points: _Points, refusing: dict[str, Any]) -> Frontier:
@@ -333,7 +265,11 @@ def _assemble(model: CascadeModel, points: _Points, refusing: dict[str, Any]) ->
     dtype, price, own = model.cost.dtype, refusing["abstain_price"], trial.policies
     thresholds = np.where(own.members, own.thresholds, NEVER_ANSWER).astype(dtype)
     refusals = None if price is None else own.refusals.astype(dtype)
-    policies = Policies.of_cascades(thresholds, own.members, refusals, agreements=own.agreements)
+    splits = None if own.splits is None else Splits(*(part.astype(dtype) for part in own.splits))
+    how: dict[str, Any] = {"agreements": own.agreements, "splits": splits}
+    policies = Policies.of_cascades(thresholds, own.members, refusals, **how).simplest()
     wrong = np.maximum(trial.penalty - (price or 0.0) * trial.abstention, 0.0)
     lam, *figures = (np.asarray(figure, dtype) for figure in (lam, wrong, trial.cost, trial.abstention))
-    return make_frontier(model, Points(lam, status, Outcomes(*figures), policies), search="selected", **refusing)
+    solved = Points(lam, status, Outcomes(*figures), policies)
+    frontier = make_frontier(model, solved, search="selected", **refusing)
+    return dataclasses.replace(frontier, reserve=jax.device_put(trial.reserve.astype(dtype)))

@@ -7,15 +7,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._core.batching import part, replaced
-from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Agreements, Policies
+from rcjax._core.batching import part
+from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Agreements, Policies, Splits, either, of_one_kind
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.pairs import barred_pairs
-from rcjax.solving.bellman import Refusal
 from rcjax.tuning.agreement_candidates import as_policies, judge_answers, without_barred_models
 from rcjax.tuning.comparison import Comparison
-from rcjax.tuning.label_candidates import Candidates, as_cascades, judge_log, merged, without_barred
+from rcjax.tuning.judging import Judging, charges
+from rcjax.tuning.label_candidates import (
+    RESERVE,
+    Candidates,
+    as_cascades,
+    judge_log,
+    merged,
+    reserve,
+    without_barred,
+)
 
 #: How far above the frontier a policy may be, in standard errors of its error.
 SLACK = 0.1
@@ -31,7 +39,8 @@ class Trial(NamedTuple):
     """Policies to choose from, C of them, in numpy's arrays."""
 
     penalty: np.ndarray  # (C,) errors, and refusals at their price
-    cost: np.ndarray  # (C,)
+    cost: np.ndarray  # (C,) of the queries, each at what its path costs
+    reserve: np.ndarray  # (C,) money that a budget keeps in hand for it (`RESERVE`)
     abstention: np.ndarray  # (C,)
     policies: Policies  # (C,)
 
@@ -39,40 +48,41 @@ class Trial(NamedTuple):
         """Those at some places."""
         return part(self, places)
 
-    def comparing(self) -> "Trial":
-        """The same, as policies that may compare answers."""
-        return self._replace(policies=self.policies.comparing())
+    @property
+    def alone(self) -> np.ndarray:
+        """(C,) bool: single models, whose errors are counted, and which nothing was chosen for."""
+        return self.policies.members.sum(-1) == 1
 
     def loss(self, lam: np.ndarray) -> np.ndarray:
         """(L, C) for each λ (L,)."""
         return self.penalty + lam[:, None] * self.cost
 
 
+def all_trials(*several: Trial) -> Trial:
+    """Policies one after the other, as of one kind."""
+    policies = of_one_kind(*(one.policies for one in several))
+    alike = (one._replace(policies=own) for one, own in zip(several, policies, strict=True))
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *alike)
+
+
 @dataclasses.dataclass(frozen=True)
 class AgreementTrial:
     """Policies that go by whether answers agree, on trial, and where these have earned their place."""
 
-    trial: Trial  # judged on the log
-    searched: Trial  # judged on the queries that were compared on
+    trial: Trial
     comparison: Comparison
 
     @classmethod
-    def of(
-        cls, log: Log, sample: Log, model: CascadeModel, comparison: Comparison, refusal: Refusal | None
-    ) -> "AgreementTrial | None":
+    def of(cls, log: Log, model: CascadeModel, comparison: Comparison, judging: Judging) -> "AgreementTrial | None":
         """None where they have earned no place at all.
 
         Args:
             log: the log that was tuned on.
-            sample: those of its queries that were compared on.
             model: the model fitted to it.
             comparison: what cross-validation shows.
-            refusal: with one, models may refuse.
+            judging: how policies are judged.
         """
-        if not comparison.agreeing.any():
-            return None
-        trial = judge_agreements(log, model, refusal)
-        return cls(trial, trial if sample is log else judge_agreements(sample, model, refusal), comparison)
+        return cls(judge_agreements(log, model, judging), comparison) if comparison.agreeing.any() else None
 
     def only(self, places: np.ndarray) -> "AgreementTrial | None":
         """Those at some places alone; None where these are none."""
@@ -97,30 +107,42 @@ class AgreementTrial:
         mine = self.trial.take(best)
         better = mine.penalty + lam * mine.cost < points.penalty + lam * points.cost
         better &= self.comparison.agreeing[self.comparison.nearest(lam)]
-        return replaced(points, mine, better)
+        policies = either(mine.policies, points.policies, better)
+        figures = (np.where(better, *pair) for pair in zip(mine[:-1], points[:-1], strict=True))
+        return Trial(*figures, policies=policies)
 
 
-def judge_pairs(log: Log, model: CascadeModel, lam: np.ndarray, refusal: Refusal | None) -> Trial:
+def judge_pairs(log: Log, model: CascadeModel, lam: np.ndarray, judging: Judging) -> Trial:
     """Every single model and pair; where models may refuse, with the refusals that are best at some of the λ.
 
     Args:
         log: the log to judge by.
         model: the model fitted to it.
         lam: (L,) the λ.
-        refusal: with one, models may refuse.
+        judging: how they are judged.
     """
-    prices = None if refusal is None else jnp.asarray(lam, log.cost.dtype)
-    trial = judge_log(model.calibrators, log.logprob, log.correct, log.answered, log.cost, prices, refusal)
-    return pairs_on_trial(jax.tree.map(np.asarray, trial if refusal is None else merged(trial)), model.models)
+    rows, prices = (log.logprob, log.correct, log.answered), jnp.asarray(lam, log.cost.dtype)
+    trial = jax.tree.map(np.asarray, judge_log(model.calibrators, *rows, charges(log), prices, judging))
+    return pairs_on_trial(trial if judging.refusal is None else merged(trial), model.models)
 
 
 def pairs_on_trial(candidates: Candidates, models: tuple[str, ...]) -> Trial:
-    """Single models and pairs, in numpy's arrays, but for those that are barred and thresholds that part no queries."""
-    trial: Any = without_barred(candidates, barred_pairs(models))
-    error = trial.error
-    policies = as_cascades(trial, np.arange(len(error)), len(models), np)
-    abstention = np.zeros_like(error) if trial.abstention is None else trial.abstention
-    return Trial(error, trial.cost, abstention, may_refuse(policies)).take(np.flatnonzero(np.isfinite(error)))
+    """Single models and pairs, in numpy's arrays, but for those that are of no use.
+
+    That are those that are barred, thresholds that part no queries, and pairs than which a single model errs less often
+    and costs less on the log itself: whatever is expected, nobody would choose them.
+    """
+    trial = without_barred(candidates, barred_pairs(models))
+    error, k = np.asarray(trial.error), len(models)
+    use = np.isfinite(error)
+    if trial.refused is None:
+        beaten = (trial.counted[:k] < trial.counted[:, None]) & (trial.cost[:k] < trial.cost[:, None])
+        use &= (trial.first == trial.second) | ~beaten.any(1)
+    places = np.flatnonzero(use)
+    policies = may_refuse(as_cascades(trial, places, k, np).simplest())
+    abstention = np.zeros_like(error) if trial.abstention is None else np.asarray(trial.abstention)
+    figures = (part(np.asarray(figure), places) for figure in (error, trial.cost, reserve(trial), abstention))
+    return Trial(*figures, policies=policies)
 
 
 def near_best(trial: Trial, lam: np.ndarray) -> Trial:
@@ -131,15 +153,15 @@ def near_best(trial: Trial, lam: np.ndarray) -> Trial:
     return trial.take(np.unique(np.concatenate(near)))
 
 
-def judge_agreements(log: Log, model: CascadeModel, refusal: Refusal | None) -> Trial:
+def judge_agreements(log: Log, model: CascadeModel, judging: Judging) -> Trial:
     """Every policy that goes by whether answers agree."""
     assert log.answer is not None
     rows = log.logprob, log.correct, log.answered
-    trial = judge_answers(model.calibrators, *rows, log.cost, log.answer, refusal)
+    trial = judge_answers(model.calibrators, *rows, charges(log), log.answer, judging)
     trial = without_barred_models(trial, barred_pairs(model.models))
     trial = part(trial, np.flatnonzero(np.isfinite(trial.error)))
     policies = as_policies(trial, np.arange(len(trial.error)), len(model.models), True)
-    return Trial(trial.error, trial.cost, trial.abstention, policies)
+    return Trial(trial.error, trial.cost, RESERVE * trial.cost_se, trial.abstention, policies)
 
 
 def may_refuse(policies: Policies) -> Policies:
@@ -147,7 +169,8 @@ def may_refuse(policies: Policies) -> Policies:
     if policies.refusals is not None:
         return policies
     never = np.full_like(policies.thresholds, NEVER_REFUSE)
-    return Policies.of_cascades(policies.thresholds, policies.members, never)
+    how = {"agreements": policies.agreements, "splits": policies.splits}
+    return Policies.of_cascades(policies.thresholds, policies.members, never, **how)
 
 
 def spread_over(policies: Policies, places: np.ndarray, k: int) -> Policies:
@@ -173,4 +196,7 @@ def spread_over(policies: Policies, places: np.ndarray, k: int) -> Policies:
         agreements = jax.tree.map(lambda own, other: spread(own, other), Agreements(*moved), nobody)
     thresholds, members = spread(policies.thresholds, NEVER_ANSWER), spread(policies.members, False)
     refusals = None if policies.refusals is None else spread(policies.refusals, NEVER_REFUSE)
-    return Policies.of_cascades(thresholds, members, refusals, agreements=agreements)
+    splits = policies.splits
+    if splits is not None:
+        splits = Splits(spread(splits.above, NEVER_ANSWER), spread(splits.share, 1.0))
+    return Policies.of_cascades(thresholds, members, refusals, agreements=agreements, splits=splits)

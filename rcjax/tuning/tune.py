@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import jax
 import numpy as np
 
 from rcjax._base.arguments import check_arguments
@@ -36,8 +37,12 @@ from rcjax.tuning.searching import Settings, find_frontier
 from rcjax.tuning.seconds import count_waiting, mean_seconds, with_seconds
 from rcjax.tuning.seconds_limit import Admission, admission, check_limit, record_limit, with_limit
 from rcjax.tuning.select import Selection
+from rcjax.tuning.verdict import tell_corrections
 
-_BILL = 0.01  # from which difference on the bill is worth a word
+_UNSPENT = 0.1  # of a budget: from which on it is said why
+
+
+_MIXED = 0.01, 0.03  # errors, and a share of the cost, that a mixture must save for a word
 
 
 _PURSE = 100.0  # money that there is advice for, how to spend it
@@ -265,6 +270,7 @@ def _with_policy(tuned: Tuned, settings: Settings) -> Tuned:
     if not target:
         return tuned
     certificate, notes = None, []
+    frontier, correction = by_bill(frontier, tuned.log)
     if settings.confidence is not None and tuned.held_out is not None:
         limits: dict[str, Any] = {"max_error": target.get("max_error"), "max_cost": target.get("budget")}
         limits |= {"tuned_on": tuned.log, "judged": True} if settings.judged else {}
@@ -286,10 +292,74 @@ def _with_policy(tuned: Tuned, settings: Settings) -> Tuned:
         tuned,
         policy=policy,
         certificate=certificate,
-        verdict=None if tuned.selection is None else tuned.selection.verdict(index),
+        verdict=_verdict(tuned, index),
         worth=worth,
-        notes=(*notes, *_bill(policy, tuned.log)),
+        notes=(*notes, *_money(frontier, policy, target), *correction, *_corrections(tuned)),
     )
+
+
+def _verdict(tuned: Tuned, index: int) -> str | None:
+    if isinstance(tuned.selection, Selection):
+        return tuned.selection.verdict(index, tuned.target)
+    return None if tuned.selection is None else tuned.selection.verdict(index)
+
+
+def _corrections(tuned: Tuned) -> list[str]:
+    selection = tuned.selection
+    return [tell_corrections(selection.frontier, selection.comparison)] if isinstance(selection, Selection) else []
+
+
+def by_bill(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
+    """A frontier that a model tells at mean prices, at what its policies' paths cost on the log, and what to say of it.
+
+    Queries that are passed on may be longer than others. A frontier by the labels is of bills as it is.
+    """
+    if frontier.search == "selected" or log.waiting is not None:
+        return frontier, []
+    try:
+        replayed = replay(frontier, log)
+    except LogError:  # no query was answered by all of its models
+        return frontier, []
+    mean, spent = np.asarray(replayed.cost, float), np.asarray(replayed.spent, float)
+    ratio = np.where(mean > 0, spent / np.where(mean > 0, mean, 1.0), 1.0)
+    if np.abs(ratio - 1).max() < 1e-9:
+        return frontier, []
+    cost = jax.device_put((np.asarray(frontier.cost, float) * ratio).astype(frontier.cost.dtype))
+    bands = frontier.bands
+    if bands is not None:
+        bands = dataclasses.replace(bands, cost=jax.device_put(np.asarray(bands.cost) * ratio[:, None]))
+    low, high = (percent(abs(end - 1), 0) for end in (ratio.min(), ratio.max()))
+    word = f"{low} lower to {high} higher" if ratio.min() < 1 else f"up to {high} higher"
+    told = (
+        f"costs of policies are bills of this log, {word} than at mean costs: the queries passed on are not like others"
+    )
+    return dataclasses.replace(frontier, cost=cost, bands=bands), [told]
+
+
+def _money(frontier: Frontier, policy: Policy | Mixture, target: Mapping[str, float]) -> list[str]:
+    """Why money is left of a budget, and what a mixture would bring."""
+    if not {*target} & {"budget", "max_error"} or isinstance(policy, Mixture):
+        return []
+    error, cost = (float(policy.expected[name] or 0.0) for name in ("error", "cost"))
+    told = []
+    budget = target.get("budget")
+    if budget is not None and cost < (1 - _UNSPENT) * budget:
+        left, penalty = percent(1 - cost / budget, 0), np.asarray(frontier.penalty, float)
+        dearer = np.asarray(frontier.cost, float)[penalty < penalty[frontier.choose(budget=budget)]]
+        why = f"the next better policy costs {choose_unit([dearer.min()]).full(dearer.min())}" if dearer.size else ""
+        kept = "" if frontier.reserve is None else ", with what is kept in hand as bills vary"
+        told.append(f"{left} of the budget is left: {f'{why}{kept}' if why else 'more money buys no fewer errors'}")
+    if frontier.abstain_price is not None:
+        return told
+    mixed = frontier.mixture(**target).expected
+    fewer, cheaper = error - float(mixed["error"] or 0.0), 1 - float(mixed["cost"] or 0.0) / max(cost, 1e-300)
+    if budget is not None and fewer > _MIXED[0]:
+        told.append(
+            f"a mixture of two policies would err on {percent(float(mixed['error'] or 0.0), 1)}: --mix (mix=True)"
+        )
+    if budget is None and cheaper > _MIXED[1]:
+        told.append(f"a mixture of two policies would cost {percent(cheaper, 0)} less: --mix (mix=True)")
+    return told
 
 
 def _mixed(frontier: Frontier, target: Mapping[str, float]) -> Mixture:
@@ -324,24 +394,6 @@ def _promise(certificate: Certificate) -> str:
     slow = "" if beyond is None else f", and {beyond.count:,} waited longer than {beyond.limit.seconds:.4g} s"
     counted = f"of {certificate.n:,} queries held out for the test it got {certificate.errors:,} wrong{refused}{slow}"
     return f"guaranteed with {100 * certificate.confidence:.4g} % confidence: the target is kept; {counted}"
-
-
-def _bill(policy: Policy | Mixture, log: Log) -> list[str]:
-    """What the expected cost leaves out: queries that are passed on may be longer than the mean."""
-    if log.waiting is not None:  # costs are no bill
-        return []
-    try:
-        replayed = replay(policy, log)
-    except LogError:  # no query was answered by all of its models
-        return []
-    more = float(replayed.spent) / float(replayed.cost) - 1 if float(replayed.cost) > 0 else 0.0
-    if more < _BILL:
-        return []
-    expected = float(policy.expected["cost"])  # type: ignore[arg-type]
-    return [
-        f"queries that are passed on are longer than others: expect a bill {percent(more, 0)} higher, "
-        f"{choose_unit([expected]).full(expected * (1 + more))}"
-    ]
 
 
 def describe_models(log: Log, model: CascadeModel) -> tuple[Alone, ...]:

@@ -1,48 +1,25 @@
-"""The policies of a frontier: near the convex hull of all, and beaten by none in both error and cost.
+"""The policies of a frontier: those that no other beats in both error and cost.
 
-A policy that is best for no λ is kept where it is near one that is, so that a budget finds one near it. Policies that
-compare answers are few and far between: where they leave a gap, a budget would get what lies below it, which may be
-worse than what it got without answers. So all that is kept without them stays, unless it is beaten.
+The corners of their convex hull are best at some price of an error; between two corners, where no price leads, stand
+the best that a budget or a limit on the error can have there.
 """
 
-import jax
 import numpy as np
 
 from rcjax.frontier.hull import lower_hull, pareto
 from rcjax.frontier.statuses import PointStatus
-from rcjax.tuning.trials import SLACK, Trial
+from rcjax.tuning.trials import Trial
 
-_MOST_POINTS = 250  # of all policies, and of those that do not compare answers
+_MOST_POINTS = 250
 
 
-def undominated(
-    pairs: Trial, chains: Trial, n: float, agreeing: Trial | None = None
-) -> tuple[Trial, np.ndarray, np.ndarray]:
-    """(policies, λ, status), each of L, the dearest first.
-
-    Args:
-        pairs, chains: policies that do not compare answers.
-        n: the number of queries that they were judged on.
-        agreeing: policies that do; None: there are none.
-    """
-    points: Trial = jax.tree.map(lambda *several: np.concatenate(several), pairs, chains)
-    places = _near_hull(points, n)
-    if agreeing is not None:
-        points = jax.tree.map(lambda *several: np.concatenate(several), points, agreeing)
-        places = np.union1d(places, _near_hull(points, n))
-        places = places[pareto(points.cost[places], points.penalty[places])]
-    hull, places = lower_hull(points.cost, points.penalty), places[::-1]
+def undominated(points: Trial) -> tuple[Trial, np.ndarray, np.ndarray]:
+    """(policies, λ, status), each of L, the dearest first: CONVERGED at the corners of the hull, else INTERPOLATED."""
+    hull = lower_hull(points.cost, points.penalty)
+    places = _thinned(pareto(points.cost, points.penalty), hull)[::-1]
     slopes = -np.diff(points.penalty[hull]) / np.diff(points.cost[hull])
     lam, corner = _prices(points.cost[places], points.cost[hull], slopes)
     return points.take(places), lam, np.where(corner, PointStatus.CONVERGED, PointStatus.INTERPOLATED)
-
-
-def _near_hull(points: Trial, n: float) -> np.ndarray:
-    """Places of the policies near the convex hull that no other beats, by rising cost, its corners among them."""
-    hull = lower_hull(points.cost, points.penalty)
-    line = np.interp(points.cost, points.cost[hull], points.penalty[hull])  # beyond its end, that end beats all
-    near = np.flatnonzero(points.penalty <= line + SLACK * np.sqrt(np.maximum(line * (1 - line), 0) / n))
-    return _thinned(near[pareto(points.cost[near], points.penalty[near])], hull)
 
 
 def _thinned(places: np.ndarray, corners: np.ndarray) -> np.ndarray:

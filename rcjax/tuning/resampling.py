@@ -1,0 +1,65 @@
+"""Which queries of a log are left out: folds, and samples of what is too much."""
+
+import dataclasses
+
+import jax
+import numpy as np
+
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import Log
+
+__all__ = ["deal_folds", "require_queries", "sample_queries", "without"]
+
+
+_MOST_COMPARED = 50_000  # queries that policies are compared on: more show no smaller gains worth having
+
+
+def deal_folds(complete: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """(n,) the fold of each query, at random: the folds are of one size, and hold as many complete queries each.
+
+    complete (n,) bool: the queries that every model answered. Dealt without regard to it, a fold of a log with gaps
+    may hold none that cascades could be judged on.
+
+    >>> complete = np.arange(12) < 4
+    >>> fold = deal_folds(complete, 4, seed=0)
+    >>> np.bincount(fold[complete]).tolist(), np.bincount(fold).tolist()
+    ([1, 1, 1, 1], [3, 3, 3, 3])
+    """
+    shuffled = np.random.default_rng(seed).permutation(len(complete))
+    dealt = np.lexsort((shuffled, ~np.asarray(complete)))  # the complete ones first
+    fold = np.empty(len(complete), int)
+    fold[dealt] = np.arange(len(complete)) % folds
+    return fold
+
+
+def without(log: Log, rows: np.ndarray) -> Log:
+    """The log as if nobody had answered some of its queries, rows (n,) bool; costs are averaged over the others.
+
+    Its arrays keep their shapes, so that nothing is compiled anew. A model without any answer left keeps its cost.
+    """
+    logprob, correct, answered, query_cost = (
+        np.asarray(column) for column in (log.logprob, log.correct, log.answered, log.query_cost)
+    )
+    kept = answered & ~rows[:, None]
+    money, count = np.where(kept, query_cost, 0).astype(query_cost.dtype), kept.sum(0)
+    cost = np.where(count > 0, money.sum(0) / np.maximum(count, 1), log.cost).astype(query_cost.dtype)
+    right = np.where(kept, correct, False).astype(correct.dtype)
+    columns = {"logprob": np.where(kept, logprob, np.nan).astype(logprob.dtype), "correct": right}
+    return dataclasses.replace(log, **jax.device_put(columns | {"answered": kept, "query_cost": money, "cost": cost}))
+
+
+def sample_queries(log: Log, seed: int) -> Log:
+    """At most 50,000 of the queries of a log, at random: the log itself where it has no more."""
+    if log.n_queries <= _MOST_COMPARED:
+        return log
+    chosen = np.random.default_rng(seed).choice(log.n_queries, _MOST_COMPARED, replace=False)
+    return log.take(np.sort(chosen))
+
+
+def require_queries(log: Log, folds: int) -> None:
+    """Refuse less than two folds, and a log with fewer queries than folds."""
+    if folds < 2:
+        raise ValueError(f"folds is {folds}: give at least 2")
+    if log.n_queries < folds:
+        needs = f"to choose cascades in {folds} folds takes {folds} at the least, and some hundred to be worth it"
+        raise LogError(f"{log.source}: too few queries, {log.n_queries}: {needs}: log more")

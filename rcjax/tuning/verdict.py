@@ -1,0 +1,110 @@
+"""What to do, and why, in a sentence: the verdict on a policy that was chosen from a frontier.
+
+Differences are those of the contest, on queries that were left out: a cascade is set against the best single model, or
+the best pair, by the same measure. A budget buys fewer errors, a limit on the error a lower bill, a price a lower loss.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rcjax.frontier.frontier import Frontier
+from rcjax.frontier.policies import ABSTAIN, Agreements
+from rcjax.tuning.comparison import Comparison
+from rcjax.tuning.vote_words import tell_votes
+
+__all__ = ["tell_choice", "tell_corrections"]
+
+
+_SURE = 2.0  # standard errors from which on a difference is shown
+
+
+def tell_choice(frontier: Frontier, comparison: Comparison, point: int, target: Mapping[str, float]) -> str:
+    """What to do for a target, and why.
+
+    Args:
+        frontier: that the policy was chosen from.
+        comparison: what the contest has shown.
+        point: the place of the policy.
+        target: by its name; empty where the point was asked for by itself, at its λ.
+    """
+    models, votes = frontier.models, comparison.votes
+    members = [models[j] for j in np.flatnonzero(np.asarray(frontier.members)[point])]
+    price = int(comparison.nearest(float(np.asarray(frontier.lam)[point])))
+    what = f"use {' → '.join(members)}" if len(members) > 1 else f"use {members[0]} alone"
+    compared = _by_agreement(frontier, point)
+    limited = "budget" in target or "max_error" in target
+    why = (
+        _for_money(frontier, comparison, point, target) if limited else _for_price(comparison, members, compared, price)
+    )
+    chosen = f"{what}{f', {compared}' if compared else ''}: {why}"
+    return chosen if votes is None else f"{chosen}; {tell_votes(members, votes, price)}"
+
+
+def tell_corrections(frontier: Frontier, comparison: Comparison) -> str:
+    """What of the figures of a frontier is counted, and what is corrected."""
+    at = comparison.at_budgets
+    assert at is not None
+    luck = max(float(at.luck[min(1, len(at.luck) - 1)]), 0.0)
+    counted = "costs are the bills of these queries, and errors of single models are counted on them"
+    if luck < 5e-5 or not (np.asarray(frontier.members).sum(1) > 1).any():
+        return counted
+    points = f"{100 * luck:.2g} points"
+    return f"{counted}; those of cascades are raised by {points}: the best of many looks better than it is on others"
+
+
+def _for_money(frontier: Frontier, comparison: Comparison, point: int, target: Mapping[str, float]) -> str:
+    """Why a policy is the best for a budget, or a limit on the error."""
+    at, budget = comparison.at_budgets, target.get("budget")
+    assert at is not None
+    spent = float(np.asarray(frontier.cost)[point])
+    place = at.nearest(spent if budget is None else budget)
+    alone = int(np.asarray(frontier.members)[point].sum()) == 1
+    goal = "at this budget" if budget is not None else "at this error"
+    if alone:
+        return f"no cascade is shown to be better {goal}"
+    agreements = frontier.policies.agreements
+    compares = agreements is not None and np.asarray(agreements.compares)[point].any()
+    row = len(at.error) - 1 if compares else min(1, len(at.error) - 1)
+    saved, spread = 100 * float(at.saved[row, place]), 100 * float(at.saved_se[row, place])
+    fewer = f"{abs(saved):.1f} ± {spread:.1f} points {'fewer' if saved >= 0 else 'more'} errors"
+    if saved > _SURE * spread:
+        return f"{fewer} than the best single model for the same money"
+    promised = "it promises fewer errors than any single model for the same money"
+    return f"{promised}, which is not shown: {fewer} on queries left out"
+
+
+def _for_price(comparison: Comparison, members: list[str], compared: str, price: int) -> str:
+    """Why a policy is the best at a price of an error."""
+    if len(members) == 1:
+        nothing = "no cascade is shown to be better"
+        return nothing if comparison.agreement is None else f"{nothing}, nor is going by whether answers agree"
+    if compared:
+        assert comparison.agreement is not None
+        return _gain(comparison.agreement.gain[price], comparison.agreement.gain_se[price], "the best pair")
+    if len(members) == 2:
+        return _gain(-comparison.gain[0, price], comparison.gain_se[0, price], "the best single model")
+    row = int(np.searchsorted(comparison.lengths, len(members)))
+    return _gain(comparison.gain[row, price], comparison.gain_se[row, price], "the best pair")
+
+
+def _gain(gain: Any, spread: Any, rival: str) -> str:
+    """What a gain shows of a policy that was chosen."""
+    figures = f"{abs(100 * gain):.2f} ± {100 * spread:.2f} points of error + λ·cost"
+    if gain > _SURE * spread:
+        return f"{figures} better than {rival}"
+    return f"it promises more than {rival}, which is not shown: {figures} {'better' if gain >= 0 else 'worse'}"
+
+
+def _by_agreement(frontier: Frontier, point: int) -> str:
+    """What a policy that compares answers does, in words; empty for others."""
+    agreements: Agreements | None = frontier.policies.agreements
+    if agreements is None or not np.asarray(agreements.compares)[point].any():
+        return ""
+    second = int(np.argmax(np.asarray(agreements.compares)[point]))
+    first, third = (int(np.asarray(places)[point, second]) for places in (agreements.earlier, agreements.differ))
+    names = frontier.models
+    if third == ABSTAIN:
+        return f"refusing where {names[first]} and {names[second]} differ"
+    return f"asking {names[third]} where {names[first]} and {names[second]} differ"
