@@ -148,7 +148,8 @@ class _Replicates(NamedTuple):
 def _comparable(tuned: _Tuned) -> _Tuned:
     """Without what walking does not need: so the policies kept and those tuned again are of one shape."""
     own = tuned.policies
-    return tuned._replace(policies=Policies(own.first, own.bounds, own.actions, own.members, agreements=own.agreements))
+    kept = Policies(own.first, own.bounds, own.actions, own.members, agreements=own.agreements, shares=own.shares)
+    return tuned._replace(policies=kept)
 
 
 def _codes(frontier: Frontier, log: Log) -> np.ndarray | None:
@@ -224,6 +225,8 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
         return calibrators, _replaced(policies, others, comparing)
 
     calibrators, policies = zip(*side_by_side(again, draws, n=log.n_queries), strict=True)
+    if any(own.shares is not None for own in policies):
+        policies = [own.on_host().splitting() for own in policies]
     return _Tuned(stack(calibrators), stack(policies))
 
 
@@ -234,11 +237,14 @@ def _replaced(policies: Policies, others: Policies, where: np.ndarray) -> Polici
     refusals = None
     if policies.refusals is not None and others.refusals is not None:
         refusals = np.where(where[:, None], others.refusals, policies.refusals)
-    if others.agreements is None:
-        return Policies.of_cascades(thresholds, members, refusals)
-    mine = policies.comparing().agreements
-    agreements = jax.tree.map(lambda own, other: np.where(where[:, None], other, own), mine, others.agreements)
-    return Policies.of_cascades(thresholds, members, refusals, agreements=agreements)
+    choose = partial(jax.tree.map, lambda own, other: np.where(where[:, None], other, own))
+    agreements = None
+    if others.agreements is not None:
+        agreements = choose(policies.comparing().agreements, others.agreements)
+    splits = None
+    if policies.shares is not None or others.shares is not None:
+        splits = choose(*(own.on_host().splitting().splits for own in (policies, others)))
+    return Policies.of_cascades(thresholds, members, refusals, np, agreements, splits)
 
 
 def _plan_again(frontier: Frontier, chains: np.ndarray) -> Plan | None:
@@ -344,7 +350,7 @@ def _count(
         return jnp.concatenate([where.wrong(correct.T)[None], where.refused[None], where.asked])
 
     fates = jax.vmap(answer)(tuned.policies)
-    # Whole numbers, which single precision holds exactly up to 2²⁴.
+    # Whole numbers, but for shares of queries; single precision holds them exactly up to 2²⁴.
     counts = jnp.matmul(bags, fates.reshape(-1, len(whole)).T.astype(bags.dtype), precision="highest")
     return bags.sum(1), counts, jnp.matmul(bags.astype(query_cost.dtype), query_cost, precision="highest")
 
