@@ -16,7 +16,7 @@ __all__ = ["Evidence", "evidence_of"]
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """n queries under one policy. Errors are counted, but where refusals have a price or lots decide of some queries."""
+    """n queries under one policy. Errors are counted, unless refusals have a price or lots decide of some."""
 
     n: int
     errors: int
