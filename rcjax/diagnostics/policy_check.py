@@ -32,9 +32,9 @@ from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
 from rcjax.policy.record import recorded_count
 from rcjax.replaying.replay import Walked, walk_log
-from rcjax.replaying.waiting import as_tuned
+from rcjax.replaying.waiting import as_tuned, seconds_of
 from rcjax.tuning.overlap import Overlap, overlap, overlap_with_tuned
-from rcjax.tuning.p_values import binomial_tail
+from rcjax.tuning.p_values import binomial_tail, bounded_mean_p_value
 from rcjax.tuning.retune import Gain, held_out_gain, recorded_tuning
 
 __all__ = ["PolicyCheck", "check_policy"]
@@ -293,17 +293,20 @@ def _seconds(policy: Policy | Mixture, before: Walked, now: Walked, trained_on: 
     if min(len(known), len(waits)) < 2:
         return None
     told = _against_promise(policy, "seconds", known, waits, trained_on) | {"known": len(waits)}
-    for name, share in FIGURES.items():
+    quantiles = [seconds_of(own.waits or []).figures.tolist() for own in (now, before)]
+    for name, share, here, tuned in zip(FIGURES, FIGURES.values(), *quantiles, strict=True):
         if share is not None:
-            here, tuned = (float(np.quantile(own, share, method="inverted_cdf")) for own in (waits, known))
             expected = policy.expected.get(name)
             own = name.removeprefix("seconds_")
             told |= {own: here, f"{own}_expected": tuned if expected is None else float(expected)}
     limit = recorded_tuning(policy).max_seconds
     if limit is not None and limit.share is not None:
-        beyond, n = int((waits > limit.seconds).sum()), len(waits)
+        paths, n = now.waits or [], len(waits)
+        beyond = math.fsum(weight * int((own > limit.seconds).sum()) for weight, own in paths)
         told |= {"limit": limit.text, "beyond": beyond / n, "allowed": 1 - limit.share}
-        told |= {"limit_p": binomial_tail(n - beyond, n, limit.share)}
+        counted = len(paths) == 1  # else lots decide which path it is
+        within = binomial_tail(round(n - beyond), n, limit.share) if counted else None
+        told |= {"limit_p": bounded_mean_p_value(1 - beyond / n, n, limit.share) if within is None else within}
     return told
 
 

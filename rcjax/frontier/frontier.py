@@ -17,7 +17,7 @@ from rcjax._base.files import write_atomically
 from rcjax._core.batching import part
 from rcjax._core.json_values import plain
 from rcjax.frontier.bands import Bands, bands_from_json, bands_to_json
-from rcjax.frontier.files import points_from_json, points_to_json
+from rcjax.frontier.files import has_shares, points_from_json, points_to_json
 from rcjax.frontier.hull import lower_hull, meet
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import NEVER_REFUSE, Policies
@@ -35,11 +35,12 @@ from rcjax.policy.targets import Target
 __all__ = ["Frontier", "InfeasibleError", "load_frontier"]
 
 
-_FORMAT, _SCHEMA = "rcjax-frontier", 3
+_FORMAT, _SCHEMA = "rcjax-frontier", 4
 
 
-# Schema versions that older versions read: of a frontier that compares no answers, and none of whose models may refuse.
-_WITHOUT_AGREEMENT, _WITHOUT_ABSTENTION = 2, 1
+# Schema versions that older versions read: of a frontier that does nothing for a share of the queries, that compares no
+# answers besides, and none of whose models may refuse either.
+_WITHOUT_SHARES, _WITHOUT_AGREEMENT, _WITHOUT_ABSTENTION = 3, 2, 1
 
 
 class InfeasibleError(ValueError):
@@ -235,13 +236,14 @@ class Frontier:
         lam = float(host["lam"][index])
         asked = [int(j) for j in np.flatnonzero(host["members"][index])]
         bounds, actions = host["bounds"][index], host["actions"][index]
+        shares = np.ones_like(bounds) if host["shares"] is None else host["shares"][index]
         calibrators = jax.tree.map(np.asarray, self.model.calibrators)
         costs = money_per_call(self.model)
         prices = self.model.prices or {}
         return Policy(
             models=tuple(names[j] for j in asked),
             calibrations={names[j]: part(calibrators, j).deployed() for j in asked},
-            rules={names[j]: rules(names, j, bounds[j], actions[j]) for j in asked},
+            rules={names[j]: rules(names, j, bounds[j], actions[j], shares[j]) for j in asked},
             cost={names[j]: float(costs[j]) for j in asked},
             prices={names[j]: prices[names[j]] for j in asked if names[j] in prices} or None,
             expected={
@@ -299,7 +301,8 @@ class Frontier:
             head["seconds_level"] = self.seconds.level
         version = _WITHOUT_ABSTENTION if self.abstention is None else _WITHOUT_AGREEMENT
         if self.policies.agreements is not None:
-            version, head["compare"] = _SCHEMA, self.compare or "text"
+            version, head["compare"] = _WITHOUT_SHARES, self.compare or "text"
+        version = _SCHEMA if any(has_shares(point) for point in points) else version
         return {
             "format": _FORMAT,
             "schema_version": version,
@@ -385,7 +388,7 @@ def make_frontier(
         abstain_early: whether any model may refuse, or the last one only.
         compare: how answers were compared, for policies that compare them.
     """
-    own = points.policies
+    own = points.policies.simplest()
     if own.agreements is not None and not np.asarray(own.agreements.compares).any():
         own = dataclasses.replace(own, agreements=None)
     if abstain_price is not None and own.refusals is None and own.thresholds is not None:  # it was too dear to be used

@@ -5,7 +5,8 @@ Cascades, which have one threshold for each model, and policies that skip ahead 
 
 import dataclasses
 from functools import partial
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -22,6 +23,9 @@ ALWAYS_ANSWER, NEVER_ANSWER = 0.0, 1.0
 
 #: Refusal threshold of a model that refuses nothing.
 NEVER_REFUSE = 0.0
+
+
+_MOST_SPLITS = 12  # of one policy where its paths are told apart: 4,096 of them
 
 
 #: The earlier model of one that compares no answers.
@@ -57,9 +61,23 @@ class Agreements:
         return self.earlier != NOBODY
 
 
+class Splits(NamedTuple):
+    """Thresholds on a confidence that many queries have: which share of them a model passes on; arrays of either kind.
+
+    A model passes on queries with Φ ≤ `above`, this share of those with `above` < Φ ≤ its threshold, and answers the
+    others: a Neyman–Pearson test with its randomised edge (Neyman & Pearson 1933, "On the problem of the most efficient
+    tests of statistical hypotheses", Phil. Trans. R. Soc. A 231).
+    """
+
+    above: Any
+    """(…, k) calibrated confidence, at most the threshold; the threshold itself where a model has no split."""
+    share: Any
+    """(…, k) in (0, 1]; 1 where a model has no split."""
+
+
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("first", "bounds", "actions", "members", "thresholds", "refusals", "agreements"),
+    data_fields=("first", "bounds", "actions", "members", "thresholds", "refusals", "agreements", "shares"),
     meta_fields=(),
 )
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +98,8 @@ class Policies:
     """(…, k) the confidence up to which each model refuses, at most its threshold; None: no model may refuse."""
     agreements: Agreements | None = None
     """(…, k) what models do by whether answers are equal; None: nobody compares them."""
+    shares: Any = None
+    """(…, k, R) share of an interval's queries that go by its action, the others by the next one's; None: all do."""
 
     @classmethod
     def of_cascades(
@@ -89,6 +109,7 @@ class Policies:
         refusals: Any = None,
         xp: Any = np,
         agreements: Agreements | None = None,
+        splits: Splits | None = None,
     ) -> "Policies":
         """Cascades by their thresholds: each member asks the next one up to its threshold, and answers above it.
 
@@ -98,20 +119,31 @@ class Policies:
             refusals: (…, k) none above its threshold: up to here a member abstains. None: nobody does.
             xp: numpy, or jax.numpy for use inside a jitted function.
             agreements: (…, k) between members.
+            splits: (…, k) of thresholds. None: there are none.
 
         >>> policies = Policies.of_cascades(np.array([[0.7, 1.0, 0.0]]), np.array([[True, False, True]]))
         >>> policies.first.tolist(), policies.bounds[0].tolist(), policies.actions[0].tolist()
         ([0], [[0.7, 1.0], [1.0, 1.0], [0.0, 1.0]], [[2, 0], [2, 1], [2, 2]])
+
+        Of the queries of the first model from just above 0.4 to 0.7, three of ten are passed on:
+
+        >>> splits = Splits(np.array([0.4, 0.0]), np.array([0.3, 1.0]))
+        >>> policy = Policies.of_cascades(np.array([0.7, 0.0]), np.array([True, True]), splits=splits)
+        >>> policy.bounds[0].tolist(), policy.actions[0].tolist(), policy.shares[0].tolist()
+        ([0.4, 0.7, 1.0], [1, 1, 0], [1.0, 0.3, 1.0])
         """
         everyone = np.arange(members.shape[-1])
         later = members[..., None, :] & (everyone > everyone[:, None])
         following = xp.where(later.any(-1), later.argmax(-1), everyone)
-        bounds = xp.stack([thresholds, xp.ones_like(thresholds)], axis=-1)
-        actions = xp.stack([following, xp.broadcast_to(everyone, following.shape)], axis=-1)
+        whole = xp.ones_like(thresholds)
+        ends, targets, parts = [thresholds, whole], [following, xp.broadcast_to(everyone, following.shape)], [whole] * 2
+        if splits is not None:
+            ends, targets, parts = [splits.above, *ends], [following, *targets], [whole, splits.share, whole]
         if refusals is not None:
-            bounds = xp.concatenate([refusals[..., None], bounds], axis=-1)
-            actions = xp.concatenate([xp.full_like(actions[..., :1], ABSTAIN), actions], axis=-1)
-        return cls(members.argmax(-1), bounds, actions, members, thresholds, refusals, agreements)
+            ends, targets, parts = [refusals, *ends], [xp.full_like(following, ABSTAIN), *targets], [whole, *parts]
+        bounds, actions, shares = (xp.stack(columns, axis=-1) for columns in (ends, targets, parts))
+        own = cls(members.argmax(-1), bounds, actions, members, thresholds, refusals, agreements)
+        return own if splits is None else dataclasses.replace(own, shares=shares)
 
     def take(self, places: Any) -> "Policies":
         """Those at some places of the leading axes."""
@@ -123,9 +155,104 @@ class Policies:
             return self
         return dataclasses.replace(self, agreements=Agreements.none(np.shape(self.members)))
 
+    @property
+    def splits(self) -> Splits | None:
+        """(…, k) those of cascades with thresholds; None where nobody splits."""
+        if self.shares is None or self.thresholds is None:
+            return None
+        return Splits(self.bounds[..., -3], self.shares[..., -2])
+
+    def simplest(self) -> "Policies":
+        """The same without shares where none is below 1, so that no programme is compiled for them; numpy's arrays.
+
+        Cascades lose the intervals that were there for a share.
+        """
+        if self.shares is None or (np.asarray(self.shares) < 1).any():
+            return self
+        if self.thresholds is None:
+            return dataclasses.replace(self, shares=None)
+        return Policies.of_cascades(self.thresholds, self.members, self.refusals, np, self.agreements)
+
+    def unsplit(self) -> tuple["Policies", np.ndarray, np.ndarray]:
+        """Policies (L,), in numpy's arrays, as mixtures of P without shares: (those, (P,) of which, (P,) the weights).
+
+        Of a policy whose models split in m places there are 2^m: what takes a share there is for all, or for nobody.
+
+        >>> splits = Splits(np.array([[0.4, 0.0]]), np.array([[0.3, 1.0]]))
+        >>> own = Policies.of_cascades(np.array([[0.7, 0.0]]), np.ones((1, 2), bool), splits=splits)
+        >>> parts, owner, weight = own.unsplit()
+        >>> parts.actions[:, 0].tolist(), owner.tolist(), weight.tolist()
+        ([[1, 1, 0], [1, 0, 0]], [0, 0], [0.3, 0.7])
+        """
+        if self.shares is None:
+            return self, np.arange(len(self.first)), np.ones(len(self.first))
+        shares = np.asarray(self.shares, float)
+        places = entered(self.bounds, shares) & (shares < 1) & np.asarray(self.members)[..., None]
+        owner, weight, actions = [], [], []
+        for row, split in enumerate(places):
+            cuts = np.argwhere(split)
+            if len(cuts) > _MOST_SPLITS:
+                raise ValueError(
+                    f"a policy has {len(cuts)} rules for a share of the queries: at most {_MOST_SPLITS} can be"
+                )
+            for taken in product([True, False], repeat=len(cuts)):
+                table = np.array(self.actions[row])
+                odds = 1.0
+                for (j, r), takes in reversed(list(zip(cuts, taken, strict=True))):  # the next one's is settled first
+                    odds *= shares[row, j, r] if takes else 1 - shares[row, j, r]
+                    table[j, r] = table[j, r] if takes else table[j, r + 1]
+                owner.append(row)
+                weight.append(odds)
+                actions.append(table)
+        parts = dataclasses.replace(self.take(np.array(owner)), actions=np.stack(actions), thresholds=None, shares=None)
+        return parts, np.array(owner), np.array(weight)
+
+    def splitting(self) -> "Policies":
+        """The same cascades, as policies whose models may split; numpy's arrays."""
+        if self.shares is not None:
+            return self
+        splits = Splits(self.thresholds, np.ones_like(self.thresholds))
+        return Policies.of_cascades(self.thresholds, self.members, self.refusals, np, self.agreements, splits)
+
     def on_host(self) -> "Policies":
         """The same in numpy's arrays."""
         return jax.tree.map(np.asarray, self)
+
+
+def either(own: Policies, others: Policies, where: np.ndarray) -> Policies:
+    """(L,) those of `own` at some places, bool, and others elsewhere, in numpy's arrays."""
+
+    def chosen(mine: np.ndarray, other: np.ndarray) -> np.ndarray:
+        return np.where(where.reshape(-1, *[1] * (mine.ndim - 1)), mine, other)
+
+    return jax.tree.map(chosen, *of_one_kind(own, others))
+
+
+def of_one_kind(*several: Policies) -> tuple[Policies, ...]:
+    """Policies that all may compare answers, and part confidences, where some do."""
+    if any(own.agreements is not None for own in several):
+        several = tuple(own.comparing() for own in several)
+    if any(own.shares is not None for own in several):
+        several = tuple(own.splitting() for own in several)
+    return several
+
+
+def entered(bounds: Any, shares: Any, start: float = -1.0) -> np.ndarray:
+    """(…, R) whether a query could go by an interval: its confidence is there, or it is left by a share before it.
+
+    Args:
+        bounds: (…, R) upper ends of the intervals; padding repeats one, and no confidence falls there.
+        shares: (…, R) of the queries of an interval that go by it; None: all do.
+        start: below the lowest confidence.
+
+    >>> entered(np.array([0.4, 0.4, 1.0, 1.0]), np.array([1.0, 1.0, 0.3, 1.0])).tolist()
+    [True, False, True, True]
+    """
+    ends = np.asarray(bounds)
+    live = np.diff(ends, axis=-1, prepend=start) > 0
+    for place in range(1, ends.shape[-1]) if shares is not None else ():
+        live[..., place] |= live[..., place - 1] & (np.asarray(shares)[..., place - 1] < 1)
+    return live
 
 
 def asked_at_all(thresholds: Any, members: Any, refusals: Any = None) -> Any:

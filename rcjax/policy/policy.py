@@ -22,16 +22,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from importlib import resources
-from itertools import pairwise
 from numbers import Real
 from types import NoneType
-from typing import Any, Literal, get_args
+from typing import Any
 
 from rcjax._base import json_checks as check
 from rcjax._base.arguments import instance
 from rcjax._base.files import write_atomically
 from rcjax.policy.agreement import Agreement, check_agreements
 from rcjax.policy.calibration import Calibration, Transform
+from rcjax.policy.rules import Action, Rule, check_forks, check_rules, odds_of, rule_for, threshold_of
 
 __all__ = [
     "Abstain",
@@ -47,13 +47,7 @@ __all__ = [
 ]
 
 
-Action = Literal["answer", "ask", "abstain"]
-
-
-_ACTIONS = get_args(Action)
-
-
-_FORMAT, _SCHEMA_VERSION = "rcjax-policy", 3
+_FORMAT, _SCHEMA_VERSION = "rcjax-policy", 4
 
 
 class _NotGiven:
@@ -66,36 +60,9 @@ class _NotGiven:
 _NOT_GIVEN: Any = _NotGiven()
 
 
-# Schema versions that older versions of rcjax read: of a policy that always answers, and that may abstain; neither
-# compares answers or has models that state values.
-_WITHOUT_ABSTENTION, _WITH_ABSTENTION = 1, 2
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What to do in one interval of calibrated confidence.
-
-    The interval is closed on the right: from just above the `up_to` of the rule before (for the first rule,
-    from 0) to this `up_to`, included. The action is to keep the `"answer"`, to `"ask"` the model `model`, or to
-    `"abstain"`: give no answer, and ask nobody else.
-    Raises ValueError for an `up_to` outside [0, 1], an unknown action, or a model that does not go with it.
-
-    Example:
-        >>> Rule(0.8, "ask", "large")
-        Rule(up_to=0.8, action='ask', model='large')
-    """
-
-    up_to: float
-    action: Action
-    model: str | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "up_to", check.number(self.up_to, "up_to", 0.0, 1.0))
-        check.choice(self.action, _ACTIONS, "action")
-        if self.action == "ask":
-            check.name(self.model, "model")
-        elif self.model is not None:
-            check.require(False, "model", "is for the action 'ask' only", self.model)
+# Schema versions that older versions of rcjax read: of a policy that always answers, that may abstain, and that
+# compares answers or has models that state values; no rule of these is for a share of the queries.
+_WITHOUT_ABSTENTION, _WITH_ABSTENTION, _WITHOUT_SHARES = 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +98,8 @@ class Policy:
 
     A model answers, asks a later one or abstains by the first of its rules with Φ ≤ `up_to`: with one threshold φ
     each, model j answers where Φ_j > φ_j, as in the paper. A model with an agreement answers where it says what an
-    earlier model said. What cannot be right raises ValueError with its place.
+    earlier model said. A rule for a share of the queries is for those whose lot, a hash of model and query, is below
+    it. What cannot be right raises ValueError with its place.
 
     Args:
         models: the models that can be asked. The first is asked first; asks only go forward, so a run ends.
@@ -179,6 +147,7 @@ class Policy:
         put("expected", check.items(self.expected, "expected", lambda x, at: x if x is None else check.number(x, at)))
         put("provenance", check.items(self.provenance, "provenance", check.frozen))
         put("agreements", check_agreements(self.agreements, "agreements", self.models))
+        check_forks(self.rules, self.agreements)
         put("_bounds", {model: tuple(rule.up_to for rule in table) for model, table in self.rules.items()})
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -212,10 +181,10 @@ class Policy:
     def thresholds(self) -> dict[str, float | None]:
         """The φ of each model that answers where Φ > φ and else defers (1 if it never answers).
 
-        None for a model with other rules: it always answers, as the last one does, abstains, or has more intervals.
+        Where a share of the queries just up to φ is answered too, φ is the upper end of these. None for a model with
+        other rules: it always answers, as the last one does, abstains, or has more intervals.
         """
-        single = (["ask"], ["ask", "answer"])
-        return {m: t[0].up_to if [r.action for r in t] in single else None for m, t in self.rules.items()}
+        return {model: threshold_of(table) for model, table in self.rules.items()}
 
     def calibrate(self, model: str, *, logprob: float | None = None, confidence: float | None = None) -> float:
         """Return the calibrated confidence Φ in [0, 1] of an answer of `model`.
@@ -242,6 +211,7 @@ class Policy:
         confidence: float | None = None,
         answer: str | None = _NOT_GIVEN,
         answers: Mapping[str, str | None] | None = _NOT_GIVEN,
+        query: int | str | None = None,
     ) -> Decision:
         """Decide after an answer of `model`: keep it, ask another, or abstain.
 
@@ -250,29 +220,56 @@ class Policy:
             logprob, confidence: one of them, as for `calibrate`, whose errors these are too.
             answer: what it answered, None where that is not known. Models with an entry in `agreements` need it.
             answers: what the models before it answered to this query, by model; likewise.
+            query: the query's id. Where a rule is for a share of the queries, retries and other machines then decide
+                alike, by a hash of model and id; without it a lot is drawn at random.
 
         Only policies that were tuned with a price of abstaining ever return an `Abstain`. Where answers are to be
         compared and one is not known, the rule is that of the model's confidence. Raises ValueError where they are to
         be compared, and `answer` or `answers` is left out.
         """
         phi = self.calibrate(model, logprob=logprob, confidence=confidence)
+        instance(query, (int, str, NoneType), "query")
+        compared = self._compared(model, phi, answer, answers)
+        if compared is not None:
+            return compared
+        return _decision(rule_for(self.rules[model], bisect_left(self._bounds[model], phi), model, query), model, phi)
+
+    def decisions(
+        self,
+        model: str,
+        *,
+        logprob: float | None = None,
+        confidence: float | None = None,
+        answer: str | None = _NOT_GIVEN,
+        answers: Mapping[str, str | None] | None = _NOT_GIVEN,
+    ) -> tuple[tuple[float, Decision], ...]:
+        """(probability, decision) of all that `step` may decide, over a query's lots: one, but where there are shares.
+
+        Arguments and errors are those of `step`.
+        """
+        phi = self.calibrate(model, logprob=logprob, confidence=confidence)
+        compared = self._compared(model, phi, answer, answers)
+        if compared is not None:
+            return ((1.0, compared),)
+        odds = odds_of(self.rules[model], bisect_left(self._bounds[model], phi))
+        return tuple((probability, _decision(rule, model, phi)) for probability, rule in odds)
+
+    def _compared(self, model: str, phi: float, answer: Any, answers: Any) -> Decision | None:
+        """What is decided by whether the answer is that of an earlier model; None where confidence decides."""
         agreement = self.agreements.get(model)
         if answer is not _NOT_GIVEN:
             instance(answer, (str, NoneType), "answer")
         if agreement is not None and (answer is _NOT_GIVEN or answers is _NOT_GIVEN):
             raise ValueError(_lacking(model, agreement, {"answer": answer, "answers": answers}))
-        if agreement is not None and answer is not None and answers:
-            earlier = answers.get(agreement.earlier)
-            instance(earlier, (str, NoneType), f"answers[{agreement.earlier!r}]")
-            equal = agreement.equal(answer, earlier)
-            if equal is not None:
-                otherwise = Abstain(model, phi) if agreement.model is None else Defer(agreement.model, phi)
-                return Answer(model, phi) if equal else otherwise
-        # The first rule with Φ ≤ up_to; there is one, as Φ ≤ 1 and the last rule goes up to 1.
-        rule = self.rules[model][bisect_left(self._bounds[model], phi)]
-        if rule.action == "abstain":
-            return Abstain(model, phi)
-        return Answer(model, phi) if rule.model is None else Defer(rule.model, phi)
+        if agreement is None or answer is None or not answers:
+            return None
+        earlier = answers.get(agreement.earlier)
+        instance(earlier, (str, NoneType), f"answers[{agreement.earlier!r}]")
+        equal = agreement.equal(answer, earlier)
+        if equal is None:
+            return None
+        otherwise = Abstain(model, phi) if agreement.model is None else Defer(agreement.model, phi)
+        return Answer(model, phi) if equal else otherwise
 
     def to_json(self) -> dict[str, Any]:
         """Return the policy as a JSON object, the inverse of `from_json`."""
@@ -283,9 +280,12 @@ class Policy:
 
     def _schema_version(self) -> int:
         """The first schema version that has all that the policy does: older versions of rcjax refuse what is newer."""
-        if self.agreements or any(calibration.stated for calibration in self.calibrations.values()):
+        rules = [rule for table in self.rules.values() for rule in table]
+        if any(rule.share is not None for rule in rules):
             return _SCHEMA_VERSION
-        abstains = any(rule.action == "abstain" for table in self.rules.values() for rule in table)
+        if self.agreements or any(calibration.stated for calibration in self.calibrations.values()):
+            return _WITHOUT_SHARES
+        abstains = any(rule.action == "abstain" for rule in rules)
         return _WITH_ABSTENTION if abstains else _WITHOUT_ABSTENTION
 
     @classmethod
@@ -315,10 +315,17 @@ class Policy:
 
         It is `rcjax/policy/policy.schema.json`. It accepts every policy that `load` reads. What relates one part of
         a file to another it cannot say: that `calibrations`, `rules` and `cost` have the models as keys, that the
-        `up_to` of a model increase, that asks go to later models and `smallest` is at most `largest`; `load` checks
-        it all.
+        `up_to` of a model increase, that asks go to later models, that the last rule has no `share` and `smallest` is
+        at most `largest`; `load` checks it all.
         """
         return json.loads(resources.files("rcjax.policy").joinpath("policy.schema.json").read_text("utf-8"))
+
+
+def _decision(rule: Rule, model: str, phi: float) -> Decision:
+    """What a rule makes of an answer of a model with a calibrated confidence."""
+    if rule.action == "abstain":
+        return Abstain(model, phi)
+    return Answer(model, phi) if rule.model is None else Defer(rule.model, phi)
 
 
 def _lacking(model: str, agreement: Agreement, arguments: Mapping[str, Any]) -> str:
@@ -326,30 +333,6 @@ def _lacking(model: str, agreement: Agreement, arguments: Mapping[str, Any]) -> 
     forms = {"answer": f"answer= (what {model} answered, or None)", "answers": "answers= (by model)"}
     missing = " and ".join(forms[name] for name, value in arguments.items() if value is _NOT_GIVEN)
     return f"the policy compares the answer of {model} with that of {agreement.earlier}: give step {missing}"
-
-
-def check_rules(value: Any, where: str, models: tuple[str, ...]) -> Mapping[str, tuple[Rule, ...]]:
-    """The rules of each model of a cascade, from an object of theirs; asks must go to a later model."""
-    rules = check.by_name(value, where, models, _table)
-    for i, model in enumerate(models):
-        _check_targets(rules[model], f"{where}[{model!r}]", later=models[i + 1 :])
-    return rules
-
-
-def _table(value: Any, where: str) -> tuple[Rule, ...]:
-    table = check.sequence(value, where, partial(check.build, Rule))
-    ends = [rule.up_to for rule in table]
-    check.require(all(a < b for a, b in pairwise(ends)), where, "must have its up_to in increasing order", ends)
-    check.require(ends[-1] == 1.0, where, "must have 1 as its last up_to", ends)
-    return table
-
-
-def _check_targets(table: tuple[Rule, ...], where: str, later: tuple[str, ...]) -> None:
-    right = {None, *later}
-    what = f"must be a later model, one of {later}" if later else "must not be: the last model has to answer"
-    for i, rule in enumerate(table):
-        if rule.model not in right:
-            check.require(False, f"{where}[{i}].model", what, rule.model)
 
 
 def _thawed(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,7 +10,7 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax.frontier.policies import ABSTAIN, Agreements, Policies
+from rcjax.frontier.policies import ABSTAIN, Agreements, Policies, entered
 from rcjax.logs.answers import NO_ANSWER
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
@@ -51,10 +52,11 @@ def _packed(
     bounds: np.ndarray,
     targets: ArrayLike | list[list[list[int]]],
     agreements: Agreements | None = None,
+    shares: np.ndarray | None = None,
 ) -> Packed:
     first, actions = (np.asarray(places, np.int32) for places in (start, targets))
-    reached = _reached(first, bounds, actions, agreements)
-    return Packed(transforms, calibrators, Policies(first, bounds, actions, reached, agreements=agreements))
+    policies = Policies(first, bounds, actions, _reached(first, bounds, actions, agreements, shares))
+    return Packed(transforms, calibrators, dataclasses.replace(policies, agreements=agreements, shares=shares))
 
 
 def pack_frontier(frontier: Frontier, dtype: Any) -> Packed:
@@ -63,32 +65,37 @@ def pack_frontier(frontier: Frontier, dtype: Any) -> Packed:
 
 
 def pack_policies(fitted: Calibrator, own: Policies, dtype: Any) -> Packed:
-    """Policies (L,) over k models, with the calibrators (k,) of these."""
+    """Policies (L,) over k models, with the calibrators (k,) of these; without shares where none is below 1."""
+    own = own.simplest()
     line, low, high = (np.asarray(x, dtype) for x in (fitted.coefficients, fitted.smallest, fitted.largest))
     transforms = (fitted.transform,) * len(line)
     agreements = None if own.agreements is None else jax.tree.map(np.asarray, own.agreements)
     stated = jax.tree.map(lambda column: np.asarray(column, dtype), fitted.stated)
     calibrators = line, low, high, stated
-    return _packed(transforms, calibrators, own.first, np.asarray(own.bounds, dtype), own.actions, agreements)
+    shares = None if own.shares is None else np.asarray(own.shares, dtype)
+    return _packed(transforms, calibrators, own.first, np.asarray(own.bounds, dtype), own.actions, agreements, shares)
 
 
 def pack_policy(policy: Policy, dtype: Any) -> Packed:
     """One policy, L = 1: its rules become bounds and actions, padded to one length."""
     index = {name: j for j, name in enumerate(policy.models)}
     longest = max(len(policy.rules[name]) for name in policy.models)
-    bounds, actions = [], []
+    bounds, actions, parts = [], [], []
     for name, j in index.items():
         rules = list(policy.rules[name])
         rules += rules[-1:] * (longest - len(rules))
         bounds.append([rule.up_to for rule in rules])
         actions.append([_action(rule, j, index) for rule in rules])
+        parts.append([1.0 if rule.share is None else rule.share for rule in rules])
     own = [policy.calibrations[name] for name in policy.models]
     line = np.asarray([(one.intercept, one.slope) for one in own], dtype)
     low, high = (np.asarray([getattr(one, end) for one in own], dtype) for end in ("smallest", "largest"))
     transforms: tuple[Any, ...] = tuple(one.transform for one in own)
     start, ends = [index[policy.first]], np.asarray([bounds], dtype)
     calibrators = line, low, high, stated_of_pairs([one.stated or () for one in own], dtype)
-    return _packed(transforms, calibrators, start, ends, [actions], _agreements(policy, index))
+    shares = np.asarray([parts], dtype)
+    shares = shares if (shares < 1).any() else None
+    return _packed(transforms, calibrators, start, ends, [actions], _agreements(policy, index), shares)
 
 
 def _agreements(policy: Policy, index: dict[str, int]) -> Agreements | None:
@@ -109,14 +116,17 @@ def _action(rule: Rule, j: int, index: dict[str, int]) -> int:
 
 
 def _reached(
-    first: np.ndarray, bounds: np.ndarray, actions: np.ndarray, agreements: Agreements | None = None
+    first: np.ndarray,
+    bounds: np.ndarray,
+    actions: np.ndarray,
+    agreements: Agreements | None = None,
+    shares: np.ndarray | None = None,
 ) -> np.ndarray:
     """(L, k) bool: the models that some query could reach."""
     lambdas, k, _ = bounds.shape
     reached = np.zeros((lambdas, k), bool)
     reached[np.arange(lambdas), first] = True
-    before = np.concatenate([np.full((lambdas, k, 1), -1.0), bounds[..., :-1]], axis=-1)
-    live = bounds > before  # padding repeats a bound: no confidence falls there
+    live = entered(bounds, shares)
     for j in range(k):
         rows, intervals = np.nonzero(live[:, j] & reached[:, j, None] & (actions[:, j] != ABSTAIN))
         reached[rows, actions[rows, j, intervals]] = True

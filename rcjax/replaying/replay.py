@@ -29,7 +29,14 @@ from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.replaying.by_segment import replay_segments, replay_whole
 from rcjax.replaying.calibrating import calibrated
 from rcjax.replaying.packing import Packed, columns_of, pack_frontier, pack_policy, reached, require_answers
-from rcjax.replaying.waiting import as_tuned, frontier_seconds, mixture_seconds, seconds_columns, seconds_of
+from rcjax.replaying.waiting import (
+    as_tuned,
+    frontier_seconds,
+    mixture_paths,
+    mixture_seconds,
+    seconds_columns,
+    seconds_of,
+)
 from rcjax.replaying.walk import walk
 
 if TYPE_CHECKING:
@@ -93,6 +100,7 @@ def replay(policy_or_frontier: Policy | Mixture | SegmentedPolicy | Frontier, lo
     deferred are longer than others. Only queries answered by all the models that may be asked are replayed; a frontier
     is replayed on the same queries throughout. Other models of the log do not matter. Of a mixture every policy answers
     every query, and what counts is the weighted mean: its expected figures on the log, without the noise of the lots.
+    So it is where a policy passes on a share of the queries of an interval: each counts with what its lot may be.
     Of policies of segments each query goes to that of its segment, as `Log.segment` has it.
 
     Where answers lack labels, errors are those of the outcomes that the labels correct (`Log.hand`,
@@ -157,6 +165,7 @@ class Walked(NamedTuple):
     asked: np.ndarray  # (k, n)
     query_cost: np.ndarray  # (k, n) money, 0 for a model that no query can reach
     seconds: np.ndarray | None = None  # (n,) along the path, NaN where not known; None where the log tells none
+    waits: list[tuple[float, np.ndarray]] | None = None  # weight, and (n,) seconds, of each path that it may take
 
     @property
     def charge(self) -> np.ndarray:
@@ -167,7 +176,8 @@ class Walked(NamedTuple):
 def walk_log(policy: Policy | Mixture, log: Log) -> Walked:
     """Answer the queries of a log by a policy or mixture, as `replay` does, and tell of each what became of it.
 
-    Of a mixture every policy answers every query, and what counts is the weighted mean.
+    Of a mixture every policy answers every query, and what counts is the weighted mean. Where a policy has shares, what
+    counts is the expectation over the lots.
     """
     log = as_tuned(policy, log)
     parts, (*data, codes) = _in_parts(policy, log)
@@ -181,8 +191,12 @@ def walk_log(policy: Policy | Mixture, log: Log) -> Walked:
         refused += weight * refused_here
         asked[own] += weight * asked_here
     told = seconds_columns(log, policy.models, reached(parts, len(data[0])))
-    waits = None if told is None else np.where(asked > 0, asked * told, 0.0).sum(0)
-    return Walked(wrong, refused, asked, data[2].astype(float), waits)
+    if told is None:
+        return Walked(wrong, refused, asked, data[2].astype(float))
+    seconds = np.where(asked > 0, asked * told, 0.0).sum(0)
+    single = len(parts) == 1 and parts[0][2].policies.shares is None
+    waits = [(1.0, seconds)] if single else mixture_paths(parts, told, data[0], codes)[0]
+    return Walked(wrong, refused, asked, data[2].astype(float), seconds, waits)
 
 
 def _in_parts(policy: Policy | Mixture, log: Log) -> tuple[list[tuple[float, np.ndarray, Packed]], tuple[Any, ...]]:
@@ -199,8 +213,17 @@ def _replay_segments(policy: SegmentedPolicy, log: Log) -> Replay:
     replayed = replay_whole(policy, log, replay)
     if log.seconds is None:
         return replayed
-    walked = replay_segments(policy, log, walk_log).values()
-    return dataclasses.replace(replayed, seconds=seconds_of([(1.0, np.concatenate([one.seconds for one in walked]))]))
+    walked = [one.waits for one in replay_segments(policy, log, walk_log).values()]
+    longest = max(map(len, walked))
+    filled = [own + [(0.0, own[0][1])] * (longest - len(own)) for own in walked]  # of no weight
+    paths = [
+        (
+            np.concatenate([np.full(len(waits), weight) for weight, waits in path]),
+            np.concatenate([waits for _, waits in path]),
+        )
+        for path in zip(*filled, strict=True)
+    ]
+    return dataclasses.replace(replayed, seconds=seconds_of(paths))
 
 
 def _replay_mixture(mixture: Mixture, log: Log) -> Replay:
@@ -250,11 +273,13 @@ def _outcomes(
     codes: jax.Array | None,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
     """Of each query (n,): was it answered wrongly, was it refused, what is it charged and what was spent; (k, n): who
-    answered it.
+    answered it. Where the policy has shares, how likely, and expected money.
     """
     where = walk(phi, policy, codes)
     mean_cost = query_cost.sum(axis=1, keepdims=True) / counts.sum()
-    charged, spent = (jnp.where(where.asked, money, 0).sum(axis=0) for money in (mean_cost, query_cost))
+    charged, spent = (
+        jnp.where(where.asked > 0, where.asked * money, 0).sum(axis=0) for money in (mean_cost, query_cost)
+    )
     return where.wrong(correct).astype(phi.dtype), where.refused.astype(phi.dtype), charged, spent, where.answers
 
 

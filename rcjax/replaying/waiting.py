@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
+from itertools import groupby
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,9 @@ __all__ = [
     "LEVEL",
     "as_tuned",
     "frontier_seconds",
+    "mixture_paths",
     "mixture_seconds",
+    "path_mixtures",
     "path_seconds",
     "quantile_ranks",
     "seconds_columns",
@@ -109,6 +112,46 @@ def path_seconds(
         yield np.asarray(waits)[:count, :n].astype(float), asked.mean(-1)
 
 
+def path_mixtures(
+    packed: Packed, logprob: np.ndarray, seconds: np.ndarray, codes: np.ndarray | None
+) -> Iterator[tuple[list[tuple[float, np.ndarray]], np.ndarray]]:
+    """([(weight, seconds (n,) along each query's path)], models asked (k,), as shares) of each policy in turn.
+
+    One path for each query, but where policies have shares: then one for each of the policies that it is a mixture of.
+
+    Args:
+        packed, logprob, seconds, codes: as of `path_seconds`.
+    """
+    policies, owner, weights = packed.policies.unsplit()
+    paths = path_seconds(packed._replace(policies=policies), logprob, seconds, codes)
+    rows = ((own, share) for waits, asked in paths for own, share in zip(waits, asked, strict=True))
+    for _, group in groupby(zip(owner, weights.tolist(), rows, strict=True), key=lambda row: row[0]):
+        parts = [(weight, *row) for _, weight, row in group]
+        asked = np.sum([weight * share for weight, _, share in parts], axis=0)
+        yield [(weight, waits) for weight, waits, _ in parts], asked
+
+
+def mixture_paths(
+    parts: Sequence[tuple[float, np.ndarray, Packed]],
+    seconds: np.ndarray,
+    logprob: np.ndarray,
+    codes: np.ndarray | None,
+) -> tuple[list[tuple[float, np.ndarray]], np.ndarray]:
+    """What `path_mixtures` tells of a mixture, every policy of which answers every query.
+
+    Args:
+        parts: weight, places of its models among the k, and the packed policy, for each policy.
+        seconds, logprob, codes: (k, n) as `columns_of` has them.
+    """
+    weighted, asked = [], np.zeros(len(logprob))
+    for weight, own, packed in parts:
+        mine = None if codes is None else codes[own]
+        ((waits, shares),) = path_mixtures(packed, logprob[own], seconds[own], mine)
+        weighted += [(weight * odds, one) for odds, one in waits]
+        asked[own] += weight * shares
+    return weighted, asked
+
+
 def frontier_seconds(
     packed: Packed, log: Log, models: tuple[str, ...], logprob: np.ndarray, codes: np.ndarray | None
 ) -> Seconds | None:
@@ -124,9 +167,9 @@ def frontier_seconds(
     if told is None:
         return None
     per_call, rows, money = _money_columns(log, models, packed.asked), [], []
-    for waits, asked in path_seconds(packed, logprob, told, codes):
-        rows += [seconds_of([(1.0, own)]) for own in waits]
-        money += [] if per_call is None else (asked @ per_call).tolist()
+    for waits, asked in path_mixtures(packed, logprob, told, codes):
+        rows.append(seconds_of(waits))
+        money += [] if per_call is None else [float(asked @ per_call)]
     columns = [(own.figures, own.intervals, own.known, own.unknown) for own in rows]
     figures = (np.stack(column) for column in zip(*columns, strict=True))
     return Seconds(*figures, level=LEVEL, money=None if per_call is None else np.array(money))
@@ -149,13 +192,9 @@ def mixture_seconds(
     told = seconds_columns(log, models, asked)
     if told is None:
         return None
-    per_call, weighted, money = _money_columns(log, models, asked), [], 0.0
-    for weight, own, packed in parts:
-        mine = None if codes is None else codes[own]
-        ((waits, shares),) = path_seconds(packed, logprob[own], told[own], mine)
-        weighted.append((weight, waits[0]))
-        money += 0.0 if per_call is None else weight * float(shares[0] @ per_call[own])
-    return dataclasses.replace(seconds_of(weighted), money=None if per_call is None else np.array(money))
+    per_call = _money_columns(log, models, asked)
+    weighted, share = mixture_paths(parts, told, logprob, codes)
+    return dataclasses.replace(seconds_of(weighted), money=None if per_call is None else np.array(share @ per_call))
 
 
 def _money_columns(log: Log, models: tuple[str, ...], asked: np.ndarray) -> np.ndarray | None:
@@ -169,11 +208,12 @@ def _money_columns(log: Log, models: tuple[str, ...], asked: np.ndarray) -> np.n
     return mean
 
 
-def seconds_of(parts: list[tuple[float, np.ndarray]]) -> Seconds:
+def seconds_of(parts: Sequence[tuple[Any, np.ndarray]]) -> Seconds:
     """The figures of one policy, or of a mixture of several.
 
     Args:
-        parts: the weight of each policy, and the seconds (n,) of queries along their paths, NaN where not known.
+        parts: the weight of each policy, or (n,) for each query, and the seconds (n,) of queries along their paths, NaN
+            where not known.
 
     >>> own = seconds_of([(1.0, np.array([3.0, 1.0, 2.0, np.nan]))])
     >>> own.figures.tolist(), int(own.known), int(own.unknown)
@@ -184,22 +224,23 @@ def seconds_of(parts: list[tuple[float, np.ndarray]]) -> Seconds:
     figures, intervals = np.full(len(FIGURES), np.nan), np.tile([0.0, np.inf], (len(FIGURES), 1))
     if n:
         rows = np.stack([waits[known] for _, waits in parts])
-        expected = np.array([weight for weight, _ in parts]) @ rows
+        weights = np.stack([np.broadcast_to(weight, known.shape)[known] for weight, _ in parts])
+        expected = (weights * rows).sum(0)
         reach = NormalDist().inv_cdf((1 + LEVEL) / 2) * expected.std(ddof=1) / np.sqrt(n) if n > 1 else np.inf
         figures[0] = expected.mean()
         intervals[0] = max(figures[0] - reach, 0.0), figures[0] + reach
         shares = {place: share for place, share in enumerate(FIGURES.values()) if share is not None}
         ranks = {place: (*quantile_ranks(n, share, LEVEL), share * n) for place, share in shares.items()}
-        at = _order_statistics(rows, [weight for weight, _ in parts], [rank for own in ranks.values() for rank in own])
+        at = _order_statistics(rows, weights, [rank for own in ranks.values() for rank in own])
         for place, (low, high, middle) in ranks.items():
             figures[place], intervals[place] = at[middle], (at.get(low, 0.0), at.get(high, np.inf))
     return Seconds(figures, intervals, np.array(n), np.array(len(known) - n), LEVEL)
 
 
-def _order_statistics(rows: np.ndarray, weights: list[float], ranks: list[float]) -> dict[float, float]:
+def _order_statistics(rows: np.ndarray, weights: np.ndarray, ranks: list[float]) -> dict[float, float]:
     """By rank among n, from 1, the least value up to which so many of the queries wait; not of 0, or n + 1.
 
-    rows (P, n) under P policies, of which each has its weight.
+    rows (P, n) under P policies, of which each has its weight (P, n).
     """
     n = rows.shape[1]
     inside = np.unique([rank for rank in ranks if 0 < rank <= n])
@@ -207,7 +248,7 @@ def _order_statistics(rows: np.ndarray, weights: list[float], ranks: list[float]
         places = np.ceil(inside - _ROUNDING * n).astype(int) - 1
         return dict(zip(inside.tolist(), np.partition(rows[0], np.unique(places))[places].tolist(), strict=True))
     order = np.argsort(rows, axis=None)
-    reached = np.cumsum(np.repeat(weights, n)[order])
+    reached = np.cumsum(weights.reshape(-1)[order])
     places = np.minimum(np.searchsorted(reached, inside - _ROUNDING * n), rows.size - 1)
     return dict(zip(inside.tolist(), rows.reshape(-1)[order][places].tolist(), strict=True))
 

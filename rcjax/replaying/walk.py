@@ -1,4 +1,8 @@
-"""Queries walking through policies: which model answers each, if any, and which ones were asked."""
+"""Queries walking through policies: which model answers each, if any, and which ones were asked.
+
+Under policies that do something for a share of the queries of an interval, what is told is how likely that is over the
+lots of the queries: exactly, as what goes to each model is a probability in place of a yes or no.
+"""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,7 +16,7 @@ from jax.typing import ArrayLike
 from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
 from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.policies import NOBODY, Policies
+from rcjax.frontier.policies import NOBODY, Agreements, Policies
 from rcjax.logs.answers import NO_ANSWER
 from rcjax.model.calibration import Calibrator, calibrate_all
 
@@ -20,7 +24,7 @@ _FEW_BOUNDS = 16  # up to here comparing with every bound beats a binary search
 
 
 class Walk(NamedTuple):
-    """Where each of n queries went under one policy of k models."""
+    """Where each of n queries went under one policy of k models; how likely, as floats, where the policy has shares."""
 
     answers: jax.Array
     """(k, n) bool: which model answers; none where one of them refuses."""
@@ -30,7 +34,11 @@ class Walk(NamedTuple):
     @property
     def refused(self) -> jax.Array:
         """(n,) bool: the query gets no answer."""
-        return ~self.answers.any(0)
+        if self.answers.dtype == bool:
+            return ~self.answers.any(0)
+        left = 1 - self.answers.sum(0)
+        rounding = 8 * len(self.answers) * jnp.finfo(left.dtype).eps
+        return jnp.where(left > rounding, left, 0)  # exactly 0 where nobody refuses
 
     def wrong(self, correct: jax.Array) -> jax.Array:
         """(n,) bool: the query is answered wrongly; correct (k, n), who is right. Where that is how likely, so is this.
@@ -39,6 +47,8 @@ class Walk(NamedTuple):
         >>> where.wrong(jnp.array([[True, False, False], [True, True, True]])).tolist()  # the third was refused
         [False, True, False]
         """
+        if self.answers.dtype != bool:
+            return jnp.where(self.answers > 0, self.answers * (1 - correct.astype(self.answers.dtype)), 0).sum(0)
         if correct.dtype != bool:
             return jnp.where(self.answers, 1 - correct, 0).sum(0)  # one model answers at most
         return self.answers.any(0) & ~(self.answers & correct).any(0)
@@ -49,6 +59,8 @@ def walk(confidence: jax.Array, policy: Policies, answer: jax.Array | None = Non
 
     `answer` (k, n) are codes as `Log.answer` has them, for policies that compare answers; without them no answer is
     known, and confidences decide.
+
+    Of a policy with shares, everything is a probability: the expectation over the lots of the queries.
 
     >>> import numpy as np
     >>> policy = Policies.of_cascades(np.array([0.5, 0.0]), np.array([True, True]))
@@ -64,6 +76,8 @@ def walk(confidence: jax.Array, policy: Policies, answer: jax.Array | None = Non
     [[False, False], [True, False], [False, True]]
     """
     k, n = confidence.shape
+    if policy.shares is not None:
+        return _walk_by_lots(confidence, policy, answer)
     if policy.agreements is not None and answer is not None:
         return _walk_comparing(confidence, policy, answer)
     method = "compare_all" if policy.bounds.shape[-1] <= _FEW_BOUNDS else "scan"
@@ -104,6 +118,48 @@ def _walk_comparing(confidence: jax.Array, policy: Policies, answer: jax.Array) 
     return Walk(*lax.scan(visit, start, models)[1])
 
 
+def _walk_by_lots(confidence: jax.Array, policy: Policies, answer: jax.Array | None) -> Walk:
+    """`walk` of a policy with shares: with which probability each query comes to each model, and is answered there.
+
+    Where answers (k, n) are compared, which models were asked before is the same for all lots: `Policy` sees to it.
+    """
+    k, n = confidence.shape
+    method = "compare_all" if policy.bounds.shape[-1] <= _FEW_BOUNDS else "scan"
+    agreements = Agreements.none((k,)) if policy.agreements is None else policy.agreements
+    codes = jnp.full((k, n), NO_ANSWER) if answer is None else answer
+
+    def visit(carry: tuple[jax.Array, ...], model: tuple[jax.Array, ...]) -> tuple[Any, tuple[jax.Array, jax.Array]]:
+        mass, said = carry
+        j, ends, moves, column, own, earlier, differ = model
+        here = mass[j]
+        going = moves[jnp.searchsorted(ends, column, side="left", method=method)]
+        other = jnp.where(earlier == NOBODY, NO_ANSWER, said[earlier])
+        decided = jax.nn.one_hot(jnp.where(own == other, j, differ), k, dtype=mass.dtype)
+        going = jnp.where(((own != NO_ANSWER) & (other != NO_ANSWER))[:, None], decided, going)
+        sent = here * going.T
+        said = said.at[j].set(jnp.where(here > 0, own, NO_ANSWER))
+        return (mass + sent, said), (sent[j], here)  # nobody comes to a model after it was visited
+
+    pair = (jnp.asarray(places) for places in (agreements.earlier, agreements.differ))
+    models = jnp.arange(k), jnp.asarray(policy.bounds), _moves(policy, confidence.dtype), confidence, codes, *pair
+    start = jnp.zeros((k, n), confidence.dtype).at[policy.first].set(1), jnp.full((k, n), NO_ANSWER, codes.dtype)
+    return Walk(*lax.scan(visit, start, models)[1])
+
+
+def _moves(policy: Policies, dtype: Any) -> jax.Array:
+    """(k, R, k) how likely a query of an interval of one model goes to each: to that model itself, it is answered."""
+    actions, shares = jnp.asarray(policy.actions), jnp.asarray(policy.shares, dtype)
+    targets = jax.nn.one_hot(actions, actions.shape[0], dtype=dtype)  # of ABSTAIN: nowhere
+
+    def back(following: jax.Array, interval: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        target, share = interval
+        here = share[:, None] * target + (1 - share)[:, None] * following
+        return here, here
+
+    columns = targets.swapaxes(0, 1), shares.T
+    return lax.scan(back, jnp.zeros_like(targets[:, 0]), columns, reverse=True)[1].swapaxes(0, 1)
+
+
 def outcomes(
     confidence: jax.Array,
     correct: jax.Array,
@@ -111,14 +167,14 @@ def outcomes(
     policies: Policies,
     answer: jax.Array | None = None,
 ) -> Outcomes:
-    """What becomes of n queries, (L, n), under each of L policies.
+    """What becomes of n queries, (L, n), under each of L policies; of policies with shares, how likely it is.
 
     Who is refused an answer is not answered wrongly.
 
     Args:
         confidence: (n, k) calibrated.
         correct: (n, k) whether the answer is right.
-        cost: (k,) what each answer is charged, its model's mean cost.
+        cost: (k,) what each answer is charged, its model's mean cost; or (n, k), its own.
         policies: L policies over k models.
         answer: (n, k) codes, for policies that compare answers.
     """
@@ -126,7 +182,9 @@ def outcomes(
 
     def one(policy: Policies) -> Outcomes:
         where = walk(confidence.T, policy, codes)
-        shares = where.wrong(correct.T), cost @ where.asked.astype(cost.dtype), where.refused
+        asked = where.asked.astype(cost.dtype)
+        charged = cost @ asked if cost.ndim == 1 else (cost.T * asked).sum(0)
+        shares = where.wrong(correct.T), charged, where.refused
         return Outcomes(*(share.astype(cost.dtype) for share in shares))
 
     return jax.vmap(one)(policies)
@@ -148,13 +206,14 @@ def outcomes_on_log(
         logprob: (n, k) raw log-probabilities.
         correct: (n, k) whether the answer is right.
         answered: (n, k) whether there is an answer.
-        cost: (k,) what each answer is charged, its model's mean cost.
+        cost: (k,) what each answer is charged, its model's mean cost; or (n, k), its own.
         policies: L policies over k models.
         answer: (n, k) codes, for policies that compare answers.
     """
     n = np.shape(logprob)[0]
     codes = () if answer is None or policies.agreements is None else fill_up(answer)
-    fates = _outcomes_filled(calibrators, *fill_up(logprob, correct, answered), cost, policies, *codes)
+    money = fill_up(cost)[0] if np.ndim(cost) > 1 else cost
+    fates = _outcomes_filled(calibrators, *fill_up(logprob, correct, answered), money, policies, *codes)
     return Outcomes(*(np.asarray(fate)[:, :n] for fate in fates))
 
 

@@ -12,13 +12,23 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from rcjax._base.wording import Money, between, check_figure, describe_cascade, figure, percent, threshold
+from rcjax._base.wording import (
+    Money,
+    answered_above,
+    between,
+    check_figure,
+    describe_cascade,
+    figure,
+    percent,
+    threshold,
+)
 from rcjax._core.json_values import plain
 from rcjax._core.thinning import spread
 from rcjax.diagnostics.agreement import remarks_on_agreement
 from rcjax.diagnostics.verdicts import Check, remarks
 from rcjax.model.calibration import Calibrator
 from rcjax.plots import plot_frontier, plot_learning_curve
+from rcjax.policy.rules import split_of
 from rcjax.report.drawings import draw_checks
 from rcjax.report.findings import Against, Findings
 from rcjax.report.segments import segments_context
@@ -107,12 +117,14 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
     costs = " to ".join(f"${money.show(expected[end])}" for end in ("cost_low", "cost_high"))
     members = [j for j, name in enumerate(frontier.models) if name in policy.models]
     cuts = np.asarray(frontier.thresholds)[index]
-    rows = []
+    rows, splits = [], {}
     agreements = policy.agreements
     for j in members:
         last = j == members[-1]
         agreement = agreements.get(frontier.models[j])
-        answers = "everything that reaches it" if last else f"above {threshold(float(cuts[j]))}"
+        split = split_of(policy.rules[frontier.models[j]])
+        splits |= {} if split is None else {frontier.models[j]: dict(zip(("above", "share"), split, strict=True))}
+        answers = "everything that reaches it" if last else answered_above(float(cuts[j]), split)
         if agreement is not None:
             answers = f"where {agreement.earlier} says the same"
         elif agreements and not last and cuts[j] >= 1:
@@ -134,6 +146,7 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
                 "models": list(policy.models),
                 "thresholds": {frontier.models[j]: float(cuts[j]) for j in members},
                 "agreements": told.get("agreements", {}),
+                "splits": splits,
             }
         ),
         "cost": f"${money.show(expected['cost'])}",

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rcjax._base.wording import Money, percent, threshold
+from rcjax._base.wording import Money, answered_above, percent
 from rcjax.policy.policy import Policy
+from rcjax.policy.rules import split_of
 from rcjax.replaying.by_segment import UNKNOWN
 from rcjax.replaying.replay import Replay
 from rcjax.tuning.tuned_segments import SegmentFigures, TunedSegments
@@ -76,6 +77,7 @@ def _members(policy: Policy) -> list[dict[str, str]]:
         elif name == policy.models[-1]:
             answers = "everything that reaches it"
         else:
-            answers = "by several intervals of its confidence" if cut is None else f"above {threshold(cut)}"
+            told = "by several intervals of its confidence"
+            answers = told if cut is None else answered_above(cut, split_of(policy.rules[name]))
         rows.append({"model": name, "answers": answers})
     return rows

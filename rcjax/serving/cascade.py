@@ -313,7 +313,7 @@ class Cascade:
                 model = next(iter(later), None)
                 continue
             said = self._comparing.told(policy, attempts)
-            decision = policy.step(model, logprob=attempt.call.logprob, **said)
+            decision = policy.step(model, logprob=attempt.call.logprob, query=question.query, **said)
             if not isinstance(decision, Defer):
                 status: Status = "answered" if isinstance(decision, Answer) else "abstained"
                 return _result(question.query, status, attempt, attempts)

@@ -181,7 +181,7 @@ def _expected_wrong(log: Answers, policy: Policies, places: jax.Array | None) ->
     right = right.at[second].set(second_right(log, at, own, equal & compares.any()))
     right = right.at[first].set(log.confidence[:, first])
     where = walk(log.confidence.T, policy, log.answer.T)
-    return jnp.where(where.answers, 1 - right, 0.0).sum(0)
+    return jnp.where(where.answers > 0, where.answers * (1 - right), 0.0).sum(0)
 
 
 def expected_on_log(

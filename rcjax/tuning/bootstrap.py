@@ -149,7 +149,8 @@ class _Replicates(NamedTuple):
 def _comparable(tuned: _Tuned) -> _Tuned:
     """Without what walking does not need: so the policies kept and those tuned again are of one shape."""
     own = tuned.policies
-    return tuned._replace(policies=Policies(own.first, own.bounds, own.actions, own.members, agreements=own.agreements))
+    kept = Policies(own.first, own.bounds, own.actions, own.members, agreements=own.agreements, shares=own.shares)
+    return tuned._replace(policies=kept)
 
 
 def _codes(frontier: Frontier, log: Log) -> np.ndarray | None:
@@ -239,6 +240,8 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
         return calibrators, _replaced(policies, others, better)
 
     calibrators, policies = zip(*side_by_side(again, draws, n=log.n_queries), strict=True)
+    if any(own.shares is not None for own in policies):
+        policies = [own.on_host().splitting() for own in policies]
     return _Tuned(stack(calibrators), stack(policies))
 
 
@@ -357,7 +360,7 @@ def _count(
         return jnp.stack([where.wrong(correct.T), where.refused]), (where.asked * query_cost.T).sum(0)
 
     fates, bills = jax.vmap(answer)(tuned.policies)
-    # Whole numbers, which single precision holds exactly up to 2²⁴.
+    # Whole numbers, but for shares of queries; single precision holds them exactly up to 2²⁴.
     counts = jnp.matmul(bags, fates.reshape(-1, len(whole)).T.astype(bags.dtype), precision="highest")
     return bags.sum(1), counts, jnp.matmul(bags.astype(query_cost.dtype), bills.T, precision="highest")
 

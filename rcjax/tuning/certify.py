@@ -13,7 +13,6 @@ Everything here is numpy in float64, whatever jax's float type is; only the repl
 
 import dataclasses
 import math
-from collections.abc import Callable
 from functools import partial
 from pathlib import PurePath
 from typing import Any
@@ -25,7 +24,6 @@ from rcjax._base.arguments import check_arguments
 from rcjax._core.json_values import plain
 from rcjax.frontier.frontier import Frontier, InfeasibleError
 from rcjax.frontier.hull import pareto
-from rcjax.frontier.policies import ABSTAIN
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import labelled_by_hand
 from rcjax.policy.limits import SecondsLimit
@@ -35,8 +33,8 @@ from rcjax.replaying.replay import replay
 from rcjax.replaying.waiting import as_tuned
 from rcjax.tuning.betting import JudgedLosses, judged_losses
 from rcjax.tuning.certify_seconds import Beyond, count_beyond
+from rcjax.tuning.evidence import Evidence, evidence_of
 from rcjax.tuning.overlap import overlap, overlap_with_tuned, require_unseen
-from rcjax.tuning.p_values import binomial_tail, bounded_mean_p_value, upper_limit
 from rcjax.tuning.queries_needed import queries_needed
 
 __all__ = ["Certificate", "at_model_costs", "certify"]
@@ -58,7 +56,7 @@ class Certificate:
     n: int
     """Number of held-out queries: those that every model that may be asked has answered."""
     errors: int
-    """Number of them that the policy answered wrongly."""
+    """Number of them that the policy answered wrongly; rounded, where lots decide which."""
     refusals: int
     """Number of them that the policy refused to answer; each counts as `abstain_price` errors."""
     cost: float
@@ -134,7 +132,9 @@ def certify(
 
     Where models may refuse to answer, `max_error` is as in `Frontier.policy`: the true error +
     abstain_price·abstention is at most this, so that the error alone is too, and nobody keeps to it by refusing. The
-    p-value of a policy that may refuse is `bounded_mean_p_value`, as what a query counts is no longer 0 or 1.
+    p-value of a policy that may refuse is `bounded_mean_p_value`, as what a query counts is no longer 0 or 1. So it is,
+    for error, cost and seconds, where a policy passes on a share of the queries of an interval: each counts with what
+    is expected over its lots, and the number of errors that is told is rounded.
 
     Policies that another is predicted to beat in both error and cost are left out. All others are tested, from one
     start: neighbours pass or fail together, so that neither a coarser sequence nor several starts that share the level
@@ -164,7 +164,7 @@ def certify(
     replayed = replay(frontier, at_model_costs(frontier, log))
     order = _sequence(frontier, replayed.n, targets)
     figures = (np.asarray(figure, float) for figure in (replayed.error, replayed.abstention, replayed.cost))
-    evidence = _evidence(frontier, replayed.n, *figures)
+    evidence = evidence_of(frontier, replayed.n, *figures)
     if max_seconds is not None:
         beyond = count_beyond(frontier, log, SecondsLimit.of(max_seconds))
         evidence = [dataclasses.replace(one, beyond=own) for one, own in zip(evidence, beyond, strict=True)]
@@ -209,56 +209,6 @@ def at_model_costs(frontier: Frontier, log: Log) -> Log:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Evidence:
-    """n queries under one policy."""
-
-    n: int
-    errors: int
-    refusals: int
-    price: float | None  # what a refusal counts, in errors; None: the policy cannot refuse
-    cost: float  # mean, in money per query
-    low: float  # the least that a query can cost: the first model alone
-    high: float  # the most: every model that may be asked
-    asked: int  # number of models that may be asked
-    bet: Callable[[float], Any] | None = None  # p-value of an error, where judges count; None: by the errors counted
-    beyond: Beyond | None = None  # queries that wait too long; None without such a target
-
-    def error_p_value(self, probability: float) -> float:
-        """Of the null that the policy errs with a higher probability, refusals at their price."""
-        if self.bet is not None:
-            return float(self.bet(probability))
-        if self.price is None:
-            return binomial_tail(self.errors, self.n, probability)
-        return bounded_mean_p_value(self.penalty, self.n, probability)
-
-    @property
-    def penalty(self) -> float:
-        """Errors, and refusals at their price, as a share of the queries."""
-        return (self.errors + (self.price or 0.0) * self.refusals) / self.n
-
-    def share_p_value(self, share: float) -> float:
-        """Of the null that the cost lies, in expectation, above this share of the way from `low` to `high`."""
-        scaled = min(max((self.cost - self.low) / (self.high - self.low), 0.0), 1.0)
-        # With two models a query costs the one or the other, so that counting those that were deferred is exact.
-        if self.asked == 2:
-            return binomial_tail(round(scaled * self.n), self.n, share)
-        return bounded_mean_p_value(scaled, self.n, share)
-
-    def cost_p_value(self, cost: float) -> float:
-        """Of the null that the policy costs more, in expectation; what cannot be has a p-value of 0."""
-        if cost * (1 + 1e-9) >= self.high:
-            return 0.0
-        return 1.0 if cost <= self.low else self.share_p_value((cost - self.low) / (self.high - self.low))
-
-    def error_bound(self, level: float) -> float:
-        return upper_limit(self.error_p_value, level)
-
-    def cost_bound(self, level: float) -> float:
-        width = self.high - self.low
-        return self.low + width * upper_limit(self.share_p_value, level) if width > 0 else self.high
-
-
-@dataclasses.dataclass(frozen=True)
 class _Targets:
     """What is to be guaranteed; None where there is no such target."""
 
@@ -290,35 +240,11 @@ class _Targets:
         """Probability, at most, of a guarantee that is false."""
         return 1 - self.confidence
 
-    def p_value(self, evidence: _Evidence) -> float:
+    def p_value(self, evidence: Evidence) -> float:
         """Of the null that the policy misses one of the targets: the larger one, as for any union of nulls."""
         by_error = 0.0 if self.max_error is None else evidence.error_p_value(self.max_error)
         by_cost = 0.0 if self.max_cost is None else evidence.cost_p_value(self.max_cost)
         return max(by_error, by_cost, 0.0 if evidence.beyond is None else evidence.beyond.p_value)
-
-
-def _evidence(
-    frontier: Frontier, n: int, error: np.ndarray, abstention: np.ndarray, cost: np.ndarray
-) -> list[_Evidence]:
-    """What n queries with the given error, abstention and cost (L,), predicted or seen, say of each policy."""
-    members, price = np.asarray(frontier.members), np.asarray(frontier.model.cost, float)
-    low, high = price[np.asarray(frontier.first)], members @ price
-    counts = (np.rint(rate * n).astype(int) for rate in (error, abstention))
-    columns = (column.tolist() for column in (*counts, cost, low, high, members.sum(1)))
-    prices = [frontier.abstain_price if refuses else None for refuses in _may_refuse(frontier).tolist()]
-    rows = zip(*columns, prices, strict=True)
-    return [_Evidence(n, errors, refusals, price, *rest) for errors, refusals, *rest, price in rows]
-
-
-def _may_refuse(frontier: Frontier) -> np.ndarray:
-    """(L,) whether a query could be refused."""
-    agreements = frontier.policies.agreements
-    differing: Any = False
-    if agreements is not None:
-        differing = (np.asarray(agreements.compares) & (np.asarray(agreements.differ) == ABSTAIN)).any(-1)
-    before = np.pad(np.asarray(frontier.bounds, float), ((0, 0), (0, 0), (1, 0)), constant_values=0.0)
-    live = (np.diff(before, axis=-1) > 0) & (np.asarray(frontier.actions) == ABSTAIN)
-    return (live.any(-1) & np.asarray(frontier.members)).any(-1) | differing
 
 
 def _sequence(frontier: Frontier, n: int, targets: _Targets) -> list[int]:
@@ -333,13 +259,13 @@ def _sequence(frontier: Frontier, n: int, targets: _Targets) -> list[int]:
         return order
     error = np.nan_to_num(np.asarray(frontier.error, float))
     abstention = np.zeros_like(error) if frontier.abstention is None else np.asarray(frontier.abstention, float)
-    predicted = _evidence(frontier, n, error, abstention, cost)
+    predicted = evidence_of(frontier, n, error, abstention, cost)
     start = int(np.argmin([targets.p_value(predicted[index]) for index in order]))
     return order[start:]
 
 
 def _certificate(
-    policy: Policy, index: int, evidence: _Evidence, targets: _Targets, log: Log, abstain_price: float | None
+    policy: Policy, index: int, evidence: Evidence, targets: _Targets, log: Log, abstain_price: float | None
 ) -> Certificate:
     figures = {
         "n": evidence.n,
@@ -366,7 +292,7 @@ def _timed(beyond: Beyond | None, level: float) -> dict[str, Any]:
     return {"max_seconds": beyond.limit.text, "beyond": beyond.count, "beyond_bound": beyond.bound(level)}
 
 
-def _infeasible(first: _Evidence, targets: _Targets) -> str:
+def _infeasible(first: Evidence, targets: _Targets) -> str:
     """What the first policy of the sequence, which was fixed beforehand, did, and what that guarantees."""
     wanted, did, instead, needed = [], [], [], ""
     if targets.max_error is not None:
@@ -375,7 +301,7 @@ def _infeasible(first: _Evidence, targets: _Targets) -> str:
         did.append(f"erred on {first.errors}{refused} ({100 * first.penalty:.3g} %)")
         instead.append(f"an error of at most {math.ceil(1e4 * first.error_bound(targets.level)) / 100:.2f} %")
         quick = first.beyond is None or first.beyond.p_value <= targets.level
-        counted = first.price is None and first.bet is None and quick
+        counted = first.price is None and first.bet is None and first.lost is None and quick
         needed = queries_needed(first.errors, first.n, targets.max_error, targets.level) if counted else ""
     if targets.max_cost is not None:
         wanted.append(f"to cost at most {targets.max_cost:.6g} per query")

@@ -9,8 +9,8 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.policy.limits import SecondsLimit
 from rcjax.replaying.packing import columns_of, pack_frontier
-from rcjax.replaying.waiting import path_seconds, seconds_columns
-from rcjax.tuning.p_values import binomial_tail, upper_limit
+from rcjax.replaying.waiting import path_mixtures, seconds_columns
+from rcjax.tuning.p_values import binomial_tail, bounded_mean_p_value, upper_limit
 
 __all__ = ["Beyond", "count_beyond"]
 
@@ -28,16 +28,23 @@ class Beyond:
     count: int
     n: int
     """Those whose seconds are known along the whole path."""
+    share: float | None = None
+    """The share of them that waits longer, where lots decide which and the count is rounded; None: counted."""
 
     @property
     def p_value(self) -> float:
-        """Of the null that a larger share of the queries waits longer than the limit allows; exact."""
+        """Of the null that a larger share of the queries waits longer than the limit allows; exact if counted."""
         assert self.limit.share is not None
-        return binomial_tail(self.count, self.n, 1 - self.limit.share)
+        return self._tail(1 - self.limit.share)
 
     def bound(self, level: float) -> float:
         """Upper confidence limit of the share of queries that wait longer (Clopper & Pearson 1934)."""
-        return upper_limit(lambda share: binomial_tail(self.count, self.n, share), level)
+        return upper_limit(self._tail, level)
+
+    def _tail(self, share: float) -> float:
+        if self.share is None:
+            return binomial_tail(self.count, self.n, share)
+        return bounded_mean_p_value(self.share, self.n, share) if self.n else 1.0
 
 
 def count_beyond(frontier: Frontier, log: Log, limit: SecondsLimit) -> list[Beyond]:
@@ -58,7 +65,8 @@ def count_beyond(frontier: Frontier, log: Log, limit: SecondsLimit) -> list[Beyo
     if told is None:
         raise LogError(f"{log.source}: no column seconds (or latency_ms): a limit on the seconds needs it")
     counts = []
-    for waits, _ in path_seconds(packed, logprob, told, codes):
-        known, longer = (~np.isnan(waits)).sum(1).tolist(), (waits > limit.seconds).sum(1).tolist()
-        counts += [Beyond(limit, many, n) for many, n in zip(longer, known, strict=True)]
+    for paths, _ in path_mixtures(packed, logprob, told, codes):
+        known = ~np.any([np.isnan(waits) for _, waits in paths], axis=0)
+        longer, n = sum(weight * int((waits[known] > limit.seconds).sum()) for weight, waits in paths), int(known.sum())
+        counts.append(Beyond(limit, round(longer), n, None if len(paths) == 1 else longer / max(n, 1)))
     return counts

@@ -234,6 +234,7 @@ def _joined(
     best = _best(trial, lam)
     own = frontier.policies.on_host().comparing()
     others = as_policies(trial, best, len(model.models), frontier.abstain_price is not None)
+    others = others if own.shares is None else others.splitting()
     foretold, means = [], []
     for start in range(0, len(lam), _AT_ONCE):
         some = slice(start, start + _AT_ONCE)

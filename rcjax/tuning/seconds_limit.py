@@ -13,7 +13,7 @@ limit binds: elsewhere nothing was chosen for being quick.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -79,8 +79,9 @@ class Admission:
 
     def figure(self, policies: Policies, model: CascadeModel) -> np.ndarray:
         """(C,) the share of the queries beyond the limit, or the mean; infinite where no seconds are known."""
-        rows = _walked(policies, model.calibrators, self.log.select(model.models))
-        return np.concatenate([_figure(self.limit, waits) for waits in rows])
+        everything = [slice(None)]
+        (figure,) = _figures(self.limit, policies, model.calibrators, self.log.select(model.models), everything)
+        return figure
 
     def require_any(self, model: CascadeModel) -> None:
         """Raise InfeasibleError where no policy over a model's models keeps to the limit.
@@ -130,9 +131,9 @@ class Admission:
 
     def describe(self, policy: Policy | Mixture, log: Log) -> str:
         """What a policy comes to on a log, beside the limit, in words."""
-        waits = walk_log(policy, log).seconds
-        assert waits is not None
-        figure = float(_figure(self.limit, waits[None])[0])
+        paths = walk_log(policy, log).waits
+        assert paths is not None
+        figure = sum(weight * float(_figure(self.limit, waits[None])[0]) for weight, waits in paths)
         if self.limit.share is None:
             luck = f", and {self.luck:.3g} more for the luck of the choice" if self.luck > 0 else ""
             return f"{self.limit}: {figure:.3g} on this log{luck}"
@@ -218,11 +219,7 @@ def _luck(log: Log, model: CascadeModel, limit: SecondsLimit, allowed: float, se
         calibrators, _ = calibrate_log(*fill_up(*rows), transform=model.calibrators.transform, values=values)
         trial = judge_log(calibrators, *rows, charges(log))
         trial = pairs_on_trial(jax.tree.map(np.asarray, trial), model.models)
-        inside, outside = [], []
-        for waits in _walked(trial.policies, calibrators, log):
-            inside.append(_figure(limit, waits[:, ~out]))
-            outside.append(_figure(limit, waits[:, out]))
-        inner, outer = np.concatenate(inside), np.concatenate(outside)
+        inner, outer = _figures(limit, trial.policies, calibrators, log, [~out, out])
         within_limit = np.flatnonzero(inner <= allowed * (1 + 1e-9))
         binds = inner[trial.loss(lam).argmin(1)] > allowed * (1 + 1e-9)
         if not within_limit.size or not binds.any():
@@ -237,6 +234,16 @@ def _figure(limit: SecondsLimit, waits: np.ndarray) -> np.ndarray:
     known = (~np.isnan(waits)).sum(1)
     counted = np.nansum(waits, 1) if limit.share is None else (waits > limit.seconds).sum(1)
     return np.where(known > 0, counted / np.maximum(known, 1), np.inf)
+
+
+def _figures(
+    limit: SecondsLimit, policies: Policies, calibrators: Calibrator, log: Log, rows: Sequence[Any]
+) -> list[np.ndarray]:
+    """`_figure` of policies (C,) on several selections of queries; of those with shares, the expectation over lots."""
+    parts, owner, weight = policies.on_host().unsplit()
+    walked = [[_figure(limit, waits[:, own]) for own in rows] for waits in _walked(parts, calibrators, log)]
+    columns = (np.concatenate(column) for column in zip(*walked, strict=True))
+    return [np.bincount(owner, weight * column, len(policies.first)) for column in columns]
 
 
 def _walked(policies: Policies, calibrators: Calibrator, log: Log) -> Iterator[np.ndarray]:

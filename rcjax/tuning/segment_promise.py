@@ -180,7 +180,7 @@ def _p_value(trialled: _Trialled, row: int, target: Target) -> float:
     """Of the hypothesis that an allocation does not keep to the target."""
     n, most = len(trialled.weight), float(trialled.weight.max())
     if target.name == "max_error":
-        if most == 1.0:
+        if most == 1.0 and _counted(trialled.wrong[row]):
             return binomial_tail(round(trialled.wrong[row].sum()), n, target.value)
         return bounded_mean_p_value(
             float((trialled.wrong[row] * trialled.weight).mean()) / most, n, target.value / most
@@ -192,9 +192,19 @@ def _p_value(trialled: _Trialled, row: int, target: Target) -> float:
 
 def _limit(trialled: _Trialled, row: int, level: float, name: str) -> SegmentLimit:
     own = trialled.segment == name
-    n, errors = int(own.sum()), round(trialled.wrong[row, own].sum())
-    bound = upper_limit(lambda probability: binomial_tail(errors, n, probability), level) if n else 1.0
+    n, wrong = int(own.sum()), trialled.wrong[row, own]
+    errors, counted = round(wrong.sum()), _counted(wrong)
+
+    def p_value(probability: float) -> float:
+        return binomial_tail(errors, n, probability) if counted else bounded_mean_p_value(wrong.mean(), n, probability)
+
+    bound = upper_limit(p_value, level) if n else 1.0
     return SegmentLimit(n, errors, bound if n >= _FEWEST else None)
+
+
+def _counted(wrong: np.ndarray) -> bool:
+    """Whether every query is answered rightly or wrongly, none by its lot."""
+    return bool(((wrong == 0) | (wrong == 1)).all())
 
 
 def _unpromised(trialled: _Trialled, row: int, target: Target, confidence: float) -> str:

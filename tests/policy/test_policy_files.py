@@ -60,7 +60,7 @@ ASK_BACK = [{"up_to": 1.0, "action": "ask", "model": "small"}]
 BROKEN = [
     (("format",), "other", "format: must be 'rcjax-policy'.* but it is 'other'"),
     (("format",), DELETE, "format: .* missing"),
-    (("schema_version",), 4, "this file has schema version 4, this rcjax reads up to 3: upgrade rcjax"),
+    (("schema_version",), 5, "this file has schema version 5, this rcjax reads up to 4: upgrade rcjax"),
     (("schema_version",), 0, "schema_version: must be a whole number"),
     (("schema_version",), True, "schema_version: "),
     (("schema_version",), "1", "schema_version: "),
@@ -210,7 +210,7 @@ def test_any_bytes_are_refused(tmp_path_factory, content):
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(version=st.integers(4) | st.integers(10**300, 10**310))
+@given(version=st.integers(5) | st.integers(10**300, 10**310))
 def test_any_newer_version_is_refused_with_what_to_do(version):
     with pytest.raises(ValueError, match="upgrade rcjax") as caught:
         Policy.from_json(make_json(schema_version=version))

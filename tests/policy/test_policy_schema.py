@@ -19,7 +19,7 @@ SCHEMA = Draft202012Validator(Policy.json_schema())
 
 # What relates one part of a file to another, or goes deeper than a schema looks.
 BEYOND = ("must have as keys", "increasing order", "as its last up_to", "must be a later model", "last model has to")
-BEYOND += ("must be at most `largest`", "nested more than", "provenance")
+BEYOND += ("must be at most `largest`", "nested more than", "provenance", "no rule is left", "as in the rule before")
 
 
 def refusal(data):

@@ -12,7 +12,8 @@ from rcjax.frontier.policies import ABSTAIN
 from rcjax.logs import LogError
 from rcjax.replaying.replay import replay
 from rcjax.tuning import bootstrap as module
-from rcjax.tuning.certify import _may_refuse, certify
+from rcjax.tuning.certify import certify
+from rcjax.tuning.evidence import _may_refuse
 from rcjax.tuning.retune import held_out_gain, retune
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -38,7 +38,7 @@ class Reach:
     confidences: tuple[float, ...]
     """Calibrated, of the same queries; their weighted mean where the policies of a mixture calibrate otherwise."""
     weights: tuple[float, ...]
-    """How likely each query is to reach the model: 1, or less under a mixture."""
+    """How likely each query is to reach the model: 1, or less under a mixture, or where a share is passed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class _Answers:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A model asked about a query by one policy."""
+    """What may come of a model that is asked about a query by one policy."""
 
     row: int
     model: str
@@ -79,9 +79,10 @@ class _Step:
 def expect(policy: Policy | Mixture | SegmentedPolicy) -> Expectation:
     """Let the queries that a policy carries walk through it, those that all models which it may ask have answered.
 
-    Under a mixture every policy takes every query, and what counts is the weighted mean. A policy without queries (made
-    by hand, or by an older rcjax), or with none that all these models answered, promises a cost at most. Of policies of
-    segments each has queries of its own, and what counts is the mean by the shares of the traffic.
+    Under a mixture every policy takes every query, and what counts is the weighted mean; where a share of the queries
+    is passed on, each is with this probability. A policy without queries (made by hand, or by an older rcjax), or with
+    none that all these models answered, promises a cost at most. Of policies of segments each has
+    queries of its own, and what counts is the mean by the shares of the traffic.
 
     Raises ValueError, with the place, where the queries are damaged.
 
@@ -144,10 +145,10 @@ def _joined(parts: list[tuple[float, Reach]]) -> Reach:
 
 def _weighed(policy: Policy | Mixture, columns: Mapping[str, _Answers], rows: list[int]) -> Expectation:
     steps = [
-        (weight, step)
+        (weight * odds, step)
         for weight, part in zip(policy.weights, policy.policies, strict=True)
         for row in rows
-        for step in _walk(part, columns, row)
+        for odds, step in _walk(part, columns, row)
     ]
     size = len(rows)
     answers = {
@@ -178,19 +179,21 @@ def _reach(model: str, columns: Mapping[str, _Answers], steps: list[tuple[float,
     )
 
 
-def _walk(policy: Policy, columns: Mapping[str, _Answers], row: int) -> list[_Step]:
-    steps: list[_Step] = []
-    answers: dict[str, str | None] = {}
-    model: str | None = policy.first
-    while model is not None:
+def _walk(policy: Policy, columns: Mapping[str, _Answers], row: int) -> list[tuple[float, _Step]]:
+    """(probability, step) of a query, over its lots where the policy has shares."""
+    steps: list[tuple[float, _Step]] = []
+    to_ask: list[tuple[float, str, dict[str, str | None]]] = [(1.0, policy.first, {})]
+    while to_ask:
+        reaching, model, answers = to_ask.pop()
         code = columns[model].codes[row]
         answer = None if code < 0 else str(code)
-        decision = policy.step(model, logprob=columns[model].logprobs[row], answer=answer, answers=answers)
-        answers[model] = answer
-        deferred = isinstance(decision, Defer)
-        fate = "deferred" if deferred else "abstained" if isinstance(decision, Abstain) else "answered"
-        steps.append(_Step(row, model, decision.confidence, fate))
-        model = decision.next_model if deferred else None
+        decisions = policy.decisions(model, logprob=columns[model].logprobs[row], answer=answer, answers=answers)
+        for odds, decision in decisions:
+            deferred = isinstance(decision, Defer)
+            fate = "deferred" if deferred else "abstained" if isinstance(decision, Abstain) else "answered"
+            steps.append((reaching * odds, _Step(row, model, decision.confidence, fate)))
+            if deferred:
+                to_ask.append((reaching * odds, decision.next_model, answers | {model: answer}))
     return steps
 
 

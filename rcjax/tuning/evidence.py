@@ -1,0 +1,102 @@
+"""What held-out queries say of the error and cost of a policy, as p-values and limits. All in float64."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rcjax.frontier.frontier import Frontier
+from rcjax.frontier.policies import ABSTAIN, entered
+from rcjax.tuning.certify_seconds import Beyond
+from rcjax.tuning.p_values import binomial_tail, bounded_mean_p_value, upper_limit
+
+__all__ = ["Evidence", "evidence_of"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """n queries under one policy. Errors are counted, unless refusals have a price or lots decide of some."""
+
+    n: int
+    errors: int
+    refusals: int
+    price: float | None  # what a refusal counts, in errors; None: the policy cannot refuse
+    cost: float  # mean, in money per query
+    low: float  # the least that a query can cost: the first model alone
+    high: float  # the most: every model that may be asked
+    asked: int  # number of models that may be asked
+    lost: float | None = None  # mean penalty, where lots decide of some queries; None: counted
+    bet: Callable[[float], Any] | None = None  # p-value of an error, where judges count; None: by the errors counted
+    beyond: Beyond | None = None  # queries that wait too long; None without such a target
+
+    def error_p_value(self, probability: float) -> float:
+        """Of the null that the policy errs with a higher probability, refusals at their price."""
+        if self.bet is not None:
+            return float(self.bet(probability))
+        if self.price is None and self.lost is None:
+            return binomial_tail(self.errors, self.n, probability)
+        return bounded_mean_p_value(self.penalty, self.n, probability)
+
+    @property
+    def penalty(self) -> float:
+        """Errors, and refusals at their price, as a share of the queries."""
+        counted = (self.errors + (self.price or 0.0) * self.refusals) / self.n
+        return counted if self.lost is None else self.lost
+
+    def share_p_value(self, share: float) -> float:
+        """Of the null that the cost lies, in expectation, above this share of the way from `low` to `high`."""
+        scaled = min(max((self.cost - self.low) / (self.high - self.low), 0.0), 1.0)
+        # With two models a query costs the one or the other, so that counting those that were deferred is exact.
+        if self.asked == 2 and self.lost is None:
+            return binomial_tail(round(scaled * self.n), self.n, share)
+        return bounded_mean_p_value(scaled, self.n, share)
+
+    def cost_p_value(self, cost: float) -> float:
+        """Of the null that the policy costs more, in expectation; what cannot be has a p-value of 0."""
+        if cost * (1 + 1e-9) >= self.high:
+            return 0.0
+        return 1.0 if cost <= self.low else self.share_p_value((cost - self.low) / (self.high - self.low))
+
+    def error_bound(self, level: float) -> float:
+        """Upper confidence limit of the error, refusals at their price."""
+        return upper_limit(self.error_p_value, level)
+
+    def cost_bound(self, level: float) -> float:
+        """Upper confidence limit of the cost."""
+        width = self.high - self.low
+        return self.low + width * upper_limit(self.share_p_value, level) if width > 0 else self.high
+
+
+def evidence_of(
+    frontier: Frontier, n: int, error: np.ndarray, abstention: np.ndarray, cost: np.ndarray
+) -> list[Evidence]:
+    """What n queries with the given error, abstention and cost (L,), predicted or seen, say of each policy."""
+    members, price = np.asarray(frontier.members), np.asarray(frontier.model.cost, float)
+    low, high = price[np.asarray(frontier.first)], members @ price
+    counts = (np.rint(rate * n).astype(int) for rate in (error, abstention))
+    columns = (column.tolist() for column in (*counts, cost, low, high, members.sum(1)))
+    prices = [frontier.abstain_price if refuses else None for refuses in _may_refuse(frontier).tolist()]
+    lost = np.minimum(error + (frontier.abstain_price or 0.0) * abstention, 1.0).tolist()
+    lots = [own if split else None for own, split in zip(lost, _by_lots(frontier).tolist(), strict=True)]
+    rows = zip(*columns, prices, lots, strict=True)
+    return [Evidence(n, errors, refusals, price, *rest, lost=own) for errors, refusals, *rest, price, own in rows]
+
+
+def _by_lots(frontier: Frontier) -> np.ndarray:
+    """(L,) whether lots decide what becomes of some query."""
+    own = frontier.policies
+    if own.shares is None:
+        return np.zeros(len(frontier.members), bool)
+    split = entered(own.bounds, own.shares) & (np.asarray(own.shares) < 1)
+    return np.asarray((split.any(-1) & np.asarray(own.members)).any(-1))
+
+
+def _may_refuse(frontier: Frontier) -> np.ndarray:
+    """(L,) whether a query could be refused."""
+    agreements = frontier.policies.agreements
+    differing: Any = False
+    if agreements is not None:
+        differing = (np.asarray(agreements.compares) & (np.asarray(agreements.differ) == ABSTAIN)).any(-1)
+    live = entered(frontier.bounds, frontier.policies.shares, 0.0) & (np.asarray(frontier.actions) == ABSTAIN)
+    return (live.any(-1) & np.asarray(frontier.members)).any(-1) | differing

@@ -1,0 +1,201 @@
+"""Policies with rules for a share of the queries on logged queries: expectations over the lots."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiers import examples
+
+import rcjax
+from rcjax.frontier.frontier import make_frontier
+from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.points import Points
+from rcjax.frontier.policies import Policies, Splits
+from rcjax.logs import Log
+from rcjax.policy import Abstain, Agreement, Answer, Calibration, Defer, Mixture, Policy, Rule, SegmentedPolicy
+from rcjax.replaying.packing import pack_frontier, pack_policy
+from rcjax.replaying.replay import replay, walk_log
+from rcjax.replaying.walk import walk
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+NAMES = ("a", "b", "c", "d")
+K, N = len(NAMES), 30
+LEVELS = np.linspace(0.0, 1.0, 6)
+PLAIN = Calibration("none", intercept=0.2, slope=1.3, smallest=-20.0, largest=0.0)
+walked = jax.jit(walk)
+
+
+def random_policy(rng, compares):
+    """Rules of three intervals, most for a share; where answers are compared, each model asks one other."""
+    rules, agreements = {}, {}
+    for j, name in enumerate(NAMES):
+        later = NAMES[j + 1 :]
+        one = str(rng.choice(later)) if later else None
+        acts = [str(rng.choice(["answer", "abstain", *(["ask"] * 3 if later else [])])) for _ in range(3)]
+        targets = [(one if compares else str(rng.choice(later))) if act == "ask" else None for act in acts]
+        ends = [*np.sort(rng.choice(LEVELS[1:-1], 2, replace=False)).tolist(), 1.0]
+        shares = [float(rng.uniform(0.1, 0.9)) if rng.random() < 0.7 else None for _ in range(2)] + [None]
+        rules[name] = [Rule(*own) for own in zip(ends, acts, targets, shares, strict=True)]
+        if compares and j and rng.random() < 0.6:
+            third = str(rng.choice(later)) if later and rng.random() < 0.7 else None
+            action = "abstain" if third is None else "ask"
+            agreements[name] = Agreement(str(rng.choice(NAMES[:j])), action, third, "key")
+    cost = {name: float(j + 1) for j, name in enumerate(NAMES)}
+    return Policy(NAMES, dict.fromkeys(NAMES, PLAIN), rules, cost, agreements=agreements)
+
+
+def random_log(rng, seconds=False):
+    logprob = np.where(rng.random((N, K)) < 0.5, np.log(rng.choice(LEVELS[1:], (N, K))), -rng.exponential(1, (N, K)))
+    answer = np.where(rng.random((N, K)) < 0.2, -1, rng.integers(0, 2, (N, K))).astype(np.int32)
+    answer[0] = 0
+    matrices = {"logprob": logprob, "correct": rng.random((N, K)) < 0.6, "query_cost": rng.uniform(1, 9, (N, K))}
+    cost = matrices["query_cost"].mean(0)
+    facts = {"models": NAMES, "queries": tuple(range(N)), "task": "generation", "source": "made"}
+    facts |= {"seconds": rng.exponential(1.0, (N, K))} if seconds else {}
+    return Log(**matrices, answered=np.ones((N, K), bool), cost=cost, answer=answer, **facts)
+
+
+def by_steps(policy, log, q, query):
+    """(answers (K,), asked (K,)) of a row of a log, as a service does for the query of an id."""
+    answers, asked, said, name = np.zeros(K), np.zeros(K), {}, policy.first
+    while True:
+        j = NAMES.index(name)
+        asked[j] = 1
+        own = None if log.answer[q, j] < 0 else str(log.answer[q, j])
+        decision = policy.step(name, logprob=float(log.logprob[q, j]), answer=own, answers=said, query=query)
+        said[name] = own
+        if not isinstance(decision, Defer):
+            answers[j] = isinstance(decision, Answer)
+            assert isinstance(decision, Answer | Abstain)
+            return answers, asked
+        name = decision.next_model
+
+
+def both(policy, log, dtype=float):
+    """(what the walk tells of a policy, the weighted mean over the policies without shares that it is a mixture of)."""
+    packed = pack_policy(policy, dtype)
+    confidence = np.array([[PLAIN(float(x)) for x in column] for column in np.asarray(log.logprob).T]).astype(dtype)
+    codes = np.asarray(log.answer).T if policy.agreements else None
+    parts, owner, weights = packed.policies.unsplit()
+    assert (owner == 0).all()
+    assert weights.sum() == pytest.approx(1)
+    where = walked(confidence, packed.policies.take(0), codes)
+    apart = [walked(confidence, parts.take(row), codes) for row in range(len(owner))]
+    means = (
+        sum(weight * np.asarray(getattr(one, name), float) for weight, one in zip(weights, apart, strict=True))
+        for name in ("answers", "asked", "refused")
+    )
+    return where, list(means)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_a_walk_is_the_weighted_mean_of_policies_without_shares(seed, compares):
+    rng = np.random.default_rng(seed)
+    policy, log = random_policy(rng, compares), random_log(rng)
+    where, (answers, asked, refused) = both(policy, log)
+    for own, expected in ((where.answers, answers), (where.asked, asked), (where.refused, refused)):
+        np.testing.assert_allclose(own, expected, atol=1e-12)
+    wrong = np.asarray(where.wrong(np.asarray(log.correct).T), float)
+    np.testing.assert_allclose(wrong, (answers * ~np.asarray(log.correct).T).sum(0), atol=1e-12)
+    likely = np.asarray(where.wrong(rng.uniform(size=(K, N)) * 0 + 0.25), float)
+    np.testing.assert_allclose(likely, 0.75 * answers.sum(0), atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_walk_is_the_mean_over_lots_of_steps(seed):
+    """Seeds 0 and 1: without and with answers compared."""
+    rng = np.random.default_rng(seed)
+    policy, log, times = random_policy(rng, bool(seed)), random_log(rng), 1500
+    where, _ = both(policy, log)
+    for q in range(6):
+        rows = np.array([by_steps(policy, log, q, f"{q}-{i}") for i in range(times)]).mean(0)
+        np.testing.assert_allclose(rows[0], np.asarray(where.answers)[:, q], atol=5 * 0.5 / times**0.5)
+        np.testing.assert_allclose(rows[1], np.asarray(where.asked)[:, q], atol=5 * 0.5 / times**0.5)
+
+
+def test_in_single_precision():
+    rng = np.random.default_rng(5)
+    policy, log = random_policy(rng, False), random_log(rng)
+    with jax.enable_x64(False):
+        where, (answers, asked, refused) = both(policy, log, np.float32)
+    assert where.answers.dtype == np.float32
+    for own, expected in ((where.answers, answers), (where.asked, asked), (where.refused, refused)):
+        np.testing.assert_allclose(own, expected, atol=1e-6)
+    assert (np.asarray(where.refused)[refused == 0] == 0).all()
+
+
+def cascade(share=None, above=0.3, up_to=0.55):
+    """Two models: the first asks up to a threshold, of those above another one a share."""
+    split = [Rule(above, "ask", "b"), Rule(up_to, "ask", "b", share=share)] if share else [Rule(up_to, "ask", "b")]
+    rules = {"a": [*split, Rule(1, "answer")], "b": [Rule(1, "answer")]}
+    return Policy(("a", "b"), {"a": PLAIN, "b": PLAIN}, rules, {"a": 1.0, "b": 2.0})
+
+
+def test_a_replay_is_that_of_the_mixture_of_the_two_thresholds():
+    log = random_log(np.random.default_rng(3), seconds=True)
+    own, pair = cascade(0.25), Mixture((cascade(), cascade(up_to=0.3)), (0.25, 0.75))
+    one, two = replay(own, log), replay(pair, log)
+    for name in ("error", "cost", "error_se", "cost_se", "share", "spent", "spent_se", "abstention"):
+        np.testing.assert_allclose(getattr(one, name), getattr(two, name), atol=1e-12)
+    np.testing.assert_allclose(one.seconds.figures, two.seconds.figures, rtol=1e-12)
+    np.testing.assert_allclose(one.seconds.intervals, two.seconds.intervals, rtol=1e-9)
+    np.testing.assert_allclose(walk_log(own, log).wrong, walk_log(pair, log).wrong, atol=1e-12)
+    assert abs(float(one.error - replay(cascade(), log).error)) > 0.01
+    parts = Mixture((own, cascade()), (0.5, 0.5))
+    assert float(replay(parts, log).cost) == pytest.approx(float(one.cost + replay(cascade(), log).cost) / 2)
+
+
+def test_segments_replay_as_their_policies():
+    log = random_log(np.random.default_rng(4), seconds=True)
+    log = dataclasses.replace(log, segment=("x", "y") * (N // 2))
+    policies = SegmentedPolicy(cascade(), {"x": cascade(0.25), "y": cascade()}, {"x": 0.5, "y": 0.5}, by="s")
+    even, odd = log.take(np.arange(0, N, 2)), log.take(np.arange(1, N, 2))
+    apart = [replay(cascade(0.25), even), replay(cascade(), odd)]
+    one = replay(policies, log)
+    assert float(one.error) == pytest.approx(float(apart[0].error + apart[1].error) / 2)
+    assert one.seconds.figures[0] == pytest.approx((apart[0].seconds.figures[0] + apart[1].seconds.figures[0]) / 2)
+    waits = [walk_log(cascade(0.25), even).waits, walk_log(cascade(), odd).waits]
+    weights = np.concatenate([np.full(N // 2, weight) for side in waits for weight, _ in side])
+    values = np.concatenate([own for side in waits for _, own in side])
+    order = values.argsort()
+    median = values[order][np.searchsorted(weights[order].cumsum(), 0.5 * N - 1e-9)]
+    assert one.seconds.figures[1] == pytest.approx(median)
+
+
+def test_a_frontier_replays_point_by_point():
+    log = rcjax.sample_log(96, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
+    model = rcjax.fit(log)
+    phi = np.asarray(model.calibrate(log.logprob))
+    low, high = np.quantile(phi, [0.3, 0.7], axis=0)
+    thresholds, members = np.array([high, high, [0, high[1], 0]]), np.array([[1, 1, 1], [1, 0, 1], [0, 1, 1]], bool)
+    share = np.where([[1, 1, 0], [1, 0, 0], [0, 0, 0]], 0.4, 1.0)
+    splits = Splits(np.where(share < 1, low, thresholds), share)
+    policies = Policies.of_cascades(thresholds, members, splits=splits)
+    nothing = np.zeros(3)
+    points = Points(np.arange(3.0), np.zeros(3, int), Outcomes(nothing, nothing, nothing), policies)
+    frontier = make_frontier(model, points)
+    figures = replay(frontier, log)
+    for row in range(3):
+        own = replay(frontier.point(row), log)
+        assert float(figures.error[row]) == pytest.approx(float(own.error), abs=1e-9)
+        assert float(figures.cost[row]) == pytest.approx(float(own.cost), rel=1e-9)
+    packed = pack_frontier(frontier, float)
+    np.testing.assert_array_equal(packed.policies.members, members)
+    none = make_frontier(model, dataclasses.replace(points, policies=policies.take(np.array([2, 2, 2]))))
+    assert none.policies.shares is pack_frontier(none, float).policies.shares is None
+    assert none.policies.bounds.shape == (3, 3, 2)
+
+
+def test_what_a_share_leaves_is_reached():
+    rules = {"a": [Rule(1, "answer", share=0.5), Rule(1, "ask", "b")], "b": [Rule(1, "answer")]}
+    policy = Policy(("a", "b"), {"a": PLAIN, "b": PLAIN}, rules, {"a": 1.0, "b": 2.0})
+    packed = pack_policy(policy, float)
+    assert packed.asked.tolist() == [True, True]
+    assert pack_policy(cascade(), float).policies.shares is None
+    log = random_log(np.random.default_rng(0))
+    np.testing.assert_allclose(np.asarray(replay(policy, log).share), [0.5, 0.5])
