@@ -53,7 +53,7 @@ FIGURES = {
     "error": Figure("Budgets: mean error against the plain pair, per cent"),
     "worst": Figure("Budgets: error at the worst budget above the plain pair's, points"),
     "used": Figure("Budgets: share used, per cent", relative=False),
-    "overspent": Figure(f"Budgets: overspent by more than {OVERSPENT:.0%}, per cent of them", relative=False),
+    "overspent": Figure(f"Budgets: overspent by more than {100 * OVERSPENT:g} %, per cent of them", relative=False),
     "bill": Figure("Errors: mean bill against the plain pair, per cent"),
     "missed": Figure(f"Errors: missed by more than {100 * MISSED:g} point, per cent of them", relative=False),
     "loss": Figure("Prices: mean error + bill/price against the plain pair, per cent"),
@@ -109,7 +109,8 @@ def sources(folder: Path | None, groups: Sequence[str], only: str) -> Iterator[S
 def _answered(group: str, name: str, log: rcjax.Log) -> Source:
     """A log with the queries that every model answered, on which all ways can be held to each other."""
     if missing := int((~log.complete).sum()):
-        print(f"{name}: left out are {missing:,} queries that some model did not answer", file=sys.stderr)
+        left_out = f"{missing:,} {'is' if missing == 1 else 'are'} left out: some model did not answer"
+        print(f"{name}: of {log.n_queries:,} queries {left_out}", file=sys.stderr)
     return Source(group, name, log.take(log.complete))
 
 
@@ -302,38 +303,44 @@ def unmet(rows: list[dict]) -> str:
 
 def headlines(rows: list[dict]) -> None:
     """What the page shows."""
+    groups = {group: [row for row in rows if row["group"] == group] for group in GROUPS}
 
     def show(what: str, some: list[dict], figure: str, *ways: str) -> None:
-        unit = "points" if figure == "worst" else "%"
-        cells = []
-        for labels in sorted({row["labels"] for row in some}):
-            same = [row for row in some if row["labels"] == labels]
-            cells.append(f"{'; '.join(f'{words(same, figure, way)} {unit}' for way in ways)} ({labels:,} labels)")
-        if cells and any(values_of(some, figure, way).size for way in ways):
-            record.headline(what, ", ".join(cells))
+        if any(values_of(some, figure, way).size for way in ways):
+            record.headline(what, ", ".join(_cells(some, figure, *ways)))
 
-    folder = [row for row in rows if row["group"] == FOLDER]
-    logs = f"mean of {len({row['log'] for row in folder})} logs with log-probabilities"
-    for way in (DEFAULT, MIX, ALL, SINGLE):
-        show(f"error that budgets get by {_named(way)} against a plain pair, {logs}", folder, "error", way)
-    for name in dict.fromkeys(row["log"] for row in rows if row["group"] == PUBLIC):
-        show(f"the same by the default, {name}", [row for row in rows if row["log"] == name], "error", DEFAULT)
-    sampled = [row for row in rows if row["group"] == SAMPLED]
-    show("the same at the worst budget, logs sampled from the demo’s model", sampled, "worst", DEFAULT)
-    show(f"share of the budget that the default spends; a plain pair ({logs})", folder, "used", DEFAULT, PLAIN)
-    above = f"overspent by more than {OVERSPENT:.0%}"
-    show(f"budgets {above} by the default; by a plain pair ({logs})", folder, "overspent", DEFAULT, PLAIN)
-    show(f"bill for an error at most, the default against a plain pair ({logs})", folder, "bill", DEFAULT)
+    first, against = "logs with log-probabilities: ", "the default against a plain pair"
+    folder = groups[FOLDER]
+    show(f"{first}error that budgets get, {against}", folder, "error", DEFAULT)
+    for way, name in ((MIX, f"`{MIX}`"), (ALL, f"`{ALL}`"), (SINGLE, "the best single model")):
+        show(f"{first}the same by {name}", folder, "error", way)
+    for name in dict.fromkeys(row["log"] for row in groups[PUBLIC]):
+        some = [row for row in rows if row["log"] == name]
+        show(f"{name}: error that budgets get, {against}", some, "error", DEFAULT)
+    what = "sampled logs: error at the worst budget, the default above a plain pair, highest of the samples"
+    show(what, groups[SAMPLED], "worst", DEFAULT)
+    show(f"{first}share of the budget spent, the default; a plain pair", folder, "used", DEFAULT, PLAIN)
+    above = f"overspent by more than {100 * OVERSPENT:g} %"
+    show(f"{first}budgets {above}, the default; a plain pair", folder, "overspent", DEFAULT, PLAIN)
+    show(f"{first}bill for an error at most, {against}", folder, "bill", DEFAULT)
     broken = f"missed by more than {100 * MISSED:g} point"
-    show(f"such errors {broken} by the default; by a plain pair ({logs})", folder, "missed", DEFAULT, PLAIN)
-    show(f"error + bill/price, the default against a plain pair ({logs})", folder, "loss", DEFAULT)
-    for figure, where in (("beaten", ""), ("beaten on the labels", ", on the log tuned on")):
-        what = f"prices at which a single model errs less and costs less than the default{where}; than a plain pair"
-        show(f"{what} ({logs})", folder, figure, DEFAULT, PLAIN)
+    show(f"{first}such errors {broken}, the default; a plain pair", folder, "missed", DEFAULT, PLAIN)
+    show(f"{first}error + bill/price, {against}", folder, "loss", DEFAULT)
+    beaten = f"{first}prices at which a single model errs less and costs less, than the default; than a plain pair"
+    show(beaten, folder, "beaten", DEFAULT, PLAIN)
+    show(f"{first}the same on the log tuned on", folder, "beaten on the labels", DEFAULT, PLAIN)
 
 
-def _named(way: str) -> str:
-    return {DEFAULT: "the default", SINGLE: "the best single model"}.get(way, f"`{way}`")
+def _cells(rows: list[dict], figure: str, *ways: str) -> Iterator[str]:
+    """A figure of some ways for each number of labels, with the number of logs where they are several."""
+    for labels in sorted({row["labels"] for row in rows}):
+        same = [row for row in rows if row["labels"] == labels]
+        logs = len({row["log"] for row in same})
+        if figure == "worst":
+            texts = [f"{values_of(same, figure, way).max(initial=-np.inf):+.2f} points" for way in ways]
+        else:
+            texts = [f"{words(same, figure, way)} %" for way in ways]
+        yield f"{'; '.join(texts)} ({labels:,} labels{f', {logs} logs' if logs > 1 else ''})"
 
 
 def _at_least(least: int) -> Callable[[str], int]:

@@ -153,12 +153,36 @@ def test_halves_that_are_the_same_are_measured_once(logs, capsys):
     assert train.models == test.models
 
 
-def test_the_program_measures_a_folder_and_its_figures_come_on_the_page(row, tmp_path, monkeypatch, capsys):
+@pytest.mark.filterwarnings("ignore::rcjax.IncompleteLogWarning")
+def test_a_folder_holds_logs_of_two_files_and_public_ones(tmp_path, capsys):
+    lines = [f"{query},{model},-0.{query + 1},{query % 2},9,1" for query in range(8) for model in ("small", "large")]
+    head = "query,model,logprob,correct,input_tokens,output_tokens"
+    for part, some in (("train", lines), ("test", lines[:-1])):
+        (tmp_path / f"made_{part}.csv").write_text("\n".join([head, *some]))
+    (tmp_path / "prices.toml").write_text(
+        "small = { input = 0.1, output = 0.1 }\nlarge = { input = 1.0, output = 1.0 }"
+    )
+    (tmp_path / "public").mkdir()
+    public = [f"{line.rpartition(',')[0].rpartition(',')[0]},0.{9 if 'large' in line else 1}" for line in lines]
+    (tmp_path / "public" / "bought.csv").write_text("\n".join(["query,model,logprob,correct,cost", *public]))
+    logs = {source.name: source for source in budgets.sources(tmp_path, budgets.GROUPS, "")}
+    assert [(name, source.group) for name, source in logs.items()] == [
+        *(("made", budgets.FOLDER), ("bought", budgets.PUBLIC), ("sampled", budgets.SAMPLED))
+    ]
+    assert logs["made"].log.n_queries == 15
+    assert logs["bought"].log.n_queries == 8
+    assert logs["sampled"].log is None
+    assert capsys.readouterr().err == "made: of 16 queries 1 is left out: some model did not answer\n"
+    assert [source.name for source in budgets.sources(tmp_path, [budgets.PUBLIC], "ough")] == ["bought"]
+
+
+def test_the_program_tells_its_figures_to_the_page(row, tmp_path, monkeypatch, capsys):
     rows = [
         row | {"group": group, "log": log, "labels": 100, "queries": 96, "split": split}
         for group, log in (("data", "a"), ("data", "b"), ("public", "c"), ("sampled", "sampled"))
         for split in (0, 1)
     ]
+    rows[-1] |= {"worst": {way: value + 1 for way, value in row["worst"].items()}}
     monkeypatch.setattr(budgets, "study", lambda splits, counts: iter(rows[: len(splits)]))
     monkeypatch.setattr(budgets, "sources", lambda *_: [budgets.Source("sampled", str(n), None) for n in range(4)])
     monkeypatch.setattr(record, "RESULTS", tmp_path)
@@ -177,7 +201,11 @@ def test_the_program_measures_a_folder_and_its_figures_come_on_the_page(row, tmp
     )
     page = make_measured.page(f"# Measured\n{make_measured.BEGIN}{make_measured.END}").splitlines()
     first = page.index("|---|---|---|") + 1
-    assert page[first].startswith("| error that budgets get by the default against a plain pair, mean of 2 logs")
+    figure = f"{row['error']['default']:+.2f} ± 0.00 % (100 labels, 2 logs)"
+    what = "logs with log-probabilities: error that budgets get, the default against a plain pair"
+    assert page[first].startswith(f"| {what} | {figure} |")
+    worst = next(line for line in page if line.startswith("| sampled logs"))
+    assert f"| {row['worst']['default'] + 1:+.2f} points (100 labels)" in worst
     assert "](../../benchmarks/results/budgets.md)" in page[first]
     assert page[-3].startswith("| o | 1 |")
 
