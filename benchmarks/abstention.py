@@ -23,7 +23,7 @@ import polars as pl
 
 import rcjax
 from benchmarks import record
-from benchmarks.paper.inputs import pooled
+from benchmarks.paper.inputs import pooled, resplit
 from benchmarks.report import collected, machine, markdown, with_error
 
 PRICES = (0.1, 0.2, 0.3, 0.5)
@@ -84,10 +84,9 @@ def study(folder: Path, splits: int, queries: int, searches: list[str]) -> Itera
         if not parts:
             continue
         for split in range(-1, splits):
-            order = np.random.default_rng((queries, max(split, 0))).permutation(whole.n_queries)
-            halves = [whole.take(np.sort(some)) for some in (order[:queries], order[queries:])]
+            train, test = parts if split < 0 else resplit(whole, queries, split)
             for search in searches:
-                row = changes(*(parts if split < 0 else halves), search)
+                row = changes(train, test, search)
                 yield {"log": name, "split": split, "cascades": search} | row
 
 

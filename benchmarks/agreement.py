@@ -29,6 +29,7 @@ import polars as pl
 import rcjax
 from benchmarks import record
 from benchmarks.methods import compare_frontiers
+from benchmarks.paper.inputs import resplit
 from benchmarks.report import collected, machine, markdown, with_error
 from rcjax.tuning.comparison import Comparison
 
@@ -96,9 +97,7 @@ def real(folder: Path, splits: int) -> Iterator[dict[str, Any]]:
         whole = read_whole(folder, name)
         size = SIZE if whole.n_queries >= SIZE + LEFT else 200
         for split in range(splits):
-            order = np.random.default_rng((size, split)).permutation(whole.n_queries)
-            train, test = (whole.take(np.sort(some)) for some in (order[:size], order[size:]))
-            yield {"log": name, "queries": size, "split": split} | compare(train, test)
+            yield {"log": name, "queries": size, "split": split} | compare(*resplit(whole, size, split))
 
 
 def read_whole(folder: Path, name: str) -> rcjax.Log:

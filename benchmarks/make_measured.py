@@ -19,7 +19,8 @@ BEGIN, END = "<!-- python -m benchmarks.make_measured writes from here -->", "<!
 
 #: What people ask first: is it better, is it honest, is it fast. Files that are not named follow, by name.
 ORDER = (
-    *("selection", "agreement", "votes", "labels_areas_100", "labels_areas_300", "segments", "segments_same"),
+    *("budgets", "selection", "agreement", "votes"),
+    *("labels_areas_100", "labels_areas_300", "segments", "segments_same"),
     *("paper", "coverage", "labels_intervals"),
     *("guarantee", "labels_guarantee", "labels_drawing", "latency", "latency_prices", "drift"),
     *("abstention", "few_values", "learning", "goodness_of_fit", "copula_choice", "predicted_and_observed"),

@@ -2,6 +2,7 @@
 
 Every method takes a model (for its calibrated confidences and mean costs), the training log and the test log, and
 returns a curve: cost (P,) and error (P,) of its policies on the test log, cost at the mean cost of each model there.
+`plain_pairs` counts what answers were billed instead, on both logs, and needs no model.
 """
 
 import itertools
@@ -14,6 +15,8 @@ import rcjax
 from rcjax.frontier.hull import lower_hull, pareto
 
 QUANTILES = 40  # per threshold, as in the paper
+#: Columns of the figures of a policy: its error and its bill on the labels, then on the other queries.
+LABELS_ERROR, LABELS_BILL, ERROR, BILL = range(4)
 
 
 class Curve(NamedTuple):
@@ -120,6 +123,41 @@ def best_single_or_pair(model: rcjax.CascadeModel, train: rcjax.Log, test: rcjax
     )
     kept = pareto(seen.cost, seen.error)
     return Curve(fresh.cost[kept], fresh.error[kept])
+
+
+def plain_pairs(train: rcjax.Log, test: rcjax.Log) -> np.ndarray:
+    """(P, 4) figures of the k models alone, then of each pair at every confidence of the labels as its threshold."""
+    logs = [_Columns.of(log) for log in (train, test)]
+    models = range(len(train.models))
+    rows = [np.stack([figure for log in logs for figure in (log.wrong.mean(0), log.cost.mean(0))], axis=1)]
+    for pair in itertools.combinations(models, 2):
+        thresholds = np.unique(logs[0].logprob[:, pair[0]])
+        rows.append(np.stack([figure for log in logs for figure in log.pair(*pair, thresholds)], axis=1))
+    return np.concatenate(rows)
+
+
+class _Columns(NamedTuple):
+    """(n, k) what the models of a log answered."""
+
+    logprob: np.ndarray
+    wrong: np.ndarray
+    cost: np.ndarray
+
+    @classmethod
+    def of(cls, log: rcjax.Log) -> "_Columns":
+        logprob, correct, cost = (np.asarray(x, float) for x in (log.logprob, log.correct, log.query_cost))
+        return cls(logprob, 1 - correct, cost)
+
+    def pair(self, first: int, second: int, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(T,) error and bill where the second model answers what the first one is as confident of, or less."""
+        order = np.argsort(self.logprob[:, first])
+        passed = np.searchsorted(self.logprob[order, first], thresholds, side="right")
+
+        def mean(added: np.ndarray) -> np.ndarray:
+            return np.append(0.0, np.cumsum(added[order]))[passed] / len(order)
+
+        error = self.wrong[:, first].mean() + mean(self.wrong[:, second] - self.wrong[:, first])
+        return error, self.cost[:, first].mean() + mean(self.cost[:, second])
 
 
 def mixture_of_two(model: rcjax.CascadeModel, train: rcjax.Log, test: rcjax.Log) -> Curve:

@@ -27,25 +27,32 @@ def progress(text: str) -> None:
         print(f"{text:<60}", end="\r", file=sys.stderr)
 
 
-def collected(rows: Iterable[dict], label: str, out: Path | None) -> list[dict]:
-    """All rows as they come: kept in a file as JSON lines, if there is one, and told of by a label to format."""
+def collected(rows: Iterable[dict], label: str, out: Path | None, total: int | None = None) -> list[dict]:
+    """All rows as they come: kept in a file as JSON lines, if there is one, and told of by a label to format.
+
+    With the `total` number of rows to come, the label follows the share that is done.
+    """
     found = []
     for row in rows:
         found.append(row)
         if out:
             with out.open("a") as file:
                 file.write(json.dumps(row) + "\n")
-        progress(label.format(**row))
+        done = "" if total is None else f"{len(found) / total:4.0%}  "
+        progress(done + label.format(**row))
     return found
 
 
-def with_error(values: ArrayLike) -> str:
-    """The mean of some figures with its sign, and its standard error where there are several; "–" for none."""
+def with_error(values: ArrayLike, sign: str = "+") -> str:
+    """The mean of some figures with its sign, and its standard error where there are several; "–" for none.
+
+    `sign=""` is for shares, which have none.
+    """
     values = np.asarray(values, float)
     if not values.size:
         return "–"
     error = f" ± {values.std(ddof=1) / np.sqrt(values.size):.2f}" if values.size > 1 else ""
-    return f"{values.mean():+.2f}{error}"
+    return f"{values.mean():{sign}.2f}{error}"
 
 
 def markdown(frame: pl.DataFrame) -> str:

@@ -22,7 +22,7 @@ import polars as pl
 import rcjax
 from benchmarks import record
 from benchmarks.methods import Curve, areas, best_single_or_pair, change, rational_tuning
-from benchmarks.paper.inputs import pooled
+from benchmarks.paper.inputs import pooled, resplit
 from benchmarks.report import collected, machine, markdown, with_error
 
 SIZES, LEFT = (30, 100, 300), 100
@@ -66,9 +66,8 @@ def study(folder: Path, splits: int, expected: int) -> Iterator[dict]:
             if whole.n_queries < size + LEFT:
                 continue
             for split in range(splits):
-                order = np.random.default_rng((size, split)).permutation(whole.n_queries)
-                train, test = (whole.take(np.sort(some)) for some in (order[:size], order[size:]))
-                yield {"log": name, "queries": size, "split": split} | _changes(train, test, split < expected)
+                halves = resplit(whole, size, split)
+                yield {"log": name, "queries": size, "split": split} | _changes(*halves, split < expected)
 
 
 def _changes(train, test, expected):

@@ -64,6 +64,12 @@ def pooled(folder: Path, name: str) -> list[rcjax.Log]:
     return [whole, *(whole.take(np.flatnonzero(parts == i)) for i in range(len(frames)) if len(frames) > 1)]
 
 
+def resplit(log: rcjax.Log, size: int, split: int) -> tuple[rcjax.Log, rcjax.Log]:
+    """`size` random queries of a log to tune on and the others to judge by: the same ones for the same `split` ≥ 0."""
+    order = np.random.default_rng((size, split)).permutation(log.n_queries)
+    return log.take(np.sort(order[:size])), log.take(np.sort(order[size:]))
+
+
 @dataclasses.dataclass(frozen=True)
 class Published:
     """The paper's printed figures and the authors' curves, where they are at hand."""

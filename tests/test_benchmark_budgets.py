@@ -1,0 +1,227 @@
+"""What budgets get, as `benchmarks.budgets` measures it: its figures are those of a count by hand."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import rcjax
+from benchmarks import budgets, make_measured, record
+from benchmarks.methods import plain_pairs
+
+pytestmark = pytest.mark.usefixtures("float64")
+MODELS = ("llama3.2-1b", "llama3.1-70b")
+COUNTS = [3, 3, 2]
+
+
+@pytest.fixture(scope="module")
+def logs():
+    return tuple(rcjax.sample_log(n, seed=seed).select(MODELS) for n, seed in ((96, 0), (192, 99)))
+
+
+@pytest.fixture(scope="module")
+def row(logs):
+    return budgets.measure(*logs, COUNTS)
+
+
+def plainly(log):
+    """(error, bill) of a pair at a threshold, or of one model named twice: each query walked through."""
+    logprob, correct, cost = (np.asarray(x, float) for x in (log.logprob, log.correct, log.query_cost))
+
+    def walked(i, j, threshold):
+        passed = logprob[:, i] <= threshold
+        return 1 - np.where(passed, correct[:, j], correct[:, i]).mean(), (cost[:, i] + passed * cost[:, j]).mean()
+
+    return walked
+
+
+@pytest.fixture(scope="module")
+def best(logs):
+    """The plain policy for a target, by trying all: its figures on the labels and on test."""
+    walks = [plainly(log) for log in logs]
+    names = [(j, j, -np.inf) for j in range(2)]
+    names += [(0, 1, threshold) for threshold in np.asarray(logs[0].logprob)[:, 0]]
+    figures = [(*walks[0](*name), *walks[1](*name)) for name in names]
+
+    def choose(target, value):
+        met = {
+            "budget": [(row[0], row[1], row) for row in figures if row[1] <= value * (1 + 1e-9)],
+            "max_error": [(row[1], row[0], row) for row in figures if row[0] <= value * (1 + 1e-9)],
+            "error_cost": [(row[0] + row[1] / value, row[1], row) for row in figures],
+        }[target]
+        return np.array(min(met)[2])
+
+    return choose
+
+
+@pytest.fixture(scope="module")
+def targets(logs):
+    return budgets.targets_of(plain_pairs(*logs)[:2], COUNTS)
+
+
+def test_every_pair_is_tried_at_every_confidence():
+    log = rcjax.sample_log(96, seed=0)
+    points, walk = plain_pairs(log, log), plainly(log)
+    assert len(points) == 5 + sum((4 - i) * len(np.unique(np.asarray(log.logprob)[:, i])) for i in range(4))
+    for i, j, threshold in ((0, 1, -0.5), (1, 4, -0.1), (2, 3, -np.inf)):
+        threshold = max(np.asarray(log.logprob)[:, i][np.asarray(log.logprob)[:, i] <= threshold], default=threshold)
+        assert np.isclose(points, [*walk(i, j, threshold)] * 2).all(1).any(), (i, j, threshold)
+
+
+def test_the_plain_pair_is_the_best_of_all_that_are_tried(logs, best, targets):
+    plain = budgets.by_labels(plain_pairs(*logs))
+    for target, values in targets.items():
+        for value in values:
+            assert plain(target, value) == pytest.approx(best(target, value)), (target, value)
+    with pytest.raises(rcjax.InfeasibleError):
+        plain("budget", 0.99 * targets["budget"][0])
+
+
+def test_targets_are_read_off_the_single_models(logs, targets):
+    error, bill = 1 - np.asarray(logs[0].correct, float).mean(0), np.asarray(logs[0].query_cost).mean(0)
+    assert [targets["budget"][place] for place in (0, -1)] == pytest.approx([bill.min(), bill.max()])
+    assert [targets["max_error"][place] for place in (0, -1)] == pytest.approx([error.min(), error.max()])
+    assert targets["error_cost"] / bill.mean() == pytest.approx([10, 1000])
+
+
+def tuned(logs, target, value, **how):
+    """(error, bill) on the labels and on test of what a user gets, NaN for none."""
+    try:
+        policy = rcjax.tune(logs[0], **{target: float(value)}, intervals=False, **how).policy
+    except rcjax.InfeasibleError:
+        return np.full(4, np.nan)
+    replays = [rcjax.replay(policy, log) for log in logs]
+    return np.array([float(figure) for seen in replays for figure in (seen.error, seen.spent)])
+
+
+def test_figures_are_those_of_policies_tuned_one_by_one_and_counted(logs, row, best, targets):
+    ours = {target: np.array([tuned(logs, target, value) for value in targets[target]]) for target in targets}
+    plain = {target: np.array([best(target, value) for value in targets[target]]) for target in targets}
+    error, bill = (np.asarray(x, float).mean(0) for x in (1 - np.asarray(logs[1].correct, float), logs[1].query_cost))
+    assert not np.isnan(ours["budget"]).any()
+    met = ~np.isnan(ours["max_error"][:, 0])
+    price = targets["error_cost"]
+    loss = [(way[:, 2] + way[:, 3] / price).mean() for way in (ours["error_cost"], plain["error_cost"])]
+    wanted = {
+        "error": 100 * (ours["budget"][:, 2].mean() / plain["budget"][:, 2].mean() - 1),
+        "worst": 100 * (ours["budget"][:, 2] - plain["budget"][:, 2]).max(),
+        "used": 100 * (ours["budget"][:, 3] / targets["budget"]).mean(),
+        "overspent": 100 * (ours["budget"][:, 3] > 1.03 * targets["budget"]).mean(),
+        "bill": 100 * (ours["max_error"][met, 3].mean() / plain["max_error"][met, 3].mean() - 1),
+        "missed": 100 * (ours["max_error"][met, 2] > targets["max_error"][met] + 0.01).mean(),
+        "loss": 100 * (loss[0] / loss[1] - 1),
+        "beaten": 100 * np.mean([((error < e - 1e-9) & (bill < b - 1e-12)).any() for _, _, e, b in ours["error_cost"]]),
+        "unmet": (~met).sum(),
+    }
+    assert {figure: row[figure]["default"] for figure in wanted} == pytest.approx(wanted, abs=1e-6)
+    assert row["used"]["plain pair"] == pytest.approx(100 * (plain["budget"][:, 3] / targets["budget"]).mean())
+    assert row["error"]["plain pair"] == row["bill"]["plain pair"] == row["loss"]["plain pair"] == 0
+    assert "--mix" not in row["loss"]
+    mixed = [tuned(logs, "budget", value, mix=True)[3] for value in targets["budget"]]
+    assert row["used"]["--mix"] == pytest.approx(100 * (mixed / targets["budget"]).mean())
+    by_model = [tuned(logs, "budget", value, cascade="all")[3] for value in targets["budget"]]
+    assert row["used"]["--cascade all"] == pytest.approx(100 * (by_model / targets["budget"]).mean())
+
+
+def test_what_no_policy_meets_is_counted_and_compared_with_nothing():
+    own = np.array([[0.2, 1.0, 0.2, 1.0], [np.nan] * 4, [0.1, 3.0, 0.12, 3.3]])
+    plain = np.array([[0.2, 1.0, 0.1, 1.0], [0.3, 2.0, 0.9, 2.0], [np.nan] * 4])
+    figures = budgets.judge_budgets(own, plain, np.array([1.0, 2.0, 3.0]), plain)
+    assert figures == pytest.approx({"error": 100.0, "worst": 10.0, "used": 105.0, "overspent": 50.0})
+    figures = budgets.judge_errors(own, plain, np.array([0.2, 0.3, 0.1]), plain)
+    assert figures == pytest.approx({"bill": 0.0, "missed": 50.0})
+    nothing = np.full((3, 4), np.nan)
+    assert all(np.isnan(x) for x in budgets.judge_budgets(nothing, plain, np.ones(3), plain).values())
+
+
+def test_a_single_model_beats_what_errs_more_and_costs_more_and_nothing_beats_itself():
+    singles = np.array([[0.4, 1.0, 0.4, 1.0], [0.2, 3.0, 0.25, 3.0]])
+    own = np.array([[0.3, 2.0, 0.41, 1.1], [0.2, 3.0, 0.25, 3.0], [0.21, 3.1, 0.24, 3.1]])
+    figures = budgets.judge_prices(own, own, np.array([1.0, 2.0, 3.0]), singles)
+    assert figures == pytest.approx({"loss": 0.0, "beaten": 100 / 3, "beaten on the labels": 100 / 3})
+
+
+def test_halves_that_are_the_same_are_measured_once(logs, capsys):
+    source = budgets.Source(budgets.FOLDER, "made", logs[1])
+    splits = [(one.labels, one.queries, one.split) for one in budgets.splits_of(source, [50, 100, 300], 2)]
+    assert splits == [(50, 50, 0), (50, 50, 1), (100, 96, 0), (100, 96, 1)]
+    assert capsys.readouterr().err == "made: 300 labels are not there, half of its queries are 96\n"
+    train, test = budgets.Split(source, 100, 96, 1).logs()
+    assert not {*train.queries} & {*test.queries}
+    assert train.n_queries + test.n_queries == 192
+    assert train.models == test.models
+
+
+@pytest.mark.filterwarnings("ignore::rcjax.IncompleteLogWarning")
+def test_a_folder_holds_logs_of_two_files_and_public_ones(tmp_path, capsys):
+    lines = [f"{query},{model},-0.{query + 1},{query % 2},9,1" for query in range(8) for model in ("small", "large")]
+    head = "query,model,logprob,correct,input_tokens,output_tokens"
+    for part, some in (("train", lines), ("test", lines[:-1])):
+        (tmp_path / f"made_{part}.csv").write_text("\n".join([head, *some]))
+    (tmp_path / "prices.toml").write_text(
+        "small = { input = 0.1, output = 0.1 }\nlarge = { input = 1.0, output = 1.0 }"
+    )
+    (tmp_path / "public").mkdir()
+    public = [f"{line.rpartition(',')[0].rpartition(',')[0]},0.{9 if 'large' in line else 1}" for line in lines]
+    (tmp_path / "public" / "bought.csv").write_text("\n".join(["query,model,logprob,correct,cost", *public]))
+    logs = {source.name: source for source in budgets.sources(tmp_path, budgets.GROUPS, "")}
+    assert [(name, source.group) for name, source in logs.items()] == [
+        *(("made", budgets.FOLDER), ("bought", budgets.PUBLIC), ("sampled", budgets.SAMPLED))
+    ]
+    assert logs["made"].log.n_queries == 15
+    assert logs["bought"].log.n_queries == 8
+    assert logs["sampled"].log is None
+    assert capsys.readouterr().err == "made: of 16 queries 1 is left out: some model did not answer\n"
+    assert [source.name for source in budgets.sources(tmp_path, [budgets.PUBLIC], "ough")] == ["bought"]
+
+
+def test_the_program_tells_its_figures_to_the_page(row, tmp_path, monkeypatch, capsys):
+    rows = [
+        row | {"group": group, "log": log, "labels": 100, "queries": 96, "split": split}
+        for group, log in (("data", "a"), ("data", "b"), ("public", "c"), ("sampled", "sampled"))
+        for split in (0, 1)
+    ]
+    rows[-1] |= {"worst": {way: value + 1 for way, value in row["worst"].items()}}
+    monkeypatch.setattr(budgets, "study", lambda splits, counts: iter(rows[: len(splits)]))
+    monkeypatch.setattr(budgets, "sources", lambda *_: [budgets.Source("sampled", str(n), None) for n in range(4)])
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    monkeypatch.setattr(make_measured, "RESULTS", tmp_path)
+    out = tmp_path / "rows.jsonl"
+    monkeypatch.setattr(sys, "argv", ["budgets", "--splits", "2", "--labels", "100", "--out", str(out), "--record"])
+    record.run(budgets.main)
+    assert [json.loads(line)["log"] for line in out.read_text("utf-8").splitlines()] == [r["log"] for r in rows]
+    printed = capsys.readouterr().out
+    assert printed.count("mean of the logs of the folder") == len(budgets.FIGURES)
+    assert f"{row['error']['default']:+.2f} ± 0.00" in printed
+    (path,) = tmp_path.glob("*.md")
+    path.rename(tmp_path / "budgets.md")
+    (tmp_path / "selection.md").write_text(
+        "# Other\n\n    run\n\n2026-01-01. x\n\n| what | figure |\n|---|---|\n| o | 1 |\n"
+    )
+    page = make_measured.page(f"# Measured\n{make_measured.BEGIN}{make_measured.END}").splitlines()
+    first = page.index("|---|---|---|") + 1
+    figure = f"{row['error']['default']:+.2f} ± 0.00 % (100 labels, 2 logs)"
+    what = "logs with log-probabilities: error that budgets get, the default against a plain pair"
+    assert page[first].startswith(f"| {what} | {figure} |")
+    worst = next(line for line in page if line.startswith("| sampled logs"))
+    assert f"| {row['worst']['default'] + 1:+.2f} points (100 labels)" in worst
+    assert "](../../benchmarks/results/budgets.md)" in page[first]
+    assert page[-3].startswith("| o | 1 |")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--only", "nothing"], "no log to split"),
+        (["--data", "no-such-folder"], "no-such-folder holds no log"),
+        (["--targets", "-1", "2", "2"], "not a whole number"),
+        (["--labels", "3"], "at least 20"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_a_line(words, told, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["budgets", *words])
+    with pytest.raises(SystemExit) as stop:
+        budgets.main()
+    assert stop.value.code == 2
+    assert told in capsys.readouterr().err
