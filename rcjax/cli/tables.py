@@ -58,7 +58,7 @@ def show_tuning(
     screen.print(_frontier_table([points[i] for i in shown], money, screen.width, [i == mine for i in shown]))
     if known:
         screen.print(
-            f"Its errors are corrected for the luck of having been chosen; those of the models are as {known}.\n"
+            f"Errors of single models are as {known}; those of cascades are corrected for the luck of the choice.\n"
         )
     colour = screen.is_terminal and not screen.no_color
     screen.out(sketch(points, rows, money, chosen, colour=colour) + "\n", highlight=False)
@@ -105,7 +105,8 @@ def show_policy(
         screen.print(_indent(describe_cascade(_point(part), width=76)))
     apart = "" if expected.get("money") is None else f", with waiting; money alone ${money.show(expected['money'])}"
     screen.print(f"  expected cost   {money.full(expected['cost'])}{apart}")
-    luck = ", corrected for the luck of the choice" if known else ""
+    several = len(policy.get("policies", [])) > 1 or len(policy.get("models", [])) > 1
+    luck = f", {'corrected for the luck of the choice' if several else f'as {known}'}" if known else ""
     screen.print(f"  expected error  {percent(expected['error'])}{luck}")
     if expected.get("abstention") is not None:
         screen.print(f"  without answer  {percent(expected['abstention'])} of the queries,", end=" ")

@@ -320,7 +320,7 @@ class Frontier:
 
     def _host(self) -> dict[str, Any]:
         """The points as numpy's arrays by name, copied from the device once."""
-        figures = {name: getattr(self, name) for name in ("lam", "error", "cost", "status", "abstention")}
+        figures = {name: getattr(self, name) for name in ("lam", "error", "cost", "status", "abstention", "reserve")}
         policies = {field.name: getattr(self.policies, field.name) for field in dataclasses.fields(self.policies)}
         return jax.tree.map(np.asarray, figures | policies)
 
@@ -355,6 +355,9 @@ def frontier_from_json(data: Any) -> Frontier:
         compare=check.optional(data.get("compare"), "compare", _comparison),
     )
     frontier = dataclasses.replace(frontier, **read_limits(data, "", model.models))
+    reserve = [point["reserve"] for point in data["frontier"] if "reserve" in point]
+    if reserve:
+        frontier = dataclasses.replace(frontier, reserve=jax.device_put(np.array(reserve)))
     if data.get("seconds_level") is not None:
         seconds = seconds_from_json(data["frontier"], data["seconds_level"])
         frontier = dataclasses.replace(frontier, seconds=seconds)

@@ -122,8 +122,8 @@ def _compared(losses: Losses, lengths: Sequence[int], log: Log) -> Comparison:
         figures = _of_one(losses.gain([pair], "one sample", expected=True))
         votes = VotesGain(tuple(dict.fromkeys(names)), *figures)
     if "answers" in losses.arms:
-        means = (figure[0, prices] for figure in losses.means(["answers"]))
-        rival = Rival(*means, *_of_one(losses.gain(["answers"], pair, expected=True)))
+        errors, costs = (figure[0, prices] for figure in losses.means(["answers"]))
+        rival = Rival(errors, costs, *_of_one(losses.gain(["answers"], pair, expected=True)))
     return Comparison(
         np.array(lengths),
         losses.targets.lam,
