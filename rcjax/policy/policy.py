@@ -228,11 +228,15 @@ class Policy:
         be compared, and `answer` or `answers` is left out.
         """
         phi = self.calibrate(model, logprob=logprob, confidence=confidence)
-        instance(query, (int, str, NoneType), "query")
-        compared = self._compared(model, phi, answer, answers)
-        if compared is not None:
-            return compared
-        return _decision(rule_for(self.rules[model], bisect_left(self._bounds[model], phi), model, query), model, phi)
+        if query is not None:
+            instance(query, (int, str, NoneType), "query")
+        if answer is not _NOT_GIVEN or model in self.agreements:
+            compared = self._compared(model, phi, answer, answers)
+            if compared is not None:
+                return compared
+        table, place = self.rules[model], bisect_left(self._bounds[model], phi)
+        rule = table[place] if table[place].share is None else rule_for(table, place, model, query)
+        return _decision(rule, model, phi)
 
     def decisions(
         self,

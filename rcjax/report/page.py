@@ -134,7 +134,9 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
             {
                 "model": frontier.models[j],
                 "answers": answers,
-                "raw": "" if plain else f"probability above {threshold(float(raw[j]))}",
+                "raw": ""
+                if plain
+                else f"probability above {threshold(float(raw[j]))}{', and some below' if split else ''}",
                 "share": percent(float(report.shares[index, j])),
             }
         )

@@ -130,7 +130,8 @@ def outcomes(model: CascadeModel | Sequence[CascadeModel], frontier: Frontier) -
         model: a fitted model, or a list of M fits of the same models.
         frontier: of cascades, L of them.
 
-    Raises ValueError for adaptive policies or such that compare answers, and for models that differ.
+    Raises ValueError for adaptive policies, such that compare answers or pass on a share of some queries, and for
+    models that differ.
 
     >>> import rcjax
     >>> model = rcjax.demo_model()
@@ -144,6 +145,8 @@ def outcomes(model: CascadeModel | Sequence[CascadeModel], frontier: Frontier) -
     own = frontier.policies.on_host()
     if own.thresholds is None or own.agreements is not None:
         raise ValueError("frontier must hold cascades with one threshold per model that do not compare answers")
+    if own.shares is not None:
+        raise ValueError("frontier must hold cascades that pass on all queries up to a threshold, not a share of some")
     every = [frontier.model, *models]
     check_alike(every)
     left, right = np.array(pairs(len(frontier.models)), int).reshape(-1, 2).T

@@ -99,6 +99,11 @@ def test_what_agreement_leads_to_expect(frontier, logs):
     np.testing.assert_allclose(wrong[0], SHARE * wrong[1] + (1 - SHARE) * wrong[2], atol=1e-12)
 
 
+def test_what_no_model_foretells_is_refused(frontier):
+    with pytest.raises(ValueError, match="not a share of some"):
+        rcjax.outcomes(frontier.model, frontier)
+
+
 def test_what_a_promise_for_segments_counts():
     assert _counted(np.array([0.0, 1.0, 1.0]))
     assert not _counted(np.array([0.0, 0.3, 1.0]))
