@@ -137,7 +137,7 @@ class AtBudgets:
     cost: np.ndarray  # (S, B) the bill
     saved: np.ndarray  # (S, B) by how much the error is below that of the best single model
     saved_se: np.ndarray  # (S, B) its standard error, over queries
-    luck: np.ndarray  # (S,) by how much more they err than the queries of the choice said
+    luck: np.ndarray  # (S,) by how much more they err than the queries of the choice said, over all budgets
 
     def nearest(self, budget: float) -> int:
         """The place of the budget nearest to one, on the logarithmic scale."""
@@ -163,7 +163,7 @@ class Comparison:
     agreement: Rival | None = None  # policies that compare answers, where the log tells answers
     votes: VotesGain | None = None  # several samples against one, where the log has variants of models
     at_budgets: AtBudgets | None = None  # what budgets get
-    luck: tuple[float, ...] = ()  # by how much more pairs, and all that may compare answers, err than they promised
+    luck: np.ndarray | None = None  # (S,) as that of `at_budgets`, at prices
 
     @property
     def chosen(self) -> np.ndarray:

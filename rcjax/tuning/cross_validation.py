@@ -133,7 +133,7 @@ def _compared(losses: Losses, lengths: Sequence[int], log: Log) -> Comparison:
         agreement=rival,
         votes=votes,
         at_budgets=_at_budgets(losses, [*own[:2], *(["answers"] if rival else [])]),
-        luck=tuple(losses.luck(arm, prices=True) for arm in (pair, "answers") if arm in losses.arms),
+        luck=np.array([losses.luck(arm, prices=True) for arm in (own[0], pair, "answers") if arm in losses.arms]),
     )
 
 

@@ -1,8 +1,9 @@
-"""By how much the best policies look better on the queries of their choice than on others.
+"""By how much cascades look better on the queries of their choice than single models do.
 
-A single model is what it is: its error is counted. All else was chosen among many, and its error is raised by the luck
-of that choice: by how much more, in the contest, what was chosen errs on the queries that were left out than it did on
-those of its choice, over all prices together, or over all budgets. Single figures of it are noise.
+The best of many looks better than it is on other queries, and there are many more cascades to choose from than models.
+In the contest, what was chosen errs more on the queries that were left out than it did on those of its choice, over all
+prices together, or all budgets: single figures of that are noise. By as much more as that is for cascades than for
+single models, the errors of cascades are raised. So both are told by one measure, and single models are as counted.
 """
 
 import numpy as np
@@ -10,22 +11,33 @@ import numpy as np
 from rcjax.tuning.comparison import Comparison
 from rcjax.tuning.trials import Trial
 
-__all__ = ["raised_by_luck"]
+__all__ = ["luck_of", "raised_by_luck"]
 
 
-def raised_by_luck(trial: Trial, comparison: Comparison, by_price: bool, least: float) -> Trial:
+def raised_by_luck(trial: Trial, comparison: Comparison, by_price: bool) -> Trial:
     """Policies with their errors corrected, but for single models.
 
     Args:
         trial: the policies.
         comparison: what the contest has shown.
         by_price: whether they are the best for prices, or for budgets.
-        least: the least luck that there is: by the labels alone nothing looks worse than it is.
     """
-    at = comparison.at_budgets
-    assert at is not None
-    lucks = np.asarray(comparison.luck) if by_price else at.luck[min(1, len(comparison.lengths) - 1) :]
-    compares = trial.policies.agreements is not None and trial.policies.agreements.compares.any(-1)
-    luck = np.where(compares, lucks[-1], lucks[0])
-    penalty = trial.penalty + np.where(trial.alone, 0.0, np.maximum(luck, least))
+    agreements = trial.policies.agreements
+    compares = False if agreements is None else agreements.compares.any(-1)
+    luck = np.where(compares, luck_of(comparison, by_price, True), luck_of(comparison, by_price, False))
+    penalty = trial.penalty + np.where(trial.alone, 0.0, luck)
     return trial._replace(penalty=np.clip(penalty, 0.0, 1.0))
+
+
+def luck_of(comparison: Comparison, by_price: bool, comparing: bool) -> float:
+    """How much luckier the choice of pairs is than that of single models, 0 at the least.
+
+    Args:
+        comparison: what the contest has shown.
+        by_price: for prices, or for budgets.
+        comparing: of policies that may compare answers, where there are any.
+    """
+    luck = comparison.luck if by_price or comparison.at_budgets is None else comparison.at_budgets.luck
+    if luck is None:
+        return 0.0
+    return max(float(luck[-1 if comparing else min(1, len(luck) - 1)] - luck[0]), 0.0)

@@ -26,7 +26,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel, of_models
 from rcjax.model.fitting import fit
-from rcjax.model.label_outcomes import expected_log, is_whole
+from rcjax.model.label_outcomes import expected_log
 from rcjax.model.pairs import barred_pairs
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.at_lambda import check_abstain_price, refusal_at
@@ -165,7 +165,7 @@ def _search(log: Log, model: CascadeModel, how: _How) -> tuple[_Points, Comparis
     comparison = cross_validate(sample, model, longer, judging, how.folds, how.seed)
     if comparison.votes is not None and not comparison.votes.earned:
         return _search_without_votes(log, model, how, comparison)
-    whole, log = is_whole(log), expected_log(log)
+    log = expected_log(log)
     lam = comparison.lam if how.lam is None else how.lam
     pairs = judge_pairs(log, model, lam, judging)
     # To given prices an answer is given by what gains more; on a frontier both are, and a budget takes its choice.
@@ -177,13 +177,12 @@ def _search(log: Log, model: CascadeModel, how: _How) -> tuple[_Points, Comparis
         pairs, rows = pairs.take(how.admitted(pairs, model)), how.admitted(chains, model)
         chains, at = chains.take(rows), at[rows]
         agreeing = agreeing and agreeing.only(how.admitted(agreeing.trial, model))
-    least = 0.0 if whole else -1.0
     if how.lam is not None:
         points = _best(pairs, chains, at, how.lam)
         points = points if agreeing is None else points._replace(trial=agreeing.better(points.trial, how.lam))
-        return points._replace(trial=raised_by_luck(points.trial, comparison, True, least)), comparison
+        return points._replace(trial=raised_by_luck(points.trial, comparison, by_price=True)), comparison
     others = [] if agreeing is None else [agreeing.near_best(pairs, log.n_queries)]
-    trial = raised_by_luck(all_trials(pairs, chains, *others), comparison, False, least)
+    trial = raised_by_luck(all_trials(pairs, chains, *others), comparison, by_price=False)
     return _Points(*undominated(trial)), comparison
 
 

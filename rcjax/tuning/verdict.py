@@ -12,6 +12,7 @@ import numpy as np
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.policies import ABSTAIN, Agreements
 from rcjax.tuning.comparison import Comparison
+from rcjax.tuning.luck import luck_of
 from rcjax.tuning.vote_words import tell_votes
 
 __all__ = ["tell_choice", "tell_corrections"]
@@ -44,14 +45,12 @@ def tell_choice(frontier: Frontier, comparison: Comparison, point: int, target: 
 
 def tell_corrections(frontier: Frontier, comparison: Comparison) -> str:
     """What of the figures of a frontier is counted, and what is corrected."""
-    at = comparison.at_budgets
-    assert at is not None
-    luck = max(float(at.luck[min(1, len(at.luck) - 1)]), 0.0)
+    luck = luck_of(comparison, by_price=False, comparing=frontier.policies.agreements is not None)
     counted = "costs are the bills of these queries, and errors of single models are counted on them"
     if luck < 5e-5 or not (np.asarray(frontier.members).sum(1) > 1).any():
         return counted
     points = f"{100 * luck:.2g} points"
-    return f"{counted}; those of cascades are raised by {points}: the best of many looks better than it is on others"
+    return f"{counted}; those of cascades are raised by {points}, for the luck of choosing among many"
 
 
 def _for_money(frontier: Frontier, comparison: Comparison, point: int, target: Mapping[str, float]) -> str:
