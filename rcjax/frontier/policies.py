@@ -66,7 +66,8 @@ class Splits(NamedTuple):
 
     A model passes on queries with Φ ≤ `above`, this share of those with `above` < Φ ≤ its threshold, and answers the
     others: a Neyman–Pearson test with its randomised edge (Neyman & Pearson 1933, "On the problem of the most efficient
-    tests of statistical hypotheses", Phil. Trans. R. Soc. A 231).
+    tests of statistical hypotheses", Phil. Trans. R. Soc. A 231). A confidence in a service may differ from what it is
+    here by rounding: put both ends between values, not on them.
     """
 
     above: Any

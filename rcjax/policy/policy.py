@@ -249,7 +249,8 @@ class Policy:
     ) -> tuple[tuple[float, Decision], ...]:
         """(probability, decision) of all that `step` may decide, over a query's lots: one, but where there are shares.
 
-        Arguments and errors are those of `step`.
+        Args:
+            model, logprob, confidence, answer, answers: as of `step`, whose errors these are too.
         """
         phi = self.calibrate(model, logprob=logprob, confidence=confidence)
         compared = self._compared(model, phi, answer, answers)

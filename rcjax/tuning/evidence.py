@@ -71,7 +71,13 @@ class Evidence:
 def evidence_of(
     frontier: Frontier, n: int, error: np.ndarray, abstention: np.ndarray, cost: np.ndarray
 ) -> list[Evidence]:
-    """What n queries with the given error, abstention and cost (L,), predicted or seen, say of each policy."""
+    """What n queries say of each policy (L,) of a frontier.
+
+    Args:
+        frontier: the frontier.
+        n: how many queries there are.
+        error, abstention, cost: (L,) means on them, predicted or seen.
+    """
     members, price = np.asarray(frontier.members), np.asarray(frontier.model.cost, float)
     low, high = price[np.asarray(frontier.first)], members @ price
     counts = (np.rint(rate * n).astype(int) for rate in (error, abstention))

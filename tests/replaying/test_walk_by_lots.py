@@ -48,6 +48,20 @@ def random_policy(rng, compares):
     return Policy(NAMES, dict.fromkeys(NAMES, PLAIN), rules, cost, agreements=agreements)
 
 
+def with_many_intervals(policy):
+    """The same, each model with intervals that are cut in pieces which do alike; only the last of a share has it."""
+    rules = {}
+    for name, table in policy.rules.items():
+        pieces, start = [], 0.0
+        for rule in table:
+            cuts = np.linspace(start, rule.up_to, 8)[1:-1] if rule.share is None else []
+            pieces += [dataclasses.replace(rule, up_to=float(cut)) for cut in cuts]
+            pieces.append(rule)
+            start = rule.up_to
+        rules[name] = pieces
+    return dataclasses.replace(policy, rules=rules)
+
+
 def random_log(rng, seconds=False):
     logprob = np.where(rng.random((N, K)) < 0.5, np.log(rng.choice(LEVELS[1:], (N, K))), -rng.exponential(1, (N, K)))
     answer = np.where(rng.random((N, K)) < 0.2, -1, rng.integers(0, 2, (N, K))).astype(np.int32)
@@ -127,6 +141,15 @@ def test_in_single_precision():
     for own, expected in ((where.answers, answers), (where.asked, asked), (where.refused, refused)):
         np.testing.assert_allclose(own, expected, atol=1e-6)
     assert (np.asarray(where.refused)[refused == 0] == 0).all()
+
+
+def test_intervals_that_are_searched_by_halves():
+    policy = random_policy(np.random.default_rng(5), False)
+    log = random_log(np.random.default_rng(8))
+    many = with_many_intervals(policy)
+    assert max(map(len, many.rules.values())) > 16
+    for one, other in zip(both(many, log)[0], both(policy, log)[0], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)
 
 
 def cascade(share=None, above=0.3, up_to=0.55):
