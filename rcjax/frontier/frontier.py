@@ -17,6 +17,7 @@ from rcjax._base.files import write_atomically
 from rcjax._core.batching import part
 from rcjax._core.json_values import plain
 from rcjax.frontier.bands import Bands, bands_from_json, bands_to_json
+from rcjax.frontier.choosing import InfeasibleError, point_for
 from rcjax.frontier.files import has_shares, points_from_json, points_to_json
 from rcjax.frontier.hull import lower_hull, meet
 from rcjax.frontier.points import Points
@@ -41,13 +42,6 @@ _FORMAT, _SCHEMA = "rcjax-frontier", 4
 # Schema versions that older versions read: of a frontier that does nothing for a share of the queries, that compares no
 # answers besides, and none of whose models may refuse either.
 _WITHOUT_SHARES, _WITHOUT_AGREEMENT, _WITHOUT_ABSTENTION = 3, 2, 1
-
-
-class InfeasibleError(ValueError):
-    """No point of the frontier meets the target; the message names the best reachable figure."""
-
-    #: What `rcjax.tune` had come to by then: a `Tuned` without a policy; None where another function raises it.
-    tuned: Any = None
 
 
 @partial(
@@ -211,23 +205,9 @@ class Frontier:
         return dataclasses.replace(self, bands=bands)
 
     def _choose(self, target: Target) -> int:
-        error, cost = np.asarray(self.penalty, float), np.asarray(self.cost, float)
-        value, limit = target.value, target.value * (1 + 1e-9)
-        if target.name == "budget":
-            if not (cost <= limit).any():
-                raise InfeasibleError(
-                    f"no cascade costs {value:.3g} or less per query; the cheapest costs {cost.min():.6g}"
-                )
-            needed = cost if self.reserve is None else cost + np.asarray(self.reserve, float)
-            needed = needed if (needed <= limit).any() else cost
-            return int(np.lexsort((cost, np.where(needed <= limit, error, np.inf)))[0])
-        if target.name == "max_error":
-            if not (error <= limit).any():
-                refusing = "" if self.abstention is None else f", a refusal counted as {self.abstain_price:.4g} errors"
-                best = f"the best errs on {error.min():.3%}{refusing}"
-                raise InfeasibleError(f"no cascade errs on {value:.3%} or less; {best}")
-            return int(np.lexsort((error, np.where(error <= limit, cost, np.inf)))[0])
-        return int(np.argmin(error + (1 / value if target.name == "error_cost" else value) * cost))
+        reserve = None if self.reserve is None else np.asarray(self.reserve, float)
+        figures = np.asarray(self.cost, float), np.asarray(self.penalty, float), reserve
+        return point_for(target, *figures, abstain_price=None if self.abstention is None else self.abstain_price)
 
     def point(self, index: int, target: Mapping[str, float] | None = None) -> Policy:
         """The policy at one position of the frontier; its provenance records the `target` that it was chosen for."""

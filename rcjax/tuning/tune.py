@@ -8,15 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import jax
 import numpy as np
 
 from rcjax._base.arguments import check_arguments
-from rcjax._base.wording import choose_unit, figure, percent
+from rcjax._base.wording import choose_unit, figure
 from rcjax._core.json_values import plain
 from rcjax.copulas import Copula
 from rcjax.frontier.frontier import Frontier, InfeasibleError
-from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration_error import calibration_error
 from rcjax.model.cascade_model import CascadeModel
@@ -28,7 +26,7 @@ from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
 from rcjax.policy.record import with_record
 from rcjax.policy.targets import Target
-from rcjax.replaying.replay import replay
+from rcjax.tuning.bills import by_bill, tell_money
 from rcjax.tuning.certify import Certificate, certify
 from rcjax.tuning.held_out import check_confidence, hold_out
 from rcjax.tuning.label_worth import LabelWorth, label_worth
@@ -38,12 +36,6 @@ from rcjax.tuning.seconds import count_waiting, mean_seconds, with_seconds
 from rcjax.tuning.seconds_limit import Admission, admission, check_limit, record_limit, with_limit
 from rcjax.tuning.select import Selection
 from rcjax.tuning.verdict import tell_corrections
-
-_UNSPENT = 0.1  # of a budget: from which on it is said why
-
-
-_MIXED = 0.01, 0.03  # errors, and a share of the cost, that a mixture must save for a word
-
 
 _PURSE = 100.0  # money that there is advice for, how to spend it
 
@@ -294,7 +286,7 @@ def _with_policy(tuned: Tuned, settings: Settings) -> Tuned:
         certificate=certificate,
         verdict=_verdict(tuned, index),
         worth=worth,
-        notes=(*notes, *_money(frontier, policy, target), *correction, *_corrections(tuned)),
+        notes=(*notes, *tell_money(frontier, policy, target), *correction, *_corrections(tuned)),
     )
 
 
@@ -307,59 +299,6 @@ def _verdict(tuned: Tuned, index: int) -> str | None:
 def _corrections(tuned: Tuned) -> list[str]:
     selection = tuned.selection
     return [tell_corrections(selection.frontier, selection.comparison)] if isinstance(selection, Selection) else []
-
-
-def by_bill(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
-    """A frontier that a model tells at mean prices, at what its policies' paths cost on the log, and what to say of it.
-
-    Queries that are passed on may be longer than others. A frontier by the labels is of bills as it is.
-    """
-    if frontier.search == "selected" or log.waiting is not None:
-        return frontier, []
-    try:
-        replayed = replay(frontier, log)
-    except LogError:  # no query was answered by all of its models
-        return frontier, []
-    mean, spent = np.asarray(replayed.cost, float), np.asarray(replayed.spent, float)
-    ratio = np.where(mean > 0, spent / np.where(mean > 0, mean, 1.0), 1.0)
-    if np.abs(ratio - 1).max() < 1e-9:
-        return frontier, []
-    cost = jax.device_put((np.asarray(frontier.cost, float) * ratio).astype(frontier.cost.dtype))
-    bands = frontier.bands
-    if bands is not None:
-        bands = dataclasses.replace(bands, cost=jax.device_put(np.asarray(bands.cost) * ratio[:, None]))
-    low, high = (percent(abs(end - 1), 0) for end in (ratio.min(), ratio.max()))
-    word = f"{low} lower to {high} higher" if ratio.min() < 1 else f"up to {high} higher"
-    told = (
-        f"costs of policies are bills of this log, {word} than at mean costs: the queries passed on are not like others"
-    )
-    return dataclasses.replace(frontier, cost=cost, bands=bands), [told]
-
-
-def _money(frontier: Frontier, policy: Policy | Mixture, target: Mapping[str, float]) -> list[str]:
-    """Why money is left of a budget, and what a mixture would bring."""
-    if not {*target} & {"budget", "max_error"} or isinstance(policy, Mixture):
-        return []
-    error, cost = (float(policy.expected[name] or 0.0) for name in ("error", "cost"))
-    told = []
-    budget = target.get("budget")
-    if budget is not None and cost < (1 - _UNSPENT) * budget:
-        left, penalty = percent(1 - cost / budget, 0), np.asarray(frontier.penalty, float)
-        dearer = np.asarray(frontier.cost, float)[penalty < penalty[frontier.choose(budget=budget)]]
-        why = f"the next better policy costs {choose_unit([dearer.min()]).full(dearer.min())}" if dearer.size else ""
-        kept = "" if frontier.reserve is None else ", with what is kept in hand as bills vary"
-        told.append(f"{left} of the budget is left: {f'{why}{kept}' if why else 'more money buys no fewer errors'}")
-    if frontier.abstain_price is not None:
-        return told
-    mixed = frontier.mixture(**target).expected
-    fewer, cheaper = error - float(mixed["error"] or 0.0), 1 - float(mixed["cost"] or 0.0) / max(cost, 1e-300)
-    if budget is not None and fewer > _MIXED[0]:
-        told.append(
-            f"a mixture of two policies would err on {percent(float(mixed['error'] or 0.0), 1)}: --mix (mix=True)"
-        )
-    if budget is None and cheaper > _MIXED[1]:
-        told.append(f"a mixture of two policies would cost {percent(cheaper, 0)} less: --mix (mix=True)")
-    return told
 
 
 def _mixed(frontier: Frontier, target: Mapping[str, float]) -> Mixture:

@@ -1,0 +1,55 @@
+"""The point of a frontier that meets a target: a budget, a limit on the error, or a price."""
+
+from typing import Any
+
+import numpy as np
+
+from rcjax.policy.targets import Target
+
+__all__ = ["InfeasibleError", "point_for"]
+
+
+class InfeasibleError(ValueError):
+    """No point of the frontier meets the target; the message names the best reachable figure."""
+
+    #: What `rcjax.tune` had come to by then: a `Tuned` without a policy; None where another function raises it.
+    tuned: Any = None
+
+
+def point_for(
+    target: Target, cost: np.ndarray, penalty: np.ndarray, reserve: np.ndarray | None, abstain_price: float | None
+) -> int:
+    """The place of the point that meets a target.
+
+    Args:
+        target: a budget: the least error whose cost keeps to it with the reserve in hand, or where none does, without;
+            a limit on the error: the least cost that keeps to it; a price: the least error + λ·cost.
+        cost: (L,) money per query.
+        penalty: (L,) errors, and refusals at their price.
+        reserve: (L,) money that a budget keeps in hand; None: nothing.
+        abstain_price: what a refusal counts, in errors; None where there are none.
+
+    Raises InfeasibleError where no point meets it.
+
+    >>> cost, error = np.array([1.0, 2.0, 3.0]), np.array([0.3, 0.2, 0.1])
+    >>> point_for(Target("budget", 2.5), cost, error, None, None)
+    1
+    >>> point_for(Target("budget", 2.1), cost, error, np.array([0.0, 0.2, 0.2]), None)
+    0
+    """
+    value, limit = target.value, target.value * (1 + 1e-9)
+    if target.name == "budget":
+        if not (cost <= limit).any():
+            raise InfeasibleError(
+                f"no cascade costs {value:.3g} or less per query; the cheapest costs {cost.min():.6g}"
+            )
+        needed = cost if reserve is None else cost + reserve
+        needed = needed if (needed <= limit).any() else cost
+        return int(np.lexsort((cost, np.where(needed <= limit, penalty, np.inf)))[0])
+    if target.name == "max_error":
+        if not (penalty <= limit).any():
+            refusing = "" if abstain_price is None else f", a refusal counted as {abstain_price:.4g} errors"
+            best = f"the best errs on {penalty.min():.3%}{refusing}"
+            raise InfeasibleError(f"no cascade errs on {value:.3%} or less; {best}")
+        return int(np.lexsort((penalty, np.where(penalty <= limit, cost, np.inf)))[0])
+    return int(np.argmin(penalty + (1 / value if target.name == "error_cost" else value) * cost))
