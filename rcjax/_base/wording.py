@@ -130,6 +130,8 @@ def describe_cascade(point: Mapping[str, Any], width: int = 10**6) -> str:
     >>> split = {"small": {"above": 0.41, "share": 0.3}}
     >>> describe_cascade({"models": ["small", "large"], "thresholds": {"small": 0.62, "large": 0.0}, "splits": split})
     'small >0.62 (70 % of >0.41) → large'
+    >>> describe_cascade({"models": ["small", "large"], "thresholds": {"small": 1.0, "large": 0.0}, "splits": split})
+    'small 70 % of >0.41 → large'
 
     What a model refuses to answer is told behind its name.
 
@@ -143,8 +145,7 @@ def describe_cascade(point: Mapping[str, Any], width: int = 10**6) -> str:
         always = {name for name in names if name in agreements or (agreements and cuts[name] >= 1)}
         splits = point.get("splits") or {}
         pieces = [
-            name if name in always else f"{name} >{threshold(cuts[name])}{_splitting(splits.get(name))}"
-            for name in names[:-1]
+            name if name in always else f"{name} {_answers(cuts[name], splits.get(name))}" for name in names[:-1]
         ]
         refused = [0.0 if name in agreements else refusals.get(name, 0.0) for name in names]
         parts = zip([*pieces, *names[-1:]], refused, strict=True)
@@ -154,9 +155,12 @@ def describe_cascade(point: Mapping[str, Any], width: int = 10**6) -> str:
     return "\n".join(_describe_rules(name, point["rules"][name], width, agreements.get(name)) for name in names)
 
 
-def _splitting(split: Mapping[str, float] | None) -> str:
-    """What follows the threshold of a model that answers a share of the queries just up to it."""
-    return "" if split is None else f" ({_part(1 - split['share'])} of >{threshold(split['above'])})"
+def _answers(cut: float, split: Mapping[str, float] | None) -> str:
+    """Which queries a model answers, by its threshold, and of those just up to it a share; above 1 there are none."""
+    if split is None:
+        return f">{threshold(cut)}"
+    some = f"{_part(1 - split['share'])} of >{threshold(split['above'])}"
+    return some if cut >= 1 else f">{threshold(cut)} ({some})"
 
 
 def answered_above(cut: float, split: tuple[float, float] | None = None) -> str:
@@ -168,6 +172,8 @@ def answered_above(cut: float, split: tuple[float, float] | None = None) -> str:
     if split is None:
         return f"above {threshold(cut)}"
     above, share = split
+    if cut >= 1:
+        return f"{_part(1 - share)} of those above {threshold(above)}"
     return f"above {threshold(cut)}, and {_part(1 - share)} of those above {threshold(above)}"
 
 

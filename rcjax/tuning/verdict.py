@@ -47,7 +47,7 @@ def tell_corrections(frontier: Frontier, comparison: Comparison) -> str:
     """What of the figures of a frontier is counted, and what is corrected."""
     luck = luck_of(comparison, by_price=False, comparing=frontier.policies.agreements is not None)
     counted = "costs are the bills of these queries, and errors of single models are counted on them"
-    if luck < 5e-5 or not (np.asarray(frontier.members).sum(1) > 1).any():
+    if luck < 5e-4 or not (np.asarray(frontier.members).sum(1) > 1).any():
         return counted
     points = f"{100 * luck:.2g} points"
     return f"{counted}; those of cascades are raised by {points}, for the luck of choosing among many"
