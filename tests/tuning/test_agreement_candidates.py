@@ -187,7 +187,7 @@ def test_many_models_share_the_thresholds(monkeypatch):
     monkeypatch.setattr(module, "_MOST", 20)
     monkeypatch.setattr(module, "_FEWEST_THRESHOLDS", 3)
     *rows, answer = random_log(7)
-    trial = jax.jit(lambda *arrays: agreeing(Rows(*arrays), answer, AS_USUAL))(*rows, COST)
+    trial = jax.jit(lambda answer, *arrays: agreeing(Rows(*arrays), answer, AS_USUAL))(answer, *rows, COST)
     assert len(trial.error) == 4 * 5
 
 
@@ -317,8 +317,9 @@ def test_agreement_is_chosen_where_it_pays_and_lowers_the_error(log):
 
 
 def test_a_budget_gets_no_worse_a_policy_with_answers_than_without(log, monkeypatch):
-    """By the estimate that policies are chosen by, which has no luck added to it."""
+    """By the estimate that policies are chosen by, which has no luck added to it, of all points."""
     monkeypatch.setattr("rcjax.tuning.select.raised_by_luck", lambda trial, *_: trial)
+    monkeypatch.setattr("rcjax.tuning.undominated._MOST_POINTS", 10**6)  # thinned, each has other points
     with_answers = rcjax.select_frontier(log).frontier
     without = rcjax.select_frontier(dataclasses.replace(log, answer=None)).frontier
     assert with_answers.policies.agreements is not None
