@@ -67,30 +67,51 @@ def logistic(logprob: np.ndarray, correct: np.ndarray, train: np.ndarray) -> np.
     return np.where(np.isnan(xi), 0.5, 1 / (1 + np.exp(-fitted.params[0] - fitted.params[1] * np.nan_to_num(xi))))
 
 
-def judge(confidence, crossed, correct, present, cost):
+def centred(expected: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """What is expected of labels, with their mean."""
+    return expected - expected.mean() + labels.mean()
+
+
+def figures_of_pair(rows, i: int, j: int, passed: np.ndarray, blend=(3 / 8, 3 / 8)):
+    """(error, cost, standard error of the cost, error by the labels alone) of a pair that passes queries on.
+
+    `rows` is (confidence, crossed, correct, present, charge), passed (n,) how likely a query is passed on; blend, the
+    weights of what j's own confidence tells, and of what that of i does.
+    """
+    confidence, crossed, correct, present, charge = rows
+    both = present[:, i] & present[:, j]
+    spent, asked = np.broadcast_to(charge, confidence.shape), passed[both]
+    y_i, y_j = (correct[both, m].astype(float) for m in (i, j))
+    own, other = blend
+    first = (1 - own - other) * y_i + (own + other) * centred(confidence[both, i], y_i)
+    second = (1 - own - other) * y_j + own * centred(confidence[both, j], y_j)
+    second = second + other * centred(crossed[i, j][both], y_j)
+    error, counted = (1 - ((1 - asked) * a + asked * b).mean() for a, b in ((first, second), (y_i, y_j)))
+    short, long = spent[both, i], spent[both, i] + spent[both, j]
+    bill, square = ((1 - asked) * short**m + asked * long**m for m in (1, 2))
+    deviation = np.sqrt(max(square.mean() - bill.mean() ** 2, 0.0) / both.sum())
+    return error, spent[present[:, i], i].mean() + (asked * spent[both, j]).mean(), deviation, counted
+
+
+def judge(confidence, crossed, correct, present, charge, blend=(3 / 8, 3 / 8)):
     """[(first, second, threshold, error, cost)] of all single models and pairs, by loops over the definition.
 
-    crossed[i, j] (n,) is the probability that j is right, by the confidence of i.
+    crossed[i, j] (n,) is the probability that j is right, by the confidence of i; charge is (n, k) or (k,).
     """
     k = confidence.shape[1]
-    found = [(j, j, 0.0, 1 - correct[present[:, j], j].mean(), cost[j]) for j in range(k)]
-    for i in range(k):
-        for j in range(i + 1, k):
-            both = np.flatnonzero(present[:, i] & present[:, j])
-            levels = np.unique(confidence[both, i])
-            for low, high in itertools.pairwise(levels):
-                threshold, wrong, asked = (low + high) / 2, 0.0, 0
-                for q in both:
-                    if confidence[q, i] > threshold:
-                        wrong += 1 - (correct[q, i] / 4 + 3 / 4 * confidence[q, i])
-                    else:
-                        wrong += 1 - (correct[q, j] / 4 + 3 / 8 * confidence[q, j] + 3 / 8 * crossed[i, j][q])
-                        asked += 1
-                found.append((i, j, threshold, wrong / len(both), cost[i] + cost[j] * asked / len(both)))
+    spent = np.broadcast_to(charge, confidence.shape)
+    alone = [(1 - correct[here, j].mean(), spent[here, j].mean()) for j, here in enumerate(present.T) if here.any()]
+    found = [(j, j, 0.0, *figures) for j, figures in zip(np.flatnonzero(present.any(0)).tolist(), alone, strict=True)]
+    for i, j in itertools.combinations(range(k), 2):
+        for low, high in itertools.pairwise(np.unique(confidence[present[:, i] & present[:, j], i])):
+            threshold = (low + high) / 2
+            passed = (confidence[:, i] <= threshold).astype(float)
+            error, cost, *_ = figures_of_pair((confidence, crossed, correct, present, charge), i, j, passed, blend)
+            found.append((i, j, threshold, error, cost))
     return found
 
 
-def best_by_labels(logprob, correct, train, cost, lam):
+def best_by_labels(logprob, correct, train, cost, lam, blend=(3 / 8, 3 / 8)):
     """(confidence (n, k), the best single model, the best single model or pair, of each λ) on the queries of a mask."""
     k = logprob.shape[1]
     confidence = np.stack([logistic(logprob[:, j], correct[:, j], train[:, j]) for j in range(k)], axis=1)
@@ -99,7 +120,7 @@ def best_by_labels(logprob, correct, train, cost, lam):
         for i in range(k)
         for j in range(i + 1, k)
     }
-    found = judge(confidence, crossed, correct, train, cost)
+    found = judge(confidence, crossed, correct, train, cost, blend)
     error, spent = (np.array([each[place] for each in found]) for place in (3, 4))
     losses = error + np.asarray(lam)[:, None] * spent
     alone = [found[place] for place in losses[:, :k].argmin(1)]

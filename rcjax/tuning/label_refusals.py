@@ -88,7 +88,8 @@ def _with_splits(cuts: Cuts, ordered: jax.Array, least: float) -> Cuts:
     last = jnp.searchsorted(ordered, value, side="right") - 1
     size = last + 1 - start
     share = (rank + 1 - start) / size
-    parts = (size > least * cuts.count) & (share < 1) & (rank < cuts.count) & (start + size <= cuts.count)
+    fresh = jnp.diff(rank, prepend=-1) != 0  # with fewer queries than tries, some are the same
+    parts = fresh & (size > least * cuts.count) & (share < 1) & (rank < cuts.count) & (start + size <= cuts.count)
 
     def between(low: jax.Array, high: jax.Array) -> jax.Array:
         middle = low + (high - low) / 2

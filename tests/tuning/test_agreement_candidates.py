@@ -12,6 +12,7 @@ from agreement_logs import make_log
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
+from selection_references import centred
 from tiers import thorough
 
 import rcjax
@@ -24,14 +25,22 @@ from rcjax.tuning import agreement_candidates as module
 from rcjax.tuning.agreement_candidates import agreeing, as_policies, judge_answers, thirds, tune_by_agreement
 from rcjax.tuning.agreement_odds import expected_on_log
 from rcjax.tuning.comparison import Comparison, Rival
-from rcjax.tuning.label_candidates import LABEL, tune_by_labels
+from rcjax.tuning.judging import AS_USUAL, Blend, Judging
+from rcjax.tuning.label_candidates import Rows, tune_by_labels
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 K, N = 4, 16
 COST = np.array([1.0, 2.0, 5.0, 20.0])
 WORTH = 0.7
-judged = jax.jit(agreeing)
+LABEL = 0.25
+judged_by = jax.jit(agreeing)
+
+
+def judged(log, refusal=None, charge=COST, blend=AS_USUAL.blend):
+    """`agreeing` of (confidence, crossed, correct, present, answer)."""
+    *rows, answer = log
+    return judged_by(Rows(*rows, np.asarray(charge)), answer, Judging(blend, refusal))
 
 
 def random_log(seed, missing=0.1, unknown=0.15):
@@ -43,6 +52,14 @@ def random_log(seed, missing=0.1, unknown=0.15):
     answer = np.where(rng.random((N, K)) < unknown, -1, rng.integers(0, 2, (N, K))).astype(np.int32)
     answer[:2] = [[0] * K, range(K)]
     return confidence, rng.uniform(0.1, 0.9, (len(pairs(K)), N)), correct, present, answer
+
+
+FIGURES = ("error", "cost", "cost_se", "abstention")
+
+
+def charges_at_random(seed):
+    """(N, K) what answers cost, of which some are ten times as long as others."""
+    return COST * np.random.default_rng(seed).uniform(0.3, 3, (N, K))
 
 
 def logit(p):
@@ -63,8 +80,8 @@ def shift(plain, labels):
     return minimize_scalar(loss, bounds=(-15, 15), method="bounded", options={"xatol": 1e-10}).x
 
 
-def by_definition(log, triple, threshold, worth=None):
-    """(error, cost, abstention) of one policy by agreement, by loops over the queries."""
+def by_definition(log, charge, triple, threshold, worth=None):
+    """(error, cost, standard error of the cost, abstention) of one policy by agreement, by loops over the queries."""
     confidence, crossed, correct, present, answer = log
     cross = dict(zip(pairs(K), crossed, strict=True))
     i, j, third = triple
@@ -80,36 +97,39 @@ def by_definition(log, triple, threshold, worth=None):
         later = {q: confidence[q, third] / 2 + (cross[i, third][q] + cross[j, third][q]) / 4 for q in rows}
         delta = shift([later[q] for q in differ], [correct[q, third] for q in differ])
         later |= {q: logistic(logit(later[q]) + delta) for q in differ}
+    answered = present[:, i]
+    alone = dict(zip(np.flatnonzero(answered), centred(confidence[answered, i], correct[answered, i]), strict=True))
     ordered = sorted(confidence[q, j] for q in rows if known[q])
     share = len(differ)
     fallback = 0.0 if not share else 1.0 if share == len(ordered) else (ordered[share - 1] + ordered[share]) / 2
-    right = cost = refused = 0.0
+    right = refused = 0.0
+    bills = []
     for q in rows:
-        cost += COST[i]
+        bills.append(charge[q, i])
         if confidence[q, i] > threshold:
-            right += LABEL * correct[q, i] + (1 - LABEL) * confidence[q, i]
+            right += LABEL * correct[q, i] + (1 - LABEL) * alone[q]
             continue
-        cost += COST[j]
+        bills[-1] += charge[q, j]
         if q in equal or (not known[q] and confidence[q, j] > fallback):
             right += LABEL * correct[q, j] + (1 - LABEL) * second[q]
         elif third == ABSTAIN:
             right, refused = right + worth, refused + 1
         else:
-            cost += COST[third]
+            bills[-1] += charge[q, third]
             right += LABEL * correct[q, third] + (1 - LABEL) * later[q]
-    return 1 - right / len(rows), cost / len(rows), refused / len(rows)
+    return 1 - right / len(rows), np.mean(bills), np.std(bills) / math.sqrt(len(rows)), refused / len(rows)
 
 
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_candidates_are_those_of_the_definition(seed):
-    log = random_log(seed)
-    confidence, crossed, correct, present, answer = log
-    trial = judged(confidence, crossed, correct, present, jnp.array(COST), answer)
-    columns = (trial.first, trial.second, trial.third, trial.threshold, trial.error, trial.cost, trial.abstention)
+    log, charge = random_log(seed), charges_at_random(seed)
+    confidence, _, _, present, _ = log
+    trial = judged(log, charge=charge)
+    columns = [getattr(trial, name) for name in ("first", "second", "third", "threshold", *FIGURES)]
     rows = [row for row in zip(*map(np.asarray, columns), strict=True) if np.isfinite(row[4])]
     for i, j, third, threshold, *figures in rows:
-        expected = by_definition(log, (int(i), int(j), int(third)), threshold)
+        expected = by_definition(log, charge, (int(i), int(j), int(third)), threshold)
         np.testing.assert_allclose(figures, expected, atol=1e-6)
     tried = {(int(i), int(j), int(third)) for i, j, third, *_ in rows}
     assert tried == {*itertools.combinations(range(K), 3)}
@@ -123,15 +143,13 @@ def test_candidates_are_those_of_the_definition(seed):
 @settings(max_examples=6, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_refusing_where_answers_differ_is_a_candidate_where_refusals_have_a_price(seed):
-    log = random_log(seed)
-    confidence, crossed, correct, present, answer = log
-    refusal = Refusal(jnp.array(WORTH), True)
-    trial = judged(confidence, crossed, correct, present, jnp.array(COST), answer, refusal)
+    log, charge = random_log(seed), charges_at_random(seed)
+    trial = judged(log, Refusal(jnp.array(WORTH), True), charge)
     keep = (np.asarray(trial.third) == ABSTAIN) & np.isfinite(np.asarray(trial.error))
     assert keep.sum() > 6
-    columns = (trial.first, trial.second, trial.threshold, trial.error, trial.cost, trial.abstention)
+    columns = [getattr(trial, name) for name in ("first", "second", "threshold", *FIGURES)]
     for i, j, threshold, *figures in zip(*(np.asarray(column)[keep] for column in columns), strict=True):
-        expected = by_definition(log, (int(i), int(j), ABSTAIN), threshold, WORTH)
+        expected = by_definition(log, charge, (int(i), int(j), ABSTAIN), threshold, WORTH)
         np.testing.assert_allclose(figures, expected, atol=1e-6)
 
 
@@ -145,22 +163,21 @@ def test_every_triple_and_where_refusing_every_pair():
 def test_a_candidate_costs_and_refuses_what_its_walk_does(refusing):
     """On complete queries, the shares of the estimate are those of the policy that it becomes."""
     confidence, crossed, correct, _, answer = random_log(5)
-    everyone = np.ones((N, K), bool)
+    everyone, charge = np.ones((N, K), bool), charges_at_random(5)
     refusal = Refusal(jnp.array(WORTH), True) if refusing else None
-    trial = judged(confidence, crossed, correct, everyone, jnp.array(COST), answer, refusal)
-    trial = jax.tree.map(np.asarray, trial)
+    trial = jax.tree.map(np.asarray, judged((confidence, crossed, correct, everyone, answer), refusal, charge))
     places = np.flatnonzero(np.isfinite(trial.error))
-    walked = outcomes(confidence, correct, jnp.array(COST), as_policies(trial, places, K, refusing), answer)
+    walked = outcomes(confidence, correct, charge, as_policies(trial, places, K, refusing), answer)
     np.testing.assert_allclose(np.asarray(walked.cost).mean(1), trial.cost[places], rtol=1e-12)
+    np.testing.assert_allclose(np.asarray(walked.cost).std(1) / math.sqrt(N), trial.cost_se[places], rtol=1e-7)
     np.testing.assert_allclose(np.asarray(walked.refused).mean(1), trial.abstention[places], atol=1e-12)
 
 
-def test_labels_alone_are_counted_exactly(monkeypatch):
+def test_labels_alone_are_counted_exactly():
     """With all the weight on the labels, the estimate is the error of the walk."""
-    monkeypatch.setattr("rcjax.tuning.agreement_odds.LABEL", 1.0)
     confidence, crossed, correct, _, answer = random_log(6)
-    trial = jax.jit(lambda *log: agreeing(*log))(confidence, crossed, correct, np.ones((N, K), bool), COST, answer)
-    trial = jax.tree.map(np.asarray, trial)
+    log = confidence, crossed, correct, np.ones((N, K), bool), answer
+    trial = jax.tree.map(np.asarray, judged(log, blend=Blend(0.0, 0.0)))
     places = np.flatnonzero(np.isfinite(trial.error))
     walked = outcomes(confidence, correct, jnp.array(COST), as_policies(trial, places, K, False), answer)
     np.testing.assert_allclose(np.asarray(walked.wrong).mean(1), trial.error[places], atol=1e-12)
@@ -169,8 +186,8 @@ def test_labels_alone_are_counted_exactly(monkeypatch):
 def test_many_models_share_the_thresholds(monkeypatch):
     monkeypatch.setattr(module, "_MOST", 20)
     monkeypatch.setattr(module, "_FEWEST_THRESHOLDS", 3)
-    confidence, crossed, correct, present, answer = random_log(7)
-    trial = jax.jit(lambda *log: agreeing(*log))(confidence, crossed, correct, present, COST, answer)
+    *rows, answer = random_log(7)
+    trial = jax.jit(lambda answer, *arrays: agreeing(Rows(*arrays), answer, AS_USUAL))(answer, *rows, COST)
     assert len(trial.error) == 4 * 5
 
 
@@ -199,7 +216,7 @@ def test_the_best_is_never_worse_than_the_best_pair_by_the_estimate(log, model):
     for row in np.flatnonzero(~compares):
         np.testing.assert_array_equal(both.members[row], pair.members[row])
         np.testing.assert_array_equal(both.bounds[row], pair.bounds[row])
-    trial = judge_answers(model.calibrators, *rows, log.cost, log.answer)
+    trial = judge_answers(model.calibrators, *rows, log.cost, log.answer, AS_USUAL)
     best = (trial.error + lam[:, None] * trial.cost).argmin(1)
     for row in np.flatnonzero(compares):
         assert both.agreements.earlier[row, trial.second[best[row]]] == trial.first[best[row]]
@@ -300,8 +317,9 @@ def test_agreement_is_chosen_where_it_pays_and_lowers_the_error(log):
 
 
 def test_a_budget_gets_no_worse_a_policy_with_answers_than_without(log, monkeypatch):
-    """By the estimate that policies are chosen by, which has no luck added to it."""
-    monkeypatch.setattr("rcjax.tuning.select._luck", lambda comparison, *_: np.zeros(len(comparison.lam)))
+    """By the estimate that policies are chosen by, which has no luck added to it, of all points."""
+    monkeypatch.setattr("rcjax.tuning.select.raised_by_luck", lambda trial, *_: trial)
+    monkeypatch.setattr("rcjax.tuning.undominated._MOST_POINTS", 10**6)  # thinned, each has other points
     with_answers = rcjax.select_frontier(log).frontier
     without = rcjax.select_frontier(dataclasses.replace(log, answer=None)).frontier
     assert with_answers.policies.agreements is not None
@@ -328,8 +346,8 @@ def test_a_log_without_answers_is_searched_as_ever(log, monkeypatch):
 
     plain = dataclasses.replace(log, answer=None)
     expected = rcjax.select_frontier(plain).frontier.to_json()["frontier"]
-    for name in ("tune_by_agreement", "expected_on_log"):
-        monkeypatch.setattr(f"rcjax.tuning.cross_validation.{name}", never)
+    for name in ("judge_answers", "expected_on_log"):
+        monkeypatch.setattr(f"rcjax.tuning.contest.{name}", never)
     monkeypatch.setattr("rcjax.tuning.trials.judge_answers", never)
     assert rcjax.select_frontier(plain).frontier.to_json()["frontier"] == expected
 

@@ -16,12 +16,13 @@ from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning import label_candidates
+from rcjax.tuning.judging import AS_USUAL, Blend, Judging, charges, cross_calibrate
 from rcjax.tuning.label_candidates import (
     Candidates,
+    Rows,
     as_cascades,
     best_candidates,
     candidates,
-    cross_calibrate,
     tune_by_labels,
 )
 
@@ -30,14 +31,14 @@ pytestmark = pytest.mark.usefixtures("float64")
 K, N = 3, 12
 COLUMNS = ("first", "second", "threshold", "error", "cost")  # of candidates that do not refuse
 COST = np.array(COSTS[:K])
-tried = jax.jit(candidates)
+tried = jax.jit(lambda *rows: candidates(Rows(*rows), AS_USUAL))
 crossing = jax.jit(cross_calibrate, static_argnums=3)
 fit_one = jax.jit(fit_calibrator, static_argnums=3)
 
 
-def tried_anew(*arguments):
-    """`candidates`, traced again, as what it looks up in its module has changed."""
-    return jax.jit(lambda *given: candidates(*given))(*arguments)
+def tried_anew(*rows):
+    """`tried`, traced again, as what it looks up in its module has changed."""
+    return jax.jit(lambda *arrays: candidates(Rows(*arrays), AS_USUAL))(*rows)
 
 
 def random_log(seed, levels=5, missing=0.2):
@@ -88,7 +89,7 @@ def test_candidates_in_single_precision(float32):
 def test_candidates_batch_over_masks():
     confidence, crossed, correct, present = random_log(1)
     masks = present & (np.arange(4)[:, None, None] != (np.arange(N) % 4)[:, None])
-    batch = jax.jit(jax.vmap(candidates, (None, None, None, 0, None)))(confidence, crossed, correct, masks, COST)
+    batch = jax.jit(jax.vmap(tried, (None, None, None, 0, None)))(confidence, crossed, correct, masks, COST)
     for row, mask in enumerate(masks):
         one = jax.tree.map(lambda leaf, row=row: leaf[row], batch)
         assert_like_definition(one, by_definition(confidence, crossed, correct, mask))
@@ -104,21 +105,26 @@ def test_what_a_query_that_does_not_count_holds_plays_no_part():
         np.testing.assert_allclose(getattr(same, name), getattr(found, name), rtol=1e-12)
 
 
+judged_by = jax.jit(candidates)
 every_cascade = jax.jit(lambda found: as_cascades(found, np.arange(found.error.shape[0]), K))
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_by_labels_alone_the_error_is_that_of_a_walk(seed, monkeypatch):
-    """Without smoothing, every candidate's figures are what its cascade makes of the queries themselves."""
-    monkeypatch.setattr(label_candidates, "LABEL", 1.0)
+def test_what_labels_count_and_queries_cost_is_that_of_a_walk(seed):
+    """Whatever is expected, and without any of that the error too, as the queries' own charges have it."""
     confidence, crossed, correct, present = random_log(seed, missing=0.0)
-    found = tried_anew(confidence, crossed, correct, present, COST)
+    charge = COST * np.random.default_rng(seed).uniform(0.2, 5, (N, K))
+    rows = Rows(confidence, crossed, correct, present, charge)
+    found, plain = (judged_by(rows, Judging(blend)) for blend in (Blend(0.5, 0.2), Blend(0.0, 0.0)))
     kept = np.flatnonzero(np.isfinite(found.error))
-    fates = jax.jit(outcomes)(confidence, correct, COST, every_cascade(found))
-    wrong, charge, refused = (fate[kept] for fate in fates)
+    fates = jax.jit(outcomes)(confidence, correct, charge, every_cascade(found))
+    wrong, spent, refused = (np.asarray(fate)[kept] for fate in fates)
     assert not refused.any()
-    np.testing.assert_allclose(wrong.mean(1), found.error[kept], atol=1e-12)
-    np.testing.assert_allclose(charge.mean(1), found.cost[kept], rtol=1e-12)
+    assert (np.abs(wrong.mean(1) - found.error[kept])[K:] > 1e-3).any()
+    for one in (found.counted, plain.counted, plain.error):
+        np.testing.assert_allclose(wrong.mean(1), one[kept], atol=1e-12)
+    np.testing.assert_allclose(spent.mean(1), found.cost[kept], rtol=1e-12)
+    np.testing.assert_allclose(spent.std(1) / np.sqrt(N), found.cost_se[kept], rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -173,7 +179,8 @@ def test_the_best_candidate_has_the_least_loss():
 
 
 def test_candidates_as_cascades():
-    found = Candidates(*map(jnp.asarray, ([0, 0, 1], [2, 0, 2], [0.7, ALWAYS_ANSWER, 0.2], [0.1] * 3, [1.0] * 3)))
+    figures = [0.1] * 3, [1.0] * 3, [0.0] * 3, [0.1] * 3
+    found = Candidates(*map(jnp.asarray, ([0, 0, 1], [2, 0, 2], [0.7, ALWAYS_ANSWER, 0.2], *figures)))
     cascades = as_cascades(found, np.array([2, 1, 0, 0]), 3)
     never = NEVER_ANSWER
     assert cascades.thresholds.tolist() == [[never, 0.2, 0], [0, never, never], [0.7, never, 0], [0.7, never, 0]]
@@ -245,11 +252,13 @@ def test_all_confidences_are_those_of_each_calibrator():
 def test_by_labels_alone_are_single_models_and_both_hold_pairs():
     log = make_log(120, 2, seed=1)
     lam = lam_range(np.asarray(log.cost), 40)
-    data = rcjax.fit(log).calibrators, log.logprob, log.correct, log.answered, log.cost
-    tuned = tune_by_labels(*data, lam)
+    data = rcjax.fit(log).calibrators, log.logprob, log.correct, log.answered
+    tuned = tune_by_labels(*data, charges(log), lam)
+    by_mean = tune_by_labels(*data, log.cost, lam)
+    assert (by_mean[1].thresholds != tuned[1].thresholds).any()
     assert [own.thresholds.shape for own in tuned] == [own.members.shape for own in tuned] == [(40, 2)] * 2
     assert (tuned[0].members.sum(-1) == 1).all()
-    _, alone, both = best_by_labels(*map(np.asarray, (log.logprob, log.correct, log.answered, log.cost)), lam)
+    _, alone, both = best_by_labels(*map(np.asarray, (log.logprob, log.correct, log.answered, log.query_cost)), lam)
     for own, expected in zip(tuned, (alone, both), strict=True):
         for place, (i, j, threshold, *_) in enumerate(expected):
             assert np.flatnonzero(own.members[place]).tolist() == sorted({i, j})

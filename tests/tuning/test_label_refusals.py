@@ -7,11 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from misses import in_turn
+from selection_references import centred
 
 from rcjax.replaying.walk import outcomes
 from rcjax.solving.bellman import Refusal
 from rcjax.tuning import label_refusals
-from rcjax.tuning.label_candidates import as_cascades, best_candidates, candidates, merged, refusing_candidates
+from rcjax.tuning.judging import AS_USUAL, Blend, Judging
+from rcjax.tuning.label_candidates import Rows, as_cascades, best_candidates, candidates, merged, refusing_candidates
 from rcjax.tuning.label_refusals import refuse_alone, spread_cuts
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -19,8 +21,8 @@ pytestmark = pytest.mark.usefixtures("float64")
 K, N = 3, 9
 COST = np.array([1.0, 10.0, 40.0])
 LAM = np.array([1e-4, 2e-3, 1e-2, 3e-2])
-tried = jax.jit(refusing_candidates)
-without_refusals = jax.jit(candidates)
+judged_by = jax.jit(refusing_candidates)
+without_refusals = jax.jit(lambda *rows: candidates(Rows(*rows), AS_USUAL))
 
 
 def random_log(seed, levels=6, missing=0.2):
@@ -33,6 +35,12 @@ def random_log(seed, levels=6, missing=0.2):
 
 def price_of(price, early=True):
     return Refusal(*jax.device_put((np.asarray(1.0 - price), np.asarray(early))))
+
+
+def tried(*arguments):
+    """Of (confidence, crossed, correct, present, charge, λ, refusal), judged as is usual."""
+    *rows, lam, refusal = arguments
+    return judged_by(Rows(*rows), lam, Judging(refusal=refusal))
 
 
 def loss(found):
@@ -50,14 +58,16 @@ def by_definition(confidence, crossed, correct, present, price, early):
     least = np.full(len(LAM), np.inf)
     for j in range(K):
         kept = present[:, j]
-        phi, right = confidence[kept, j], correct[kept, j] / 4 + 3 / 4 * confidence[kept, j]
+        phi = confidence[kept, j]
+        right = correct[kept, j] / 4 + 3 / 4 * centred(phi, correct[kept, j])
         gains = [(right[phi <= level] - (1 - price)).sum() for level in cuts(phi)]
         least = np.minimum(least, 1 - correct[kept, j].mean() + min(gains) / kept.sum() + LAM * COST[j])
     for row, (i, j) in enumerate(itertools.combinations(range(K), 2)):
         both = present[:, i] & present[:, j]
         first, second = confidence[both, i], confidence[both, j]
-        y = correct[both, i] / 4 + 3 / 4 * first
-        then = correct[both, j] / 4 + 3 / 8 * (second + crossed[row, both])
+        y = correct[both, i] / 4 + 3 / 4 * centred(first, correct[both, i])
+        then = correct[both, j] / 4 + 3 / 8 * centred(second, correct[both, j])
+        then = then + 3 / 8 * centred(crossed[row, both], correct[both, j])
         for low, high in itertools.combinations(cuts(first), 2):
             if (low > 0 and not early) or (low == 0 and high == 1):
                 continue
@@ -107,22 +117,21 @@ def test_where_it_costs_nothing_the_cheapest_model_refuses_all():
     np.testing.assert_allclose(np.asarray(found.refused)[:, 0], 1.0)
 
 
-def test_by_labels_alone_the_figures_are_those_of_a_walk(monkeypatch):
+def test_by_labels_alone_the_figures_are_those_of_a_walk():
     """Without smoothing, every candidate's figures are what its cascade makes of the queries themselves."""
-    monkeypatch.setattr("rcjax.tuning.label_candidates.LABEL", 1.0)
     confidence, crossed, correct, present = random_log(1, missing=0.0)
-    found = jax.jit(lambda *log: refusing_candidates(*log))(
-        confidence, crossed, correct, present, COST, LAM, price_of(0.3)
-    )
+    charge = COST * np.random.default_rng(1).uniform(0.2, 5, (N, K))
+    rows = Rows(confidence, crossed, correct, present, charge)
+    found = judged_by(rows, LAM, Judging(Blend(0.0, 0.0), price_of(0.3)))
     flat = jax.jit(merged)(found)
     cascades = jax.jit(lambda flat: as_cascades(flat, jnp.arange(len(flat.error)), K))(flat)
-    walked = jax.jit(outcomes)(confidence, correct, COST, cascades)
-    wrong, charge, refused = (np.asarray(column).mean(1) for column in walked)
+    wrong, spent, refused = (np.asarray(column) for column in jax.jit(outcomes)(confidence, correct, charge, cascades))
     kept = np.isfinite(flat.error)
     assert kept.sum() > 20
-    np.testing.assert_allclose((wrong + 0.3 * refused)[kept], flat.error[kept], atol=1e-12)
-    np.testing.assert_allclose(charge[kept], flat.cost[kept], rtol=1e-12)
-    np.testing.assert_allclose(refused[kept], flat.abstention[kept], atol=1e-12)
+    np.testing.assert_allclose((wrong + 0.3 * refused).mean(1)[kept], flat.error[kept], atol=1e-12)
+    np.testing.assert_allclose(spent.mean(1)[kept], flat.cost[kept], rtol=1e-12)
+    np.testing.assert_allclose(spent.std(1)[kept] / np.sqrt(N), flat.cost_se[kept], rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(refused.mean(1)[kept], flat.abstention[kept], atol=1e-12)
 
 
 def test_each_price_chooses_among_its_own_candidates():

@@ -1,68 +1,84 @@
-"""What a frontier keeps: policies near the hull that none beats, and for budgets ones as good as without answers."""
+"""What a frontier holds: the policies that no other beats, and at which prices the corners of their hull are best."""
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import examples
 
-from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.policies import Policies
 from rcjax.frontier.statuses import PointStatus
-from rcjax.tuning.trials import SLACK, Trial
+from rcjax.tuning.trials import Trial, all_trials
 from rcjax.tuning.undominated import _thinned, undominated
 
 
-def test_what_is_dearer_than_the_end_of_the_hull_is_not_near_it():
-    """However near: with 20 queries an error of 10 % more would be, between the corners."""
-    half, one = np.full((4, 2), 0.5), np.ones((4, 2), bool)
-    cost, error = np.array([1.0, 2.0, 2.1, 3.0]), np.array([0.3, 0.2, 0.2, 0.21])
-    everything = Trial(error, cost, 0 * cost, Policies.of_cascades(half, one, 0 * half))
-    left, _, _ = undominated(everything, everything.take(np.zeros(0, int)), 20)
-    assert left.cost.tolist() == [2.0, 1.0]
+def trial_of(cost, error, reserve=None, compares=False):
+    """Made-up policies of two models."""
+    cost, error = np.asarray(cost, float), np.asarray(error, float)
+    policies = Policies.of_cascades(np.full((len(cost), 2), 0.5), np.ones((len(cost), 2), bool))
+    policies = policies.comparing() if compares else policies
+    return Trial(error, cost, 0 * cost if reserve is None else reserve, 0 * cost, policies)
 
 
-def points(seed, count, levels):
-    """Made-up policies with k = 5 models, ties among them."""
+def points(seed, count, levels, compares=False):
+    """Made-up policies, ties among them where there are few levels."""
     rng = np.random.default_rng(seed)
     cost = rng.integers(1, levels, count) / levels
     error = np.clip(np.exp(-3 * cost) + rng.integers(0, levels, count) / levels * 0.2, 0, 1)
-    members = rng.uniform(size=(count, 5)) < 0.4
-    members[np.arange(count), rng.integers(0, 5, count)] = True
-    half = np.full((count, 5), 0.5)
-    return Trial(error, cost, 0 * cost, Policies.of_cascades(half, members, 0 * half))
+    return trial_of(cost, error, rng.uniform(size=count), compares)
+
+
+def undominated_by_definition(trial):
+    """The set of (error, cost) than which nothing has less of one and no more of the other."""
+    known = {*zip(trial.penalty.tolist(), trial.cost.tolist(), strict=True)}
+    return {own for own in known if not any(o != own and o[0] <= own[0] and o[1] <= own[1] for o in known)}
+
+
+def prices(own, others):
+    """(low, high): the λ between which a point has the least error + λ·cost."""
+    low = max([(own[0] - e) / (c - own[1]) for e, c in others if c > own[1]], default=0.0)
+    high = min([(e - own[0]) / (own[1] - c) for e, c in others if c < own[1]], default=np.inf)
+    return max(low, 0.0), high
 
 
 @settings(max_examples=examples(50), deadline=None)
-@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 60]), st.sampled_from([3, 10, 10**6]), st.sampled_from([20, 2000]))  # fmt: skip # noqa: E501
-def test_kept_are_the_policies_near_the_hull_that_none_beats(seed, count, levels, n):
-    everything, none = points(seed, count, levels), points(seed, 0, levels)
-    left, lam, status = undominated(everything, none, n)
-    error, cost = left.penalty, left.cost
-    assert (np.diff(cost) < 0).all()
-    assert (np.diff(error) > 0).all()
-    assert (np.diff(lam) >= -1e-12 * lam[1:]).all()
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 60]), st.sampled_from([3, 10, 10**6]))
+def test_a_frontier_holds_what_no_other_beats(seed, count, levels):
+    everything = points(seed, count, levels)
+    left, lam, status = undominated(everything)
+    expected = undominated_by_definition(everything)
+    rows = [*zip(left.penalty.tolist(), left.cost.tolist(), strict=True)]
+    assert {*rows} == expected
+    assert len(rows) == len(expected)
+    assert (np.diff(left.cost) < 0).all()
+    assert (np.diff(lam) >= 0).all()
     assert (lam > 0).all()
-    known = set(zip(everything.penalty.tolist(), everything.cost.tolist(), strict=True))
-    assert set(zip(error.tolist(), cost.tolist(), strict=True)) <= known
-    hull = lower_hull(everything.cost, everything.penalty)
-    corners = set(zip(everything.penalty[hull].tolist(), everything.cost[hull].tolist(), strict=True))
-    assert corners <= set(zip(error.tolist(), cost.tolist(), strict=True))
-    assert cost.min() == everything.cost[hull[0]]  # nothing beyond the ends of the hull is near it
-    assert cost.max() == everything.cost[hull[-1]]
-    line = np.interp(cost, everything.cost[hull], everything.penalty[hull])
-    assert (error <= line + SLACK * np.sqrt(line * (1 - line) / n) + 1e-12).all()
-    # What is left out is beaten by another, or far from the hull.
-    for wrong, spent in known - set(zip(error.tolist(), cost.tolist(), strict=True)):
-        beaten = ((everything.penalty <= wrong) & (everything.cost <= spent)).sum() > 1
-        line = np.interp(spent, everything.cost[hull], everything.penalty[hull])
-        assert beaten or spent > everything.cost[hull[-1]] or wrong > line + SLACK * np.sqrt(line * (1 - line) / n)
-    # At the λ of a corner nothing beats it, and only corners have converged.
-    for row in range(len(lam)):
-        corner = (float(error[row]), float(cost[row])) in corners
-        assert (int(status[row]) == PointStatus.CONVERGED) == corner
-        if corner:
-            own = error[row] + lam[row] * cost[row]
-            assert own <= (everything.penalty + lam[row] * everything.cost).min() + 1e-12
+    whole = {*zip(*(figure.tolist() for figure in everything[:3]), strict=True)}
+    assert {*zip(*(figure.tolist() for figure in left[:3]), strict=True)} <= whole
+    for own, price, how in zip(rows, lam, status, strict=True):
+        low, high = prices(own, expected)
+        assert (how == PointStatus.CONVERGED) == (low < high)
+        assert how in (PointStatus.CONVERGED, PointStatus.INTERPOLATED)
+        if low < high:
+            assert low <= price <= high
+            continue
+        # Between two corners, at their price: both are the best for it, and one is cheaper and one dearer.
+        losses = {other: other[0] + price * other[1] for other in expected}
+        best = [other for other, loss in losses.items() if loss <= min(losses.values()) + 1e-12]
+        assert min(cost for _, cost in best) < own[1] < max(cost for _, cost in best)
+
+
+def test_what_lies_beyond_the_line_between_corners_stays():
+    """However far from it: a budget of 2 has nothing better."""
+    left, lam, status = undominated(trial_of([1.0, 2.0, 3.0, 2.5], [0.5, 0.49, 0.1, 0.495]))
+    assert left.cost.tolist() == [3.0, 2.0, 1.0]
+    assert status.tolist() == [PointStatus.CONVERGED, PointStatus.INTERPOLATED, PointStatus.CONVERGED]
+    np.testing.assert_allclose(lam, [0.1, 0.2, 0.4])  # the slope, 0.2, half of it and twice that
+
+
+def test_one_policy_is_best_at_any_price():
+    left, lam, status = undominated(trial_of([4.0, 5.0], [0.3, 0.3]))
+    assert (left.cost.tolist(), lam.tolist(), status.tolist()) == ([4.0], [0.25], [PointStatus.CONVERGED])
+    assert undominated(trial_of([0.0], [0.3]))[1].tolist() == [1.0]
 
 
 def test_many_policies_are_thinned_but_corners_stay():
@@ -73,6 +89,14 @@ def test_many_policies_are_thinned_but_corners_stay():
     assert (np.diff(thinned) > 0).all()
     assert np.diff(thinned).max() <= 5
     np.testing.assert_array_equal(_thinned(places[:250], corners), places[:250])
+    # 700 policies just above a line that is bent three times.
+    cost, bends = np.linspace(1, 8, 701), [1, 1.5, 3.34, 6, 8]
+    error = np.interp(cost, bends, [0.9, 0.6, 0.3, 0.2, 0.15])
+    everything = trial_of(cost, error + 1e-3 * ~np.isclose(cost[:, None], bends).any(1))
+    left, _, status = undominated(everything)
+    assert 240 <= len(left.cost) <= 255
+    np.testing.assert_allclose(left.cost[status == PointStatus.CONVERGED], bends[::-1])
+    assert np.diff(left.cost).min() > -0.06
 
 
 def best_within(trial, budget):
@@ -80,31 +104,17 @@ def best_within(trial, budget):
 
 
 @settings(max_examples=examples(50), deadline=None)
-@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 5, 60]), st.sampled_from([1, 4, 30]), st.sampled_from([20, 2000]))
-def test_a_budget_gets_no_worse_a_policy_with_answers_than_without(seed, count, others, n):
-    everything, none = points(seed, count, 10**6), points(seed, 0, 10**6)
-    agreeing = points(seed + 1, others, 10**6)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 5, 60]), st.sampled_from([1, 4, 30]))
+def test_a_budget_gets_the_best_of_all_with_answers_and_without(seed, count, others):
+    everything, agreeing = points(seed, count, 10**6), points(seed + 1, others, 10**6, compares=True)
     agreeing = agreeing._replace(penalty=0.7 * agreeing.penalty, cost=0.2 + agreeing.cost)
-    alone, _, _ = undominated(everything, none, n)
-    both, lam, status = undominated(everything, none, n, agreeing)
-    for budget in (*alone.cost, *both.cost, alone.cost.min() / 2, 10.0):
-        assert best_within(both, budget) <= best_within(alone, budget)
-    assert (np.diff(both.cost) < 0).all()
-    assert (np.diff(both.penalty) > 0).all()
-    assert (np.diff(lam) >= -1e-12 * lam[1:]).all()
-    # The best for each λ is there.
-    every = np.concatenate([everything.penalty, agreeing.penalty]), np.concatenate([everything.cost, agreeing.cost])
-    for row in np.flatnonzero(status == PointStatus.CONVERGED):
-        own = both.penalty[row] + lam[row] * both.cost[row]
-        assert own <= (every[0] + lam[row] * every[1]).min() + 1e-12
+    both, _, _ = undominated(all_trials(everything, agreeing))
+    for budget in (*everything.cost, *agreeing.cost, *both.cost, everything.cost.min() / 2, 10.0):
+        assert best_within(both, budget) == min(best_within(everything, budget), best_within(agreeing, budget))
 
 
 def test_what_agreement_beats_is_not_kept():
     """A pair with more error at more cost than a policy by agreement; one that fills the gap below it stays."""
-    half, one = np.full((4, 2), 0.5), np.ones((4, 2), bool)
-    policies = Policies.of_cascades(half, one, 0 * half)
-    cost, error = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.4, 0.32, 0.28, 0.25])
-    everything = Trial(error, cost, 0 * cost, policies)
-    agreeing = everything._replace(penalty=error - 0.15, cost=cost - 0.5).take(np.array([2]))  # costs 2.5, errs on 0.13
-    left, _, _ = undominated(everything, everything.take(np.zeros(0, int)), 2000, agreeing)
+    everything = trial_of([1.0, 2.0, 3.0, 4.0], [0.4, 0.32, 0.28, 0.25])
+    left, _, _ = undominated(all_trials(everything, trial_of([2.5], [0.13], compares=True)))
     assert left.cost.tolist() == [2.5, 2.0, 1.0]

@@ -16,6 +16,7 @@ from rcjax.solving.paths import candidate_paths
 from rcjax.tuning.agreement_candidates import judge_answers, without_barred_models
 from rcjax.tuning.comparison import VotesGain
 from rcjax.tuning.cross_validation import longer_cascades
+from rcjax.tuning.judging import Judging
 from rcjax.tuning.label_candidates import judge_log, without_barred
 
 MODELS = ("small", "small ×3", "medium", "large")
@@ -88,7 +89,7 @@ def test_variants_do_not_confirm_each_other(log, model, refusal):
 
     how = None if refusal is None else refusal_at(0.3, True, log.cost.dtype)
     rows = log.logprob, log.correct, log.answered
-    trial = judge_answers(model.calibrators, *rows, log.cost, log.answer, how)
+    trial = judge_answers(model.calibrators, *rows, log.cost, log.answer, Judging(refusal=how))
     left = without_barred_models(trial, barred_pairs(log.models))
     models = [base_model(name) for name in log.models]
     for place in np.flatnonzero(np.isfinite(left.error))[::37]:
