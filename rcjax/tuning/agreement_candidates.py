@@ -290,7 +290,7 @@ def tune_by_agreement(
         barred: (k, k) bool, which models never stand in one cascade; None for none.
     """
     logprob, correct, present, answer = rows
-    lam, k = np.asarray(lam, np.result_type(charge)), np.shape(logprob)[1]
+    lam, k = np.asarray(lam, np.asarray(charge).dtype), np.shape(logprob)[1]
     judged = judge_log(calibrators, logprob, correct, present, charge, lam, judging)
     trial = without_barred(jax.tree.map(np.asarray, judged), barred)
     compared = judge_answers(calibrators, logprob, correct, present, charge, answer, judging)

@@ -416,6 +416,6 @@ def tune_by_labels(
         lam: (L,) in errors per unit of money.
         barred: (k, k) bool, which models never stand in one cascade; None for none.
     """
-    lam = np.asarray(lam, np.result_type(charge))
+    lam = np.asarray(lam, np.asarray(charge).dtype)
     trial = judge_log(calibrators, logprob, correct, present, charge, lam, judging)
     return best_by_labels(without_barred(jax.tree.map(np.asarray, trial), barred), lam, np.shape(logprob)[1])
