@@ -133,7 +133,9 @@ def test_tune_prints_one_json_document(folder):
     verdict, bill = document["remarks"]
     assert "use middle → large: " in verdict
     assert "points fewer errors than the best single model for the same money" in verdict
-    assert bill.startswith("costs are the bills of these queries, and errors of single models are counted on them; those")
+    assert bill.startswith(
+        "costs are the bills of these queries, and errors of single models are counted on them; those"
+    )
     # The bill by hand: each answer at what it cost.
     calls = {(row[0], row[1]): (row[2], row[4]) for row in rows_of(seed=0)}
     bills = []
