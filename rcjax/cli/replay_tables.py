@@ -82,7 +82,9 @@ def show_replay(
     sure = f"; in brackets, {100 * predicted['level']:.4g} % intervals" if "level" in predicted else ""
     sure = sure if not isinstance(replayed["cost"], list) else ""
     screen.print(f"Replayed on {count(replayed['n'], 'query')}; ± is one standard error{sure}.")
-    screen.print("Costs take each answer at its model's mean price; as billed, at its own.")
+    screen.print(
+        "Costs take each answer at its model's mean price; as billed, at its own, which is what tune predicts."
+    )
     if replayed.get("money") is not None:
         screen.print("Both count what waiting is worth, as when the policy was tuned; money is without it.")
     screen.print(_replay_table(predicted, replayed, choose_unit(costs)))

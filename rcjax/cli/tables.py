@@ -56,6 +56,10 @@ def show_tuning(
     starred = "" if mine is None else "; * is the policy for your target"
     screen.print(f"The error-cost frontier, as estimated from the log{some}{starred}:")
     screen.print(_frontier_table([points[i] for i in shown], money, screen.width, [i == mine for i in shown]))
+    if not all(points[i].get("supported", True) for i in shown):
+        screen.print(
+            "~ No price leads there, only a budget or a limit on the error; at about this price its neighbours are best."
+        )
     if known:
         screen.print(
             f"Errors of single models are as {known}; those of cascades are corrected for the luck of the choice.\n"
@@ -193,7 +197,8 @@ def _frontier_table(
     table.add_column("best if 1,000\nerrors cost", justify="right")  # the cost of one is often a fraction of a cent
     for number, point in enumerate(points):
         star = "* " if number < len(starred) and starred[number] else ""
-        price = f"${figure(_rounded(1000 / point['lam']), 2)}" if point["lam"] else "more"
+        gap = "" if point.get("supported", True) else "~"
+        price = f"{gap}${figure(_rounded(1000 / point['lam']), 2)}" if point["lam"] else "more"
         room = max(width, 80) - 80 + _CHAIN_WIDTH - _BAND_WIDTH * sure - _REFUSED_WIDTH * refusing
         room -= _SECONDS_WIDTH * timed + _MONEY_WIDTH * waiting
         chain = describe_cascade(point, width=max(room, _LEAST_WIDTH) if timed else room)

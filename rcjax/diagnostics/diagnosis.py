@@ -119,7 +119,7 @@ class Diagnosis:
             *verdicts.judge_markov(self.markov),
             *verdicts.judge_chain(self.chain, self.models),
             *(() if self.promise is None else verdicts.judge_promise(self.promise, self.n, harder)),
-            *verdicts.judge_bill(self.promise or self.frontier),
+            *verdicts.judge_bill(self.promise if self.promise and self.by_model else self.frontier),
             *verdicts.judge_model(self.frontier, harder),
         )
         return tuple(dataclasses.replace(check, affects=affects(check, self.by_model)) for check in checks)

@@ -145,7 +145,8 @@ def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | N
     of 95 % bands, `error_band` and `cost_band`, on the difference of predicted and seen. They count the sampling of
     the queries judged, and of the `trained_on` others that the prediction was learnt from, taken to be as variable
     (None where there are no others); not the search for the best policy, whose optimism is part of what is to be seen.
-    A refusal counts as an error at its price.
+    A refusal counts as an error at its price. What is seen of a cost is the bill where that was promised, as by
+    `select_frontier`, and else at the models' mean costs.
     """
     pooled = _pool([_seen_and_predicted(frontier, log) for frontier, log in judged])
     n = sum(int(log.complete.sum()) for _, log in judged)
@@ -158,7 +159,7 @@ def _seen_and_predicted(frontier: Frontier, log: Log) -> dict[str, Any]:
     replayed, price = replay(frontier, log), frontier.abstain_price or 0.0
     # `cost_se` takes the mean costs of the models for known, which depend on how long these queries are.
     figures = {
-        "cost": replayed.cost,
+        "cost": replayed.spent if frontier.search == "selected" else replayed.cost,
         "spent": replayed.spent,
         "error_se": replayed.error_se,
         "cost_se": replayed.spent_se,

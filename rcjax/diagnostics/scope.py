@@ -25,7 +25,7 @@ SCOPES: Mapping[str, Scope] = {
     "deferred by all": "modelled",
     "predicted error": "all",
     "predicted cost": "all",
-    "billed cost": "all",
+    "billed cost": "modelled",
     "error by the model": "modelled",
     "cost by the model": "modelled",
 }

@@ -315,14 +315,14 @@ def _beside(name: str, gap: _Gap) -> str:
 
 
 def judge_bill(frontier: Mapping[str, Any]) -> Iterator[Check]:
-    """Is the bill what the mean costs say?"""
+    """Is the bill of policies that are found by the model alone what the mean costs say?"""
     paid = frontier["cost"] > 0
     extra = float(np.max(frontier["spent"][paid] / frontier["cost"][paid], initial=1.0)) - 1
 
     def advice(_) -> str:
         return (
-            f"queries that are deferred cost more than others: expect a bill up to {_percent(extra, 0)} above the "
-            "predicted cost, and leave room for it in --budget"
+            f"queries that are deferred cost more than others: bills are up to {_percent(extra, 0)} above the cost at "
+            "the models' mean costs, as a search by the model has it; rcjax tune goes by bills"
         )
 
     yield _check("billed cost", "", extra, advice)

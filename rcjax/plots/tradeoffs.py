@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib import patheffects
+from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm
 from matplotlib.ticker import MaxNLocator
 
 from rcjax._base.wording import Money, choose_unit
 from rcjax.frontier.frontier import Frontier
+from rcjax.frontier.statuses import PointStatus
 from rcjax.tuning.learning_curve import LearningCurve
 
 if TYPE_CHECKING:
@@ -28,6 +30,12 @@ _NAME = 8  # points, the size of a name in a figure
 
 
 _MOST_DOTS = 60  # on a line
+
+
+_CORNER: dict[str, Any] = {"s": 26, "linewidths": 0.6, "zorder": 3, "label": "best at some price of an error"}
+
+
+_GAP: dict[str, Any] = {"s": 9, "linewidths": 0.6, "zorder": 2.5, "label": "best for a budget only"}
 
 
 _ROUND_SIZES = [digit * 10**power for power in range(1, 8) for digit in (1, 2, 5)]
@@ -56,7 +64,9 @@ def plot_error_cost(
 def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[float, float]] | None = None) -> None:
     """A frontier as it was estimated, with the intervals for the error where it has bands.
 
-    Where it tells seconds, dots on the line have the colour of those within which 95 % of the queries are answered.
+    Where it has points in gaps, that no price of an error leads to, dots mark its points: full ones those that a price
+    leads to, the corners of its convex hull, and small light ones those between, which are for budgets and limits on
+    the error. Where it tells seconds, dots have the colour of those within which 95 % of the queries are answered.
     `single` gives (cost, error) of each model on its own. Costs per million queries, or per thousand where they are
     large.
     """
@@ -68,24 +78,36 @@ def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[flo
         ax.fill_between(cost, low, high, color=BLUE, alpha=0.15, linewidth=0, label=label)
     error = np.asarray(frontier.error)[order]
     ax.plot(cost, error, color=BLUE, linewidth=1.6, label="estimated from the log")
+    gap = np.asarray(frontier.status)[order] == PointStatus.INTERPOLATED
     if frontier.seconds is not None:
-        _colour_seconds(ax, cost, error, np.asarray(frontier.seconds.p95, float)[order])
+        _colour_seconds(ax, cost, error, np.asarray(frontier.seconds.p95, float)[order], gap)
+    elif gap.any():
+        for some, style in ((~gap, _CORNER | {"color": BLUE}), (gap, _GAP | {"facecolor": "white", "edgecolor": BLUE})):
+            dots = _thinned(np.flatnonzero(some))
+            ax.scatter(cost[dots], error[dots], **style)
     _finish_error_cost(ax, single or {}, money)
 
 
-def _colour_seconds(ax: "Axes", cost: np.ndarray, error: np.ndarray, seconds: np.ndarray) -> None:
-    """Dots on a frontier by its seconds, with a bar that tells them; at most so many, as they would hide each other."""
-    known = np.flatnonzero(np.isfinite(seconds))
-    if not known.size:
+def _colour_seconds(ax: "Axes", cost: np.ndarray, error: np.ndarray, seconds: np.ndarray, gap: np.ndarray) -> None:
+    """Dots on a frontier by its seconds, with a bar that tells them; small and light at points in gaps."""
+    known = np.isfinite(seconds)
+    if not known.any():
         return
-    shown = known[np.unique(np.linspace(0, known.size - 1, _MOST_DOTS).round().astype(int))]
     levels = MaxNLocator(7).tick_values(seconds[known].min(), seconds[known].max() * (1 + 1e-9) + 1e-9)
-    norm = BoundaryNorm(levels, 256)
-    style: Any = {"cmap": "cividis", "norm": norm, "s": 22, "zorder": 3, "edgecolors": GREY, "linewidths": 0.4}
-    dots = ax.scatter(cost[shown], error[shown], c=seconds[shown], **style)
+    colours: Any = {"cmap": "cividis", "norm": BoundaryNorm(levels, 256)}
     figure = ax.get_figure()
     assert figure is not None
-    figure.colorbar(dots, ax=ax, label="seconds within which 95 % are answered", pad=0.02)
+    for some, style in ((known & ~gap, _CORNER | {"edgecolors": BLACK}), (known & gap, _GAP | {"alpha": 0.6})):
+        dots = _thinned(np.flatnonzero(some))
+        if dots.size:
+            name = {} if gap.any() else {"label": None}  # with one kind of dots there is nothing to tell
+            ax.scatter(cost[dots], error[dots], c=seconds[dots], **colours, **style | name)
+    figure.colorbar(ScalarMappable(**colours), ax=ax, label="seconds within which 95 % are answered", pad=0.02)
+
+
+def _thinned(dots: np.ndarray) -> np.ndarray:
+    """At most so many of the dots, as they would hide each other."""
+    return dots[np.unique(np.linspace(0, max(dots.size - 1, 0), min(_MOST_DOTS, dots.size)).round().astype(int))]
 
 
 def _unit(cost: Any, single: Mapping[str, tuple[float, float]] | None) -> Money:

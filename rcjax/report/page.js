@@ -42,7 +42,7 @@ function row(each) {
 
 function show() {
   const point = points[place()];
-  for (const id of ["error", "errors", "cost", "costs", "verdict", "budget"]) byId(id).textContent = point[id];
+  for (const id of ["error", "errors", "cost", "costs", "verdict", "target"]) byId(id).textContent = point[id];
   for (const id of ["seconds", "tail", "money"]) if (byId(id)) byId(id).textContent = point[id];
   byId("aside").textContent = point.aside;
   byId("tried").textContent = point.tried;

@@ -26,6 +26,7 @@ from rcjax._core.json_values import plain
 from rcjax._core.thinning import spread
 from rcjax.diagnostics.agreement import remarks_on_agreement
 from rcjax.diagnostics.verdicts import Check, remarks
+from rcjax.frontier.statuses import PointStatus
 from rcjax.model.calibration import Calibrator
 from rcjax.plots import plot_frontier, plot_learning_curve
 from rcjax.policy.rules import split_of
@@ -70,6 +71,7 @@ def context(report: Findings) -> dict[str, Any]:
         "points": points,
         "rows": [points[i] for i in spread(np.asarray(report.frontier.cost), np.asarray(report.frontier.error))],
         "start": start,
+        "gaps": bool((np.asarray(report.frontier.status) == PointStatus.INTERPOLATED).any()),
         "timed": report.frontier.seconds is not None,
         "second_cost": None if report.log.waiting is None else f"${report.log.waiting.second_cost:.4g}",
         "compares": report.frontier.policies.agreements is not None,
@@ -155,9 +157,9 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
         "costs": costs,
         "error": percent(expected["error"]),
         "errors": f"{between([expected['error_low'], expected['error_high']])} %",
-        "budget": _typed(expected["cost"], money),
+        "target": _target(report, index),
         **_waits(expected, money),
-        "verdict": report.selection.verdict(index),
+        "verdict": _verdict(report, index),
         **_trust(report, index),
         "rows": rows,
         "policy": told,
@@ -176,9 +178,27 @@ def _waits(expected: Mapping[str, Any], money: Money) -> dict[str, str]:
     }
 
 
-def _typed(cost: float, money: Money) -> str:
-    """A cost as `--budget` takes it, so much above it that seven digits do not cut it off."""
-    return f"{money.scale * cost * (1 + 1e-6):.7g}/{'M' if money.name == 'million' else 'k'}"
+def _target(report: Findings, index: int) -> str:
+    """The target by which `rcjax tune` chooses a point: a budget, or where another is better for it, a limit.
+
+    A budget keeps money in hand for a cascade, and none for a single model.
+    """
+    frontier, money = report.frontier, report.money
+    kept = 0.0 if frontier.reserve is None else float(np.asarray(frontier.reserve)[index])
+    # So much above it that seven digits do not cut it off.
+    budget = f"{money.scale * (float(np.asarray(frontier.cost)[index]) + kept) * (1 + 1e-6):.7g}"
+    if frontier.choose(budget=float(budget) / money.scale) == index:
+        return f"--budget {budget}/{'M' if money.name == 'million' else 'k'}"
+    return f"--max-error {float(np.asarray(frontier.error)[index]):.10g}"
+
+
+def _verdict(report: Findings, index: int) -> str:
+    """What to do, by the target of the report, or a point's own: its price, or in a gap, where none leads, its cost."""
+    frontier = report.frontier
+    if report.target and index == report.chosen:
+        return report.selection.verdict(index, report.target.to_json())
+    gap = int(np.asarray(frontier.status)[index]) == PointStatus.INTERPOLATED
+    return report.selection.verdict(index, {"budget": float(np.asarray(frontier.cost)[index])} if gap else {})
 
 
 def _sorted(checks: Sequence[Check]) -> list[Check]:

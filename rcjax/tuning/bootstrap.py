@@ -39,10 +39,9 @@ from rcjax.replaying.walk import walk
 from rcjax.solving.at_lambda import refusal_at
 from rcjax.solving.lambda_grid import lay_out_problem, solve_at
 from rcjax.solving.paths import MANY_STEPS, Plan, only, plan_cascades
-from rcjax.tuning.agreement_candidates import as_policies, judge_answers, without_barred_models
-from rcjax.tuning.cross_validation import all_of, longer_cascades, within
+from rcjax.tuning.choosing_again import best_at_prices, best_within
+from rcjax.tuning.cross_validation import longer_cascades
 from rcjax.tuning.judging import Judging, charges, judging_of
-from rcjax.tuning.label_candidates import as_cascades, judge_log, within_budgets, without_barred
 from rcjax.tuning.named_agreement import named_positions, tune_named
 from rcjax.tuning.replicate_intervals import mean_of_known, quantiles, sample_noise, search_luck
 from rcjax.tuning.threshold_intervals import threshold_intervals
@@ -179,14 +178,17 @@ def _as_they_are(frontier: Frontier, places: np.ndarray, replicates: int) -> _Tu
     return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (replicates, *np.shape(leaf))), fixed)
 
 
-def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarray) -> _Tuned:
+def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarray, by_price: bool = False) -> _Tuned:
     """The policies of a frontier, tuned again on draws of a log's queries by all that led to it (`Frontier.search`).
 
     Args:
         frontier: the frontier.
         log: the log that it was tuned on.
         draws: (B, n) its rows.
-        places: (G,) of the frontier's points: solved again are their λ, or chosen what is best within their costs.
+        places: (G,) of the frontier's points: solved again are their λ, or where the labels chose, what is best within
+            their costs.
+        by_price: take their λ in any case, as the costs of the points do not count; policies are then judged as each
+            draw says, not the whole log.
     """
     model, lam = frontier.model, np.asarray(frontier.lam)[places]
     selected = frontier.search == "selected"
@@ -202,9 +204,7 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
     data[3] = charges(log)
     codes, barred = np.asarray(log.answer), barred_as_in(model.models, np.asarray(frontier.members))
     judging = judging_of(log, model.calibrators.transform, refusal) if selected else Judging(refusal=refusal)
-    budgets = np.asarray(frontier.cost, float)[places]
-    if frontier.reserve is not None:
-        budgets = budgets + np.asarray(frontier.reserve, float)[places]
+    budgets = None if by_price else _budgets(frontier, places)
     # One cascade that was named, some of whose points compare answers.
     at = None if agreements is None else named_positions(frontier.search, model.models, refusal is not None)
 
@@ -225,24 +225,25 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
             return calibrators, _replaced(by_model.on_host(), named, comparing)
         if not selected:
             return calibrators, by_model
-        trial = jax.tree.map(np.asarray, judge_log(calibrators, *rows, charge, jnp.asarray(lam, cost.dtype), judging))
-        whole = all_of(without_barred(trial, barred))
-        at_budgets = within_budgets(whole, budgets * (1 + 1e-9))
-        pairs = as_cascades(whole, at_budgets, len(model.models), np)
+        answers = None if agreements is None else codes[draw]
+        choose = best_within if budgets is not None else best_at_prices
+        # A few draws are judged as their own queries say, so that those left out have no part in it.
+        alone = judging_of(log.take(draw), model.calibrators.transform, refusal) if by_price else judging
+        pairs, others, better = choose(calibrators, (*rows, charge, answers), lam, budgets, (alone, barred))
         policies = _replaced(pairs, by_model.on_host(), longer) if longer.any() else pairs
-        if agreements is None:
-            return calibrators, policies
-        judged = judge_answers(calibrators, *rows, charge, codes[draw], judging)
-        answers = without_barred_models(judged, barred)
-        best = within(answers, budgets * (1 + 1e-9))
-        others = as_policies(answers, best, len(model.models), refusal is not None)
-        better = comparing & (answers.error[best] < whole.error[at_budgets])
-        return calibrators, _replaced(policies, others, better)
+        return calibrators, policies if others is None else _replaced(policies, others, comparing & better)
 
     calibrators, policies = zip(*side_by_side(again, draws, n=log.n_queries), strict=True)
     if any(own.shares is not None for own in policies):
         policies = [own.on_host().splitting() for own in policies]
     return _Tuned(stack(calibrators), stack(policies))
+
+
+def _budgets(frontier: Frontier, places: np.ndarray) -> np.ndarray:
+    """(G,) the budgets that points are the best for: their costs, and what is kept in hand."""
+    needed = np.asarray(frontier.cost, float)[places]
+    kept = 0.0 if frontier.reserve is None else np.asarray(frontier.reserve, float)[places]
+    return (needed + kept) * (1 + 1e-9)
 
 
 def _replaced(policies: Policies, others: Policies, where: np.ndarray) -> Policies:

@@ -289,7 +289,8 @@ def held_out_gain(policy: Policy | Mixture, log: Log, old: Log | None = None, se
     model = fit(log, transform=tuning.transform, **tuning.fit)
     frontier = _one_point(policy, model, tuning, lam)
     require_answers(frontier.policies, log)
-    tuned = tune_again(frontier, log, np.stack([order[:size] for order in others]), np.array([0]))
+    draws = np.stack([order[:size] for order in others])
+    tuned = tune_again(frontier, log, draws, np.array([0]), by_price=True)
     price = tuning.abstain_price or 0.0
     own, losses = _losses(policy, tuned, corrected_log(log), lam, price)
     left_out = losses[fold, np.arange(len(fold))]

@@ -131,8 +131,19 @@ def test_tune_prints_one_json_document(folder):
     assert policy.expected["error_low"] < policy.expected["error_high"]
     assert policy.expected["level"] == 0.9
     verdict, bill = document["remarks"]
-    assert "the pair middle → large" in verdict
-    assert "expect a bill 1 % higher" in bill
+    assert "use middle → large: " in verdict
+    assert "points fewer errors than the best single model for the same money" in verdict
+    assert bill.startswith(
+        "costs are the bills of these queries, and errors of single models are counted on them; those"
+    )
+    # The bill by hand: each answer at what it cost.
+    calls = {(row[0], row[1]): (row[2], row[4]) for row in rows_of(seed=0)}
+    bills = []
+    for query in {query for query, _ in calls}:
+        logprob, spent = calls[query, "middle"]
+        asked = isinstance(policy.step("middle", logprob=logprob), rcjax.policy.Defer)
+        bills.append(spent + asked * calls[query, "large"][1])
+    assert policy.expected["cost"] == pytest.approx(sum(bills) / len(bills), rel=1e-6)
 
 
 def test_tune_takes_a_copula(folder):

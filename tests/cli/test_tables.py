@@ -93,10 +93,14 @@ def test_one_of_a_kind_is_singular():
 
 @pytest.mark.parametrize("known", [None, "counted", "estimated from the labels"])
 def test_a_policy_says_which_error_is_corrected(known, capsys):
-    rules = {"small": [{"up_to": 1.0, "action": "answer"}]}
-    policy = {"models": ["small"], "rules": rules, "expected": {"error": 0.302, "cost": 1e-5}}
-    rows = [{"model": "small", "cost": 1e-5, "accuracy": 0.7}]
-    tables.show_policy(policy, Target("lam", 5.0), rows, None, known=known)
-    printed = capsys.readouterr().out
-    assert ("expected error  30.2 %, corrected for the luck of the choice" in printed) == bool(known)
-    assert (f"30.0 % wrong as {known} at" in printed) == bool(known)
+    """That of a cascade; a single model's is as the one that stands beside it."""
+    passes = [{"up_to": 0.5, "action": "ask", "model": "large"}, {"up_to": 1.0, "action": "answer"}]
+    rules = {"small": passes, "large": [{"up_to": 1.0, "action": "answer"}]}
+    cascade = {"models": ["small", "large"], "rules": rules, "expected": {"error": 0.302, "cost": 1e-5}}
+    single = {"models": ["large"], "rules": {"large": rules["large"]}, "expected": {"error": 0.3, "cost": 1e-5}}
+    rows = [{"model": "large", "cost": 1e-5, "accuracy": 0.7}]
+    for policy, told in ((cascade, "30.2 %, corrected for the luck of the choice"), (single, f"30.0 %, as {known}\n")):
+        tables.show_policy(policy, Target("lam", 5.0), rows, None, known=known)
+        printed = capsys.readouterr().out
+        assert (f"expected error  {told}" in printed) == bool(known)
+        assert (f"30.0 % wrong as {known} at" in printed) == bool(known)

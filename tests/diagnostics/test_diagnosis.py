@@ -20,7 +20,7 @@ from rcjax.diagnostics.scope import SCOPES, concerns
 from rcjax.logs import LogError
 from rcjax.model.calibration_error import expected_calibration_error
 from rcjax.model.cascade_model import load_model
-from rcjax.tuning.cross_validation import without
+from rcjax.tuning.resampling import without
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -11,6 +11,7 @@ import pytest
 from command_line import fail, run, succeed, write_folder
 
 import rcjax
+from rcjax.frontier.statuses import PointStatus
 from rcjax.policy import Policy
 from rcjax.policy.targets import Target
 from rcjax.report.findings import compare
@@ -46,7 +47,8 @@ def test_a_model_is_compared_with_the_best_that_its_money_buys(report):
     for j, against in enumerate(report.comparisons):
         assert against.error == pytest.approx(1 - float(report.log.correct[:, j].mean()))
         assert against.cost == float(report.log.cost[j])
-        affordable = [i for i in range(len(frontier.lam)) if frontier.cost[i] <= against.cost * (1 + 1e-9)]
+        needed = frontier.cost + frontier.reserve
+        affordable = [i for i in range(len(frontier.lam)) if needed[i] <= against.cost * (1 + 1e-9)]
         if affordable:
             assert against.at_its_cost in affordable
             assert float(frontier.error[against.at_its_cost]) == min(float(frontier.error[i]) for i in affordable)
@@ -64,7 +66,9 @@ def test_where_no_point_will_do_there_is_none(report):
 
 def with_figures(report, error, cost, alone):
     """The report of a frontier of three points, and of a baseline (error, cost)."""
-    frontier = dataclasses.replace(report.frontier, error=jnp.asarray(error), cost=jnp.asarray(cost))
+    frontier = dataclasses.replace(
+        report.frontier, error=jnp.asarray(error), cost=jnp.asarray(cost), reserve=jnp.zeros(len(cost))
+    )
     model = dataclasses.replace(frontier.model, cost=jnp.asarray([1e-6, 2e-6, alone[1]]))
     against = compare(dataclasses.replace(frontier, model=model), 2, alone[0])
     return dataclasses.replace(report, frontier=frontier, comparisons=(*report.comparisons[:2], against))
@@ -240,9 +244,31 @@ def test_every_point_brings_its_policy(report, page):
         assert Policy.from_json(policy) == report.frontier.point(index)
 
 
-def test_the_budget_of_a_point_is_its_own(report, page):
+def test_the_target_of_a_point_chooses_it(report, page):
+    """A budget where one does, with what is kept in hand; else the error, as for a cascade that all but costs as much
+    as a better single model."""
+    names = set()
     for index, point in enumerate(embedded(page)):
-        assert report.frontier.choose(budget=float(point["budget"].removesuffix("/M")) / 1e6) == index
+        option, value = point["target"].split()
+        name = option.removeprefix("--").replace("-", "_")
+        amount = float(value.removesuffix("/M")) / (1e6 if value.endswith("/M") else 1)
+        assert report.frontier.choose(**{name: amount}) == index
+        names.add(name)
+        kept = float(report.frontier.cost[index] + report.frontier.reserve[index])
+        assert name == "max_error" or amount == pytest.approx(kept, rel=1e-5)
+    assert names >= {"budget"}
+
+
+def test_points_in_gaps_are_judged_by_what_a_budget_gets(report, page):
+    gap = np.asarray(report.frontier.status) == PointStatus.INTERPOLATED
+    pairs = np.asarray(report.frontier.members).sum(1) == 2
+    assert (gap & pairs).any()
+    assert (~gap & pairs).any()
+    for index, point in enumerate(embedded(page)):
+        if pairs[index]:
+            assert ("for the same money" in point["verdict"]) == gap[index]
+            assert ("points of error + λ·cost" in point["verdict"]) == (not gap[index])
+    assert "the small ones between are the best that a budget" in page
 
 
 def test_raw_probabilities_are_calibrated_to_the_thresholds(report, page):
@@ -325,7 +351,7 @@ def opened(browser, page, tmp_path):
 
 
 def shown(tab):
-    return {name: tab.inner_text(f"#{name}") for name in ("error", "cost", "members", "verdict", "budget")}
+    return {name: tab.inner_text(f"#{name}") for name in ("error", "cost", "members", "verdict", "target")}
 
 
 @in_a_browser

@@ -60,10 +60,9 @@ def test_fixed_policies_have_the_textbook_bootstrap_of_a_mean(two, level, seed):
     query_cost = np.asarray(log.query_cost)
     cost = query_cost.mean(0)
     error_of = wrong.mean(1) - wrong[:, draws].mean(-1).T
-    shares = defers[:, draws].mean(-1).T
-    drawn = query_cost[draws].mean(1)
     own = cost[0] + cost[1] * defers.mean(1)
-    cost_of = own - (drawn[:, :1] + drawn[:, 1:] * shares)
+    bill = query_cost[:, 0] + query_cost[:, 1] * defers
+    cost_of = bill.mean(1) - bill[:, draws].mean(-1).T
     expected = widened(wrong.mean(1), error_of, N, level), widened(own, cost_of, N, level)
     np.testing.assert_allclose(bands.error, np.clip(expected[0], 0, 1), atol=1e-5)
     np.testing.assert_allclose(bands.cost, np.maximum(expected[1], 0), rtol=1e-4)
@@ -79,9 +78,8 @@ def test_optimism_is_the_loss_out_of_the_bag_less_that_in_it(two):
         out = np.setdiff1d(np.arange(N), draw)
         losses = []
         for rows in (draw, out):
-            cost = query_cost[rows].mean(0)
-            spent = cost[0] + cost[1] * defers[:, rows].mean(1)
-            losses.append(wrong[:, rows].mean(1) + LAM * spent)
+            spent = query_cost[rows, 0] + query_cost[rows, 1] * defers[:, rows]
+            losses.append(wrong[:, rows].mean(1) + LAM * spent.mean(1))
         gaps.append(losses[1] - losses[0])
     np.testing.assert_allclose(bands.optimism, np.mean(gaps, axis=0), atol=1e-12)
 
@@ -103,7 +101,7 @@ def test_queries_that_lack_an_answer_do_not_count(two):
 def test_blocks_of_queries_draw_as_many_and_spread_as_the_whole(two, monkeypatch):
     """A log of millions is drawn block by block: n of n queries in all, so the figures of the log are exact."""
     log, frontier = two
-    places = resampling._spread(np.asarray(frontier.lam))
+    places = resampling._spread(frontier)
     policies = part(resampling._as_they_are(frontier, places, 400), 0)
     whole = resampling._recount(policies, log, 400, 0)
     monkeypatch.setattr(resampling, "_BLOCK", 50)
@@ -208,8 +206,8 @@ def test_few_queries(n, two):
             continue
         losses = []
         for rows in (draw, out):
-            cost = query_cost[rows].mean(0)
-            losses.append(wrong[:, rows].mean(1) + LAM * (cost[0] + cost[1] * defers[:, rows].mean(1)))
+            spent = query_cost[rows, 0] + query_cost[rows, 1] * defers[:, rows]
+            losses.append(wrong[:, rows].mean(1) + LAM * spent.mean(1))
         gaps.append(losses[1] - losses[0])
     assert len(gaps) < B
     np.testing.assert_allclose(bands.optimism, np.mean(gaps, axis=0), atol=1e-12)

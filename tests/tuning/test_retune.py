@@ -67,7 +67,7 @@ def test_tuned_again_is_tuned_as_before(policy, logs):
     assert found.policy.rules == selection.frontier.policy(budget=budget).rules
     assert found.policy.provenance["tuning"] == policy.provenance["tuning"]
     assert found.policy.provenance["digest"] == logs[1].digest
-    assert found.remarks == (selection.verdict(selection.frontier.choose(budget=budget)),)
+    assert found.remarks == (selection.verdict(selection.frontier.choose(budget=budget), {"budget": budget}),)
     assert found.frontier.bands is None
     again = rcjax.retune(found.policy, logs[0]).policy
     assert again.rules == policy.rules
