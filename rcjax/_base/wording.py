@@ -144,9 +144,7 @@ def describe_cascade(point: Mapping[str, Any], width: int = 10**6) -> str:
         cuts, refusals = point["thresholds"], point.get("refusals", {})
         always = {name for name in names if name in agreements or (agreements and cuts[name] >= 1)}
         splits = point.get("splits") or {}
-        pieces = [
-            name if name in always else f"{name} {_answers(cuts[name], splits.get(name))}" for name in names[:-1]
-        ]
+        pieces = [name if name in always else f"{name} {_answers(cuts[name], splits.get(name))}" for name in names[:-1]]
         refused = [0.0 if name in agreements else refusals.get(name, 0.0) for name in names]
         parts = zip([*pieces, *names[-1:]], refused, strict=True)
         told = [f"{one} (refuses ≤{threshold(low)})" if low > 0 else one for one, low in parts]

@@ -26,27 +26,35 @@ _MIXED = 0.01, 0.03  # errors, and a share of the cost, that a mixture must save
 def by_bill(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
     """A frontier that a model tells at mean prices, at what its policies' paths cost on the log, and what to say of it.
 
-    Queries that are passed on may be longer than others. A frontier by the labels is of bills as it is.
+    Queries that are passed on may be more than the model tells, and longer than others. A frontier by the labels is of
+    bills as it is.
     """
     if frontier.search == "selected" or log.waiting is not None:
         return frontier, []
     try:
-        replayed = replay(frontier, log)
+        spent = np.asarray(replay(frontier, log).spent, float)
     except LogError:  # no query was answered by all of its models
         return frontier, []
-    mean, spent = np.asarray(replayed.cost, float), np.asarray(replayed.spent, float)
-    ratio = np.where(mean > 0, spent / np.where(mean > 0, mean, 1.0), 1.0)
+    told = np.asarray(frontier.cost, float)
+    ratio = np.where(told > 0, spent / np.where(told > 0, told, 1.0), 1.0)
     if np.abs(ratio - 1).max() < 1e-9:
         return frontier, []
-    cost = jax.device_put((np.asarray(frontier.cost, float) * ratio).astype(frontier.cost.dtype))
     bands = frontier.bands
     if bands is not None:
         bands = dataclasses.replace(bands, cost=jax.device_put(np.asarray(bands.cost) * ratio[:, None]))
-    low, high = (percent(abs(end - 1), 0) for end in (ratio.min(), ratio.max()))
-    word = f"{low} lower to {high} higher" if ratio.min() < 1 else f"up to {high} higher"
-    why = "the queries that are passed on are not like others"
-    told = f"costs of policies are the bills of this log, {word} than at mean costs: {why}"
-    return dataclasses.replace(frontier, cost=cost, bands=bands), [told]
+    frontier = dataclasses.replace(frontier, cost=jax.device_put(spent.astype(frontier.cost.dtype)), bands=bands)
+    return frontier, [f"costs of policies are bills of this log, {_range(ratio)} than the model tells at mean prices"]
+
+
+def _range(ratio: np.ndarray) -> str:
+    """By how much some sums are above or below others, in words.
+
+    >>> _range(np.array([0.97, 1.2])), _range(np.array([1.001, 1.2])), _range(np.array([0.9, 1.0]))
+    ('3 % lower to 20 % higher', 'up to 20 % higher', 'up to 10 % lower')
+    """
+    changes = {"lower": 1 - ratio.min(), "higher": ratio.max() - 1}
+    words = [f"{percent(change, 0)} {way}" for way, change in changes.items() if change >= 5e-3] or ["1 % other"]
+    return " to ".join(words) if len(words) > 1 else f"up to {words[0]}"
 
 
 def tell_money(frontier: Frontier, policy: Policy | Mixture, target: Mapping[str, float]) -> list[str]:

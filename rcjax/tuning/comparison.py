@@ -139,9 +139,16 @@ class AtBudgets:
     saved_se: np.ndarray  # (S, B) its standard error, over queries
     luck: np.ndarray  # (S,) by how much more they err than the queries of the choice said, over all budgets
 
-    def nearest(self, budget: float) -> int:
-        """The place of the budget nearest to one, on the logarithmic scale."""
-        return int(np.abs(np.log(self.budgets / max(budget, np.finfo(float).tiny))).argmin())
+    def nearest(self, budget: float, bills: Any = ()) -> int:
+        """The place of the budget nearest to one, on the logarithmic scale.
+
+        Of those that pay for as many of some bills, those of the models alone, where there are such: what a cascade
+        saves falls at once where the next model can be had for the same money.
+        """
+        ends, bills = (np.log(np.maximum(money, np.finfo(float).tiny)) for money in (self.budgets, np.asarray(bills)))
+        own = np.log(max(budget, np.finfo(float).tiny))
+        alike = (bills <= ends[:, None] + 1e-9).sum(1) == (bills <= own + 1e-9).sum()
+        return int(np.where(alike | ~alike.any(), np.abs(ends - own), np.inf).argmin())
 
 
 @dataclasses.dataclass(frozen=True)

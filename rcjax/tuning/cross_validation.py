@@ -93,7 +93,8 @@ def cross_validate(
     targets, barred = targets_of(log), barred_pairs(log.models, votes=False)
     lengths = [1, 2, *longer.lengths][: max(len(model.models), 1)]
     arms: dict[str, Arm] = {"1": _single_models, "2": _pairs}
-    arms = {str(length): arms.get(str(length), _Chains(place)) for place, length in enumerate(lengths, -2)}
+    price = None if judging.refusal is None else 1 - float(judging.refusal.worth)
+    arms = {str(length): arms.get(str(length), _Chains(place, price)) for place, length in enumerate(lengths, -2)}
     if compares(log, judging):
         arms["answers"] = _comparing
     if barred is not None:
@@ -174,6 +175,7 @@ class _Chains:
     """The longer cascades of one length, by its place among these."""
 
     place: int
+    price: float | None  # of a refusal, in errors
 
     def __call__(self, judged: Judged, targets: Targets) -> Choice:
         solved = judged.chains[self.place]
@@ -181,7 +183,8 @@ class _Chains:
         within = np.where(cost <= targets.budgets[:, None], cost, -np.inf)
         dearest = np.where(np.isfinite(within).any(1), within.argmax(1), cost.argmin())
         places = np.concatenate([np.arange(len(cost)), dearest])
-        return Choice(solved.policies.take(places), np.asarray(solved.expected.wrong, float)[places], cost[places])
+        error = np.asarray(solved.expected.penalty(self.price), float)
+        return Choice(solved.policies.take(places), error[places], cost[places])
 
 
 def _comparing(judged: Judged, targets: Targets) -> Choice:

@@ -58,7 +58,7 @@ def _for_money(frontier: Frontier, comparison: Comparison, point: int, target: M
     at, budget = comparison.at_budgets, target.get("budget")
     assert at is not None
     spent = float(np.asarray(frontier.cost)[point])
-    place = at.nearest(spent if budget is None else budget)
+    place = at.nearest(spent if budget is None else budget, np.asarray(frontier.model.cost, float))
     alone = int(np.asarray(frontier.members)[point].sum()) == 1
     goal = "at this budget" if budget is not None else "at this error"
     if alone:

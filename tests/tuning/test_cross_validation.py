@@ -1,4 +1,4 @@
-"""Cross-validation of cascades by length: against a loop over folds in numpy, and against whole fits and solutions."""
+"""Cross-validation of cascades by length: which ones compete, what earns its place, and logs that teach little."""
 
 import dataclasses
 import itertools
@@ -8,16 +8,26 @@ import jax
 import numpy as np
 import pytest
 from misses import in_turn
-from selection_references import best_by_labels, follow, make_log
+from selection_references import make_log
 
 import rcjax
 from rcjax.frontier.searches import cascade_names
 from rcjax.replaying.walk import outcomes
-from rcjax.solving.lambda_grid import lam_range
 from rcjax.solving.paths import make_plan
 from rcjax.solving.solve import solve_frontier
-from rcjax.tuning.comparison import Comparison
-from rcjax.tuning.cross_validation import PRICES, cross_validate, deal_folds, longer_cascades, without
+from rcjax.tuning.comparison import (
+    COMPARING,
+    COMPARING_ALONE,
+    LONGER,
+    VOTES,
+    AtBudgets,
+    Bar,
+    Comparison,
+    Rival,
+    VotesGain,
+)
+from rcjax.tuning.cross_validation import PRICES, cross_validate, longer_cascades
+from rcjax.tuning.judging import AS_USUAL
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -70,6 +80,67 @@ def test_the_nearest_price_is_so_on_the_logarithmic_scale():
     assert seen.nearest(np.ones((2, 3))).shape == (2, 3)
 
 
+BARS = [  # gain, its standard error, counted, its standard error: whether it earns its place
+    (LONGER, (0.011, 0.01, 0.011, 0.01), True),
+    (LONGER, (0.009, 0.01, 0.009, 0.01), False),
+    (LONGER, (0.0, 0.0, 0.0, 0.0), False),
+    (COMPARING, (0.0021, 9.0, 0.0, 0.1), True),  # however unsure
+    (COMPARING, (0.0020, 0.0, 0.1, 0.1), False),
+    (COMPARING, (0.05, 0.01, -0.31, 0.1), False),  # the labels left out contradict
+    (COMPARING, (0.05, 0.01, -0.29, 0.1), True),
+    (COMPARING_ALONE, (0.0041, 0.0040, 0.0, 0.1), True),
+    (COMPARING_ALONE, (0.0041, 0.0042, 0.0, 0.1), False),
+    (COMPARING_ALONE, (0.0039, 0.0, 0.0, 0.1), False),
+    (VOTES, (0.0081, 0.0080, 0.0, 0.1), True),
+    (VOTES, (0.0079, 0.0, 0.0, 0.1), False),
+    (VOTES, (0.02, 0.021, 0.0, 0.1), False),
+    (VOTES, (0.02, 0.001, -0.4, 0.1), False),
+    (Bar(0.5, 2.0), (np.nan, np.nan, np.nan, np.nan), False),
+]
+
+
+@in_turn("bar, figures, earned", BARS)
+def test_what_earns_a_place(bar, figures, earned):
+    assert bool(bar.earned(*figures)) is earned
+
+
+def test_rivals_and_votes_go_by_their_bars():
+    nothing = np.zeros(3)
+    for bar, figures, earned in BARS:
+        rival = Rival(nothing, nothing, nothing, nothing, *figures)
+        if bar is COMPARING:
+            assert rival.earned is earned
+        if bar is COMPARING_ALONE:
+            assert rival.shown is earned
+        if bar is VOTES:
+            assert VotesGain(("small",), nothing, nothing, *figures).earned is earned
+
+
+def test_comparing_answers_must_gain_at_the_price_and_more_than_a_longer_chain():
+    nothing = np.zeros(4)
+    gain = np.array([0.1, -0.1, 0.0, 0.2])
+    rival = Rival(nothing, nothing, gain, nothing, 0.05, 0.01, 0.05, 0.01)
+    longer = comparison([[-1] * 4, [0] * 4, [5, 5, 5, -5]], np.full((3, 4), 0.1), [-1, 0, 0.04], [0.1, 0, 0.01])
+    assert dataclasses.replace(longer, agreement=rival).agreeing.tolist() == [True, False, False, True]
+    better = dataclasses.replace(longer, overall=np.array([-1, 0, 0.06]), agreement=rival)
+    assert better.agreeing.tolist() == [False, False, False, True]
+    assert (
+        dataclasses.replace(longer, agreement=dataclasses.replace(rival, overall=0.0)).agreeing.tolist() == [False] * 4
+    )
+    assert longer.agreeing.tolist() == [False] * 4
+
+
+def test_the_nearest_budget_is_so_on_the_logarithmic_scale():
+    nothing = np.zeros((2, 4))
+    at = AtBudgets(np.geomspace(1, 1000, 4), nothing, nothing, nothing, nothing, np.zeros(2))
+    assert [at.nearest(budget) for budget in (0.0, 1e-9, 3.0, 3.3, 10.0, 317.0, 1e9)] == [0, 0, 0, 1, 1, 3, 3]
+    # Of those that pay for the same models alone, where there are any.
+    bills = [0.5, 9.0, 11.0, 300.0]
+    pairs = [(9.5, 1), (8.9, 0), (3.3, 0), (10.9, 1), (11.0, 2), (299.0, 2), (300.0, 3), (0.4, 0), (1e9, 3)]
+    assert [at.nearest(budget, bills) for budget, _ in pairs] == [place for _, place in pairs]
+    assert at.nearest(0.0, [0.0, 9.0]) == 0
+
+
 # -- the longer cascades
 
 
@@ -100,103 +171,20 @@ def test_of_many_models_only_short_chains_compete():
     assert longer_cascades(20, None).lengths == ()
 
 
-# -- folds
-
-
-@in_turn("share", [0.0, 0.1, 0.28, 0.7, 1.0])
-@in_turn("n", [10, 76, 201])
-def test_folds_hold_as_many_queries_and_as_many_complete_ones(n, share):
-    complete = np.random.default_rng(1).random(n) < share
-    for seed in range(20):
-        fold = deal_folds(complete, FOLDS, seed)
-        for some in (fold, fold[complete], fold[~complete]):
-            sizes = np.bincount(some, minlength=FOLDS)
-            assert sizes.max() - sizes.min() <= 1
-
-
-def test_where_all_are_complete_every_query_may_be_in_any_fold():
-    complete = np.ones(15, bool)
-    dealt = np.array([deal_folds(complete, FOLDS, seed) for seed in range(300)])
-    counts = np.array([(dealt == fold).sum(0) for fold in range(FOLDS)])
-    assert counts.min() > 35  # 60 each are expected, with a standard deviation of 7
-
-
-def test_a_log_without_some_queries_has_their_answers_no_more():
-    log = make_log(N, 2, seed=1)
-    rows = np.arange(N) % 3 == 0
-    less = without(log, rows)
-    assert less.n_queries == N
-    assert not less.answered[rows].any()
-    for name in ("logprob", "correct", "query_cost", "answered"):
-        np.testing.assert_array_equal(getattr(less, name)[~rows], getattr(log, name)[~rows])
-    np.testing.assert_allclose(less.cost, log.take(~rows).cost)
-
-
 # -- cross-validation
-
-
-def by_folds(log, folds, seed):
-    """(wrong, charge), each (2, G, n), of the best single models and pairs without each query's fold; prices (G,)."""
-    logprob, correct, present, cost = (np.asarray(each) for each in (log.logprob, log.correct, log.answered, log.cost))
-    lam = lam_range(cost, PRICES)
-    shuffled, fold = np.random.default_rng(seed).permutation(len(logprob)), np.zeros(len(logprob), int)
-    for place, query in enumerate(sorted(range(len(logprob)), key=lambda i: (not present[i].all(), shuffled[i]))):
-        fold[query] = place % folds
-    wrong, charge = np.zeros((2, 2, PRICES, len(logprob)))
-    for number in range(folds):
-        out = fold == number
-        confidence, *policies = best_by_labels(logprob, correct, present & ~out[:, None], cost, lam)
-        for length, place in itertools.product(range(2), range(PRICES)):
-            followed = follow(policies[length][place], confidence, correct, cost)
-            wrong[length, place, out], charge[length, place, out] = (each[out] for each in followed)
-    return wrong, charge, lam
 
 
 @pytest.fixture(scope="module")
 def two(float64):
     """A log of two models, and the comparison on it."""
     log = make_log(N, 2, seed=1)
-    return log, cross_validate(log, rcjax.fit(log), longer_cascades(2, None), FOLDS, 7)
-
-
-def assert_like_folds(seen, log, folds, seed):
-    wrong, charge, lam = by_folds(log, folds, seed)
-    wrong, charge = wrong[..., log.complete], charge[..., log.complete]
-    n = wrong.shape[-1]
-    loss = wrong + lam[:, None] * charge
-    gain = loss[1] - loss
-    overall = np.array([[gain[s, g] / loss[1, g].mean() for g in range(PRICES)] for s in range(2)]).mean(1)
-    expected = {
-        "lengths": [1, 2],
-        "lam": lam,
-        "error": wrong.mean(-1),
-        "cost": charge.mean(-1),
-        "gain": gain.mean(-1),
-        "gain_se": gain.std(-1, ddof=1) / np.sqrt(n),
-        "overall": overall.mean(-1),
-        "overall_se": overall.std(-1, ddof=1) / np.sqrt(n),
-    }
-    for name, value in expected.items():
-        np.testing.assert_allclose(getattr(seen, name), value, rtol=1e-9, atol=1e-12, err_msg=name)
-
-
-def test_cross_validation_is_a_loop_over_the_folds(two):
-    log, seen = two
-    assert_like_folds(seen, log, FOLDS, 7)
-    assert seen.chosen.tolist() == [2] * PRICES
-    assert len(set(seen.error[1].tolist())) > 3
-
-
-def test_queries_that_lack_an_answer_help_to_fit_but_are_not_compared_on(two):
-    log = make_log(N, 2, seed=2, missing=0.2)
-    assert 0 < log.complete.sum() < N
-    assert_like_folds(cross_validate(log, rcjax.fit(log), longer_cascades(2, None), FOLDS, 3), log, FOLDS, 3)
+    return log, cross_validate(log, rcjax.fit(log), longer_cascades(2, None), AS_USUAL, FOLDS, 7)
 
 
 def test_the_seed_deals_the_folds(two):
     log, seen = two
     model, longer = rcjax.fit(log), longer_cascades(2, None)
-    again, other = (cross_validate(log, model, longer, FOLDS, seed) for seed in (7, 8))
+    again, other = (cross_validate(log, model, longer, AS_USUAL, FOLDS, seed) for seed in (7, 8))
     np.testing.assert_array_equal(again.error, seen.error)
     assert (other.error != seen.error).any()
 
@@ -205,7 +193,7 @@ def test_a_second_comparison_compiles_nothing(two, compilations):
     log = make_log(N, 2, seed=3)
     model, longer = rcjax.fit(log), longer_cascades(2, None)
     with compilations() as compiled:
-        cross_validate(log, model, longer, FOLDS, 0)
+        cross_validate(log, model, longer, AS_USUAL, FOLDS, 0)
     assert not compiled
 
 
@@ -224,12 +212,17 @@ def test_a_second_comparison_compiles_nothing(two, compilations):
 )
 def test_a_log_that_teaches_little_is_compared_on_all_the_same(two, changes):
     log = make_log(N, 2, seed=4, **changes)
-    seen = cross_validate(log, rcjax.fit(log), longer_cascades(2, None), FOLDS, 0)
+    seen = cross_validate(log, rcjax.fit(log), longer_cascades(2, None), AS_USUAL, FOLDS, 0)
     for name in ("lam", "error", "cost", "gain", "gain_se", "overall", "overall_se"):
         assert np.isfinite(getattr(seen, name)).all(), name
     right = np.asarray(log.correct)
     assert (seen.error >= 1 - right.any(1).mean() - 1e-12).all()
     assert (seen.error <= 1 - right.all(1).mean() + 1e-12).all()
+    at = seen.at_budgets
+    for name in ("budgets", "error", "cost", "saved", "saved_se", "luck"):
+        assert np.isfinite(getattr(at, name)).all(), name
+    assert (at.saved[0] == 0).all()
+    assert np.isfinite(seen.luck).all()
     spent = np.asarray(log.cost)
     assert (seen.cost[0] >= spent.min() - 1e-12).all()
     assert (seen.cost <= spent.sum() + 1e-12).all()
@@ -245,11 +238,13 @@ def test_the_best_pair_may_be_a_single_model(two):
 @pytest.mark.thorough
 def test_one_model_is_compared_with_nothing(float64):
     log = make_log(N, 1, seed=5)
-    seen = cross_validate(log, rcjax.fit(log), longer_cascades(1, None), FOLDS, 0)
+    seen = cross_validate(log, rcjax.fit(log), longer_cascades(1, None), AS_USUAL, FOLDS, 0)
     assert seen.lengths.tolist() == [1]
     np.testing.assert_allclose(seen.error, 1 - np.asarray(log.correct).mean(), rtol=1e-12)
     np.testing.assert_allclose(seen.cost, float(log.cost[0]), rtol=1e-12)
     assert seen.chosen.tolist() == [1] * PRICES
+    np.testing.assert_allclose([*seen.luck, *seen.at_budgets.luck], 0, atol=1e-12)  # nothing was chosen
+    assert seen.at_budgets.error.shape == (1, len(seen.at_budgets.budgets))
 
 
 @pytest.mark.thorough
@@ -257,7 +252,7 @@ def test_chains_are_those_of_the_fit_without_their_fold(float64):
     """Whole fits and solutions of each fold: marginals start from those of the whole log, so up to a few queries."""
     log = make_log(N, 3, seed=6)
     model, longer = rcjax.fit(log), longer_cascades(3, None)
-    seen = cross_validate(log, model, longer, 4, 2)
+    seen = cross_validate(log, model, longer, AS_USUAL, 4, 2)
     assert seen.lengths.tolist() == [1, 2, 3]
     fold = np.random.default_rng(2).permutation(N) % 4
     lam = seen.lam[::3]
@@ -267,7 +262,7 @@ def test_chains_are_those_of_the_fit_without_their_fold(float64):
         fitted = dataclasses.replace(rcjax.fit(log.take(~out)), cost=log.cost)
         found = solve_frontier(fitted, lam=lam, cascades=[log.models])
         confidence = fitted.calibrate(log.logprob)
-        followed = jax.jit(outcomes)(confidence, log.correct, log.cost, found.policies)
+        followed = jax.jit(outcomes)(confidence, log.correct, log.query_cost, found.policies)
         wrong[:, out], charge[:, out] = (np.asarray(each)[:, out] for each in (followed.wrong, followed.cost))
     loss = wrong.mean(-1) + lam * charge.mean(-1)
     np.testing.assert_allclose((seen.error + seen.lam * seen.cost)[2, ::3], loss, rtol=0.05)

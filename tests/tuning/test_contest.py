@@ -1,0 +1,307 @@
+"""The contest: what each way to choose policies loses on queries left out, against loops over folds in plain numpy."""
+
+import dataclasses
+import itertools
+
+import agreement_logs
+import jax
+import numpy as np
+import pytest
+from contest_references import by_folds, columns, dealt, walk_by_hand
+from sampled_logs import sampled_log
+from selection_references import make_log
+
+import rcjax
+from rcjax._base.variants import rivals
+from rcjax.model.fitting import fit_near
+from rcjax.model.pairs import barred_pairs
+from rcjax.solving.at_lambda import refusal_at
+from rcjax.solving.lambda_grid import lam_range
+from rcjax.solving.solve import solve_frontier
+from rcjax.tuning import cross_validation
+from rcjax.tuning.agreement_candidates import as_policies, judge_answers
+from rcjax.tuning.contest import Losses, Targets, contest, gains_of
+from rcjax.tuning.cross_validation import BUDGETS, PRICES, cross_validate, longer_cascades, targets_of
+from rcjax.tuning.judging import Blend, Judging, judging_of
+from rcjax.tuning.label_candidates import as_cascades, judge_log
+from rcjax.tuning.resampling import deal_folds
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+N, FOLDS = 120, 5
+
+
+def losses_of(log, judging, folds, seed, monkeypatch, max_length=2):
+    """(the losses, the comparison that is made of them) of all arms of `cross_validate`."""
+    kept = []
+
+    def keep(*arguments):
+        kept.append(contest(*arguments))
+        return kept[-1]
+
+    monkeypatch.setattr(cross_validation, "contest", keep)
+    model = rcjax.fit(log)
+    longer = longer_cascades(len(log.models), max_length, rivals(log.models))
+    comparison = cross_validate(log, model, longer, judging, folds, seed)
+    return kept[0], comparison, model
+
+
+# -- targets
+
+
+def test_targets_run_from_the_cheapest_bill_beyond_the_dearest():
+    log = make_log(N, 3, seed=1)
+    targets = targets_of(log)
+    bills = np.asarray(log.query_cost).mean(0)
+    np.testing.assert_allclose(targets.lam, lam_range(bills, PRICES), rtol=1e-12)
+    assert targets.budgets[[0, -1]] == pytest.approx([bills.min(), 1.2 * bills.max()])
+    np.testing.assert_allclose(
+        np.diff(np.log(targets.budgets)), np.log(1.2 * bills.max() / bills.min()) / (BUDGETS - 1)
+    )
+    free = targets_of(make_log(N, 2, seed=1, query_cost=np.array([0.0, 2.0])))
+    assert (free.budgets > 0).all()
+    assert np.isfinite(targets_of(make_log(N, 2, seed=1, query_cost=np.zeros(2))).budgets).all()
+
+
+# -- single models and pairs
+
+
+@pytest.fixture(scope="module", params=[0.0, 0.2], ids=["whole", "with gaps"])
+def two(request, float64):
+    """(log, losses, comparison, what a loop over the folds says) of two models."""
+    log = make_log(N, 2, seed=1, missing=request.param)
+    # Money that has its own say for each query: those that are passed on are dearer.
+    money = np.asarray(log.query_cost) * np.where(np.asarray(log.logprob)[:, :1] < -0.5, 1.7, 0.6)
+    money = np.where(np.asarray(log.answered), np.nan_to_num(money), 0.0)
+    log = dataclasses.replace(log, query_cost=money, cost=money.sum(0) / np.asarray(log.answered).sum(0))
+    # Where a confidence is there thrice by chance, no threshold parts it here: that is done below.
+    judging = dataclasses.replace(judging_of(log, rcjax.fit(log).calibrators.transform), split=False)
+    with pytest.MonkeyPatch.context() as patched:
+        losses, comparison, _ = losses_of(log, judging, FOLDS, 7, patched)
+    return log, losses, comparison, by_folds(log, losses.targets, judging.blend, FOLDS, 7)
+
+
+def test_losses_are_a_loop_over_the_folds(two):
+    log, losses, _, (wrong, money, told) = two
+    assert losses.arms == ("1", "2")
+    assert losses.penalty.shape == (1, 2, PRICES + BUDGETS, log.complete.sum())
+    np.testing.assert_allclose(losses.penalty[0], wrong, atol=1e-12)
+    np.testing.assert_allclose(losses.charge, money, rtol=1e-9)
+    np.testing.assert_allclose(losses.told, told, atol=1e-7)
+    np.testing.assert_array_equal(losses.expected, losses.penalty)
+    assert len(np.unique(money[1].mean(-1))) > 12  # pairs at many thresholds
+    assert (wrong[0] != wrong[1]).any()
+
+
+def test_luck_is_how_much_more_is_lost_than_was_told(two):
+    _, losses, comparison, (wrong, _, told) = two
+    luck = (wrong.mean(-1) - told) * (1 - 1 / FOLDS)
+    for arm, name in enumerate(losses.arms):
+        assert losses.luck(name, prices=True) == pytest.approx(luck[arm, :PRICES].mean(), abs=1e-7)
+        assert losses.luck(name, prices=False) == pytest.approx(luck[arm, PRICES:].mean(), abs=1e-7)
+    np.testing.assert_allclose(comparison.luck, luck[:, :PRICES].mean(1), atol=1e-7)
+    np.testing.assert_allclose(comparison.at_budgets.luck, luck[:, PRICES:].mean(1), atol=1e-7)
+
+
+def test_what_a_budget_saves_is_of_errors_alone(two):
+    log, losses, comparison, (wrong, money, _) = two
+    less = (wrong[0] - wrong)[:, PRICES:]
+    saved, spread = less.mean(-1), less.std(-1, ddof=1) / np.sqrt(log.complete.sum())
+    at = comparison.at_budgets
+    for mine, theirs in zip(losses.saved(["1", "2"], "1"), (saved, spread), strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-12)
+    for mine, theirs in ((at.saved, saved), (at.saved_se, spread), (at.error, wrong[:, PRICES:].mean(-1)), (at.cost, money[:, PRICES:].mean(-1))):  # fmt: skip # noqa: E501
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(at.budgets, losses.targets.budgets)
+    assert (saved[0] == 0).all()
+    assert saved[1].max() > 0
+
+
+def test_gains_are_of_loss_at_prices(two):
+    log, losses, comparison, (wrong, money, _) = two
+    lam, n = losses.targets.lam, int(log.complete.sum())
+    loss = (wrong + np.append(lam, np.zeros(BUDGETS))[:, None] * money)[:, :PRICES]
+    gain = loss[1] - loss
+    share = np.array([[gain[arm, g] / loss[1, g].mean() for g in range(PRICES)] for arm in range(2)]).mean(1)
+    expected = {
+        "lengths": [1, 2],
+        "lam": lam,
+        "error": wrong[:, :PRICES].mean(-1),
+        "cost": money[:, :PRICES].mean(-1),
+        "gain": gain.mean(-1),
+        "gain_se": gain.std(-1, ddof=1) / np.sqrt(n),
+        "overall": share.mean(-1),
+        "overall_se": share.std(-1, ddof=1) / np.sqrt(n),
+    }
+    for name, value in expected.items():
+        np.testing.assert_allclose(getattr(comparison, name), value, rtol=1e-9, atol=1e-12, err_msg=name)
+    told = losses.gain(["1"], "2")
+    np.testing.assert_allclose((told.counted[0], told.counted_se[0]), (share[0].mean(), share[0].std(ddof=1) / np.sqrt(n)), rtol=1e-9)  # fmt: skip # noqa: E501
+
+
+# -- figures of made-up losses
+
+
+def test_two_forms_of_outcomes_tell_figures_and_their_standard_errors():
+    """Figures are of the first form, which is expected; standard errors of the last, which the labels correct."""
+    rng = np.random.default_rng(0)
+    targets = Targets(np.array([0.5, 2.0]), np.array([1.0, 3.0, 9.0]))
+    penalty, charge = rng.random((2, 3, 5, 40)), rng.random((3, 5, 40))
+    expected, told = rng.random((2, 3, 5, 40)), rng.random((3, 5))
+    losses = Losses(("a", "b", "c"), targets, penalty, charge, expected, told, folds=4)
+    saved, spread = losses.saved(["c", "b"], "a")
+    for row, arm in enumerate((2, 1)):
+        np.testing.assert_allclose(saved[row], (penalty[0, 0, 2:] - penalty[0, arm, 2:]).mean(-1))
+        np.testing.assert_allclose(spread[row], (penalty[1, 0, 2:] - penalty[1, arm, 2:]).std(-1, ddof=1) / np.sqrt(40))
+    assert losses.luck("b", prices=True) == pytest.approx(0.75 * (penalty[1, 1, :2].mean() - told[1, :2].mean()))
+    assert losses.luck("b", prices=False) == pytest.approx(0.75 * (penalty[1, 1, 2:].mean() - told[1, 2:].mean()))
+    for mean, figure in zip(losses.means(["b"]), (penalty[1, 1], charge[1]), strict=True):
+        np.testing.assert_allclose(mean[0], figure.mean(-1))
+    money = targets.lam[:, None] * charge[:, :2]
+    for soft in (False, True):
+        own = losses.gain(["b"], "c", expected=soft)
+        figure = (expected if soft else penalty)[:, :, :2] + money
+        counted = penalty[:, :, :2] + money
+        gain, rival = figure[:, 2] - figure[:, 1], counted[0, 2].mean(-1)[:, None]
+        shares = [(gain[form] / rival).mean(0) for form in range(2)]
+        plain = [((counted[form, 2] - counted[form, 1]) / rival).mean(0) for form in range(2)]
+        assert own.gain[0] == pytest.approx(gain[0].mean(-1))
+        assert own.gain_se[0] == pytest.approx(gain[1].std(-1, ddof=1) / np.sqrt(40))
+        for pair, (mean, of) in ((own[2:4], shares), (own[4:], plain)):
+            assert pair[0][0] == pytest.approx(mean.mean())
+            assert pair[1][0] == pytest.approx(of.std(ddof=1) / np.sqrt(40))
+    nothing = gains_of(np.zeros((1, 1, 2, 5)), np.zeros((1, 2, 5)))  # a rival that loses nothing at no price
+    assert all((figure == 0).all() for figure in nothing)
+
+
+# -- all arms, of whatever there is to choose from
+
+
+def cheapest_or_best(error, needed, budget):
+    """The place of the least error that a budget pays; of what is cheapest, where it pays none."""
+    fits = np.flatnonzero((needed <= budget) & np.isfinite(error))
+    return fits[error[fits].argmin()] if fits.size else np.where(np.isfinite(error), needed, np.inf).argmin()
+
+
+def chosen_pairs(trial, allowed, targets, k):
+    """[(policies, place, error, cost)] for each target, of the candidates that are allowed, (C,) or (L, C) bool."""
+    rows = trial.error.ndim > 1
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), trial) if rows else trial
+    error = np.where(allowed, trial.error, np.inf)
+    alone = flat.first == flat.second
+    needed, whole = flat.cost + np.where(alone, 0.0, 0.5 * flat.cost_se), error.reshape(-1)
+    places = []
+    for place, lam in enumerate(targets.lam):
+        row, own = (trial.cost[place], error[place]) if rows else (trial.cost, error)
+        if trial.share is not None:  # a price parts no atom
+            own = np.where(trial.share == 1, own, np.inf)
+        places.append((own + lam * row).argmin() + (place * error.shape[-1] if rows else 0))
+    places += [cheapest_or_best(whole, needed, budget) for budget in targets.budgets]
+    policies = as_cascades(flat, np.array(places), k, np)
+    return [(policies, row, flat.error[place], flat.cost[place]) for row, place in enumerate(places)]
+
+
+def chosen_answers(trial, pairs, targets, k, refusing):
+    """The same of pairs and policies that compare answers: these where they are better, and paid for."""
+    best = []
+    for row, pair in enumerate(pairs):
+        price = row < len(targets.lam)
+        lam = targets.lam[row] if price else 0.0
+        needed = trial.cost + 0.5 * trial.cost_se
+        limit = np.inf if price else targets.budgets[row - len(targets.lam)]
+        loss = np.where(needed <= limit, trial.error + lam * trial.cost, np.inf)
+        place = loss.argmin()
+        own = as_policies(trial, np.array([place]), k, refusing), 0, trial.error[place], trial.cost[place]
+        best.append(own if loss[place] < pair[2] + lam * pair[3] else pair)
+    return best
+
+
+def chosen_chains(fitted, targets, price):
+    """The same of the chains of all three models that the model solves, at a price each: a budget takes the dearest."""
+    solved = solve_frontier(fitted, lam=targets.lam, cascades=[fitted.models], abstain_price=price)
+    error, cost = np.asarray(solved.penalty), np.asarray(solved.cost)
+    places = [*range(len(cost))]
+    for budget in targets.budgets:
+        within = np.flatnonzero(cost <= budget)
+        places.append(within[cost[within].argmax()] if within.size else cost.argmin())
+    return [(solved.policies, place, error[place], cost[place]) for place in places]
+
+
+def by_hand(log, model, judging, targets, folds, seed):
+    """{arm: (penalty (T, m), charge (T, m), told (T,))} by loops: fit without the fold, judge, choose, walk."""
+    logprob, right, answered, charge = columns(log)
+    complete, k = answered.all(1), right.shape[1]
+    fold, barred = dealt(complete, folds, seed), barred_pairs(log.models)
+    price = None if judging.refusal is None else 1 - float(judging.refusal.worth)
+    arms = {}
+    for number in range(folds):
+        out = fold == number
+        train = answered & ~out[:, None]
+        rows = logprob, right, train
+        fitted = fit_near(model, *rows, log.cost)
+        trial = jax.tree.map(np.asarray, judge_log(fitted.calibrators, *rows, charge, targets.lam, judging))
+        may = np.ones_like(trial.error, bool) if barred is None else ~barred[trial.first, trial.second]
+        allowed = {"1": np.broadcast_to(np.arange(may.shape[-1]) < k, may.shape), "2": may}
+        if barred is not None:
+            single = barred_pairs(log.models, votes=False)
+            allowed["one sample"] = ~single[trial.first, trial.second]
+        choices = {name: chosen_pairs(trial, own, targets, k) for name, own in allowed.items()}
+        if log.answer is not None and k > 2 and barred is None:
+            compared = judge_answers(fitted.calibrators, *rows, charge, log.answer, judging)
+            choices["answers"] = chosen_answers(compared, choices["2"], targets, k, price is not None)
+        if k == 3 and barred is None:
+            choices["3"] = chosen_chains(fitted, targets, price)
+        confidence = np.asarray(fitted.calibrate(logprob))
+        part = out & complete
+        codes = None if log.answer is None else np.asarray(log.answer)[part]
+        for name, picks in choices.items():
+            penalty, money, told = arms.setdefault(name, [np.zeros((len(picks), len(out))) for _ in range(2)] + [0.0])
+            for row, (policies, place, *_) in enumerate(picks):
+                walked = walk_by_hand(policies, place, confidence[part], right[part], charge[part], codes)
+                penalty[row, part], money[row, part] = walked[0] + (price or 0.0) * walked[2], walked[1]
+            arms[name][2] = told + np.array([own[2] for own in picks]) * part.sum() / complete.sum()
+    return {name: (penalty[:, complete], money[:, complete], told) for name, (penalty, money, told) in arms.items()}
+
+
+LOGS = {
+    "answers, one confidence for many": (lambda: agreement_logs.make_log(90, 0.2, seed=1), None, ["answers", "3"]),
+    "refusals": (lambda: agreement_logs.make_log(90, 0.2, seed=2), 0.3, ["answers", "3"]),
+    "several samples": (lambda: sampled_log(90, seed=1), None, ["one sample"]),
+}
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_every_arm_loses_what_a_loop_by_hand_does(name, monkeypatch):
+    make, price, more = LOGS[name]
+    log = make()
+    transform = rcjax.fit(log).calibrators.transform
+    judging = judging_of(log, transform, refusal_at(price, True, log.cost.dtype))
+    losses, _, model = losses_of(log, judging, 3, 5, monkeypatch, max_length=None)
+    arms = by_hand(log, model, judging, losses.targets, 3, 5)
+    assert {"1", "2", *more} <= {*losses.arms}
+    for arm, (penalty, money, told) in arms.items():
+        (place,) = losses.places([arm])
+        np.testing.assert_allclose(losses.charge[place].mean(-1), money.mean(-1), rtol=1e-6, err_msg=arm)
+        np.testing.assert_allclose(losses.penalty[-1, place], penalty, atol=1e-9, err_msg=arm)
+        np.testing.assert_allclose(losses.charge[place], money, rtol=1e-9, err_msg=arm)
+        np.testing.assert_allclose(losses.told[place], told, atol=1e-9, err_msg=arm)
+    if judging.split:
+        assert ((losses.penalty[-1] > 1e-9) & (losses.penalty[-1] < 1 - 1e-9)).any()  # shares are expectations
+
+
+def test_labels_left_out_have_no_say_in_the_choice():
+    """A log whose labels are drawn by lot: what was chosen among many is lucky, and the contest shows by how much."""
+    lucky = []
+    for seed in range(4):
+        coin = np.random.default_rng(seed).random((N, 2)) < 0.5
+        log = make_log(N, 2, seed=seed, correct=coin)
+        seen = cross_validate(log, rcjax.fit(log), longer_cascades(2, None), Judging(Blend(0.0, 0.0)), FOLDS, 0)
+        lucky.append(float(seen.at_budgets.luck[1]))
+        assert abs(seen.at_budgets.luck[0]) < 0.02 + 2 / np.sqrt(N)
+    assert min(lucky) > 0.01
+
+
+def test_the_deal_is_at_random_by_its_seed_alone():
+    complete = np.random.default_rng(3).random(77) < 0.6
+    for folds, seed in itertools.product((2, 5), (0, 4)):
+        np.testing.assert_array_equal(deal_folds(complete, folds, seed), dealt(complete, folds, seed))

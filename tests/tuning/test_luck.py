@@ -1,0 +1,78 @@
+"""Luck: what cascades have more of than single models is added to their errors, and nothing to a single model's."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from misses import in_turn
+from tiers import examples
+
+from rcjax.frontier.policies import Agreements, Policies
+from rcjax.tuning.comparison import AtBudgets, Comparison
+from rcjax.tuning.luck import luck_of, raised_by_luck
+from rcjax.tuning.trials import Trial
+
+PENALTY = np.array([0.30, 0.10, 0.25, 0.15, 0.12, 0.999])
+
+
+def trial(compares=True):
+    """Two single models, two pairs, and one policy that compares answers; then a pair that nearly always errs."""
+    members = np.array([[1, 0, 0], [0, 0, 1], [1, 1, 0], [1, 0, 1], [1, 1, 1], [0, 1, 1]], bool)
+    agreements = Agreements.none(members.shape)
+    agreements.earlier[4, 1], agreements.differ[4, 1] = 0, 2
+    policies = Policies.of_cascades(np.where(members, 0.5, 1.0), members, agreements=agreements if compares else None)
+    cost = np.arange(1.0, 7)
+    return Trial(PENALTY, cost, 0.1 * cost, np.zeros(6), policies)
+
+
+def comparison(prices, budgets):
+    """What a contest has shown: luck at prices, and at budgets, of single models, pairs, and all that may compare."""
+    nothing, flat, lucks = np.zeros((2, 3)), np.zeros(2), np.array(budgets)
+    at = AtBudgets(np.ones(4), *[np.zeros((len(lucks), 4))] * 4, lucks)
+    shown = (nothing, nothing, nothing, nothing, flat, flat)
+    return Comparison(np.array([1, 2]), np.geomspace(1, 9, 3), *shown, at_budgets=at, luck=np.array(prices))
+
+
+@in_turn(
+    "by_price, prices, budgets, pairs, comparing",
+    [
+        (True, (0.0, 0.03, 0.05), (0.0, 0.2, 0.4), 0.03, 0.05),
+        (False, (0.0, 0.3, 0.5), (0.0, 0.02, 0.04), 0.02, 0.04),
+        (True, (0.01, 0.03, 0.05), (0.0, 0.2, 0.4), 0.02, 0.04),  # single models have some of it too
+        (False, (0.0, 0.3, 0.5), (-0.02, 0.02, 0.04), 0.04, 0.06),
+        (True, (0.0, 0.03), (0.0, 0.2), 0.03, 0.03),  # nothing compares answers
+        (True, (0.0, -0.03, 0.05), (0.0, 0.2, 0.4), 0.0, 0.05),  # nothing looks worse than it is
+        (False, (0.0, 0.3, 0.5), (0.05, 0.02, 0.04), 0.0, 0.0),
+    ],
+)
+def test_luck_is_a_constant_for_each_kind_of_policy(by_price, prices, budgets, pairs, comparing):
+    own = trial(compares=len(prices) > 2)
+    raised = raised_by_luck(own, comparison(prices, budgets), by_price)
+    np.testing.assert_array_equal(raised.penalty[:2], PENALTY[:2])  # to the last bit
+    np.testing.assert_allclose(raised.penalty[2:4], PENALTY[2:4] + pairs, rtol=1e-12)
+    assert raised.penalty[4] == pytest.approx(PENALTY[4] + comparing, rel=1e-12)
+    assert raised.penalty[5] == min(PENALTY[5] + pairs, 1.0)
+    for name in ("cost", "reserve", "abstention", "policies"):
+        assert getattr(raised, name) is getattr(own, name)
+
+
+def test_of_one_model_there_is_nothing_to_raise():
+    own, shown = trial(compares=False).take(np.array([0])), comparison((0.3,), (0.2,))
+    for by_price in (True, False):
+        assert raised_by_luck(own, shown, by_price).penalty.tolist() == [0.30]
+        assert luck_of(shown, by_price, comparing=False) == 0.0
+    assert luck_of(dataclasses.replace(shown, at_budgets=None, luck=None), False, True) == 0.0
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(*[st.floats(-0.2, 0.2)] * 3, st.booleans())
+def test_order_within_a_kind_stays(single, pairs, comparing, by_price):
+    """No figure of luck turns one pair into a better one than another."""
+    lucks = single, pairs, comparing
+    raised = raised_by_luck(trial(), comparison(lucks, lucks), by_price).penalty
+    assert raised[3] < raised[2]
+    assert (raised >= PENALTY).all()
+    assert (raised <= 1).all()
+    assert raised[2] - PENALTY[2] == pytest.approx(raised[3] - PENALTY[3], abs=1e-12)

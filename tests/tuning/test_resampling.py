@@ -1,0 +1,79 @@
+"""Which queries are left out: folds of one size, as many complete queries in each, and samples of large logs."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from misses import in_turn
+from selection_references import make_log
+
+from rcjax.logs import LogError
+from rcjax.tuning import resampling
+from rcjax.tuning.resampling import deal_folds, require_queries, sample_queries, without
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+N, FOLDS = 120, 5
+
+
+@in_turn("share", [0.0, 0.1, 0.28, 0.7, 1.0])
+@in_turn("n", [10, 76, 201])
+def test_folds_hold_as_many_queries_and_as_many_complete_ones(n, share):
+    complete = np.random.default_rng(1).random(n) < share
+    for seed in range(20):
+        fold = deal_folds(complete, FOLDS, seed)
+        for some in (fold, fold[complete], fold[~complete]):
+            sizes = np.bincount(some, minlength=FOLDS)
+            assert sizes.max() - sizes.min() <= 1
+
+
+def test_where_all_are_complete_every_query_may_be_in_any_fold():
+    complete = np.ones(15, bool)
+    dealt = np.array([deal_folds(complete, FOLDS, seed) for seed in range(300)])
+    counts = np.array([(dealt == fold).sum(0) for fold in range(FOLDS)])
+    assert counts.min() > 35  # 60 each are expected, with a standard deviation of 7
+
+
+def test_a_log_without_some_queries_has_their_answers_no_more():
+    log = make_log(N, 2, seed=1)
+    rows = np.arange(N) % 3 == 0
+    less = without(log, rows)
+    assert less.n_queries == N
+    assert not less.answered[rows].any()
+    for name in ("logprob", "correct", "query_cost", "answered"):
+        np.testing.assert_array_equal(getattr(less, name)[~rows], getattr(log, name)[~rows])
+    np.testing.assert_allclose(less.cost, log.take(~rows).cost)
+
+
+def test_a_model_without_an_answer_left_keeps_its_cost():
+    answered = np.ones((N, 2), bool)
+    answered[10:, 1] = False
+    log = make_log(N, 2, seed=2, answered=answered)
+    less = without(log, np.arange(N) < 10)
+    assert not less.answered[:, 1].any()
+    assert float(less.cost[1]) == float(log.cost[1])
+    assert float(less.cost[0]) == pytest.approx(np.asarray(log.query_cost)[10:, 0].mean())
+
+
+def test_of_a_large_log_a_sample_is_compared(monkeypatch):
+    log = make_log(N, 2, seed=3)
+    assert sample_queries(log, 0) is log
+    monkeypatch.setattr(resampling, "_MOST_COMPARED", 50)
+    samples = [sample_queries(log, seed) for seed in (0, 0, 1)]
+    for sample in samples:
+        assert sample.n_queries == len(set(sample.queries)) == 50
+        assert set(sample.queries) <= set(log.queries)
+        assert list(sample.queries) == sorted(sample.queries)
+    assert samples[0].queries == samples[1].queries != samples[2].queries
+
+
+@in_turn("folds, message", [(1, "folds is 1: give at least 2"), (-3, "folds is -3"), (N + 1, f"too few queries, {N}: .* takes {N + 1} at")])  # fmt: skip # noqa: E501
+def test_folds_must_be_between_two_and_the_number_of_queries(folds, message):
+    log = dataclasses.replace(make_log(N, 2), source="a.csv")
+    with pytest.raises(ValueError, match=message) as caught:
+        require_queries(log, folds)
+    if folds > N:
+        assert isinstance(caught.value, LogError)
+        assert str(caught.value).startswith("a.csv: ")
+    require_queries(log, 2)
+    require_queries(log, N)

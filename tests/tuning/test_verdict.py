@@ -1,0 +1,194 @@
+"""What is said of a policy that was chosen: every arm of the sentence, and never against its figures."""
+
+import dataclasses
+import itertools
+import re
+
+import numpy as np
+import pytest
+from misses import in_turn
+
+import rcjax
+from rcjax.frontier.policies import ABSTAIN, Agreements, Policies
+from rcjax.tuning.comparison import AtBudgets, Comparison, Rival, VotesGain
+from rcjax.tuning.select import Selection
+from rcjax.tuning.verdict import tell_choice, tell_corrections
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+NAMES = ("small", "middle", "large")
+COST = {1: 1.0, 2: 10.0, 3: 100.0}
+MEMBERS = {"single": [0, 1, 0], "pair": [1, 0, 1], "chain": [1, 1, 1], "answers": [1, 1, 1], "refusing": [1, 1, 0]}
+ROWS = tuple(MEMBERS)
+
+
+@pytest.fixture(scope="module")
+def frontier(float64):
+    """A point of each kind, at λ = 10 and a cost of 10."""
+    log = rcjax.sample_log(60, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
+    base = rcjax.solve_frontier(dataclasses.replace(rcjax.fit(log), models=NAMES), lam=[1.0])
+    members = np.array([MEMBERS[row] for row in ROWS], bool)
+    agreements = Agreements.none(members.shape)
+    agreements.earlier[3:, 1], agreements.differ[3:, 1] = 0, [2, ABSTAIN]
+    policies = Policies.of_cascades(np.where(members, 0.5, 1.0), members, agreements=agreements)
+    figures = np.full(len(ROWS), 10.0)
+    return dataclasses.replace(base, lam=figures, cost=figures, error=figures / 100, policies=policies)
+
+
+def shown(gain=0.0, gain_se=0.01, saved=0.0, saved_se=0.01, rival=None, votes=None, luck=0.02, lengths=3):
+    """A contest that shows at the middle of three prices, and budgets, what is given; elsewhere far more."""
+
+    def amid(value):
+        return np.array([9.0, value, -9.0])
+
+    size = np.arange(lengths)[:, None]
+    own = np.where(size == 0, -amid(gain), np.where(size == 1, 0.0, amid(gain)))
+    spread = np.where(size == 1, 0.0, np.full(3, gain_se))
+    overall, nothing = np.zeros(lengths), np.zeros((lengths, 3))
+    arms = 2 + (rival is not None)
+    less = np.where(np.arange(arms)[:, None] == 0, 0.0, amid(saved))
+    spreads = np.full((arms, 3), saved_se)
+    if rival is not None:  # what may compare answers saves twice as much
+        less[2] = 2 * less[2]
+    at = AtBudgets(
+        np.geomspace(1, 100, 3), less, less, less, spreads, np.array([0.01, 0.01 + luck, 0.01 + luck][:arms])
+    )
+    compared = None if rival is None else Rival(nothing[0], nothing[0], amid(rival), np.full(3, gain_se), *[0.0] * 4)
+    arrays = np.arange(1, lengths + 1), np.geomspace(1, 100, 3), nothing, nothing, own, spread, overall, overall
+    return Comparison(*arrays, agreement=compared, votes=votes, at_budgets=at, luck=at.luck)
+
+
+def say(frontier, kind, target, **figures):
+    return Selection(frontier, shown(**figures)).verdict(ROWS.index(kind), target)
+
+
+SENTENCES = [
+    ("single", {"budget": 10.0}, {}, "use middle alone: no cascade is shown to be better at this budget"),
+    ("single", {"max_error": 0.1}, {}, "use middle alone: no cascade is shown to be better at this error"),
+    ("single", {"lam": 10.0}, {}, "use middle alone: no cascade is shown to be better"),
+    ("single", {}, {"rival": 0.1},
+     "use middle alone: no cascade is shown to be better, nor is going by whether answers agree"),
+    ("pair", {"budget": 10.0}, {"saved": 0.031, "saved_se": 0.009},
+     "use small → large: 3.1 ± 0.9 points fewer errors than the best single model for the same money"),
+    ("pair", {"budget": 10.0}, {"saved": 0.017, "saved_se": 0.009},
+     "use small → large: it promises fewer errors than any single model for the same money, which is not shown: "
+     "1.7 ± 0.9 points fewer errors on queries left out"),
+    ("pair", {"max_error": 0.1}, {"saved": -0.02, "saved_se": 0.009},
+     "use small → large: it promises fewer errors than any single model for the same money, which is not shown: "
+     "2.0 ± 0.9 points more errors on queries left out"),
+    ("pair", {"error_cost": 0.1}, {"gain": 0.0312, "gain_se": 0.0123},
+     "use small → large: 3.12 ± 1.23 points of error + λ·cost better than the best single model"),
+    ("pair", {"lam": 10.0}, {"gain": 0.02, "gain_se": 0.0123},
+     "use small → large: it promises more than the best single model, which is not shown: "
+     "2.00 ± 1.23 points of error + λ·cost better"),
+    ("pair", {"lam": 10.0}, {"gain": -0.02, "gain_se": 0.0123},
+     "use small → large: it promises more than the best single model, which is not shown: "
+     "2.00 ± 1.23 points of error + λ·cost worse"),
+    ("chain", {}, {"gain": 0.03, "gain_se": 0.01},
+     "use small → middle → large: 3.00 ± 1.00 points of error + λ·cost better than the best pair"),
+    ("chain", {"lam": 10.0}, {"gain": -0.03, "gain_se": 0.01},
+     "use small → middle → large: it promises more than the best pair, which is not shown: "
+     "3.00 ± 1.00 points of error + λ·cost worse"),
+    ("answers", {"lam": 10.0}, {"rival": 0.03},
+     "use small → middle → large, asking large where small and middle differ: "
+     "3.00 ± 1.00 points of error + λ·cost better than the best pair"),
+    ("answers", {"budget": 10.0}, {"rival": 0.0, "saved": 0.03, "saved_se": 0.01},
+     "use small → middle → large, asking large where small and middle differ: "
+     "6.0 ± 1.0 points fewer errors than the best single model for the same money"),
+    ("refusing", {"lam": 10.0}, {"rival": 0.01},
+     "use small → middle, refusing where small and middle differ: it promises more than the best pair, "
+     "which is not shown: 1.00 ± 1.00 points of error + λ·cost better"),
+]  # fmt: skip
+
+
+@in_turn("kind, target, figures, sentence", SENTENCES)
+def test_each_arm_of_the_sentence(frontier, kind, target, figures, sentence):
+    assert say(frontier, kind, target, **figures) == sentence
+
+
+def test_a_budget_is_told_at_its_own_figures_and_a_limit_at_the_bill(frontier):
+    """At budgets of 1 and 100 the made-up contest shows something else."""
+    for budget, words in ((1.0, "900.0 ± 1.0 points fewer"), (1e3, "900.0 ± 1.0 points more"), (9.0, "3.0 ± 1.0")):
+        assert words in say(frontier, "pair", {"budget": budget}, saved=0.03)
+    assert "3.0 ± 1.0" in say(frontier, "pair", {"max_error": 0.5}, saved=0.03)  # its point costs 10
+
+
+def test_what_samples_are_worth_is_added(frontier):
+    votes = VotesGain(("middle",), np.full(3, 0.03), np.full(3, 0.01), 0.1, 0.05, 0.1, 0.08)
+    said = say(frontier, "single", {"budget": 10.0}, votes=votes)
+    assert said == ("use middle alone: no cascade is shown to be better at this budget; one sample of middle is enough")
+
+
+def test_words_and_figures_never_contradict_each_other(frontier):
+    """The sign of the words is that of the figure, and only what is above two standard errors is shown."""
+    misses = []
+    limits = [{"budget": 10.0}, {"max_error": 0.1}, {"lam": 10.0}, {"error_cost": 0.1}, {}]
+    values = [-0.3, -0.02, -1e-5, 0.0, 1e-5, 0.004, 0.0201, 0.3]
+    for kind, target, value in itertools.product(("pair", "chain", "answers"), limits, values):
+        said = say(frontier, kind, target, gain=value, saved=value, rival=value)
+        limited = {*target} & {"budget", "max_error"}
+        figure = value * (2 if limited and kind == "answers" else 1)
+        sure = figure > 0.02
+        told = re.search(r"([\d.]+) ± ([\d.]+) points", said)
+        good = told is not None and float(told[1]) == pytest.approx(100 * abs(figure), abs=0.051 if limited else 0.0051)
+        good &= ("is not shown" in said) != sure
+        good &= (" more errors" in said or " worse" in said) == (figure < 0)
+        good &= ("points fewer errors" in said or " better" in said) == (figure >= 0)
+        if not good:
+            misses.append((kind, target, value, said))
+    assert not misses, misses
+
+
+def test_a_verdict_of_a_log_with_one_length(frontier):
+    alone = shown(lengths=1)
+    one = dataclasses.replace(alone.at_budgets, **{
+        name: getattr(alone.at_budgets, name)[:1] for name in ("error", "cost", "saved", "saved_se", "luck")
+    })  # fmt: skip
+    alone = dataclasses.replace(alone, at_budgets=one, luck=one.luck)
+    for target in ({"budget": 1.0}, {"lam": 1.0}):
+        assert tell_choice(frontier, alone, 0, target).startswith("use middle alone: no cascade is shown to be better")
+    assert "raised" not in tell_corrections(frontier, alone)
+
+
+@in_turn(
+    "luck, cascades, raised",
+    [
+        (0.02, True, "those of cascades are raised by 2 points"),
+        (0.0034, True, "raised by 0.34 points"),
+        (0.0, True, ""),
+        (-0.1, True, ""),
+        (0.02, False, ""),
+    ],  # fmt: skip
+)
+def test_what_is_counted_and_what_is_corrected(frontier, luck, cascades, raised):
+    rows = slice(None) if cascades else slice(1)
+    own = dataclasses.replace(frontier, policies=frontier.policies.take(rows))
+    said = tell_corrections(own, shown(luck=luck))
+    assert said.startswith("costs are the bills of these queries, and errors of single models are counted on them")
+    assert raised in said
+    assert ("raised" in said) is bool(raised)
+
+
+def test_the_best_single_model_is_what_a_pair_is_told_against(float64):
+    """Figures are those of the contest at the nearest budget that pays for the same models alone, as they are there.
+
+    At a budget just above what a model costs, one just below pays only for a worse model, over which any cascade gains.
+    """
+    told = 0
+    for seed in range(2):
+        log = rcjax.sample_log(200, seed=seed).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
+        selection = rcjax.select_frontier(log, max_length=2)
+        at, frontier, bills = selection.comparison.at_budgets, selection.frontier, np.asarray(log.query_cost).mean(0)
+        for budget in (*(1.1 * bills), *(0.96 * bills[1:]), *np.geomspace(1.05 * bills.min(), bills.max(), 9)):
+            point = frontier.choose(budget=float(budget))
+            said = selection.verdict(point, {"budget": float(budget)})
+            if int(np.asarray(frontier.members)[point].sum()) == 1:
+                assert said.endswith("no cascade is shown to be better at this budget")
+                continue
+            alike = [row for row, own in enumerate(at.budgets) if (bills <= own).sum() == (bills <= budget).sum()]
+            place = min(alike, key=lambda row: abs(np.log(at.budgets[row] / budget)))
+            saved, spread = 100 * at.saved[1, place], 100 * at.saved_se[1, place]
+            assert f"{abs(saved):.1f} ± {spread:.1f} points {'fewer' if saved >= 0 else 'more'} errors" in said
+            assert ("which is not shown" in said) == (saved <= 2 * spread)
+            told += 1
+    assert told > 12
