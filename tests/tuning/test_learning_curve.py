@@ -16,6 +16,7 @@ from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning import learning_curve as learning
 from rcjax.tuning.agreement_candidates import tune_by_agreement
+from rcjax.tuning.judging import AS_USUAL
 from rcjax.tuning.learning_curve import LearningCurve, area_of_points, fit_power_law, learning_curve
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -166,8 +167,12 @@ def test_every_query_is_held_out_equally_often():
 
 
 @pytest.mark.thorough
-def test_a_deal_is_a_replay_of_what_the_log_says():
-    """Tuned on all of the others, every policy answers the queries held out as a frontier of the same policies does."""
+def test_a_deal_is_a_replay_of_what_the_log_says(monkeypatch):
+    """Tuned on all of the others, every policy answers the queries held out as a frontier of the same policies does.
+
+    With each answer at its model's mean cost, and labels weighted as is usual.
+    """
+    monkeypatch.setattr("rcjax.tuning.select.judging_of", lambda *_: AS_USUAL)
     log = sampled()
     tests, others = learning._deals(N, 2, seed=0)
     lam = lam_range(np.asarray(log.cost), 24)
@@ -175,7 +180,7 @@ def test_a_deal_is_a_replay_of_what_the_log_says():
     error, cost = learning.tune_and_answer(*data, tests[:1], others[:1], np.array([120]), transform="choice")
     assert error.shape == cost.shape == (1, 1, 24)
     train, held_out = log.take(others[0]), log.take(tests[0])
-    train = dataclasses.replace(train, cost=log.cost)
+    train = dataclasses.replace(train, cost=log.cost, query_cost=jnp.broadcast_to(log.cost, train.query_cost.shape))
     frontier = rcjax.select_frontier(train, lam=lam, max_length=2).frontier
     seen = rcjax.replay(frontier, held_out)
     np.testing.assert_allclose(error[0, 0], seen.error, atol=1e-12)

@@ -1,0 +1,133 @@
+"""How far labels are averaged with what is expected of them: the weights, against SciPy and by what they are for."""
+
+import itertools
+
+import numpy as np
+import pytest
+from misses import in_turn
+from scipy.optimize import minimize
+from selection_references import logistic, make_log
+
+from rcjax.tuning import judging as module
+from rcjax.tuning.judging import (
+    AS_USUAL,
+    USUAL,
+    Judging,
+    estimate_blend,
+)
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def made_log(confidence, correct):
+    """A log of complete answers with these raw confidences (n, k)."""
+    return make_log(*confidence.shape, logprob=np.log(confidence), correct=correct)
+
+
+def all_that_tells(n):
+    """Labels that are drawn with just the probability that each model's confidence states: as noisy as can be."""
+    rng = np.random.default_rng(0)
+    confidence = np.stack([rng.uniform(0.05, 0.95, n), rng.uniform(0.3, 0.99, n)], axis=1)
+    return made_log(confidence, rng.uniform(size=(n, 2)) < confidence)
+
+
+def nothing_that_tells(n):
+    """The first is right amid its confidences, the second at their ends: no line through them tells of that."""
+    rng = np.random.default_rng(1)
+    confidence = rng.uniform(0.01, 0.99, (n, 2))
+    amid = np.abs(confidence[:, 0] - 0.5) < 0.25
+    return made_log(confidence, np.stack([amid, ~amid], axis=1) ^ (rng.uniform(size=(n, 2)) < 0.1))
+
+
+def test_noisy_labels_of_well_calibrated_models_count_for_little():
+    blends = [estimate_blend(all_that_tells(n), "generation") for n in (100, 3000)]
+    assert blends[1].label < 0.1
+    assert abs(blends[0].label - USUAL.label) < 0.2  # few labels tell little of it
+
+
+def test_labels_count_for_all_where_confidences_tell_nothing():
+    blends = [estimate_blend(nothing_that_tells(n), "generation") for n in (100, 3000)]
+    assert blends[1].label > 0.8
+    assert USUAL.label < blends[0].label < blends[1].label
+
+
+def test_with_nothing_to_learn_them_from_weights_are_the_usual_ones():
+    log = make_log(60, 3, seed=4)
+    gaps = np.ones((60, 3), bool)
+    gaps[9:, 1] = False
+    for few in (log.select(["m0"]), log.take(slice(9)), make_log(60, 3, seed=4, answered=gaps)):
+        assert estimate_blend(few, "generation") is USUAL
+    assert Judging(USUAL, None, False) == AS_USUAL
+    assert USUAL.label == 0.25
+
+
+def test_weights_are_no_less_than_nothing_and_no_more_than_all():
+    labels = np.array([True, False, True])
+    logs = [make_log(60, 3, seed=seed, missing=0.3 * (seed % 2)) for seed in range(3)]
+    logs += [make_log(60, 3, correct=labels), make_log(60, 3, logprob=np.log(0.5)), make_log(60, 3, correct=~labels)]
+    for log in logs:
+        blend = estimate_blend(log, "generation")
+        assert min(blend.own, blend.crossed) >= 0
+        assert -1e-12 <= blend.label <= 1
+
+
+def blend_by_definition(log, folds):
+    """The weights by SciPy: what four fifths say of each pair at each cut against what the last one counts."""
+    logprob, correct, present = (np.asarray(column) for column in (log.logprob, log.correct, log.answered))
+    right, both, k = correct.astype(float), present.all(1), present.shape[1]
+    told, counted = [], []  # rows of (constant, by a, by b), and figures
+    for fold in range(5):
+        train = present & (folds != fold)[:, None]
+        confidence = [logistic(logprob[:, j], correct[:, j], train[:, j]) for j in range(k)]
+        for i, j in itertools.combinations(range(k), 2):
+            here, out = train[:, i] & train[:, j], present[:, i] & present[:, j] & (folds == fold)
+            cross = logistic(logprob[:, i], correct[:, j], here)
+            mean = [(confidence[j][here] - confidence[i][here]).mean(), (cross[here] - confidence[i][here]).mean()]
+            level = (right[here, j] - right[here, i]).mean()
+            levels = np.quantile(logprob[here, i], np.linspace(0.04, 0.96, 16), method="lower")
+            for cut in sorted({*levels.tolist()}):
+                low = here & (logprob[:, i] <= cut)
+                gain = right[low, j] - right[low, i]
+                own = confidence[j][low] - confidence[i][low] - mean[0] + level - gain
+                other = cross[low] - confidence[i][low] - mean[1] + level - gain
+                told.append([gain.sum() / here.sum(), own.sum() / here.sum(), other.sum() / here.sum()])
+                passed = out & (logprob[:, i] <= cut)
+                counted.append((right[passed, j] - right[passed, i]).sum() / out.sum())
+    told, counted = np.array(told), np.array(counted)
+    prior = 300 / both.sum() * (told[:, 1:] ** 2).sum() / 2
+
+    def misfit(weights):
+        miss = told[:, 0] + told[:, 1:] @ weights - counted
+        return 1e3 * ((miss**2).sum() + prior * ((weights - 0.375) ** 2).sum())
+
+    inside = {"type": "ineq", "fun": lambda weights: 1 - weights.sum()}
+    return minimize(misfit, [0.3, 0.3], bounds=[(0, 1)] * 2, constraints=[inside], method="SLSQP", tol=1e-12).x
+
+
+@in_turn("seed, missing", [(0, 0.0), (1, 0.15), (2, 0.0)])
+def test_weights_are_those_of_the_definition(seed, missing):
+    log = make_log(150, 3, seed=seed, missing=missing)
+    folds = module.deal_folds(np.asarray(log.answered).all(1), 5, seed=0)
+    blend = estimate_blend(log, "generation")
+    np.testing.assert_allclose([blend.own, blend.crossed], blend_by_definition(log, folds), atol=2e-4)
+
+
+def test_of_many_queries_the_first_tell_the_weights(monkeypatch):
+    log = make_log(150, 3, seed=5)
+    expected = estimate_blend(log.take(slice(80)), "generation")
+    assert estimate_blend(log, "generation") != expected
+    monkeypatch.setattr(module, "_MOST_QUERIES", 80)
+    assert estimate_blend(log, "generation") == expected
+
+
+def test_weights_have_the_least_squares_of_a_grid():
+    rng = np.random.default_rng(3)
+    grid = np.array([(a, b) for a in np.linspace(0, 1, 101) for b in np.linspace(0, 1, 101) if a + b <= 1 + 1e-12])
+    for number in range(200):
+        rows = rng.normal(size=(1 + number % 3, 2)) * 10.0 ** rng.integers(-3, 3)
+        square, product = rows.T @ rows, rng.normal(size=2) * (number % 7 > 0) * 10.0 ** rng.integers(-3, 3)
+        found = module._least_squares(square, product)
+        misfits = [(x * (x @ square)).sum(-1) - 2 * x @ product for x in (found, grid)]
+        assert (found >= 0).all()
+        assert found.sum() <= 1 + 1e-12
+        assert misfits[0] <= misfits[1].min() + 1e-12 * np.abs(misfits[1]).max()
