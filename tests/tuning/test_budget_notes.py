@@ -1,4 +1,4 @@
-"""What `tune` says of money: bills in place of a model's mean prices, what is left of a budget, what a mixture brings."""
+"""What `tune` says of money: bills in place of mean prices, what is left of a budget, what a mixture brings."""
 
 import dataclasses
 import re
