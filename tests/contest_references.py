@@ -39,7 +39,7 @@ def calibrated(log, train):
 
 
 def every_policy(log, train, blend):
-    """[Pair] every single model, and every pair at every threshold between two confidences, on the queries train (n, k).
+    """[Pair] every single model, and every pair at every threshold between confidences, on the queries train (n, k).
 
     A label y counts as (1 − a − b) y + a Φ + b P, what is expected moved so that it has the mean of the labels.
     """

@@ -12,6 +12,7 @@ from rcjax.frontier.frontier import InfeasibleError
 from rcjax.logs import LogError, read_log
 from rcjax.policy.limits import SecondsLimit
 from rcjax.tuning.certify_seconds import Beyond
+from rcjax.tuning.judging import judging_of
 from rcjax.tuning.seconds import count_waiting
 from rcjax.tuning.seconds_limit import _sure_to_pass, admission
 from rcjax.tuning.trials import judge_pairs
@@ -53,14 +54,14 @@ def test_every_point_of_the_frontier_keeps_to_the_limit(log, limit):
 def test_the_target_decides_among_those_that_keep_to_it(log, model):
     tuned = rcjax.tune(log, max_seconds="p95=2.5", error_cost=1.0, **SURE)
     admitted = tuned.admitted
-    pairs = judge_pairs(log, model, np.array([1.0]), None)
+    pairs = judge_pairs(log, model, np.array([1.0]), judging_of(log, model.calibrators.transform))
     keeps = admitted.admits(pairs.policies, model)
     assert 0 < keeps.sum() < len(keeps)
     best = (pairs.penalty + 1.0 * pairs.cost)[keeps].min()
     own = rcjax.replay(tuned.policy, log)
     places = np.flatnonzero(keeps)[np.isclose((pairs.penalty + pairs.cost)[keeps], best)]
     costs = pairs.cost[places]
-    assert np.isclose(float(own.cost), costs, rtol=1e-6).any()
+    assert np.isclose(float(own.spent), costs, rtol=1e-6).any()
     assert tuned.policy.provenance["tuning"]["max_seconds"] == "p95=2.5"
     assert any("2.5 seconds for 95 % of the queries" in note for note in tuned.notes)
 
@@ -200,7 +201,7 @@ def test_a_price_is_a_column_of_money(log):
     np.testing.assert_allclose(ours.frontier.cost, theirs.frontier.cost, rtol=1e-9)
     money = ours.policy.expected["money"]
     replayed = rcjax.replay(theirs.policy, log)
-    assert money == pytest.approx(float(replayed.cost), rel=1e-6)
+    assert money == pytest.approx(float(replayed.spent), rel=1e-6)
     own = ours.policy.expected
     assert own["cost"] == pytest.approx(money + 0.0005 * rcjax.replay(theirs.policy, log).seconds.mean, rel=0.05)
 

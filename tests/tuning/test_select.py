@@ -1,39 +1,39 @@
-"""The frontier of the cascades that earn their place: against loops over all pairs, replay, and the hull by hand."""
+"""The frontier of the cascades that earn their place: against loops over all pairs, and walks by hand."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from selection_references import feature, judge, logistic, make_log
-from tiers import examples
+from contest_references import every_policy, walk_by_hand
+from selection_references import feature, make_log
 
 import rcjax
 from rcjax.frontier.policies import Policies
 from rcjax.frontier.statuses import PointStatus
 from rcjax.logs import LogError
-from rcjax.model.pairs import pairs
-from rcjax.replaying.walk import outcomes
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.solving.solve import solve_frontier
-from rcjax.tuning import cross_validation, select
-from rcjax.tuning.comparison import Comparison
+from rcjax.tuning import resampling, select
+from rcjax.tuning.comparison import AtBudgets, Comparison
 from rcjax.tuning.cross_validation import PRICES
-from rcjax.tuning.select import Selection, select_frontier
-from rcjax.tuning.trials import judge_pairs
+from rcjax.tuning.judging import AS_USUAL, estimate_blend, has_atoms
+from rcjax.tuning.select import select_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 N, K = 120, 3
 
 
+def untied(log):
+    """The log, no two of whose confidences are the same: no threshold parts any."""
+    return dataclasses.replace(log, logprob=log.logprob * (1 + 1e-5 * np.arange(log.n_queries)[:, None]))
+
+
 @pytest.fixture(scope="module")
 def log(float64):
-    return make_log(N, K, seed=1)
+    return untied(make_log(N, K, seed=1))
 
 
 @pytest.fixture(scope="module")
@@ -46,24 +46,26 @@ def found(log, model):
     return select_frontier(log, model=model)
 
 
-def made_comparison(lam, overall, gain=None):
-    """Lengths 1, 2, … that gain so much over the pair, with standard errors of 1."""
+def made_comparison(lam, overall, gain=None, luck=0.0):
+    """Lengths 1, 2, … that gain so much over the pair, with standard errors of 1; cascades are so lucky."""
     size = len(overall)
     gain = np.zeros((size, len(lam))) if gain is None else np.asarray(gain, float)
     nothing, ones = np.zeros((size, len(lam))), np.ones(size)
     arrays = np.asarray(lam), nothing, nothing, gain, np.ones_like(nothing), np.array(overall, float), ones
-    return Comparison(np.arange(1, size + 1), *arrays)
+    lucks = np.array([0.0, luck])
+    at = AtBudgets(np.ones(3), *[np.zeros((2, 3))] * 4, lucks)
+    return Comparison(np.arange(1, size + 1), *arrays, at_budgets=at, luck=lucks)
 
 
 @pytest.fixture
 def compared(monkeypatch, log):
     """Replaces cross-validation by a verdict: from the price of this number on, chains of three earn their place."""
 
-    def decide(start):
+    def decide(start, luck=0.0):
         lam = lam_range(np.asarray(log.cost), PRICES)
         gain = np.zeros((3, PRICES))
         gain[2, start:] = 5
-        seen = made_comparison(lam, [-1, 0, 5], gain)
+        seen = made_comparison(lam, [-1, 0, 5], gain, luck)
         monkeypatch.setattr(select, "cross_validate", lambda *_: seen)
         return seen
 
@@ -71,12 +73,20 @@ def compared(monkeypatch, log):
 
 
 def reference(log):
-    """[(first, second, threshold, error, cost)] of all single models and pairs on a log."""
-    logprob, correct, present, cost = (np.asarray(each) for each in (log.logprob, log.correct, log.answered, log.cost))
-    k = logprob.shape[1]
-    confidence = np.stack([logistic(logprob[:, j], correct[:, j], present[:, j]) for j in range(k)], axis=1)
-    crossed = {(i, j): logistic(logprob[:, i], correct[:, j], present[:, i] & present[:, j]) for i, j in pairs(k)}
-    return judge(confidence, crossed, correct, present, cost)
+    """[(first, second, threshold, error, cost)] of single models, and of the pairs than which none of them is better.
+
+    Better is one that errs less often and costs less, as counted; as often, up to rounding, is no less.
+    """
+    assert not has_atoms(log)
+    blend = estimate_blend(log, rcjax.fit(log).calibrators.transform)
+    every = every_policy(log, np.asarray(log.answered), blend)
+    alone = every[: len(log.models)]
+    pairs = [
+        own
+        for own in every[len(log.models) :]
+        if not any(one.counted < own.counted - 1e-12 and one.cost < own.cost for one in alone)
+    ]
+    return [own[:5] for own in (*alone, *pairs)]
 
 
 def as_rows(frontier):
@@ -113,9 +123,24 @@ def test_pairs_have_the_figures_of_the_definition(log, model, compared):
     assert sum(i != j for i, j, *_ in rows) > 3
     for row in rows:
         assert np.abs(every - row).max(1).min() < 1e-6
-    # What is best at some λ is there.
-    for lam in np.geomspace(1e-3, 1, 30):
-        assert min(row[3] + lam * row[4] for row in rows) <= (every[:, 3] + lam * every[:, 4]).min() + 1e-6
+
+    # All that no other beats in both is there, and nothing else; but for pairs that err as often as a cheaper model.
+    counted = 1 - np.asarray(log.correct).mean(0)
+    bill = np.asarray(log.query_cost).mean(0)
+    confidence, right = np.asarray(model.calibrate(log.logprob)), np.asarray(log.correct)
+
+    def as_often(own):
+        i, j = int(own[0]), int(own[1])
+        wrong = 1 - np.where(confidence[:, i] > own[2], right[:, i], right[:, j]).mean()
+        return ((np.abs(counted - wrong) < 1e-9) & (bill < own[4])).any()
+
+    certain = every[((every[:, 3:5] <= every[:, None, 3:5] + 1e-7).all(2)).sum(1) == 1]
+    certain = [own for own in certain if not as_often(own)]
+    assert len(certain) > 100
+    assert all(np.abs(np.array(rows) - own).max(1).min() < 1e-6 for own in certain)
+    sure = np.array([own for own in every if not as_often(own)])
+    for row in rows:
+        assert not (sure[:, 3:5] < np.array(row[3:]) - 1e-7).all(1).any()
 
 
 def test_for_a_lambda_it_is_the_pair_with_the_least_loss(log, model, compared):
@@ -146,12 +171,15 @@ def test_where_chains_earn_their_place_they_are_those_of_the_model(log, model, c
     longer = np.arange(PRICES) >= 15
     solved = solve_frontier(model, lam=seen.lam, cascades=[log.models])
     calibrated = model.calibrate(log.logprob)
-    wrong, charge, _ = jax.jit(outcomes)(calibrated, log.correct, log.cost, solved.policies)
-    np.testing.assert_allclose(frontier.error[longer], np.asarray(wrong).mean(1)[longer], atol=1e-12)
-    np.testing.assert_allclose(frontier.cost[longer], np.asarray(charge).mean(1)[longer], rtol=1e-12)
+    right, money = np.asarray(log.correct), np.asarray(log.query_cost)
+    walks = [walk_by_hand(solved.policies, row, np.asarray(calibrated), right, money) for row in np.flatnonzero(longer)]
+    wrong, charge, _ = (np.array([walk[figure] for walk in walks]) for figure in range(3))
+    np.testing.assert_allclose(frontier.error[longer], wrong.mean(1), atol=1e-12)
+    np.testing.assert_allclose(frontier.cost[longer], charge.mean(1), rtol=1e-12)
+    np.testing.assert_allclose(frontier.reserve[longer], charge.std(1) / np.sqrt(N) / 2, rtol=1e-9)
     seen_again = rcjax.replay(frontier, log)
     np.testing.assert_allclose(seen_again.error[longer], frontier.error[longer], atol=1e-12)
-    np.testing.assert_allclose(seen_again.cost[longer], frontier.cost[longer], rtol=1e-9)
+    np.testing.assert_allclose(seen_again.spent[longer], frontier.cost[longer], rtol=1e-9)
     # The others are pairs; nobody is asked after a model that always answers.
     members, thresholds = np.asarray(frontier.members), np.asarray(frontier.thresholds)
     assert (members[~longer].sum(1) <= 2).all()
@@ -176,7 +204,7 @@ def test_a_policy_does_on_the_log_what_its_point_says(log, found):
     row = int(np.asarray(frontier.members).sum(1).argmax())
     policy = frontier.point(row)
     assert policy.expected["cost"] == pytest.approx(float(frontier.cost[row]), rel=1e-12)
-    assert float(rcjax.replay(policy, log).cost) == pytest.approx(policy.expected["cost"], rel=1e-9)
+    assert float(rcjax.replay(policy, log).spent) == pytest.approx(policy.expected["cost"], rel=1e-9)
     cheap = frontier.policy(budget=float(np.median(frontier.cost)))
     assert cheap.expected["cost"] <= np.median(frontier.cost) * (1 + 1e-9)
 
@@ -189,7 +217,7 @@ def test_the_order_of_the_log_does_not_matter_where_a_model_is_given(log, model,
 
 
 def test_a_second_selection_compiles_nothing(log, model, found, compilations):
-    other = make_log(N, K, seed=2)
+    other = untied(make_log(N, K, seed=2))
     fitted = rcjax.fit(other)
     with compilations() as compiled:
         select_frontier(other, model=fitted)
@@ -203,17 +231,13 @@ def test_the_model_is_fitted_where_none_is_given(log, model, compared):
 
 
 def test_a_large_log_is_compared_on_a_sample_and_judged_as_a_whole(log, model, monkeypatch):
-    assert cross_validation.sample_queries(log, 0) is log
     thresholds = np.linspace(0.2, 0.8, 7)[:, None] * np.ones(len(model.models))
     cascades = Policies.of_cascades(thresholds, np.arange(len(model.models)) < 3 + np.zeros((7, 1)))
-    whole = [np.concatenate(each) for each in zip(*select._means(log, model, cascades), strict=True)]
-    monkeypatch.setattr(cross_validation, "_MOST_COMPARED", 50)
+    whole, spread = select._means(log, model, cascades)
+    monkeypatch.setattr(resampling, "_MOST_COMPARED", 50)
     monkeypatch.setattr(select, "_HELD", 3 * log.n_queries)
-    sample = cross_validation.sample_queries(log, 0)
-    assert sample.n_queries == len(set(sample.queries)) == 50
-    assert set(sample.queries) <= set(log.queries)
-    some = [np.concatenate(each) for each in zip(*select._means(log, model, cascades), strict=True)]
-    for one, other in zip(whole, some, strict=True):
+    parts, spreads = select._means(log, model, cascades)
+    for one, other in zip((*whole, spread), (*parts, spreads), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-14)
     compared = []
 
@@ -266,23 +290,29 @@ def test_a_log_that_teaches_little_has_a_frontier_all_the_same(found, changes):
         assert frontier.point(point).models
 
 
-def test_a_calibration_that_falls_is_used_as_it_is(found):
+def test_a_calibration_that_falls_is_used_as_it_is(found, monkeypatch):
     """A model that is right where it is unsure: its calibrated confidence falls with the raw one."""
-    log = make_log(N, K, seed=5)
+    monkeypatch.setattr(select, "judging_of", lambda *_: AS_USUAL)
+    log = untied(make_log(N, K, seed=5))
     logprob = np.asarray(log.logprob)
     turned = make_log(N, K, seed=5, logprob=np.log(1 - np.exp(logprob)), correct=np.asarray(log.correct))
     model = rcjax.fit(turned)
     assert (np.asarray(model.calibrators.coefficients)[:, 1] < 0).all()
     np.testing.assert_allclose(feature(np.asarray(turned.logprob)), -feature(logprob), atol=1e-9)
     one, other = select_frontier(turned, model=model).frontier, select_frontier(log).frontier
-    np.testing.assert_allclose(one.error, other.error, atol=1e-6)
-    np.testing.assert_allclose(one.cost, other.cost, rtol=1e-6)
+    # A point that another beats by rounding alone may be there or not.
+    budgets = 1.000001 * np.asarray(other.cost + other.reserve)
+    chosen = [[own.choose(budget=float(budget)) for budget in budgets] for own in (one, other)]
+    assert len({*chosen[1]}) > 50
+    for name in ("error", "cost"):
+        mine, theirs = (np.asarray(getattr(own, name))[rows] for own, rows in zip((one, other), chosen, strict=True))
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("k", [1, 2])
 def test_logs_of_one_and_two_models(float64, k):
-    log = make_log(N, k, seed=6)
+    log = untied(make_log(N, k, seed=6))
     selection = select_frontier(log)
     assert selection.comparison.lengths.tolist() == [1, 2][:k]
     every = np.array(reference(log))
@@ -336,90 +366,23 @@ def test_a_log_without_a_complete_query_is_refused(model):
         select_frontier(make_log(N, K, seed=7, answered=turn))
 
 
-# -- the frontier near the hull
+# -- luck
 
 
-# -- in words
-
-
-def words(members, lam, comparison):
-    policies = SimpleNamespace(agreements=None)
-    names = ("small", "middle", "large")
-    frontier = SimpleNamespace(models=names, lam=np.array([lam]), members=np.array([members]), policies=policies)
-    return Selection(frontier, comparison).verdict(0)  # type: ignore[arg-type]
-
-
-def test_verdicts():
-    gain = [[-0.01, -0.021, 0], [0, 0, 0], [0.0312, 0.01, 0]]
-    seen = made_comparison([1, 10, 100], [-1, 0, 5], gain)
-    seen = dataclasses.replace(seen, gain_se=np.array([[0.004, 0.005, 0], [0, 0, 0], [0.0123, 0.01, 0]]))
-    assert words([True, True, True], 1.2, seen) == (
-        "the chain small → middle → large does better (by 3.12 ± 1.23 points of error + λ·cost) than the best pair"
-    )
-    assert words([True, False, True], 9, seen) == (
-        "the pair small → large does better (by 2.10 ± 0.50 points of error + λ·cost) than one model alone; "
-        "no longer chain is shown to do better"
-    )
-    assert words([False, True, False], 1e5, seen) == (
-        "one model is enough: middle; no longer chain is shown to do better"
-    )
-
-
-def test_verdicts_where_no_longer_chain_was_compared():
-    pair = made_comparison([1, 10], [-1, 0], [[-0.01, -0.02], [0, 0]])
-    assert words([True, False, True], 10, pair) == (
-        "the pair small → large seems to do better (by 2.00 ± 100.00 points of error + λ·cost) than one model alone"
-    )
-    assert words([True, False, False], 10, pair) == "one model is enough: small"
-    alone = made_comparison([1, 10], [0], [[0, 0]])
-    assert words([True, False, False], 10, alone) == "one model is enough: small"
-
-
-def test_no_verdict_recommends_what_is_worse():
-    """A pair that is near the best may do worse than the best single model on the queries of left-out folds."""
-    seen = made_comparison([1, 10, 100], [1, 0, -5], [[0.02] * 3, [0] * 3, [-0.03] * 3])
-    for members in ([True, True, False], [True, True, True]):
-        assert "is not shown to do better (its loss is higher" in words(members, 10, seen)
-
-
-def test_the_luck_of_the_choice_is_added_to_the_errors(log, model, monkeypatch):
-    """Folds that show losses 0.03 higher than the pairs' own raise every error by that much."""
-    plain, lam = {}, np.geomspace(1e-3, 1, 40)
-    pairs = judge_pairs(log, model, lam, None)
-    least = np.array([(pairs.penalty + price * pairs.cost).min() for price in lam])
+def test_the_luck_of_the_choice_is_added_to_the_errors_of_cascades(log, model, compared):
+    """No single model's: that is counted. So a cascade must promise more than it is lucky to stand beside one."""
+    frontiers = {}
     for luck in (0.0, 0.03, -0.03):
-        seen = made_comparison(lam, [-1, 0], np.zeros((2, 40)))
-        seen = dataclasses.replace(seen, error=np.stack([least + luck] * 2), cost=np.zeros((2, 40)))
-        monkeypatch.setattr(select, "cross_validate", lambda *_, seen=seen: seen)
-        plain[luck] = np.asarray(select_frontier(log, model=model, max_length=2).frontier.error)
-    np.testing.assert_allclose(plain[0.03], plain[0.0] + 0.03, rtol=1e-9)
-    np.testing.assert_allclose(plain[-0.03], plain[0.0], rtol=1e-12)
-
-
-def test_luck_that_changes_fast_leaves_no_policy_out(log, model, monkeypatch):
-    """A dearer policy whose luck is greater stays: its error is evened out with those of its neighbours."""
-    lam = np.geomspace(1e-3, 1, 40)
-    pairs = judge_pairs(log, model, lam, None)
-    least = np.array([(pairs.penalty + price * pairs.cost).min() for price in lam])
-    found = []
-    for luck in (np.zeros(40), np.where(np.arange(40) < 20, 0.3, 0.0)):
-        seen = made_comparison(lam, [-1, 0], np.zeros((2, 40)))
-        seen = dataclasses.replace(seen, error=np.stack([least + luck] * 2), cost=np.zeros((2, 40)))
-        monkeypatch.setattr(select, "cross_validate", lambda *_, seen=seen: seen)
-        found.append(select_frontier(log, model=model, max_length=2).frontier)
-    np.testing.assert_array_equal(found[1].thresholds, found[0].thresholds)
-    np.testing.assert_array_equal(found[1].cost, found[0].cost)
-    error = np.asarray(found[1].error)
-    assert (np.diff(error) > 0).all()
-    assert error[0] > float(found[0].error[0]) + 0.1
-
-
-@settings(max_examples=examples(50), deadline=None)
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.integers(0, 2**32 - 1))
-def test_corrected_errors_rise(luck, seed):
-    error = np.sort(np.random.default_rng(seed).uniform(size=len(luck)))
-    even = select._in_order(error + np.array(luck), error)
-    assert (np.diff(even) >= 0).all()
-    assert even.min() >= (error + luck).min() - 0.02
-    assert even.max() <= (error + luck).max() + 0.02
-    np.testing.assert_allclose(select._in_order(error + 0.2, error), error + 0.2, rtol=1e-12)
+        compared(PRICES, luck)
+        frontiers[luck] = select_frontier(log, model=model).frontier
+    plain, raised = ({tuple(row[:3]): row[3] for row in as_rows(frontiers[luck])} for luck in (0.0, 0.03))
+    counted = 1 - np.asarray(log.correct).mean(0)
+    shared = plain.keys() & raised.keys()
+    assert sum(i != j for i, j, _ in shared) > 3
+    for i, j, threshold in shared:
+        own = raised[i, j, threshold]
+        assert own == pytest.approx(counted[i] if i == j else plain[i, j, threshold] + 0.03, rel=1e-9)
+    np.testing.assert_allclose(frontiers[-0.03].error, frontiers[0.0].error, rtol=1e-12)
+    alone = [sum(i == j for i, j, _ in rows) for rows in (plain, raised)]
+    assert alone[1] >= alone[0]
+    assert alone[1] > 0

@@ -40,7 +40,7 @@ def test_the_figures_are_those_of_the_log(log, selection, whole):
     """But for the smoothing and the luck of the error: who is asked, and who is refused, is counted."""
     for frontier in (selection.frontier, whole):
         seen = rcjax.replay(frontier, log)
-        np.testing.assert_allclose(frontier.cost, seen.cost, rtol=1e-9)
+        np.testing.assert_allclose(frontier.cost, seen.spent, rtol=1e-9)
         np.testing.assert_allclose(frontier.abstention, seen.abstention, atol=1e-12)
         assert np.abs(np.asarray(frontier.error - seen.error)).max() < 0.15
         assert frontier.abstain_price == PRICE
@@ -79,7 +79,7 @@ def test_longer_chains_refuse_as_well(log, model, monkeypatch):
     by_model = rcjax.solve_frontier(model, lam=LAM, cascades=[model.models], abstain_price=PRICE)
     np.testing.assert_allclose(frontier.refusals, by_model.refusals, atol=1e-12)
     seen = rcjax.replay(frontier, log)
-    np.testing.assert_allclose(frontier.cost, seen.cost, rtol=1e-9)
+    np.testing.assert_allclose(frontier.cost, seen.spent, rtol=1e-9)
     np.testing.assert_allclose(frontier.abstention, seen.abstention, atol=1e-12)
     assert 0 < float(frontier.abstention.max()) < 1
 

@@ -39,8 +39,10 @@ def test_the_policy_is_that_of_the_frontier(log, target):
     assert tuned.policy is not None
     assert tuned.policy.rules == expected.rules
     assert tuned.policy.provenance["tuning"]["target"] == target == dict(tuned.target)
-    assert tuned.verdict == tuned.selection.verdict(tuned.frontier.choose(**target))
+    assert tuned.verdict == tuned.selection.verdict(tuned.frontier.choose(**target), target)
     assert tuned.remarks[0] == tuned.verdict
+    assert tuned.policy.expected["cost"] == pytest.approx(float(rcjax.replay(tuned.policy, log).spent), rel=1e-9)
+    assert tuned.remarks[-1].startswith("costs are the bills of these queries")
 
 
 def test_intervals_are_drawn_by_default(log):

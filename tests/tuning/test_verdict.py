@@ -158,7 +158,7 @@ def test_a_verdict_of_a_log_with_one_length(frontier):
         (0.0, True, ""),
         (-0.1, True, ""),
         (0.02, False, ""),
-    ],  # fmt: skip
+    ],
 )
 def test_what_is_counted_and_what_is_corrected(frontier, luck, cascades, raised):
     rows = slice(None) if cascades else slice(1)
