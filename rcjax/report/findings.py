@@ -34,7 +34,7 @@ class Against:
     cost: float
     """Its mean cost, in money per query."""
     at_its_cost: int | None
-    """The point that a budget of its cost gets: of least error, with what is kept in hand; None where each costs more."""
+    """The point that a budget of its cost gets, with what is kept in hand; None where each costs more."""
     at_its_error: int | None
     """The cheapest point among those that err no more often; None where each errs more."""
 

@@ -35,15 +35,8 @@ from rcjax.frontier.policies import (
 from rcjax.model.calibration import Calibrator, calibrate_all
 from rcjax.tuning.agreement_odds import Answers, Models, groups, placed, second_right, third_right
 from rcjax.tuning.judging import AS_USUAL, Judging, cross_calibrate
-from rcjax.tuning.label_candidates import (
-    MOST_THRESHOLDS,
-    Candidates,
-    Rows,
-    alone_right,
-    best_by_labels,
-    judge_log,
-    without_barred,
-)
+from rcjax.tuning.label_candidates import MOST_THRESHOLDS, Candidates, Rows, alone_right, judge_log
+from rcjax.tuning.label_choices import best_by_labels, without_barred
 from rcjax.tuning.label_refusals import refuse_alone, spread_cuts
 
 #: Thresholds tried for all triples together, about, and for each of many.

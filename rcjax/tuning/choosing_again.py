@@ -14,7 +14,8 @@ from rcjax.model.calibration import Calibrator
 from rcjax.tuning.agreement_candidates import as_policies, judge_answers, tune_by_agreement, without_barred_models
 from rcjax.tuning.cross_validation import all_of, within
 from rcjax.tuning.judging import Judging
-from rcjax.tuning.label_candidates import as_cascades, judge_log, tune_by_labels, within_budgets, without_barred
+from rcjax.tuning.label_candidates import judge_log
+from rcjax.tuning.label_choices import as_cascades, tune_by_labels, within_budgets, without_barred
 
 __all__ = ["best_at_prices", "best_within"]
 
@@ -34,7 +35,8 @@ def best_within(
         budgets: (G,) money per query.
         how: how policies are judged, and which models never stand in one cascade.
     """
-    (*log, charge, codes), (judging, barred) = rows, how
+    (logprob, correct, present, charge, codes), (judging, barred) = rows, how
+    log = logprob, correct, present
     prices = jnp.asarray(lam, np.asarray(charge).dtype)
     trial = jax.tree.map(np.asarray, judge_log(calibrators, *log, charge, prices, judging))
     whole = all_of(without_barred(trial, barred))
@@ -53,8 +55,8 @@ def best_at_prices(
     calibrators: Calibrator, rows: tuple[Any, ...], lam: np.ndarray, _: Any, how: tuple[Judging, Any]
 ) -> Choice:
     """The same at prices λ (G,): policies that compare answers are in any case the ones there."""
-    *log, charge, codes = rows
-    pairs = tune_by_labels(calibrators, *log, charge, lam, *how)[-1]
+    logprob, correct, present, charge, codes = rows
+    pairs = tune_by_labels(calibrators, logprob, correct, present, charge, lam, *how)[-1]
     if codes is None:
         return pairs, None, False
-    return pairs, tune_by_agreement(calibrators, (*log, codes), charge, lam, *how), True
+    return pairs, tune_by_agreement(calibrators, (logprob, correct, present, codes), charge, lam, *how), True

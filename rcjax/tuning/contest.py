@@ -32,7 +32,8 @@ from rcjax.tuning.agreement_candidates import (
 from rcjax.tuning.agreement_odds import expected_on_log
 from rcjax.tuning.comparison import Gain
 from rcjax.tuning.judging import Judging, charges
-from rcjax.tuning.label_candidates import Candidates, judge_log, without_barred
+from rcjax.tuning.label_candidates import Candidates, judge_log
+from rcjax.tuning.label_choices import without_barred
 
 __all__ = ["Arm", "Choice", "Contest", "Judged", "Losses", "Targets", "compares", "contest", "gains_of"]
 

@@ -23,15 +23,8 @@ from rcjax.tuning.agreement_candidates import Agreeing, as_policies
 from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Rival, VotesGain
 from rcjax.tuning.contest import Arm, Choice, Contest, Judged, Losses, Targets, compares, contest
 from rcjax.tuning.judging import Judging
-from rcjax.tuning.label_candidates import (
-    RESERVE,
-    Candidates,
-    as_cascades,
-    best_candidates,
-    merged,
-    within_budgets,
-    without_barred,
-)
+from rcjax.tuning.label_candidates import Candidates
+from rcjax.tuning.label_choices import RESERVE, as_cascades, best_candidates, merged, within_budgets, without_barred
 from rcjax.tuning.resampling import deal_folds
 
 PRICES, BUDGETS = 40, 24

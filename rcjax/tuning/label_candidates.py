@@ -19,11 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rcjax._core.batching import map_entries, part
+from rcjax._core.batching import map_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax._core.size_classes import fill_up
-from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Policies, Splits
+from rcjax.frontier.policies import ALWAYS_ANSWER
 from rcjax.model.calibration import Calibrator, calibrate_all
 from rcjax.model.pairs import pairs
 from rcjax.tuning.judging import AS_USUAL, ATOM, Judging, centred, cross_calibrate
@@ -31,10 +31,6 @@ from rcjax.tuning.label_refusals import Sums, best_cuts, earnings, refuse_alone,
 
 #: Thresholds tried for each pair, at most.
 MOST_THRESHOLDS = 400
-
-
-#: Standard errors of the bill of a pair that a budget keeps in hand. Without, one budget in five is overspent by 3 %.
-RESERVE = 0.5
 
 
 @jax.tree_util.register_dataclass
@@ -273,110 +269,6 @@ def judge(
     return refusing_candidates(rows, lam, judging)
 
 
-def without_barred(candidates: Candidates, barred: np.ndarray | None, xp: Any = np) -> Candidates:
-    """The candidates, of which those that are barred are never the best.
-
-    Args:
-        candidates: all of them, (C,) or (L, C).
-        barred: (k, k) bool, as of `rcjax.model.pairs.barred_pairs`; None: nobody is.
-        xp: numpy, or jax.numpy within a jitted function.
-    """
-    if barred is None:
-        return candidates
-    out = xp.asarray(barred)[candidates.first, candidates.second]
-    return dataclasses.replace(candidates, error=xp.where(out, np.inf, candidates.error))
-
-
-def merged(candidates: Candidates) -> Candidates:
-    """The candidates for each λ, (L, C), as so many, (L·C,)."""
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), candidates)
-
-
-def best_candidates(candidates: Candidates, lam: Any, xp: Any = np) -> Any:
-    """(L,) the place of the candidate with the least error + λ·cost for each λ (L,), among all of them or its own.
-
-    A price parts no queries of one confidence: to pass on all of them, or none, is as good at the least.
-    """
-    error = candidates.error
-    if candidates.share is not None:
-        error = xp.where(candidates.share < 1, xp.inf, error)
-    return (error + lam[:, None] * candidates.cost).argmin(-1)
-
-
-def within_budgets(candidates: Candidates, budgets: np.ndarray) -> np.ndarray:
-    """(B,) the place of the candidate with the least error whose bill keeps to each budget, with something in hand.
-
-    The cheapest one where none does. Of numpy's arrays, (C,).
-
-    Args:
-        candidates: all of them.
-        budgets: (B,) money per query.
-    """
-    needed = candidates.cost + reserve(candidates)
-    error = np.where(needed <= budgets[:, None], candidates.error, np.inf)
-    cheapest = np.where(np.isfinite(candidates.error), needed, np.inf).argmin()
-    return np.where(np.isfinite(error).any(1), error.argmin(1), cheapest)
-
-
-def reserve(candidates: Candidates) -> np.ndarray:
-    """(C,) money that a budget keeps in hand: `RESERVE` standard errors of the bill of a pair, whose threshold is free.
-
-    The bill of a single model is what it is.
-    """
-    return np.where(candidates.first == candidates.second, 0.0, RESERVE * candidates.cost_se)
-
-
-def as_cascades(trial: Candidates, places: Any, k: int, xp: Any = jnp) -> Policies:
-    """(L,) the candidates at some places, as policies over k models.
-
-    Args:
-        trial: all candidates.
-        places: (L,) by position.
-        k: the number of models.
-        xp: jax.numpy, or numpy outside of a jitted function.
-    """
-    chosen = part(trial, places)
-    everyone = np.arange(k)
-    is_first, is_second = (place[:, None] == everyone for place in (chosen.first, chosen.second))
-    alone = xp.where(is_second, ALWAYS_ANSWER, NEVER_ANSWER).astype(chosen.threshold.dtype)
-    thresholds, members = xp.where(is_first, chosen.threshold[:, None], alone), is_first | is_second
-    if chosen.refused is not None:
-        second = xp.where(is_second, chosen.refused[:, 1:], NEVER_REFUSE)
-        refusals = xp.where(is_first, chosen.refused[:, :1], second)
-        return Policies.of_cascades(xp.maximum(thresholds, refusals), members, refusals, xp)
-    if chosen.share is None or chosen.above is None:
-        return Policies.of_cascades(thresholds, members, xp=xp)
-    above = xp.where(is_first, chosen.above[:, None], thresholds)
-    share = xp.where(is_first, chosen.share[:, None], xp.ones_like(thresholds))
-    return Policies.of_cascades(thresholds, members, xp=xp, splits=Splits(above, share))
-
-
-def whole(trial: Candidates) -> Candidates:
-    """The candidates without those that pass on a share of the queries of one confidence, of numpy's arrays (C,)."""
-    if trial.share is None:
-        return trial
-    kept = part(trial, np.flatnonzero(trial.share >= 1))
-    return dataclasses.replace(kept, above=None, share=None)
-
-
-def best_by_labels(trial: Candidates, lam: np.ndarray, k: int) -> tuple[Policies, ...]:
-    """(L,) the best single models, and the best pairs, for each λ; of one model, the former alone.
-
-    Of and by numpy's arrays.
-    """
-    trial = whole(trial)
-    alone = dataclasses.replace(trial, error=np.where(np.arange(trial.error.shape[-1]) < k, trial.error, np.inf))
-
-    def best(candidates: Candidates) -> Policies:
-        places = best_candidates(candidates, lam)
-        if candidates.refused is not None:  # each λ has candidates of its own
-            rows = np.arange(lam.shape[0]) * trial.error.shape[-1]
-            candidates, places = merged(candidates), rows + places
-        return as_cascades(candidates, places, k, np)
-
-    return tuple(best(candidates) for candidates in (alone, trial)[: min(2, k)])
-
-
 _judge_filled = compiled(judge, runs="long")
 
 
@@ -397,25 +289,3 @@ def judge_log(
     filled = fill_up(logprob, correct, present, *(() if np.ndim(charge) < 2 else (charge,)))
     prices = None if judging.refusal is None else lam  # else the programme would be one for each number of λ
     return _judge_filled(calibrators, *filled, *(() if len(filled) > 3 else (charge,)), prices, judging)
-
-
-def tune_by_labels(
-    calibrators: Calibrator,
-    logprob: ArrayLike,
-    correct: ArrayLike,
-    present: ArrayLike,
-    charge: ArrayLike,
-    lam: np.ndarray,
-    judging: Judging = AS_USUAL,
-    barred: np.ndarray | None = None,
-) -> tuple[Policies, ...]:
-    """`best_by_labels` of a log.
-
-    Args:
-        calibrators, logprob, correct, present, charge, judging: as of `judge`.
-        lam: (L,) in errors per unit of money.
-        barred: (k, k) bool, which models never stand in one cascade; None for none.
-    """
-    lam = np.asarray(lam, np.asarray(charge).dtype)
-    trial = judge_log(calibrators, logprob, correct, present, charge, lam, judging)
-    return best_by_labels(without_barred(jax.tree.map(np.asarray, trial), barred), lam, np.shape(logprob)[1])

@@ -41,7 +41,7 @@ from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning.agreement_candidates import comparable_models, tune_by_agreement
 from rcjax.tuning.comparison import COMPARING_ALONE
-from rcjax.tuning.label_candidates import tune_by_labels
+from rcjax.tuning.label_choices import tune_by_labels
 
 __all__ = ["LearningCurve", "area_of_points", "fit_power_law", "learning_curve", "tune_and_answer"]
 

@@ -23,7 +23,7 @@ from rcjax.model.pairs import barred_pairs
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.lambda_grid import lam_range, log_lam
 from rcjax.tuning.cross_validation import PRICES
-from rcjax.tuning.label_candidates import tune_by_labels
+from rcjax.tuning.label_choices import tune_by_labels
 from rcjax.tuning.resampling import deal_folds
 
 __all__ = ["FEWEST", "WEIGHTS", "SegmentTrial", "Trials", "pooled_rows", "segment_names", "try_segments"]

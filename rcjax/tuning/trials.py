@@ -15,15 +15,8 @@ from rcjax.model.pairs import barred_pairs
 from rcjax.tuning.agreement_candidates import as_policies, judge_answers, without_barred_models
 from rcjax.tuning.comparison import Comparison
 from rcjax.tuning.judging import Judging, charges
-from rcjax.tuning.label_candidates import (
-    RESERVE,
-    Candidates,
-    as_cascades,
-    judge_log,
-    merged,
-    reserve,
-    without_barred,
-)
+from rcjax.tuning.label_candidates import Candidates, judge_log
+from rcjax.tuning.label_choices import RESERVE, as_cascades, merged, reserve, without_barred
 
 #: How far above the frontier a policy may be, in standard errors of its error.
 SLACK = 0.1

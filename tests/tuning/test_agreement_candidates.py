@@ -26,7 +26,8 @@ from rcjax.tuning.agreement_candidates import agreeing, as_policies, judge_answe
 from rcjax.tuning.agreement_odds import expected_on_log
 from rcjax.tuning.comparison import Comparison, Rival
 from rcjax.tuning.judging import AS_USUAL, Blend, Judging
-from rcjax.tuning.label_candidates import Rows, tune_by_labels
+from rcjax.tuning.label_candidates import Rows
+from rcjax.tuning.label_choices import tune_by_labels
 
 pytestmark = pytest.mark.usefixtures("float64")
 

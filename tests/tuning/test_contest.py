@@ -23,7 +23,8 @@ from rcjax.tuning.agreement_candidates import as_policies, judge_answers
 from rcjax.tuning.contest import Losses, Targets, contest, gains_of
 from rcjax.tuning.cross_validation import BUDGETS, PRICES, cross_validate, longer_cascades, targets_of
 from rcjax.tuning.judging import Blend, Judging, judging_of
-from rcjax.tuning.label_candidates import as_cascades, judge_log
+from rcjax.tuning.label_candidates import judge_log
+from rcjax.tuning.label_choices import as_cascades
 from rcjax.tuning.resampling import deal_folds
 
 pytestmark = pytest.mark.usefixtures("float64")

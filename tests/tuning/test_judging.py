@@ -25,19 +25,8 @@ from rcjax.tuning.judging import (
     has_atoms,
     judging_of,
 )
-from rcjax.tuning.label_candidates import (
-    RESERVE,
-    Candidates,
-    Rows,
-    as_cascades,
-    best_candidates,
-    candidates,
-    judge_log,
-    refusing_candidates,
-    reserve,
-    whole,
-    within_budgets,
-)
+from rcjax.tuning.label_candidates import Candidates, Rows, candidates, judge_log, refusing_candidates
+from rcjax.tuning.label_choices import RESERVE, as_cascades, best_candidates, reserve, whole, within_budgets
 from rcjax.tuning.trials import pairs_on_trial
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -13,7 +13,8 @@ from rcjax.replaying.walk import outcomes
 from rcjax.solving.bellman import Refusal
 from rcjax.tuning import label_refusals
 from rcjax.tuning.judging import AS_USUAL, Blend, Judging
-from rcjax.tuning.label_candidates import Rows, as_cascades, best_candidates, candidates, merged, refusing_candidates
+from rcjax.tuning.label_candidates import Rows, candidates, refusing_candidates
+from rcjax.tuning.label_choices import as_cascades, best_candidates, merged
 from rcjax.tuning.label_refusals import refuse_alone, spread_cuts
 
 pytestmark = pytest.mark.usefixtures("float64")

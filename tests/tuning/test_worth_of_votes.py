@@ -17,7 +17,8 @@ from rcjax.tuning.agreement_candidates import judge_answers, without_barred_mode
 from rcjax.tuning.comparison import VotesGain
 from rcjax.tuning.cross_validation import longer_cascades
 from rcjax.tuning.judging import Judging
-from rcjax.tuning.label_candidates import judge_log, without_barred
+from rcjax.tuning.label_candidates import judge_log
+from rcjax.tuning.label_choices import without_barred
 
 MODELS = ("small", "small ×3", "medium", "large")
 
