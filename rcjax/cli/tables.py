@@ -58,7 +58,7 @@ def show_tuning(
     screen.print(_frontier_table([points[i] for i in shown], money, screen.width, [i == mine for i in shown]))
     if not all(points[i].get("supported", True) for i in shown):
         screen.print(
-            "~ No price leads there, a budget or a limit on the error does; at about this price its neighbours are best."
+            "~ No price leads there, only a budget or a limit on the error; at such a price its neighbours are best."
         )
     if known:
         screen.print(

@@ -84,7 +84,8 @@ def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[flo
     elif gap.any():
         for some, style in ((~gap, _CORNER | {"color": BLUE}), (gap, _GAP | {"facecolor": "white", "edgecolor": BLUE})):
             dots = _thinned(np.flatnonzero(some))
-            ax.scatter(cost[dots], error[dots], **style)
+            how: dict[str, Any] = style
+            ax.scatter(cost[dots], error[dots], **how)
     _finish_error_cost(ax, single or {}, money)
 
 
@@ -100,8 +101,9 @@ def _colour_seconds(ax: "Axes", cost: np.ndarray, error: np.ndarray, seconds: np
     for some, style in ((known & ~gap, _CORNER | {"edgecolors": BLACK}), (known & gap, _GAP | {"alpha": 0.6})):
         dots = _thinned(np.flatnonzero(some))
         if dots.size:
-            name = {} if gap.any() else {"label": None}  # with one kind of dots there is nothing to tell
-            ax.scatter(cost[dots], error[dots], c=seconds[dots], **colours, **style | name)
+            how: dict[str, Any] = {**colours, **style}
+            how |= {} if gap.any() else {"label": None}  # with one kind of dots there is nothing to tell
+            ax.scatter(cost[dots], error[dots], c=seconds[dots], **how)
     figure.colorbar(ScalarMappable(**colours), ax=ax, label="seconds within which 95 % are answered", pad=0.02)
 
 

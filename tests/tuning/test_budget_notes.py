@@ -13,7 +13,7 @@ from misses import in_turn
 
 import rcjax
 from rcjax.frontier.policies import Policies
-from rcjax.tuning.tune import _money, by_bill
+from rcjax.tuning.bills import by_bill, tell_money
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -129,14 +129,14 @@ POINTS = [(0.10, 8e-3), (0.19, 4e-3), (0.20, 2e-3), (0.40, 1e-3)]
 def test_why_money_is_left_and_what_a_mixture_brings(model, target, reserve, words):
     frontier = made_frontier(model, POINTS, reserve)
     policy = frontier.policy(**target)
-    assert _money(frontier, policy, target) == words
+    assert tell_money(frontier, policy, target) == words
 
 
 def test_a_mixture_and_refusals_are_told_nothing_of_mixing(model):
     frontier = made_frontier(model, POINTS)
-    assert _money(frontier, frontier.mixture(budget=5e-3), {"budget": 5e-3}) == []
+    assert tell_money(frontier, frontier.mixture(budget=5e-3), {"budget": 5e-3}) == []
     refusing = dataclasses.replace(frontier, abstain_price=0.3, abstention=np.zeros(4))
-    said = _money(refusing, refusing.policy(budget=5e-3), {"budget": 5e-3})
+    said = tell_money(refusing, refusing.policy(budget=5e-3), {"budget": 5e-3})
     assert said == ["20 % of the budget is left: the next better policy costs $8,000 per million queries"]
 
 
