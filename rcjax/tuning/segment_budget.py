@@ -38,6 +38,8 @@ class Menu(NamedTuple):
     """(L,) what is to be expected in this traffic."""
     cost: np.ndarray
     """(L,) what is to be expected in this traffic, in money per query."""
+    reserve: np.ndarray | None = None
+    """(L,) what a budget keeps in hand for each (`Frontier.reserve`); None: nothing."""
 
 
 class Allocation(NamedTuple):
@@ -58,6 +60,11 @@ class Steps(NamedTuple):
     def total(self, menus: Sequence[Menu], name: str) -> np.ndarray:
         """(T,) the error or cost of the whole traffic, per query."""
         return sum((menu.share * getattr(menu, name)[column] for menu, column in _columns(menus, self)), np.zeros(1))
+
+    def reserve(self, menus: Sequence[Menu]) -> np.ndarray:
+        """(T,) what a budget keeps in hand for the whole traffic."""
+        kept = ((menu.share, menu.reserve, column) for menu, column in _columns(menus, self))
+        return sum((share * own[column] for share, own, column in kept if own is not None), np.zeros(1))
 
 
 def _columns(menus: Sequence[Menu], steps: Steps) -> zip:
@@ -140,6 +147,9 @@ def allocate(menus: Sequence[Menu], target: Target) -> Allocation:
     reached = np.flatnonzero(total <= value * (1 + _ROUNDING))
     if not reached.size:
         raise InfeasibleError(_out_of_reach(target, float(total.min())))
+    if budgeted:
+        kept = np.flatnonzero(total + sums.reserve(menus) <= value * (1 + _ROUNDING))
+        reached = kept if kept.size else reached[:1]
     row = int(reached[-1] if budgeted else reached[0])
     return Allocation(tuple(map(int, sums.places[row])), float(sums.lam[row]))
 

@@ -88,9 +88,9 @@ def own_traffic(log: Log, model: CascadeModel, trials: Trials, name: str, share:
     error = np.clip(trial_of_points.penalty + luck, 0.0, 1.0)
     outcomes = Outcomes(error, trial_of_points.cost, np.zeros_like(error))
     frontier = make_frontier(fitted, Points(lam, status, outcomes, trial_of_points.policies), search="selected")
-    cost = np.asarray(replay(frontier, own).cost, float)
+    cost = np.asarray(replay(frontier, own).spent, float)
     frontier = dataclasses.replace(frontier, cost=cost)
-    menu = Menu(share, trial_of_points.penalty, trial_of_points.cost, error, cost)
+    menu = Menu(share, trial_of_points.penalty, trial_of_points.cost, error, cost, trial_of_points.reserve)
     return Traffic((name,), frontier, menu, {name: np.stack([error, cost])})
 
 
@@ -119,8 +119,9 @@ def shared_traffic(frontier: Frontier, log: Log, shares: Mapping[str, float], tu
     if any(abs(mix.get(name, 0.0) - tuned_on.get(name, 0.0)) > 1e-12 for name in names):
         figures = figures + sum(share * apart[name] for name, share in mix.items())
     figures[0] = np.clip(figures[0], 0.0, 1.0)
+    kept = None if frontier.reserve is None else np.asarray(frontier.reserve, float)
     in_segments = {name: _possible(np.stack([error, cost]) + apart[name]) for name in shares}
-    return Traffic(tuple(shares), frontier, Menu(whole, error, cost, *figures), in_segments, shared=True)
+    return Traffic(tuple(shares), frontier, Menu(whole, error, cost, *figures, reserve=kept), in_segments, shared=True)
 
 
 def _possible(figures: np.ndarray) -> np.ndarray:
@@ -133,7 +134,7 @@ def _counted(frontier: Frontier, log: Log, name: str) -> np.ndarray | None:
         replayed = replay(frontier, log.take(queries_of(log, name)))
     except LogError:
         return None
-    return np.stack([np.asarray(replayed.error, float), np.asarray(replayed.cost, float)])
+    return np.stack([np.asarray(replayed.error, float), np.asarray(replayed.spent, float)])
 
 
 def _costs(own: Log, model: CascadeModel) -> np.ndarray:

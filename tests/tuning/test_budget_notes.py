@@ -113,7 +113,7 @@ POINTS = [(0.10, 8e-3), (0.19, 4e-3), (0.20, 2e-3), (0.40, 1e-3)]
                                   "a mixture of two policies would err on 18.3 %: --mix (mix=True)"]),
         ({"budget": 4.1e-3}, [0, 2e-4, 0, 0],
          ["51 % of the budget is left: the next better policy costs $4,000 per million queries, "
-          "with what is kept in hand as bills vary",
+          "and some is kept in hand, as bills vary",
           "a mixture of two policies would err on 16.5 %: --mix (mix=True)"]),
         ({"budget": 0.1}, None, ["92 % of the budget is left: more money buys no fewer errors"]),
         # Half-way between 2 and 8 thousandths the corners, (0.20, 2) and (0.10, 8), average to 0.15 in place of 0.19.
