@@ -183,7 +183,7 @@ def _normal_equations(
     log: Log, transform: Transform, labelled: np.ndarray, out: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """((2, 2), (2,)) of the least squares for the queries `out` (n,), by what the others say; over pairs and cuts."""
-    logprob, right = np.asarray(log.logprob, float), np.where(labelled, np.asarray(log.correct, float), 0.0)
+    right = np.where(labelled, np.asarray(log.correct, float), 0.0)
     train = labelled & ~out[:, None]
     rows = fill_up(np.asarray(log.logprob), np.asarray(log.correct), train)
     calibrators, _ = calibrate_log(*rows, transform=transform)
@@ -193,12 +193,13 @@ def _normal_equations(
         seen, left = train[:, i] & train[:, j], labelled[:, i] & labelled[:, j] & out
         if not (seen.any() and left.any()):
             continue
-        cuts = np.unique(np.quantile(logprob[seen, i], np.linspace(0.04, 0.96, _CUTS), method="lower"))
-        first = centred(confidence[: len(out), i], right[:, i], seen) - right[:, i]
+        unsure = confidence[: len(out), i]
+        cuts = np.unique(np.quantile(unsure[seen], np.linspace(0.04, 0.96, _CUTS), method="lower"))
+        first = centred(unsure, right[:, i], seen) - right[:, i]
         own = centred(confidence[: len(out), j], right[:, j], seen) - right[:, j] - first
         other = centred(crossed[place, : len(out)], right[:, j], seen) - right[:, j] - first
         gain = right[:, j] - right[:, i]
-        deferred = logprob[:, i, None] <= cuts
+        deferred = unsure[:, None] <= cuts
         told = np.stack([own, other, gain])[:, seen] @ deferred[seen] / seen.sum()
         counted = gain[left] @ deferred[left] / left.sum()
         square += told[:2] @ told[:2].T

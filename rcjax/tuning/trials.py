@@ -25,6 +25,9 @@ SLACK = 0.1
 _NEAR = 150  # policies for each λ, where each λ has refusals of its own
 
 
+_ROUNDING = 1e-6  # of an error, and of a bill, in single precision
+
+
 _FINE = 400  # λ at which policies that go by agreement are taken to the frontier
 
 
@@ -129,7 +132,8 @@ def pairs_on_trial(candidates: Candidates, models: tuple[str, ...]) -> Trial:
     error, k = np.asarray(trial.error), len(models)
     use = np.isfinite(error)
     if trial.refused is None:
-        beaten = (trial.counted[:k] < trial.counted[:, None]) & (trial.cost[:k] < trial.cost[:, None])
+        less = trial.counted[:k] < trial.counted[:, None] - _ROUNDING
+        beaten = less & (trial.cost[:k] < trial.cost[:, None] * (1 - _ROUNDING))
         use &= (trial.first == trial.second) | ~beaten.any(1)
     places = np.flatnonzero(use)
     policies = may_refuse(as_cascades(trial, places, k, np).simplest())
