@@ -5,11 +5,13 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from selection_references import best_by_labels, draws_of, fixed_frontier, make_log
+from contest_references import best_for, every_policy
+from selection_references import draws_of, fixed_frontier, make_log
 
 import rcjax
 from rcjax.tuning import bootstrap as resampling
 from rcjax.tuning.bootstrap import bootstrap
+from rcjax.tuning.judging import judging_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -35,22 +37,48 @@ def selected(log):
 
 
 def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
+    """As a budget of what each point costs, and keeps in hand, would choose; or at the price of each."""
     frontier, bands = selected
-    policies = resampling.tune_again(frontier, log, draws_of(0, N, B), np.arange(6)).policies
-    arrays = [np.asarray(each) for each in (log.logprob, log.correct, log.answered, log.query_cost)]
+    draws, blend = draws_of(0, N, B), judging_of(log, "generation").blend
+    budgets = (np.asarray(frontier.cost) + np.asarray(frontier.reserve)) * (1 + 1e-9)
+    policies = resampling.tune_again(frontier, log, draws, np.arange(6)).policies
     checked, frequency = 0, np.zeros((6, len(bands.cascades)))
-    for b, draw in enumerate(draws_of(0, N, B)):
-        logprob, correct, answered, query_cost = (each[draw] for each in arrays)
-        *_, both = best_by_labels(logprob, correct, answered, query_cost.mean(0), frontier.lam)
-        for g, (i, j, threshold, *_) in enumerate(both):
-            assert np.flatnonzero(policies.members[b, g]).tolist() == sorted({i, j})
-            assert int(policies.first[b, g]) == i
-            assert float(policies.bounds[b, g, i, 0]) == pytest.approx(threshold, rel=1e-6)
-            checked += i != j
-            names = tuple(log.models[m] for m in sorted({i, j}))
+    for b, draw in enumerate(draws):
+        every = every_policy(log.take(draw), np.ones((N, 2), bool), blend)
+        for g, budget in enumerate(budgets):
+            best = best_for(every, budget=budget)
+            assert_is(policies.take(b), g, best)
+            checked += best.first != best.second
+            names = tuple(log.models[m] for m in sorted({best.first, best.second}))
             frequency[g, bands.cascades.index(names)] += 1 / B
     assert checked > B
     np.testing.assert_allclose(bands.frequency, frequency, atol=1e-12)
+
+
+def test_at_prices_pairs_are_chosen_again_from_each_draw_as_it_judges_itself(log, selected):
+    """A point without figures, as there is in a comparison at one price, is no budget of nothing."""
+    frontier, _ = selected
+    bare = dataclasses.replace(frontier, cost=frontier.cost * 0, reserve=None)
+    fold = np.arange(N) % 5
+    draws = np.stack([np.flatnonzero(fold != number) for number in range(5)])
+    policies = resampling.tune_again(bare, log, draws, np.arange(6), by_price=True).policies
+    pairs = 0
+    for b, draw in enumerate(draws):
+        part = log.take(draw)
+        every = every_policy(part, np.ones((len(draw), 2), bool), judging_of(part, "generation").blend)
+        for g, price in enumerate(np.asarray(frontier.lam)):
+            best = best_for(every, lam=price)
+            assert_is(policies.take(b), g, best)
+            pairs += best.first != best.second
+    assert pairs > 5
+
+
+def assert_is(policies, place, best):
+    """A policy (L,) at a place is the one that was found by hand."""
+    assert np.flatnonzero(policies.members[place]).tolist() == sorted({best.first, best.second})
+    assert int(policies.first[place]) == best.first
+    if best.first != best.second:
+        assert float(policies.bounds[place, best.first, 0]) == pytest.approx(best.threshold, rel=1e-6)
 
 
 def test_the_bands_of_a_tuned_frontier_make_sense(log, selected):
