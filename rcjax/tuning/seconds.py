@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import jax
 import numpy as np
 
 from rcjax.frontier.frontier import Frontier
@@ -68,8 +69,9 @@ def with_seconds(frontier: Frontier, log: Log) -> Frontier:
         return frontier
     seconds = replayed.seconds
     assert seconds is not None
-    if seconds.money is not None:  # by the share of money in what was seen, as costs are those of the estimate
-        cost = np.asarray(replayed.cost, float)
-        money = np.asarray(frontier.cost, float) * seconds.money / np.where(cost > 0, cost, 1.0)
+    if log.waiting is not None:  # by the share of money in the bill that was seen, as costs are those of the estimate
+        bare = replay(frontier, dataclasses.replace(log, query_cost=jax.device_put(np.asarray(log.waiting.money))))
+        spent = np.asarray(replayed.spent, float)
+        money = np.asarray(frontier.cost, float) * np.asarray(bare.spent, float) / np.where(spent > 0, spent, 1.0)
         seconds = dataclasses.replace(seconds, money=money)
     return dataclasses.replace(frontier, seconds=seconds)

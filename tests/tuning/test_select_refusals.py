@@ -151,9 +151,9 @@ def test_promises_with_refusals_are_kept(whole, held_out):
     penalty = rcjax.replay(whole, truth)
     penalty = np.asarray(penalty.error) + PRICE * np.asarray(penalty.abstention)
     broken = made = 0
-    target = float(np.quantile(penalty, 0.3))
+    target = float(np.quantile(penalty, 0.7))  # of a few points, whose penalties are much alike
     for seed in range(30):
-        draw = np.random.default_rng(seed).integers(0, truth.n_queries, 300)
+        draw = np.random.default_rng(seed).integers(0, truth.n_queries, 3_000)
         try:
             found = rcjax.certify(whole, truth.take(draw), max_error=target, confidence=0.9)
         except rcjax.InfeasibleError:
