@@ -30,6 +30,7 @@ from benchmarks import record
 from benchmarks.methods import BILL, ERROR, LABELS_BILL, LABELS_ERROR, plain_pairs
 from benchmarks.paper.inputs import pooled, resplit
 from benchmarks.report import collected, machine, markdown, with_error
+from rcjax.tuning.bills import by_bill
 
 FOLDER, PUBLIC, SAMPLED = GROUPS = ("data", "public", "sampled")
 DRAWS, FRESH, FRESH_SEED = 3, 10_000, 99
@@ -161,7 +162,7 @@ def ways_of(train: rcjax.Log, test: rcjax.Log, plain: np.ndarray) -> dict[str, W
     return {
         DEFAULT: by_frontier(default, train, test),
         MIX: lambda target, value: replayed(default.mixture(**{target: value}), train, test),
-        ALL: by_frontier(rcjax.tune(train, cascade="all", intervals=False).frontier, train, test),
+        ALL: by_frontier(by_bill(rcjax.tune(train, cascade="all", intervals=False).frontier, train)[0], train, test),
         SINGLE: by_labels(plain[: len(train.models)]),
         PLAIN: by_labels(plain),
     }

@@ -54,7 +54,13 @@ def best_within(
 def best_at_prices(
     calibrators: Calibrator, rows: tuple[Any, ...], lam: np.ndarray, _: Any, how: tuple[Judging, Any]
 ) -> Choice:
-    """The same at prices λ (G,): policies that compare answers are in any case the ones there."""
+    """The same at prices: policies that compare answers are in any case the ones there.
+
+    Args:
+        calibrators, rows, how: as of `best_within`.
+        lam: (G,) prices.
+        _: budgets, which do not count.
+    """
     logprob, correct, present, charge, codes = rows
     pairs = tune_by_labels(calibrators, logprob, correct, present, charge, lam, *how)[-1]
     if codes is None:

@@ -31,6 +31,10 @@ class Bar:
     def earned(self, overall: Any, overall_se: Any, counted: Any, counted_se: Any) -> Any:
         """Whether a gain has: it is above both, and the labels left out do not contradict by three standard errors.
 
+        Args:
+            overall, overall_se: the gain as a share of error + λ·cost, over all prices, and its standard error.
+            counted, counted_se: the same by the labels of the queries left out themselves.
+
         >>> Bar(0.01, 1.0).earned(0.03, 0.02, -0.01, 0.02), Bar(0.01, 1.0).earned(0.03, 0.04, 0.03, 0.04)
         (True, False)
         """

@@ -183,7 +183,7 @@ def _normal_equations(
     log: Log, transform: Transform, labelled: np.ndarray, out: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """((2, 2), (2,)) of the least squares for the queries `out` (n,), by what the others say; over pairs and cuts."""
-    right = np.where(labelled, np.asarray(log.correct, float), 0.0)
+    logprob, right = np.asarray(log.logprob, float), np.where(labelled, np.asarray(log.correct, float), 0.0)
     train = labelled & ~out[:, None]
     rows = fill_up(np.asarray(log.logprob), np.asarray(log.correct), train)
     calibrators, _ = calibrate_log(*rows, transform=transform)
@@ -193,13 +193,12 @@ def _normal_equations(
         seen, left = train[:, i] & train[:, j], labelled[:, i] & labelled[:, j] & out
         if not (seen.any() and left.any()):
             continue
-        unsure = confidence[: len(out), i]
-        cuts = np.unique(np.quantile(unsure[seen], np.linspace(0.04, 0.96, _CUTS), method="lower"))
-        first = centred(unsure, right[:, i], seen) - right[:, i]
+        cuts = np.unique(np.quantile(logprob[seen, i], np.linspace(0.04, 0.96, _CUTS), method="lower"))
+        first = centred(confidence[: len(out), i], right[:, i], seen) - right[:, i]
         own = centred(confidence[: len(out), j], right[:, j], seen) - right[:, j] - first
         other = centred(crossed[place, : len(out)], right[:, j], seen) - right[:, j] - first
         gain = right[:, j] - right[:, i]
-        deferred = unsure[:, None] <= cuts
+        deferred = logprob[:, i, None] <= cuts
         told = np.stack([own, other, gain])[:, seen] @ deferred[seen] / seen.sum()
         counted = gain[left] @ deferred[left] / left.sum()
         square += told[:2] @ told[:2].T
@@ -208,7 +207,14 @@ def _normal_equations(
 
 
 def centred(expected: Any, right: Any, present: Any, xp: Any = np) -> Any:
-    """(n,) what is expected of labels, moved so that over the queries present (n,) its mean is that of the labels."""
+    """(n,) what is expected of labels, moved so that its mean is that of the labels.
+
+    Args:
+        expected: (n,)
+        right: (n,) the labels.
+        present: (n,) the queries that the means are over.
+        xp: numpy, or jax.numpy within a jitted function.
+    """
     count = xp.maximum(present.sum(), 1)
     return expected + xp.where(present, right - expected, 0.0).sum() / count
 

@@ -63,7 +63,13 @@ class Rows:
     charge: Any  # (n, k) money of each answer, or (k,) of any
 
     def of_pair(self, left: Any, right: Any, crossed: Any, judging: Judging) -> "_Pair":
-        """Of one pair, by the positions of its models and what the first tells of the second (n,)."""
+        """Of one pair.
+
+        Args:
+            left, right: the positions of its models.
+            crossed: (n,) what the first tells of the second.
+            judging: how policies are judged.
+        """
         present = self.present[:, left] & self.present[:, right]
         blend, right_of = judging.blend, self.correct.astype(self.confidence.dtype)
         own, other = right_of[:, left], right_of[:, right]
@@ -159,10 +165,11 @@ def refusing_candidates(rows: Rows, lam: jax.Array, judging: Judging) -> Candida
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> rows = Rows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.array([1.0, 10.0]))
+    >>> from rcjax.solving.bellman import Refusal
     >>> judged = refusing_candidates(rows, jnp.array([1.0]), Judging(refusal=Refusal(jnp.array(0.8), True)))
     >>> small = [round(float(figure[0, 0]), 3) for figure in (judged.error, judged.abstention, judged.refused[..., 0])]
     >>> small                                              # refuses one of two queries, and is right on the other
-    [0.1, 0.5, 0.55]
+    [0.156, 0.5, 0.55]
     """
     refusal = judging.refusal
     assert refusal is not None

@@ -53,8 +53,14 @@ class Cuts:
 def spread_cuts(confidence: jax.Array, present: jax.Array, most: int, split: float | None = None) -> Cuts:
     """At most so many cuts between the confidences (n,) of the queries that are `present` (n,), spread over them.
 
-    The thresholds lie halfway between confidences that differ, so that no rounding moves a tie across. With `split`,
-    there are as many again within the ties of more than such a share of the queries, of which they part a share.
+    The thresholds lie halfway between confidences that differ, so that no rounding moves a tie across.
+
+    Args:
+        confidence: (n,) of the queries.
+        present: (n,) which of them count.
+        most: cuts, of each kind.
+        split: with a share, there are as many cuts again within the ties of more than such a share of the queries, of
+            which they part a share; None: ties stay together.
 
     >>> cuts = spread_cuts(jnp.array([0.75, 0.25, 0.25]), jnp.ones(3, bool), 10)
     >>> cuts.threshold.tolist(), cuts.last.tolist(), cuts.parts.tolist()

@@ -35,7 +35,7 @@ def test_a_point_of_the_frontier(monkeypatch):
     frontier = SimpleNamespace(models=own.models, thresholds=np.array([[0.62, 0.0]]), point=lambda index: own)
     selection = SimpleNamespace(verdict=lambda index: "")
     findings = SimpleNamespace(frontier=frontier, shares=np.array([[0.7, 0.3]]), selection=selection)
-    for name in ("_trust", "_waits"):
+    for name in ("_trust", "_waits", "_target", "_verdict"):
         monkeypatch.setattr(page, name, lambda *_: {})
     point = page._point(findings, 0, [0.0, 0.0], np.array([0.5, 0.1]), choose_unit([1e-4]))
     assert point["cascade"] == "small >0.62 (70 % of >0.41) → large"
