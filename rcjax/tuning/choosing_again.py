@@ -52,7 +52,13 @@ def best_within(
 def best_at_prices(
     calibrators: Calibrator, rows: tuple[Any, ...], lam: np.ndarray, _: Any, how: tuple[Judging, Any]
 ) -> Choice:
-    """The same at prices λ (G,): policies that compare answers are in any case the ones there."""
+    """The same at prices; policies that compare answers stand in any case where a point had one.
+
+    Args:
+        calibrators, rows, how: as of `best_within`.
+        lam: (G,) prices.
+        _: no budgets.
+    """
     *log, charge, codes = rows
     pairs = tune_by_labels(calibrators, *log, charge, lam, *how)[-1]
     if codes is None:
