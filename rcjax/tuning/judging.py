@@ -47,6 +47,9 @@ _PRIOR = 300  # labels that the usual weights are worth
 _MOST_QUERIES = 5_000  # that weights are estimated on: with more, labels count for nearly all in any case
 
 
+_FEW = 4  # answers of one confidence that are no reason to part any: in a small log they come by chance
+
+
 #: Share of a model's answers at one confidence from which on a threshold may part them.
 ATOM = 0.03
 
@@ -123,7 +126,7 @@ def has_atoms(log: Log) -> bool:
     """
     logprob, answered = np.asarray(log.logprob), np.asarray(log.answered)
     counts = [np.unique(logprob[own, j], return_counts=True)[1] for j, own in enumerate(answered.T)]
-    return any(many.size > 1 and many.max() > ATOM * many.sum() for many in counts)
+    return any(many.size > 1 and many.max() > max(ATOM * many.sum(), _FEW) for many in counts)
 
 
 def cross_calibrate(
@@ -165,6 +168,8 @@ def estimate_blend(log: Log, transform: Transform) -> Blend:
     (True, True, True)
     """
     labelled = log.labelled & np.asarray(log.answered)
+    if not labelled.any(1).all():  # what nobody answered plays no part, in the deal of folds either
+        log, labelled = log.take(labelled.any(1)), labelled[labelled.any(1)]
     if log.n_queries > _MOST_QUERIES:
         log = log.take(slice(_MOST_QUERIES))
         labelled = labelled[:_MOST_QUERIES]

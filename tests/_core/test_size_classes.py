@@ -94,7 +94,8 @@ def test_results_are_those_without_filling(n, monkeypatch):
     monkeypatch.setattr(size_classes, "size_class", lambda size: size)
     plain = results(log, model)
     for name in filled:
-        compare(filled[name], plain[name])
+        # The calibrators of a draw stop where a step is small: sums in another order end that far from each other.
+        compare(filled[name], plain[name], tolerance=1e-8 if name == "bands" else 1e-12)
 
 
 @pytest.mark.thorough

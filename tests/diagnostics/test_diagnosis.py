@@ -245,7 +245,7 @@ def test_the_promise_on_fresh_queries_is_the_frontier_that_was_tuned_replayed(fo
         policy = tuned.policy(lam=float(told["lam"][place]))
         seen = rcjax.replay(policy, logs[1])
         figures = {"predicted_error": policy.expected["error"], "predicted_cost": policy.expected["cost"]}
-        figures |= {"error": seen.error, "cost": seen.cost, "spent": seen.spent}
+        figures |= {"error": seen.error, "cost": seen.spent, "spent": seen.spent}
         for name, value in figures.items():
             assert told[name][place] == pytest.approx(float(value), rel=1e-6, abs=1e-12), name
 
@@ -259,7 +259,7 @@ def test_the_promise_in_folds_is_that_of_the_search_without_each(found, logs):
     for number in range(FOLDS):
         again = rcjax.select_frontier(log.take(fold != number), lam=told["lam"][places], max_length=2).frontier
         seen = rcjax.replay(again, log.take(fold == number))
-        figures.append([again.error, again.cost, seen.error, seen.cost])
+        figures.append([again.error, again.cost, seen.error, seen.spent])
     expected = dict(zip(("predicted_error", "predicted_cost", "error", "cost"), np.mean(figures, 0), strict=True))
     for name in ("error", "cost", "predicted_cost"):
         np.testing.assert_allclose(told[name][places], expected[name], rtol=1e-6, err_msg=name)

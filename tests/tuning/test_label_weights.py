@@ -107,8 +107,9 @@ def blend_by_definition(log, folds):
 @in_turn("seed, missing", [(0, 0.0), (1, 0.15), (2, 0.0)])
 def test_weights_are_those_of_the_definition(seed, missing):
     log = make_log(150, 3, seed=seed, missing=missing)
-    folds = module.deal_folds(np.asarray(log.answered).all(1), 5, seed=0)
     blend = estimate_blend(log, "generation")
+    log = log.take(np.asarray(log.answered).any(1))  # what nobody answered plays no part
+    folds = module.deal_folds(np.asarray(log.answered).all(1), 5, seed=0)
     np.testing.assert_allclose([blend.own, blend.crossed], blend_by_definition(log, folds), atol=2e-4)
 
 
