@@ -34,9 +34,8 @@ from rcjax.frontier.policies import (
 )
 from rcjax.model.calibration import Calibrator, calibrate_all
 from rcjax.tuning.agreement_odds import Answers, Models, groups, placed, second_right, third_right
-from rcjax.tuning.judging import AS_USUAL, Judging, cross_calibrate
-from rcjax.tuning.label_candidates import MOST_THRESHOLDS, Candidates, Rows, alone_right, judge_log
-from rcjax.tuning.label_choices import best_by_labels, without_barred
+from rcjax.tuning.judging import Judging, cross_calibrate
+from rcjax.tuning.label_candidates import MOST_THRESHOLDS, Rows, alone_right
 from rcjax.tuning.label_refusals import refuse_alone, spread_cuts
 
 #: Thresholds tried for all triples together, about, and for each of many.
@@ -262,57 +261,6 @@ def without_barred_models(trial: Agreeing, barred: np.ndarray | None) -> Agreein
     third = np.where(asks, trial.third, trial.second)
     out = barred[trial.first, trial.second] | barred[trial.first, third] | (asks & barred[trial.second, third])
     return dataclasses.replace(trial, error=np.where(out, np.inf, trial.error))
-
-
-def tune_by_agreement(
-    calibrators: Calibrator,
-    rows: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike],
-    charge: ArrayLike,
-    lam: np.ndarray,
-    judging: Judging = AS_USUAL,
-    barred: np.ndarray | None = None,
-) -> Policies:
-    """(L,) the best of single models, pairs, and policies by agreement, for each λ.
-
-    Args:
-        calibrators: (k,) of the models.
-        rows: (logprob, correct, present, answer), each (n, k): as of `judge_agreement`.
-        charge: (n, k) money of each answer, or (k,) of any.
-        lam: (L,) in errors per unit of money.
-        judging: how they are judged.
-        barred: (k, k) bool, which models never stand in one cascade; None for none.
-    """
-    logprob, correct, present, answer = rows
-    lam, k = np.asarray(lam, np.asarray(charge).dtype), np.shape(logprob)[1]
-    judged = judge_log(calibrators, logprob, correct, present, charge, lam, judging)
-    trial = without_barred(jax.tree.map(np.asarray, judged), barred)
-    compared = judge_answers(calibrators, logprob, correct, present, charge, answer, judging)
-    return _better_of(trial, without_barred_models(compared, barred), lam, k)
-
-
-def _better_of(trial: Candidates, compared: Agreeing, lam: np.ndarray, k: int) -> Policies:
-    """(L,) the best of single models and pairs, or of policies by agreement, for each λ; of numpy's arrays.
-
-    Args:
-        trial: single models and pairs.
-        compared: policies by agreement.
-        lam: (L,) in errors per unit of money.
-        k: the number of models.
-    """
-    refusing = trial.refused is not None
-    pairs, places = (
-        best_by_labels(trial, lam, k)[-1].comparing(),
-        (compared.error + lam[:, None] * compared.cost).argmin(-1),
-    )
-    error = trial.error if trial.share is None else np.where(trial.share < 1, np.inf, trial.error)
-    least = (error + lam[:, None] * trial.cost).min(-1)
-    better = compared.error[places] + lam * compared.cost[places] < least
-    own = as_policies(compared, places, k, refusing)
-
-    def chosen(mine: np.ndarray, other: np.ndarray) -> np.ndarray:
-        return np.where(better.reshape(-1, *[1] * (mine.ndim - 1)), mine, other)
-
-    return jax.tree.map(chosen, own, pairs)
 
 
 def as_policies(trial: Agreeing, places: Any, k: int, refusing: bool) -> Policies:

@@ -39,7 +39,7 @@ from rcjax.replaying.walk import walk
 from rcjax.solving.at_lambda import refusal_at
 from rcjax.solving.lambda_grid import lay_out_problem, solve_at
 from rcjax.solving.paths import MANY_STEPS, Plan, only, plan_cascades
-from rcjax.tuning.choosing_again import best_at_prices, best_within
+from rcjax.tuning.choices import Targets, choose, judge_all
 from rcjax.tuning.cross_validation import longer_cascades
 from rcjax.tuning.judging import Judging, charges, judging_of
 from rcjax.tuning.named_agreement import named_positions, tune_named
@@ -204,7 +204,8 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
     data[3] = charges(log)
     codes, barred = np.asarray(log.answer), barred_as_in(model.models, np.asarray(frontier.members))
     judging = judging_of(log, model.calibrators.transform, refusal) if selected else Judging(refusal=refusal)
-    budgets = None if by_price else _budgets(frontier, places)
+    nothing = np.zeros(0, lam.dtype)
+    targets = Targets(lam, nothing) if by_price else Targets(nothing, _budgets(frontier, places))
     # One cascade that was named, some of whose points compare answers.
     at = None if agreements is None else named_positions(frontier.search, model.models, refusal is not None)
 
@@ -225,13 +226,13 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
             return calibrators, _replaced(by_model.on_host(), named, comparing)
         if not selected:
             return calibrators, by_model
-        answers = None if agreements is None else codes[draw]
-        choose = best_within if budgets is not None else best_at_prices
         # A few draws are judged as their own queries say, so that those left out have no part in it.
         alone = judging_of(log.take(draw), model.calibrators.transform, refusal) if by_price else judging
-        pairs, others, better = choose(calibrators, (*rows, charge, answers), lam, budgets, (alone, barred))
-        policies = _replaced(pairs, by_model.on_host(), longer) if longer.any() else pairs
-        return calibrators, policies if others is None else _replaced(policies, others, comparing & better)
+        answers = None if agreements is None else codes[draw]
+        judged = judge_all(calibrators, (*rows, answers), charge, lam, (alone, barred))
+        policies, both = (choose(judged[0], also, targets, len(model.models)).policies for also in (None, judged[1]))
+        policies = _replaced(policies, by_model.on_host(), longer) if longer.any() else policies
+        return calibrators, policies if answers is None else _replaced(policies, both, comparing)
 
     calibrators, policies = zip(*side_by_side(again, draws, n=log.n_queries), strict=True)
     if any(own.shares is not None for own in policies):

@@ -23,28 +23,14 @@ from rcjax.model.fitting import fit_near
 from rcjax.model.label_outcomes import corrected_log, expected_log, expected_without, is_whole
 from rcjax.model.pairs import barred_pairs
 from rcjax.replaying.walk import outcomes_on_log
-from rcjax.tuning.agreement_candidates import (
-    Agreeing,
-    comparable_models,
-    judge_answers,
-    without_barred_models,
-)
+from rcjax.tuning.agreement_candidates import Agreeing, comparable_models
 from rcjax.tuning.agreement_odds import expected_on_log
+from rcjax.tuning.choices import Choice, Targets, judge_all
 from rcjax.tuning.comparison import Gain
 from rcjax.tuning.judging import Judging, charges
-from rcjax.tuning.label_candidates import Candidates, judge_log
-from rcjax.tuning.label_choices import without_barred
+from rcjax.tuning.label_candidates import Candidates
 
-__all__ = ["Arm", "Choice", "Contest", "Judged", "Losses", "Targets", "compares", "contest", "gains_of"]
-
-
-class Targets(NamedTuple):
-    """What policies are chosen for, T = G + B targets: numpy's arrays."""
-
-    lam: np.ndarray
-    """(G,) prices, in errors per unit of money, rising."""
-    budgets: np.ndarray
-    """(B,) money per query, rising."""
+__all__ = ["Arm", "Contest", "Judged", "Losses", "compares", "contest", "gains_of"]
 
 
 class Judged(NamedTuple):
@@ -58,17 +44,6 @@ class Judged(NamedTuple):
     """Policies that compare answers; None where there are none."""
     chains: Any
     """What longer cascades there are under the model, as the contest's `chains` solved them."""
-
-
-class Choice(NamedTuple):
-    """What an arm has for each of T targets; numpy's arrays."""
-
-    policies: Policies
-    """(T,)"""
-    error: np.ndarray
-    """(T,) what the queries of the choice say of each, refusals at their price."""
-    cost: np.ndarray
-    """(T,) money per query, likewise."""
 
 
 Arm = Callable[[Judged, Targets], Choice]
@@ -233,23 +208,15 @@ def _tuned_without(
 
 
 def _judged(fitted: CascadeModel, log: Log, train: np.ndarray, money: np.ndarray, of: Contest) -> Judged:
-    """What there is to choose from; all parts at once, as they compile, the first time."""
-    barred, rows = barred_pairs(log.models), (log.logprob, log.correct, train)
-
-    def answers() -> Agreeing | None:
-        if not compares(log, of.judging) or log.answer is None:
-            return None
-        trial = judge_answers(fitted.calibrators, *rows, money, log.answer, of.judging)
-        return without_barred_models(trial, barred)
-
-    chains, pairs, agreeing = at_once(
-        lambda: of.chains(fitted),
-        lambda: jax.tree.map(
-            np.asarray, judge_log(fitted.calibrators, *rows, money, of.targets.lam.astype(money.dtype), of.judging)
-        ),
-        answers,
+    """What there is to choose from; chains at the same time, as they compile, the first time."""
+    codes = log.answer if compares(log, of.judging) else None
+    rows = log.logprob, log.correct, train, codes
+    how = of.judging, barred_pairs(log.models)
+    chains, judged = at_once(
+        lambda: of.chains(fitted), lambda: judge_all(fitted.calibrators, rows, money, of.targets.lam, how)
     )
-    return Judged(log.models, without_barred(pairs, barred), agreeing, chains)
+    pairs, answers = judged
+    return Judged(log.models, pairs, answers, chains)
 
 
 def _fate(model: CascadeModel, log: Log, told: tuple[Any, Any], policies: Policies, out: np.ndarray) -> Outcomes:

@@ -12,19 +12,17 @@ from typing import Any
 import numpy as np
 
 from rcjax._base.variants import base_model, rivals
-from rcjax.frontier.policies import either
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.pairs import barred_pairs
 from rcjax.solving.at_lambda import Solutions
 from rcjax.solving.lambda_grid import lam_range, lay_out_problem, solve_at
 from rcjax.solving.paths import Plan, make_plan, only, paths_of_length
-from rcjax.tuning.agreement_candidates import Agreeing, as_policies
+from rcjax.tuning.choices import Choice, Targets, choose
 from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Rival, VotesGain
-from rcjax.tuning.contest import Arm, Choice, Contest, Judged, Losses, Targets, compares, contest
+from rcjax.tuning.contest import Arm, Contest, Judged, Losses, compares, contest
 from rcjax.tuning.judging import Judging
-from rcjax.tuning.label_candidates import Candidates
-from rcjax.tuning.label_choices import RESERVE, as_cascades, best_candidates, merged, within_budgets, without_barred
+from rcjax.tuning.label_choices import without_barred
 from rcjax.tuning.resampling import deal_folds
 
 PRICES, BUDGETS = 40, 24
@@ -146,11 +144,11 @@ def _at_budgets(losses: Losses, arms: Sequence[str]) -> AtBudgets:
 def _single_models(judged: Judged, targets: Targets) -> Choice:
     k, trial = len(judged.models), judged.pairs
     alone = np.arange(trial.error.shape[-1]) < k
-    return choose(dataclasses.replace(trial, error=np.where(alone, trial.error, np.inf)), targets, k)
+    return choose(dataclasses.replace(trial, error=np.where(alone, trial.error, np.inf)), None, targets, k)
 
 
 def _pairs(judged: Judged, targets: Targets) -> Choice:
-    return choose(judged.pairs, targets, len(judged.models))
+    return choose(judged.pairs, None, targets, len(judged.models))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +158,7 @@ class _OneSample:
     barred: np.ndarray  # (k, k)
 
     def __call__(self, judged: Judged, targets: Targets) -> Choice:
-        return choose(without_barred(judged.pairs, self.barred), targets, len(judged.models))
+        return choose(without_barred(judged.pairs, self.barred), None, targets, len(judged.models))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,39 +179,4 @@ class _Chains:
 
 
 def _comparing(judged: Judged, targets: Targets) -> Choice:
-    """The best of single models, pairs, and policies that compare answers."""
-    k, answers, lam = len(judged.models), judged.answers, targets.lam
-    assert answers is not None
-    pairs = choose(judged.pairs, targets, k)
-    by_price = (answers.error + lam[:, None] * answers.cost).argmin(1)
-    places = np.concatenate([by_price, within(answers, targets.budgets)])
-    own = as_policies(answers, places, k, judged.pairs.refused is not None)
-    error, cost = answers.error[places], answers.cost[places]
-    price = np.concatenate([lam, np.zeros(len(targets.budgets))])  # within a budget money counts for nothing
-    needed = cost + RESERVE * answers.cost_se[places]
-    fits = np.concatenate([np.ones(len(lam), bool), needed[len(lam) :] <= targets.budgets])
-    better = fits & (error + price * cost < pairs.error + price * pairs.cost)
-    figures = (np.where(better, mine, other) for mine, other in ((error, pairs.error), (cost, pairs.cost)))
-    return Choice(either(own, pairs.policies, better), *figures)
-
-
-def within(answers: Agreeing, budgets: np.ndarray) -> np.ndarray:
-    """(B,) as `within_budgets`, the places of policies that compare answers."""
-    needed = answers.cost + RESERVE * answers.cost_se
-    return np.where(needed <= budgets[:, None], answers.error, np.inf).argmin(1)
-
-
-def all_of(trial: Candidates) -> Candidates:
-    """The candidates in one row, (C,), where each λ has its own."""
-    return merged(trial) if trial.refused is not None else trial
-
-
-def choose(trial: Candidates, targets: Targets, k: int) -> Choice:
-    """(T,) the best single models and pairs for each price and each budget, of numpy's arrays."""
-    by_price, whole = best_candidates(trial, targets.lam), all_of(trial)
-    if trial.refused is not None:  # each λ has candidates of its own
-        by_price = by_price + np.arange(len(targets.lam)) * trial.error.shape[-1]
-    places = np.concatenate([by_price, within_budgets(whole, targets.budgets)])
-    return Choice(
-        as_cascades(whole, places, k, np).simplest(), np.asarray(whole.error)[places], np.asarray(whole.cost)[places]
-    )
+    return choose(judged.pairs, judged.answers, targets, len(judged.models))

@@ -6,15 +6,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike
 
 from rcjax._core.batching import part
 from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Policies, Splits
-from rcjax.model.calibration import Calibrator
-from rcjax.tuning.judging import AS_USUAL, Judging
-from rcjax.tuning.label_candidates import Candidates, judge_log
+from rcjax.tuning.label_candidates import Candidates
 
-#: Standard errors of the bill of a pair that a budget keeps in hand. Without, one budget in five is overspent by 3 %.
+#: Standard errors of the bill of a pair that a budget keeps in hand: more costs errors, less overspends more often.
 RESERVE = 0.5
 
 
@@ -33,7 +30,9 @@ def without_barred(candidates: Candidates, barred: np.ndarray | None, xp: Any = 
 
 
 def merged(candidates: Candidates) -> Candidates:
-    """The candidates for each λ, (L, C), as so many, (L·C,)."""
+    """The candidates in one row: where models may refuse each λ has its own, (L, C), and so many are there, (L·C,)."""
+    if candidates.refused is None:
+        return candidates
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), candidates)
 
 
@@ -94,51 +93,3 @@ def as_cascades(trial: Candidates, places: Any, k: int, xp: Any = jnp) -> Polici
     above = xp.where(is_first, chosen.above[:, None], thresholds)
     share = xp.where(is_first, chosen.share[:, None], xp.ones_like(thresholds))
     return Policies.of_cascades(thresholds, members, xp=xp, splits=Splits(above, share))
-
-
-def whole(trial: Candidates) -> Candidates:
-    """The candidates without those that pass on a share of the queries of one confidence, of numpy's arrays (C,)."""
-    if trial.share is None:
-        return trial
-    kept = part(trial, np.flatnonzero(trial.share >= 1))
-    return dataclasses.replace(kept, above=None, share=None)
-
-
-def best_by_labels(trial: Candidates, lam: np.ndarray, k: int) -> tuple[Policies, ...]:
-    """(L,) the best single models, and the best pairs, for each λ; of one model, the former alone.
-
-    Of and by numpy's arrays.
-    """
-    trial = whole(trial)
-    alone = dataclasses.replace(trial, error=np.where(np.arange(trial.error.shape[-1]) < k, trial.error, np.inf))
-
-    def best(candidates: Candidates) -> Policies:
-        places = best_candidates(candidates, lam)
-        if candidates.refused is not None:  # each λ has candidates of its own
-            rows = np.arange(lam.shape[0]) * trial.error.shape[-1]
-            candidates, places = merged(candidates), rows + places
-        return as_cascades(candidates, places, k, np)
-
-    return tuple(best(candidates) for candidates in (alone, trial)[: min(2, k)])
-
-
-def tune_by_labels(
-    calibrators: Calibrator,
-    logprob: ArrayLike,
-    correct: ArrayLike,
-    present: ArrayLike,
-    charge: ArrayLike,
-    lam: np.ndarray,
-    judging: Judging = AS_USUAL,
-    barred: np.ndarray | None = None,
-) -> tuple[Policies, ...]:
-    """`best_by_labels` of a log.
-
-    Args:
-        calibrators, logprob, correct, present, charge, judging: as of `judge`.
-        lam: (L,) in errors per unit of money.
-        barred: (k, k) bool, which models never stand in one cascade; None for none.
-    """
-    lam = np.asarray(lam, np.asarray(charge).dtype)
-    trial = judge_log(calibrators, logprob, correct, present, charge, lam, judging)
-    return best_by_labels(without_barred(jax.tree.map(np.asarray, trial), barred), lam, np.shape(logprob)[1])

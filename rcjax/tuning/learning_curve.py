@@ -39,9 +39,10 @@ from rcjax.model.pairs import barred_pairs
 from rcjax.replaying.curves import area_under_curve
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.lambda_grid import lam_range
-from rcjax.tuning.agreement_candidates import comparable_models, tune_by_agreement
+from rcjax.tuning.agreement_candidates import comparable_models
+from rcjax.tuning.choices import tune_by_labels
 from rcjax.tuning.comparison import COMPARING_ALONE
-from rcjax.tuning.label_choices import tune_by_labels
+from rcjax.tuning.judging import AS_USUAL
 
 __all__ = ["LearningCurve", "area_of_points", "fit_power_law", "learning_curve", "tune_and_answer"]
 
@@ -296,10 +297,8 @@ def tune_and_answer(
         present = np.broadcast_to((np.arange(len(other)) < size)[:, None], (len(other), logprob.shape[1]))
         rows = logprob[other], correct[other], present
         calibrators, _ = calibrate_log(*fill_up(*rows), transform=transform)
-        if codes is None:
-            policies = tune_by_labels(calibrators, *rows, cost, lam, barred=barred)[-1]
-        else:
-            policies = tune_by_agreement(calibrators, (*rows, codes[other]), cost, lam, barred=barred)
+        labels = *rows, None if codes is None else codes[other]
+        policies = tune_by_labels(calibrators, labels, cost, lam, (AS_USUAL, barred))
         there = None if codes is None else codes[test]
         fates = outcomes_on_log(calibrators, logprob[test], correct[test], everyone, cost, policies, there)
         return [np.asarray(figure, float).mean(-1) for figure in (fates.wrong, fates.cost)]

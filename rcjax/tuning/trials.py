@@ -119,7 +119,7 @@ def judge_pairs(log: Log, model: CascadeModel, lam: np.ndarray, judging: Judging
     """
     rows, prices = (log.logprob, log.correct, log.answered), jnp.asarray(lam, log.cost.dtype)
     trial = jax.tree.map(np.asarray, judge_log(model.calibrators, *rows, charges(log), prices, judging))
-    return pairs_on_trial(trial if judging.refusal is None else merged(trial), model.models)
+    return pairs_on_trial(merged(trial), model.models)
 
 
 def pairs_on_trial(candidates: Candidates, models: tuple[str, ...]) -> Trial:

@@ -22,12 +22,12 @@ from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes, outcomes_on_log
 from rcjax.solving.bellman import Refusal
 from rcjax.tuning import agreement_candidates as module
-from rcjax.tuning.agreement_candidates import agreeing, as_policies, judge_answers, thirds, tune_by_agreement
+from rcjax.tuning.agreement_candidates import agreeing, as_policies, judge_answers, thirds
 from rcjax.tuning.agreement_odds import expected_on_log
+from rcjax.tuning.choices import tune_by_labels
 from rcjax.tuning.comparison import Comparison, Rival
 from rcjax.tuning.judging import AS_USUAL, Blend, Judging
 from rcjax.tuning.label_candidates import Rows
-from rcjax.tuning.label_choices import tune_by_labels
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -210,8 +210,8 @@ def model(log):
 def test_the_best_is_never_worse_than_the_best_pair_by_the_estimate(log, model):
     lam = np.geomspace(10.0, 1e5, 12)
     rows = log.logprob, log.correct, log.answered
-    both = tune_by_agreement(model.calibrators, (*rows, log.answer), log.cost, lam)
-    pair = tune_by_labels(model.calibrators, *rows, log.cost, lam)[-1]
+    both = tune_by_labels(model.calibrators, (*rows, log.answer), log.cost, lam)
+    pair = tune_by_labels(model.calibrators, (*rows, None), log.cost, lam)
     compares = both.agreements.compares.any(1)
     assert 0 < compares.sum() < len(lam)
     for row in np.flatnonzero(~compares):
@@ -228,7 +228,7 @@ def test_what_is_expected_is_what_is_seen_on_many_queries(model, log):
     lam = np.geomspace(10.0, 1e5, 12)
     fresh = make_log(20_000, 0.0, seed=1)
     rows = log.logprob, log.correct, log.answered
-    policies = tune_by_agreement(model.calibrators, (*rows, log.answer), log.cost, lam)
+    policies = tune_by_labels(model.calibrators, (*rows, log.answer), log.cost, lam)
     expected = expected_on_log(model.calibrators, rows, log, [policies])[0].mean(1)
     data = model.calibrators, fresh.logprob, fresh.correct, fresh.answered, fresh.cost
     seen = np.asarray(outcomes_on_log(*data, policies, fresh.answer).wrong).mean(1)
@@ -237,7 +237,7 @@ def test_what_is_expected_is_what_is_seen_on_many_queries(model, log):
 
 
 def test_labels_left_out_of_what_may_be_learnt_change_nothing(model, log):
-    policies = tune_by_agreement(
+    policies = tune_by_labels(
         model.calibrators, (log.logprob, log.correct, log.answered, log.answer), log.cost, np.array([100.0, 3000.0])
     )
     half = np.asarray(log.answered) & (np.arange(300) < 150)[:, None]
@@ -347,8 +347,8 @@ def test_a_log_without_answers_is_searched_as_ever(log, monkeypatch):
 
     plain = dataclasses.replace(log, answer=None)
     expected = rcjax.select_frontier(plain).frontier.to_json()["frontier"]
-    for name in ("judge_answers", "expected_on_log"):
-        monkeypatch.setattr(f"rcjax.tuning.contest.{name}", never)
+    monkeypatch.setattr("rcjax.tuning.choices.judge_answers", never)
+    monkeypatch.setattr("rcjax.tuning.contest.expected_on_log", never)
     monkeypatch.setattr("rcjax.tuning.trials.judge_answers", never)
     assert rcjax.select_frontier(plain).frontier.to_json()["frontier"] == expected
 

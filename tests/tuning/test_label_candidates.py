@@ -16,9 +16,10 @@ from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning import label_candidates
+from rcjax.tuning.choices import tune_by_labels
 from rcjax.tuning.judging import AS_USUAL, Blend, Judging, charges, cross_calibrate
 from rcjax.tuning.label_candidates import Candidates, Rows, candidates
-from rcjax.tuning.label_choices import as_cascades, best_candidates, tune_by_labels
+from rcjax.tuning.label_choices import as_cascades, best_candidates
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -243,18 +244,15 @@ def test_all_confidences_are_those_of_each_calibrator():
         np.testing.assert_allclose(confidence[present[:, j], j], expected[present[:, j]], rtol=1e-14)
 
 
-def test_by_labels_alone_are_single_models_and_both_hold_pairs():
+def test_by_labels_the_best_single_model_or_pair_is_chosen_by_its_bills():
     log = make_log(120, 2, seed=1)
     lam = lam_range(np.asarray(log.cost), 40)
-    data = rcjax.fit(log).calibrators, log.logprob, log.correct, log.answered
-    tuned = tune_by_labels(*data, charges(log), lam)
-    by_mean = tune_by_labels(*data, log.cost, lam)
-    assert (by_mean[1].thresholds != tuned[1].thresholds).any()
-    assert [own.thresholds.shape for own in tuned] == [own.members.shape for own in tuned] == [(40, 2)] * 2
-    assert (tuned[0].members.sum(-1) == 1).all()
-    _, alone, both = best_by_labels(*map(np.asarray, (log.logprob, log.correct, log.answered, log.query_cost)), lam)
-    for own, expected in zip(tuned, (alone, both), strict=True):
-        for place, (i, j, threshold, *_) in enumerate(expected):
-            assert np.flatnonzero(own.members[place]).tolist() == sorted({i, j})
-            assert own.thresholds[place, i] == pytest.approx(threshold, rel=1e-7)
-    assert tuned[1].members.sum(-1).max() == 2
+    rows = log.logprob, log.correct, log.answered, None
+    tuned, by_mean = (tune_by_labels(rcjax.fit(log).calibrators, rows, cost, lam) for cost in (charges(log), log.cost))
+    assert (by_mean.thresholds != tuned.thresholds).any()
+    assert tuned.thresholds.shape == tuned.members.shape == (40, 2)
+    *_, both = best_by_labels(*map(np.asarray, (log.logprob, log.correct, log.answered, log.query_cost)), lam)
+    for place, (i, j, threshold, *_) in enumerate(both):
+        assert np.flatnonzero(tuned.members[place]).tolist() == sorted({i, j})
+        assert tuned.thresholds[place, i] == pytest.approx(threshold, rel=1e-7)
+    assert {1, 2} == {*tuned.members.sum(-1).tolist()}

@@ -15,7 +15,7 @@ from rcjax.replaying.curves import area_under_curve
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning import learning_curve as learning
-from rcjax.tuning.agreement_candidates import tune_by_agreement
+from rcjax.tuning.choices import tune_by_labels
 from rcjax.tuning.judging import AS_USUAL
 from rcjax.tuning.learning_curve import LearningCurve, area_of_points, fit_power_law, learning_curve
 
@@ -90,7 +90,7 @@ def test_a_deal_with_answers_is_a_replay_of_policies_that_compare_them():
     error, cost = learning.tune_and_answer(*data, tests, others, np.array([80]), transform=log.task, answer=log.answer)
     model = rcjax.fit(log.take(others[0]))
     rows = (np.asarray(values)[others[0]] for values in (log.logprob, log.correct, log.answered, log.answer))
-    policies = tune_by_agreement(model.calibrators, tuple(rows), log.cost, lam)
+    policies = tune_by_labels(model.calibrators, tuple(rows), log.cost, lam)
     assert policies.agreements is not None
     assert policies.agreements.compares.any()
     fates = outcomes_on_log(

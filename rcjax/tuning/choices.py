@@ -1,0 +1,116 @@
+"""The one choice: what the labels of some queries say is the best for each price, and within each budget.
+
+Of single models and pairs (`label_candidates`), and beside them of policies that compare answers
+(`agreement_candidates`).
+"""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rcjax.frontier.policies import Policies, either
+from rcjax.model.calibration import Calibrator
+from rcjax.tuning.agreement_candidates import Agreeing, as_policies, judge_answers, without_barred_models
+from rcjax.tuning.judging import AS_USUAL, Judging
+from rcjax.tuning.label_candidates import Candidates, judge_log
+from rcjax.tuning.label_choices import RESERVE, as_cascades, best_candidates, merged, within_budgets, without_barred
+
+__all__ = ["Choice", "Targets", "choose", "judge_all", "tune_by_labels"]
+
+
+class Targets(NamedTuple):
+    """What policies are chosen for, T = G + B targets: numpy's arrays."""
+
+    lam: np.ndarray
+    """(G,) prices, in errors per unit of money."""
+    budgets: np.ndarray
+    """(B,) money per query."""
+
+
+class Choice(NamedTuple):
+    """What an arm has for each of T targets; numpy's arrays."""
+
+    policies: Policies
+    """(T,)"""
+    error: np.ndarray
+    """(T,) what the queries of the choice say of each, refusals at their price."""
+    cost: np.ndarray
+    """(T,) money per query, likewise."""
+
+
+def judge_all(
+    calibrators: Calibrator,
+    rows: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike | None],
+    charge: ArrayLike,
+    lam: np.ndarray,
+    how: tuple[Judging, np.ndarray | None],
+) -> tuple[Candidates, Agreeing | None]:
+    """(single models and pairs, policies that compare answers) by the labels of n queries, in numpy's arrays.
+
+    Args:
+        calibrators: (k,) of the models.
+        rows: (logprob, correct, present, answer), each (n, k); None for the last where no answers are to be compared.
+        charge: (n, k) money of each answer, or (k,) of any.
+        lam: (L,) prices that refusals are the best for, where models may refuse.
+        how: how they are judged, and which models never stand in one cascade, (k, k) bool or None.
+    """
+    *log, answer = rows
+    judging, barred = how
+    prices = np.asarray(lam, np.asarray(charge).dtype)
+    pairs = jax.tree.map(np.asarray, judge_log(calibrators, log[0], log[1], log[2], charge, prices, judging))
+    pairs = without_barred(pairs, barred)
+    if answer is None:
+        return pairs, None
+    answers = judge_answers(calibrators, log[0], log[1], log[2], charge, answer, judging)
+    return pairs, without_barred_models(answers, barred)
+
+
+def choose(pairs: Candidates, answers: Agreeing | None, targets: Targets, k: int) -> Choice:
+    """The best for each price and each budget, of numpy's arrays.
+
+    Args:
+        pairs: single models and pairs.
+        answers: policies that compare answers; None: they are not to be chosen.
+        targets: T prices and budgets.
+        k: the number of models.
+    """
+    by_price, row = best_candidates(pairs, targets.lam), merged(pairs)
+    if pairs.refused is not None:  # each λ has candidates of its own
+        by_price = by_price + np.arange(len(targets.lam)) * pairs.error.shape[-1]
+    places = np.concatenate([by_price, within_budgets(row, targets.budgets)])
+    policies = as_cascades(row, places, k, np).simplest()
+    best = Choice(policies, np.asarray(row.error)[places], np.asarray(row.cost)[places])
+    return best if answers is None else _better(best, answers, targets, (k, pairs.refused is not None))
+
+
+def _better(pairs: Choice, answers: Agreeing, targets: Targets, kind: tuple[int, bool]) -> Choice:
+    """The pairs chosen, or policies that compare answers where these are better; `kind` is as of `as_policies`."""
+    lam, needed = targets.lam, answers.cost + RESERVE * answers.cost_se
+    within = np.where(needed <= targets.budgets[:, None], answers.error, np.inf).argmin(1)
+    places = np.concatenate([(answers.error + lam[:, None] * answers.cost).argmin(1), within])
+    error, cost = answers.error[places], answers.cost[places]
+    price = np.concatenate([lam, np.zeros(len(within))])  # within a budget money counts for nothing
+    fits = np.concatenate([np.ones(len(lam), bool), needed[within] <= targets.budgets])
+    better = fits & (error + price * cost < pairs.error + price * pairs.cost)
+    figures = (np.where(better, mine, other) for mine, other in ((error, pairs.error), (cost, pairs.cost)))
+    return Choice(either(as_policies(answers, places, *kind), pairs.policies, better), *figures)
+
+
+def tune_by_labels(
+    calibrators: Calibrator,
+    rows: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike | None],
+    charge: ArrayLike,
+    lam: np.ndarray,
+    how: tuple[Judging, np.ndarray | None] = (AS_USUAL, None),
+) -> Policies:
+    """(L,) the best for each λ: of single models, pairs, and where there are answers, policies that compare them.
+
+    Args:
+        calibrators, rows, charge, how: as of `judge_all`.
+        lam: (L,) in errors per unit of money.
+    """
+    prices, k = np.asarray(lam, np.asarray(charge).dtype), np.shape(rows[0])[1]
+    targets = Targets(prices, np.zeros(0, prices.dtype))
+    return choose(*judge_all(calibrators, rows, charge, prices, how), targets, k).policies
