@@ -76,9 +76,11 @@ def choose(pairs: Candidates, answers: Agreeing | None, targets: Targets, k: int
         targets: T prices and budgets.
         k: the number of models.
     """
-    by_price, row = best_candidates(pairs, targets.lam), merged(pairs)
-    if pairs.refused is not None:  # each λ has candidates of its own
-        by_price = by_price + np.arange(len(targets.lam)) * pairs.error.shape[-1]
+    row, by_price = merged(pairs), np.zeros(0, int)
+    if len(targets.lam):  # there may be budgets alone
+        by_price = best_candidates(pairs, targets.lam)
+        if pairs.refused is not None:  # each λ has candidates of its own
+            by_price = by_price + np.arange(len(targets.lam)) * pairs.error.shape[-1]
     places = np.concatenate([by_price, within_budgets(row, targets.budgets)])
     policies = as_cascades(row, places, k, np).simplest()
     best = Choice(policies, np.asarray(row.error)[places], np.asarray(row.cost)[places])
