@@ -35,6 +35,7 @@ from rcjax.tuning.bills import by_bill
 FOLDER, PUBLIC, SAMPLED = GROUPS = ("data", "public", "sampled")
 DRAWS, FRESH, FRESH_SEED = 3, 10_000, 99
 DEFAULT, MIX, ALL, SINGLE, PLAIN = WAYS = ("default", "--mix", "--cascade all", "single model", "plain pair")
+TARGETS = "budget", "max_error", "error_cost"
 OVERSPENT, MISSED = 0.03, 0.01  # of the budget; of the queries
 AMONG = 1e-9  # a limit is met within this relative rounding, as `Frontier` has it
 PRICES = 10, 1_000  # an error, in answers
@@ -157,11 +158,12 @@ def by_frontier(frontier: rcjax.Frontier, train: rcjax.Log, test: rcjax.Log) -> 
 
 
 def ways_of(train: rcjax.Log, test: rcjax.Log, plain: np.ndarray) -> dict[str, Way]:
-    """All ways by name, the log tuned once for every target: `rcjax.tune` with one takes its policy from the same."""
-    default = rcjax.tune(train, intervals=False).frontier
+    """All ways by name, the log tuned once for each kind of target: `rcjax.tune` takes its policy from that."""
+    default = {target: rcjax.tune(train, intervals=False, **{target: 1e9}).frontier for target in TARGETS}
+    chosen = {target: by_frontier(frontier, train, test) for target, frontier in default.items()}
     return {
-        DEFAULT: by_frontier(default, train, test),
-        MIX: lambda target, value: replayed(default.mixture(**{target: value}), train, test),
+        DEFAULT: lambda target, value: chosen[target](target, value),
+        MIX: lambda target, value: replayed(default[target].mixture(**{target: value}), train, test),
         ALL: by_frontier(by_bill(rcjax.tune(train, cascade="all", intervals=False).frontier, train)[0], train, test),
         SINGLE: by_labels(plain[: len(train.models)]),
         PLAIN: by_labels(plain),
@@ -174,11 +176,12 @@ def targets_of(singles: np.ndarray, counts: list[int]) -> dict[str, np.ndarray]:
     if not bill.any():
         raise rcjax.LogError("no answer of it costs anything, so there is no budget to keep to: give its costs")
     budgets, errors, prices = counts
-    return {
-        "budget": np.geomspace(bill[bill > 0].min(), bill.max(), budgets),
-        "max_error": np.linspace(error.min(), error.max(), errors),
-        "error_cost": bill.mean() * np.geomspace(*PRICES, prices),
-    }
+    values = (
+        np.geomspace(bill[bill > 0].min(), bill.max(), budgets),
+        np.linspace(error.min(), error.max(), errors),
+        bill.mean() * np.geomspace(*PRICES, prices),
+    )
+    return dict(zip(TARGETS, values, strict=True))
 
 
 def measure(train: rcjax.Log, test: rcjax.Log, counts: list[int]) -> dict[str, dict[str, Any]]:

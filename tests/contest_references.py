@@ -7,6 +7,7 @@ import numpy as np
 from selection_references import logistic
 
 from rcjax.frontier.policies import ABSTAIN, NOBODY
+from rcjax.tuning.label_choices import RESERVE
 
 
 class Pair(NamedTuple):
@@ -65,14 +66,18 @@ def every_policy(log, train, blend):
             cost = policies[i].cost + np.where(asks, charge[rows, j], 0.0).mean()
             error, counted = (1 - np.where(asks, *both).mean() for both in ((second, first), (theirs, mine)))
             spread = bill.std() / np.sqrt(len(rows))
-            policies.append(Pair(i, j, (low + high) / 2, error, cost, spread / 2, counted))
+            policies.append(Pair(i, j, (low + high) / 2, error, cost, RESERVE * spread, counted))
     return policies
 
 
-def best_for(policies, lam=None, budget=None):
-    """The one with the least error + λ·cost, or the least error whose bill, and what is kept in hand, a budget pays."""
+def best_for(policies, lam=None, budget=None, max_error=None):
+    """The one with the least error + λ·cost; the least error whose bill, and what is kept in hand, a budget pays; or
+    the least bill of those that err so often at most, and where none does, the least error."""
     if lam is not None:
         return min(policies, key=lambda own: own.error + lam * own.cost)
+    if max_error is not None:
+        within = [own for own in policies if own.error <= max_error]
+        return min(within, key=lambda own: own.cost) if within else min(policies, key=lambda own: own.error)
     within = [own for own in policies if own.cost + own.reserve <= budget]
     return min(within, key=lambda own: own.error) if within else min(policies, key=lambda own: own.cost + own.reserve)
 
@@ -97,13 +102,14 @@ def dealt(complete, folds, seed):
 def by_folds(log, targets, blend, folds, seed):
     """(wrong (2, T, m), charge (2, T, m), told (2, T)) of single models, and of pairs too: a loop over the folds.
 
-    m complete queries; T prices, then budgets. `told` is what the queries of the choice say, over the folds as they
-    have complete queries.
+    m complete queries; T prices, then budgets, then limits on the error. `told` is what the queries of the choice say,
+    over the folds as they have complete queries.
     """
     _, correct, answered, charge = columns(log)
     complete, n, k = answered.all(1), *correct.shape
     fold = dealt(complete, folds, seed)
     wanted = [{"lam": lam} for lam in targets.lam] + [{"budget": budget} for budget in targets.budgets]
+    wanted += [{"max_error": error} for error in targets.errors]
     wrong, money, told = np.zeros((2, len(wanted), n)), np.zeros((2, len(wanted), n)), np.zeros((2, len(wanted)))
     for number in range(folds):
         out = fold == number

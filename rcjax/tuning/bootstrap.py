@@ -205,7 +205,8 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
     codes, barred = np.asarray(log.answer), barred_as_in(model.models, np.asarray(frontier.members))
     judging = judging_of(log, model.calibrators.transform, refusal) if selected else Judging(refusal=refusal)
     nothing = np.zeros(0, lam.dtype)
-    targets = Targets(lam, nothing) if by_price else Targets(nothing, _budgets(frontier, places))
+    own = (lam, nothing) if by_price else (nothing, _budgets(frontier, places))
+    targets = Targets(*own, errors=nothing)
     # One cascade that was named, some of whose points compare answers.
     at = None if agreements is None else named_positions(frontier.search, model.models, refusal is not None)
 

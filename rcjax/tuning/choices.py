@@ -1,4 +1,4 @@
-"""The one choice: what the labels of some queries say is the best for each price, and within each budget.
+"""The one choice: what the labels of some queries say is the best for each price, budget, and limit on the error.
 
 Of single models and pairs (`label_candidates`), and beside them of policies that compare answers
 (`agreement_candidates`).
@@ -15,18 +15,35 @@ from rcjax.model.calibration import Calibrator
 from rcjax.tuning.agreement_candidates import Agreeing, as_policies, judge_answers, without_barred_models
 from rcjax.tuning.judging import AS_USUAL, Judging
 from rcjax.tuning.label_candidates import Candidates, judge_log
-from rcjax.tuning.label_choices import RESERVE, as_cascades, best_candidates, merged, within_budgets, without_barred
+from rcjax.tuning.label_choices import RESERVE, as_cascades, best_candidates, merged, reserve, within, without_barred
 
 __all__ = ["Choice", "Targets", "choose", "judge_all", "tune_by_labels"]
 
 
 class Targets(NamedTuple):
-    """What policies are chosen for, T = G + B targets: numpy's arrays."""
+    """What policies are chosen for, T = G + B + E targets in this order: numpy's arrays."""
 
     lam: np.ndarray
-    """(G,) prices, in errors per unit of money."""
+    """(G,) prices, in errors per unit of money: the least error + λ·cost."""
     budgets: np.ndarray
-    """(B,) money per query."""
+    """(B,) money per query: the least error whose bill keeps to it, with something in hand."""
+    errors: np.ndarray
+    """(E,) limits on the error, refusals at their price: the least bill that keeps to it."""
+
+    @property
+    def prices(self) -> slice:
+        """Where the prices stand among all targets."""
+        return slice(len(self.lam))
+
+    @property
+    def within(self) -> slice:
+        """Where the budgets stand."""
+        return slice(len(self.lam), len(self.lam) + len(self.budgets))
+
+    @property
+    def limits(self) -> slice:
+        """Where the limits on the error stand."""
+        return slice(self.within.stop, self.within.stop + len(self.errors))
 
 
 class Choice(NamedTuple):
@@ -68,12 +85,12 @@ def judge_all(
 
 
 def choose(pairs: Candidates, answers: Agreeing | None, targets: Targets, k: int) -> Choice:
-    """The best for each price and each budget, of numpy's arrays.
+    """The best for each target, of numpy's arrays.
 
     Args:
         pairs: single models and pairs.
         answers: policies that compare answers; None: they are not to be chosen.
-        targets: T prices and budgets.
+        targets: T of them.
         k: the number of models.
     """
     row, by_price = merged(pairs), np.zeros(0, int)
@@ -81,23 +98,45 @@ def choose(pairs: Candidates, answers: Agreeing | None, targets: Targets, k: int
         by_price = best_candidates(pairs, targets.lam)
         if pairs.refused is not None:  # each λ has candidates of its own
             by_price = by_price + np.arange(len(targets.lam)) * pairs.error.shape[-1]
-    places = np.concatenate([by_price, within_budgets(row, targets.budgets)])
-    policies = as_cascades(row, places, k, np).simplest()
-    best = Choice(policies, np.asarray(row.error)[places], np.asarray(row.cost)[places])
+    error, cost = np.asarray(row.error), np.asarray(row.cost)
+    places = np.concatenate([by_price, _within(targets, error, cost, cost + reserve(row))])
+    best = Choice(as_cascades(row, places, k, np).simplest(), error[places], cost[places])
     return best if answers is None else _better(best, answers, targets, (k, pairs.refused is not None))
+
+
+def _within(targets: Targets, error: np.ndarray, cost: np.ndarray, needed: np.ndarray) -> np.ndarray:
+    """(B + E,) places among C candidates: the best within each budget, and within each limit on the error."""
+    needed = np.where(np.isfinite(error), needed, np.inf)
+    return np.concatenate([within(targets.budgets, needed, error), within(targets.errors, error, cost)])
 
 
 def _better(pairs: Choice, answers: Agreeing, targets: Targets, kind: tuple[int, bool]) -> Choice:
     """The pairs chosen, or policies that compare answers where these are better; `kind` is as of `as_policies`."""
     lam, needed = targets.lam, answers.cost + RESERVE * answers.cost_se
-    within = np.where(needed <= targets.budgets[:, None], answers.error, np.inf).argmin(1)
-    places = np.concatenate([(answers.error + lam[:, None] * answers.cost).argmin(1), within])
-    error, cost = answers.error[places], answers.cost[places]
-    price = np.concatenate([lam, np.zeros(len(within))])  # within a budget money counts for nothing
-    fits = np.concatenate([np.ones(len(lam), bool), needed[within] <= targets.budgets])
-    better = fits & (error + price * cost < pairs.error + price * pairs.cost)
+    by_price = (answers.error + lam[:, None] * answers.cost).argmin(1)
+    places = np.concatenate([by_price, _within(targets, answers.error, answers.cost, needed)])
+    error, cost, needed = answers.error[places], answers.cost[places], needed[places]
+    at, to, rest = targets.prices, targets.within, targets.limits
+    better = np.concatenate(
+        [
+            error[at] + lam * cost[at] < pairs.error[at] + lam * pairs.cost[at],
+            (needed[to] <= targets.budgets) & (error[to] < pairs.error[to]),
+            _cheaper_within(targets.errors, (error[rest], cost[rest]), (pairs.error[rest], pairs.cost[rest])),
+        ]
+    )
     figures = (np.where(better, mine, other) for mine, other in ((error, pairs.error), (cost, pairs.cost)))
     return Choice(either(as_policies(answers, places, *kind), pairs.policies, better), *figures)
+
+
+def _cheaper_within(
+    limits: np.ndarray, own: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]
+) -> np.ndarray:
+    """(E,) bool: whether one policy, (error, cost), is the better for each limit on the error than another.
+
+    The cheaper one where both keep to it, the one that errs less where neither does.
+    """
+    keeps, does = (figures[0] <= limits for figures in (own, other))
+    return np.where(keeps == does, np.where(keeps, own[1] < other[1], own[0] < other[0]), keeps)
 
 
 def tune_by_labels(
@@ -114,5 +153,6 @@ def tune_by_labels(
         lam: (L,) in errors per unit of money.
     """
     prices, k = np.asarray(lam, np.asarray(charge).dtype), np.shape(rows[0])[1]
-    targets = Targets(prices, np.zeros(0, prices.dtype))
+    nothing = np.zeros(0, prices.dtype)
+    targets = Targets(prices, nothing, nothing)
     return choose(*judge_all(calibrators, rows, charge, prices, how), targets, k).policies

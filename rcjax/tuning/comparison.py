@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rcjax.policy.targets import TargetName
 from rcjax.solving.lambda_grid import log_lam
 
 __all__ = [
     *("COMPARING", "COMPARING_ALONE", "LONGER", "VOTES"),
-    *("AtBudgets", "Bar", "Comparison", "Gain", "Rival", "VotesGain", "over_neighbours"),
+    *("AtBudgets", "Bar", "Comparison", "Gain", "Luck", "Rival", "VotesGain", "over_neighbours"),
 ]
 
 
@@ -141,7 +142,6 @@ class AtBudgets:
     cost: np.ndarray  # (S, B) the bill
     saved: np.ndarray  # (S, B) by how much the error is below that of the best single model
     saved_se: np.ndarray  # (S, B) its standard error, over queries
-    luck: np.ndarray  # (S,) by how much more they err than the queries of the choice said, over all budgets
 
     def nearest(self, budget: float, bills: Any = ()) -> int:
         """The place of the budget nearest to one, on the logarithmic scale.
@@ -153,6 +153,24 @@ class AtBudgets:
         own = np.log(max(budget, np.finfo(float).tiny))
         alike = (bills <= ends[:, None] + 1e-9).sum(1) == (bills <= own + 1e-9).sum()
         return int(np.where(alike | ~alike.any(), np.abs(ends - own), np.inf).argmin())
+
+
+class Luck(NamedTuple):
+    """By how much more S ways to choose err on queries left out than on those of the choice, (S,) for each target.
+
+    Of single models, of pairs and single models, and where answers are compared, of all that may.
+    """
+
+    prices: np.ndarray
+    """Over all prices together."""
+    budgets: np.ndarray
+    """Over all budgets."""
+    errors: np.ndarray
+    """Over all limits on the error."""
+
+    def at(self, target: TargetName) -> np.ndarray:
+        """That of a kind of target."""
+        return {"budget": self.budgets, "max_error": self.errors}.get(target, self.prices)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +192,7 @@ class Comparison:
     agreement: Rival | None = None  # policies that compare answers, where the log tells answers
     votes: VotesGain | None = None  # several samples against one, where the log has variants of models
     at_budgets: AtBudgets | None = None  # what budgets get
-    luck: np.ndarray | None = None  # (S,) as that of `at_budgets`, at prices
+    luck: Luck | None = None
 
     @property
     def chosen(self) -> np.ndarray:

@@ -2,7 +2,8 @@
 
 Each *arm* is a way to choose policies from a log: single models, pairs, chains by the model, policies that compare
 answers, one sample of each model. The queries are dealt into folds; each fold in turn is left out of the fit
-(calibrators, marginals, copulas) and of the choice, for every price and every budget, and then answered. Of the losses
+(calibrators, marginals, copulas) and of the choice, for every price, budget and limit on the error, and then
+answered. Of the losses
 of each arm on each query come gains of one over another, with their standard errors, and luck: the more policies are
 searched, the luckier the best one looks on the queries of the search, and on those that were left out it is not.
 """
@@ -79,14 +80,13 @@ class Losses(NamedTuple):
     folds: int
     """How many there were."""
 
-    def luck(self, arm: str, prices: bool) -> float:
-        """By how much what an arm chose errs more on queries left out than on those of the choice, over all targets.
+    def luck(self, arm: str, chosen: slice) -> float:
+        """By how much what an arm chose errs more on queries left out than on those of the choice, over some targets.
 
         Of a policy that nothing was chosen for that is 0, as each label is left out once. Luck falls with the number of
         labels; here a fold was left out of the choice, so by that share the choice by all is less lucky.
         """
         (place,) = self.places([arm])
-        chosen = slice(len(self.targets.lam)) if prices else slice(len(self.targets.lam), None)
         luck = (self.penalty[-1, place, chosen].mean(-1) - self.told[place, chosen]).mean()
         return float(luck) * (1 - 1 / self.folds)
 
@@ -98,7 +98,7 @@ class Losses(NamedTuple):
     def gain(self, arms: Sequence[str], rival: str, expected: bool = False) -> Gain:
         """What some arms (S,) gain on another at every price, over all queries; by expected errors, if need be."""
         lam = self.targets.lam[:, None]
-        prices = slice(len(lam))
+        prices = self.targets.prices
         places, other = self.places(arms), self.places([rival])
         money = lam * self.charge[:, prices]
         counted = self.penalty[:, :, prices] + money
@@ -109,7 +109,7 @@ class Losses(NamedTuple):
 
     def saved(self, arms: Sequence[str], rival: str) -> tuple[np.ndarray, np.ndarray]:
         """((S, B), (S, B)): by how much less some arms err at every budget than another, and the standard error."""
-        places, other, budgets = self.places(arms), self.places([rival]), slice(len(self.targets.lam), None)
+        places, other, budgets = self.places(arms), self.places([rival]), self.targets.within
         less = self.penalty[:, other, budgets] - self.penalty[:, places, budgets]
         return less[0].mean(-1), _standard_error(less[-1])
 

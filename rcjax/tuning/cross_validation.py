@@ -14,18 +14,19 @@ import numpy as np
 from rcjax._base.variants import base_model, rivals
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.label_outcomes import expected_right
 from rcjax.model.pairs import barred_pairs
 from rcjax.solving.at_lambda import Solutions
 from rcjax.solving.lambda_grid import lam_range, lay_out_problem, solve_at
 from rcjax.solving.paths import Plan, make_plan, only, paths_of_length
 from rcjax.tuning.choices import Choice, Targets, choose
-from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Rival, VotesGain
+from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Luck, Rival, VotesGain
 from rcjax.tuning.contest import Arm, Contest, Judged, Losses, compares, contest
 from rcjax.tuning.judging import Judging
-from rcjax.tuning.label_choices import without_barred
+from rcjax.tuning.label_choices import within, without_barred
 from rcjax.tuning.resampling import deal_folds
 
-PRICES, BUDGETS = 40, 24
+PRICES, BUDGETS, ERRORS = 40, 24, 12
 
 
 _MOST_PATHS = 1_000
@@ -62,16 +63,20 @@ def longer_cascades(k: int, max_length: int | None, taken: Sequence[tuple[int, i
 
 
 def targets_of(log: Log) -> Targets:
-    """Prices at which policies differ, and budgets from the cheapest model's bill to beyond that of the dearest."""
+    """Prices at which policies differ; budgets from the cheapest model's bill to beyond the dearest's; errors between
+    those of the single models, by their labels."""
     low, high = (float(end) for end in (np.min(log.cost), np.max(log.cost)))
     low = max(low, 1e-6 * high, np.finfo(float).tiny)
-    return Targets(lam_range(np.asarray(log.cost, float), PRICES), np.geomspace(low, 1.2 * max(high, low), BUDGETS))
+    answered = np.asarray(log.answered)
+    error = 1 - (expected_right(log) * answered).sum(0) / np.maximum(answered.sum(0), 1)
+    budgets, errors = np.geomspace(low, 1.2 * max(high, low), BUDGETS), np.linspace(error.min(), error.max(), ERRORS)
+    return Targets(lam_range(np.asarray(log.cost, float), PRICES), budgets, errors)
 
 
 def cross_validate(
     log: Log, model: CascadeModel, longer: Longer, judging: Judging, folds: int = 5, seed: int = 0
 ) -> Comparison:
-    """Compare the lengths of cascades on a log, and their rivals, on a grid of λ and one of budgets.
+    """Compare the lengths of cascades on a log, and their rivals, on a grid of each kind of target.
 
     Args:
         log: the log, of the models of `model`.
@@ -104,7 +109,7 @@ def cross_validate(
 
 def _compared(losses: Losses, lengths: Sequence[int], log: Log) -> Comparison:
     """What a contest has shown."""
-    own, prices = [str(length) for length in lengths], slice(len(losses.targets.lam))
+    own, prices = [str(length) for length in lengths], losses.targets.prices
     error, cost = losses.means(own)
     pair = own[:2][-1]
     gain = losses.gain(own, pair)
@@ -116,6 +121,7 @@ def _compared(losses: Losses, lengths: Sequence[int], log: Log) -> Comparison:
     if "answers" in losses.arms:
         errors, costs = (figure[0, prices] for figure in losses.means(["answers"]))
         rival = Rival(errors, costs, *_of_one(losses.gain(["answers"], pair, expected=True)))
+    chosen = [*own[:2], *(["answers"] if rival else [])]
     return Comparison(
         np.array(lengths),
         losses.targets.lam,
@@ -124,8 +130,8 @@ def _compared(losses: Losses, lengths: Sequence[int], log: Log) -> Comparison:
         *gain[:4],
         agreement=rival,
         votes=votes,
-        at_budgets=_at_budgets(losses, [*own[:2], *(["answers"] if rival else [])]),
-        luck=np.array([losses.luck(arm, prices=True) for arm in (own[0], pair, "answers") if arm in losses.arms]),
+        at_budgets=_at_budgets(losses, chosen),
+        luck=_luck(losses, chosen),
     )
 
 
@@ -135,10 +141,14 @@ def _of_one(gain: Gain) -> list[Any]:
 
 
 def _at_budgets(losses: Losses, arms: Sequence[str]) -> AtBudgets:
-    budgets = slice(len(losses.targets.lam), None)
-    error, cost = (figure[:, budgets] for figure in losses.means(arms))
-    luck = np.array([losses.luck(arm, prices=False) for arm in arms])
-    return AtBudgets(losses.targets.budgets, error, cost, *losses.saved(arms, arms[0]), luck)
+    error, cost = (figure[:, losses.targets.within] for figure in losses.means(arms))
+    return AtBudgets(losses.targets.budgets, error, cost, *losses.saved(arms, arms[0]))
+
+
+def _luck(losses: Losses, arms: Sequence[str]) -> Luck:
+    targets = losses.targets
+    kinds = targets.prices, targets.within, targets.limits
+    return Luck(*(np.array([losses.luck(arm, kind) for arm in arms]) for kind in kinds))
 
 
 def _single_models(judged: Judged, targets: Targets) -> Choice:
@@ -171,10 +181,9 @@ class _Chains:
     def __call__(self, judged: Judged, targets: Targets) -> Choice:
         solved = judged.chains[self.place]
         cost = np.asarray(solved.expected.cost, float)
-        within = np.where(cost <= targets.budgets[:, None], cost, -np.inf)
-        dearest = np.where(np.isfinite(within).any(1), within.argmax(1), cost.argmin())
-        places = np.concatenate([np.arange(len(cost)), dearest])
         error = np.asarray(solved.expected.penalty(self.price), float)
+        limited = within(targets.budgets, cost, error), within(targets.errors, error, cost)
+        places = np.concatenate([np.arange(len(cost)), *limited])
         return Choice(solved.policies.take(places), error[places], cost[places])
 
 

@@ -10,6 +10,7 @@ from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.policy import Transform
+from rcjax.policy.targets import TargetName
 from rcjax.solving.solve import solve_frontier
 from rcjax.tuning.bootstrap import bootstrap
 from rcjax.tuning.named_agreement import NamedComparison, with_agreement
@@ -51,12 +52,18 @@ class Settings:
     intervals: bool = True
     second_cost: float = 0.0
     """What a second of waiting is worth, in money; costs count it."""
+    aim: TargetName = "budget"
+    """The kind of target that policies will be chosen for, where no target is given."""
     max_seconds: SecondsLimit | None = None
     """How long queries may wait; None: as long as it takes."""
 
 
 def find_frontier(
-    log: Log, model: CascadeModel, settings: Settings, admitted: Admission | None = None
+    log: Log,
+    model: CascadeModel,
+    settings: Settings,
+    admitted: Admission | None = None,
+    target: TargetName = "budget",
 ) -> tuple[Frontier, Selection | NamedComparison | None]:
     """The frontier of a model fitted to a log, with what its policies were compared with, where they were.
 
@@ -66,6 +73,7 @@ def find_frontier(
         settings: how to search.
         admitted: which policies may be chosen from; None: all may. By the labels it is searched among these, and of a
             search by the model alone the points stay that are among them.
+        target: the kind of target that a policy is chosen for: as `select_frontier` takes it.
 
     Raises InfeasibleError where none is admitted.
     """
@@ -75,7 +83,8 @@ def find_frontier(
         admitted.require_any(model)
     if settings.search == "selected":
         admits = None if admitted is None else admitted.admits
-        selection = select_frontier(log, model=model, max_length=settings.max_length, admits=admits, **refusing)
+        how: dict[str, Any] = {"max_length": settings.max_length, "admits": admits, "target": target}
+        selection = select_frontier(log, model=model, **how, **refusing)
         frontier = selection.frontier
     elif settings.search == "expected":
         frontier = _least_expected(log, model, settings)

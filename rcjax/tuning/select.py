@@ -28,6 +28,7 @@ from rcjax.model.cascade_model import CascadeModel, of_models
 from rcjax.model.fitting import fit
 from rcjax.model.label_outcomes import expected_log
 from rcjax.model.pairs import barred_pairs
+from rcjax.policy.targets import Target, TargetName
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.at_lambda import check_abstain_price, refusal_at
 from rcjax.solving.lambda_grid import check_lam, lay_out_problem, select, solve_at
@@ -54,6 +55,8 @@ class Selection:
 
     frontier: Frontier
     comparison: Comparison
+    target: TargetName = "budget"
+    """The kind of target that errors of cascades are corrected for."""
 
     def verdict(self, point: int, target: Mapping[str, float] | None = None) -> str:
         """What to do, and why, in words: `point` is a place of the frontier.
@@ -76,6 +79,7 @@ def select_frontier(
     abstain_price: float | None = None,
     abstain_early: bool = True,
     admits: Callable[[Policies, CascadeModel], np.ndarray] | None = None,
+    target: TargetName = "budget",
 ) -> Selection:
     """The error–cost frontier of the cascades that earn their place on a log.
 
@@ -87,9 +91,9 @@ def select_frontier(
     competes alone. The frontier holds the policies that no other beats in both error and cost: the corners of their
     convex hull (`PointStatus.CONVERGED`), which some λ leads to, and between them what budgets and limits on the error
     can have there (`PointStatus.INTERPOLATED`). `Frontier.cost` is the bill of the log's queries. `Frontier.error` is
-    counted for single models; of others it is raised by how much better the best look on the queries that they were
-    chosen on than on folds that were left out. A budget keeps `Frontier.reserve` in hand. Of more than 50,000 queries,
-    so many are taken at random for that and for the comparison of lengths.
+    counted for single models; of others it is raised by how much better the best for such a target look on the queries
+    that they were chosen on than on folds that were left out. A budget keeps `Frontier.reserve` in hand. Of more than
+    50,000 queries, so many are taken at random for that and for the comparison of lengths.
 
     Args:
         log: the log to learn from.
@@ -102,9 +106,11 @@ def select_frontier(
             compared on the folds, is error + abstain_price·abstention + λ·cost.
         abstain_early: whether any model may refuse, or only the last of a cascade.
         admits: which of the policies (C,) over a model's models may be chosen from, (C,) bool; None: all may.
+        target: the kind of target that policies are to be chosen for, whose luck errors are raised by; a price where
+            `lam` is given.
 
-    Raises ValueError for `folds` below 2, for an empty or negative `lam` or a negative price; LogError where there are
-    fewer queries than folds, or no query has the answers of all models.
+    Raises ValueError for `folds` below 2, for an empty or negative `lam`, a negative price or a target that is none;
+    LogError where there are fewer queries than folds, or no query has the answers of all models.
 
     >>> import rcjax
     >>> selection = select_frontier(rcjax.sample_log(300, seed=0))
@@ -114,14 +120,16 @@ def select_frontier(
     check_arguments(select_frontier, locals())
     require_queries(log, folds)
     prices = None if lam is None else check_lam(lam)
-    how = _How(prices, max_length, folds, seed, check_abstain_price(abstain_price), abstain_early, admits)
+    Target(target, 1.0)  # refuses a name that is none
+    target = target if lam is None else "lam"
+    how = _How(prices, max_length, folds, seed, check_abstain_price(abstain_price), abstain_early, admits, target)
     model = fit(log) if model is None else model
     log = log.select(model.models)
     if not log.complete.any():
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
     points, comparison = _search(log, model, how)
     frontier = _assemble(model, points, how.refusing | {"compare": log.compare})
-    return Selection(dataclasses.replace(frontier, max_length=max_length), comparison)
+    return Selection(dataclasses.replace(frontier, max_length=max_length), comparison, target)
 
 
 class _How(NamedTuple):
@@ -133,7 +141,8 @@ class _How(NamedTuple):
     seed: int
     abstain_price: float | None
     abstain_early: bool
-    admits: Callable[[Policies, CascadeModel], np.ndarray] | None = None
+    admits: Callable[[Policies, CascadeModel], np.ndarray] | None
+    target: TargetName
 
     def admitted(self, trial: Trial, model: CascadeModel) -> np.ndarray:
         """Places of the policies that may be chosen from."""
@@ -180,9 +189,9 @@ def _search(log: Log, model: CascadeModel, how: _How) -> tuple[_Points, Comparis
     if how.lam is not None:
         points = _best(pairs, chains, at, how.lam)
         points = points if agreeing is None else points._replace(trial=agreeing.better(points.trial, how.lam))
-        return points._replace(trial=raised_by_luck(points.trial, comparison, by_price=True)), comparison
+        return points._replace(trial=raised_by_luck(points.trial, comparison, how.target)), comparison
     others = [] if agreeing is None else [agreeing.near_best(pairs, log.n_queries)]
-    trial = raised_by_luck(all_trials(pairs, chains, *others), comparison, by_price=False)
+    trial = raised_by_luck(all_trials(pairs, chains, *others), comparison, how.target)
     return _Points(*undominated(trial)), comparison
 
 

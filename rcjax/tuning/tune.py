@@ -230,12 +230,13 @@ def tune_in_stages(
     with stage("fitting the model"):
         model = fit(log, transform=settings.transform, **settings.fit)
     admitted = None if settings.max_seconds is None else _admission(log, model, held_out, settings)
+    kind: Any = next(iter(target), settings.aim)
     drawing = ", and drawing the log again, 200 times" if settings.intervals else ""
     with stage(f"choosing cascades{drawing}"):
         try:
-            frontier, selection = find_frontier(log, model, settings, admitted)
+            frontier, selection = find_frontier(log, model, settings, admitted, kind)
         except InfeasibleError as problem:  # no policy is quick enough: shown is what there is otherwise
-            frontier, selection = find_frontier(log, model, settings)
+            frontier, selection = find_frontier(log, model, settings, target=kind)
             frontier, alone = with_seconds(frontier, log), describe_models(log, model)
             problem.tuned = Tuned(log, held_out, model, frontier, selection, alone, target)
             raise
@@ -298,7 +299,11 @@ def _verdict(tuned: Tuned, index: int) -> str | None:
 
 def _corrections(tuned: Tuned) -> list[str]:
     selection = tuned.selection
-    return [tell_corrections(selection.frontier, selection.comparison)] if isinstance(selection, Selection) else []
+    return (
+        [tell_corrections(selection.frontier, selection.comparison, selection.target)]
+        if isinstance(selection, Selection)
+        else []
+    )
 
 
 def _mixed(frontier: Frontier, target: Mapping[str, float]) -> Mixture:

@@ -118,7 +118,8 @@ def tune_segments_in_stages(
     if held_out is not None:
         require_segments(held_out)
     log, held_out = hold_out(log, held_out, settings.confidence)
-    plain = Settings(fit=settings.fit, transform=settings.transform, intervals=settings.intervals)
+    how: dict[str, Any] = {"fit": settings.fit, "transform": settings.transform, "intervals": settings.intervals}
+    plain = Settings(**how, aim=target.name)
     whole = dataclasses.replace(tune_in_stages(log, None, {}, plain, stage), target=target.to_json())
     with stage("trying policies of segments"):
         trials = try_segments(log, whole.model, _head_start(whole))

@@ -15,19 +15,37 @@ _MOST_POINTS = 250
 
 def undominated(points: Trial) -> tuple[Trial, np.ndarray, np.ndarray]:
     """(policies, λ, status), each of L, the dearest first: CONVERGED at the corners of the hull, else INTERPOLATED."""
-    hull = lower_hull(points.cost, points.penalty)
-    places = _thinned(pareto(points.cost, points.penalty), hull)[::-1]
+    hull, front = lower_hull(points.cost, points.penalty), pareto(points.cost, points.penalty)
+    points, instead = _instead_of_models(points, front)
+    places = _thinned(front, np.concatenate([hull, instead]))[::-1]
     slopes = -np.diff(points.penalty[hull]) / np.diff(points.cost[hull])
     lam, corner = _prices(points.cost[places], points.cost[hull], slopes)
     return points.take(places), lam, np.where(corner, PointStatus.CONVERGED, PointStatus.INTERPOLATED)
 
 
-def _thinned(places: np.ndarray, corners: np.ndarray) -> np.ndarray:
-    """At most so many of the places, spread evenly; the corners stay."""
+def _instead_of_models(points: Trial, front: np.ndarray) -> tuple[Trial, np.ndarray]:
+    """(the policies, places of cascades) with less in hand for cascades that stand instead of a single model.
+
+    A single model needs nothing in hand. Where only that sets it above a cascade, which errs less and costs less, a
+    budget that pays for the model pays for the cascade: else it would get what is worse than either.
+    """
+    models, (error, cost) = np.flatnonzero(points.alone), (points.penalty, points.cost)
+    reserve, instead = points.reserve.copy(), []
+    for model in models[pareto(cost[models], error[models])]:
+        better = front[(cost[front] <= cost[model]) & (error[front] <= error[model])]
+        place = better[(cost + reserve)[better].argmin()]
+        if cost[place] + reserve[place] > cost[model]:
+            reserve[place] = cost[model] - cost[place]
+            instead.append(place)
+    return points._replace(reserve=reserve), np.array(instead, int)
+
+
+def _thinned(places: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """At most so many of the places, spread evenly; some are kept in any case."""
     if len(places) <= _MOST_POINTS:
         return places
     spread = places[np.linspace(0, len(places) - 1, _MOST_POINTS).round().astype(int)]
-    return places[np.isin(places, spread) | np.isin(places, corners)]
+    return places[np.isin(places, spread) | np.isin(places, kept)]
 
 
 def _prices(cost: np.ndarray, corners: np.ndarray, slopes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.policies import ABSTAIN, Agreements
+from rcjax.policy.targets import TargetName
 from rcjax.tuning.comparison import Comparison
 from rcjax.tuning.luck import luck_of
 from rcjax.tuning.vote_words import tell_votes
@@ -43,9 +44,9 @@ def tell_choice(frontier: Frontier, comparison: Comparison, point: int, target: 
     return chosen if votes is None else f"{chosen}; {tell_votes(members, votes, price)}"
 
 
-def tell_corrections(frontier: Frontier, comparison: Comparison) -> str:
-    """What of the figures of a frontier is counted, and what is corrected."""
-    luck = luck_of(comparison, by_price=False, comparing=frontier.policies.agreements is not None)
+def tell_corrections(frontier: Frontier, comparison: Comparison, target: TargetName) -> str:
+    """What of the figures of a frontier, for some kind of target, is counted, and what is corrected."""
+    luck = luck_of(comparison, target, comparing=frontier.policies.agreements is not None)
     counted = "costs are the bills of these queries, and errors of single models are counted on them"
     if luck < 5e-4 or not (np.asarray(frontier.members).sum(1) > 1).any():
         return counted

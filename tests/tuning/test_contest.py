@@ -20,11 +20,12 @@ from rcjax.solving.lambda_grid import lam_range
 from rcjax.solving.solve import solve_frontier
 from rcjax.tuning import cross_validation
 from rcjax.tuning.agreement_candidates import as_policies, judge_answers
+from rcjax.tuning.comparison import Luck
 from rcjax.tuning.contest import Losses, Targets, contest, gains_of
-from rcjax.tuning.cross_validation import BUDGETS, PRICES, cross_validate, longer_cascades, targets_of
+from rcjax.tuning.cross_validation import BUDGETS, ERRORS, PRICES, cross_validate, longer_cascades, targets_of
 from rcjax.tuning.judging import Blend, Judging, judging_of
 from rcjax.tuning.label_candidates import judge_log
-from rcjax.tuning.label_choices import as_cascades
+from rcjax.tuning.label_choices import RESERVE, as_cascades
 from rcjax.tuning.resampling import deal_folds
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -59,6 +60,8 @@ def test_targets_run_from_the_cheapest_bill_beyond_the_dearest():
     np.testing.assert_allclose(
         np.diff(np.log(targets.budgets)), np.log(1.2 * bills.max() / bills.min()) / (BUDGETS - 1)
     )
+    wrong = 1 - np.asarray(log.correct).mean(0)
+    np.testing.assert_allclose(targets.errors, np.linspace(wrong.min(), wrong.max(), ERRORS), atol=1e-12)
     free = targets_of(make_log(N, 2, seed=1, query_cost=np.array([0.0, 2.0])))
     assert (free.budgets > 0).all()
     assert np.isfinite(targets_of(make_log(N, 2, seed=1, query_cost=np.zeros(2))).budgets).all()
@@ -85,7 +88,7 @@ def two(request, float64):
 def test_losses_are_a_loop_over_the_folds(two):
     log, losses, _, (wrong, money, told) = two
     assert losses.arms == ("1", "2")
-    assert losses.penalty.shape == (1, 2, PRICES + BUDGETS, log.complete.sum())
+    assert losses.penalty.shape == (1, 2, PRICES + BUDGETS + ERRORS, log.complete.sum())
     np.testing.assert_allclose(losses.penalty[0], wrong, atol=1e-12)
     np.testing.assert_allclose(losses.charge, money, rtol=1e-9)
     np.testing.assert_allclose(losses.told, told, atol=1e-7)
@@ -98,20 +101,21 @@ def test_luck_is_how_much_more_is_lost_than_was_told(two):
     _, losses, comparison, (wrong, _, told) = two
     luck = (wrong.mean(-1) - told) * (1 - 1 / FOLDS)
     for arm, name in enumerate(losses.arms):
-        assert losses.luck(name, prices=True) == pytest.approx(luck[arm, :PRICES].mean(), abs=1e-7)
-        assert losses.luck(name, prices=False) == pytest.approx(luck[arm, PRICES:].mean(), abs=1e-7)
-    np.testing.assert_allclose(comparison.luck, luck[:, :PRICES].mean(1), atol=1e-7)
-    np.testing.assert_allclose(comparison.at_budgets.luck, luck[:, PRICES:].mean(1), atol=1e-7)
+        assert losses.luck(name, slice(3, 5)) == pytest.approx(luck[arm, 3:5].mean(), abs=1e-7)
+    ends = np.cumsum([0, PRICES, BUDGETS, ERRORS])
+    for kind, own, low, high in zip(Luck._fields, comparison.luck, ends[:-1], ends[1:], strict=True):
+        np.testing.assert_allclose(own, luck[:, low:high].mean(1), atol=1e-7, err_msg=kind)
 
 
 def test_what_a_budget_saves_is_of_errors_alone(two):
     log, losses, comparison, (wrong, money, _) = two
-    less = (wrong[0] - wrong)[:, PRICES:]
+    budgets = slice(PRICES, PRICES + BUDGETS)
+    less = (wrong[0] - wrong)[:, budgets]
     saved, spread = less.mean(-1), less.std(-1, ddof=1) / np.sqrt(log.complete.sum())
     at = comparison.at_budgets
     for mine, theirs in zip(losses.saved(["1", "2"], "1"), (saved, spread), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-12)
-    for mine, theirs in ((at.saved, saved), (at.saved_se, spread), (at.error, wrong[:, PRICES:].mean(-1)), (at.cost, money[:, PRICES:].mean(-1))):  # fmt: skip # noqa: E501
+    for mine, theirs in ((at.saved, saved), (at.saved_se, spread), (at.error, wrong[:, budgets].mean(-1)), (at.cost, money[:, budgets].mean(-1))):  # fmt: skip # noqa: E501
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
     np.testing.assert_array_equal(at.budgets, losses.targets.budgets)
     assert (saved[0] == 0).all()
@@ -121,7 +125,7 @@ def test_what_a_budget_saves_is_of_errors_alone(two):
 def test_gains_are_of_loss_at_prices(two):
     log, losses, comparison, (wrong, money, _) = two
     lam, n = losses.targets.lam, int(log.complete.sum())
-    loss = (wrong + np.append(lam, np.zeros(BUDGETS))[:, None] * money)[:, :PRICES]
+    loss = (wrong + np.append(lam, np.zeros(BUDGETS + ERRORS))[:, None] * money)[:, :PRICES]
     gain = loss[1] - loss
     share = np.array([[gain[arm, g] / loss[1, g].mean() for g in range(PRICES)] for arm in range(2)]).mean(1)
     expected = {
@@ -146,16 +150,18 @@ def test_gains_are_of_loss_at_prices(two):
 def test_two_forms_of_outcomes_tell_figures_and_their_standard_errors():
     """Figures are of the first form, which is expected; standard errors of the last, which the labels correct."""
     rng = np.random.default_rng(0)
-    targets = Targets(np.array([0.5, 2.0]), np.array([1.0, 3.0, 9.0]))
-    penalty, charge = rng.random((2, 3, 5, 40)), rng.random((3, 5, 40))
-    expected, told = rng.random((2, 3, 5, 40)), rng.random((3, 5))
+    targets = Targets(np.array([0.5, 2.0]), np.array([1.0, 3.0, 9.0]), np.array([0.1, 0.2]))
+    penalty, charge = rng.random((2, 3, 7, 40)), rng.random((3, 7, 40))
+    expected, told = rng.random((2, 3, 7, 40)), rng.random((3, 7))
     losses = Losses(("a", "b", "c"), targets, penalty, charge, expected, told, folds=4)
     saved, spread = losses.saved(["c", "b"], "a")
     for row, arm in enumerate((2, 1)):
-        np.testing.assert_allclose(saved[row], (penalty[0, 0, 2:] - penalty[0, arm, 2:]).mean(-1))
-        np.testing.assert_allclose(spread[row], (penalty[1, 0, 2:] - penalty[1, arm, 2:]).std(-1, ddof=1) / np.sqrt(40))
-    assert losses.luck("b", prices=True) == pytest.approx(0.75 * (penalty[1, 1, :2].mean() - told[1, :2].mean()))
-    assert losses.luck("b", prices=False) == pytest.approx(0.75 * (penalty[1, 1, 2:].mean() - told[1, 2:].mean()))
+        fewer = penalty[:, 0, 2:5] - penalty[:, arm, 2:5]
+        np.testing.assert_allclose(saved[row], fewer[0].mean(-1))
+        np.testing.assert_allclose(spread[row], fewer[1].std(-1, ddof=1) / np.sqrt(40))
+    for kind, low, high in (("prices", 0, 2), ("within", 2, 5), ("limits", 5, 7)):
+        luck = 0.75 * (penalty[1, 1, low:high].mean() - told[1, low:high].mean())
+        assert losses.luck("b", getattr(targets, kind)) == pytest.approx(luck), kind
     for mean, figure in zip(losses.means(["b"]), (penalty[1, 1], charge[1]), strict=True):
         np.testing.assert_allclose(mean[0], figure.mean(-1))
     money = targets.lam[:, None] * charge[:, :2]
@@ -184,13 +190,19 @@ def cheapest_or_best(error, needed, budget):
     return fits[error[fits].argmin()] if fits.size else np.where(np.isfinite(error), needed, np.inf).argmin()
 
 
+def cheapest_within(error, cost, limit):
+    """The place of the least bill of those that err so often at most; of the least error, where none does."""
+    fits = np.flatnonzero(error <= limit)
+    return fits[cost[fits].argmin()] if fits.size else error.argmin()
+
+
 def chosen_pairs(trial, allowed, targets, k):
     """[(policies, place, error, cost)] for each target, of the candidates that are allowed, (C,) or (L, C) bool."""
     rows = trial.error.ndim > 1
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), trial) if rows else trial
     error = np.where(allowed, trial.error, np.inf)
     alone = flat.first == flat.second
-    needed, whole = flat.cost + np.where(alone, 0.0, 0.5 * flat.cost_se), error.reshape(-1)
+    needed, whole = flat.cost + np.where(alone, 0.0, RESERVE * flat.cost_se), error.reshape(-1)
     places = []
     for place, lam in enumerate(targets.lam):
         row, own = (trial.cost[place], error[place]) if rows else (trial.cost, error)
@@ -198,6 +210,7 @@ def chosen_pairs(trial, allowed, targets, k):
             own = np.where(trial.share == 1, own, np.inf)
         places.append((own + lam * row).argmin() + (place * error.shape[-1] if rows else 0))
     places += [cheapest_or_best(whole, needed, budget) for budget in targets.budgets]
+    places += [cheapest_within(whole, flat.cost, error) for error in targets.errors]
     policies = as_cascades(flat, np.array(places), k, np)
     return [(policies, row, flat.error[place], flat.cost[place]) for row, place in enumerate(places)]
 
@@ -205,26 +218,32 @@ def chosen_pairs(trial, allowed, targets, k):
 def chosen_answers(trial, pairs, targets, k, refusing):
     """The same of pairs and policies that compare answers: these where they are better, and paid for."""
     best = []
-    for row, pair in enumerate(pairs):
+    for row, pair in enumerate(pairs[: -len(targets.errors)]):
         price = row < len(targets.lam)
         lam = targets.lam[row] if price else 0.0
-        needed = trial.cost + 0.5 * trial.cost_se
+        needed = trial.cost + RESERVE * trial.cost_se
         limit = np.inf if price else targets.budgets[row - len(targets.lam)]
         loss = np.where(needed <= limit, trial.error + lam * trial.cost, np.inf)
         place = loss.argmin()
         own = as_policies(trial, np.array([place]), k, refusing), 0, trial.error[place], trial.cost[place]
         best.append(own if loss[place] < pair[2] + lam * pair[3] else pair)
+    for limit, pair in zip(targets.errors, pairs[-len(targets.errors) :], strict=True):
+        place = cheapest_within(trial.error, trial.cost, limit)
+        own = as_policies(trial, np.array([place]), k, refusing), 0, trial.error[place], trial.cost[place]
+        keep = [one for one in (pair, own) if one[2] <= limit]
+        best.append(min(keep, key=lambda one: one[3]) if keep else min((pair, own), key=lambda one: one[2]))
     return best
 
 
 def chosen_chains(fitted, targets, price):
-    """The same of the chains of all three models that the model solves, at a price each: a budget takes the dearest."""
+    """The same of the chains of all three models that the model solves, at a price each: of these a target has one."""
     solved = solve_frontier(fitted, lam=targets.lam, cascades=[fitted.models], abstain_price=price)
     error, cost = np.asarray(solved.penalty), np.asarray(solved.cost)
     places = [*range(len(cost))]
     for budget in targets.budgets:
         within = np.flatnonzero(cost <= budget)
-        places.append(within[cost[within].argmax()] if within.size else cost.argmin())
+        places.append(within[error[within].argmin()] if within.size else cost.argmin())
+    places += [cheapest_within(error, cost, limit) for limit in targets.errors]
     return [(solved.policies, place, error[place], cost[place]) for place in places]
 
 
@@ -297,8 +316,8 @@ def test_labels_left_out_have_no_say_in_the_choice():
         coin = np.random.default_rng(seed).random((N, 2)) < 0.5
         log = make_log(N, 2, seed=seed, correct=coin)
         seen = cross_validate(log, rcjax.fit(log), longer_cascades(2, None), Judging(Blend(0.0, 0.0)), FOLDS, 0)
-        lucky.append(float(seen.at_budgets.luck[1]))
-        assert abs(seen.at_budgets.luck[0]) < 0.02 + 2 / np.sqrt(N)
+        lucky.append(float(seen.luck.budgets[1]))
+        assert abs(seen.luck.budgets[0]) < 0.02 + 2 / np.sqrt(N)
     assert min(lucky) > 0.01
 
 

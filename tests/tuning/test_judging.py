@@ -26,7 +26,7 @@ from rcjax.tuning.judging import (
     judging_of,
 )
 from rcjax.tuning.label_candidates import Candidates, Rows, candidates, judge_log, refusing_candidates
-from rcjax.tuning.label_choices import RESERVE, as_cascades, best_candidates, reserve, within_budgets
+from rcjax.tuning.label_choices import RESERVE, as_cascades, best_candidates, reserve, within
 from rcjax.tuning.trials import pairs_on_trial
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -295,12 +295,16 @@ def made_candidates(seed, count=40, shares=False):
     return Candidates(first, second, np.full(size, 0.5), error, cost, spread, error, **extra)
 
 
+def within_budgets(found, budgets):
+    """The places of the best within each budget."""
+    return within(budgets, np.where(np.isfinite(found.error), found.cost + reserve(found), np.inf), found.error)
+
+
 @in_turn("seed", range(5))
-def test_a_budget_gets_the_least_error_whose_bill_it_holds_with_half_a_standard_error_in_hand(seed):
+def test_a_budget_gets_the_least_error_whose_bill_it_holds_with_something_in_hand(seed):
     found = made_candidates(seed)
-    assert RESERVE == 0.5
     needed = [
-        float(cost + (0.0 if i == j else 0.5 * spread))
+        float(cost + (0.0 if i == j else RESERVE * spread))
         for i, j, cost, spread in zip(found.first, found.second, found.cost, found.cost_se, strict=True)
     ]
     np.testing.assert_allclose(reserve(found), np.array(needed) - found.cost, atol=1e-12)
@@ -315,6 +319,20 @@ def test_a_budget_gets_the_least_error_whose_bill_it_holds_with_half_a_standard_
         else:
             assert needed[place] == min(needed[one] for one in usable)
     assert places[0] != places[-1]
+
+
+@in_turn("seed", range(3))
+def test_a_limit_on_the_error_gets_the_least_bill(seed):
+    found = made_candidates(seed)
+    limits = np.array([-0.1, *np.linspace(0, 1, 41)])
+    usable = np.flatnonzero(np.isfinite(found.error))
+    for limit, place in zip(limits, within(limits, found.error, found.cost), strict=True):
+        fit = [one for one in usable if found.error[one] <= limit]
+        if fit:
+            assert found.error[place] <= limit
+            assert found.cost[place] == min(found.cost[one] for one in fit)
+        else:
+            assert found.error[place] == min(found.error[usable])
 
 
 @in_turn("seed", range(3))

@@ -1,6 +1,7 @@
 """Luck: what cascades have more of than single models is added to their errors, and nothing to a single model's."""
 
 import dataclasses
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from misses import in_turn
 from tiers import examples
 
 from rcjax.frontier.policies import Agreements, Policies
-from rcjax.tuning.comparison import AtBudgets, Comparison
+from rcjax.policy.targets import TargetName
+from rcjax.tuning.comparison import Comparison, Luck
 from rcjax.tuning.luck import luck_of, raised_by_luck
 from rcjax.tuning.trials import Trial
 
@@ -27,29 +29,31 @@ def trial(compares=True):
     return Trial(PENALTY, cost, 0.1 * cost, np.zeros(6), policies)
 
 
-def comparison(prices, budgets):
-    """What a contest has shown: luck at prices, and at budgets, of single models, pairs, and all that may compare."""
-    nothing, flat, lucks = np.zeros((2, 3)), np.zeros(2), np.array(budgets)
-    at = AtBudgets(np.ones(4), *[np.zeros((len(lucks), 4))] * 4, lucks)
+def comparison(prices, budgets, errors=None):
+    """What a contest has shown: luck of single models, pairs, and all that may compare, for each kind of target."""
+    nothing, flat = np.zeros((2, 3)), np.zeros(2)
+    lucks = Luck(*(np.array(kind) for kind in (prices, budgets, prices if errors is None else errors)))
     shown = (nothing, nothing, nothing, nothing, flat, flat)
-    return Comparison(np.array([1, 2]), np.geomspace(1, 9, 3), *shown, at_budgets=at, luck=np.array(prices))
+    return Comparison(np.array([1, 2]), np.geomspace(1, 9, 3), *shown, luck=lucks)
 
 
 @in_turn(
-    "by_price, prices, budgets, pairs, comparing",
+    "target, prices, budgets, errors, pairs, comparing",
     [
-        (True, (0.0, 0.03, 0.05), (0.0, 0.2, 0.4), 0.03, 0.05),
-        (False, (0.0, 0.3, 0.5), (0.0, 0.02, 0.04), 0.02, 0.04),
-        (True, (0.01, 0.03, 0.05), (0.0, 0.2, 0.4), 0.02, 0.04),  # single models have some of it too
-        (False, (0.0, 0.3, 0.5), (-0.02, 0.02, 0.04), 0.04, 0.06),
-        (True, (0.0, 0.03), (0.0, 0.2), 0.03, 0.03),  # nothing compares answers
-        (True, (0.0, -0.03, 0.05), (0.0, 0.2, 0.4), 0.0, 0.05),  # nothing looks worse than it is
-        (False, (0.0, 0.3, 0.5), (0.05, 0.02, 0.04), 0.0, 0.0),
+        ("lam", (0.0, 0.03, 0.05), (0.0, 0.2, 0.4), (0.0, 0.5, 0.6), 0.03, 0.05),
+        ("error_cost", (0.0, 0.03, 0.05), (0.0, 0.2, 0.4), (0.0, 0.5, 0.6), 0.03, 0.05),
+        ("budget", (0.0, 0.3, 0.5), (0.0, 0.02, 0.04), (0.0, 0.5, 0.6), 0.02, 0.04),
+        ("max_error", (0.0, 0.3, 0.5), (0.0, 0.5, 0.6), (0.0, 0.02, 0.04), 0.02, 0.04),
+        ("lam", (0.01, 0.03, 0.05), (0.0, 0.2, 0.4), None, 0.02, 0.04),  # single models have some of it too
+        ("budget", (0.0, 0.3, 0.5), (-0.02, 0.02, 0.04), None, 0.04, 0.06),
+        ("lam", (0.0, 0.03), (0.0, 0.2), None, 0.03, 0.03),  # nothing compares answers
+        ("lam", (0.0, -0.03, 0.05), (0.0, 0.2, 0.4), None, 0.0, 0.05),  # nothing looks worse than it is
+        ("budget", (0.0, 0.3, 0.5), (0.05, 0.02, 0.04), None, 0.0, 0.0),
     ],
 )
-def test_luck_is_a_constant_for_each_kind_of_policy(by_price, prices, budgets, pairs, comparing):
+def test_luck_is_a_constant_for_each_kind_of_policy(target, prices, budgets, errors, pairs, comparing):
     own = trial(compares=len(prices) > 2)
-    raised = raised_by_luck(own, comparison(prices, budgets), by_price)
+    raised = raised_by_luck(own, comparison(prices, budgets, errors), target)
     np.testing.assert_array_equal(raised.penalty[:2], PENALTY[:2])  # to the last bit
     np.testing.assert_allclose(raised.penalty[2:4], PENALTY[2:4] + pairs, rtol=1e-12)
     assert raised.penalty[4] == pytest.approx(PENALTY[4] + comparing, rel=1e-12)
@@ -60,18 +64,18 @@ def test_luck_is_a_constant_for_each_kind_of_policy(by_price, prices, budgets, p
 
 def test_of_one_model_there_is_nothing_to_raise():
     own, shown = trial(compares=False).take(np.array([0])), comparison((0.3,), (0.2,))
-    for by_price in (True, False):
-        assert raised_by_luck(own, shown, by_price).penalty.tolist() == [0.30]
-        assert luck_of(shown, by_price, comparing=False) == 0.0
-    assert luck_of(dataclasses.replace(shown, at_budgets=None, luck=None), False, True) == 0.0
+    for target in get_args(TargetName):
+        assert raised_by_luck(own, shown, target).penalty.tolist() == [0.30]
+        assert luck_of(shown, target, comparing=False) == 0.0
+    assert luck_of(dataclasses.replace(shown, luck=None), "budget", True) == 0.0
 
 
 @settings(max_examples=examples(50), deadline=None)
-@given(*[st.floats(-0.2, 0.2)] * 3, st.booleans())
-def test_order_within_a_kind_stays(single, pairs, comparing, by_price):
+@given(*[st.floats(-0.2, 0.2)] * 3, st.sampled_from(get_args(TargetName)))
+def test_order_within_a_kind_stays(single, pairs, comparing, target):
     """No figure of luck turns one pair into a better one than another."""
     lucks = single, pairs, comparing
-    raised = raised_by_luck(trial(), comparison(lucks, lucks), by_price).penalty
+    raised = raised_by_luck(trial(), comparison(lucks, lucks), target).penalty
     assert raised[3] < raised[2]
     assert (raised >= PENALTY).all()
     assert (raised <= 1).all()

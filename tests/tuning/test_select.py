@@ -16,10 +16,12 @@ from rcjax.logs import LogError
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.solving.solve import solve_frontier
 from rcjax.tuning import resampling, select
-from rcjax.tuning.comparison import AtBudgets, Comparison
+from rcjax.tuning.comparison import AtBudgets, Comparison, Luck
 from rcjax.tuning.cross_validation import PRICES
 from rcjax.tuning.judging import AS_USUAL, estimate_blend, has_atoms
+from rcjax.tuning.label_choices import RESERVE
 from rcjax.tuning.select import select_frontier
+from rcjax.tuning.verdict import tell_corrections
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -52,8 +54,8 @@ def made_comparison(lam, overall, gain=None, luck=0.0):
     gain = np.zeros((size, len(lam))) if gain is None else np.asarray(gain, float)
     nothing, ones = np.zeros((size, len(lam))), np.ones(size)
     arrays = np.asarray(lam), nothing, nothing, gain, np.ones_like(nothing), np.array(overall, float), ones
-    lucks = np.array([0.0, luck])
-    at = AtBudgets(np.ones(3), *[np.zeros((2, 3))] * 4, lucks)
+    at = AtBudgets(np.ones(3), *[np.zeros((2, 3))] * 4)
+    lucks = Luck(*np.array([[0.0, luck], [0.0, 2 * luck], [0.0, 3 * luck]]))
     return Comparison(np.arange(1, size + 1), *arrays, at_budgets=at, luck=lucks)
 
 
@@ -176,7 +178,7 @@ def test_where_chains_earn_their_place_they_are_those_of_the_model(log, model, c
     wrong, charge, _ = (np.array([walk[figure] for walk in walks]) for figure in range(3))
     np.testing.assert_allclose(frontier.error[longer], wrong.mean(1), atol=1e-12)
     np.testing.assert_allclose(frontier.cost[longer], charge.mean(1), rtol=1e-12)
-    np.testing.assert_allclose(frontier.reserve[longer], charge.std(1) / np.sqrt(N) / 2, rtol=1e-9)
+    np.testing.assert_allclose(frontier.reserve[longer], RESERVE * charge.std(1) / np.sqrt(N), rtol=1e-9)
     seen_again = rcjax.replay(frontier, log)
     np.testing.assert_allclose(seen_again.error[longer], frontier.error[longer], atol=1e-12)
     np.testing.assert_allclose(seen_again.spent[longer], frontier.cost[longer], rtol=1e-9)
@@ -372,17 +374,38 @@ def test_a_log_without_a_complete_query_is_refused(model):
 def test_the_luck_of_the_choice_is_added_to_the_errors_of_cascades(log, model, compared):
     """No single model's: that is counted. So a cascade must promise more than it is lucky to stand beside one."""
     frontiers = {}
-    for luck in (0.0, 0.03, -0.03):
+    for luck in (0.0, 0.015, -0.015):
         compared(PRICES, luck)
         frontiers[luck] = select_frontier(log, model=model).frontier
-    plain, raised = ({tuple(row[:3]): row[3] for row in as_rows(frontiers[luck])} for luck in (0.0, 0.03))
+    plain, raised = ({tuple(row[:3]): row[3] for row in as_rows(frontiers[luck])} for luck in (0.0, 0.015))
     counted = 1 - np.asarray(log.correct).mean(0)
     shared = plain.keys() & raised.keys()
     assert sum(i != j for i, j, _ in shared) > 3
     for i, j, threshold in shared:
         own = raised[i, j, threshold]
         assert own == pytest.approx(counted[i] if i == j else plain[i, j, threshold] + 0.03, rel=1e-9)
-    np.testing.assert_allclose(frontiers[-0.03].error, frontiers[0.0].error, rtol=1e-12)
+    np.testing.assert_allclose(frontiers[-0.015].error, frontiers[0.0].error, rtol=1e-12)
     alone = [sum(i == j for i, j, _ in rows) for rows in (plain, raised)]
     assert alone[1] >= alone[0]
     assert alone[1] > 0
+
+
+@pytest.mark.parametrize(("target", "raised"), [("max_error", 0.045), ("error_cost", 0.015), ("lam", 0.015)])
+def test_each_kind_of_target_has_a_luck_of_its_own(log, model, compared, target, raised):
+    rows = []
+    for luck in (0.0, 0.015):
+        compared(PRICES, luck)
+        selection = select_frontier(log, model=model, target=target)
+        rows.append({tuple(row[:3]): row[3] for row in as_rows(selection.frontier)})
+    plain, lucky = rows
+    cascades = [row for row in plain.keys() & lucky.keys() if row[0] != row[1]]
+    assert len(cascades) > 3
+    for row in cascades:
+        assert lucky[row] == pytest.approx(plain[row] + raised, rel=1e-9)
+    said = tell_corrections(selection.frontier, selection.comparison, selection.target)
+    assert f"raised by {100 * raised:.2g} points" in said
+
+
+def test_a_target_that_is_none_is_refused(log, model):
+    with pytest.raises(ValueError, match="target 'bill' is unknown: give one of budget, max_error"):
+        select_frontier(log, model=model, target="bill")

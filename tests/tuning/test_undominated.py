@@ -67,6 +67,28 @@ def test_a_frontier_holds_what_no_other_beats(seed, count, levels):
         assert min(cost for _, cost in best) < own[1] < max(cost for _, cost in best)
 
 
+@settings(max_examples=examples(100), deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([3, 12, 400]), st.sampled_from([6, 10**6]))
+def test_a_budget_that_pays_for_a_model_buys_nothing_worse(seed, count, levels):
+    """Also where a cascade, which needs something in hand, errs less often and costs less by a little."""
+    rng = np.random.default_rng(seed)
+    everything = points(seed, count, levels)
+    alone = rng.uniform(size=count) < 0.3
+    members = np.where(alone[:, None], [True, False], everything.policies.members)
+    policies = Policies.of_cascades(np.full((count, 2), 0.5), members)
+    kept = np.where(alone, 0.0, everything.reserve / 10)
+    everything = everything._replace(policies=policies, reserve=kept)
+    left, _, _ = undominated(everything)
+    for cost, error in zip(everything.cost[alone], everything.penalty[alone], strict=True):
+        paid = left.cost + left.reserve <= cost * (1 + 1e-12)
+        assert left.penalty[paid].min(initial=np.inf) <= error
+    assert (left.reserve >= 0).all()
+    most: dict[tuple[float, float], float] = {}
+    for error, cost, own in zip(everything.penalty, everything.cost, kept, strict=True):
+        most[error, cost] = max(own, most.get((error, cost), 0.0))
+    assert all(own <= most[error, cost] for error, cost, own in zip(*left[:3], strict=True))
+
+
 def test_what_lies_beyond_the_line_between_corners_stays():
     """However far from it: a budget of 2 has nothing better."""
     left, lam, status = undominated(trial_of([1.0, 2.0, 3.0, 2.5], [0.5, 0.49, 0.1, 0.495]))

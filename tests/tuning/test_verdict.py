@@ -10,7 +10,7 @@ from misses import in_turn
 
 import rcjax
 from rcjax.frontier.policies import ABSTAIN, Agreements, Policies
-from rcjax.tuning.comparison import AtBudgets, Comparison, Rival, VotesGain
+from rcjax.tuning.comparison import AtBudgets, Comparison, Luck, Rival, VotesGain
 from rcjax.tuning.select import Selection
 from rcjax.tuning.verdict import tell_choice, tell_corrections
 
@@ -50,12 +50,11 @@ def shown(gain=0.0, gain_se=0.01, saved=0.0, saved_se=0.01, rival=None, votes=No
     spreads = np.full((arms, 3), saved_se)
     if rival is not None:  # what may compare answers saves twice as much
         less[2] = 2 * less[2]
-    at = AtBudgets(
-        np.geomspace(1, 100, 3), less, less, less, spreads, np.array([0.01, 0.01 + luck, 0.01 + luck][:arms])
-    )
+    at = AtBudgets(np.geomspace(1, 100, 3), less, less, less, spreads)
+    lucks = np.array([0.01, 0.01 + luck, 0.01 + luck][:arms])
     compared = None if rival is None else Rival(nothing[0], nothing[0], amid(rival), np.full(3, gain_se), *[0.0] * 4)
     arrays = np.arange(1, lengths + 1), np.geomspace(1, 100, 3), nothing, nothing, own, spread, overall, overall
-    return Comparison(*arrays, agreement=compared, votes=votes, at_budgets=at, luck=at.luck)
+    return Comparison(*arrays, agreement=compared, votes=votes, at_budgets=at, luck=Luck(0 * lucks, lucks, 2 * lucks))
 
 
 def say(frontier, kind, target, **figures):
@@ -142,12 +141,12 @@ def test_words_and_figures_never_contradict_each_other(frontier):
 def test_a_verdict_of_a_log_with_one_length(frontier):
     alone = shown(lengths=1)
     one = dataclasses.replace(alone.at_budgets, **{
-        name: getattr(alone.at_budgets, name)[:1] for name in ("error", "cost", "saved", "saved_se", "luck")
+        name: getattr(alone.at_budgets, name)[:1] for name in ("error", "cost", "saved", "saved_se")
     })  # fmt: skip
-    alone = dataclasses.replace(alone, at_budgets=one, luck=one.luck)
+    alone = dataclasses.replace(alone, at_budgets=one, luck=Luck(*(luck[:1] for luck in alone.luck)))
     for target in ({"budget": 1.0}, {"lam": 1.0}):
         assert tell_choice(frontier, alone, 0, target).startswith("use middle alone: no cascade is shown to be better")
-    assert "raised" not in tell_corrections(frontier, alone)
+    assert "raised" not in tell_corrections(frontier, alone, "budget")
 
 
 @in_turn(
@@ -163,7 +162,8 @@ def test_a_verdict_of_a_log_with_one_length(frontier):
 def test_what_is_counted_and_what_is_corrected(frontier, luck, cascades, raised):
     rows = slice(None) if cascades else slice(1)
     own = dataclasses.replace(frontier, policies=frontier.policies.take(rows))
-    said = tell_corrections(own, shown(luck=luck))
+    said = tell_corrections(own, shown(luck=luck), "budget")
+    assert "raised" not in tell_corrections(own, shown(luck=luck), "lam")  # whose luck is none there
     assert said.startswith("costs are the bills of these queries, and errors of single models are counted on them")
     assert raised in said
     assert ("raised" in said) is bool(raised)
