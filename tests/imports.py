@@ -74,6 +74,16 @@ def circles(graph: dict[str, set[str]]) -> list[set[str]]:
     return [set(ring) for ring in rings]
 
 
+def reached(graph: dict[str, set[str]], start: str) -> set[str]:
+    """A module and all that it imports, directly or through others."""
+    reach, rest = {start}, [start]
+    while rest:
+        new = (graph[rest.pop()] & {*graph}) - reach
+        reach |= new
+        rest += new
+    return reach
+
+
 def floors(graph: dict[str, set[str]]) -> int:
     """The longest chain of imports, in modules; a circle is left where it is entered."""
     height: dict[str, int] = {}
@@ -112,8 +122,12 @@ def main() -> None:
     """Print the figures of the house."""
     graph = arrows()
     print(f"{len(graph)} modules, {sum(map(len, graph.values()))} arrows, {floors(graph)} floors")
+    lines = {name: len(path.read_text("utf-8").splitlines()) for name, path in modules().items()}
+    for start in ("tuning.tune", "tuning.label_candidates"):
+        reach = reached(graph, start)
+        print(f"reached from {start}: {len(reach)} modules, {sum(lines[name] for name in reach):,} lines")
     print(f"circles: {[sorted(ring) for ring in circles(graph)]}")
-    lengths = sorted((len(path.read_text("utf-8").splitlines()), name) for name, path in modules().items())
+    lengths = sorted((count, name) for name, count in lines.items())
     print(f"longest files: {lengths[:-6:-1]}; the median has {lengths[len(lengths) // 2][0]} lines")
     long = [(node.end_lineno or 0) - node.lineno + 1 for _, node in functions()]
     print(f"functions: {len(long)}, of more than 50 lines {sum(length > 50 for length in long)}")

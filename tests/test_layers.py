@@ -4,7 +4,7 @@ import ast
 import subprocess
 import sys
 
-from imports import LAYERS, arrows, circles, imported, modules
+from imports import LAYERS, arrows, circles, imported, modules, reached
 from misses import in_turn
 
 MODULES = modules()
@@ -33,6 +33,12 @@ def test_a_module_imports_from_its_layer_and_those_before_it():
 
 def test_no_two_modules_import_each_other():
     assert circles(arrows()) == []
+
+
+@in_turn("start", ["tuning.choices", "tuning.label_candidates", "tuning.agreement_candidates"])
+def test_candidates_by_the_labels_know_nothing_of_the_model_of_the_paper(start):
+    reach = reached(arrows(), start)
+    assert [name for name in sorted(reach) if layer(name) in ("copulas", "solving")] == []
 
 
 @in_turn("name", sorted(name for name in MODULES if layer(name) in STANDARD))

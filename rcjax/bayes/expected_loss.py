@@ -28,20 +28,21 @@ from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import ErrorAndCost, ErrorCostAbstention, Outcomes
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import Policies
+from rcjax.frontier.refusal import refusal_at
 from rcjax.frontier.searches import Search
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
 from rcjax.model.provenance import Details
-from rcjax.solving.at_lambda import lay_out, optimise, refusal_at, thresholds_at
+from rcjax.solving.at_lambda import lay_out, optimise, thresholds_at
 from rcjax.solving.bellman import Cut
 from rcjax.solving.objective import build_tables, evaluate
 from rcjax.solving.paths import pair_places, plan_cascades
 from rcjax.solving.solve import solve_frontier
 
 if TYPE_CHECKING:
-    from rcjax.solving.bellman import Refusal
+    from rcjax.frontier.refusal import Refusal
     from rcjax.solving.objective import Tables
     from rcjax.solving.paths import Plan
 

@@ -20,8 +20,9 @@ from jax import lax
 from rcjax._core.batching import part
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import ABSTAIN
+from rcjax.frontier.refusal import Refusal
 from rcjax.model.pairs import pairs
-from rcjax.solving.bellman import Refusal, crossing
+from rcjax.solving.bellman import crossing
 from rcjax.solving.objective import Tables, arrivals, tally
 from rcjax.solving.quadrature import Grid
 

@@ -16,11 +16,12 @@ from rcjax._core.batching import part
 from rcjax.copulas import Copula
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import NEVER_ANSWER, Policies, asked_at_all
+from rcjax.frontier.refusal import Refusal
 from rcjax.frontier.searches import Chain
 from rcjax.frontier.statuses import PointStatus
 from rcjax.model.marginals import Marginal
 from rcjax.solving.adaptive import adaptive_policies, evaluate_intervals
-from rcjax.solving.bellman import Cut, Refusal, best_cascades, gain_tolerance
+from rcjax.solving.bellman import Cut, best_cascades, gain_tolerance
 from rcjax.solving.objective import Tables, build_tables, evaluate
 from rcjax.solving.paper import best_cascades_paper
 from rcjax.solving.paths import Plan
@@ -29,20 +30,6 @@ from rcjax.solving.thresholds import settle_threshold
 
 if TYPE_CHECKING:
     from rcjax.frontier.outcomes import Outcomes
-
-
-def check_abstain_price(price: Any) -> float | None:
-    """The price as a number of errors, None where it is infinite; ValueError for one below 0."""
-    if price is None:
-        return None
-    if not price >= 0:  # so written, NaN is refused too
-        raise ValueError(f"abstain_price is {price}; it is what a refusal costs in errors, such as 0.3, at least 0")
-    return float(price) if price < np.inf else None
-
-
-def refusal_at(price: float | None, early: bool, dtype: Any) -> Refusal | None:
-    """A price in errors as the solvers have it; None where nobody refuses, because a wrong answer is no dearer."""
-    return None if price is None or price >= 1 else Refusal(jnp.asarray(1 - price, dtype), jnp.asarray(early))
 
 
 def lay_out(

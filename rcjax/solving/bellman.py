@@ -24,6 +24,7 @@ from jax.typing import ArrayLike
 
 from rcjax._core.batching import part
 from rcjax._core.numerics import divide
+from rcjax.frontier.refusal import Refusal
 from rcjax.solving.objective import Tables, arrivals
 from rcjax.solving.paths import MANY_STEPS, Plan
 from rcjax.solving.quadrature import Grid
@@ -57,15 +58,6 @@ class Cut:
         """Cuts that stay where they are: what deferring is worth there is not known."""
         u = jnp.asarray(u)
         return cls(u, jnp.full_like(u, jnp.nan), jnp.zeros_like(u), None if refused is None else jnp.asarray(refused))
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Refusal:
-    """What it is worth to refuse an answer, where models may."""
-
-    worth: jax.Array  # () in right answers: 1 less what a refusal costs, in errors
-    early: jax.Array  # () bool, whether every model of a cascade may, or the last one only
 
 
 @jax.tree_util.register_dataclass

@@ -17,13 +17,14 @@ from rcjax._core.threads import cores, side_by_side
 from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
+from rcjax.frontier.refusal import Refusal
 from rcjax.frontier.searches import Chain
 from rcjax.frontier.statuses import PointStatus
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
 from rcjax.solving.at_lambda import Optima, Solutions, adaptive_points, lay_out, optimise, points_at
-from rcjax.solving.bellman import Cut, Refusal
+from rcjax.solving.bellman import Cut
 from rcjax.solving.objective import Tables
 from rcjax.solving.paths import Plan, pair_places
 

@@ -18,10 +18,10 @@ from rcjax._core.batching import part, stack
 from rcjax._core.threads import side_by_side
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.points import Points
+from rcjax.frontier.refusal import check_abstain_price, refusal_at
 from rcjax.frontier.searches import Search
 from rcjax.frontier.statuses import PointStatus
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.solving.at_lambda import check_abstain_price, refusal_at
 from rcjax.solving.descent import tolerance
 from rcjax.solving.lambda_grid import check_lam, lam_range, lay_out_problem
 from rcjax.solving.outcome import Outcome, listed, without_models

@@ -18,10 +18,11 @@ from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import Policies
+from rcjax.frontier.refusal import Refusal
 from rcjax.model.calibration import Calibrator
 from rcjax.model.marginals import Marginal
 from rcjax.solving.at_lambda import thresholds_at
-from rcjax.solving.bellman import Cut, Refusal, cuts_of_paths
+from rcjax.solving.bellman import Cut, cuts_of_paths
 from rcjax.solving.descent import Bounds, descend, slope_left
 from rcjax.solving.objective import Tables
 from rcjax.solving.outcome import Outcome, exact_outcomes, outcome_of_cuts, without_models

@@ -7,9 +7,9 @@ import numpy as np
 
 from rcjax._base.arguments import check_arguments
 from rcjax.frontier.frontier import Frontier, make_frontier
+from rcjax.frontier.refusal import check_abstain_price, refusal_at
 from rcjax.frontier.searches import Chain, Search, cascade_names
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.solving.at_lambda import check_abstain_price, refusal_at
 from rcjax.solving.lambda_grid import Problem, check_lam, lay_out_problem, select, solve_at, solve_on_grid
 from rcjax.solving.paths import plan_cascades
 

@@ -26,6 +26,7 @@ from rcjax.frontier.bands import Bands, check_level, frequencies
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import Policies, either
+from rcjax.frontier.refusal import refusal_at
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, calibrate_all
@@ -36,7 +37,6 @@ from rcjax.model.pairs import barred_as_in
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import replay
 from rcjax.replaying.walk import walk
-from rcjax.solving.at_lambda import refusal_at
 from rcjax.solving.lambda_grid import lay_out_problem, solve_at
 from rcjax.solving.paths import MANY_STEPS, Plan, only, plan_cascades
 from rcjax.tuning.choices import Targets, choose, judge_all

@@ -22,11 +22,11 @@ import numpy as np
 from rcjax._core.batching import map_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
+from rcjax.frontier.refusal import Refusal
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
 from rcjax.model.fitting_steps import calibrate_log
 from rcjax.model.pairs import pairs
-from rcjax.solving.bellman import Refusal
 from rcjax.tuning.resampling import deal_folds
 
 __all__ = [

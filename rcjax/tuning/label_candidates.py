@@ -165,7 +165,7 @@ def refusing_candidates(rows: Rows, lam: jax.Array, judging: Judging) -> Candida
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> rows = Rows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.array([1.0, 10.0]))
-    >>> from rcjax.solving.bellman import Refusal
+    >>> from rcjax.frontier.refusal import Refusal
     >>> judged = refusing_candidates(rows, jnp.array([1.0]), Judging(refusal=Refusal(jnp.array(0.8), True)))
     >>> small = [round(float(figure[0, 0]), 3) for figure in (judged.error, judged.abstention, judged.refused[..., 0])]
     >>> small                                              # refuses one of two queries, and is right on the other

@@ -20,7 +20,7 @@ from jax import lax
 
 from rcjax._core.numerics import divide
 from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE
-from rcjax.solving.bellman import Refusal
+from rcjax.frontier.refusal import Refusal
 
 #: Cuts tried for each model that is asked first, and for each second one, at most.
 MOST_CUTS, MOST_SECOND = 200, 24

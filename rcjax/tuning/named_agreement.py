@@ -19,14 +19,13 @@ from rcjax.frontier.hull import pareto
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import ABSTAIN, Policies
+from rcjax.frontier.refusal import Refusal, refusal_at
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit_near
 from rcjax.model.label_outcomes import expected_log
 from rcjax.replaying.walk import outcomes_on_log
-from rcjax.solving.at_lambda import refusal_at
-from rcjax.solving.bellman import Refusal
 from rcjax.solving.lambda_grid import lam_range, lay_out_problem, log_lam, solve_at
 from rcjax.solving.paths import plan_cascades
 from rcjax.tuning.agreement_candidates import Agreeing, as_policies, judge_answers

@@ -21,6 +21,7 @@ from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Policies, Splits, asked_at_all
+from rcjax.frontier.refusal import check_abstain_price, refusal_at
 from rcjax.frontier.statuses import PointStatus
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
@@ -30,7 +31,6 @@ from rcjax.model.label_outcomes import expected_log
 from rcjax.model.pairs import barred_pairs
 from rcjax.policy.targets import Target, TargetName
 from rcjax.replaying.walk import outcomes_on_log
-from rcjax.solving.at_lambda import check_abstain_price, refusal_at
 from rcjax.solving.lambda_grid import check_lam, lay_out_problem, select, solve_at
 from rcjax.solving.paths import only
 from rcjax.tuning.comparison import Comparison

@@ -9,10 +9,11 @@ import pytest
 from cascade_references import random_models, take
 
 from rcjax import error_and_cost
+from rcjax.frontier.refusal import Refusal
 from rcjax.model.pairs import pairs
 from rcjax.solving import bellman
 from rcjax.solving.at_lambda import lay_out
-from rcjax.solving.bellman import Refusal, best_cascades
+from rcjax.solving.bellman import best_cascades
 from rcjax.solving.paths import candidate_paths, make_plan, pair_places
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -17,10 +17,10 @@ from tiers import thorough
 
 import rcjax
 from rcjax.frontier.policies import ABSTAIN, NEVER_ANSWER
+from rcjax.frontier.refusal import Refusal
 from rcjax.model.fitting import fit
 from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes, outcomes_on_log
-from rcjax.solving.bellman import Refusal
 from rcjax.tuning import agreement_candidates as module
 from rcjax.tuning.agreement_candidates import agreeing, as_policies, judge_answers, thirds
 from rcjax.tuning.agreement_odds import expected_on_log

@@ -13,9 +13,9 @@ from selection_references import make_log
 
 import rcjax
 from rcjax._base.variants import rivals
+from rcjax.frontier.refusal import refusal_at
 from rcjax.model.fitting import fit_near
 from rcjax.model.pairs import barred_pairs
-from rcjax.solving.at_lambda import refusal_at
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.solving.solve import solve_frontier
 from rcjax.tuning import cross_validation

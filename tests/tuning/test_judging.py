@@ -10,10 +10,10 @@ from misses import in_turn
 from selection_references import figures_of_pair, make_log
 
 from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER
+from rcjax.frontier.refusal import Refusal
 from rcjax.model.fitting import fit
 from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes
-from rcjax.solving.bellman import Refusal
 from rcjax.tuning.judging import (
     AS_USUAL,
     ATOM,

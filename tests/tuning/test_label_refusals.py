@@ -9,8 +9,8 @@ import pytest
 from misses import in_turn
 from selection_references import centred
 
+from rcjax.frontier.refusal import Refusal
 from rcjax.replaying.walk import outcomes
-from rcjax.solving.bellman import Refusal
 from rcjax.tuning import label_refusals
 from rcjax.tuning.judging import AS_USUAL, Blend, Judging
 from rcjax.tuning.label_candidates import Rows, candidates, refusing_candidates

@@ -86,7 +86,7 @@ def test_pairs_of_variants_are_never_the_best(log, model):
 
 @pytest.mark.parametrize("refusal", [None, "priced"])
 def test_variants_do_not_confirm_each_other(log, model, refusal):
-    from rcjax.solving.at_lambda import refusal_at
+    from rcjax.frontier.refusal import refusal_at
 
     how = None if refusal is None else refusal_at(0.3, True, log.cost.dtype)
     rows = log.logprob, log.correct, log.answered
