@@ -3,7 +3,6 @@
     python -m benchmarks.labels [--data DIR] [--splits 50] [--labels 100,300] [--out FILE]
     python -m benchmarks.labels --part intervals [--splits 50]
     python -m benchmarks.labels --part guarantee [--splits 400]
-    python -m benchmarks.labels --part drawing [--splits 50]
     python -m benchmarks.labels [--part intervals] --kept FILE [FILE ...]
 
 The last makes the table of rows that earlier runs have kept (`--out`), so that several may run side by side.
@@ -19,8 +18,7 @@ cent: below 0 is better. Beside it stand the area where the judge is taken at it
 `intervals`: how often the 90 % intervals of the bootstrap hold the true error of a policy, on logs of the demo's model,
 whose truth is 20,000 fresh queries: over the points of the frontier; and at twenty prices λ that no log has chosen,
 each by the point nearest to it. `guarantee`: how often a guarantee of 95 % is given at the true error itself, where
-it is false; and how often at a target that is kept, which is its power. `drawing`: labels drawn where they tell most
-(`rcjax label`) against labels drawn at random: the error of the estimated loss at the target, and the area.
+it is false; and how often at a target that is kept, which is its power.
 """
 
 import dataclasses
@@ -42,13 +40,10 @@ from benchmarks.report import collected, machine, markdown, with_error
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.hand_labels import HandLabels
 from rcjax.model.label_outcomes import labelled_by_hand
-from rcjax.policy.targets import Target
-from rcjax.tuning.label_drawing import draw_labels
 
 FURTHER, LEFT, FRESH = 1000, 200, 20_000
 REPLICATES = 100
 PRICES = np.geomspace(50, 5000, 20)  # λ of the demo's frontier
-ERROR_COST = 0.002  # what an error costs at the target of the labels that are drawn
 
 
 class Judge(NamedTuple):
@@ -228,48 +223,6 @@ def guarantee(splits: int, labels: list[int]) -> pl.DataFrame:
     return pl.DataFrame(lines)
 
 
-def drawing(splits: int, labels: list[int]) -> pl.DataFrame:
-    """Half of the labels at random, the other half drawn where they tell most, or at random as well."""
-    fresh, lines = rcjax.sample_log(FRESH, seed=10**6 + 1), []
-    target = {"error_cost": ERROR_COST}
-    for number in labels:
-        for judge in (JUDGES[1], JUDGES[3], NOBODY):
-            rows = [_drawn(number, judge, seed, fresh, target) for seed in range(splits)]
-            off, change_ = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
-            squares = np.sqrt((off**2).mean(0))
-            line = {"labels": number, "judge": judge.name, "off, at random, points": f"{100 * squares[0]:.2f}"}
-            line |= {"off, drawn, points": f"{100 * squares[1]:.2f}", "ratio": f"{squares[1] / squares[0]:.2f}"}
-            lines.append(line | {"change of area, %": with_error(change_)})
-            what = f"labels drawn, not at random ({number}, judge: {judge.name}): error at the target, relative"
-            record.headline(what, line["ratio"])
-    return pl.DataFrame(lines)
-
-
-def _drawn(
-    number: int, judge: Judge, seed: int, fresh: rcjax.Log, target: dict[str, float]
-) -> tuple[list[float], float | None]:
-    """([by how much the error at the target is off, at random and drawn], change of area by drawing)."""
-    rng = np.random.default_rng((seed, number))
-    whole = rcjax.sample_log(number + FURTHER, seed=seed)
-    judged, first = judge.verdicts(whole, rng), some(whole, number // 2, rng)
-    log, answers = partly(whole, first, judged), (number - number // 2) * len(whole.models)
-    more = rng.permutation(np.flatnonzero(~first[:, 0]))[: number - number // 2]
-    at_random = partly(whole, first | np.isin(np.arange(whole.n_queries), more)[:, None], judged)
-    draw = draw_labels(log, answers, target=Target.at_most_one(**target), seed=seed)
-    labelled = first.copy()
-    labelled[draw.query, draw.model] = True
-    frontiers = [_frontier(one) for one in (at_random, partly(whole, labelled, judged, draw.chance))]
-    replayed = [rcjax.replay(frontier, fresh) for frontier in frontiers]
-    places = [frontier.choose(**target) for frontier in frontiers]
-    off = [
-        float(np.asarray(frontier.error)[place] - np.asarray(seen.error)[place])
-        for frontier, seen, place in zip(frontiers, replayed, places, strict=True)
-    ]
-    curves = {str(place): Curve(np.asarray(s.cost), np.asarray(s.error)) for place, s in enumerate(replayed)}
-    area = areas(curves)
-    return off, change(area["1"], area["0"])
-
-
 def _is_given(frontier: Frontier, held: rcjax.Log, train: rcjax.Log, limit: float, judged: bool) -> bool:
     log, options = (held, {"judged": True, "tuned_on": train}) if judged else (labelled_by_hand(held), {})
     try:
@@ -282,7 +235,7 @@ def _is_given(frontier: Frontier, held: rcjax.Log, train: rcjax.Log, limit: floa
 def main() -> None:
     """Print the table of one part."""
     parser = record.parser(__doc__)
-    parser.add_argument("--part", choices=("areas", "intervals", "guarantee", "drawing"), default="areas")
+    parser.add_argument("--part", choices=("areas", "intervals", "guarantee"), default="areas")
     parser.add_argument("--data", type=Path, help="folder of real logs")
     parser.add_argument("--splits", type=int, default=50, help="splits of each log, or simulated logs")
     parser.add_argument("--labels", default="100,300", help="how many labels, with commas between")
@@ -292,11 +245,10 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
     labels = [int(number) for number in options.labels.split(",")]
     print(f"{machine()}\n")
-    parts = {"guarantee": guarantee, "drawing": drawing}
-    if options.kept and options.part in parts:
-        parser.error(f"--kept: the part {options.part} keeps no rows")
-    if options.part in parts:
-        print(markdown(parts[options.part](options.splits, labels)))
+    if options.part == "guarantee":
+        if options.kept:
+            parser.error("--kept: the part guarantee keeps no rows")
+        print(markdown(guarantee(options.splits, labels)))
         return
     if options.kept:
         rows = [json.loads(line) for path in options.kept for line in path.read_text().splitlines()]

@@ -22,7 +22,7 @@ ORDER = (
     *("budgets", "selection", "agreement", "votes"),
     *("labels_areas_100", "labels_areas_300", "segments", "segments_same"),
     *("paper", "coverage", "labels_intervals"),
-    *("guarantee", "labels_guarantee", "labels_drawing", "latency", "latency_prices", "drift"),
+    *("guarantee", "labels_guarantee", "latency", "latency_prices", "drift"),
     *("abstention", "few_values", "learning", "goodness_of_fit", "copula_choice", "predicted_and_observed"),
     *("precision", "speed", "start", "importing", "race", "runtime", "gateway", "menus", "sweeps", "big_logs"),
 )

@@ -1,4 +1,4 @@
-"""`rcjax label`: the answers that are worth labelling by hand, as a table, and one by one in the terminal."""
+"""`rcjax label`: answers drawn to be labelled by hand, as a table, and one by one in the terminal."""
 
 from __future__ import annotations
 
@@ -16,25 +16,20 @@ from rcjax.cli.failures import conclude, reported
 from rcjax.cli.inputs import read_file
 from rcjax.cli.options import (
     AsJson,
-    Budget,
-    ErrorCost,
     Labels,
-    Lam,
     LogFile,
-    MaxError,
     Models,
     Prices,
     Task,
     TaskOption,
-    one_target,
 )
-from rcjax.cli.plausible import Really, require_plausible_budget, require_plausible_prices
+from rcjax.cli.plausible import Really, require_plausible_prices
+from rcjax.cli.printing import warn
 
 if TYPE_CHECKING:
     from rcjax.collecting.questions import Question
     from rcjax.logs.label_sheet import AnswerKey, LabelSheet, Texts
     from rcjax.logs.log import Log
-    from rcjax.policy.targets import Target
     from rcjax.tuning.label_drawing import LabelDraw
 
 __all__ = ["label"]
@@ -66,6 +61,12 @@ AskedQuestions = Annotated[
 ]
 
 
+Targets = Annotated[
+    list[str] | None,
+    typer.Option("--budget", "--max-error", "--error-cost", "--lam", hidden=True),  # of former releases
+]
+
+
 class _Beside(NamedTuple):
     """What there is to show beside the log."""
 
@@ -83,10 +84,7 @@ def label(
         bool,
         typer.Option("--ask", help="Label them here, one by one; each is saved at once. The same command goes on."),
     ] = False,
-    budget: Budget = None,
-    max_error: MaxError = None,
-    error_cost: ErrorCost = None,
-    lam: Lam = None,
+    targets: Targets = None,
     labels: Labels = None,
     prices: Prices = None,
     task: TaskOption = Task.generation,
@@ -97,13 +95,14 @@ def label(
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
-    """Draw the answers whose labels tell most of the policy for your target, and write them to a table to fill in.
+    """Draw answers at random, as many of each model, and write them to a table in which to label them.
 
     The table shows question and answer, as far as LOG or the files beside it hold them, with an empty column correct: 1
     for right, 0 for wrong. It comes back by `rcjax tune LOG --labels FILE`; `label_probability` tells there how likely
     an answer was to be drawn. Labels that are there already, in LOG or `--labels`, go into the new table too.
     """
-    target = one_target(budget, max_error, error_cost, lam)
+    if targets:
+        warn("answers are drawn alike for every target: --budget, --max-error, --error-cost and --lam change nothing")
     inputs = [("LOG", log), ("--labels", labels), ("--prices", prices), ("--answers", answers)]
     require_distinct([("--out", out)], [*inputs, ("--questions", questions)])
     if ask and json_:
@@ -131,11 +130,10 @@ def label(
         beside = _Beside(answers, () if questions is None else read_questions(questions))
         reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value, "models": models}
         data = read_file(read_log, log, _OTHERS, unlabelled=True, **reading)
-        require_plausible_budget(target, data, really)
-        draw, sheet = _drawn(data, log, n, target, seed, out, beside)
+        draw, sheet = _drawn(data, log, n, seed, out, beside)
         sheet.write()
         document = _document(data, draw, out)
-        conclude(document, partial(show_draw, data.describe(), document, target, "" if ask else back), as_json=json_)
+        conclude(document, partial(show_draw, data.describe(), document, "" if ask else back), as_json=json_)
         if ask:
             ask_labels(sheet, back)
 
@@ -159,9 +157,7 @@ def _require_new(out: Path) -> None:
         raise ValueError(f"{out}: {what}")
 
 
-def _drawn(
-    data: Log, source: Path, number: int, target: Target | None, seed: int, out: Path, beside: _Beside
-) -> tuple[LabelDraw, LabelSheet]:
+def _drawn(data: Log, source: Path, number: int, seed: int, out: Path, beside: _Beside) -> tuple[LabelDraw, LabelSheet]:
     """The draw, and its table: the answers to label, then those that have a label."""
     import numpy as np
 
@@ -170,7 +166,7 @@ def _drawn(
     from rcjax.tuning.label_drawing import draw_labels
 
     with busy("drawing"):
-        draw = draw_labels(data, number, target=target, seed=seed)
+        draw = draw_labels(data, number, seed=seed)
     new = [*zip(draw.query.tolist(), draw.model.tolist(), strict=True)]
     old = [*zip(*(places.tolist() for places in np.nonzero(data.labelled)), strict=True)]
     answers = {place: _answer_at(data, *place) for place in [*new, *old]}

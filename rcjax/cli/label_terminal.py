@@ -16,7 +16,6 @@ from rcjax.cli.printing import escaped, shown
 
 if TYPE_CHECKING:
     from rcjax.logs.label_sheet import LabelSheet, Texts
-    from rcjax.policy.targets import Target
 
 __all__ = ["ask_labels", "show_draw"]
 
@@ -31,12 +30,11 @@ _SAID = {True: "right", False: "wrong", None: "skipped"}
 
 
 @shown
-def show_draw(log: str, document: Mapping[str, Any], target: Target | None, back: str) -> None:
+def show_draw(log: str, document: Mapping[str, Any], back: str) -> None:
     """Print how many answers of each model are to be labelled, and how to go on where nobody is asked for them."""
     screen = Screen()
     screen.print(log)
-    aim = "every target" if target is None else str(target)
-    screen.print(f"\n{count(document['drawn'], 'answer')} to label, drawn for {aim}")
+    screen.print(f"\n{count(document['drawn'], 'answer')} to label, drawn at random")
     table = make_table("model", "answers", "labelled", "to label")
     for row in document["models"]:
         table.add_row(row["model"], f"{row['answers']:,}", f"{row['labelled']:,}", f"{row['drawn']:,}")

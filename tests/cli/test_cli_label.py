@@ -51,9 +51,9 @@ def fill(path, rows):
 
 def test_a_table_to_fill_in_that_comes_back(log, rows, tmp_path):
     out = tmp_path / "to_label.csv"
-    told = succeed("label", log, "--n", 60, "--budget", "20/M", "--task", "choice", "--out", out)
+    told = succeed("label", log, "--n", 60, "--task", "choice", "--out", out)
     assert "No answer is labelled" in told
-    assert "60 answers to label, drawn for at most $20.0 per million queries" in told
+    assert "60 answers to label, drawn at random" in told
     assert f"then rcjax tune {log} --labels {out} --task choice" in told
     table = pl.read_csv(out)
     assert table.columns == ["query", "model", "question", "answer", "correct", "label_probability"]
@@ -112,6 +112,16 @@ def test_what_is_shown_comes_from_files_beside_the_log(rows, tmp_path):
     assert pl.read_csv(bare).columns == ["query", "model", "correct", "label_probability"]
 
 
+def test_a_target_changes_nothing_any_more_and_the_command_says_so(log, tmp_path):
+    tables = []
+    for name, options in (("one.csv", []), ("other.csv", ["--budget", "20/M", "--lam", "3"])):
+        result = run("label", log, "--n", 30, "--out", tmp_path / name, *options)
+        assert result.exit_code == 0, result.stderr
+        assert ("are drawn alike for every target" in result.stderr) is bool(options)
+        tables.append((tmp_path / name).read_text())
+    assert tables[0] == tables[1]
+
+
 def test_what_cannot_be(log, rows, tmp_path):
     out = tmp_path / "out.csv"
     whole = write_log(tmp_path / "whole.csv", rows)
@@ -120,7 +130,6 @@ def test_what_cannot_be(log, rows, tmp_path):
     for options, words in [
         (["--ask"], "needs a terminal"),
         (["--ask", "--json"], "does not go with --json"),
-        (["--budget", "1/M", "--lam", "3"], "give one target"),
         (["--n", "0"], "--n"),
     ]:
         result = run("label", log, "--out", out, *options)
@@ -157,9 +166,11 @@ def test_of_several_samples_each_is_labelled_once_and_counts_for_all_votes(tmp_p
     assert table.height == table.select("query", "model", "sample").unique().height == 80
     assert {*table["model"]} == {"small", "large"}
     answers = pl.read_csv(log).select("query", "model", "sample", said="answer")
-    assert (table.join(answers, on=["query", "model", "sample"])["said"] == table["answer"]).all()
+    joined = table.join(answers, on=["query", "model", "sample"])
+    assert joined.height == 80
+    assert (joined["said"] == joined["answer"]).all()
     table.with_columns(correct=(pl.col("answer") == "yes").cast(int)).write_csv(out)
-    with pytest.warns(UnlabelledWarning, match="small 37, small ×2 37, small ×3 28, large 40"):
+    with pytest.warns(UnlabelledWarning, match="small 33, small ×2 33, small ×3 29, large 40"):
         read = rcjax.read_log(log, labels=out)
     whole = rcjax.read_log(log, labels=pl.DataFrame({"query": range(60), "answer": "yes"}))
     assert "small ×3" in read.models
