@@ -2,19 +2,21 @@
 
     python -m benchmarks.coverage [--logs 200] [--tuned 60] [--replicates 200]
 
-Logs of 100, 300 and 1,000 queries are drawn from two populations of 30,000: one sampled from the demo's Markov chain
-of Gumbel copulas, and one in which everything that rcjax assumes is false: one latent difficulty drives all confidences
+Logs of 100, 300 and 1,000 queries are drawn from two populations of 30,000: one sampled from the demo's Markov chain of
+Gumbel copulas, and one in which everything that rcjax assumes is false: one latent difficulty drives all confidences
 (so that they are no Markov chain, and pairs have Gaussian copulas), and moves the chance to be right besides (so that
 what is known of one model says more of another than its own confidence does). What policies truly get wrong and cost is
 counted on the whole population. Policies are fixed before the log is seen (`--logs` of them), or tuned on it, by the
-labels and cross-validation (`select_frontier`) or by the model (`solve_frontier`), with everything done over in each
-replicate (`--tuned` of them). Coverage is in per cent, over twelve prices λ and all logs, ± one standard error over
-logs. Beside it, the mean width of the interval for the error, and the mean of the true error less the predicted one, in
-points.
+labels and cross-validation (`select_frontier`), for prices λ or for budgets, or by the model (`solve_frontier`), with
+everything done over in each replicate (`--tuned` of them). Coverage is in per cent, over twelve prices, or budgets, and
+all logs, ± one standard error over logs. Beside it, the mean width of the interval for the error, and the mean of the
+true error less the predicted one, in points.
 """
 
 import sys
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +32,7 @@ from rcjax.model.marginals import Marginal
 
 POPULATION, SIZES, PRICES = 30_000, (100, 300, 1000), 12
 LEVEL = 0.9
+FIXED = "fixed before"
 
 
 def markov() -> rcjax.Log:
@@ -62,6 +65,12 @@ def prices() -> np.ndarray:
     return np.asarray(frontier.lam)[places]
 
 
+def budgets() -> np.ndarray:
+    """Money per query, from a little above what the demo's cheapest model costs to what the dearest does."""
+    bills = np.asarray(rcjax.demo_model().cost)
+    return np.geomspace(1.2 * bills.min(), bills.max(), PRICES)
+
+
 def by_model(log: rcjax.Log, lam: np.ndarray) -> rcjax.Frontier:
     """The best subcascades under the fitted model."""
     return rcjax.solve_frontier(rcjax.fit(log), lam=lam)
@@ -72,30 +81,60 @@ def by_labels(log: rcjax.Log, lam: np.ndarray) -> rcjax.Frontier:
     return rcjax.select_frontier(log, lam=lam).frontier
 
 
-def covered(frontier: rcjax.Frontier, bands: rcjax.Bands, true: rcjax.Replay) -> tuple[float, ...]:
-    """Shares of points whose true error and cost lie in their intervals; width; true less predicted error."""
-    pairs = ((np.asarray(true.error), bands.error), (np.asarray(true.cost), bands.cost))
+def for_budgets(log: rcjax.Log) -> rcjax.Frontier:
+    """The default of `rcjax tune` for a budget."""
+    return rcjax.select_frontier(log).frontier
+
+
+def within(frontier: rcjax.Frontier, money: np.ndarray) -> np.ndarray:
+    """The places of the points that budgets get; a budget that is too small for any has none."""
+    affordable = money[money >= float(frontier.cost.min())]
+    return np.array([frontier.choose(budget=float(budget)) for budget in affordable], int)
+
+
+class Way(NamedTuple):
+    """A way to policies."""
+
+    number: int
+    """Of logs."""
+    tune: Callable[[rcjax.Log], rcjax.Frontier]
+    points: Callable[[rcjax.Frontier], Any] = lambda frontier: slice(None)
+    """Which of the frontier's points are looked at."""
+
+
+def ways(fixed: int, tuned: int) -> dict[str, Way]:
+    """All ways by name, with so many logs each."""
+    lam, before = prices(), rcjax.solve_frontier(rcjax.demo_model(), lam=prices())
+    return {
+        FIXED: Way(fixed, lambda log: before),
+        "by labels": Way(tuned, partial(by_labels, lam=lam)),
+        "by labels, for budgets": Way(tuned, for_budgets, partial(within, money=budgets())),
+        "by the model": Way(tuned, partial(by_model, lam=lam)),
+    }
+
+
+def covered(frontier: rcjax.Frontier, bands: rcjax.Bands, true: rcjax.Replay, points: Any) -> tuple[float, ...]:
+    """Shares of points whose true error and bill lie in their intervals; width; true less predicted error."""
+    spent = true.spent if frontier.search == "selected" else true.cost  # who goes by the model knows no bills
+    pairs = ((np.asarray(true.error)[points], bands.error[points]), (np.asarray(spent)[points], bands.cost[points]))
     inside = [float(((ends[:, 0] <= truth) & (truth <= ends[:, 1])).mean()) for truth, ends in pairs]
-    width = float((bands.error[:, 1] - bands.error[:, 0]).mean())
-    return *inside, 100 * width, 100 * float((true.error - frontier.error).mean())
+    width = float((bands.error[points, 1] - bands.error[points, 0]).mean())
+    return *inside, 100 * width, 100 * float((true.error - frontier.error)[points].mean())
 
 
-def study(name: str, population: rcjax.Log, tuned: int, logs: int, replicates: int):
+def study(name: str, population: rcjax.Log, all_ways: dict[str, Way], replicates: int) -> Iterator[dict[str, Any]]:
     """A row for each way to a policy and each size of the log."""
-    lam, random = prices(), np.random.default_rng(0)
-    fixed = rcjax.solve_frontier(rcjax.demo_model(), lam=lam)
-    ways = {"fixed before": (logs, lambda log: fixed), "by labels": (tuned, partial(by_labels, lam=lam))}
-    ways |= {"by the model": (tuned, partial(by_model, lam=lam))}
-    known = rcjax.replay(fixed, population)
-    for way, (number, tune) in ways.items():
+    random = np.random.default_rng(0)
+    for way, (number, tune, points) in all_ways.items():
         for n in SIZES:
             found = []
             for seed in range(number):
                 log = population.take(np.sort(random.choice(POPULATION, n, replace=False)))
                 frontier = tune(log)
-                options = {"replicates": replicates, "level": LEVEL, "refit": way != "fixed before", "seed": seed}
-                true = known if frontier is fixed else rcjax.replay(frontier, population)
-                found.append(covered(frontier, rcjax.bootstrap(frontier, log, **options), true))
+                options = {"replicates": replicates, "level": LEVEL, "refit": way != FIXED, "seed": seed}
+                true = rcjax.replay(frontier, population)
+                bands = rcjax.bootstrap(frontier, log, **options)
+                found.append(covered(frontier, bands, true, points(frontier)))
             mean, se = np.mean(found, 0), np.std(found, 0, ddof=1) / np.sqrt(number)
             yield {
                 "truth": name,
@@ -125,11 +164,11 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
     rows = []
     for name, population in (("Markov, Gumbel", markov()), ("one factor", one_factor())):
-        for row in study(name, population, options.tuned, options.logs, options.replicates):
+        for row in study(name, population, ways(options.logs, options.tuned), options.replicates):
             print(row, file=sys.stderr, flush=True)
             rows.append(row)
     level = f"{100 * LEVEL:.0f} %"
-    for way in ("fixed before", "by labels", "by the model"):
+    for way in dict.fromkeys(row["policies"] for row in rows):
         shares = [
             ends([row[f"{what} covered, %"] for row in rows if row["policies"] == way]) for what in ("error", "cost")
         ]
