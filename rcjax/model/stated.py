@@ -89,7 +89,8 @@ class Stated:
 def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | None:
     """(k, V) raw log-probabilities of the values that k models state, rising, NaN behind; None where no model does.
 
-    Certainty is one of them only where few answers are at no stated value: computed probabilities are rounded to it.
+    Certainty is one of them only where few answers are at no stated value, and others are: computed probabilities are
+    rounded to 1. That an answer is wrong for certain is never computed.
 
     Args:
         logprob: (n, k) raw log-probabilities.
@@ -155,7 +156,8 @@ def _stated_by_one(logprob: np.ndarray) -> np.ndarray:
         shared |= (count >= max(least, share * len(logprob))) & (count > others)
     certain = ~(np.isfinite(values) & (values < 0))
     others = 1 - count[shared | certain].sum() / max(len(logprob), 1)
-    if others > _MOST_OTHERS or not ((shared & ~certain).any() or certain.all()):
+    rounded = ~(shared & (values < 0)).any() and not certain.all()  # 1 alone is shared: no answer rounds to 0
+    if others > _MOST_OTHERS or rounded:
         shared &= ~certain
     if count[shared].sum() < _LEAST_TOGETHER * len(logprob):
         return values[:0]

@@ -51,6 +51,21 @@ def test_few_values_are_all_stated_certainty_among_them(kind, count):
     assert len(set(values)) == count
 
 
+def test_a_gate_of_zero_and_one_states_both_where_little_else_is():
+    """A rare third value made all three nothing, and every answer of one confidence; an answer never rounds to 0."""
+    gate = np.repeat([0.0, 0.5, 1.0], [16, 1, 83])
+    assert found_in(gate) == [0, 1]
+    assert found_in(np.repeat([0.0, 0.5, 1.0], [13, 2, 85])) == [0, 1]
+    assert found_in(np.repeat([0.0, 0.5, 1.0], [1, 2, 97])) == []  # one answer at 0 is no value
+    assert found_in(np.append(np.ones(95), np.linspace(0.6, 0.99, 5))) == []  # rounded to certainty
+    right = gate == 1
+    values = stated_logprobs(column(gate), np.ones((100, 1), bool))[0]
+    fitted = fit_calibrator(column(gate)[:, 0], right, np.ones(100, bool), "generation", values=jnp.asarray(values))
+    low, _, high = np.unique(np.asarray(fitted(column(gate)[:, 0])))
+    assert low < 0.4
+    assert high > 0.9
+
+
 def test_values_among_computed_ones_are_told_from_them():
     rng = np.random.default_rng(2)
     assert found_in(np.where(rng.random(600) < 0.3, 0.9, rng.uniform(size=600))) == [0.9]
