@@ -78,7 +78,7 @@ class Frontier:
     bands: Bands | None = None
     """How sure we are of each point, where `bootstrap` has told."""
     search: Search | Literal["selected", "expected", "minimised"] = "all"
-    """What was searched: see `solve_frontier`; or how: by `select_frontier`, `minimise`, or in files of before "expected"."""
+    """What was searched: see `solve_frontier`; or how: `select_frontier`, `minimise`, "expected" in files of before."""
     chain: Chain = "exact"
     """The factorisation under which it was solved."""
     abstain_price: float | None = None
