@@ -48,7 +48,7 @@ SECTIONS = {
         "area_under_curve",
         "expected_calibration_error",
     ],
-    "The posterior": ["sample_posterior", "Posterior", "solve_expected", "posterior_figures", "credible_bands"],
+    "The posterior": ["sample_posterior", "Posterior", "posterior_figures", "credible_bands"],
     "Checks and the report": ["diagnose", "Diagnosis", "make_report", "Report"],
     "Many logs, and services that cannot wait": ["sweep", "Sweep", "export_solver", "load_solver", "Solver"],
     "Copulas": [

@@ -1,14 +1,13 @@
 """Which way to choose cascades does best on queries that it has not seen? A study over resplits of real logs.
 
-    python -m benchmarks.selection --data DIR [--splits 50] [--expected 0] [--out FILE]
+    python -m benchmarks.selection --data DIR [--splits 50] [--out FILE]
 
 Every {name}_train.csv of DIR (with prices.toml) is a log, together with {name}_test.csv where there is one. First the
 splits as they are; then `--splits` random ones with 30, 100 and 300 queries to tune on, where at least 100 are left to
 judge by. Each method's policies answer the queries that are left; the figure is the area under the error–cost curve
 against that of the plain baseline (the best single model or pair, one threshold, by the labels), over the costs that
-the two share, in per cent. Below 0 is better; ± is one standard error over splits, which share queries.
-`--expected` splits of each log (it takes seconds for each) also have the policy of least expected loss under the
-posterior (Laplace), in a table of its own. With --out the rows of all splits are kept as JSON lines.
+the two share, in per cent. Below 0 is better; ± is one standard error over splits, which share queries. With
+--out the rows of all splits are kept as JSON lines.
 """
 
 import itertools
@@ -27,7 +26,6 @@ from benchmarks.report import collected, machine, markdown, with_error
 
 SIZES, LEFT = (30, 100, 300), 100
 BASELINE = "pair, by the labels"
-DRAWS = 200
 
 
 def replayed(frontier: rcjax.Frontier, test: rcjax.Log) -> Curve:
@@ -36,11 +34,11 @@ def replayed(frontier: rcjax.Frontier, test: rcjax.Log) -> Curve:
     return Curve(np.asarray(seen.cost), np.asarray(seen.error))
 
 
-def curves(train: rcjax.Log, test: rcjax.Log, expected: bool) -> dict[str, Curve]:
+def curves(train: rcjax.Log, test: rcjax.Log) -> dict[str, Curve]:
     """Every method's curve on the test log."""
     model = rcjax.fit(train)
     pairs = [cascade for size in (1, 2) for cascade in itertools.combinations(model.models, size)]
-    found = {
+    return {
         BASELINE: best_single_or_pair(model, train, test),
         "every model in turn": rational_tuning(model, test, "full"),
         "all subcascades": rational_tuning(model, test),
@@ -48,30 +46,25 @@ def curves(train: rcjax.Log, test: rcjax.Log, expected: bool) -> dict[str, Curve
         "pair, by the model": rational_tuning(model, test, pairs),
         "selected (the default)": replayed(rcjax.select_frontier(train, model=model).frontier, test),
     }
-    if expected:
-        posterior = rcjax.sample_posterior(train, method="laplace", draws=DRAWS)
-        lam = np.asarray(rcjax.solve_frontier(model).lam)[::4]
-        found["least expected loss"] = replayed(rcjax.solve_expected(posterior, lam=lam), test)
-    return found
 
 
-def study(folder: Path, splits: int, expected: int) -> Iterator[dict]:
+def study(folder: Path, splits: int) -> Iterator[dict]:
     """A row for each log, size and split: changes of area by method. Split −1 is that of the files."""
     for path in sorted(folder.glob("*_train.csv")):
         name = path.name.removesuffix("_train.csv")
         whole, *parts = pooled(folder, name)
         if parts:
-            yield {"log": name, "queries": parts[0].n_queries, "split": -1} | _changes(parts[0], parts[1], expected > 0)
+            yield {"log": name, "queries": parts[0].n_queries, "split": -1} | _changes(parts[0], parts[1])
         for size in SIZES:
             if whole.n_queries < size + LEFT:
                 continue
             for split in range(splits):
                 halves = resplit(whole, size, split)
-                yield {"log": name, "queries": size, "split": split} | _changes(*halves, split < expected)
+                yield {"log": name, "queries": size, "split": split} | _changes(*halves)
 
 
-def _changes(train, test, expected):
-    found = curves(train, test, expected)
+def _changes(train, test):
+    found = curves(train, test)
     old = found.pop(BASELINE)
     both = {method: areas({"new": new, "old": old}) for method, new in found.items()}
     return {method: change(area["new"], area["old"]) for method, area in both.items()}
@@ -102,13 +95,12 @@ def main() -> None:
     parser = record.parser(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the logs")
     parser.add_argument("--splits", type=int, default=50, help="random splits of each log and size")
-    parser.add_argument("--expected", type=int, default=0, help="splits that have the policy of least expected loss")
     parser.add_argument("--out", type=Path, help="keep the changes of all splits here, as JSON lines")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    found = study(options.data, options.splits, options.expected)
+    found = study(options.data, options.splits)
     rows = collected(found, "{log}, {queries} queries, split {split}", options.out)
-    methods = [key for key in rows[0] if key not in ("log", "queries", "split", "least expected loss")]
+    methods = [key for key in rows[0] if key not in ("log", "queries", "split")]
     print(f"{machine()} Change of area, per cent.\n\nThe splits of the files:\n")
     print(markdown(table(rows, lambda row: row["split"] < 0, methods)))
     print("\nRandom splits:\n")
@@ -118,10 +110,6 @@ def main() -> None:
     for method in methods:
         cells = [f"{row[method]} % ({row['queries']})" for row in means.iter_rows(named=True)]
         record.headline(f"area of “{method}” against the {BASELINE} (queries to tune on)", ", ".join(cells))
-    if options.expected:
-        print("\nWith the policy of least expected loss:\n")
-        also = [*methods, "least expected loss"]
-        print(markdown(table(rows, lambda row: row.get("least expected loss") is not None, also)))
 
 
 if __name__ == "__main__":

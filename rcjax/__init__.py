@@ -16,10 +16,9 @@ _HOMES = {
         "smooth_maximum",
         "smooth_quantile",
     ),
-    "bayes.expected_loss": (
+    "bayes.credible_bands": (
         "credible_bands",
         "posterior_figures",
-        "solve_expected",
     ),
     "bayes.posterior": (
         "Posterior",
@@ -153,7 +152,7 @@ __version__: str
 
 if TYPE_CHECKING:
     from rcjax._core.smoothing import smooth_maximum, smooth_quantile
-    from rcjax.bayes.expected_loss import credible_bands, posterior_figures, solve_expected
+    from rcjax.bayes.credible_bands import credible_bands, posterior_figures
     from rcjax.bayes.posterior import Posterior, sample_posterior
     from rcjax.copulas import (
         Clayton,
@@ -294,12 +293,17 @@ __all__ = [
     "select_frontier",
     "smooth_maximum",
     "smooth_quantile",
-    "solve_expected",
     "solve_frontier",
     "sweep",
     "tune",
     "tune_segments",
 ]
+
+#: Names that were there in the release before, and what to use instead.
+_GONE = {
+    "solve_expected": "the search of least expected loss was measured to lose: use rcjax.tune, or rcjax.credible_bands "
+    "for what the posterior says of a frontier"
+}
 
 
 def __getattr__(name: str) -> object:
@@ -309,6 +313,8 @@ def __getattr__(name: str) -> object:
         value = getattr(importlib.import_module(f"rcjax.{_MODULE_OF[name]}"), name)
         globals()[name] = value
         return value
+    if name in _GONE:
+        raise AttributeError(f"rcjax.{name} is gone: {_GONE[name]}")
     # Submodules are attributes too, as they would be had they been imported here.
     try:
         return importlib.import_module(f"rcjax.{name}")

@@ -32,7 +32,7 @@ SHARED = Path(__file__).parents[2] / "shared"
 MOST_MEMORY, MOST_MAPS = 2_500_000_000, 50_000
 LONG = LEVELS["long"]
 #: Docstrings whose examples sample a posterior, or make a report.
-DEAR_EXAMPLES = ("bayes.expected_loss.credible_bands", "bayes.posterior.sample_posterior", "report.report.make_report")
+DEAR_EXAMPLES = ("bayes.credible_bands.credible_bands", "bayes.posterior.sample_posterior", "report.report.make_report")
 LEFT_OUT, PROGRAMS = pytest.StashKey[int](), pytest.StashKey[Path]()
 
 

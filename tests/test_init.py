@@ -6,6 +6,8 @@ import pkgutil
 import subprocess
 import sys
 
+import pytest
+
 import rcjax
 
 
@@ -39,3 +41,11 @@ print(json.dumps([before, type(rcjax.replay).__name__, type(replay).__name__, re
 
 def test_an_unknown_name_is_an_attribute_error():
     assert not hasattr(rcjax, "replays")
+
+
+def test_a_name_that_is_gone_says_what_to_use_instead():
+    with pytest.raises(
+        AttributeError, match=r"rcjax.solve_expected is gone: .* use rcjax.tune, or rcjax.credible_bands"
+    ):
+        rcjax.solve_expected  # noqa: B018 - it is looked up
+    assert "solve_expected" not in dir(rcjax)

@@ -97,7 +97,6 @@ FUNCTIONS = {
     "sample_log": Public(("whole",)),
     "sample_posterior": Public(("log",)),
     "select_frontier": Public(("log",), {"lam": NUMBER + LIST + "None", "admits": "the class dict"}),
-    "solve_expected": Public(("posterior", "number"), {"lam": NUMBER + LIST + "None"}),
     "solve_frontier": Public(("model",), {"lam": NUMBER + LIST + "None"}),
     "smooth_maximum": Public(("array", "number"), dict.fromkeys(("values", "width"), NUMBER + LIST)),
     "smooth_quantile": Public(

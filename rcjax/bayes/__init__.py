@@ -1,3 +1,3 @@
-"""What the log leaves open of the model: the posterior, and policies of least expected loss over it.
+"""What the log leaves open of the model: the posterior, and what it says of a frontier.
 
-Takes a `Log`; gives draws of models, and a `Frontier`. Needs `rcjax[posterior]`."""
+Takes a `Log`, and a `Frontier`; gives draws of models, and `Bands`. Needs `rcjax[posterior]`."""

@@ -67,7 +67,7 @@ class Posterior:
     `model` is a batch of models: each of its arrays has a leading axis of D draws. Confidence is on the scale of the
     `reference` throughout: `model.marginals` and `model.copulas` are the laws of φ̂ = `reference.calibrate(logprob)`,
     and `model.calibrators` say how often an answer of that raw confidence is right. A draw's own calibrated confidence
-    does not follow the draw's marginals; `solve_expected` and `posterior_figures` put the two together.
+    does not follow the draw's marginals; `posterior_figures` puts the two together.
     """
 
     model: CascadeModel  # leading axis D throughout

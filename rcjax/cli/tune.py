@@ -40,6 +40,7 @@ from rcjax.cli.options import (
 from rcjax.cli.plausible import Really, require_plausible_budget, require_plausible_prices
 from rcjax.cli.printing import warn
 from rcjax.cli.segments import By, Shares, require_alone, tune_by
+from rcjax.policy.record import EXPECTED_IS_GONE
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
@@ -143,11 +144,7 @@ Mix = Annotated[
 
 Posterior = Annotated[
     bool,
-    typer.Option(
-        "--posterior",
-        help="Take the policies of least expected loss over what the log leaves open of the model, by the model "
-        "alone; needs rcjax[posterior].",
-    ),
+    typer.Option("--posterior", hidden=True, help="Gone: policies of least expected loss were measured to lose."),
 ]
 
 
@@ -222,8 +219,7 @@ def tune(
     _require(not out or target is not None, "needs a target, such as --budget", "--out")
     guaranteed = confidence is None or (limited and 0 < confidence < 1)
     _require(guaranteed, "needs --max-error or --budget, and to be below 100%", "--confidence")
-    apart = not posterior or (cascade != ("adaptive",) and copula != "auto")
-    _require(apart, "takes neither --cascade adaptive nor --copula auto", "--posterior")
+    _require(not posterior, f"{EXPECTED_IS_GONE}: leave it out", "--posterior")
     mixing = not mix or (confidence is None and limited)
     _require(mixing, "needs --max-error or --budget, and no --confidence", "--mix")
     measured = max_seconds is None or max_seconds.share is not None or confidence is None
@@ -234,7 +230,7 @@ def tune(
     _require((label_price is None) == (judge_price is None), "go together", "--label-price, --judge-price")
     _require(not label_price or target is not None, "needs a target, such as --budget", "--label-price")
     _require(not held_out or confidence is not None, "needs --confidence", "--held-out")
-    others = {"--cascade": cascade is not None, "--abstain-price": price is not None, "--posterior": posterior}
+    others = {"--cascade": cascade is not None, "--abstain-price": price is not None}
     others |= {"--judged": judged, "--mix": mix, "--label-price": label_price is not None}
     others |= {"--frontier": frontier is not None, "--plot": plot is not None}
     others |= {"--max-seconds": max_seconds is not None, "--second-cost": second_cost is not None}
@@ -255,10 +251,8 @@ def tune(
             settings = {"shares": shares, "confidence": confidence, "fit": fit, "intervals": bands}
             tune_by(logs, target, settings, out, as_json=json_)
             return
-        named = as_search(cascade or ("all",))
         how: dict[str, Any] = {
-            "search": "expected" if posterior else "selected" if cascade is None else named,
-            "cascades": named,
+            "search": "selected" if cascade is None else as_search(cascade),
             "fit": {"copula": copula or "gumbel"},
             "abstain_price": price,
             "confidence": confidence,
@@ -287,8 +281,6 @@ def _unused_answers(log: Log, how: Mapping[str, Any]) -> str | None:
     search, price = how["search"], how["abstain_price"]
     if log.answer is None or search == "selected":
         return None
-    if search == "expected":
-        return "what was answered is not used: --posterior is of the model of confidences alone"
     if isinstance(search, str):
         what = f"--cascade {search} searches by the model of confidences alone"
         return f"what was answered is not used: {what}: leave it out, or name three models"

@@ -177,8 +177,7 @@ def diagnose(
         replicates: of each bootstrap, at most; they use at most 500 queries.
         seed: of the folds and the bootstraps.
         search: how the log fitted to is searched for the policies of the promise: "selected" as `select_frontier` does
-            by default, "expected" for policies of least expected loss, or what `solve_frontier` takes as `cascades`;
-            None leaves the promise out.
+            by default, or what `solve_frontier` takes as `cascades`; None leaves the promise out.
         frontier: the frontier of the promise, where it is at hand: nothing is searched then.
 
     Raises LogError where the log lacks a model, or fewer than 20 queries were answered by all of them.

@@ -35,7 +35,7 @@ from rcjax.replaying.replay import Walked, walk_log
 from rcjax.replaying.waiting import as_tuned, seconds_of
 from rcjax.tuning.overlap import Overlap, overlap, overlap_with_tuned
 from rcjax.tuning.p_values import binomial_tail, bounded_mean_p_value
-from rcjax.tuning.retune import Gain, held_out_gain, recorded_tuning
+from rcjax.tuning.retune import Gain, held_out_gain, recorded_tuning, tell_search
 
 __all__ = ["PolicyCheck", "check_policy"]
 
@@ -371,6 +371,8 @@ def _remarks(policy: Policy | Mixture, log: Log, shared: Overlap, gain: Gain | N
             f"{missing:,} of {log.n_queries:,} queries lack the answer of some model: the check is right if that does "
             "not depend on the query, and not if models were asked only where others were unsure"
         )
+    if gain is not None:
+        yield from tell_search(policy)
     if retuning and gain is None:
         why = "the policy does not tell its λ" if policy.expected.get("lam") is None else "one model, or few queries"
         if recorded_tuning(policy).max_seconds is not None:

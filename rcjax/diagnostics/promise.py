@@ -19,11 +19,11 @@ from rcjax.diagnostics.prediction import FOLDS, HeldOut, compare_frontier, lambd
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
+from rcjax.policy.record import EXPECTED_IS_GONE
 from rcjax.solving.solve import solve_frontier
 from rcjax.tuning.named_agreement import with_agreement
 from rcjax.tuning.resampling import deal_folds, without
 from rcjax.tuning.select import select_frontier
-from rcjax.tuning.tune import Settings, find_frontier
 
 
 def try_promise(
@@ -67,19 +67,18 @@ def search_again(frontier: Frontier, model: CascadeModel, log: Log, lam: np.ndar
         lam: (L,) in errors per unit of money.
         seed: of the folds of the search.
 
-    Raises ValueError for `minimise`, whose objective a frontier does not hold.
+    Raises ValueError for `minimise`, whose objective a frontier does not hold, and for a search that is gone.
     """
     if frontier.search == "minimised":
         raise ValueError("to search again rcjax.minimise needs its objective: give held-out queries instead")
+    if frontier.search == "expected":
+        raise ValueError(f"{EXPECTED_IS_GONE}: tune again, or give held-out queries instead")
     refusing: dict[str, Any] = {"abstain_price": frontier.abstain_price, "abstain_early": frontier.abstain_early}
     if frontier.search == "selected":
         longest = max(2, int(np.asarray(frontier.members).sum(1).max()))
         # Folds of their own: those dealt by the same seed would be the ones that are left out already.
         selection = select_frontier(log, model=model, lam=lam, max_length=longest, seed=seed + 1, **refusing)
         return selection.frontier
-    if frontier.search == "expected":
-        settings = Settings(search="expected", cascades=frontier.cascades or "all", intervals=False, **refusing)
-        return at_prices(find_frontier(log, model, settings)[0], lam)
     search: Any = frontier.search
     again = solve_frontier(model, lam=lam, cascades=search, chain=frontier.chain, **refusing)
     if frontier.policies.agreements is None:

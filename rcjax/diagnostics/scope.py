@@ -2,7 +2,7 @@
 
 Policies of the default search are chosen by the labels: single models are counted, pairs rest on the confidences that
 decide in them. What the fitted model makes of dependence, by marginals and copulas, is used for chains of three models
-and more, and by searches by the model alone (`--cascade`, `--posterior`).
+and more, and by searches by the model alone (`--cascade`).
 """
 
 import re
@@ -35,7 +35,7 @@ _WORDS: Mapping[Scope, str] = {
     "asked": "policies that ask the model",
     "weighed": "policies that ask the model and another one",
     "deciding": "policies that pass queries on from the model",
-    "modelled": "only policies found with --cascade or --posterior, and chains of three models or more",
+    "modelled": "only policies found with --cascade, and chains of three models or more",
 }
 
 

@@ -281,7 +281,7 @@ def judge_model(frontier: Mapping[str, Any], harder: bool = False) -> Iterator[C
             why = "as the models are not as often right here as on the log fitted to" if harder else "mean over λ"
             return (
                 f"on queries not seen, cascades have {_beside(name, gap)} than the fitted model predicts, {why}: "
-                "tune by the labels, as by default, not with --cascade or --posterior, which promise what it predicts"
+                "tune by the labels, as by default, not with --cascade, which promises what it predicts"
             )
 
         yield _check(f"{name} by the model", "", gap.figure, advice, by_chance=gap.by_chance)

@@ -78,7 +78,7 @@ class Frontier:
     bands: Bands | None = None
     """How sure we are of each point, where `bootstrap` has told."""
     search: Search | Literal["selected", "expected", "minimised"] = "all"
-    """What was searched: see `solve_frontier`; or how, by `select_frontier`, `solve_expected` or `minimise`."""
+    """What was searched: see `solve_frontier`; or how: `select_frontier`, `minimise`, "expected" in files of before."""
     chain: Chain = "exact"
     """The factorisation under which it was solved."""
     abstain_price: float | None = None
@@ -92,7 +92,7 @@ class Frontier:
     seconds: Seconds | None = None
     """(L,) how long queries wait, where the log tells (`rcjax.tune` adds it); None where that is not known."""
     cascades: Search | None = None
-    """Among which cascades policies of least expected loss were searched; None for another `search`."""
+    """Among which cascades policies of least expected loss were searched, in files of before; else None."""
     max_length: int | None = None
     """The most models in a cascade, where `select_frontier` was told one; None: all."""
     reserve: jax.Array | None = None

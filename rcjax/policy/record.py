@@ -25,7 +25,11 @@ SEARCHES = ("selected", "expected", "minimised", "all", "full", "adaptive")
 CHAINS = ("exact", "paper")
 
 
-CASCADES = ("all", "full")  # among which policies of least expected loss are searched
+CASCADES = ("all", "full")  # among which policies of least expected loss were searched
+
+
+#: Of policies whose search is "expected", as files of before have it.
+EXPECTED_IS_GONE = "the search of least expected loss is gone, as it was measured to lose against the default"
 
 
 _METHODS, _CRITERIA = ("tau", "likelihood"), ("aic", "cv")

@@ -34,6 +34,7 @@ from rcjax.model.fitting import fit_near
 from rcjax.model.fitting_steps import calibrate_log
 from rcjax.model.label_outcomes import corrected_log, expected_log
 from rcjax.model.pairs import barred_as_in
+from rcjax.policy.record import EXPECTED_IS_GONE
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import replay
 from rcjax.replaying.walk import walk
@@ -87,8 +88,8 @@ def bootstrap(
             queries.
         seed: of the draws.
 
-    Raises ValueError for fewer than 20 replicates, a level outside (0, 1), or a frontier of `solve_expected` or
-    `minimise` that is to be solved again; LogError where no query was answered by all models of the frontier.
+    Raises ValueError for fewer than 20 replicates, a level outside (0, 1), or a frontier of `minimise`, or of least
+    expected loss, that is to be solved again; LogError where no query was answered by all models of the frontier.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0)
@@ -103,7 +104,7 @@ def bootstrap(
     check_level(level)
     refit = log.n_queries <= _MOST_QUERIES if refit is None else refit
     if refit and frontier.search == "expected":
-        raise ValueError("policies of least expected loss are not solved again: use credible_bands, or refit=False")
+        raise ValueError(f"{EXPECTED_IS_GONE}: tune again, or use refit=False")
     if refit and frontier.search == "minimised":
         raise ValueError("policies of an objective of your own are not solved again: use refit=False")
     log = log.select(frontier.models)

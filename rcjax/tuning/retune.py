@@ -14,7 +14,7 @@ from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import Policies
-from rcjax.frontier.searches import Chain, Search
+from rcjax.frontier.searches import Chain
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import calibrate_all
@@ -25,7 +25,7 @@ from rcjax.policy.agreement import tell_need
 from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy, Transform
-from rcjax.policy.record import tuning_record
+from rcjax.policy.record import EXPECTED_IS_GONE, tuning_record
 from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import walk_log
@@ -57,9 +57,7 @@ class Tuning:
     models: tuple[str, ...]
     """All models that there were to choose from."""
     search: Any
-    """That of the frontier: `Frontier.search`."""
-    cascades: Search
-    """What policies of least expected loss were searched among."""
+    """That of the frontier: `Frontier.search`; of least expected loss, which is gone, the default one."""
     chain: Chain
     fit: dict[str, Any]
     """Options of `fit`."""
@@ -89,23 +87,21 @@ class Tuning:
     def within(self, names: tuple[str, ...]) -> "Tuning":
         """The same for a log that holds some of the models only."""
         kept = tuple(name for name in self.models if name in names)
-
-        def among(search: Any) -> Any:
-            return search if isinstance(search, str) else tuple(path for path in search if set(path) <= set(kept))
-
-        return dataclasses.replace(self, models=kept, search=among(self.search), cascades=among(self.cascades))
+        search = self.search
+        if not isinstance(search, str):
+            search = tuple(path for path in search if set(path) <= set(kept))
+        return dataclasses.replace(self, models=kept, search=search)
 
     @property
     def searches(self) -> bool:
         """Whether there are two models, and cascades of them, to search among."""
-        return len(self.models) > 1 and bool(self.search) and bool(self.cascades)
+        return len(self.models) > 1 and bool(self.search)
 
     @property
     def settings(self) -> Settings:
         """How to tune again, by `tune_in_stages`."""
         return Settings(
             search=self.search,
-            cascades=self.cascades,
             max_length=self.max_length,
             chain=self.chain,
             fit=self.fit,
@@ -132,8 +128,7 @@ def recorded_tuning(policy: Policy | Mixture | SegmentedPolicy) -> Tuning:
     return Tuning(
         target=target,
         models=told.get("models", tuple(policy.models)),
-        search=told.get("search", "selected"),
-        cascades=told.get("cascades", "all"),
+        search="selected" if tell_search(policy) else told.get("search", "selected"),
         chain=told.get("chain", "exact"),
         fit=told.get("fit", {}),
         transform=next(iter(policy.calibrations.values())).transform,
@@ -148,6 +143,12 @@ def recorded_tuning(policy: Policy | Mixture | SegmentedPolicy) -> Tuning:
         second_cost=told.get("second_cost", 0.0),
         max_seconds=told.get("max_seconds"),
     )
+
+
+def tell_search(policy: Policy | Mixture | SegmentedPolicy) -> tuple[str, ...]:
+    """That a policy is tuned again by another search, as its own is gone, in words; nothing for any other."""
+    gone = tuning_record(policy).get("search") == "expected"
+    return (f"{EXPECTED_IS_GONE}: tuned by the default search, among all cascades",) if gone else ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,6 +196,7 @@ def retune(policy: Policy | Mixture | SegmentedPolicy, log: Log, *, bands: bool 
     if not tuning.searches:
         raise LogError(f"{log.source}: it lacks {', '.join(absent)}: there are no two models left to tune")
     remarks = [f"the log lacks {', '.join(absent)}: tuned without"] if absent else []
+    remarks.extend(tell_search(policy))
     settings = dataclasses.replace(tuning.settings, intervals=tuning.bands if bands is None else bands)
     if log.answer is None and any(part.agreements for part in policy.policies):
         remarks.append("the policy compares answers, and the log tells none: tuned without")
@@ -348,10 +350,8 @@ def _one_point(policy: Policy | Mixture, model: CascadeModel, tuning: Tuning, la
     for name, one in widest.agreements.items():
         own.agreements.earlier[0, names.index(name)] = names.index(one.earlier)
     point = Points(nothing + lam, np.zeros(1, int), Outcomes(nothing, nothing, nothing), own)
-    # Least expected loss is the best cascade under a model, too, if a shade more careful.
-    search = tuning.cascades if tuning.search == "expected" else tuning.search
     refusing: dict[str, Any] = {"abstain_price": tuning.abstain_price, "abstain_early": tuning.abstain_early}
-    return make_frontier(model, point, search=search, chain=tuning.chain, **refusing)
+    return make_frontier(model, point, search=tuning.search, chain=tuning.chain, **refusing)
 
 
 @compiled

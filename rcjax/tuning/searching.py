@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.searches import Chain, Search
+from rcjax.frontier.searches import Chain
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.policy import Transform
+from rcjax.policy.record import EXPECTED_IS_GONE
 from rcjax.policy.targets import TargetName
 from rcjax.solving.solve import solve_frontier
 from rcjax.tuning.bootstrap import bootstrap
@@ -20,17 +21,12 @@ from rcjax.tuning.select import Selection, select_frontier
 __all__ = ["Settings", "find_frontier"]
 
 
-_DRAWS = 400  # from the posterior, where policies of least expected loss are wanted
-
-
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """How a log is tuned, whichever log and target."""
 
     search: Any = "selected"
-    """As `Frontier.search`: by the labels ("selected"), of least expected loss ("expected"), or by the model."""
-    cascades: Search = "all"
-    """What policies of least expected loss are searched among."""
+    """As `Frontier.search`: by the labels ("selected"), or by the model."""
     max_length: int | None = None
     """The most models in a cascade of a search by the labels; None: all."""
     chain: Chain = "exact"
@@ -75,8 +71,10 @@ def find_frontier(
             search by the model alone the points stay that are among them.
         target: the kind of target that a policy is chosen for: as `select_frontier` takes it.
 
-    Raises InfeasibleError where none is admitted.
+    Raises InfeasibleError where none is admitted; ValueError for a search that is gone.
     """
+    if settings.search == "expected":
+        raise ValueError(f"{EXPECTED_IS_GONE}: leave it out")
     selection = None
     refusing: dict[str, Any] = {"abstain_price": settings.abstain_price, "abstain_early": settings.abstain_early}
     if admitted is not None:
@@ -86,8 +84,6 @@ def find_frontier(
         how: dict[str, Any] = {"max_length": settings.max_length, "admits": admits, "target": target}
         selection = select_frontier(log, model=model, **how, **refusing)
         frontier = selection.frontier
-    elif settings.search == "expected":
-        frontier = _least_expected(log, model, settings)
     else:
         frontier = solve_frontier(model, cascades=settings.search, chain=settings.chain, **refusing)
         frontier, selection = with_agreement(frontier, log)
@@ -98,18 +94,3 @@ def find_frontier(
         refit = None if admitted is None else False
         frontier = frontier.with_bands(bootstrap(frontier, log, refit=refit))
     return frontier, selection
-
-
-def _least_expected(log: Log, model: CascadeModel, settings: Settings) -> Frontier:
-    # Asked for by an option: the libraries behind it take a second to import.
-    from rcjax.bayes.expected_loss import credible_bands, solve_expected
-    from rcjax.bayes.posterior import sample_posterior
-
-    try:
-        posterior = sample_posterior(log, copula=type(model.copulas), method="laplace", draws=_DRAWS)
-    except ImportError as missing:
-        raise ValueError(str(missing)) from None
-    how: dict[str, Any] = {"cascades": settings.cascades, "abstain_price": settings.abstain_price}
-    how |= {"abstain_early": settings.abstain_early}
-    frontier = solve_expected(posterior, lam=solve_frontier(model, **how).lam, **how)
-    return frontier.with_bands(credible_bands(posterior, frontier)) if settings.intervals else frontier

@@ -24,7 +24,7 @@ from rcjax.policy.agreement import tell_need
 from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
-from rcjax.policy.record import with_record
+from rcjax.policy.record import EXPECTED_IS_GONE, with_record
 from rcjax.policy.targets import Target
 from rcjax.tuning.bills import by_bill, tell_money
 from rcjax.tuning.certify import Certificate, certify
@@ -149,7 +149,7 @@ def tune(
         mix: meet the `budget` or `max_error` exactly, by a random mixture of two policies where need be.
         intervals: draw intervals around every point by the bootstrap (`bootstrap`).
         abstain_price: let models refuse to answer, where a refusal costs so many errors.
-        posterior: take the policies of least expected loss over what the log leaves open of the model.
+        posterior: leave it out: policies of least expected loss were measured to lose, and are gone.
         second_cost: what a second of waiting is worth, in money: costs, and with them a budget, count it. Needs the
             seconds of every answer.
         max_seconds: how long queries may wait, by the target or along the whole frontier: 2.0, on average, or "p95=4",
@@ -168,12 +168,11 @@ def tune(
     check_arguments(tune, locals())
     target = Target.at_most_one(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
     cascades = as_cascades(cascade)
-    _check_options(target, confidence, held_out, mix, posterior and (cascades == "adaptive" or copula == "auto"))
+    _check_options(target, confidence, held_out, mix, posterior)
     limit = None if max_seconds is None else SecondsLimit.of(max_seconds)
     check_limit(limit, confidence, mix)
     settings = Settings(
-        search="expected" if posterior else "selected" if cascades is None else cascades,
-        cascades=cascades or "all",
+        search="selected" if cascades is None else cascades,
         fit={"copula": copula},
         abstain_price=abstain_price,
         confidence=confidence,
@@ -201,12 +200,12 @@ def as_cascades(cascade: str | Sequence[Any] | None) -> Any:
     return tuple(tuple(path) for path in cascade)
 
 
-def _check_options(target: Target | None, confidence: Any, held_out: Any, mix: bool, unknown: bool) -> None:
+def _check_options(target: Target | None, confidence: Any, held_out: Any, mix: bool, posterior: bool) -> None:
     check_confidence(target, confidence, held_out)
     if mix and (confidence is not None or target is None or not target.is_limit):
         raise ValueError("mix needs max_error or budget, and no confidence")
-    if unknown:
-        raise ValueError("posterior takes neither cascade='adaptive' nor copula='auto'")
+    if posterior:
+        raise ValueError(f"{EXPECTED_IS_GONE}: leave posterior out")
 
 
 def tune_in_stages(

@@ -242,7 +242,7 @@ def test_a_missing_library_is_named_with_its_extra(log, drawn, monkeypatch, modu
 
 
 def test_numpyro_is_imported_when_it_is_needed():
-    code = "import sys, rcjax; rcjax.sample_posterior; rcjax.solve_expected; sys.exit('numpyro' in sys.modules)"
+    code = "import sys, rcjax; rcjax.sample_posterior; rcjax.credible_bands; sys.exit('numpyro' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -292,8 +292,7 @@ def test_values_that_models_state_are_masses_of_their_own():
     # A draw calibrates a value as its regression has it, and none of them falls.
     stated = np.asarray(drawn.model.calibrators.stated.confidence)
     assert all((np.diff(row[np.isfinite(row)]) >= -1e-12).all() for row in stated.reshape(-1, stated.shape[-1]))
-    frontier = rcjax.solve_expected(drawn, lam=[100.0, 1000.0], draws=20)
-    assert np.isfinite(frontier.error).all()
+    assert finite(rcjax.posterior_figures(drawn, rcjax.solve_frontier(reference, lam=[100.0, 1000.0]), draws=20))
     again = drawn.to_arviz()
     assert again is not None
 
@@ -327,10 +326,11 @@ def test_a_model_that_states_two_values_has_a_confidence_for_each(values):
     assert ((own.std(0) > 0.005) & (own.std(0) < 0.1)).all()
     # So has what is expected of a policy: its threshold may lie between, and its error is that of the log.
     pair = log.models[0], log.models[2]
-    frontier = rcjax.solve_expected(drawn, lam=np.geomspace(100.0, 1e6, 24), cascades=[pair], draws=40)
+    frontier = rcjax.solve_frontier(drawn.reference, lam=np.geomspace(100.0, 1e6, 24), cascades=[pair])
     threshold = np.asarray(frontier.thresholds)[:, 0]
     assert ((reference[0, 0] < threshold) & (threshold < reference[0, 1])).any()
-    np.testing.assert_allclose(frontier.error, rcjax.replay(frontier, log).error, atol=0.04)
+    error, _ = rcjax.posterior_figures(drawn, frontier, draws=40)
+    np.testing.assert_allclose(np.asarray(error).mean(0), rcjax.replay(frontier, log).error, atol=0.04)
 
 
 def test_who_is_always_right_has_one_confidence_whatever_he_states():

@@ -293,7 +293,7 @@ def test_what_the_model_predicts_is_no_verdict_on_a_promise_by_the_labels(found)
     off = dataclasses.replace(found, frontier=found.frontier | {"predicted_error": found.frontier["error"] + 0.3})
     before, after = ({check.name: check for check in each.checks} for each in (found, off))
     assert after["error by the model"].verdict == "bad"
-    assert "--cascade or --posterior" in after["error by the model"].affects
+    assert "only policies found with --cascade" in after["error by the model"].affects
     assert after["predicted error"] == before["predicted error"]
     by_model = dataclasses.replace(off, promise=off.promise | {"search": "all"})
     assert {check.affects for check in by_model.checks if check.name == "error by the model"} == {"every policy"}

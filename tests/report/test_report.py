@@ -175,7 +175,7 @@ def test_a_model_that_is_off_is_no_verdict_on_policies_by_the_labels(report):
     page, before = context(off), context(report)
     place = [check["name"] for check in page["checks"]].index("error by the model")
     assert page["checks"][place]["verdict"] == "bad"
-    assert "only policies found with --cascade or --posterior" in page["checks"][place]["affects"]
+    assert "only policies found with --cascade, and" in page["checks"][place]["affects"]
     for point, same, members in zip(page["points"], before["points"], report.frontier.members, strict=True):
         assert (place in point["concerned"]) == (members.sum() > 2)
         if members.sum() <= 2:

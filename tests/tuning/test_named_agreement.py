@@ -181,13 +181,10 @@ def test_answers_that_are_not_used_are_told_in_a_line(options, says, log, tmp_pa
 
 
 @pytest.mark.thorough
-def test_a_posterior_and_a_sweep_do_not_use_answers(log, tmp_path):
-    pytest.importorskip("numpyro")
+def test_a_sweep_does_not_use_answers(log, tmp_path):
     some = log.take(np.arange(60))
-    with_answers, without = write(tmp_path, some), write(tmp_path, some, answers=False)
-    line = "--posterior", "--lam", LAM, "--no-bands", "--json"
-    assert "--posterior is of the model of confidences alone" in run("tune", with_answers, *line).stderr
-    assert "answered" not in run("tune", without, *line).stderr
+    write(tmp_path, some)
+    write(tmp_path, some, answers=False)
     (tmp_path / "both.toml").write_text('logs = ["log.csv", "plain.csv"]\nlam = 3\nout = "both"\n')
     swept = run("sweep", tmp_path / "both.toml")
     assert swept.exit_code == 0, swept.stderr

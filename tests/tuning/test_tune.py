@@ -97,7 +97,7 @@ def test_a_mixture_meets_a_budget_exactly(log):
         ({"lam": 1.0, "confidence": 0.9}, "confidence is 0.9"),
         ({"budget": 1.0, "confidence": 1.5}, "confidence is 1.5"),
         ({"mix": True}, "mix needs max_error or budget"),
-        ({"posterior": True, "cascade": "adaptive"}, "posterior takes neither"),
+        ({"posterior": True}, "measured to lose against the default: leave posterior out"),
         ({"cascade": "most"}, "cascades is 'most'"),
     ],
 )

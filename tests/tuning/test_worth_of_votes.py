@@ -199,7 +199,7 @@ def test_without_variants_nothing_is_compared(log):
     assert np.array_equal(np.asarray(one.error), np.asarray(other.error))
 
 
-def test_searches_by_the_model_and_least_expected_loss(log, model):
+def test_searches_by_the_model(log, model):
     assert is_sound(rcjax.solve_frontier(model))
     with pytest.raises(ValueError, match="variants of one model"):
         rcjax.solve_frontier(model, cascades="adaptive")

@@ -1,16 +1,14 @@
-"""Policies for a model that is not known exactly: thresholds of least expected loss over a posterior.
+"""What the posterior says of a frontier: the error and cost of its policies under every draw, and bands from them.
 
-`solve_frontier` takes the fitted model for the truth. Here the loss error + λ·cost of a policy is averaged over draws
-from a `Posterior` (Berger 1985, Statistical Decision Theory and Bayesian Analysis, section 4.4: the action of least
-posterior expected loss is the Bayes rule). Thresholds are cuts of the reference model's calibrated confidence φ̂, since
-that is what a service computes. Under a draw an answer of confidence φ̂ is right with a probability g(φ̂) of the draw's
-own, so the objective of `cascade` has g_j(Q_j(u)) in place of Q_j(u), with Q_j the quantile function of φ̂ under the
-draw's marginal: a grid's cells are thin enough to take g at their nodes.
+Thresholds are cuts of the reference model's calibrated confidence φ̂, since that is what a service computes. Under a
+draw of a `Posterior` an answer of confidence φ̂ is right with a probability g(φ̂) of the draw's own, so the objective of
+`cascade` has g_j(Q_j(u)) in place of Q_j(u), with Q_j the quantile function of φ̂ under the draw's marginal: a grid's
+cells are thin enough to take g at their nodes.
 """
 
 import dataclasses
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -24,31 +22,20 @@ from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide, open_unit
 from rcjax.bayes.posterior import Posterior
 from rcjax.frontier.bands import Bands, check_level, frequencies
-from rcjax.frontier.frontier import Frontier, make_frontier
+from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.outcomes import ErrorAndCost, ErrorCostAbstention, Outcomes
-from rcjax.frontier.points import Points
 from rcjax.frontier.policies import Policies
-from rcjax.frontier.refusal import refusal_at
-from rcjax.frontier.searches import Search
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
 from rcjax.model.provenance import Details
-from rcjax.solving.at_lambda import lay_out, optimise, thresholds_at
-from rcjax.solving.bellman import Cut
 from rcjax.solving.objective import build_tables, evaluate
-from rcjax.solving.paths import pair_places, plan_cascades
-from rcjax.solving.solve import solve_frontier
 
 if TYPE_CHECKING:
-    from rcjax.frontier.refusal import Refusal
     from rcjax.solving.objective import Tables
-    from rcjax.solving.paths import Plan
 
-#: Draws whose laws propose policies, and policies that are evaluated at a time. On a log of 30 queries, 16 laws came
-#: within 6e-5 of the loss that a local search over the thresholds found afterwards, on average over λ.
-_LAWS, _BATCH = 16, 256
+_BATCH = 256  # policies that are evaluated at a time
 
 
 def accuracy(draw: Calibrator, reference: Calibrator, confidence: jax.Array) -> jax.Array:
@@ -65,70 +52,6 @@ def accuracy(draw: Calibrator, reference: Calibrator, confidence: jax.Array) -> 
     return special.expit(draw.coefficients[0] + draw.coefficients[1] * features)
 
 
-def solve_expected(
-    posterior: Posterior,
-    *,
-    lam: Any,
-    cascades: Search = "all",
-    max_length: int | None = None,
-    draws: int | None = 200,
-    abstain_price: float | None = None,
-    abstain_early: bool = True,
-) -> Frontier:
-    """The policies that minimise the posterior mean of error + λ·cost, for each λ, as a frontier.
-
-    Candidates are the frontier of the reference model, and the optima, at every λ, for the laws of φ̂ of up to 16
-    draws, with g averaged over all draws: given the law, the expected loss is linear in g, and the posterior holds the
-    two independent. Each candidate is evaluated under every draw, and each λ takes the best of all of them in the
-    mean, so that no policy is worse in the mean than that of `solve_frontier(posterior.reference)`, and cost never
-    rises with λ. In the frontier, `error` and `cost` are posterior means, `model` is the reference and thresholds are
-    on its scale, so that `Frontier.policy` deploys them.
-
-    Args:
-        posterior: the draws of the model's parameters.
-        lam: (L,) the λ to solve for, in error probability per unit of money.
-        cascades: as `solve_frontier` takes them, save "adaptive": such policies have no threshold to speak of.
-        max_length: the most models in a cascade.
-        draws: how many draws to use at most, evenly spaced; None: all of them.
-        abstain_price, abstain_early: as in `solve_frontier`; a refusal counts as `abstain_price` errors.
-
-    Raises ValueError where `solve_frontier` does, and for fewer than one draw; FloatingPointError where some draw's
-    figures are not finite.
-
-    >>> import rcjax
-    >>> log = rcjax.sample_log(100, seed=0)
-    >>> posterior = rcjax.sample_posterior(log.select(log.models[:2]), method="laplace", draws=50)
-    >>> frontier = solve_expected(posterior, lam=[100.0, 1000.0], draws=10)
-    >>> frontier.thresholds.shape, bool(frontier.cost[1] <= frontier.cost[0])
-    ((2, 2), True)
-    """
-    check_arguments(solve_expected, locals())
-    if cascades == "adaptive":
-        raise ValueError("cascades='adaptive' does not exist here: use 'all', 'full' or a list of cascades")
-    reference, drawn = posterior.reference, _thin(posterior.model, draws)
-    options: dict[str, Any] = {"cascades": cascades, "max_length": max_length}
-    plug_in = solve_frontier(reference, lam=lam, abstain_price=abstain_price, abstain_early=abstain_early, **options)
-    plan = plan_cascades(reference, cascades, max_length)
-    assert plan is not None  # as the policies are not adaptive
-    places = pair_places(plan, len(reference.models))
-    laws = _thin(drawn, _LAWS)
-    price = plug_in.abstain_price
-    refusal = refusal_at(price, abstain_early, plug_in.error.dtype)
-    proposed = _propose(laws, drawn.calibrators, reference.calibrators, plug_in.lam, plan, places, refusal)
-    own = _cascades(plug_in, refusing=refusal is not None)
-    policies: Policies = jax.tree.map(lambda one, all: np.concatenate([one, _flat(all)]), own, proposed.policies)
-    statuses = np.concatenate([np.asarray(plug_in.status), _flat(proposed.status)])
-    expected = Outcomes(*(figure.mean(0) for figure in _figures(drawn, reference, policies)))
-    # An optimum at one λ is a candidate at every other.
-    lam = np.asarray(plug_in.lam)
-    best = np.argmin(expected.penalty(price) + lam.astype(float)[:, None] * expected.cost, axis=1)
-    chosen = Outcomes(*(figure[best].astype(lam.dtype) for figure in expected))
-    points = Points(lam, statuses[best], chosen, policies.take(best))
-    how: dict[str, Any] = {"abstain_price": price, "abstain_early": abstain_early}
-    frontier = make_frontier(reference, points, search="expected", chain=plug_in.chain, **how)
-    return dataclasses.replace(frontier, cascades=plug_in.search)
-
-
 def posterior_figures(
     posterior: Posterior, frontier: Frontier, *, draws: int | None = None
 ) -> ErrorAndCost | ErrorCostAbstention:
@@ -136,10 +59,10 @@ def posterior_figures(
 
     Of a frontier whose models may refuse to answer, (error, cost, abstention).
 
-    The frontier is `solve_expected`'s, or any with one threshold per model that was solved from the posterior's
-    reference model. At most `draws` draws are used, evenly spaced; None: all of them. Raises ValueError for adaptive
-    policies, a frontier whose model is calibrated differently, and fewer than one draw; FloatingPointError where some
-    draw's figures are not finite.
+    The frontier is any with one threshold per model that was solved from the posterior's reference model. At most
+    `draws` draws are used, evenly spaced; None: all of them. Raises ValueError for adaptive policies, a frontier whose
+    model is calibrated differently, and fewer than one draw; FloatingPointError where some draw's figures are not
+    finite.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(100, seed=0)
@@ -180,7 +103,7 @@ def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0
     >>> import rcjax
     >>> log = rcjax.sample_log(100, seed=0)
     >>> posterior = rcjax.sample_posterior(log.select(log.models[:2]), method="laplace", draws=50)
-    >>> frontier = rcjax.solve_expected(posterior, lam=[100.0, 1000.0], draws=10)
+    >>> frontier = rcjax.solve_frontier(posterior.reference, lam=[100.0, 1000.0])
     >>> bands = credible_bands(posterior, frontier, draws=10)
     >>> bool(((bands.error[:, 0] < frontier.error) & (frontier.error < bands.error[:, 1])).all())
     True
@@ -222,12 +145,6 @@ def _cascades(frontier: Frontier, refusing: bool) -> Policies:
     return own if refusing or own.refusals is None else Policies.of_cascades(own.thresholds, own.members)
 
 
-def _flat(values: jax.Array) -> np.ndarray:
-    """(S L, …) of (S, L, …), as numpy's."""
-    on_host = np.asarray(values)
-    return on_host.reshape(-1, *on_host.shape[2:])
-
-
 def _quantile(calibrators: Calibrator, reference: Calibrator, quantile: jax.Array) -> jax.Array:
     """(k, G) g_j(Q_j) of one draw."""
     return jax.vmap(accuracy)(calibrators, reference, quantile)
@@ -235,36 +152,6 @@ def _quantile(calibrators: Calibrator, reference: Calibrator, quantile: jax.Arra
 
 def _with_quantile(tables: "Tables", quantile: jax.Array) -> "Tables":
     return dataclasses.replace(tables, grid=dataclasses.replace(tables.grid, quantile=quantile))
-
-
-class _Proposed(NamedTuple):
-    policies: Policies  # (S, L)
-    status: jax.Array  # (S, L)
-
-
-@partial(compiled, runs="long")
-def _propose(
-    laws: CascadeModel,
-    calibrators: Calibrator,
-    reference: Calibrator,
-    lam: jax.Array,
-    plan: "Plan",
-    places: jax.Array,
-    refusal: "Refusal | None",
-) -> _Proposed:
-    """(S, L) the best policies under each of S laws of φ̂, with their status.
-
-    g is averaged over the calibrators (D, k) of all draws.
-    """
-
-    def single(law: CascadeModel) -> _Proposed:
-        tables = lay_out(law.marginals, law.copulas, law.cost, (plan.left, plan.right, places))
-        mean = jax.vmap(_quantile, (0, None, None))(calibrators, reference, tables.grid.quantile).mean(0)
-        _, path, cut, status = optimise(_with_quantile(tables, mean), lam, plan, "exact", refusal)
-        settled = thresholds_at(law.marginals, tables, path, Cut.at(cut.u, cut.refused), plan)
-        return _Proposed(settled.policies, status)
-
-    return lax.map(single, laws)
 
 
 def _figures(drawn: CascadeModel, reference: CascadeModel, policies: Policies) -> Outcomes:

@@ -1,0 +1,116 @@
+"""What draws of the posterior say of a frontier, and the bands from them."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rcjax
+from rcjax._core.batching import part
+from rcjax.bayes.credible_bands import accuracy
+from rcjax.model.sampling import sample_confidences
+
+pytest.importorskip("numpyro")
+pytestmark = pytest.mark.usefixtures("float64")
+
+LAM = np.geomspace(1.0, 30_000.0, 7)
+
+
+@pytest.fixture(scope="module")
+def drawn(float64):
+    log = rcjax.sample_log(100, seed=1)
+    return rcjax.sample_posterior(log.select(log.models[:3]), method="laplace", draws=40)
+
+
+@pytest.fixture(scope="module")
+def frontier(drawn):
+    return rcjax.solve_frontier(drawn.reference, lam=LAM)
+
+
+def test_g_is_the_draws_calibrator_on_the_scale_of_the_reference(drawn):
+    logprob = jnp.log(jnp.array([0.3, 0.6, 0.9, 0.99]))
+    for j in range(3):
+        reference, draw = part(drawn.reference.calibrators, j), part(part(drawn.model.calibrators, 7), j)
+        np.testing.assert_allclose(accuracy(draw, reference, reference(logprob)), draw(logprob), rtol=1e-9)
+
+
+def test_without_doubt_the_figures_are_those_of_the_frontier(drawn, frontier):
+    copies = jax.tree.map(lambda leaf: jnp.stack([leaf] * 40), drawn.reference)
+    error, cost = rcjax.posterior_figures(dataclasses.replace(drawn, model=copies), frontier)
+    np.testing.assert_allclose(error, np.broadcast_to(frontier.error, error.shape), atol=1e-4)
+    np.testing.assert_allclose(cost, np.broadcast_to(frontier.cost, cost.shape), atol=1e-4 * frontier.cost.max())
+
+
+def test_a_draws_figures_are_those_of_its_simulation(drawn, frontier):
+    place, n = 5, 200_000
+    error, cost = (figure[place] for figure in rcjax.posterior_figures(drawn, frontier))
+    draw, reference = part(drawn.model, place), drawn.reference
+    confidence = np.asarray(sample_confidences(draw, jax.random.key(0), n))
+    right = np.stack(
+        [accuracy(part(draw.calibrators, j), part(reference.calibrators, j), confidence[:, j]) for j in range(3)], 1
+    )
+    chained = [row for row in range(len(LAM)) if frontier.members[row].tolist() in ([1, 1, 0], [0, 1, 1], [1, 1, 1])]
+    assert chained
+    for row in chained:
+        answered, spent, correct = np.zeros(n, bool), np.zeros(n), np.zeros(n)
+        for j in np.flatnonzero(frontier.members[row]):
+            spent += np.where(answered, 0.0, draw.cost[j])
+            now = ~answered & (confidence[:, j] > frontier.thresholds[row, j])
+            correct += np.where(now, right[:, j], 0.0)
+            answered |= now
+        assert answered.all()
+        assert float(error[row]) == pytest.approx(1 - correct.mean(), abs=4 * correct.std() / np.sqrt(n))
+        assert float(cost[row]) == pytest.approx(spent.mean(), abs=4 * spent.std() / np.sqrt(n))
+
+
+def test_bands_are_quantiles_of_the_figures(drawn):
+    frontier = rcjax.solve_frontier(drawn.reference, lam=LAM, abstain_price=0.2)
+    figures = rcjax.posterior_figures(drawn, frontier)
+    bands = rcjax.credible_bands(drawn, frontier, level=0.8)
+    for figure, (low, high) in zip(
+        figures, (np.asarray(band).T for band in (bands.error, bands.cost, bands.abstention)), strict=True
+    ):
+        inside = ((low - 1e-12 <= figure) & (figure <= high + 1e-12)).mean(0)
+        assert (inside >= 0.8).all()
+        assert (low <= high).all()
+    assert 0.05 < float(figures[2].mean(0).max()) < 1
+    assert np.isnan(bands.thresholds).all()
+    assert frontier.with_bands(bands).policy(lam=float(LAM[3])).expected["abstain_price"] == 0.2
+
+
+def test_fewer_draws_are_evenly_spaced_ones(drawn, frontier):
+    for few, every in zip(
+        rcjax.posterior_figures(drawn, frontier, draws=8), rcjax.posterior_figures(drawn, frontier), strict=True
+    ):
+        np.testing.assert_allclose(few, every[::5], rtol=1e-12)
+
+
+def test_a_second_call_compiles_nothing(drawn, frontier, compilations):
+    other = rcjax.sample_log(100, seed=4)
+    other = rcjax.sample_posterior(other.select(other.models[:3]), method="laplace", draws=40)
+    rcjax.posterior_figures(drawn, frontier)
+    again = rcjax.solve_frontier(other.reference, lam=LAM)
+    with compilations() as compiled:
+        rcjax.posterior_figures(other, again)
+    assert not compiled
+
+
+def test_what_cannot_be_is_refused(drawn, frontier):
+    with pytest.raises(ValueError, match="at least 1"):
+        rcjax.credible_bands(drawn, frontier, draws=0)
+    with pytest.raises(ValueError, match="level"):
+        rcjax.credible_bands(drawn, frontier, level=1.0)
+    adaptive = rcjax.solve_frontier(drawn.reference, lam=LAM, cascades="adaptive")
+    with pytest.raises(ValueError, match="adaptive policies"):
+        rcjax.posterior_figures(drawn, adaptive)
+    nowhere = dataclasses.replace(drawn, model=dataclasses.replace(drawn.model, cost=drawn.model.cost * jnp.nan))
+    with pytest.raises(FloatingPointError, match="no finite error or cost"):
+        rcjax.posterior_figures(nowhere, frontier)
+    calibrators = dataclasses.replace(
+        drawn.reference.calibrators, coefficients=drawn.reference.calibrators.coefficients * 1.1
+    )
+    elsewhere = dataclasses.replace(frontier, model=dataclasses.replace(drawn.reference, calibrators=calibrators))
+    with pytest.raises(ValueError, match="another scale"):
+        rcjax.posterior_figures(drawn, elsewhere)
