@@ -105,11 +105,6 @@ _HOMES = {
         "Cascade",
         "CascadeError",
     ),
-    "solving.export": (
-        "Solver",
-        "export_solver",
-        "load_solver",
-    ),
     "solving.minimise": ("minimise",),
     "solving.objective": ("error_and_cost",),
     "solving.outcome": (
@@ -148,6 +143,13 @@ _HOMES = {
     "tuning.tuned_segments": ("TunedSegments",),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+#: What there was, and what does its work now.
+_REMOVED = dict.fromkeys(
+    ("Solver", "export_solver", "load_solver"),
+    "was part of exporting the program that solves a frontier, and is gone: commands keep what they compile by "
+    "themselves, and so does a program of your own that sets jax_compilation_cache_dir",
+)
 
 __version__: str
 
@@ -195,7 +197,6 @@ if TYPE_CHECKING:
     from rcjax.report import Report, make_report
     from rcjax.serving.call_log import CallLog, Roll
     from rcjax.serving.cascade import Cascade, CascadeError
-    from rcjax.solving.export import Solver, export_solver, load_solver
     from rcjax.solving.minimise import minimise
     from rcjax.solving.objective import error_and_cost
     from rcjax.solving.outcome import Outcome, outcomes
@@ -253,7 +254,6 @@ __all__ = [
     "SegmentedPolicy",
     "SegmentsCheck",
     "Selection",
-    "Solver",
     "StudentT",
     "SurvivalClayton",
     "SurvivalGumbel",
@@ -272,13 +272,11 @@ __all__ = [
     "diagnose",
     "error_and_cost",
     "expected_calibration_error",
-    "export_solver",
     "fit",
     "learning_curve",
     "load_frontier",
     "load_model",
     "load_policy",
-    "load_solver",
     "make_report",
     "minimise",
     "outcomes",
@@ -309,6 +307,8 @@ def __getattr__(name: str) -> object:
         value = getattr(importlib.import_module(f"rcjax.{_MODULE_OF[name]}"), name)
         globals()[name] = value
         return value
+    if name in _REMOVED:
+        raise AttributeError(f"rcjax.{name} {_REMOVED[name]}")
     # Submodules are attributes too, as they would be had they been imported here.
     try:
         return importlib.import_module(f"rcjax.{name}")

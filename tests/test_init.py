@@ -6,6 +6,8 @@ import pkgutil
 import subprocess
 import sys
 
+import pytest
+
 import rcjax
 
 
@@ -39,3 +41,10 @@ print(json.dumps([before, type(rcjax.replay).__name__, type(replay).__name__, re
 
 def test_an_unknown_name_is_an_attribute_error():
     assert not hasattr(rcjax, "replays")
+
+
+def test_what_was_removed_says_what_does_its_work():
+    for name in ("Solver", "export_solver", "load_solver"):
+        with pytest.raises(AttributeError, match=rf"rcjax\.{name} .* is gone: .*keep what they compile.*cache_dir$"):
+            getattr(rcjax, name)
+        assert name not in dir(rcjax)
