@@ -20,7 +20,7 @@ from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.solving.solve import solve_frontier
-from rcjax.tuning.named_agreement import with_agreement
+from rcjax.tuning.bootstrap import compares_by_name
 from rcjax.tuning.resampling import deal_folds, without
 from rcjax.tuning.select import select_frontier
 from rcjax.tuning.tune import Settings, find_frontier
@@ -67,10 +67,13 @@ def search_again(frontier: Frontier, model: CascadeModel, log: Log, lam: np.ndar
         lam: (L,) in errors per unit of money.
         seed: of the folds of the search.
 
-    Raises ValueError for `minimise`, whose objective a frontier does not hold.
+    Raises ValueError for `minimise`, whose objective a frontier does not hold, and for a frontier of an earlier version
+    whose named cascade compares answers.
     """
     if frontier.search == "minimised":
         raise ValueError("to search again rcjax.minimise needs its objective: give held-out queries instead")
+    if compares_by_name(frontier):
+        raise ValueError("named cascades no longer compare answers, and this one does: give held-out queries instead")
     refusing: dict[str, Any] = {"abstain_price": frontier.abstain_price, "abstain_early": frontier.abstain_early}
     if frontier.search == "selected":
         longest = max(2, int(np.asarray(frontier.members).sum(1).max()))
@@ -81,10 +84,7 @@ def search_again(frontier: Frontier, model: CascadeModel, log: Log, lam: np.ndar
         settings = Settings(search="expected", cascades=frontier.cascades or "all", intervals=False, **refusing)
         return at_prices(find_frontier(log, model, settings)[0], lam)
     search: Any = frontier.search
-    again = solve_frontier(model, lam=lam, cascades=search, chain=frontier.chain, **refusing)
-    if frontier.policies.agreements is None:
-        return again
-    return at_prices(with_agreement(again, log, seed + 1)[0], lam)
+    return solve_frontier(model, lam=lam, cascades=search, chain=frontier.chain, **refusing)
 
 
 def at_prices(frontier: Frontier, lam: np.ndarray) -> Frontier:
