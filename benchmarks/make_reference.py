@@ -50,7 +50,7 @@ SECTIONS = {
     ],
     "The posterior": ["sample_posterior", "Posterior", "posterior_figures", "credible_bands"],
     "Checks and the report": ["diagnose", "Diagnosis", "make_report", "Report"],
-    "Many logs, and services that cannot wait": ["sweep", "Sweep", "export_solver", "load_solver", "Solver"],
+    "Many logs": ["sweep", "Sweep"],
     "Copulas": [
         "Copula",
         "param",

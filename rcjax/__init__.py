@@ -104,11 +104,6 @@ _HOMES = {
         "Cascade",
         "CascadeError",
     ),
-    "solving.export": (
-        "Solver",
-        "export_solver",
-        "load_solver",
-    ),
     "solving.minimise": ("minimise",),
     "solving.objective": ("error_and_cost",),
     "solving.outcome": (
@@ -148,6 +143,7 @@ _HOMES = {
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
+#: What there was, and what does its work now.
 __version__: str
 
 if TYPE_CHECKING:
@@ -194,7 +190,6 @@ if TYPE_CHECKING:
     from rcjax.report import Report, make_report
     from rcjax.serving.call_log import CallLog, Roll
     from rcjax.serving.cascade import Cascade, CascadeError
-    from rcjax.solving.export import Solver, export_solver, load_solver
     from rcjax.solving.minimise import minimise
     from rcjax.solving.objective import error_and_cost
     from rcjax.solving.outcome import Outcome, outcomes
@@ -252,7 +247,6 @@ __all__ = [
     "SegmentedPolicy",
     "SegmentsCheck",
     "Selection",
-    "Solver",
     "StudentT",
     "SurvivalClayton",
     "SurvivalGumbel",
@@ -271,13 +265,11 @@ __all__ = [
     "diagnose",
     "error_and_cost",
     "expected_calibration_error",
-    "export_solver",
     "fit",
     "learning_curve",
     "load_frontier",
     "load_model",
     "load_policy",
-    "load_solver",
     "make_report",
     "minimise",
     "outcomes",
@@ -300,9 +292,13 @@ __all__ = [
 ]
 
 #: Names that were there in the release before, and what to use instead.
-_GONE = {
-    "solve_expected": "the search of least expected loss was measured to lose: use rcjax.tune, or rcjax.credible_bands "
-    "for what the posterior says of a frontier"
+_GONE = dict.fromkeys(
+    ("Solver", "export_solver", "load_solver"),
+    "was part of exporting the program that solves a frontier, and is gone: commands keep what they compile by "
+    "themselves, and so does a program of your own that sets jax_compilation_cache_dir",
+) | {
+    "solve_expected": "is gone: the search of least expected loss was measured to lose: use rcjax.tune, or "
+    "rcjax.credible_bands for what the posterior says of a frontier"
 }
 
 
@@ -314,7 +310,7 @@ def __getattr__(name: str) -> object:
         globals()[name] = value
         return value
     if name in _GONE:
-        raise AttributeError(f"rcjax.{name} is gone: {_GONE[name]}")
+        raise AttributeError(f"rcjax.{name} {_GONE[name]}")
     # Submodules are attributes too, as they would be had they been imported here.
     try:
         return importlib.import_module(f"rcjax.{name}")

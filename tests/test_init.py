@@ -49,3 +49,10 @@ def test_a_name_that_is_gone_says_what_to_use_instead():
     ):
         rcjax.solve_expected  # noqa: B018 - it is looked up
     assert "solve_expected" not in dir(rcjax)
+
+
+def test_what_was_removed_says_what_does_its_work():
+    for name in ("Solver", "export_solver", "load_solver"):
+        with pytest.raises(AttributeError, match=rf"rcjax\.{name} .* is gone: .*keep what they compile.*cache_dir$"):
+            getattr(rcjax, name)
+        assert name not in dir(rcjax)

@@ -31,7 +31,7 @@ RECORDS = {
         "Marginal",
         "Outcome",
     ),
-    *("PolicyCheck", "Posterior", "Replay", "Report", "Retuned", "Seconds", "Selection", "Solver", "Sweep", "Tuned"),
+    *("PolicyCheck", "Posterior", "Replay", "Report", "Retuned", "Seconds", "Selection", "Sweep", "Tuned"),
     *("SegmentsCheck", "TunedSegments"),
 }
 #: Held to their places elsewhere: `test_policy_files`, `test_mixture`, `test_segmented_policy`, `test_run`.
@@ -72,13 +72,11 @@ FUNCTIONS = {
     "diagnose": Public(("model", "log")),
     "error_and_cost": Public(("model", "array")),
     "expected_calibration_error": Public(("array", "array")),
-    "export_solver": Public(("model", "path", "number"), {"lam": NUMBER + LIST + "None", "cascades": "a text"}),
     "fit": Public(("log",)),
     "learning_curve": Public(("log",)),
     "load_frontier": Public(("path",)),
     "load_model": Public(("path",)),
     "load_policy": Public(("path",)),
-    "load_solver": Public(("path",)),
     "make_report": Public(("log",)),
     "minimise": Public(
         ("objective", "model", "pair", "number"),

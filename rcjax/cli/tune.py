@@ -59,8 +59,7 @@ Cascade = Annotated[
         parser=names,
         metavar="all|full|adaptive|A,B,…",
         help="Search by the model alone: **all**: the best cascade of any of the models; **full**: every model "
-        "in turn; **adaptive**: skip to a larger model when very unsure; or the models of one cascade, where those of "
-        "three may go by whether answers agree. [default: "
+        "in turn; **adaptive**: skip to a larger model when very unsure; or the models of one cascade. [default: "
         "single models and pairs by the labels, longer cascades where cross-validation shows them to be better]",
     ),
 ]
@@ -263,7 +262,7 @@ def tune(
             "second_cost": second_cost or 0.0,
             "max_seconds": max_seconds,
         }
-        unused = _unused_answers(logs[0], how)
+        unused = _unused_answers(logs[0], how["search"], cascade)
         if unused is not None:
             warn(unused)
         _tune(logs, target, how, outputs, as_json=json_)
@@ -274,19 +273,12 @@ def _require(condition: bool, what: str, option: str) -> None:
         raise typer.BadParameter(what, param_hint=option)
 
 
-def _unused_answers(log: Log, how: Mapping[str, Any]) -> str | None:
+def _unused_answers(log: Log, search: Any, cascade: tuple[str, ...] | None) -> str | None:
     """Why answers that the log tells are not used, in a line; None where they are, or there are none."""
-    from rcjax.tuning.named_agreement import named_positions
-
-    search, price = how["search"], how["abstain_price"]
     if log.answer is None or search == "selected":
         return None
-    if isinstance(search, str):
-        what = f"--cascade {search} searches by the model of confidences alone"
-        return f"what was answered is not used: {what}: leave it out, or name three models"
-    if named_positions(search, log.models, price is not None and price < 1) is not None:
-        return None
-    return "what was answered is not used: a cascade goes by it that names three models, or two with --abstain-price"
+    what = f"--cascade {','.join(cascade or ())} does not compare answers, and the default search does"
+    return f"what was answered is not used: {what}: leave out --cascade"
 
 
 def _read(log: Path, held_out: Path | None, models: Any, reading: Mapping[str, Any]) -> tuple[Log, Log | None]:
@@ -350,8 +342,7 @@ def _show(tuned: Tuned, target: Target | None, written: Outputs) -> None:
     """Print the tables; `written` are the files that are there."""
     from rcjax.cli.tables import show_copulas, show_policy, show_tuning
 
-    document, agreements = tuned.to_json(), tuned.frontier.policies.agreements
-    corrected = tuned.frontier.search == "selected" or agreements is not None
+    document, corrected = tuned.to_json(), tuned.frontier.search == "selected"
     known = None if not corrected else "counted" if tuned.log.hand is None else "estimated from the labels"
     heading = tuned.log.describe()
     if tuned.log.waiting is not None:

@@ -21,7 +21,7 @@ from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.policy.record import EXPECTED_IS_GONE
 from rcjax.solving.solve import solve_frontier
-from rcjax.tuning.named_agreement import with_agreement
+from rcjax.tuning.bootstrap import compares_by_name
 from rcjax.tuning.resampling import deal_folds, without
 from rcjax.tuning.select import select_frontier
 
@@ -67,12 +67,15 @@ def search_again(frontier: Frontier, model: CascadeModel, log: Log, lam: np.ndar
         lam: (L,) in errors per unit of money.
         seed: of the folds of the search.
 
-    Raises ValueError for `minimise`, whose objective a frontier does not hold, and for a search that is gone.
+    Raises ValueError for `minimise`, whose objective a frontier does not hold, for a search that is gone, and for a
+    frontier of an earlier version whose named cascade compares answers.
     """
     if frontier.search == "minimised":
         raise ValueError("to search again rcjax.minimise needs its objective: give held-out queries instead")
     if frontier.search == "expected":
         raise ValueError(f"{EXPECTED_IS_GONE}: tune again, or give held-out queries instead")
+    if compares_by_name(frontier):
+        raise ValueError("named cascades no longer compare answers, and this one does: give held-out queries instead")
     refusing: dict[str, Any] = {"abstain_price": frontier.abstain_price, "abstain_early": frontier.abstain_early}
     if frontier.search == "selected":
         longest = max(2, int(np.asarray(frontier.members).sum(1).max()))
@@ -80,10 +83,7 @@ def search_again(frontier: Frontier, model: CascadeModel, log: Log, lam: np.ndar
         selection = select_frontier(log, model=model, lam=lam, max_length=longest, seed=seed + 1, **refusing)
         return selection.frontier
     search: Any = frontier.search
-    again = solve_frontier(model, lam=lam, cascades=search, chain=frontier.chain, **refusing)
-    if frontier.policies.agreements is None:
-        return again
-    return at_prices(with_agreement(again, log, seed + 1)[0], lam)
+    return solve_frontier(model, lam=lam, cascades=search, chain=frontier.chain, **refusing)
 
 
 def at_prices(frontier: Frontier, lam: np.ndarray) -> Frontier:

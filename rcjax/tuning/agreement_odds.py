@@ -143,7 +143,6 @@ def expected_wrong(
     answered: jax.Array,
     answer: jax.Array,
     policies: Policies,
-    places: jax.Array | None = None,
 ) -> jax.Array:
     """(L, n) how likely policies of one model, of pairs, and by agreement are to answer wrongly, as far as labels tell.
 
@@ -154,26 +153,22 @@ def expected_wrong(
         answered: (n, k) whether there is an answer.
         answer: (n, k) codes of answers.
         policies: L policies that may compare answers.
-        places: (3,) the first, second and third model of all of them, ABSTAIN for no third; None: each policy tells.
     """
     k = logprob.shape[1]
     confidence = calibrate_all(calibrators, logprob, answered)
     crossed = cross_calibrate(logprob, correct, present, calibrators.transform, answered)
     log = Answers(confidence, crossed, correct, present, answer, jnp.zeros(k), jnp.asarray(0.0))
-    return jax.lax.map(lambda policy: _expected_wrong(log, policy, places), policies)
+    return jax.lax.map(lambda policy: _expected_wrong(log, policy), policies)
 
 
-def _expected_wrong(log: Answers, policy: Policies, places: jax.Array | None) -> jax.Array:
-    """(n,) of one policy, of the models at some places; or which compares two of its models, or has two at most."""
+def _expected_wrong(log: Answers, policy: Policies) -> jax.Array:
+    """(n,) of one policy, which compares two of its models, or has two at most."""
     k = log.confidence.shape[1]
     assert policy.agreements is not None
     compares = policy.agreements.compares
-    if places is None:
-        first, others = policy.first, policy.members & (jnp.arange(k) != policy.first)
-        second = jnp.where(compares.any(), compares.argmax(), others.argmax())
-        third = jnp.where(compares.any(), policy.agreements.differ[second], ABSTAIN)
-    else:
-        first, second, third = places
+    first, others = policy.first, policy.members & (jnp.arange(k) != policy.first)
+    second = jnp.where(compares.any(), compares.argmax(), others.argmax())
+    third = jnp.where(compares.any(), policy.agreements.differ[second], ABSTAIN)
     at = placed(first, second, third, k)
     own, equal, differ = groups(log, at)
     right = jnp.zeros(log.confidence.T.shape, log.confidence.dtype)
@@ -184,13 +179,7 @@ def _expected_wrong(log: Answers, policy: Policies, places: jax.Array | None) ->
     return jnp.where(where.answers > 0, where.answers * (1 - right), 0.0).sum(0)
 
 
-def expected_on_log(
-    calibrators: Calibrator,
-    rows: tuple[Any, ...],
-    log: Log,
-    several: list[Policies],
-    at: tuple[int, int, int] | None = None,
-) -> np.ndarray:
+def expected_on_log(calibrators: Calibrator, rows: tuple[Any, ...], log: Log, several: list[Policies]) -> np.ndarray:
     """(S, L, n) `expected_wrong` of several lists of L policies, by what some rows of a log tell.
 
     Args:
@@ -198,12 +187,10 @@ def expected_on_log(
         rows: (logprob, correct, present), each (n, k): what may be learnt from.
         log: the log.
         several: S lists, of policies that may compare answers.
-        at: the three models of all of them, by position, ABSTAIN for no third; None: each policy tells.
     """
-    places = None if at is None else np.array(at, np.int32)
     n = log.n_queries
     answer = np.full(log.answered.shape, NO_ANSWER) if log.answer is None else log.answer
     filled = fill_up(*rows, log.answered, answer)
     dtype = log.cost.dtype
     own = [jax.tree.map(lambda leaf: leaf.astype(dtype) if leaf.dtype.kind == "f" else leaf, one) for one in several]
-    return np.stack([np.asarray(expected_wrong(calibrators, *filled, one, places), float)[:, :n] for one in own])
+    return np.stack([np.asarray(expected_wrong(calibrators, *filled, one), float)[:, :n] for one in own])

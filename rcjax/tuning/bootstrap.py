@@ -43,7 +43,6 @@ from rcjax.solving.paths import MANY_STEPS, Plan, only, plan_cascades
 from rcjax.tuning.choices import Targets, choose, judge_all
 from rcjax.tuning.cross_validation import longer_cascades
 from rcjax.tuning.judging import Judging, charges, judging_of
-from rcjax.tuning.named_agreement import named_positions, tune_named
 from rcjax.tuning.replicate_intervals import mean_of_known, quantiles, sample_noise, search_luck
 from rcjax.tuning.threshold_intervals import threshold_intervals
 
@@ -88,8 +87,9 @@ def bootstrap(
             queries.
         seed: of the draws.
 
-    Raises ValueError for fewer than 20 replicates, a level outside (0, 1), or a frontier of `minimise`, or of least
-    expected loss, that is to be solved again; LogError where no query was answered by all models of the frontier.
+    Raises ValueError for fewer than 20 replicates, a level outside (0, 1), or a frontier of `minimise` or, from files
+    of before, of least expected loss or a named cascade that compares answers, if it is to be solved again; LogError
+    where no query was answered by all models of the frontier.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0)
@@ -107,6 +107,8 @@ def bootstrap(
         raise ValueError(f"{EXPECTED_IS_GONE}: tune again, or use refit=False")
     if refit and frontier.search == "minimised":
         raise ValueError("policies of an objective of your own are not solved again: use refit=False")
+    if refit and compares_by_name(frontier):
+        raise ValueError("named cascades no longer compare answers, and this one does: use refit=False, or tune anew")
     log = log.select(frontier.models)
     told = corrected_log(log)
     if not log.complete.any():
@@ -128,6 +130,11 @@ def bootstrap(
     both = [_judge(*filled, _comparable(policies), codes) for policies in (fixed, tuned)]
     outcomes = jax.tree.map(lambda *figures: np.stack(figures), *both)
     return _bands(frontier, log, _Replicates(places, tuned, outcomes, again=True), level)
+
+
+def compares_by_name(frontier: Frontier) -> bool:
+    """Whether policies of a named cascade compare answers: older files hold such ones, and no search finds them."""
+    return frontier.search != "selected" and frontier.policies.agreements is not None
 
 
 class _Tuned(NamedTuple):
@@ -208,8 +215,6 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
     nothing = np.zeros(0, lam.dtype)
     own = (lam, nothing) if by_price else (nothing, _budgets(frontier, places))
     targets = Targets(*own, errors=nothing)
-    # One cascade that was named, some of whose points compare answers.
-    at = None if agreements is None else named_positions(frontier.search, model.models, refusal is not None)
 
     def again(draw: np.ndarray) -> tuple[Calibrator, Policies]:
         logprob, correct, answered, charge = (column[draw] for column in data)
@@ -223,9 +228,6 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
             fitted = fit_near(model, *rows, cost)
             calibrators = fitted.calibrators
             by_model = solve_at(lay_out_problem(fitted, plan, frontier.chain, refusal, panels), lam).policies
-        if at is not None:
-            named = tune_named(calibrators, (*rows, codes[draw]), cost, lam, refusal, at)
-            return calibrators, _replaced(by_model.on_host(), named, comparing)
         if not selected:
             return calibrators, by_model
         # A few draws are judged as their own queries say, so that those left out have no part in it.

@@ -101,11 +101,6 @@ class Rival:
         """Whether comparing answers gains enough over all prices together (`COMPARING`)."""
         return bool(COMPARING.earned(self.overall, self.overall_se, self.counted, self.counted_se))
 
-    @property
-    def shown(self) -> bool:
-        """Whether it gains enough to stand in the place of policies without answers (`COMPARING_ALONE`)."""
-        return bool(COMPARING_ALONE.earned(self.overall, self.overall_se, self.counted, self.counted_se))
-
 
 @dataclasses.dataclass(frozen=True)
 class VotesGain:

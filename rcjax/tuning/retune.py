@@ -198,8 +198,12 @@ def retune(policy: Policy | Mixture | SegmentedPolicy, log: Log, *, bands: bool 
     remarks = [f"the log lacks {', '.join(absent)}: tuned without"] if absent else []
     remarks.extend(tell_search(policy))
     settings = dataclasses.replace(tuning.settings, intervals=tuning.bands if bands is None else bands)
-    if log.answer is None and any(part.agreements for part in policy.policies):
-        remarks.append("the policy compares answers, and the log tells none: tuned without")
+    if any(part.agreements for part in policy.policies):
+        if tuning.search != "selected":
+            what = "tuned without (rcjax tune without --cascade compares them)"
+            remarks.append(f"the policy compares answers, and a named cascade no longer does: {what}")
+        elif log.answer is None:
+            remarks.append("the policy compares answers, and the log tells none: tuned without")
     chosen = with_asked(log.select(tuning.models), policy)
     tuned = tune_in_stages(chosen, None, tuning.target, settings)
     if tuned.certificate is not None:

@@ -14,7 +14,6 @@ from rcjax.policy.record import EXPECTED_IS_GONE
 from rcjax.policy.targets import TargetName
 from rcjax.solving.solve import solve_frontier
 from rcjax.tuning.bootstrap import bootstrap
-from rcjax.tuning.named_agreement import NamedComparison, with_agreement
 from rcjax.tuning.seconds_limit import Admission, within
 from rcjax.tuning.select import Selection, select_frontier
 
@@ -60,7 +59,7 @@ def find_frontier(
     settings: Settings,
     admitted: Admission | None = None,
     target: TargetName = "budget",
-) -> tuple[Frontier, Selection | NamedComparison | None]:
+) -> tuple[Frontier, Selection | None]:
     """The frontier of a model fitted to a log, with what its policies were compared with, where they were.
 
     Args:
@@ -86,9 +85,8 @@ def find_frontier(
         frontier = selection.frontier
     else:
         frontier = solve_frontier(model, cascades=settings.search, chain=settings.chain, **refusing)
-        frontier, selection = with_agreement(frontier, log)
     if admitted is not None and settings.search != "selected":
-        frontier, selection = within(frontier, admitted), None
+        frontier = within(frontier, admitted)
     if settings.intervals and frontier.bands is None:
         # Tuned again, policies would not keep to the limit: so they stay as they are, and only the queries vary.
         refit = None if admitted is None else False

@@ -30,7 +30,6 @@ from rcjax.tuning.bills import by_bill, tell_money
 from rcjax.tuning.certify import Certificate, certify
 from rcjax.tuning.held_out import check_confidence, hold_out
 from rcjax.tuning.label_worth import LabelWorth, label_worth
-from rcjax.tuning.named_agreement import NamedComparison
 from rcjax.tuning.searching import Settings, find_frontier
 from rcjax.tuning.seconds import count_waiting, mean_seconds, with_seconds
 from rcjax.tuning.seconds_limit import Admission, admission, check_limit, record_limit, with_limit
@@ -71,8 +70,8 @@ class Tuned:
     """The queries that the guarantee was tested on."""
     model: CascadeModel
     frontier: Frontier
-    selection: Selection | NamedComparison | None
-    """What longer cascades were compared with, or one that was named; None for another search by the model."""
+    selection: Selection | None
+    """What longer cascades were compared with; None for another search than the default."""
     alone: tuple[Alone, ...]
     """What each model does on its own, in the order of the models."""
     target: Mapping[str, float]
@@ -136,9 +135,7 @@ def tune(
             frontier, and no policy.
         cascade: None searches by the labels: single models and pairs, longer cascades where cross-validation shows
             them to be better (`select_frontier`). Else the search is by the model alone (`solve_frontier`): "all",
-            "full", "adaptive", the names of one cascade, or a list of cascades. With the names of three models (or of
-            two that may refuse) policies compete that ask the third only where the answers of the others differ, if
-            the log tells answers.
+            "full", "adaptive", the names of one cascade, or a list of cascades; what was answered has no part in it.
         copula: how the confidences of two models depend on each other, as `fit` takes it.
         confidence: guarantee the `max_error` or `budget` with this probability, by a test on queries that the tuning
             does not see (`certify`).
@@ -284,25 +281,15 @@ def _with_policy(tuned: Tuned, settings: Settings) -> Tuned:
         tuned,
         policy=policy,
         certificate=certificate,
-        verdict=_verdict(tuned, index),
+        verdict=None if tuned.selection is None else tuned.selection.verdict(index, target),
         worth=worth,
         notes=(*notes, *tell_money(frontier, policy, target), *correction, *_corrections(tuned)),
     )
 
 
-def _verdict(tuned: Tuned, index: int) -> str | None:
-    if isinstance(tuned.selection, Selection):
-        return tuned.selection.verdict(index, tuned.target)
-    return None if tuned.selection is None else tuned.selection.verdict(index)
-
-
 def _corrections(tuned: Tuned) -> list[str]:
     selection = tuned.selection
-    return (
-        [tell_corrections(selection.frontier, selection.comparison, selection.target)]
-        if isinstance(selection, Selection)
-        else []
-    )
+    return [] if selection is None else [tell_corrections(selection.frontier, selection.comparison, selection.target)]
 
 
 def _mixed(frontier: Frontier, target: Mapping[str, float]) -> Mixture:

@@ -173,10 +173,9 @@ def _shares_of(log: Log, rows: Any = slice(None)) -> dict[str, float]:
 
 def _head_start(whole: Tuned) -> float:
     """What longer chains or comparing answers gain on pairs, with which segments are tried, as a share of the loss."""
-    comparison = getattr(whole.selection, "comparison", None)
-    if comparison is None:
+    if whole.selection is None:
         return 0.0
-    gains = [0.0]
+    comparison, gains = whole.selection.comparison, [0.0]
     if comparison.agreeing.any() and comparison.agreement is not None:
         gains.append(comparison.agreement.overall)
     gains += [

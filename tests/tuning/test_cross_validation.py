@@ -110,8 +110,6 @@ def test_rivals_and_votes_go_by_their_bars():
         rival = Rival(nothing, nothing, nothing, nothing, *figures)
         if bar is COMPARING:
             assert rival.earned is earned
-        if bar is COMPARING_ALONE:
-            assert rival.shown is earned
         if bar is VOTES:
             assert VotesGain(("small",), nothing, nothing, *figures).earned is earned
 
