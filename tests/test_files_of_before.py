@@ -59,8 +59,8 @@ def test_a_file_of_before_loads_and_is_written_back(path, tmp_path):
 def test_a_policy_of_before_tells_how_it_was_tuned(path):
     tuning = recorded_tuning(rcjax.load_policy(path))
     assert len(tuning.models) == 3
-    assert len(tuning.target) == 1
-    assert tuning.fit == {"copula": "Gumbel", "method": "tau"}
+    assert len(tuning.spec.targets) == 1
+    assert tuning.spec.fit == {"copula": "Gumbel", "method": "tau"}
 
 
 @in_turn("path", [path for path in FILES if path.stem.startswith("frontier")])

@@ -194,7 +194,7 @@ def _read(
     from rcjax.tuning.retune import recorded_tuning
 
     tuning = recorded_tuning(policy)
-    task = "choice" if tuning.transform == "choice" else "generation"
+    task = "choice" if tuning.spec.transform == "choice" else "generation"
     read = partial(
         read_file, read_answers, path, _OTHERS, task=task, labels=labels, answers=answers, **_segments(policy)
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from rcjax.policy.spec import Spec
     from rcjax.policy.targets import Target
 
 
@@ -274,6 +275,25 @@ def one_target(
         options = " and ".join("--" + target.name.replace("_", "-") for target in targets)
         raise typer.BadParameter(f"give one target, not {options}")
     return targets[0] if targets else None
+
+
+def checked(spec: "Spec", held_out: bool = False) -> None:
+    """A usage error where options do not go together: `Spec.check`, in the words of the command line."""
+    from rcjax.policy.spec import SpecError
+
+    try:
+        spec.check(held_out)
+    except SpecError as problem:
+        raise typer.BadParameter(problem.told(_option), param_hint=_option(problem.option)) from None
+
+
+def _option(name: str) -> str:
+    """An option as the command line has it.
+
+    >>> _option("max_error")
+    '--max-error'
+    """
+    return "--" + name.replace("_", "-")
 
 
 def price_of_refusing(share: float | None, cost: float | None, target: "Target | None") -> float | None:

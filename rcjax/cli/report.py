@@ -30,10 +30,12 @@ from rcjax.cli.options import (
     Task,
     TaskOption,
     VotesOption,
+    checked,
     one_target,
 )
 from rcjax.cli.plausible import Really, require_plausible_budget, require_plausible_prices
-from rcjax.cli.segments import By, require_alone
+from rcjax.cli.segments import By
+from rcjax.policy.spec import Spec
 
 
 def report(
@@ -69,7 +71,7 @@ def report(
     it tells of the policies of segments. The page needs no network and no other file.
     """
     target = one_target(budget, max_error, error_cost, lam)
-    require_alone(by, None, target, {})
+    checked(Spec(() if target is None else (target,), segments=by is not None))
     inputs = [("LOG", log), ("--test", test), ("--prices", prices), ("--labels", labels), ("--answers", answers)]
     require_distinct([("--out", out)], inputs)
     with reported(as_json=json_):

@@ -16,10 +16,11 @@ from rcjax.cli.printing import shown
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.policy.segmented import SegmentedPolicy
+    from rcjax.policy.spec import Spec
     from rcjax.policy.targets import Target
     from rcjax.tuning.tuned_segments import TunedSegments
 
-__all__ = ["By", "Shares", "replay_by_segment", "require_alone", "show_segment_checks", "show_segments", "tune_by"]
+__all__ = ["By", "Shares", "replay_by_segment", "show_segment_checks", "show_segments", "tune_by"]
 
 
 By = Annotated[
@@ -51,42 +52,19 @@ Shares = Annotated[
 ]
 
 
-def require_alone(by: str | None, shares: Any, target: Any, others: Mapping[str, bool]) -> None:
-    """Refuse, as a usage error, what does not go with `--by`, and `--shares` without it.
-
-    Args:
-        by: the column; None where there are no segments.
-        shares: as given.
-        target: as given.
-        others: options that say nothing of segments, and whether each is given.
-    """
-    if by is None:
-        if shares is not None:
-            raise typer.BadParameter("needs --by", param_hint="--shares")
-        return
-    if target is None:
-        raise typer.BadParameter("needs a target, such as --budget", param_hint="--by")
-    taken = [name for name, used in others.items() if used]
-    if taken:
-        raise typer.BadParameter(f"does not go with {', '.join(taken)}", param_hint="--by")
-
-
-def tune_by(
-    logs: tuple[Log, Log | None], target: Target, settings: Mapping[str, Any], out: Path | None, *, as_json: bool
-) -> None:
+def tune_by(logs: tuple[Log, Log | None], spec: Spec, out: Path | None, *, as_json: bool) -> None:
     """Tune the segments of a log, write and show; then raise what went wrong with the file.
 
     Args:
         logs: the log, and the queries for the test of a guarantee; None where they are to be split off.
-        target: of the whole traffic.
-        settings: as `SegmentSettings` takes them.
+        spec: how, for one target of the whole traffic.
         out: where to write the policies.
         as_json: whether to print a document.
     """
     from rcjax.cli.console import busy
-    from rcjax.tuning.tune_segments import SegmentSettings, tune_segments_in_stages
+    from rcjax.tuning.tune_segments import tune_segments_in_stages
 
-    tuned = tune_segments_in_stages(*logs, target, SegmentSettings(**settings), busy)
+    tuned, (target,) = tune_segments_in_stages(*logs, spec, busy), spec.targets
     problem = attempt(partial(tuned.policy.save, out)) if out else None
     conclude(tuned.to_json(), partial(_show, tuned, target, None if problem else out), as_json=as_json, problem=problem)
 

@@ -30,6 +30,7 @@ from rcjax.cli.options import (
     TaskOption,
     VotesOption,
     as_search,
+    checked,
     fraction,
     models_to_read,
     money,
@@ -39,8 +40,9 @@ from rcjax.cli.options import (
 )
 from rcjax.cli.plausible import Really, require_plausible_budget, require_plausible_prices
 from rcjax.cli.printing import warn
-from rcjax.cli.segments import By, Shares, require_alone, tune_by
+from rcjax.cli.segments import By, Shares, tune_by
 from rcjax.policy.record import EXPECTED_IS_GONE
+from rcjax.policy.spec import Spec
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
@@ -214,26 +216,27 @@ def tune(
     options = [("--out", out), ("--frontier", frontier), ("--plot", plot)]
     inputs = [("LOG", log), ("--prices", prices), ("--labels", labels), ("--answers", answers)]
     require_distinct(options, [*inputs, ("--held-out", held_out)])
-    limited = target is not None and target.is_limit
     _require(not out or target is not None, "needs a target, such as --budget", "--out")
-    guaranteed = confidence is None or (limited and 0 < confidence < 1)
-    _require(guaranteed, "needs --max-error or --budget, and to be below 100%", "--confidence")
     _require(not posterior, f"{EXPECTED_IS_GONE}: leave it out", "--posterior")
-    mixing = not mix or (confidence is None and limited)
-    _require(mixing, "needs --max-error or --budget, and no --confidence", "--mix")
-    measured = max_seconds is None or max_seconds.share is not None or confidence is None
-    _require(measured, "of a mean cannot be guaranteed: with --confidence give a share, such as p95=4", "--max-seconds")
-    _require(not mix or max_seconds is None, "takes no --max-seconds", "--mix")
-    price = price_of_refusing(abstain_price, abstain_cost, target)
-    _require(not judged or confidence is not None, "needs --confidence", "--judged")
     _require((label_price is None) == (judge_price is None), "go together", "--label-price, --judge-price")
-    _require(not label_price or target is not None, "needs a target, such as --budget", "--label-price")
-    _require(not held_out or confidence is not None, "needs --confidence", "--held-out")
-    others = {"--cascade": cascade is not None, "--abstain-price": price is not None}
-    others |= {"--judged": judged, "--mix": mix, "--label-price": label_price is not None}
-    others |= {"--frontier": frontier is not None, "--plot": plot is not None}
-    others |= {"--max-seconds": max_seconds is not None, "--second-cost": second_cost is not None}
-    require_alone(by, shares, target, others)
+    files = [name for name, path in (("--frontier", frontier), ("--plot", plot)) if path is not None]
+    _require(by is None or not files, f"does not go with {', '.join(files)}", "--by")
+    spec = Spec(
+        targets=() if target is None else (target,),
+        search="selected" if cascade is None else as_search(cascade),
+        fit={"copula": copula or "gumbel"},
+        abstain_price=price_of_refusing(abstain_price, abstain_cost, target),
+        confidence=confidence,
+        judged=judged,
+        label_prices=None if label_price is None else (label_price, judge_price),
+        mix=mix,
+        intervals=bands,
+        second_cost=second_cost or 0.0,
+        max_seconds=max_seconds,
+        segments=by is not None,
+        shares=shares,
+    )
+    checked(spec, held_out is not None)
     with reported(as_json=json_):
         for path in outputs:
             require_writable(path)
@@ -244,28 +247,14 @@ def tune(
         reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value, "votes": votes}
         reading |= {} if by is None else {"by": by}
         logs = _read(log, held_out, models_to_read(models, cascade), reading)
-        require_plausible_budget(target, logs[0].with_waiting(second_cost or 0.0), really)
-        if by is not None and target is not None:
-            fit = {"copula": copula or "gumbel"}
-            settings = {"shares": shares, "confidence": confidence, "fit": fit, "intervals": bands}
-            tune_by(logs, target, settings, out, as_json=json_)
+        require_plausible_budget(target, logs[0].with_waiting(spec.second_cost), really)
+        if by is not None:
+            tune_by(logs, spec, out, as_json=json_)
             return
-        how: dict[str, Any] = {
-            "search": "selected" if cascade is None else as_search(cascade),
-            "fit": {"copula": copula or "gumbel"},
-            "abstain_price": price,
-            "confidence": confidence,
-            "judged": judged,
-            "label_prices": None if label_price is None else (label_price, judge_price),
-            "mix": mix,
-            "intervals": bands,
-            "second_cost": second_cost or 0.0,
-            "max_seconds": max_seconds,
-        }
-        unused = _unused_answers(logs[0], how["search"], cascade)
+        unused = _unused_answers(logs[0], spec.search, cascade)
         if unused is not None:
             warn(unused)
-        _tune(logs, target, how, outputs, as_json=json_)
+        _tune(logs, spec, outputs, as_json=json_)
 
 
 def _require(condition: bool, what: str, option: str) -> None:
@@ -294,28 +283,26 @@ def _read(log: Path, held_out: Path | None, models: Any, reading: Mapping[str, A
         return data, read_file(read_log, held_out, _OTHERS, models=data.models, **other)
 
 
-def _tune(
-    logs: tuple[Log, Log | None],
-    target: Target | None,
-    how: Mapping[str, Any],
-    outputs: Outputs,
-    *,
-    as_json: bool,
-) -> None:
+def _tune(logs: tuple[Log, Log | None], spec: Spec, outputs: Outputs, *, as_json: bool) -> None:
     """Tune, write and show; then raise what went wrong: a target out of reach, or a file that cannot be written."""
     from rcjax.cli.console import busy
     from rcjax.frontier.frontier import InfeasibleError
-    from rcjax.tuning.tune import Settings, tune_in_stages
+    from rcjax.tuning.tune import tune_in_stages
 
     infeasible = None
     try:
-        tuned = tune_in_stages(*logs, {} if target is None else target.to_json(), Settings(**how), busy)
+        tuned = tune_in_stages(*logs, spec, busy)
     except InfeasibleError as problem:
         tuned, infeasible = problem.tuned, problem
     problems = _write(tuned, outputs)
     problem = next(filter(None, [*problems.values(), infeasible]), None)
     written = Outputs(*(None if path in problems else path for path in outputs))
-    conclude(tuned.to_json(), partial(_show, tuned, target, written), as_json=as_json, problem=problem)
+    conclude(
+        tuned.to_json(),
+        partial(_show, tuned, spec.targets[0] if spec.targets else None, written),
+        as_json=as_json,
+        problem=problem,
+    )
 
 
 def _write(tuned: Tuned, outputs: Outputs) -> dict[Path, OSError]:

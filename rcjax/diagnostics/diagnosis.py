@@ -46,8 +46,9 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration_error import calibration_error
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import corrected_log
+from rcjax.policy.spec import Spec
 from rcjax.tuning.overlap import overlap, overlap_with_tuned, warn_of_overlap
-from rcjax.tuning.tune import Settings, find_frontier
+from rcjax.tuning.searching import find_frontier
 
 if TYPE_CHECKING:
     from rcjax.diagnostics.calibration import CalibrationTest
@@ -250,7 +251,7 @@ def _promise(
     if frontier is None:
         if search is None or training is None:
             return None
-        frontier = find_frontier(training.select(model.models), model, Settings(search=search, intervals=False))[0]
+        frontier = find_frontier(training.select(model.models), model, Spec(search=search, intervals=False))[0]
     return try_promise(frontier, log, held, trained_on, seed)
 
 

@@ -299,7 +299,7 @@ def _seconds(policy: Policy | Mixture, before: Walked, now: Walked, trained_on: 
             expected = policy.expected.get(name)
             own = name.removeprefix("seconds_")
             told |= {own: here, f"{own}_expected": tuned if expected is None else float(expected)}
-    limit = recorded_tuning(policy).max_seconds
+    limit = recorded_tuning(policy).spec.max_seconds
     if limit is not None and limit.share is not None:
         paths, n = now.waits or [], len(waits)
         beyond = math.fsum(weight * int((own > limit.seconds).sum()) for weight, own in paths)
@@ -375,6 +375,6 @@ def _remarks(policy: Policy | Mixture, log: Log, shared: Overlap, gain: Gain | N
         yield from tell_search(policy)
     if retuning and gain is None:
         why = "the policy does not tell its λ" if policy.expected.get("lam") is None else "one model, or few queries"
-        if recorded_tuning(policy).max_seconds is not None:
+        if recorded_tuning(policy).spec.max_seconds is not None:
             why = "the policy keeps to a limit on the seconds"
         yield f"whether tuning again would gain was not tested: {why}"

@@ -19,6 +19,7 @@ from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.model.label_outcomes import corrected_log
+from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
 from rcjax.replaying.by_segment import replay_segments
 from rcjax.replaying.replay import Replay, replay
@@ -27,7 +28,7 @@ from rcjax.tuning.bootstrap import bootstrap
 from rcjax.tuning.learning_curve import LearningCurve, learning_curve
 from rcjax.tuning.seconds import count_waiting, with_seconds
 from rcjax.tuning.select import select_frontier
-from rcjax.tuning.tune_segments import SegmentSettings, tune_segments_in_stages
+from rcjax.tuning.tune_segments import tune_segments_in_stages
 from rcjax.tuning.tuned_segments import TunedSegments
 
 _REPEATS = 5  # of the learning curve, whose standard errors more deals of the same log would lower by 4 % at most
@@ -136,8 +137,8 @@ def _segments(
     """(the policies of segments, where there are some to tune, what they did on fresh queries)."""
     if log.segment is None or target is None:
         return None, {}
-    settings = SegmentSettings(fit={"copula": copula}, intervals=False)
-    tuned = tune_segments_in_stages(log, None, target, settings)
+    spec = Spec((target,), fit={"copula": copula}, intervals=False, segments=True)
+    tuned = tune_segments_in_stages(log, None, spec)
     replays = {} if fresh is None or fresh.segment is None else replay_segments(tuned.policy, fresh, replay)
     return tuned, replays
 

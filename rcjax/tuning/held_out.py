@@ -6,22 +6,12 @@ import numpy as np
 
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.policy.targets import Target
 from rcjax.tuning.overlap import overlap, require_unseen
 
-__all__ = ["check_confidence", "hold_out"]
+__all__ = ["hold_out"]
 
 
 _HELD_OUT = 0.5  # of the queries of a log, where a guarantee is wanted and no other log given
-
-
-def check_confidence(target: Target | None, confidence: float | None, held_out: Log | None) -> None:
-    """Raise ValueError for a confidence outside (0, 1) or with no limit to promise, and a held-out log without one."""
-    limited = target is not None and target.is_limit
-    if confidence is not None and not (limited and 0 < confidence < 1):
-        raise ValueError(f"confidence is {confidence}; it lies between 0 and 1 and needs max_error or budget")
-    if held_out is not None and confidence is None:
-        raise ValueError("held_out needs a confidence")
 
 
 def hold_out(log: Log, held_out: Log | None, confidence: float | None, judged: bool = False) -> tuple[Log, Log | None]:

@@ -14,7 +14,6 @@ from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import Policies
-from rcjax.frontier.searches import Chain
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import calibrate_all
@@ -22,18 +21,19 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.agreement import tell_need
-from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy, Transform
+from rcjax.policy.policy import Policy
 from rcjax.policy.record import EXPECTED_IS_GONE, tuning_record
 from rcjax.policy.segmented import SegmentedPolicy
+from rcjax.policy.spec import Spec
+from rcjax.policy.targets import Target
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import walk_log
 from rcjax.replaying.waiting import as_tuned
 from rcjax.replaying.walk import walk
 from rcjax.tuning.bootstrap import tune_again
 from rcjax.tuning.retune_segments import retune_segments, with_asked
-from rcjax.tuning.tune import Settings, tune_in_stages
+from rcjax.tuning.tune import tune_in_stages
 
 _FOLDS = 5
 
@@ -48,76 +48,31 @@ _ROUNDING = 1e-9  # of a loss
 
 
 @dataclasses.dataclass(frozen=True)
-class Tuning:
+class Recorded:
     """How a policy was tuned, as its provenance tells."""
 
-    target: dict[str, float]
-    """`budget`, `max_error`, `error_cost` or `lam`, as `Frontier.policy` has them; its own λ where no target is known,
-    empty where that is not known either."""
+    spec: Spec
+    """Its targets are those recorded, or its own λ where none is known, and none where that is not known either; in
+    place of a search that is gone stands the default one."""
     models: tuple[str, ...]
     """All models that there were to choose from."""
-    search: Any
-    """That of the frontier: `Frontier.search`; of least expected loss, which is gone, the default one."""
-    chain: Chain
-    fit: dict[str, Any]
-    """Options of `fit`."""
-    transform: Transform
-    """That of the raw confidence."""
-    bands: bool
-    """Whether intervals were drawn."""
-    abstain_price: float | None
-    """What a refusal costs, in errors; None: models may not refuse."""
     prices: Any
     """Of tokens, as `read_log` takes them; None where none were recorded."""
-    confidence: float | None
-    """That of the guarantee; None for none."""
-    judged: bool = False
-    """Whether judges' verdicts count for the guarantee."""
-    mix: bool = False
-    """Whether the target is met exactly, by a mixture where need be."""
-    abstain_early: bool = True
-    """Whether any model may refuse, or the last one of a cascade only."""
-    max_length: int | None = None
-    """The most models in a cascade of a search by the labels; None: all."""
-    second_cost: float = 0.0
-    """What a second of waiting is worth, in money."""
-    max_seconds: SecondsLimit | None = None
-    """How long queries may wait; None: as long as it takes."""
 
-    def within(self, names: tuple[str, ...]) -> "Tuning":
+    def within(self, names: tuple[str, ...]) -> "Recorded":
         """The same for a log that holds some of the models only."""
-        kept = tuple(name for name in self.models if name in names)
-        search = self.search
+        kept, search = tuple(name for name in self.models if name in names), self.spec.search
         if not isinstance(search, str):
             search = tuple(path for path in search if set(path) <= set(kept))
-        return dataclasses.replace(self, models=kept, search=search)
+        return dataclasses.replace(self, models=kept, spec=dataclasses.replace(self.spec, search=search))
 
     @property
     def searches(self) -> bool:
         """Whether there are two models, and cascades of them, to search among."""
-        return len(self.models) > 1 and bool(self.search)
-
-    @property
-    def settings(self) -> Settings:
-        """How to tune again, by `tune_in_stages`."""
-        return Settings(
-            search=self.search,
-            max_length=self.max_length,
-            chain=self.chain,
-            fit=self.fit,
-            transform=self.transform,
-            abstain_price=self.abstain_price,
-            abstain_early=self.abstain_early,
-            confidence=self.confidence,
-            judged=self.judged,
-            mix=self.mix,
-            intervals=self.bands,
-            second_cost=self.second_cost,
-            max_seconds=self.max_seconds,
-        )
+        return len(self.models) > 1 and bool(self.spec.search)
 
 
-def recorded_tuning(policy: Policy | Mixture | SegmentedPolicy) -> Tuning:
+def recorded_tuning(policy: Policy | Mixture | SegmentedPolicy) -> Recorded:
     """How a policy or mixture was tuned; for one made by hand, among its own models as `rcjax tune` does by default.
 
     ValueError names the place of what is not as rcjax writes it.
@@ -125,24 +80,23 @@ def recorded_tuning(policy: Policy | Mixture | SegmentedPolicy) -> Tuning:
     told = tuning_record(policy)
     lam = policy.expected.get("lam")
     target = told.get("target") or ({} if lam is None else {"lam": lam})
-    return Tuning(
-        target=target,
-        models=told.get("models", tuple(policy.models)),
+    spec = Spec(
+        targets=Target.those(**target),
         search="selected" if tell_search(policy) else told.get("search", "selected"),
+        max_length=told.get("max_length"),
         chain=told.get("chain", "exact"),
         fit=told.get("fit", {}),
         transform=next(iter(policy.calibrations.values())).transform,
-        bands=told.get("bands", True),
         abstain_price=told.get("abstain_price"),
-        prices=told.get("prices") or policy.prices,
+        abstain_early=told.get("abstain_early", True),
         confidence=told["confidence"],
         judged=told.get("judged", False),
         mix=told.get("mix", isinstance(policy, Mixture)) and {*target} <= {"budget", "max_error"},
-        abstain_early=told.get("abstain_early", True),
-        max_length=told.get("max_length"),
+        intervals=told.get("bands", True),
         second_cost=told.get("second_cost", 0.0),
         max_seconds=told.get("max_seconds"),
     )
+    return Recorded(spec, told.get("models", tuple(policy.models)), told.get("prices") or policy.prices)
 
 
 def tell_search(policy: Policy | Mixture | SegmentedPolicy) -> tuple[str, ...]:
@@ -187,9 +141,9 @@ def retune(policy: Policy | Mixture | SegmentedPolicy, log: Log, *, bands: bool 
     if isinstance(policy, SegmentedPolicy):
         return Retuned(*retune_segments(policy, log, recorded_tuning(policy), bands))
     before = recorded_tuning(policy)
-    if not before.target:
+    if not before.spec.targets:
         raise ValueError("the policy records neither a target nor its λ: tune a new one with rcjax tune")
-    if before.search == "minimised":
+    if before.spec.search == "minimised":
         raise ValueError("the policy minimises an objective that its file does not hold: call rcjax.minimise again")
     tuning = before.within(log.models)
     absent = [name for name in before.models if name not in tuning.models]
@@ -197,15 +151,15 @@ def retune(policy: Policy | Mixture | SegmentedPolicy, log: Log, *, bands: bool 
         raise LogError(f"{log.source}: it lacks {', '.join(absent)}: there are no two models left to tune")
     remarks = [f"the log lacks {', '.join(absent)}: tuned without"] if absent else []
     remarks.extend(tell_search(policy))
-    settings = dataclasses.replace(tuning.settings, intervals=tuning.bands if bands is None else bands)
+    spec = tuning.spec if bands is None else dataclasses.replace(tuning.spec, intervals=bands)
     if any(part.agreements for part in policy.policies):
-        if tuning.search != "selected":
+        if spec.search != "selected":
             what = "tuned without (rcjax tune without --cascade compares them)"
             remarks.append(f"the policy compares answers, and a named cascade no longer does: {what}")
         elif log.answer is None:
             remarks.append("the policy compares answers, and the log tells none: tuned without")
     chosen = with_asked(log.select(tuning.models), policy)
-    tuned = tune_in_stages(chosen, None, tuning.target, settings)
+    tuned = tune_in_stages(chosen, None, spec)
     if tuned.certificate is not None:
         confidence, n = tuned.certificate.confidence, tuned.certificate.n
         remarks.append(f"guaranteed again, with a confidence of {confidence:.4g}, by {n:,} queries held out")
@@ -282,7 +236,7 @@ def held_out_gain(policy: Policy | Mixture, log: Log, old: Log | None = None, se
     tuning = recorded_tuning(policy).within(log.models if old is None else tuple({*log.models} & {*old.models}))
     if lam is None or not tuning.searches or not {*policy.models} <= {*tuning.models}:
         return None
-    if tuning.search == "minimised" or tuning.max_seconds is not None:
+    if tuning.spec.search == "minimised" or tuning.spec.max_seconds is not None:
         return None
     log, old = as_tuned(policy, log.select(tuning.models)), None if old is None else as_tuned(policy, old)
     order = np.random.default_rng(seed).permutation(np.flatnonzero(log.complete))[:_MOST_QUERIES]
@@ -292,12 +246,12 @@ def held_out_gain(policy: Policy | Mixture, log: Log, old: Log | None = None, se
     fold = np.arange(len(order)) % _FOLDS
     others = [np.flatnonzero(fold != number) for number in range(_FOLDS)]
     size = min(map(len, others))
-    model = fit(log, transform=tuning.transform, **tuning.fit)
-    frontier = _one_point(policy, model, tuning, lam)
+    model = fit(log, transform=tuning.spec.transform, **tuning.spec.fit)
+    frontier = _one_point(policy, model, tuning.spec, lam)
     require_answers(frontier.policies, log)
     draws = np.stack([order[:size] for order in others])
     tuned = tune_again(frontier, log, draws, np.array([0]), by_price=True)
-    price = tuning.abstain_price or 0.0
+    price = tuning.spec.abstain_price or 0.0
     own, losses = _losses(policy, tuned, corrected_log(log), lam, price)
     left_out = losses[fold, np.arange(len(fold))]
     gain, gain_se = _mean_and_se(own - left_out)
@@ -321,7 +275,7 @@ def why_untested(policy: Policy | Mixture | SegmentedPolicy, log: Log) -> tuple[
         return "the policy has segments", False
     if policy.expected.get("lam") is None:
         return "the policy does not tell its λ", False
-    if recorded_tuning(policy).max_seconds is not None:
+    if recorded_tuning(policy).spec.max_seconds is not None:
         return "the policy keeps to a limit on the seconds", False
     absent = [name for name in policy.models if name not in log.models]
     if absent:
@@ -343,7 +297,7 @@ def _mean_and_se(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
 
 
-def _one_point(policy: Policy | Mixture, model: CascadeModel, tuning: Tuning, lam: float) -> Frontier:
+def _one_point(policy: Policy | Mixture, model: CascadeModel, spec: Spec, lam: float) -> Frontier:
     """A frontier with the policy's models, the most of a mixture's, at its λ: what there is to tune again."""
     names = list(model.models)
     widest = max(policy.policies, key=lambda part: (bool(part.agreements), len(part.models)))
@@ -354,8 +308,8 @@ def _one_point(policy: Policy | Mixture, model: CascadeModel, tuning: Tuning, la
     for name, one in widest.agreements.items():
         own.agreements.earlier[0, names.index(name)] = names.index(one.earlier)
     point = Points(nothing + lam, np.zeros(1, int), Outcomes(nothing, nothing, nothing), own)
-    refusing: dict[str, Any] = {"abstain_price": tuning.abstain_price, "abstain_early": tuning.abstain_early}
-    return make_frontier(model, point, search=tuning.search, chain=tuning.chain, **refusing)
+    refusing: dict[str, Any] = {"abstain_price": spec.abstain_price, "abstain_early": spec.abstain_early}
+    return make_frontier(model, point, search=spec.search, chain=spec.chain, **refusing)
 
 
 @compiled

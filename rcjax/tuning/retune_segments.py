@@ -12,9 +12,8 @@ from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
 from rcjax.policy.record import recorded_asked, recorded_shares
 from rcjax.policy.segmented import SegmentedPolicy
-from rcjax.policy.targets import Target
 from rcjax.tuning.segment_trials import segment_names
-from rcjax.tuning.tune_segments import SegmentSettings, tune_segments_in_stages
+from rcjax.tuning.tune_segments import tune_segments_in_stages
 
 __all__ = ["retune_segments"]
 
@@ -30,7 +29,7 @@ def retune_segments(
     Args:
         policy: the policies in service.
         log: the fresh log.
-        before: how they were tuned, a `rcjax.tuning.retune.Tuning`.
+        before: how they were tuned, a `rcjax.tuning.retune.Recorded`.
         bands: whether to draw intervals; None: as before.
 
     Raises LogError and InfeasibleError as `tune_segments` does.
@@ -49,15 +48,11 @@ def retune_segments(
     gone = [name for name in policy.segments if name not in here and name != UNTOLD]
     if gone:
         remarks.append(f"the log has no query of {listed(gone)}: the common policy takes them from now on")
-    settings = SegmentSettings(
-        shares=shares,
-        confidence=before.confidence,
-        fit=tuning.fit,
-        transform=tuning.transform,
-        intervals=tuning.bands if bands is None else bands,
-    )
+    how = {"segments": True, "shares": shares, "max_length": None, "mix": False, "judged": False}
+    how |= {"intervals": tuning.spec.intervals if bands is None else bands}
+    spec = dataclasses.replace(tuning.spec, **how)
     chosen = with_asked(dataclasses.replace(log.select(tuning.models), by=policy.by), policy)
-    tuned = tune_segments_in_stages(chosen, None, Target.of(**tuning.target), settings)
+    tuned = tune_segments_in_stages(chosen, None, spec)
     return (tuned.policy, tuned.whole.frontier, (*tuned.remarks, *remarks))
 
 

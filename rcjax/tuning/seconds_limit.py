@@ -43,7 +43,7 @@ from rcjax.tuning.p_values import binomial_tail, upper_limit
 from rcjax.tuning.resampling import deal_folds, require_queries
 from rcjax.tuning.trials import pairs_on_trial
 
-__all__ = ["Admission", "admission", "check_limit", "record_limit", "with_limit", "within"]
+__all__ = ["Admission", "admission", "record_limit", "with_limit", "within"]
 
 
 _FOLDS = 5
@@ -266,15 +266,6 @@ def within(frontier: Frontier, admitted: Admission) -> Frontier:
     taken = {name: None if own is None else jnp.asarray(np.asarray(own)[places]) for name, own in figures.items()}
     policies = jax.device_put(frontier.policies.on_host().take(places))
     return dataclasses.replace(frontier, **taken, policies=policies, bands=None, seconds=None)
-
-
-def check_limit(limit: SecondsLimit | None, confidence: float | None, mix: bool) -> None:
-    """ValueError for options that do not go with a limit."""
-    if limit is not None and limit.share is None and confidence is not None:
-        what = "seconds have no largest value, and without one few queries guarantee no mean"
-        raise ValueError(f"max_seconds of a mean cannot be guaranteed, as {what}: give a share, such as p95=4")
-    if limit is not None and mix:
-        raise ValueError("mix takes no max_seconds: the tail of a mixture is not between those of its policies")
 
 
 def with_limit(problem: InfeasibleError, admitted: Admission) -> InfeasibleError:

@@ -25,14 +25,15 @@ from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
 from rcjax.policy.record import EXPECTED_IS_GONE, with_record
+from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
 from rcjax.tuning.bills import by_bill, tell_money
 from rcjax.tuning.certify import Certificate, certify
-from rcjax.tuning.held_out import check_confidence, hold_out
+from rcjax.tuning.held_out import hold_out
 from rcjax.tuning.label_worth import LabelWorth, label_worth
-from rcjax.tuning.searching import Settings, find_frontier
+from rcjax.tuning.searching import find_frontier
 from rcjax.tuning.seconds import count_waiting, mean_seconds, with_seconds
-from rcjax.tuning.seconds_limit import Admission, admission, check_limit, record_limit, with_limit
+from rcjax.tuning.seconds_limit import Admission, admission, record_limit, with_limit
 from rcjax.tuning.select import Selection
 from rcjax.tuning.verdict import tell_corrections
 
@@ -164,12 +165,11 @@ def tune(
     """
     check_arguments(tune, locals())
     target = Target.at_most_one(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
-    cascades = as_cascades(cascade)
-    _check_options(target, confidence, held_out, mix, posterior)
-    limit = None if max_seconds is None else SecondsLimit.of(max_seconds)
-    check_limit(limit, confidence, mix)
-    settings = Settings(
-        search="selected" if cascades is None else cascades,
+    if posterior:
+        raise ValueError(f"{EXPECTED_IS_GONE}: leave posterior out")
+    spec = Spec(
+        targets=() if target is None else (target,),
+        search="selected" if cascade is None else as_cascades(cascade),
         fit={"copula": copula},
         abstain_price=abstain_price,
         confidence=confidence,
@@ -177,9 +177,9 @@ def tune(
         mix=mix,
         intervals=intervals,
         second_cost=second_cost,
-        max_seconds=limit,
+        max_seconds=None if max_seconds is None else SecondsLimit.of(max_seconds),
     )
-    return tune_in_stages(log, held_out, {} if target is None else target.to_json(), settings)
+    return tune_in_stages(log, held_out, spec.check(held_out is not None))
 
 
 def as_cascades(cascade: str | Sequence[Any] | None) -> Any:
@@ -197,86 +197,79 @@ def as_cascades(cascade: str | Sequence[Any] | None) -> Any:
     return tuple(tuple(path) for path in cascade)
 
 
-def _check_options(target: Target | None, confidence: Any, held_out: Any, mix: bool, posterior: bool) -> None:
-    check_confidence(target, confidence, held_out)
-    if mix and (confidence is not None or target is None or not target.is_limit):
-        raise ValueError("mix needs max_error or budget, and no confidence")
-    if posterior:
-        raise ValueError(f"{EXPECTED_IS_GONE}: leave posterior out")
-
-
 def tune_in_stages(
-    log: Log,
-    held_out: Log | None,
-    target: Mapping[str, float],
-    settings: Settings,
-    stage: Callable[[str], AbstractContextManager[Any]] = nullcontext,
+    log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], AbstractContextManager[Any]] = nullcontext
 ) -> Tuned:
-    """`tune` by settings, telling what it is at.
+    """`tune` as a spec says, telling what it is at.
 
     Args:
         log: the log to learn from.
         held_out: queries for the test of a guarantee; None where they are to be split off.
-        target: at most one target, by its name.
-        settings: how to search.
+        spec: how to tune.
         stage: entered for each part of the work, with what it is in words.
     """
-    log = count_waiting(log, settings.second_cost)
-    log, held_out = hold_out(log, held_out, settings.confidence, settings.judged)
-    with stage("fitting the model"):
-        model = fit(log, transform=settings.transform, **settings.fit)
-    admitted = None if settings.max_seconds is None else _admission(log, model, held_out, settings)
-    kind: Any = next(iter(target), settings.aim)
-    drawing = ", and drawing the log again, 200 times" if settings.intervals else ""
-    with stage(f"choosing cascades{drawing}"):
-        try:
-            frontier, selection = find_frontier(log, model, settings, admitted, kind)
-        except InfeasibleError as problem:  # no policy is quick enough: shown is what there is otherwise
-            frontier, selection = find_frontier(log, model, settings, target=kind)
-            frontier, alone = with_seconds(frontier, log), describe_models(log, model)
-            problem.tuned = Tuned(log, held_out, model, frontier, selection, alone, target)
-            raise
-    frontier, alone = with_seconds(frontier, log), describe_models(log, model)
-    tuned = Tuned(log, held_out, model, frontier, selection, alone, target, admitted=admitted)
+    tuned = search_in_stages(log, held_out, spec, stage)
     try:
-        return _with_policy(tuned, settings)
+        return _with_policy(tuned, spec)
     except InfeasibleError as problem:
         problem.tuned = tuned
-        if admitted is None or settings.confidence is not None:
+        if tuned.admitted is None or spec.confidence is not None:
             raise
-        raise with_limit(problem, admitted) from None
+        raise with_limit(problem, tuned.admitted) from None
 
 
-def _admission(log: Log, model: CascadeModel, held_out: Log | None, settings: Settings) -> Admission:
-    assert settings.max_seconds is not None
+def search_in_stages(
+    log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], AbstractContextManager[Any]] = nullcontext
+) -> Tuned:
+    """`tune_in_stages` up to the frontier: without a policy. InfeasibleError where no policy keeps to a limit."""
+    log = count_waiting(log, spec.second_cost)
+    log, held_out = hold_out(log, held_out, spec.confidence, spec.judged)
+    with stage("fitting the model"):
+        model = fit(log, transform=spec.transform, **spec.fit)
+    admitted = None if spec.max_seconds is None else _admission(log, model, held_out, spec)
+    drawing = ", and drawing the log again, 200 times" if spec.intervals else ""
+    with stage(f"choosing cascades{drawing}"):
+        try:
+            frontier, selection = find_frontier(log, model, spec, admitted)
+        except InfeasibleError as problem:  # no policy is quick enough: shown is what there is otherwise
+            frontier, selection = find_frontier(log, model, spec)
+            frontier, alone = with_seconds(frontier, log), describe_models(log, model)
+            problem.tuned = Tuned(log, held_out, model, frontier, selection, alone, spec.target)
+            raise
+    frontier, alone = with_seconds(frontier, log), describe_models(log, model)
+    return Tuned(log, held_out, model, frontier, selection, alone, spec.target, admitted=admitted)
+
+
+def _admission(log: Log, model: CascadeModel, held_out: Log | None, spec: Spec) -> Admission:
+    assert spec.max_seconds is not None
     size = None if held_out is None else int(held_out.complete.sum())
-    return admission(log, model, settings.max_seconds, held_out=size, confidence=settings.confidence)
+    return admission(log, model, spec.max_seconds, held_out=size, confidence=spec.confidence)
 
 
-def _with_policy(tuned: Tuned, settings: Settings) -> Tuned:
+def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
     """The same with the policy for the target, if there is one, and what to say of it."""
     frontier, target = tuned.frontier, tuned.target
     if not target:
         return tuned
     certificate, notes = None, []
     frontier, correction = by_bill(frontier, tuned.log)
-    if settings.confidence is not None and tuned.held_out is not None:
+    if spec.confidence is not None and tuned.held_out is not None:
         limits: dict[str, Any] = {"max_error": target.get("max_error"), "max_cost": target.get("budget")}
-        limits |= {"tuned_on": tuned.log, "judged": True} if settings.judged else {}
-        limits |= {} if settings.max_seconds is None else {"max_seconds": settings.max_seconds.text}
-        certificate = certify(frontier, tuned.held_out, **limits, confidence=settings.confidence)
+        limits |= {"tuned_on": tuned.log, "judged": True} if spec.judged else {}
+        limits |= {} if spec.max_seconds is None else {"max_seconds": spec.max_seconds.text}
+        certificate = certify(frontier, tuned.held_out, **limits, confidence=spec.confidence)
         index, policy = certificate.index, certificate.policy
     else:
         index = _choose(frontier, target)
-        policy = _mixed(frontier, target) if settings.mix else frontier.point(index, target)
-        if settings.mix and len(policy.policies) == 1:
+        policy = _mixed(frontier, target) if spec.mix else frontier.point(index, target)
+        if spec.mix and len(policy.policies) == 1:
             policy, notes = policy.policies[0], ["nothing to mix: a single point of the frontier is best here"]
     if tuned.admitted is not None:
         policy = record_limit(policy, tuned.admitted.limit)
         notes.append(tuned.admitted.describe(policy, tuned.log))
     worth = label_worth(policy, tuned.log)
-    if worth is not None and settings.label_prices is not None:
-        notes.append(worth.advise(_PURSE, *settings.label_prices))
+    if worth is not None and spec.label_prices is not None:
+        notes.append(worth.advise(_PURSE, *spec.label_prices))
     return dataclasses.replace(
         tuned,
         policy=policy,

@@ -21,34 +21,20 @@ from rcjax.logs.log import Log
 from rcjax.logs.segments import UNTOLD
 from rcjax.policy.policy import Policy
 from rcjax.policy.segmented import SegmentedPolicy
+from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
-from rcjax.tuning.held_out import check_confidence, hold_out
+from rcjax.tuning.held_out import hold_out
 from rcjax.tuning.segment_budget import Allocation, allocate
 from rcjax.tuning.segment_frontiers import Traffic, own_traffic, queries_of, shared_traffic
 from rcjax.tuning.segment_promise import SegmentsCertificate, certify_segments
 from rcjax.tuning.segment_trials import Trials, segment_names, try_segments
-from rcjax.tuning.tune import Settings, Tuned, tune_in_stages
+from rcjax.tuning.tune import Tuned, search_in_stages
 from rcjax.tuning.tuned_segments import SegmentFigures, TunedSegments
 
-__all__ = ["SegmentSettings", "tune_segments", "tune_segments_in_stages"]
+__all__ = ["tune_segments", "tune_segments_in_stages"]
 
 
 _SUM = 1e-6  # by which given shares may miss 1
-
-
-@dataclasses.dataclass(frozen=True)
-class SegmentSettings:
-    """How the segments of a log are tuned, whichever log and target."""
-
-    shares: Mapping[str, float] | None = None
-    """Of the traffic, by segment; None: as the log's queries are."""
-    confidence: float | None = None
-    """That of the guarantee; None for none."""
-    fit: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"copula": "gumbel"})
-    """Options of `fit`."""
-    transform: Any = "auto"
-    intervals: bool = True
-    """Whether to draw intervals around the frontier of one policy for all."""
 
 
 def tune_segments(
@@ -92,43 +78,40 @@ def tune_segments(
     """
     check_arguments(tune_segments, locals())
     target = Target.of(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
-    check_confidence(target, confidence, held_out)
-    settings = SegmentSettings(shares=shares, confidence=confidence, fit={"copula": copula}, intervals=intervals)
-    return tune_segments_in_stages(log, held_out, target, settings)
+    how: dict[str, Any] = {"confidence": confidence, "fit": {"copula": copula}, "intervals": intervals}
+    spec = Spec((target,), segments=True, shares=shares, **how).check(held_out is not None)
+    return tune_segments_in_stages(log, held_out, spec)
 
 
 def tune_segments_in_stages(
-    log: Log,
-    held_out: Log | None,
-    target: Target,
-    settings: SegmentSettings,
-    stage: Callable[[str], AbstractContextManager[Any]] = nullcontext,
+    log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], AbstractContextManager[Any]] = nullcontext
 ) -> TunedSegments:
-    """`tune_segments` by settings, telling what it is at.
+    """`tune_segments` as a spec says, telling what it is at.
 
     Args:
         log: the log to learn from.
         held_out: queries for the test of a guarantee; None where they are to be split off.
-        target: of the whole traffic.
-        settings: how to tune.
+        spec: how to tune, for a target of the whole traffic.
         stage: entered for each part of the work, with what it is in words.
     """
     require_segments(log)
-    shares = None if settings.shares is None else _checked(settings.shares, log)
+    shares = None if spec.shares is None else _checked(spec.shares, log)
     if held_out is not None:
         require_segments(held_out)
-    log, held_out = hold_out(log, held_out, settings.confidence)
-    how: dict[str, Any] = {"fit": settings.fit, "transform": settings.transform, "intervals": settings.intervals}
-    plain = Settings(**how, aim=target.name)
-    whole = dataclasses.replace(tune_in_stages(log, None, {}, plain, stage), target=target.to_json())
+    log, held_out = hold_out(log, held_out, spec.confidence)
+    if len(spec.targets) != 1:
+        raise ValueError(f"policies of segments are for one target, not {len(spec.targets)}")
+    (target,) = spec.targets
+    plain = Spec(spec.targets, fit=spec.fit, transform=spec.transform, intervals=spec.intervals)
+    whole = search_in_stages(log, None, plain, stage)
     with stage("trying policies of segments"):
         trials = try_segments(log, whole.model, _head_start(whole))
         mix = shares or _shares_of(log)
-        work = _Work(whole, trials, _traffics(whole, trials, mix, plain), mix, settings)
-    if settings.confidence is None or held_out is None:
+        work = _Work(whole, trials, _traffics(whole, trials, mix, plain), mix, spec)
+    if spec.confidence is None or held_out is None:
         return _told(work, allocate([traffic.menu for traffic in work.traffics], target))
     with stage("testing the guarantee"):
-        allocation, certificate = certify_segments(work.traffics, held_out, target, settings.confidence, shares)
+        allocation, certificate = certify_segments(work.traffics, held_out, target, spec.confidence, shares)
     return dataclasses.replace(_told(work, allocation, certificate), held_out=held_out)
 
 
@@ -139,7 +122,7 @@ class _Work(NamedTuple):
     trials: Trials
     traffics: tuple[Traffic, ...]
     mix: Mapping[str, float]  # shares of the traffic, of queries that were told no segment too
-    settings: SegmentSettings
+    spec: Spec
 
 
 def require_segments(log: Log) -> None:
@@ -184,7 +167,7 @@ def _head_start(whole: Tuned) -> float:
     return max(gains)
 
 
-def _traffics(whole: Tuned, trials: Trials, mix: Mapping[str, float], settings: Settings) -> tuple[Traffic, ...]:
+def _traffics(whole: Tuned, trials: Trials, mix: Mapping[str, float], spec: Spec) -> tuple[Traffic, ...]:
     """The kinds of traffic: the segments with policies of their own, and last the others, if there are any."""
     log, model = whole.log, whole.model
     own = tuple(own_traffic(log, model, trials, name, mix[name]) for name in trials.earned)
@@ -195,7 +178,7 @@ def _traffics(whole: Tuned, trials: Trials, mix: Mapping[str, float], settings: 
     complete = log.complete
     frontier, tuned_on = whole.frontier, _shares_of(log, complete)
     if own and 2 * complete[rows].sum() >= complete.sum():
-        frontier = tune_in_stages(log.take(rows), None, {}, dataclasses.replace(settings, intervals=False)).frontier
+        frontier = search_in_stages(log.take(rows), None, dataclasses.replace(spec, intervals=False)).frontier
         tuned_on = _shares_of(log, rows[complete[rows]])
     return (*own, shared_traffic(frontier, log, rest, tuned_on))
 
@@ -218,7 +201,7 @@ def _told(work: _Work, allocation: Allocation, certificate: SegmentsCertificate 
         shares={name: mix[name] for name in segment_names(log)},
         by=str(log.by),
         expected=expected,
-        provenance=_provenance(work.whole, figures, work.settings, certificate),
+        provenance=_provenance(work.whole, figures, work.spec, certificate),
     )
     gain = _gain(work.trials, mix)
     one = _one_policy(work.whole, mix)
@@ -264,14 +247,14 @@ def _figures(
 def _provenance(
     whole: Tuned,
     figures: Sequence[SegmentFigures],
-    settings: SegmentSettings,
+    spec: Spec,
     certificate: SegmentsCertificate | None,
 ) -> dict[str, Any]:
     """Where the policies come from, and what it takes to tune them again; the queries are with the common policy."""
     told = describe_tuning(whole.frontier, whole.target)
     told.pop("reference", None)
-    shares = None if settings.shares is None else {name: float(share) for name, share in settings.shares.items()}
-    told["tuning"] = {**told["tuning"], "bands": settings.intervals, "shares": shares}
+    shares = None if spec.shares is None else {name: float(share) for name, share in spec.shares.items()}
+    told["tuning"] = {**told["tuning"], "bands": spec.intervals, "shares": shares}
     told["segments"] = {
         one.name: {
             "queries": one.queries,

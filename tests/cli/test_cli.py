@@ -68,7 +68,7 @@ def test_version():
         (["tune", "log.csv", "--task", "poetry"], "poetry"),
         (["tune", "log.csv", "--confidence", "95%"], "needs --max-error or --budget"),
         (["tune", "log.csv", "--lam", "1", "--confidence", "95%"], "needs --max-error or --budget"),
-        (["tune", "log.csv", "--budget", "1", "--confidence", "1"], "below 100%"),
+        (["tune", "log.csv", "--budget", "1", "--confidence", "1"], "below 1 (100%)"),
         (["tune", "log.csv", "--budget", "1", "--held-out", "other.csv"], "needs --confidence"),
         (
             ["tune", "log.csv", "--posterior"],

@@ -9,8 +9,7 @@ from timed_logs import timed_log
 
 import rcjax
 from rcjax.logs import LogError
-from rcjax.policy.targets import Target
-from rcjax.tuning.held_out import check_confidence, hold_out
+from rcjax.tuning.held_out import hold_out
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -50,17 +49,3 @@ def test_another_log_counts_waiting_as_the_first_and_shares_no_query():
     np.testing.assert_allclose(tested.query_cost, other.query_cost + 0.01 * np.asarray(other.seconds), rtol=1e-12)
     with pytest.raises(LogError):
         hold_out(log, log, 0.9)
-
-
-@pytest.mark.parametrize(
-    ("target", "confidence", "held"),
-    [(None, 0.9, None), (Target("lam", 3.0), 0.9, None), (Target("budget", 1.0), 1.0, None)],
-)
-def test_a_confidence_needs_a_limit_and_lies_between(target, confidence, held):
-    with pytest.raises(ValueError, match="between 0 and 1 and needs max_error or budget"):
-        check_confidence(target, confidence, held)
-
-
-def test_a_held_out_log_needs_a_confidence():
-    with pytest.raises(ValueError, match="held_out needs a confidence"):
-        check_confidence(Target("budget", 1.0), None, rcjax.sample_log(5, seed=0))

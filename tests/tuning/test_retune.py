@@ -8,8 +8,9 @@ import pytest
 
 import rcjax
 from rcjax.logs import LogError
+from rcjax.policy.spec import Spec
 from rcjax.tuning.retune import Gain, held_out_gain, recorded_tuning
-from rcjax.tuning.tune import Settings, find_frontier
+from rcjax.tuning.searching import find_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-70b")
@@ -35,27 +36,28 @@ def policy(frontier):
 def test_a_policy_records_how_it_was_tuned(policy, frontier, tmp_path):
     policy.save(tmp_path / "policy.json")
     tuning = recorded_tuning(rcjax.load_policy(tmp_path / "policy.json"))
-    assert tuning.target == {"budget": 0.8 * float(frontier.model.cost[-1])}
-    assert (tuning.models, tuning.search, tuning.chain, tuning.transform) == (MODELS, "selected", "exact", "choice")
-    assert tuning.fit == {"copula": "Gumbel", "method": "tau"}
-    assert (tuning.bands, tuning.confidence) == (False, None)
+    assert tuning.spec.target == {"budget": 0.8 * float(frontier.model.cost[-1])}
+    spec = tuning.spec
+    assert (tuning.models, spec.search, spec.chain, spec.transform) == (MODELS, "selected", "exact", "choice")
+    assert spec.fit == {"copula": "Gumbel", "method": "tau"}
+    assert (spec.intervals, spec.confidence) == (False, None)
     assert tuning.prices == frontier.model.prices
 
 
 def test_a_list_of_cascades_is_recorded_and_cut_to_the_models_there_are(logs):
     found = rcjax.solve_frontier(rcjax.fit(logs[0]), lam=[300.0], cascades=[MODELS, MODELS[1:]]).policy(lam=300.0)
     tuning = recorded_tuning(found)
-    assert set(tuning.search) == {MODELS, MODELS[1:]}
-    assert tuning.target == {"lam": 300.0}
-    assert tuning.within(MODELS[1:]).search == (MODELS[1:],)
+    assert set(tuning.spec.search) == {MODELS, MODELS[1:]}
+    assert tuning.spec.target == {"lam": 300.0}
+    assert tuning.within(MODELS[1:]).spec.search == (MODELS[1:],)
     assert tuning.within(MODELS[1:]).models == MODELS[1:]
 
 
 def test_a_policy_made_by_hand_is_tuned_for_its_own_price(policy, logs):
     bare = dataclasses.replace(policy, provenance={})
     tuning = recorded_tuning(bare)
-    assert tuning.target == {"lam": policy.expected["lam"]}
-    assert (tuning.models, tuning.search) == (policy.models, "selected")
+    assert tuning.spec.target == {"lam": policy.expected["lam"]}
+    assert (tuning.models, tuning.spec.search) == (policy.models, "selected")
     with pytest.raises(ValueError, match="neither a target nor its λ: tune a new one"):
         rcjax.retune(dataclasses.replace(bare, expected={}), logs[1])
 
@@ -63,7 +65,7 @@ def test_a_policy_made_by_hand_is_tuned_for_its_own_price(policy, logs):
 def test_tuned_again_is_tuned_as_before(policy, logs):
     found = rcjax.retune(policy, logs[1])
     selection = rcjax.select_frontier(logs[1])
-    budget = recorded_tuning(policy).target["budget"]
+    budget = recorded_tuning(policy).spec.target["budget"]
     assert found.policy.rules == selection.frontier.policy(budget=budget).rules
     assert found.policy.provenance["tuning"] == policy.provenance["tuning"]
     assert found.policy.provenance["digest"] == logs[1].digest
@@ -152,7 +154,7 @@ def mixture(logs):
 
 def test_a_mixture_is_tuned_again_to_one(mixture, logs):
     found = rcjax.retune(mixture, logs[1])
-    budget = recorded_tuning(mixture).target["budget"]
+    budget = recorded_tuning(mixture).spec.target["budget"]
     assert isinstance(found.policy, rcjax.Mixture)
     assert found.policy.expected["cost"] == pytest.approx(budget)
     same = rcjax.retune(mixture, logs[0]).policy
@@ -160,8 +162,8 @@ def test_a_mixture_is_tuned_again_to_one(mixture, logs):
     assert same.weights == mixture.weights
     one = dataclasses.replace(mixture, policies=mixture.policies[:1], weights=(1.0,))
     assert recorded_tuning(one) == recorded_tuning(mixture)
-    part = recorded_tuning(mixture.policies[0])  # by itself it is no mixture
-    assert (part.mix, dataclasses.replace(part, mix=True)) == (False, recorded_tuning(mixture))
+    part = recorded_tuning(mixture.policies[0]).spec  # by itself it is no mixture
+    assert (part.mix, dataclasses.replace(part, mix=True)) == (False, recorded_tuning(mixture).spec)
 
 
 def test_a_mixture_for_an_error_is_tuned_again_to_one_and_a_mixture_for_a_price_to_a_policy(logs):
@@ -175,7 +177,7 @@ def test_a_mixture_for_an_error_is_tuned_again_to_one_and_a_mixture_for_a_price_
     middle = len(error) // 2
     priced = frontier.point(middle, {"lam": float(frontier.lam[middle])})
     by_price = rcjax.Mixture((priced, mixture.policies[1]), mixture.weights)  # by hand: its first policy has a price
-    assert recorded_tuning(by_price).target == {"lam": float(frontier.lam[middle])}
+    assert recorded_tuning(by_price).spec.target == {"lam": float(frontier.lam[middle])}
     assert isinstance(rcjax.retune(by_price, logs[0]).policy, rcjax.Policy)
 
 
@@ -213,4 +215,4 @@ def test_too_little_to_test_on(policy, logs):
 
 def test_an_unknown_search_is_an_error(logs):
     with pytest.raises(ValueError, match="cascades is 'most'"):
-        find_frontier(logs[0], rcjax.fit(logs[0]), Settings(search="most"))
+        find_frontier(logs[0], rcjax.fit(logs[0]), Spec(search="most"))

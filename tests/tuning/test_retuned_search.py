@@ -6,13 +6,13 @@ import inspect
 import pytest
 
 import rcjax
+from rcjax.policy.spec import Spec
 from rcjax.tuning import retune, tune
 from rcjax.tuning.retune import recorded_tuning
-from rcjax.tuning.searching import Settings
 
 pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.filterwarnings("ignore::rcjax.logs.UnlabelledWarning")]
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
-FIELDS = dataclasses.fields(Settings)
+FIELDS = dataclasses.fields(Spec)
 
 #: Options of `tune`, and a target.
 OPTIONS = [
@@ -36,18 +36,18 @@ class Noted(Exception):  # noqa: N818 - no error
 
 
 @pytest.fixture
-def settings_of(monkeypatch, logs):
-    """What tells (target, settings) of tuning a policy again, which is not done."""
+def spec_of(monkeypatch, logs):
+    """What tells the spec of tuning a policy again, which is not done."""
 
-    def note(log, held_out, target, settings, *stage):
-        raise Noted(dict(target), settings)
+    def note(log, held_out, spec, *stage):
+        raise Noted(spec)
 
     def told(policy):
         with monkeypatch.context() as patch:
             patch.setattr(retune, "tune_in_stages", note)
             with pytest.raises(Noted) as noted:
                 rcjax.retune(policy, logs[1])
-        return noted.value.args
+        return noted.value.args[0]
 
     return told
 
@@ -57,20 +57,19 @@ def test_the_options_are_all_that_tune_takes():
     assert set(inspect.signature(rcjax.tune).parameters) - {"log", "held_out", "posterior"} - tried == set()
 
 
-def test_every_option_comes_back(logs, settings_of, monkeypatch, tmp_path):
+def test_every_option_comes_back(logs, spec_of, monkeypatch, tmp_path):
     used = []
 
-    def noted(log, held_out, target, settings, *stage, run=tune.tune_in_stages):
-        used.append((dict(target), settings))
-        return run(log, held_out, target, settings, *stage)
+    def noted(log, held_out, spec, *stage, run=tune.tune_in_stages):
+        used.append(spec)
+        return run(log, held_out, spec, *stage)
 
     monkeypatch.setattr(tune, "tune_in_stages", noted)
     differing = {}
     pair = logs[0].select(MODELS[1:])  # two models: what is searched for is not looked at, which takes long
     for options in OPTIONS:
         rcjax.tune(pair, **options).policy.save(tmp_path / "policy.json")
-        (target, before), (again, after) = used[-1], settings_of(rcjax.load_policy(tmp_path / "policy.json"))
-        assert again == target
+        before, after = used[-1], spec_of(rcjax.load_policy(tmp_path / "policy.json"))
         expected = dataclasses.replace(before, transform="choice", fit=after.fit)
         assert before.fit["copula"].capitalize() == after.fit["copula"]
         pairs = ((field.name, getattr(expected, field.name), getattr(after, field.name)) for field in FIELDS)
@@ -88,16 +87,16 @@ def frontiers(log):
     yield rcjax.select_frontier(log, model=model, lam=lam, max_length=2, **LATE).frontier, {"max_length": 2}
 
 
-def test_who_refused_late_does_so_again_and_cascades_are_no_longer(logs, settings_of, tmp_path):
+def test_who_refused_late_does_so_again_and_cascades_are_no_longer(logs, spec_of, tmp_path):
     for frontier, told in frontiers(logs[0]):
         policy = frontier.policy(lam=300.0)
-        _, settings = settings_of(policy)
-        assert (settings.search, settings.abstain_early) == (frontier.search, False)
+        spec = spec_of(policy)
+        assert (spec.search, spec.abstain_early) == (frontier.search, False)
         frontier.save(tmp_path / "frontier.json")
         again = rcjax.load_frontier(tmp_path / "frontier.json")
-        assert (again.abstain_early, recorded_tuning(again.policy(lam=300.0)).abstain_early) == (False, False)
+        assert (again.abstain_early, recorded_tuning(again.policy(lam=300.0)).spec.abstain_early) == (False, False)
         for name, value in told.items():
-            assert getattr(settings, name) == getattr(again, name) == value
+            assert getattr(spec, name) == getattr(again, name) == value
 
 
 def test_nobody_refuses_early_who_did_not(logs):

@@ -10,8 +10,9 @@ from command_line import run, succeed, write_log
 import rcjax
 from rcjax.diagnostics.prediction import held_out
 from rcjax.diagnostics.promise import try_promise
+from rcjax.policy.spec import Spec
 from rcjax.tuning.retune import held_out_gain, recorded_tuning
-from rcjax.tuning.searching import Settings, find_frontier
+from rcjax.tuning.searching import find_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")
 FILES = Path(__file__).parents[1] / "files_of_before"
@@ -45,7 +46,7 @@ def test_files_of_before_are_replayed_and_checked(log, policy, frontier):
 
 def test_it_is_tuned_again_by_the_default_search(log, policy):
     tuning = recorded_tuning(policy)
-    assert (tuning.search, tuning.target) == ("selected", {"error_cost": 0.01})
+    assert (tuning.spec.search, tuning.spec.target) == ("selected", {"error_cost": 0.01})
     retuned = rcjax.retune(policy, log, bands=False)
     assert retuned.frontier.search == "selected"
     assert retuned.policy.provenance["tuning"]["search"] == "selected"
@@ -68,7 +69,7 @@ def test_what_would_need_that_search_says_what_to_do(log, frontier):
     with pytest.raises(ValueError, match=GONE + "tune again, or give held-out queries instead"):
         try_promise(frontier, small, held_out(frontier.model, small, folds=True), 60)
     with pytest.raises(ValueError, match=GONE + "leave it out"):
-        find_frontier(small, frontier.model, Settings(search="expected"))
+        find_frontier(small, frontier.model, Spec(search="expected"))
     with pytest.raises(ValueError, match=GONE + "leave posterior out"):
         rcjax.tune(small, posterior=True)
 

@@ -9,7 +9,8 @@ from command_line import succeed, write_folder
 
 import rcjax
 from rcjax.policy import Mixture
-from rcjax.tuning.tune import Settings, as_cascades, describe_models, tune_in_stages
+from rcjax.policy.spec import Spec
+from rcjax.tuning.tune import as_cascades, describe_models, tune_in_stages
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
@@ -94,9 +95,10 @@ def test_a_mixture_meets_a_budget_exactly(log):
     ("options", "message"),
     [
         ({"budget": 1.0, "lam": 1.0}, "give one target, not budget and lam"),
-        ({"lam": 1.0, "confidence": 0.9}, "confidence is 0.9"),
-        ({"budget": 1.0, "confidence": 1.5}, "confidence is 1.5"),
+        ({"lam": 1.0, "confidence": 0.9}, "confidence needs max_error or budget"),
+        ({"budget": 1.0, "confidence": 1.5}, "confidence must be above 0 and below 1"),
         ({"mix": True}, "mix needs max_error or budget"),
+        ({"judged": True}, "judged needs confidence"),
         ({"posterior": True}, "measured to lose against the default: leave posterior out"),
         ({"cascade": "most"}, "cascades is 'most'"),
     ],
@@ -104,7 +106,7 @@ def test_a_mixture_meets_a_budget_exactly(log):
 def test_options_that_do_not_go_together(log, options, message):
     with pytest.raises(ValueError, match=message):
         rcjax.tune(log, intervals=False, **options)
-    with pytest.raises(ValueError, match="held_out needs a confidence"):
+    with pytest.raises(ValueError, match="held_out needs confidence"):
         rcjax.tune(log, held_out=log)
 
 
@@ -133,7 +135,7 @@ def test_stages_are_told_as_they_begin(log):
         told.append(words)
         return jax.default_device(None)
 
-    tune_in_stages(log, None, {}, Settings(search="full", intervals=False), stage)
+    tune_in_stages(log, None, Spec(search="full", intervals=False), stage)
     assert told == ["fitting the model", "choosing cascades"]
 
 

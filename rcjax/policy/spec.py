@@ -1,0 +1,158 @@
+"""How a log is tuned: one description, from the command line to the choice, and from a policy's record back to it.
+
+What goes together with what is decided here, and nowhere else. Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rcjax.policy.calibration import Transform
+from rcjax.policy.limits import SecondsLimit
+from rcjax.policy.targets import Target, TargetName
+
+__all__ = ["Spec", "SpecError"]
+
+
+class SpecError(ValueError):
+    """Options of a `Spec` that do not go together.
+
+    >>> problem = SpecError("mix", "needs {max_error} or {budget}")
+    >>> print(problem, problem.told("--{}".format), sep="; ")
+    mix needs max_error or budget; needs --max_error or --budget
+    """
+
+    def __init__(self, option: str, what: str) -> None:
+        super().__init__(f"{option} {_named(what, str)}")
+        self.option = option
+        self._what = what
+
+    def told(self, name: Any) -> str:
+        """What is wrong with the option, with the other options as `name` (a function) has them."""
+        return _named(self._what, name)
+
+
+def _named(what: str, name: Any) -> str:
+    return what.format_map(_Names(name))
+
+
+class _Names(dict[str, str]):
+    def __init__(self, name: Any) -> None:
+        super().__init__()
+        self._name = name
+
+    def __missing__(self, key: str) -> str:
+        return self._name(key)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """How a log is tuned, whichever log.
+
+    >>> Spec((Target("budget", 1e-4),), mix=True).check().aim
+    'budget'
+    >>> Spec((Target("lam", 300.0),), mix=True).check()
+    Traceback (most recent call last):
+    ...
+    rcjax.policy.spec.SpecError: mix needs max_error or budget, and no confidence
+    """
+
+    targets: tuple[Target, ...] = ()
+    """What the policy is for: one, or where it is guaranteed perhaps a limit on the error and a budget. None: there is
+    a frontier, and no policy."""
+    search: Any = "selected"
+    """By the labels ("selected"), or by the model: "all", "full", "adaptive", or cascades by their models' names."""
+    max_length: int | None = None
+    """The most models in a cascade of a search by the labels; None: all."""
+    chain: Literal["exact", "paper"] = "exact"
+    """How the model takes confidences along a cascade to depend on each other."""
+    fit: Mapping[str, Any] = field(default_factory=lambda: {"copula": "gumbel"})
+    """Options of `rcjax.fit`."""
+    transform: Transform | Literal["auto"] = "auto"
+    """Of raw confidences."""
+    abstain_price: float | None = None
+    """What a refusal costs, in errors; None: models may not refuse."""
+    abstain_early: bool = True
+    """Whether any model may refuse, or the last one of a cascade only."""
+    confidence: float | None = None
+    """That of the guarantee; None for none."""
+    judged: bool = False
+    """Whether judges' verdicts count for the guarantee, corrected by the labels by hand."""
+    label_prices: tuple[float, float] | None = None
+    """What a label by hand and a judged query cost, for advice on which to buy; None: no advice."""
+    mix: bool = False
+    """Whether to meet the target exactly, by a mixture where need be."""
+    intervals: bool = True
+    """Whether to draw intervals around the frontier."""
+    second_cost: float = 0.0
+    """What a second of waiting is worth, in money; costs count it."""
+    max_seconds: SecondsLimit | None = None
+    """How long queries may wait; None: as long as it takes."""
+    segments: bool = False
+    """Whether segments may have policies of their own."""
+    shares: Mapping[str, float] | None = None
+    """Of the traffic, by segment; None: as the log's queries are."""
+
+    @property
+    def aim(self) -> TargetName:
+        """The kind of target that policies are chosen for; without one, a budget."""
+        return self.targets[0].name if self.targets else "budget"
+
+    @property
+    def target(self) -> dict[str, float]:
+        """The targets as provenance keeps them, by name."""
+        return {target.name: target.value for target in self.targets}
+
+    def check(self, held_out: bool = False) -> Spec:
+        """The same; SpecError for the first option that does not go with the others.
+
+        Args:
+            held_out: whether there are queries of their own for the test of a guarantee.
+        """
+        for option, what in self._misses(held_out):
+            raise SpecError(option, what)
+        return self
+
+    def _misses(self, held_out: bool) -> list[tuple[str, str]]:
+        limited = any(target.is_limit for target in self.targets)
+        sure = self.confidence
+        mixing = sure is None and limited
+        meanwhile = self.max_seconds is not None and self.max_seconds.share is None
+        rules = [
+            ("confidence", "needs {max_error} or {budget}", sure is not None and not limited),
+            ("confidence", f"must be above 0 and below 1 (100%), not {sure}", sure is not None and not 0 < sure < 1),
+            ("held_out", "needs {confidence}", held_out and sure is None),
+            ("judged", "needs {confidence}", self.judged and sure is None),
+            ("mix", "needs {max_error} or {budget}, and no {confidence}", self.mix and not mixing),
+            ("max_seconds", _NO_MEAN, meanwhile and sure is not None),
+            ("mix", _NO_TAIL, self.mix and self.max_seconds is not None),
+            ("label_price", "needs a target, such as {budget}", self.label_prices is not None and not self.targets),
+            ("shares", "needs {by}", self.shares is not None and not self.segments),
+            ("by", "needs a target, such as {budget}", self.segments and not self.targets),
+            ("by", f"does not go with {', '.join(self._alone)}", self.segments and bool(self._alone)),
+        ]
+        return [(option, what) for option, what, broken in rules if broken]
+
+    @property
+    def _alone(self) -> list[str]:
+        """The options that say nothing of segments, of those that are given."""
+        given = {
+            "cascade": self.search != "selected",
+            "abstain_price": self.abstain_price is not None,
+            "judged": self.judged,
+            "mix": self.mix,
+            "label_price": self.label_prices is not None,
+            "max_seconds": self.max_seconds is not None,
+            "second_cost": bool(self.second_cost),
+        }
+        return [f"{{{name}}}" for name, used in given.items() if used]
+
+
+_NO_MEAN = (
+    "of a mean cannot be guaranteed, as seconds have no largest value, and without one few queries guarantee no mean: "
+    "with {confidence} give a share, such as p95=4"
+)
+
+_NO_TAIL = "takes no {max_seconds}: the tail of a mixture is not between those of its policies"
