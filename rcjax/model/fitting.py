@@ -33,7 +33,7 @@ from rcjax.model.label_outcomes import expected_log
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
 from rcjax.model.provenance import Details
-from rcjax.model.stated import stated_in
+from rcjax.model.stated import stated_logprobs
 from rcjax.model.ties import pairs_by_likelihood
 
 Method = Literal["tau", "likelihood"]
@@ -144,6 +144,14 @@ def fit_arrays(
             copulas = _likeliest_where(tied, copulas, marginals, confidence, answered, taus)
         return calibrators, marginals, copulas
     return calibrators, marginals, _likeliest(marginals, confidence, answered, taus, family=family)
+
+
+def stated_in(log: Log) -> np.ndarray | None:
+    """`stated_logprobs` of a log, each of its queries once: one that is drawn again states nothing more."""
+    rows = list({query: row for row, query in enumerate(log.queries)}.values())
+    whole = len(rows) == log.n_queries
+    columns = (log.logprob, log.answered) if whole else (np.asarray(x)[rows] for x in (log.logprob, log.answered))
+    return stated_logprobs(*columns)
 
 
 def fit_near(

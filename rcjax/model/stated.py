@@ -21,7 +21,6 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import divide, total
-from rcjax.logs.log import Log
 from rcjax.policy.calibration import NEAR
 
 #: The most values of a model, and the numbers of places that programmes are made for.
@@ -104,14 +103,6 @@ def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | Non
     values = [_stated_by_one(column[there]) for column, there in columns]
     most = max((len(own) for own in values), default=0)
     return None if not most else np.stack([padded(own, places_for(most), np.nan) for own in values])
-
-
-def stated_in(log: Log) -> np.ndarray | None:
-    """`stated_logprobs` of a log, each of its queries once: one that is drawn again states nothing more."""
-    rows = list({query: row for row, query in enumerate(log.queries)}.values())
-    whole = len(rows) == log.n_queries
-    columns = (log.logprob, log.answered) if whole else (np.asarray(x)[rows] for x in (log.logprob, log.answered))
-    return stated_logprobs(*columns)
 
 
 def places_for(values: int) -> int:

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from rcjax._core.batching import stack
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
-from rcjax.model.stated import stated_in
+from rcjax.model.fitting import stated_in
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.solving.paths import make_plan
 from rcjax.solving.quadrature import ORDER

@@ -18,7 +18,7 @@ from rcjax._base.variants import rivals
 from rcjax.copulas.families import as_family
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.stated import stated_in
+from rcjax.model.fitting import stated_in
 from rcjax.solving.paths import candidate_paths
 
 #: A search of `solve_frontier`, or the best single model or pair by the log's own labels.

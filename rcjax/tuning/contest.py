@@ -28,8 +28,9 @@ from rcjax.tuning.agreement_candidates import Agreeing, comparable_models
 from rcjax.tuning.agreement_odds import expected_on_log
 from rcjax.tuning.choices import Choice, Targets, judge_all
 from rcjax.tuning.comparison import Gain
-from rcjax.tuning.judging import Judging, charges
+from rcjax.tuning.judging import Judging
 from rcjax.tuning.label_candidates import Candidates
+from rcjax.tuning.label_weights import charges
 
 __all__ = ["Arm", "Contest", "Judged", "Losses", "compares", "contest", "gains_of"]
 

@@ -37,8 +37,8 @@ from rcjax.replaying.packing import columns_of, pack_policies
 from rcjax.replaying.replay import walk_log
 from rcjax.replaying.waiting import path_seconds, seconds_columns
 from rcjax.solving.lambda_grid import lam_range
-from rcjax.tuning.judging import charges
 from rcjax.tuning.label_candidates import judge_log
+from rcjax.tuning.label_weights import charges
 from rcjax.tuning.p_values import binomial_tail, upper_limit
 from rcjax.tuning.resampling import deal_folds, require_queries
 from rcjax.tuning.trials import pairs_on_trial

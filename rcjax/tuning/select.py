@@ -35,8 +35,8 @@ from rcjax.solving.lambda_grid import check_lam, lay_out_problem, select, solve_
 from rcjax.solving.paths import only
 from rcjax.tuning.comparison import Comparison
 from rcjax.tuning.cross_validation import Longer, cross_validate, longer_cascades
-from rcjax.tuning.judging import charges, judging_of
 from rcjax.tuning.label_choices import RESERVE
+from rcjax.tuning.label_weights import charges, judging_of
 from rcjax.tuning.luck import raised_by_luck
 from rcjax.tuning.resampling import require_queries, sample_queries
 from rcjax.tuning.trials import AgreementTrial, Trial, all_trials, judge_pairs, may_refuse, near_best, spread_over

@@ -14,9 +14,10 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.pairs import barred_pairs
 from rcjax.tuning.agreement_candidates import as_policies, judge_answers, without_barred_models
 from rcjax.tuning.comparison import Comparison
-from rcjax.tuning.judging import Judging, charges
+from rcjax.tuning.judging import Judging
 from rcjax.tuning.label_candidates import Candidates, judge_log
 from rcjax.tuning.label_choices import RESERVE, as_cascades, merged, reserve, without_barred
+from rcjax.tuning.label_weights import charges
 
 #: How far above the frontier a policy may be, in standard errors of its error.
 SLACK = 0.1

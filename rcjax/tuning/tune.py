@@ -221,7 +221,13 @@ def tune_in_stages(
 def search_in_stages(
     log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], AbstractContextManager[Any]] = nullcontext
 ) -> Tuned:
-    """`tune_in_stages` up to the frontier: without a policy. InfeasibleError where no policy keeps to a limit."""
+    """`tune_in_stages` up to the frontier: without a policy.
+
+    Args:
+        log, held_out, spec, stage: as `tune_in_stages` takes them.
+
+    Raises InfeasibleError where no policy keeps to the limit on the seconds.
+    """
     log = count_waiting(log, spec.second_cost)
     log, held_out = hold_out(log, held_out, spec.confidence, spec.judged)
     with stage("fitting the model"):

@@ -11,7 +11,7 @@ from selection_references import draws_of, fixed_frontier, make_log
 import rcjax
 from rcjax.tuning import bootstrap as resampling
 from rcjax.tuning.bootstrap import bootstrap
-from rcjax.tuning.judging import judging_of
+from rcjax.tuning.label_weights import judging_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -10,7 +10,7 @@ from selection_references import make_log
 
 import rcjax
 from rcjax.frontier.statuses import PointStatus
-from rcjax.tuning.judging import judging_of
+from rcjax.tuning.label_weights import judging_of
 from rcjax.tuning.trials import judge_pairs
 
 pytestmark = pytest.mark.usefixtures("float64")

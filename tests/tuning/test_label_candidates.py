@@ -17,9 +17,10 @@ from rcjax.replaying.walk import outcomes
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning import label_candidates
 from rcjax.tuning.choices import tune_by_labels
-from rcjax.tuning.judging import AS_USUAL, Blend, Judging, charges, cross_calibrate
+from rcjax.tuning.judging import AS_USUAL, Blend, Judging, cross_calibrate
 from rcjax.tuning.label_candidates import Candidates, Rows, candidates
 from rcjax.tuning.label_choices import as_cascades, best_candidates
+from rcjax.tuning.label_weights import charges
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -8,13 +8,9 @@ from misses import in_turn
 from scipy.optimize import minimize
 from selection_references import logistic, make_log
 
-from rcjax.tuning import judging as module
-from rcjax.tuning.judging import (
-    AS_USUAL,
-    USUAL,
-    Judging,
-    estimate_blend,
-)
+from rcjax.tuning import label_weights as module
+from rcjax.tuning.judging import AS_USUAL, USUAL, Judging
+from rcjax.tuning.label_weights import estimate_blend
 
 pytestmark = pytest.mark.usefixtures("float64")
 
