@@ -45,7 +45,6 @@ def test_a_budget_of_a_whole_query_is_asked_about_and_taken_where_it_is_meant(pl
     assert run(*tune, "60", "--really").exit_code == 0
     others = [
         ("report", place / "log.csv", "--out", place / "a.html"),
-        ("label", place / "log.csv", "--out", place / "a.csv"),
     ]
     for line in others:
         result = run(*line, "--budget", "60")
