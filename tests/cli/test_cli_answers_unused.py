@@ -43,11 +43,7 @@ def test_a_cascade_that_is_asked_for(cascade, files):
 
 
 @pytest.mark.thorough
-def test_a_posterior_and_a_sweep(files, tmp_path):
-    pytest.importorskip("numpyro")
-    with_answers, without = (run("tune", file, "--posterior", *LINE).stderr for file in files)
-    assert "--posterior is of the model of confidences alone" in with_answers
-    assert "answered" not in without
+def test_a_sweep(files, tmp_path):
     logs, plain = ", ".join(f'"{file}"' for file in files), files[1]
     (tmp_path / "both.toml").write_text(f'logs = [{logs}]\nlam = 3\nout = "both"\n')
     swept = run("sweep", tmp_path / "both.toml")

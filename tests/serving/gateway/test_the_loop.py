@@ -72,7 +72,8 @@ def write_first_policy(path, folder):
     prices = {model: dict(zip(("input", "output"), PRICES[model], strict=True)) for model in NAMES.values()}
     (folder / "prices.json").write_text(json.dumps(prices))
     tune = ["tune", folder / "log.csv", "--prices", folder / "prices.json", "--task", "choice"]
-    result = run(*tune, "--error-cost", "0.002", "--no-bands", "--out", path)
+    # Every model in turn: what changes is in the small one.
+    result = run(*tune, "--cascade", "full", "--error-cost", "0.002", "--no-bands", "--out", path)
     assert result.exit_code == 0, result.stderr
 
 
