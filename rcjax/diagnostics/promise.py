@@ -17,11 +17,11 @@ import numpy as np
 from rcjax._core.batching import part
 from rcjax.diagnostics.prediction import FOLDS, HeldOut, compare_frontier, lambdas
 from rcjax.frontier.frontier import Frontier
+from rcjax.frontier.searches import compares_by_name
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.policy.record import EXPECTED_IS_GONE
 from rcjax.solving.solve import solve_frontier
-from rcjax.tuning.bootstrap import compares_by_name
 from rcjax.tuning.resampling import deal_folds, without
 from rcjax.tuning.select import select_frontier
 

@@ -39,3 +39,8 @@ def cascade_names(members: Any, models: tuple[str, ...]) -> tuple[tuple[str, ...
     (('small',), ('small', 'large'))
     """
     return tuple(tuple(models[j] for j in np.flatnonzero(row)) for row in np.asarray(members))
+
+
+def compares_by_name(frontier: Any) -> bool:
+    """Whether policies of a named cascade compare answers: those of older files do, and no search finds such."""
+    return frontier.search != "selected" and frontier.policies.agreements is not None

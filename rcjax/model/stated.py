@@ -88,8 +88,8 @@ class Stated:
 def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | None:
     """(k, V) raw log-probabilities of the values that k models state, rising, NaN behind; None where no model does.
 
-    Certainty is one of them only where few answers are at no stated value, and others are: computed probabilities are
-    rounded to 1. That an answer is wrong for certain is never computed.
+    Certainty is one of them only where few answers are at no stated value, and where a value below 1 is stated too, or
+    there is none: computed probabilities are rounded to 1. To 0, of an answer that was given, they never are.
 
     Args:
         logprob: (n, k) raw log-probabilities.

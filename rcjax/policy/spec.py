@@ -5,7 +5,8 @@ What goes together with what is decided here, and nowhere else. Standard library
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -29,22 +30,14 @@ class SpecError(ValueError):
         self.option = option
         self._what = what
 
-    def told(self, name: Any) -> str:
-        """What is wrong with the option, with the other options as `name` (a function) has them."""
+    def told(self, name: Callable[[str], str]) -> str:
+        """What is wrong with the option, with the other options as `name` has them."""
         return _named(self._what, name)
 
 
-def _named(what: str, name: Any) -> str:
-    return what.format_map(_Names(name))
-
-
-class _Names(dict[str, str]):
-    def __init__(self, name: Any) -> None:
-        super().__init__()
-        self._name = name
-
-    def __missing__(self, key: str) -> str:
-        return self._name(key)
+def _named(what: str, name: Callable[[str], str]) -> str:
+    """The text with the options in braces as `name` has them."""
+    return re.sub(r"\{(\w+)\}", lambda option: name(option[1]), what)
 
 
 @dataclass(frozen=True)

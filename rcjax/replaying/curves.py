@@ -32,7 +32,7 @@ def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float)
     0.2916...
     """
     check_arguments(area_under_curve, locals())
-    costs, errors = np.asarray(cost, float), np.asarray(error, float)
+    costs, errors = _numbers(cost, "cost"), _numbers(error, "error")
     if costs.ndim != 1 or costs.shape != errors.shape or not costs.size:
         raise ValueError(f"cost and error have shapes {costs.shape} and {errors.shape}: give two of one length")
     if not (np.isfinite(costs).all() and np.isfinite(errors).all()):
@@ -47,6 +47,13 @@ def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float)
     grid = np.concatenate([[low], knots[(knots > low) & (knots < high)], [high]])
     curve = np.interp(grid, knots, heights)
     return float(((curve[1:] + curve[:-1]) / 2 * np.diff(grid)).sum() / (high - low))
+
+
+def _numbers(values: ArrayLike, argument: str) -> np.ndarray:
+    try:
+        return np.asarray(values, float)
+    except (TypeError, ValueError):
+        raise TypeError(f"{argument} must be an array of numbers") from None
 
 
 def wilson_interval(share: ArrayLike, n: int, level: float = 0.9) -> np.ndarray:

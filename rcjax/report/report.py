@@ -100,7 +100,7 @@ def make_report(
         model = fit(log, copula=copula)
         options: dict[str, Any] = {"training": log, "replicates": replicates, "seed": seed, "search": None}
         checked = beside.submit(as_here(diagnose), model, judged, **options)
-        kind: Any = "budget" if target is None else target.name
+        kind = "budget" if target is None else target.name
         selection = select_frontier(log, model=model, seed=seed, target=kind)
         if target:
             selection.frontier.choose(**target.to_json())  # refuses what cannot be met

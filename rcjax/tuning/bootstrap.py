@@ -27,6 +27,7 @@ from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import Policies, either
 from rcjax.frontier.refusal import refusal_at
+from rcjax.frontier.searches import compares_by_name
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, calibrate_all
@@ -133,11 +134,6 @@ def bootstrap(
     return _bands(frontier, log, _Replicates(places, tuned, outcomes, again=True), level)
 
 
-def compares_by_name(frontier: Frontier) -> bool:
-    """Whether policies of a named cascade compare answers: older files hold such ones, and no search finds them."""
-    return frontier.search != "selected" and frontier.policies.agreements is not None
-
-
 class _Tuned(NamedTuple):
     """What each replicate would do; B replicates, G prices."""
 
@@ -213,9 +209,7 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
     data[3] = charges(log)
     codes, barred = np.asarray(log.answer), barred_as_in(model.models, np.asarray(frontier.members))
     judging = judging_of(log, model.calibrators.transform, refusal) if selected else Judging(refusal=refusal)
-    nothing = np.zeros(0, lam.dtype)
-    own = (lam, nothing) if by_price else (nothing, _budgets(frontier, places))
-    targets = Targets(*own, errors=nothing)
+    targets = Targets(lam=lam) if by_price else Targets(budgets=_budgets(frontier, places))
 
     def again(draw: np.ndarray) -> tuple[Calibrator, Policies]:
         logprob, correct, answered, charge = (column[draw] for column in data)

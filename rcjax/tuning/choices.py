@@ -20,14 +20,17 @@ from rcjax.tuning.label_choices import RESERVE, as_cascades, best_candidates, me
 __all__ = ["Choice", "Targets", "choose", "judge_all", "tune_by_labels"]
 
 
+_NONE = np.zeros(0)
+
+
 class Targets(NamedTuple):
     """What policies are chosen for, T = G + B + E targets in this order: numpy's arrays."""
 
-    lam: np.ndarray
+    lam: np.ndarray = _NONE
     """(G,) prices, in errors per unit of money: the least error + λ·cost."""
-    budgets: np.ndarray
+    budgets: np.ndarray = _NONE
     """(B,) money per query: the least error whose bill keeps to it, with something in hand."""
-    errors: np.ndarray
+    errors: np.ndarray = _NONE
     """(E,) limits on the error, refusals at their price: the least bill that keeps to it."""
 
     @property
@@ -153,6 +156,4 @@ def tune_by_labels(
         lam: (L,) in errors per unit of money.
     """
     prices, k = np.asarray(lam, np.asarray(charge).dtype), np.shape(rows[0])[1]
-    nothing = np.zeros(0, prices.dtype)
-    targets = Targets(prices, nothing, nothing)
-    return choose(*judge_all(calibrators, rows, charge, prices, how), targets, k).policies
+    return choose(*judge_all(calibrators, rows, charge, prices, how), Targets(prices), k).policies

@@ -2,10 +2,10 @@
 
 Each *arm* is a way to choose policies from a log: single models, pairs, chains by the model, policies that compare
 answers, one sample of each model. The queries are dealt into folds; each fold in turn is left out of the fit
-(calibrators, marginals, copulas) and of the choice, for every price, budget and limit on the error, and then
-answered. Of the losses
-of each arm on each query come gains of one over another, with their standard errors, and luck: the more policies are
-searched, the luckier the best one looks on the queries of the search, and on those that were left out it is not.
+(calibrators, marginals, copulas) and of the choice, for every price, budget and limit on the error, and then answered.
+Of the losses of each arm on each query come gains of one over another, with their standard errors, and luck: the more
+policies are searched, the luckier the best one looks on the queries of the search, and on those that were left out it
+is not.
 """
 
 import dataclasses

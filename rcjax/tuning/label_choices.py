@@ -11,8 +11,8 @@ from rcjax._core.batching import part
 from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Policies, Splits
 from rcjax.tuning.label_candidates import Candidates
 
-#: Standard errors of the bill of a pair that a budget keeps in hand: more costs errors, less overspends more often.
-#: A plain pair, which leaves more of its budgets by chance, overspends about as seldom as with one.
+#: Standard errors of the bill of a pair that a budget keeps in hand: more costs errors, less overspends more often
+#: (`benchmarks.budgets`).
 RESERVE = 0.75
 
 

@@ -1,7 +1,6 @@
 """Which answers to label by hand next: as many of each model, and of a model any answer as likely as another.
 
-To draw answers more often where policies depend on them was measured to bring nothing: the area under the error–cost
-curve changed by −0.8 to +0.2 %, in one case of six by more than its noise.
+To draw answers more often where policies depend on them was tried, and brought nothing that could be told from noise.
 """
 
 from __future__ import annotations

@@ -48,9 +48,8 @@ def retune_segments(
     gone = [name for name in policy.segments if name not in here and name != UNTOLD]
     if gone:
         remarks.append(f"the log has no query of {listed(gone)}: the common policy takes them from now on")
-    how = {"segments": True, "shares": shares, "max_length": None, "mix": False, "judged": False}
-    how |= {"intervals": tuning.spec.intervals if bands is None else bands}
-    spec = dataclasses.replace(tuning.spec, **how)
+    intervals = tuning.spec.intervals if bands is None else bands
+    spec = dataclasses.replace(tuning.spec, segments=True, shares=shares, intervals=intervals)
     chosen = with_asked(dataclasses.replace(log.select(tuning.models), by=policy.by), policy)
     tuned = tune_segments_in_stages(chosen, None, spec)
     return (tuned.policy, tuned.whole.frontier, (*tuned.remarks, *remarks))

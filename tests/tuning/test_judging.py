@@ -314,16 +314,16 @@ def test_a_budget_gets_the_least_error_whose_bill_it_holds_with_something_in_han
 
 @in_turn("seed", range(3))
 def test_a_limit_on_the_error_gets_the_least_bill(seed):
-    found = made_candidates(seed)
+    trial = made_candidates(seed)
     limits = np.array([-0.1, *np.linspace(0, 1, 41)])
-    usable = np.flatnonzero(np.isfinite(found.error))
-    for limit, place in zip(limits, within(limits, found.error, found.cost), strict=True):
-        fit = [one for one in usable if found.error[one] <= limit]
+    usable = np.flatnonzero(np.isfinite(trial.error))
+    for limit, place in zip(limits, within(limits, trial.error, trial.cost), strict=True):
+        fit = [one for one in usable if trial.error[one] <= limit]
         if fit:
-            assert found.error[place] <= limit
-            assert found.cost[place] == min(found.cost[one] for one in fit)
+            assert trial.error[place] <= limit
+            assert trial.cost[place] == min(trial.cost[one] for one in fit)
         else:
-            assert found.error[place] == min(found.error[usable])
+            assert trial.error[place] == min(trial.error[usable])
 
 
 @in_turn("seed", range(3))

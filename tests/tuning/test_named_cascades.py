@@ -37,7 +37,7 @@ def older(log, tmp_path_factory):
 
 def test_answers_of_the_log_change_nothing(log):
     plain = dataclasses.replace(log, answer=None, compare=None)
-    one, other = (rcjax.tune(each, cascade=list(MODELS), lam=1000.0, intervals=False) for each in (log, plain))
+    one, other = (rcjax.tune(source, cascade=list(MODELS), lam=1000.0, intervals=False) for source in (log, plain))
     assert one.selection is one.verdict is None
     assert one.policy.agreements == {}
     assert one.policy.rules == other.policy.rules
