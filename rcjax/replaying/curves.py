@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rcjax._base.arguments import check_arguments
+from rcjax._base.arguments import check_arguments, what_it_is
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -53,7 +53,7 @@ def _numbers(values: ArrayLike, argument: str) -> np.ndarray:
     try:
         return np.asarray(values, float)
     except (TypeError, ValueError):
-        raise TypeError(f"{argument} must be an array of numbers") from None
+        raise TypeError(f"{argument} must be an array of numbers, not {what_it_is(values)}") from None
 
 
 def wilson_interval(share: ArrayLike, n: int, level: float = 0.9) -> np.ndarray:
