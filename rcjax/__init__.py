@@ -58,7 +58,7 @@ _HOMES = {
         "load_frontier",
     ),
     "frontier.seconds": ("Seconds",),
-    "logs.foreign.evaluations": ("read_evaluations",),
+    "importing.evaluations": ("read_evaluations",),
     "logs.hand_labels": ("HandLabels",),
     "logs.log": (
         "IncompleteLogWarning",
@@ -171,7 +171,7 @@ if TYPE_CHECKING:
     from rcjax.frontier.bands import Bands
     from rcjax.frontier.frontier import Frontier, InfeasibleError, load_frontier
     from rcjax.frontier.seconds import Seconds
-    from rcjax.logs.foreign.evaluations import read_evaluations
+    from rcjax.importing.evaluations import read_evaluations
     from rcjax.logs.hand_labels import HandLabels
     from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, PartsWarning, UnlabelledWarning
     from rcjax.logs.reading import LogError, read_log

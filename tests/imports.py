@@ -19,6 +19,7 @@ LAYERS = [
     "serving",
     "logs",
     "collecting",
+    "importing",
     "copulas",
     "testing",
     "model",

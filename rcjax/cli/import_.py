@@ -101,8 +101,8 @@ def import_(
         require_distinct([("--out", out)], [*(("FILES", file) for file in files), ("--prices", prices)])
         from rcjax.cli.console import busy
         from rcjax.cli.import_tables import show_import
-        from rcjax.logs.foreign.evaluations import How, import_evaluations
-        from rcjax.logs.foreign.writing import require_kind, write_table
+        from rcjax.importing.evaluations import How, import_evaluations
+        from rcjax.importing.writing import require_kind, write_table
         from rcjax.logs.summaries import summarise
 
         require_kind(out)

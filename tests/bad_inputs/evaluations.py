@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bad_inputs import BadFile, text_file
 
-_FILES = Path(__file__).parents[1] / "logs" / "foreign" / "files"
+_FILES = Path(__file__).parents[1] / "importing" / "files"
 (_SUMS,) = (_FILES / "inspect").glob("*.json")
 _EVAL, *_ = (_FILES / "inspect").glob("*.eval")
 _LINES, *_ = (_FILES / "lm_eval" / "org__toy-0.6").glob("samples_letters_2*.jsonl")

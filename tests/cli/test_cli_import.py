@@ -10,7 +10,7 @@ from misses import in_turn
 
 import rcjax
 
-FILES = Path(__file__).parents[1] / "logs" / "foreign" / "files"
+FILES = Path(__file__).parents[1] / "importing" / "files"
 EVAL = sorted((FILES / "inspect").glob("*.eval"))
 PRICES = {"small": {"input": 0.1, "output": 0.4}, "large": {"input": 2.5, "output": 10.0}}
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.json_checks import parsed
+from rcjax.importing.answers import Answer, Choices, require, seconds_of
+from rcjax.importing.confidences import Told, of_content
 from rcjax.logs.errors import LogError
-from rcjax.logs.foreign.answers import Answer, Choices, require, seconds_of
-from rcjax.logs.foreign.confidences import Told, of_content
 
 name, files = "helm", "HELM (scenario_state.json beside per_instance_stats.json)"
 

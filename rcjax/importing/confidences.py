@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from rcjax.logs.foreign.answers import Answer
+from rcjax.importing.answers import Answer
 from rcjax.signals import SignalError, Token, mean_logprob, normalise_answer, vote_share
 from rcjax.signals.chosen import chosen_choice
 from rcjax.signals.measures import read_choice

@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 from misses import in_turn
 
+from rcjax.importing import inspect_ai
+from rcjax.importing.evaluations import How, import_evaluations
+from rcjax.importing.formats import FORMATS, format_of
 from rcjax.logs.errors import LogError
-from rcjax.logs.foreign import inspect_ai
-from rcjax.logs.foreign.evaluations import How, import_evaluations
-from rcjax.logs.foreign.formats import FORMATS, format_of
 
 FILES = Path(__file__).parent / "files"
 EVAL = sorted((FILES / "inspect").glob("*.eval"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from rcjax.importing import helm, inspect_ai, lm_eval, promptfoo, table
+from rcjax.importing.answers import Format, require
 from rcjax.logs.errors import LogError
-from rcjax.logs.foreign import helm, inspect_ai, lm_eval, promptfoo, table
-from rcjax.logs.foreign.answers import Format, require
 from rcjax.logs.listing import listed
 
 __all__ = ["FORMATS", "format_named", "format_of", "usable_files"]

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.json_checks import parsed
+from rcjax.importing.answers import Answer, Choices, require, seconds_of
+from rcjax.importing.confidences import of_numbers
 from rcjax.logs.errors import LogError
-from rcjax.logs.foreign.answers import Answer, Choices, require, seconds_of
-from rcjax.logs.foreign.confidences import of_numbers
 
 name, files = "promptfoo", "promptfoo (results JSON)"
 

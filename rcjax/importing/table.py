@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rcjax.importing.answers import Answer, Choices, require
 from rcjax.logs.checked_rows import load
 from rcjax.logs.errors import LogError
-from rcjax.logs.foreign.answers import Answer, Choices, require
 from rcjax.logs.listing import listed, near
 from rcjax.signals.replies import ROUNDING, logprob_of
 from rcjax.signals.tokens import NO_LOGPROB

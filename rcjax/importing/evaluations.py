@@ -15,14 +15,14 @@ import polars as pl
 
 from rcjax._base.arguments import check_arguments
 from rcjax._base.wording import count, not_likeliest
+from rcjax.importing.answers import Answer, Choices
+from rcjax.importing.confidences import SIGNALS, Confident, Signal
+from rcjax.importing.formats import format_named, format_of, usable_files
+from rcjax.importing.samples import alone_signal, has_samples
+from rcjax.importing.scores import is_right
+from rcjax.importing.texts import is_long, kept_text
 from rcjax.logs.costs import mend, tell_lost
 from rcjax.logs.errors import LogError
-from rcjax.logs.foreign.answers import Answer, Choices
-from rcjax.logs.foreign.confidences import SIGNALS, Confident, Signal
-from rcjax.logs.foreign.formats import format_named, format_of, usable_files
-from rcjax.logs.foreign.samples import alone_signal, has_samples
-from rcjax.logs.foreign.scores import is_right
-from rcjax.logs.foreign.texts import is_long, kept_text
 from rcjax.logs.listing import brief, listed, near
 from rcjax.logs.log import LeftOutWarning
 from rcjax.logs.prices import read_prices

@@ -12,8 +12,8 @@ from command_line import succeed
 from server_replies import token
 
 import rcjax
+from rcjax.importing.evaluations import How, import_evaluations
 from rcjax.logs.errors import LogError
-from rcjax.logs.foreign.evaluations import How, import_evaluations
 
 FILES = Path(__file__).parent / "files"
 LM_EVAL = sorted((FILES / "lm_eval").glob("*/samples_letters_*.jsonl"))

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.json_stream import members
+from rcjax.importing.answers import Answer, Choices, require, seconds_of
+from rcjax.importing.confidences import Told, of_choice, of_content
 from rcjax.logs.errors import LogError
-from rcjax.logs.foreign.answers import Answer, Choices, require, seconds_of
-from rcjax.logs.foreign.confidences import Told, of_choice, of_content
 from rcjax.serving.completions import choice_text
 from rcjax.signals import SignalError
 from rcjax.signals.chosen import chosen_choice

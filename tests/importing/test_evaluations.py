@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from misses import in_turn
 
 import rcjax
+from rcjax.importing.evaluations import How, import_evaluations
+from rcjax.importing.scores import is_right
+from rcjax.importing.texts import kept_text
 from rcjax.logs.errors import LogError
-from rcjax.logs.foreign.evaluations import How, import_evaluations
-from rcjax.logs.foreign.scores import is_right
-from rcjax.logs.foreign.texts import kept_text
 from rcjax.logs.summaries import summarise
 from rcjax.policy.answers import comparable
 

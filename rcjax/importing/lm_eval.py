@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rcjax.importing.answers import Answer, Choices, require
+from rcjax.importing.likelihoods import choice_made
 from rcjax.logs.errors import LogError
-from rcjax.logs.foreign.answers import Answer, Choices, require
-from rcjax.logs.foreign.likelihoods import choice_made
 
 name, files = "lm-eval", "lm-evaluation-harness (samples_*.jsonl)"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rcjax.logs.foreign.answers import Answer
-from rcjax.logs.foreign.confidences import SIGNALS, Confident, Signal
+from rcjax.importing.answers import Answer
+from rcjax.importing.confidences import SIGNALS, Confident, Signal
 
 __all__ = ["ALONE", "alone_signal", "has_samples"]
 

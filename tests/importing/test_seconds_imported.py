@@ -3,8 +3,8 @@
 import pytest
 
 from rcjax import LogError, read_evaluations
-from rcjax.logs.foreign import helm, inspect_ai, promptfoo
-from rcjax.logs.foreign.answers import Choices
+from rcjax.importing import helm, inspect_ai, promptfoo
+from rcjax.importing.answers import Choices
 
 HEAD = "query,model,correct,confidence,cost"
 
