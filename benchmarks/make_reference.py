@@ -29,11 +29,13 @@ SECTIONS = {
         "OverlapWarning",
         "sample_log",
     ],
+    "How a log is tuned": ["Spec"],
     "What is deployed": ["Policy", "Mixture", "SegmentedPolicy", "load_policy"],
     "In service": ["Cascade", "CascadeError", "CallLog", "Roll", "retune", "Retuned"],
     "The fitted model": ["fit", "CascadeModel", "load_model", "demo_model", "Marginal", "sample_confidences"],
     "Segments": ["tune_segments", "TunedSegments", "check_segments", "SegmentsCheck"],
     "Frontiers": ["solve_frontier", "error_and_cost", "Frontier", "load_frontier", "InfeasibleError"],
+    "The frontier as a pure function": ["solve", "Solution"],
     "Objectives of your own": ["minimise", "Outcome", "outcomes", "smooth_maximum", "smooth_quantile"],
     "Selection, intervals, guarantees": [
         "select_frontier",

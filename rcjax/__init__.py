@@ -87,6 +87,7 @@ _HOMES = {
     "policy.mixture": ("Mixture",),
     "policy.policy": ("Policy",),
     "policy.segmented": ("SegmentedPolicy",),
+    "policy.spec": ("Spec",),
     "replaying.curves": ("area_under_curve",),
     "replaying.replay": (
         "Replay",
@@ -109,6 +110,10 @@ _HOMES = {
     "solving.outcome": (
         "Outcome",
         "outcomes",
+    ),
+    "solving.solution": (
+        "Solution",
+        "solve",
     ),
     "solving.solve": ("solve_frontier",),
     "sweeps": (
@@ -185,6 +190,7 @@ if TYPE_CHECKING:
     from rcjax.policy.mixture import Mixture
     from rcjax.policy.policy import Policy
     from rcjax.policy.segmented import SegmentedPolicy
+    from rcjax.policy.spec import Spec
     from rcjax.replaying.curves import area_under_curve
     from rcjax.replaying.replay import Replay, replay
     from rcjax.report import Report, make_report
@@ -193,6 +199,7 @@ if TYPE_CHECKING:
     from rcjax.solving.minimise import minimise
     from rcjax.solving.objective import error_and_cost
     from rcjax.solving.outcome import Outcome, outcomes
+    from rcjax.solving.solution import Solution, solve
     from rcjax.solving.solve import solve_frontier
     from rcjax.sweeps import Sweep, sweep
     from rcjax.tuning.bootstrap import bootstrap
@@ -247,6 +254,8 @@ __all__ = [
     "SegmentedPolicy",
     "SegmentsCheck",
     "Selection",
+    "Solution",
+    "Spec",
     "StudentT",
     "SurvivalClayton",
     "SurvivalGumbel",
@@ -285,6 +294,7 @@ __all__ = [
     "select_frontier",
     "smooth_maximum",
     "smooth_quantile",
+    "solve",
     "solve_frontier",
     "sweep",
     "tune",

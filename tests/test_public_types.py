@@ -31,11 +31,11 @@ RECORDS = {
         "Marginal",
         "Outcome",
     ),
-    *("PolicyCheck", "Posterior", "Replay", "Report", "Retuned", "Seconds", "Selection", "Sweep", "Tuned"),
+    *("PolicyCheck", "Posterior", "Replay", "Report", "Retuned", "Seconds", "Selection", "Solution", "Sweep", "Tuned"),
     *("SegmentsCheck", "TunedSegments"),
 }
-#: Held to their places elsewhere: `test_policy_files`, `test_mixture`, `test_segmented_policy`, `test_run`.
-HELD_ELSEWHERE = {"Policy", "Mixture", "SegmentedPolicy", "Cascade"}
+#: Held to theirs elsewhere: `test_policy_files`, `test_mixture`, `test_segmented_policy`, `test_run`, `test_spec`.
+HELD_ELSEWHERE = {"Policy", "Mixture", "SegmentedPolicy", "Cascade", "Spec"}
 ERRORS = {
     *("CascadeError", "IncompleteLogWarning", "InfeasibleError", "LeftOutWarning", "LogError"),
     *("OverlapWarning", "PartsWarning", "UnlabelledWarning"),
@@ -95,6 +95,7 @@ FUNCTIONS = {
     "sample_log": Public(("whole",)),
     "sample_posterior": Public(("log",)),
     "select_frontier": Public(("log",), {"lam": NUMBER + LIST + "None", "admits": "the class dict"}),
+    "solve": Public(("model", "number"), {"lam": NUMBER + LIST}),
     "solve_frontier": Public(("model",), {"lam": NUMBER + LIST + "None"}),
     "smooth_maximum": Public(("array", "number"), dict.fromkeys(("values", "width"), NUMBER + LIST)),
     "smooth_quantile": Public(

@@ -1,0 +1,211 @@
+"""λ → the best cascade, as a pure function of a fitted model's arrays: to be jitted, vmapped and differentiated.
+
+Which cascade is best is a search, and has no slope. At its result the loss L(φ; x) = error + λ·cost is stationary in
+every threshold φ that is free, where x is λ and every array of the model. So the implicit function theorem gives
+
+    dφ = −(∂²L/∂φ²)⁻¹ (∂²L/∂φ∂x) dx
+
+and L itself moves by ∂L/∂x dx alone (the envelope theorem). A threshold that is held, beside a point mass or where a
+model passes on everything or nothing, has no slope.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from rcjax._base.arguments import check_arguments
+from rcjax._core.compilation import compiled
+from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER
+from rcjax.frontier.searches import Search
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.marginals import Marginal
+from rcjax.solving.at_lambda import lay_out, optimise, thresholds_at
+from rcjax.solving.objective import Tables, evaluate
+from rcjax.solving.paths import Plan, pair_places, plan_cascades
+
+#: Newton steps that settle the thresholds on the gradient of the loss itself.
+_STEPS = 5
+#: How near a point mass a threshold is held by it, in units in the last place of 1.
+_BESIDE = 64
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Solution:
+    """The best cascade for each λ, as arrays of JAX's; k models, in the order of `CascadeModel.models`.
+
+    Leading axes are those of λ, and of a model that is vmapped over.
+    """
+
+    lam: jax.Array
+    """(…) in errors per unit of money."""
+    thresholds: jax.Array
+    """(…, k) calibrated confidences above which a model answers; 0 for the last, which always does, and 1 for models
+    that are not asked."""
+    members: jax.Array
+    """(…, k) bool, the models of the cascade."""
+    error: jax.Array
+    """(…) probability of a wrong answer."""
+    cost: jax.Array
+    """(…) expected money per query."""
+    status: jax.Array
+    """(…) a `Status`: 0 converged, 1 at a bound."""
+
+    @property
+    def loss(self) -> jax.Array:
+        """(…) error + λ·cost, which is least."""
+        return self.error + self.lam * self.cost
+
+
+def solve(
+    model: CascadeModel,
+    lam: jax.Array | float | Sequence[float],
+    cascades: Search = "all",
+    *,
+    max_length: int | None = None,
+) -> Solution:
+    """The cascades and thresholds that minimise error + λ·cost under the model, as a pure function.
+
+    Works under `jit`, `vmap` (over λ, and over stacked models) and `grad`: error, cost, loss and thresholds have
+    derivatives by every array of the model and by λ, forward and reverse. Which cascade is best jumps at some λ, where
+    there is no slope. `solve_frontier` is this with a grid of λ, checks, names, and as many λ at a time as memory
+    allows.
+
+    Args:
+        model: the fitted model, of k models; or one with a leading axis, under `vmap`.
+        lam: (…) errors per unit of money, at least 0; nothing checks that where it is traced.
+        cascades: "all", "full" or a list of cascades, as of `solve_frontier`; "adaptive" has no thresholds.
+        max_length: the most models in a cascade; None: all.
+
+    Raises ValueError for unknown models and for adaptive policies.
+
+    >>> import jax, rcjax
+    >>> from rcjax.solving.solution import solve
+    >>> model = rcjax.demo_model()
+    >>> def loss(cost):
+    ...     return solve(dataclasses.replace(model, cost=cost), 300.0, "full").loss
+    >>> slope = jax.jit(jax.grad(loss))(model.cost)  # λ times the share of queries that each model is asked
+    >>> [round(float(share), 3) for share in slope / 300.0][0]
+    1.0
+    """
+    check_arguments(solve, locals())
+    with jax.ensure_compile_time_eval():  # a plan is of names alone
+        plan = plan_cascades(model, cascades, max_length)
+    if plan is None:
+        raise ValueError("cascades='adaptive' has intervals instead of thresholds: use solve_frontier")
+    k = len(model.models)
+    chosen = np.asarray(plan.left), np.asarray(plan.right), pair_places(plan, k)
+    lam = jnp.asarray(lam, model.cost.dtype)
+    solved = _solve((model.marginals, model.copulas, model.cost), lam.reshape(-1), plan, chosen)
+    return jax.tree.map(lambda leaf: leaf.reshape(*lam.shape, *leaf.shape[1:]), solved)
+
+
+class _Problem(NamedTuple):
+    """What the loss is a function of, besides the thresholds."""
+
+    marginals: Marginal  # (k,)
+    tables: Tables
+    lam: jax.Array  # ()
+
+
+class _Newton(NamedTuple):
+    """Newton's method on the loss's slope, and the best of what it visited."""
+
+    thresholds: jax.Array  # (k,) where it goes next
+    best: jax.Array  # (k,) where the slope was least
+    inverse: jax.Array  # (k, k) of the second derivative there
+    left: jax.Array  # () the largest slope there
+
+
+class _Route(NamedTuple):
+    """A cascade of the plan."""
+
+    links: jax.Array  # (P,)
+    first: jax.Array  # ()
+    defers: jax.Array  # (k,) bool
+
+
+def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: Plan, chosen: tuple[Any, Any, Any]) -> Solution:
+    """The solutions for λ (L,) of (marginals (k,), copulas of all pairs, cost (k,)), all pairs of the plan `chosen`."""
+    marginals, copulas, cost = arrays
+    tables = dataclasses.replace(lay_out(marginals, copulas, cost, chosen), copulas=None)
+    still = lax.stop_gradient((marginals, tables, lam))
+    optima = optimise(still[1], still[2], plan, "exact")
+    settled = thresholds_at(still[0], still[1], optima.path, optima.cut, plan).policies
+    members = settled.members
+    defers = members & (jnp.cumsum(members, axis=-1) < members.sum(-1, keepdims=True))
+    route = _Route(plan.links[optima.path], plan.first[optima.path], defers)
+    start = jnp.where(defers, settled.thresholds, jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))
+    thresholds, expected = jax.vmap(_differentiable, (_Problem(None, None, 0), 0, 0))(  # type: ignore[arg-type]
+        _Problem(marginals, tables, lam), route, start
+    )
+    return Solution(lam, thresholds, members, expected.wrong, expected.cost, optima.status)
+
+
+#: Inside other transformations, whose tracers `compiled` passes on, it is compiled too.
+_solve = compiled(jax.jit(_solution))
+
+
+def _differentiable(problem: _Problem, route: _Route, start: jax.Array) -> tuple[jax.Array, Outcomes]:
+    """(thresholds (k,), what is expected of a query), with their slopes, from thresholds near the optimum."""
+    still = lax.stop_gradient(problem)
+
+    def step(_: Any, newton: _Newton) -> _Newton:
+        slope, inverse = _slope_and_inverse(still, route, newton.thresholds)
+        left = jnp.abs(jnp.where(jnp.diagonal(inverse) > 0, slope, 0.0)).max()
+        here = newton.thresholds, inverse, left
+        best = jax.tree.map(partial(jnp.where, left < newton.left), here, newton[1:])
+        moved = newton.thresholds - inverse @ slope
+        inside = (moved > still.marginals.lowest) & (moved < still.marginals.highest)
+        return _Newton(jnp.where(inside, moved, newton.thresholds), *best)
+
+    nothing = jnp.zeros((len(start), len(start)), start.dtype)
+    newton = lax.fori_loop(0, _STEPS, step, _Newton(start, start, nothing, jnp.asarray(jnp.inf, start.dtype)))
+    settled, inverse = lax.stop_gradient((newton.best, newton.inverse))
+    slope = jax.grad(partial(_loss, route))(settled, problem)
+    thresholds = settled - inverse @ (slope - lax.stop_gradient(slope))
+    return thresholds, _expected(route, thresholds, problem)
+
+
+def _expected(route: _Route, thresholds: jax.Array, problem: _Problem) -> Outcomes:
+    u, _, above = jax.vmap(Marginal.profile)(problem.marginals, thresholds)
+    return evaluate(problem.tables, u, route.links, route.first, above=above)
+
+
+def _loss(route: _Route, thresholds: jax.Array, problem: _Problem) -> jax.Array:
+    expected = _expected(route, thresholds, problem)
+    return expected.wrong + problem.lam * expected.cost
+
+
+def _slope_and_inverse(problem: _Problem, route: _Route, thresholds: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The loss's slope (k,) in the thresholds, and the inverse (k, k) of its second derivative in those that are free.
+
+    0 in the rows and columns of those that are held.
+    """
+
+    def slope_at(thresholds: jax.Array) -> tuple[jax.Array, jax.Array]:
+        slope = jax.grad(partial(_loss, route))(thresholds, problem)
+        return slope, slope
+
+    curvature, slope = jax.jacfwd(slope_at, has_aux=True)(thresholds)
+    free = route.defers & ~_held(problem.marginals, thresholds) & (jnp.diagonal(curvature) > 0)
+    both = free[:, None] & free
+    eye = jnp.eye(len(free), dtype=curvature.dtype)
+    return slope, jnp.where(both, jnp.linalg.inv(jnp.where(both, curvature, eye)), 0.0)
+
+
+def _held(marginals: Marginal, thresholds: jax.Array) -> jax.Array:
+    """(k,) whether a threshold is beside a point mass, or outside the range of confidences."""
+    margin = _BESIDE * jnp.finfo(thresholds.dtype).eps
+    held = (thresholds <= marginals.lowest + margin) | (thresholds >= marginals.highest - margin)
+    if marginals.atoms is not None:
+        beside = jnp.abs(thresholds[:, None] - marginals.atoms.value) <= margin
+        held |= (beside & (marginals.atoms.mass > 0)).any(-1)
+    return held

@@ -1,0 +1,167 @@
+"""`solve`: the frontier as a pure function, and its derivatives against differences of what it solves."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from stated_samples import stated_log
+
+import rcjax
+from rcjax.model.cascade_model import of_models
+from rcjax.solving.solution import solve
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+@pytest.fixture(scope="module")
+def three(demo):
+    return of_models(demo, np.array([0, 2, 4]))
+
+
+@pytest.fixture(scope="module")
+def lam(three):
+    return np.geomspace(3e-3, 0.3, 5) / float(three.cost[-1])
+
+
+def with_arrays(model, theta, cost, lowest):
+    copulas = dataclasses.replace(model.copulas, theta=theta)
+    marginals = dataclasses.replace(model.marginals, lowest=lowest)
+    return dataclasses.replace(model, copulas=copulas, marginals=marginals, cost=cost)
+
+
+def figures(solution):
+    return jnp.concatenate([solution.error[..., None], solution.cost[..., None], solution.thresholds], axis=-1)
+
+
+def test_it_finds_what_solve_frontier_finds_or_better(three, lam):
+    frontier, solution = rcjax.solve_frontier(three, lam=lam), solve(three, lam)
+    other = np.asarray(frontier.error + lam * frontier.cost)
+    assert (np.asarray(solution.loss) <= other + 1e-12).all()
+    np.testing.assert_allclose(solution.loss, other, atol=1e-8)
+    np.testing.assert_array_equal(solution.members, frontier.members)
+    np.testing.assert_allclose(solution.thresholds, frontier.thresholds, atol=1e-3)
+    np.testing.assert_array_equal(solution.status, frontier.status)
+    for row, names in enumerate(np.asarray(solution.members)):
+        cascade = tuple(np.array(three.models)[names])
+        error, cost = rcjax.error_and_cost(three, solution.thresholds[row], cascade)
+        np.testing.assert_allclose([error, cost], [solution.error[row], solution.cost[row]], rtol=1e-9)
+
+
+@pytest.mark.thorough
+def test_thresholds_are_stationary_to_rounding(three, lam):
+    solution = solve(three, lam, "full")
+
+    def loss(thresholds, price):
+        error, cost = rcjax.error_and_cost(three, thresholds)
+        return error + price * cost
+
+    slope = jax.vmap(jax.grad(loss))(solution.thresholds, jnp.asarray(lam))
+    inner = (solution.thresholds > three.marginals.lowest) & (solution.thresholds < three.marginals.highest)
+    assert inner[:, :2].all()
+    assert float(jnp.abs(jnp.where(inner, slope, 0.0)).max()) < 1e-12
+
+
+@pytest.fixture(scope="module")
+def at(three, lam):
+    """What is solved as a function of arrays, and where it is differentiated."""
+    values = three.copulas.theta, three.cost, three.marginals.lowest, jnp.asarray(lam[2])
+
+    def solved(theta, cost, lowest, price):
+        return figures(solve(with_arrays(three, theta, cost, lowest), price, "full"))
+
+    return solved, values
+
+
+def test_derivatives_are_those_of_differences(at):
+    solved, values = at
+    run, forward = jax.jit(solved), jax.jit(jax.jacfwd(solved, (0, 1, 2, 3)))(*values)
+    for argument, value in enumerate(values):
+        flat = np.atleast_1d(np.asarray(value))
+        for entry in range(flat.size):
+            step = np.zeros_like(flat)
+            step[entry] = 1e-5 * abs(flat[entry])
+            ends = [(flat + sign * step).reshape(np.shape(value)) for sign in (1, -1)]
+            high, low = (run(*values[:argument], jnp.asarray(end), *values[argument + 1 :]) for end in ends)
+            slope = np.asarray(forward[argument]).reshape(5, flat.size)[:, entry]
+            scale = np.abs(slope).max()
+            np.testing.assert_allclose(slope, (high - low) / (2 * step[entry]), rtol=1e-5, atol=1e-5 * scale)
+
+
+@pytest.mark.thorough
+def test_forward_and_reverse_are_the_same(at):
+    solved, values = at
+    both = [jax.jit(derive(solved, (0, 1, 2, 3)))(*values) for derive in (jax.jacfwd, jax.jacrev)]
+    for forward, reverse in zip(*both, strict=True):
+        np.testing.assert_allclose(forward, reverse, rtol=1e-9, atol=1e-12)
+
+
+def test_the_loss_moves_as_the_envelope_theorem_says(three, lam):
+    price = jnp.asarray(lam[1])
+    by_cost, by_price = jax.jit(
+        jax.grad(lambda cost, price: solve(dataclasses.replace(three, cost=cost), price, "full").loss, (0, 1))
+    )(three.cost, price)
+    solution = solve(three, price, "full")
+    np.testing.assert_allclose(by_price, solution.cost, rtol=1e-9)
+    asked = by_cost / price
+    np.testing.assert_allclose(asked[0], 1.0, rtol=1e-9)  # the first model is asked every query
+    np.testing.assert_allclose(asked @ three.cost, solution.cost, rtol=1e-9)
+    assert (jnp.diff(asked) < 0).all()
+
+
+def test_it_is_vmapped_over_prices_and_models_and_compiles_once(three, lam, compilations):
+    many = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), three)
+    many = dataclasses.replace(many, cost=many.cost * jnp.array([[1.0], [1.2]]))
+    over_models = jax.jit(jax.vmap(lambda model: solve(model, jnp.asarray(lam), "full")))
+    both = over_models(many)
+    for row, factor in enumerate((1.0, 1.2)):
+        own = solve(dataclasses.replace(three, cost=three.cost * factor), lam, "full")
+        np.testing.assert_allclose(both.thresholds[row], own.thresholds, atol=1e-9)
+        np.testing.assert_allclose(both.loss[row], own.loss, rtol=1e-12)
+    one_by_one = jax.jit(jax.vmap(lambda price: solve(three, price, "full")))
+    np.testing.assert_allclose(one_by_one(jnp.asarray(lam)).loss, solve(three, lam, "full").loss, rtol=1e-12)
+    dearer = dataclasses.replace(many, cost=many.cost * 1.01)
+    with compilations() as messages:
+        over_models(dearer)
+    assert not messages
+
+
+@pytest.mark.thorough
+def test_a_threshold_beside_a_point_mass_is_held(lam):
+    model = rcjax.fit(stated_log("stated", 300))
+    price = 0.05 / float(model.cost[-1])
+    solution = solve(model, price, "full")
+    frontier = rcjax.solve_frontier(model, lam=[price], cascades="full")
+    np.testing.assert_allclose(solution.loss, frontier.error[0] + price * frontier.cost[0], atol=1e-9)
+    moved = jax.jit(jax.jacfwd(lambda price: solve(model, price, "full").thresholds))(jnp.asarray(price))
+    assert not np.isnan(moved).any()
+
+
+def test_one_model_alone_and_what_does_not_exist(three):
+    alone = solve(three, [0.0, 1e3], [(three.models[1],)])
+    error, cost = rcjax.error_and_cost(three, jnp.array([0.5]), (three.models[1],))
+    np.testing.assert_allclose(alone.error, error, rtol=1e-9)
+    np.testing.assert_allclose(alone.cost, cost, rtol=1e-12)
+    assert alone.members.tolist() == [[False, True, False]] * 2
+    with pytest.raises(ValueError, match=r"adaptive.* has intervals instead of thresholds: use solve_frontier"):
+        solve(three, 1.0, "adaptive")
+    with pytest.raises(ValueError, match="unknown model 'nobody'"):
+        solve(three, 1.0, [("nobody",)])
+
+
+def test_float32_loses_little(three, lam):
+    exact = solve(three, lam, "full")
+    small = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), three)
+    with jax.enable_x64(False):
+        solution = solve(small, lam.astype(np.float32), "full")
+    assert solution.error.dtype == jnp.float32
+    np.testing.assert_allclose(solution.loss, exact.loss, atol=2e-6)
+
+
+@pytest.mark.thorough
+def test_slopes_in_float32(three, lam):
+    small = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), three)
+    with jax.enable_x64(False):
+        slope = jax.jit(jax.grad(lambda price: solve(small, price, "full").loss))(jnp.float32(lam[1]))
+    np.testing.assert_allclose(slope, solve(three, lam[1], "full").cost, rtol=1e-4)
