@@ -8,8 +8,8 @@ Labels are averaged with what is expected of them (`judging`). A pair costs what
 those that are passed on may be longer than others. Where many queries have one confidence, a threshold parts them: a
 share of them is passed on (`Splits`).
 
-Where models may refuse to answer, a single model does so up to a confidence, and so does the second of a pair. A refusal
-counts as right with probability R = 1 − (what it costs, in errors).
+Where models may refuse to answer, a single model does so up to a confidence, and so does the second of a pair. A
+refusal counts as right with probability R = 1 − (what it costs, in errors).
 """
 
 import dataclasses
@@ -138,7 +138,7 @@ def candidates(rows: Rows, judging: Judging) -> Candidates:
 def _of_pairs(
     rows: Rows, judging: Judging, cost: jax.Array, judge_one: Callable[["_Pair"], dict[str, jax.Array]]
 ) -> dict[str, jax.Array]:
-    """(P, …) what is known of every pair, of one at a time; its cost with that of the first, of those (k,) of all."""
+    """What is known of each of P pairs, of one at a time; `cost` (k,), of the models, adds that of the first."""
     left, right = np.array(pairs(rows.confidence.shape[1]), int).reshape(-1, 2).T
 
     def one(left: jax.Array, right: jax.Array, crossed: jax.Array) -> dict[str, jax.Array]:

@@ -104,9 +104,15 @@ def tell_search(policy: Policy | Mixture | SegmentedPolicy) -> tuple[str, ...]:
     remarks = []
     if told.get("search") == "expected":
         remarks.append(f"{EXPECTED_IS_GONE}: tuned by the default search, among all cascades")
-    if told.get("abstain_price") is not None and told.get("abstain_early") and told.get("search") != "adaptive":
+    if told.get("abstain_price") is not None and told.get("search") != "adaptive" and _refuses_early(policy):
         remarks.append(f"{EARLY_IS_GONE}: tuned with refusals by the last one")
     return tuple(remarks)
+
+
+def _refuses_early(policy: Policy | Mixture | SegmentedPolicy) -> bool:
+    """Whether some model that is not the last of its cascade refuses."""
+    rules = (part.rules[name] for part in policy.policies for name in part.models[:-1])
+    return any(rule.action == "abstain" for own in rules for rule in own)
 
 
 @dataclasses.dataclass(frozen=True)
