@@ -1,4 +1,4 @@
-"""Refusals by models before the last of a cascade, which are gone: files of before are used, and tuned again without."""
+"""Refusals by models before the last of a cascade, are gone: files of before are used, and tuned again without."""
 
 import dataclasses
 from pathlib import Path
