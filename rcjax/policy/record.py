@@ -55,8 +55,8 @@ def tuning_record(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, Any]:
     """How a policy was tuned: the entries of its `provenance["tuning"]`, as far as they are there.
 
     `target`, `models`, `search` (a word, or the cascades), `cascades` and `max_length` that it was limited to, `chain`,
-    `fit`, `bands`, `abstain_price`, `mix`, `judged`, `prices`, `max_seconds` (a `SecondsLimit`); with `confidence`, that
-    of its guarantee, None where there is none, and `second_cost` where costs count waiting.
+    `fit`, `bands`, `abstain_price`, `mix`, `judged`, `prices`, `max_seconds` (a `SecondsLimit`); with `confidence`,
+    that of its guarantee, None where there is none, and `second_cost` where costs count waiting.
 
     >>> from rcjax.policy.policy import Calibration, Policy, Rule
     >>> parts = {"small": Calibration("none", 0, 1, -9, 0)}, {"small": [Rule(1, "answer")]}, {"small": 1e-5}
