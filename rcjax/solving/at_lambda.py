@@ -115,8 +115,8 @@ def thresholds_at(
     u = jnp.where(cutting, cut.u, jnp.where(members, 0.0, 1.0))
     thresholds, ranks, above = settle(marginals, tables.grid, dataclasses.replace(cut, u=u))
     refusals = jnp.where(plan.stops[path], thresholds, NEVER_REFUSE) if refusing else None
-    # Nobody asks the models after one that never defers: the cascade ends there, where it may.
-    members = jnp.where(plan.prefixes, asked_at_all(thresholds, members, refusals), members)
+    # Nobody asks the models after one that always answers: the cascade ends there, where it may.
+    members = jnp.where(plan.prefixes, asked_at_all(thresholds, members), members)
     thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
     return Settled(Policies.of_cascades(thresholds, members, refusals, jnp), ranks, above)
 

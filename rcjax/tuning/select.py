@@ -232,7 +232,7 @@ def _chains(
             if chains.refusals is not None:
                 refusals[rows] = chains.refusals[rows]
     # Nobody asks the models after one that always answers.
-    members = asked_at_all(thresholds, members, refusals)
+    members = asked_at_all(thresholds, members)
     policies = Policies.of_cascades(thresholds, members, None if price is None else refusals)
     expected, spread = _means(log, model, policies)
     figures = expected.penalty(price), expected.cost, RESERVE * spread, expected.refused
