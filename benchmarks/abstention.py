@@ -1,17 +1,14 @@
-"""What early abstention is worth: every model of a cascade may refuse, against its last model only.
+"""What it is worth that the last model of a cascade may refuse, against policies that never do.
 
     python -m benchmarks.abstention --data DIR [--splits 20] [--queries 300] [--searches full,all,selected] [--out FILE]
 
 Every {name}_train.csv of DIR (with prices.toml) that has a {name}_test.csv is a log. First the splits as they are;
-then `--splits` random ones of both files together, with `--queries` to tune on. Both ways are tuned on the same
+then `--splits` random ones of both files together, with `--queries` to tune on. Both kinds are tuned on the same
 queries, at the same prices (a grid of λ and of the price of a refusal), and answer the queries that are left: by the
 model, the cascade of every model (`full`) or the best of any models (`all`), or as `rcjax tune` does (`selected`).
 Their loss is error + price·abstention + λ·cost. Figures are means over the grid: of the relative change of the loss, as
-predicted and on the test queries, of the cost and of the error (where there was one), in per cent, and of the change of
-the abstention in points. Below 0, early abstention is better; ± is one standard error over splits, which share queries.
-
-Published by Zellinger, Liu & Thomson (2025, arXiv 2502.09054), means over six benchmarks: loss −2.2 %, cost −13.0 %,
-error −5.0 %, abstention +4.1 points.
+predicted and on the test queries, of the cost and of the error (where there was one), in per cent, and the abstention
+in points. Below 0, refusing is better; ± is one standard error over splits, which share queries.
 """
 
 from collections.abc import Iterator
@@ -36,13 +33,12 @@ COLUMNS = {
     "cost": "cost, %",
     "error": "error, %",
     "abstention": "abstention, points",
-    "never": "late against never, loss, %",
-    "by model": "early against all by the model, loss, %",
+    "by model": "against all by the model, loss, %",
 }
 
 
 def changes(train: rcjax.Log, test: rcjax.Log, search: str) -> dict[str, float]:
-    """Means over the grid of what early abstention changes, and of what late abstention does to the loss."""
+    """Means over the grid of what refusing changes, and of the loss against that of all cascades by the model."""
     model = rcjax.fit(train)
     lam = WORTH / float(np.max(model.cost))
 
@@ -54,17 +50,13 @@ def changes(train: rcjax.Log, test: rcjax.Log, search: str) -> dict[str, float]:
     never = _figures(solve(search), test, lam, 0.0)
     found: dict[str, list[np.ndarray]] = {name: [] for name in COLUMNS}
     for price in PRICES:
-        early, late = (
-            _figures(solve(search, abstain_price=price, abstain_early=first), test, lam, price)
-            for first in (True, False)
-        )
-        best = early if search == "all" else _figures(solve("all", abstain_price=price), test, lam, price)
+        refusing = _figures(solve(search, abstain_price=price), test, lam, price)
+        best = refusing if search == "all" else _figures(solve("all", abstain_price=price), test, lam, price)
         for name in ("predicted", "loss", "cost", "error"):
-            some = late[name] > 0
-            found[name].append(100 * (early[name][some] / late[name][some] - 1))
-        found["abstention"].append(100 * (early["abstention"] - late["abstention"]))
-        found["never"].append(100 * (late["loss"] / never["loss"] - 1))
-        found["by model"].append(100 * (early["loss"] / best["loss"] - 1))
+            some = never[name] > 0
+            found[name].append(100 * (refusing[name][some] / never[name][some] - 1))
+        found["abstention"].append(100 * refusing["abstention"])
+        found["by model"].append(100 * (refusing["loss"] / best["loss"] - 1))
     return {name: float(np.concatenate(cells).mean()) for name, cells in found.items()}
 
 
@@ -122,7 +114,7 @@ def main() -> None:
     rows = collected(found, "{log}, split {split}, {cascades}", options.out)
     prices = ", ".join(f"{price:g}" for price in PRICES)
     print(
-        f"{machine()} Early against late abstention, prices of a refusal {prices} errors.\n\nThe splits of the files:\n"
+        f"{machine()} Refusals by the last model against none, each at {prices} errors.\n\nThe splits of the files:\n"
     )
     print(markdown(table(rows, official=True)))
     if options.splits:
@@ -130,8 +122,8 @@ def main() -> None:
         drawn = table(rows, official=False)
         print(markdown(drawn))
         for row in drawn.filter(pl.col("log") == "mean of the logs").iter_rows(named=True):
-            told = f"loss with refusals by the last model, cascades “{row['cascades']}”; with early ones besides"
-            record.headline(told, f"{row[COLUMNS['never']]} %; {row[COLUMNS['loss']]} %")
+            told = f"loss with refusals by the last model, cascades “{row['cascades']}”"
+            record.headline(told, f"{row[COLUMNS['loss']]} %")
 
 
 if __name__ == "__main__":

@@ -52,7 +52,8 @@ def test_a_file_of_before_loads_and_is_written_back(path, tmp_path):
     loaded = LOADERS[old["format"]](path)
     loaded.save(tmp_path / path.name)
     new = json.loads((tmp_path / path.name).read_text("utf-8"))
-    assert not [*differences(ordered(old), ordered(new))]
+    gone = {".abstain_early"}  # what it told has no part in any search any more
+    assert not {*differences(ordered(old), ordered(new))} - gone
 
 
 @in_turn("path", [path for path in FILES if path.stem.startswith(("policy", "mixture"))])

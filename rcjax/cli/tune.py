@@ -72,7 +72,7 @@ AbstainPrice = Annotated[
     typer.Option(
         parser=fraction,
         metavar="SHARE",
-        help="Let models refuse to answer, early, where a refusal costs you this share of an error: 0.3 or 30%.",
+        help="Let the last model refuse to answer, where a refusal costs you this share of an error: 0.3 or 30%.",
     ),
 ]
 

@@ -17,10 +17,9 @@ import numpy as np
 from rcjax._core.batching import part
 from rcjax.diagnostics.prediction import FOLDS, HeldOut, compare_frontier, lambdas
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.searches import compares_by_name
+from rcjax.frontier.searches import gone_search
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.policy.record import EXPECTED_IS_GONE
 from rcjax.solving.solve import solve_frontier
 from rcjax.tuning.resampling import deal_folds, without
 from rcjax.tuning.select import select_frontier
@@ -67,23 +66,20 @@ def search_again(frontier: Frontier, model: CascadeModel, log: Log, lam: np.ndar
         lam: (L,) in errors per unit of money.
         seed: of the folds of the search.
 
-    Raises ValueError for `minimise`, whose objective a frontier does not hold, for a search that is gone, and for a
-    frontier of an earlier version whose named cascade compares answers.
+    Raises ValueError for `minimise`, whose objective a frontier does not hold, and for a search that is gone.
     """
     if frontier.search == "minimised":
         raise ValueError("to search again rcjax.minimise needs its objective: give held-out queries instead")
-    if frontier.search == "expected":
-        raise ValueError(f"{EXPECTED_IS_GONE}: tune again, or give held-out queries instead")
-    if compares_by_name(frontier):
-        raise ValueError("named cascades no longer compare answers, and this one does: give held-out queries instead")
-    refusing: dict[str, Any] = {"abstain_price": frontier.abstain_price, "abstain_early": frontier.abstain_early}
+    if gone := gone_search(frontier):
+        raise ValueError(f"{gone}: tune again, or give held-out queries instead")
+    price = frontier.abstain_price
     if frontier.search == "selected":
         longest = max(2, int(np.asarray(frontier.members).sum(1).max()))
         # Folds of their own: those dealt by the same seed would be the ones that are left out already.
-        selection = select_frontier(log, model=model, lam=lam, max_length=longest, seed=seed + 1, **refusing)
+        selection = select_frontier(log, model=model, lam=lam, max_length=longest, seed=seed + 1, abstain_price=price)
         return selection.frontier
     search: Any = frontier.search
-    return solve_frontier(model, lam=lam, cascades=search, chain=frontier.chain, **refusing)
+    return solve_frontier(model, lam=lam, cascades=search, chain=frontier.chain, abstain_price=price)
 
 
 def at_prices(frontier: Frontier, lam: np.ndarray) -> Frontier:

@@ -50,7 +50,7 @@ _WITHOUT_SHARES, _WITHOUT_AGREEMENT, _WITHOUT_ABSTENTION = 3, 2, 1
         *("lam", "error", "cost", "status", "policies"),
         *("model", "bands", "abstain_price", "abstention", "seconds", "reserve"),
     ),
-    meta_fields=("search", "chain", "abstain_early", "compare", "cascades", "max_length"),
+    meta_fields=("search", "chain", "compare", "cascades", "max_length"),
 )
 @dataclasses.dataclass(frozen=True)
 class Frontier:
@@ -85,8 +85,6 @@ class Frontier:
     """What a refusal costs, in errors; None: models may not refuse."""
     abstention: jax.Array | None = None
     """(L,) share of the queries that get no answer; None: models may not refuse."""
-    abstain_early: bool = True
-    """Whether any model of a cascade may refuse, or the last one only."""
     compare: Comparison | None = None
     """How the answers of its log were compared, for policies that compare answers."""
     seconds: Seconds | None = None
@@ -270,7 +268,7 @@ class Frontier:
         points = points_to_json(self.models, self._host())
         head: dict[str, Any] = {"search": plain(self.search), "chain": self.chain}
         if self.abstain_price is not None:
-            head |= {"abstain_price": self.abstain_price, "abstain_early": self.abstain_early}
+            head["abstain_price"] = self.abstain_price
         head |= self._limits
         if self.bands is not None:
             bands = jax.tree.map(np.asarray, self.bands)
@@ -331,7 +329,6 @@ def frontier_from_json(data: Any) -> Frontier:
         search=search_record(data.get("search", "all"), "search", model.models),
         chain=cast(Chain, check.choice(data.get("chain", "exact"), CHAINS, "chain")),
         abstain_price=check.optional(data.get("abstain_price"), "abstain_price", check.amount),
-        abstain_early=check.flag(data.get("abstain_early", True), "abstain_early"),
         compare=check.optional(data.get("compare"), "compare", _comparison),
     )
     frontier = dataclasses.replace(frontier, **read_limits(data, "", model.models))
@@ -357,7 +354,6 @@ def make_frontier(
     search: Any = "all",
     chain: Chain = "exact",
     abstain_price: float | None = None,
-    abstain_early: bool = True,
     compare: Any = None,
 ) -> Frontier:
     """A frontier of points in numpy's arrays.
@@ -368,7 +364,6 @@ def make_frontier(
         search: what was searched, as `Frontier.search` has it.
         chain: under which factorisation.
         abstain_price: of a refusal; with one, cascades that refuse nothing say so.
-        abstain_early: whether any model may refuse, or the last one only.
         compare: how answers were compared, for policies that compare them.
     """
     own = points.policies.simplest()
@@ -378,8 +373,7 @@ def make_frontier(
         own = dataclasses.replace(own, refusals=np.full_like(own.thresholds, NEVER_REFUSE))
     # Not jnp.asarray, which compiles a programme for each shape.
     lam, status, expected, policies = jax.device_put((points.lam, points.status, points.expected, own))
-    how: dict[str, Any] = {"search": search, "chain": chain}
-    how |= {"abstain_price": abstain_price, "abstain_early": abstain_early}
+    how: dict[str, Any] = {"search": search, "chain": chain, "abstain_price": abstain_price}
     how |= {} if own.agreements is None else {"compare": compare}
     abstention = None if abstain_price is None else expected.refused
     return Frontier(lam, expected.wrong, expected.cost, status, policies, model=model, abstention=abstention, **how)

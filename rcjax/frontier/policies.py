@@ -256,13 +256,11 @@ def entered(bounds: Any, shares: Any, start: float = -1.0) -> np.ndarray:
     return live
 
 
-def asked_at_all(thresholds: Any, members: Any, refusals: Any = None) -> Any:
-    """(…, k) the members of cascades but for those that come after one that never defers; numpy's arrays or jax's.
-
-    That always answers, or refuses (…, k) what it does not answer.
+def asked_at_all(thresholds: Any, members: Any) -> Any:
+    """(…, k) the members of cascades but for those that come after one that always answers; numpy's arrays or jax's.
 
     >>> asked_at_all(np.array([0.7, 0.0, 0.4]), np.array([True, True, True])).tolist()
     [True, True, False]
     """
-    stops = members & (thresholds <= (ALWAYS_ANSWER if refusals is None else refusals))
+    stops = members & (thresholds <= ALWAYS_ANSWER)
     return members & (stops @ np.tri(stops.shape[-1], k=-1).T == 0)

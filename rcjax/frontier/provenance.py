@@ -14,9 +14,8 @@ def describe_tuning(frontier: Any, target: Mapping[str, float] | None) -> dict[s
     """Where a policy of a `rcjax.Frontier` comes from, and all that it takes to check it and to tune it again.
 
     What its model says of the log (`describe_fit`); `tuning`: the `target`, where there was one, the `models` to choose
-    from and their `prices`, the `search`, `chain`, `bands` and `abstain_price` of the frontier, with `abstain_early`,
-    `cascades` and `max_length` where they say something, and the options of the `fit`; and `reference`: queries of that
-    log.
+    from and their `prices`, the `search`, `chain`, `bands` and `abstain_price` of the frontier, with `cascades` and
+    `max_length` where they say something, and the options of the `fit`; and `reference`: queries of that log.
     """
     model = frontier.model
     tuning = {
@@ -28,7 +27,6 @@ def describe_tuning(frontier: Any, target: Mapping[str, float] | None) -> dict[s
         "bands": frontier.bands is not None,
         "abstain_price": frontier.abstain_price,
         "fit": model.options,
-        **({} if frontier.abstain_price is None else {"abstain_early": frontier.abstain_early}),
         **frontier._limits,
     }
     told = {**model.provenance, "tuning": tuning}

@@ -1,22 +1,12 @@
 """What it is worth to refuse an answer, where models may."""
 
-import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["Refusal", "check_abstain_price", "refusal_at"]
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Refusal:
-    """What it is worth to refuse an answer, where models may."""
-
-    worth: jax.Array  # () in right answers: 1 less what a refusal costs, in errors
-    early: jax.Array  # () bool, whether every model of a cascade may, or the last one only
+__all__ = ["check_abstain_price", "refusal_at"]
 
 
 def check_abstain_price(price: Any) -> float | None:
@@ -28,6 +18,9 @@ def check_abstain_price(price: Any) -> float | None:
     return float(price) if price < np.inf else None
 
 
-def refusal_at(price: float | None, early: bool, dtype: Any) -> Refusal | None:
-    """A price in errors as policies are judged by it; None where nobody refuses, as a wrong answer is no dearer."""
-    return None if price is None or price >= 1 else Refusal(jnp.asarray(1 - price, dtype), jnp.asarray(early))
+def refusal_at(price: float | None, dtype: Any) -> jax.Array | None:
+    """() what a refusal is worth, in right answers: 1 less its price in errors.
+
+    None where nobody refuses, as a wrong answer is no dearer.
+    """
+    return None if price is None or price >= 1 else jnp.asarray(1 - price, dtype)

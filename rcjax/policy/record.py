@@ -32,6 +32,10 @@ CASCADES = ("all", "full")  # among which policies of least expected loss were s
 EXPECTED_IS_GONE = "the search of least expected loss is gone, as it was measured to lose against the default"
 
 
+#: Of `abstain_early`, which functions took, and of policies that came of it.
+EARLY_IS_GONE = "refusals by models before the last of a cascade are gone, as they were measured to bring nothing"
+
+
 _METHODS, _CRITERIA = ("tau", "likelihood"), ("aic", "cv")
 
 
@@ -41,12 +45,18 @@ _TARGETS = ("budget", "max_error", "error_cost", "lam")
 _TUNING = "provenance.tuning"
 
 
+def refuse_early(abstain_early: Any) -> None:
+    """ValueError for an argument that is gone, unless it is left out."""
+    if abstain_early is not None:
+        raise ValueError(f"{EARLY_IS_GONE}: leave abstain_early out, and the last one refuses")
+
+
 def tuning_record(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, Any]:
     """How a policy was tuned: the entries of its `provenance["tuning"]`, as far as they are there.
 
     `target`, `models`, `search` (a word, or the cascades), `cascades` and `max_length` that it was limited to, `chain`,
-    `fit`, `bands`, `abstain_price`, `abstain_early`, `mix`, `judged`, `prices`, `max_seconds` (a `SecondsLimit`); with
-    `confidence`, that of its guarantee, None where there is none, and `second_cost` where costs count waiting.
+    `fit`, `bands`, `abstain_price`, `mix`, `judged`, `prices`, `max_seconds` (a `SecondsLimit`); with `confidence`,
+    that of its guarantee, None where there is none, and `second_cost` where costs count waiting.
 
     >>> from rcjax.policy.policy import Calibration, Policy, Rule
     >>> parts = {"small": Calibration("none", 0, 1, -9, 0)}, {"small": [Rule(1, "answer")]}, {"small": 1e-5}
@@ -68,7 +78,6 @@ def tuning_record(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, Any]:
         "fit": fit_record,
         "bands": check.flag,
         "abstain_price": partial(check.optional, check=check.amount),
-        "abstain_early": check.flag,
         "mix": check.flag,
         "judged": check.flag,
         "prices": partial(check.optional, check=prices_record),

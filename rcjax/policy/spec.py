@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any, Literal
 
 from rcjax.policy.calibration import Transform
 from rcjax.policy.limits import SecondsLimit
+from rcjax.policy.record import refuse_early
 from rcjax.policy.targets import Target, TargetName
 
 __all__ = ["Spec", "SpecError"]
@@ -67,8 +68,8 @@ class Spec:
     """Of raw confidences."""
     abstain_price: float | None = None
     """What a refusal costs, in errors; None: models may not refuse."""
-    abstain_early: bool = True
-    """Whether any model may refuse, or the last one of a cascade only."""
+    abstain_early: InitVar[Any] = None
+    """Leave it out: refusals by models before the last of a cascade are gone."""
     confidence: float | None = None
     """That of the guarantee; None for none."""
     judged: bool = False
@@ -87,6 +88,9 @@ class Spec:
     """Whether segments may have policies of their own."""
     shares: Mapping[str, float] | None = None
     """Of the traffic, by segment; None: as the log's queries are."""
+
+    def __post_init__(self, abstain_early: Any) -> None:
+        refuse_early(abstain_early)
 
     @property
     def aim(self) -> TargetName:

@@ -20,7 +20,6 @@ from jax import lax
 from rcjax._core.batching import part
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import ABSTAIN
-from rcjax.frontier.refusal import Refusal
 from rcjax.model.pairs import pairs
 from rcjax.solving.bellman import crossing
 from rcjax.solving.objective import Tables, arrivals, tally
@@ -31,7 +30,7 @@ MAX_INTERVALS = 8
 
 
 def adaptive_policies(
-    tables: Tables, lam: jax.Array, refusal: Refusal | None = None
+    tables: Tables, lam: jax.Array, refusal: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The optimum over every policy: (first (L,), upper ends of intervals in u (L, k, R), actions (L, k, R)).
 
@@ -53,7 +52,7 @@ def adaptive_policies(
         answering = jnp.broadcast_to(grid.quantile, asking.shape[1:])
         options = jnp.concatenate([answering[None], asking])
         if refusal is not None:
-            options = jnp.concatenate([options, jnp.broadcast_to(refusal.worth, answering.shape)[None]])
+            options = jnp.concatenate([options, jnp.broadcast_to(refusal, answering.shape)[None]])
         upper, option, integrand = jax.vmap(partial(_intervals, grid), 1)(options)
         action = jnp.where(option == 0, j, jnp.where(option > k, ABSTAIN, option - 1))
         return integrands.at[j].set(integrand), (upper, action, integrand.sum(-1) - lam * tables.cost[j])

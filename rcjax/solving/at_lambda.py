@@ -15,8 +15,7 @@ from jax import lax
 from rcjax._core.batching import part
 from rcjax.copulas import Copula
 from rcjax.frontier.points import Points
-from rcjax.frontier.policies import NEVER_ANSWER, Policies, asked_at_all
-from rcjax.frontier.refusal import Refusal
+from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Policies, asked_at_all
 from rcjax.frontier.searches import Chain
 from rcjax.frontier.statuses import PointStatus
 from rcjax.model.marginals import Marginal
@@ -62,7 +61,6 @@ class Settled(NamedTuple):
 
     policies: Policies
     ranks: jax.Array  # (L, k) F(φ) of the thresholds
-    refused: jax.Array | None  # (L, k) and of the refusals, where models may refuse
     above: jax.Array  # (L, k) E[Φ; Φ > φ] above the thresholds
 
 
@@ -72,11 +70,10 @@ class Solutions(Points):
     """Points as a solver finds them."""
 
     ranks: Any  # (L, …) of the thresholds on the u-scale: how far neighbours are apart
-    refused: Any = None  # (L, k) of the refusals
     path: Any = None  # (L,) number of the cascade in the plan; None for adaptive policies
 
 
-def optimise(tables: Tables, lam: jax.Array, plan: Plan, chain: Chain, refusal: Refusal | None = None) -> Optima:
+def optimise(tables: Tables, lam: jax.Array, plan: Plan, chain: Chain, refusal: jax.Array | None = None) -> Optima:
     """The best path for each λ, and its cuts.
 
     Args:
@@ -84,7 +81,7 @@ def optimise(tables: Tables, lam: jax.Array, plan: Plan, chain: Chain, refusal: 
         lam: (L,) in errors per unit of money.
         plan: the paths to search.
         chain: "exact", or "paper" for the paper's factorisation.
-        refusal: with one, models may refuse to answer.
+        refusal: () what one is worth, in right answers; None: nobody refuses.
     """
     if chain == "exact":
         path, cut, gain = best_cascades(tables, lam, plan, refusal)
@@ -99,43 +96,34 @@ def optimise(tables: Tables, lam: jax.Array, plan: Plan, chain: Chain, refusal: 
     return Optima(lam, path, cut, status.astype(int))
 
 
-def thresholds_at(marginals: Marginal, tables: Tables, path: jax.Array, cut: Cut, plan: Plan) -> Settled:
+def thresholds_at(
+    marginals: Marginal, tables: Tables, path: jax.Array, cut: Cut, plan: Plan, refusing: bool = False
+) -> Settled:
     """Cascades with thresholds at given cuts.
 
     Args:
         marginals: (k,) of the models.
         tables: their quadrature.
         path: (L,) the numbers of the paths.
-        cut: (L, k) where their models stop deferring.
+        cut: (L, k) where their models stop deferring, the last one of each refusing.
         plan: which paths there are.
+        refusing: whether the last model may refuse.
     """
     members = plan.members[path]
     # The last model of a path answers everything that it does not refuse, and a model that is not on it nothing.
-    cutting = plan.defers[path] if cut.refused is None else members
+    cutting = members if refusing else plan.defers[path]
     u = jnp.where(cutting, cut.u, jnp.where(members, 0.0, 1.0))
     thresholds, ranks, above = settle(marginals, tables.grid, dataclasses.replace(cut, u=u))
-    refusals = refused = None
-    if cut.refused is not None:
-        # A model that is not on the path refuses nothing.
-        refused = jnp.where(members, cut.refused, 0.0)
-        refusals, refused = _settle_refusals(marginals, tables.grid, u, refused, thresholds, ranks)
-    # Nobody asks the models after one that never defers: the cascade ends there, where it may.
-    members = jnp.where(plan.prefixes, asked_at_all(thresholds, members, refusals), members)
+    refusals = jnp.where(plan.stops[path], thresholds, NEVER_REFUSE) if refusing else None
+    # Nobody asks the models after one that always answers: the cascade ends there, where it may.
+    members = jnp.where(plan.prefixes, asked_at_all(thresholds, members), members)
     thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
-    return Settled(Policies.of_cascades(thresholds, members, refusals, jnp), ranks, refused, above)
+    return Settled(Policies.of_cascades(thresholds, members, refusals, jnp), ranks, above)
 
 
-def _settle_refusals(
-    marginals: Marginal, grid: Grid, u: jax.Array, refused: jax.Array, thresholds: jax.Array, ranks: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """(refusals, their ranks), each (L, k), of the cuts; where a model defers nothing, they are its threshold's."""
-    settled, rank, _ = settle(marginals, grid, Cut.at(jnp.minimum(refused, u)))
-    together, ends = refused >= u, ((settled, thresholds), (rank, ranks))
-    refusals, own_ranks = (jnp.where(together, most, jnp.minimum(own, most)) for own, most in ends)
-    return refusals, own_ranks
-
-
-def points_at(marginals: Marginal, tables: Tables, optima: Optima, plan: Plan, chain: Chain) -> Solutions:
+def points_at(
+    marginals: Marginal, tables: Tables, optima: Optima, plan: Plan, chain: Chain, refusing: bool = False
+) -> Solutions:
     """The optima with their thresholds, and what is exactly to be expected of them.
 
     Args:
@@ -144,17 +132,17 @@ def points_at(marginals: Marginal, tables: Tables, optima: Optima, plan: Plan, c
         optima: L of them, of `optimise`.
         plan: which paths there are.
         chain: "exact", or "paper" for the paper's factorisation.
+        refusing: whether the last model of a cascade may refuse.
     """
     lam, path, cut, status = optima
-    settled = thresholds_at(marginals, tables, path, cut, plan)
+    settled = thresholds_at(marginals, tables, path, cut, plan, refusing)
 
-    def single(
-        u: jax.Array, above: jax.Array, links: jax.Array, first: jax.Array, refused: jax.Array | None
-    ) -> "Outcomes":
-        return evaluate(tables, u, links, first, chain=chain, above=above, refused=refused)
+    def single(u: jax.Array, above: jax.Array, path: jax.Array) -> "Outcomes":
+        refused = jnp.where(plan.stops[path], u, 0.0) if refusing else None
+        return evaluate(tables, u, plan.links[path], plan.first[path], chain=chain, above=above, refused=refused)
 
-    rows = settled.ranks, settled.above, plan.links[path], plan.first[path], settled.refused
-    return Solutions(lam, status, jax.vmap(single)(*rows), settled.policies, settled.ranks, settled.refused, path)
+    expected = jax.vmap(single)(settled.ranks, settled.above, path)
+    return Solutions(lam, status, expected, settled.policies, settled.ranks, path)
 
 
 def settle(marginals: Marginal, grid: Grid, cut: Cut) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -163,14 +151,14 @@ def settle(marginals: Marginal, grid: Grid, cut: Cut) -> tuple[jax.Array, jax.Ar
     return settle_all(marginals, grid, cut.u, cut.worth, cut.slope)
 
 
-def adaptive_points(marginals: Marginal, tables: Tables, lam: jax.Array, refusal: Refusal | None = None) -> Solutions:
+def adaptive_points(marginals: Marginal, tables: Tables, lam: jax.Array, refusal: jax.Array | None = None) -> Solutions:
     """The best adaptive policies for all λ, and what is exactly to be expected of them.
 
     Args:
         marginals: (k,) of the models.
         tables: their quadrature.
         lam: (L,) in errors per unit of money.
-        refusal: with one, models may refuse to answer.
+        refusal: () what one is worth, in right answers; None: nobody refuses.
     """
     k = tables.cost.shape[0]
     first, upper, action = adaptive_policies(tables, lam, refusal)

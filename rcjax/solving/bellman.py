@@ -8,8 +8,8 @@ chapter 4). Where model j defers to model l, deferring at u is worth
 One backward pass solves it for all λ and all cascades at once, as cascades share their ends. Values are integrated
 up to the cuts, not to the nearest node.
 
-Where a model may also refuse to answer, which is worth R = 1 − (what a refusal costs, in errors), V_j is the best of
-three. As D_j rises with u, and Q_j − D_j does, a model refuses up to one cut, asks up to a second, and answers above.
+Where models may refuse to answer, which is worth R = 1 − (what a refusal costs, in errors), the last model of a cascade
+does so up to its cut: V_j(u) = R below it.
 """
 
 import dataclasses
@@ -24,7 +24,6 @@ from jax.typing import ArrayLike
 
 from rcjax._core.batching import part
 from rcjax._core.numerics import divide
-from rcjax.frontier.refusal import Refusal
 from rcjax.solving.objective import Tables, arrivals
 from rcjax.solving.paths import MANY_STEPS, Plan
 from rcjax.solving.quadrature import Grid
@@ -46,18 +45,17 @@ _FEW_TOGETHER = 8
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """Where a model stops deferring, and the straight line of what deferring is worth around there."""
+    """Where a model stops deferring, or refusing where it asks nobody, and the straight line of what that is worth."""
 
     u: jax.Array  # the cut: the model answers above it
     worth: jax.Array  # value of deferring at the cut
     slope: jax.Array  # its derivative by u
-    refused: jax.Array | None = None  # the model refuses to answer up to here, at most `u`; None: no model ever does
 
     @classmethod
-    def at(cls, u: ArrayLike, refused: ArrayLike | None = None) -> "Cut":
+    def at(cls, u: ArrayLike) -> "Cut":
         """Cuts that stay where they are: what deferring is worth there is not known."""
         u = jnp.asarray(u)
-        return cls(u, jnp.full_like(u, jnp.nan), jnp.zeros_like(u), None if refused is None else jnp.asarray(refused))
+        return cls(u, jnp.full_like(u, jnp.nan), jnp.zeros_like(u))
 
 
 @jax.tree_util.register_dataclass
@@ -74,7 +72,7 @@ class _Search:
 
 
 def best_cascades(
-    tables: Tables, lam: jax.Array, plan: Plan, refusal: Refusal | None = None
+    tables: Tables, lam: jax.Array, plan: Plan, refusal: jax.Array | None = None
 ) -> tuple[jax.Array, Cut, jax.Array]:
     """(number of the best path (L,), its cuts (L, k), what the last round gained (L,)) for each λ.
 
@@ -90,7 +88,7 @@ def best_cascades(
         tables: the quadrature of the model.
         lam: (L,) in errors per unit of money.
         plan: the paths to search.
-        refusal: with one, models may refuse to answer.
+        refusal: () what one is worth, in right answers; None: nobody refuses.
     """
 
     def improve(search: _Search, together: int) -> _Search:
@@ -103,7 +101,7 @@ def best_cascades(
 
     none = jnp.full(lam.shape, -jnp.inf, lam.dtype)
     nowhere = jnp.zeros((*lam.shape, tables.cost.shape[0]), lam.dtype)
-    cuts = Cut.at(nowhere, None if refusal is None else nowhere)
+    cuts = Cut.at(nowhere)
     zeros = jnp.zeros(lam.shape, int)
     start = _Search(zeros, none, zeros, cuts, -none, zeros > 0)
     together = _together(lam.shape[0], _TOGETHER)
@@ -119,11 +117,11 @@ def _together(count: int, most: int) -> int:
     return min(count, most) if jax.default_backend() == "cpu" else count
 
 
-def _improve(tables: Tables, lam: jax.Array, plan: Plan, search: _Search, refusal: Refusal | None) -> _Search:
+def _improve(tables: Tables, lam: jax.Array, plan: Plan, search: _Search, refusal: jax.Array | None) -> _Search:
     """One more round for every λ of a search (L,)."""
 
     def reached(path: jax.Array, cut: Cut) -> jax.Array:
-        deferred = plan.links[path][:, None] * passed_on(tables.grid, cut.u, cut.refused)[tables.left]
+        deferred = plan.links[path][:, None] * jax.vmap(Grid.below)(tables.grid, cut.u)[tables.left]
         density = arrivals(tables, plan.first[path], deferred, tables.kernel)
         # Whom no query reaches, any cut suits: theirs is the best for all queries, where a neighbouring λ may need it.
         reached = plan.members[path] & ((tables.grid.weight * density).sum(1) > jnp.finfo(lam.dtype).eps)
@@ -133,10 +131,7 @@ def _improve(tables: Tables, lam: jax.Array, plan: Plan, search: _Search, refusa
     path = jnp.where(starting, plan.ends.shape[0], search.path)
     first_cut = jnp.asarray(_FIRST_CUTS, lam.dtype)[search.rounds]
     u = jnp.where(starting[:, None], first_cut[:, None], search.cut.u)
-    refused = (
-        search.cut.refused if search.cut.refused is None else jnp.where(starting[:, None], 0.0, search.cut.refused)
-    )
-    value, path, cut, sure = _best_paths(tables, lam, plan, jax.vmap(reached)(path, Cut.at(u, refused)), refusal)
+    value, path, cut, sure = _best_paths(tables, lam, plan, jax.vmap(reached)(path, Cut.at(u)), refusal)
     gain = value - search.value
     # Of two that are as good, the new one: its cuts are nearer to where they settle, and rounding chooses nothing.
     good = gain > -64 * jnp.finfo(lam.dtype).eps
@@ -159,7 +154,7 @@ def _beside(per_lambda: jax.Array, other: jax.Array) -> jax.Array:
     return per_lambda.reshape(per_lambda.shape + (1,) * (other.ndim - 1))
 
 
-def cuts_of_paths(tables: Tables, lam: jax.Array, plan: Plan, refusal: Refusal | None = None) -> Cut:
+def cuts_of_paths(tables: Tables, lam: jax.Array, plan: Plan, refusal: jax.Array | None = None) -> Cut:
     """The cuts (N, L, k) of every path at every λ, the best one among them or not: by one backward pass.
 
     Cuts are chosen as if all queries reached every model, which is the optimum wherever answering gains on deferring as
@@ -169,7 +164,7 @@ def cuts_of_paths(tables: Tables, lam: jax.Array, plan: Plan, refusal: Refusal |
         tables: the quadrature of the model.
         lam: (L,) in errors per unit of money.
         plan: the paths.
-        refusal: with one, models may refuse to answer.
+        refusal: () what one is worth, in right answers; None: nobody refuses.
     """
     everyone = jnp.ones((lam.shape[0], *tables.grid.u.shape), lam.dtype)
     _, stop, cuts, _ = _backward(tables, lam, plan, everyone, refusal)
@@ -182,7 +177,7 @@ def cuts_of_paths(tables: Tables, lam: jax.Array, plan: Plan, refusal: Refusal |
 
 
 def _best_paths(
-    tables: Tables, lam: jax.Array, plan: Plan, density: jax.Array, refusal: Refusal | None
+    tables: Tables, lam: jax.Array, plan: Plan, density: jax.Array, refusal: jax.Array | None
 ) -> tuple[jax.Array, jax.Array, Cut, jax.Array]:
     """(value (L,), number (L,), cuts (L, k), whether no path has a better one (L,)) of the best path.
 
@@ -202,7 +197,7 @@ def _best_paths(
 
 
 def _backward(
-    tables: Tables, lam: jax.Array, plan: Plan, density: jax.Array, refusal: Refusal | None
+    tables: Tables, lam: jax.Array, plan: Plan, density: jax.Array, refusal: jax.Array | None
 ) -> tuple[jax.Array, Cut, Cut | None, jax.Array]:
     """(integrands (E, L, G) of the ends, the cuts (k,) of models that ask nobody, those (S, L) of the steps, None where
     there are none, and what each step can gain (S, L)).
@@ -221,13 +216,7 @@ def _backward(
         after = lax.dynamic_index_in_dim(integrands, rest, keepdims=False)
         deferring = after @ tables.kernel[pair].T - price[:, None]
         cut, misplaced = jax.vmap(partial(best_cut, grid))(deferring, density[:, j])
-        if refusal is not None:
-            refuse = jax.vmap(partial(_or_refuse, grid, refusal, part(stop, j)))
-            cut, also_misplaced = refuse(cut, deferring, density[:, j])
-            misplaced += also_misplaced
         value = grid.weight * grid.quantile + jax.vmap(grid.below)(cut.u) * (deferring - grid.quantile)
-        if refusal is not None:
-            value += jax.vmap(grid.below)(cut.refused) * (refusal.worth - deferring)
         written = cut, misplaced @ (grid.weight * most[j])
         cuts, to_gain = jax.tree.map(
             lambda all_, new: lax.dynamic_update_index_in_dim(all_, new, number, 0), (cuts, to_gain), written
@@ -238,12 +227,12 @@ def _backward(
     answering, stop = tables.grid.weight * tables.grid.quantile, Cut(nowhere, nowhere, nowhere)
     if refusal is not None:
         stop = jax.vmap(partial(_stopping_cut, refusal))(tables.grid)
-        answering += jax.vmap(Grid.below)(tables.grid, stop.u) * (refusal.worth - tables.grid.quantile)
+        answering += jax.vmap(Grid.below)(tables.grid, stop.u) * (refusal - tables.grid.quantile)
     integrands = jnp.broadcast_to(answering[plan.heads, None], (*plan.heads.shape, *lam.shape, answering.shape[-1]))
     to_gain = untaken = jnp.zeros((plan.steps.shape[0], *lam.shape), lam.dtype)
     cuts = None
     if plan.steps.shape[0]:
-        cuts = Cut(untaken, untaken, untaken, None if refusal is None else untaken)
+        cuts = Cut(untaken, untaken, untaken)
         integrands, cuts, to_gain = lax.fori_loop(0, plan.count, defer, (integrands, cuts, to_gain))
     return integrands, stop, cuts, to_gain
 
@@ -318,32 +307,11 @@ def _sums_above(grid: Grid, values: jax.Array) -> jax.Array:
     return jnp.concatenate([(values[0] + above[0])[None], above, *behind, jnp.zeros_like(values[:1])])
 
 
-def _stopping_cut(refusal: Refusal, grid: Grid) -> Cut:
+def _stopping_cut(refusal: jax.Array, grid: Grid) -> Cut:
     """The cut of a model that asks nobody: it refuses where its confidence is less than a refusal is worth."""
-    refusing = jnp.full_like(grid.u, refusal.worth)
+    refusing = jnp.full_like(grid.u, refusal)
     cut, _ = best_cut(grid, refusing, jnp.ones_like(grid.u))
-    return Cut(cut.u, refusal.worth.astype(cut.u.dtype), jnp.zeros_like(cut.u), cut.u)
-
-
-def _or_refuse(
-    grid: Grid, refusal: Refusal, stop: Cut, cut: Cut, deferring: jax.Array, density: jax.Array
-) -> tuple[Cut, jax.Array]:
-    """The cut with what is refused below it; where nothing is left to defer between the two, `stop`.
-
-    Also what the other choice would gain at each node (G,).
-    """
-    advantage = deferring - refusal.worth
-    edge = _best_edge(grid, advantage, density)
-    refused = crossing(grid, advantage, edge)
-    cut = dataclasses.replace(cut, refused=jnp.where(refusal.early, refused, 0.0))
-    cut = jax.tree.map(partial(jnp.where, refusal.early & (refused >= cut.u)), stop, cut)
-    return cut, jnp.where(refusal.early, _misplaced(advantage, edge), 0.0)
-
-
-def passed_on(grid: Grid, u: jax.Array, refused: jax.Array | None) -> jax.Array:
-    """(k, G) the part of each node's weight that models defer: below the cuts u (k,), but for what is refused."""
-    below = jax.vmap(Grid.below)(grid, u)
-    return below if refused is None else below - jax.vmap(Grid.below)(grid, refused)
+    return Cut(cut.u, refusal.astype(cut.u.dtype), jnp.zeros_like(cut.u))
 
 
 def crossing(grid: Grid, advantage: jax.Array, edge: jax.Array) -> jax.Array:

@@ -17,7 +17,6 @@ from rcjax._core.threads import cores, side_by_side
 from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
-from rcjax.frontier.refusal import Refusal
 from rcjax.frontier.searches import Chain
 from rcjax.frontier.statuses import PointStatus
 from rcjax.model.cascade_model import CascadeModel
@@ -52,11 +51,11 @@ class Problem(NamedTuple):
     tables: Tables
     plan: Plan | None  # None for adaptive policies
     chain: Chain
-    refusal: Refusal | None  # None where no model may refuse
+    refusal: jax.Array | None  # () what one is worth, in right answers; None where nobody refuses
 
 
 def lay_out_problem(
-    model: CascadeModel, plan: Plan | None, chain: Chain, refusal: Refusal | None, panels: int | None = None
+    model: CascadeModel, plan: Plan | None, chain: Chain, refusal: jax.Array | None, panels: int | None = None
 ) -> Problem:
     """What every λ shares, for a fitted model, on so many panels (None: all).
 
@@ -64,7 +63,7 @@ def lay_out_problem(
         model: the fitted model.
         plan: the cascades that compete; None: adaptive policies.
         chain: "exact", or "paper" for the paper's factorisation.
-        refusal: with one, models may refuse to answer.
+        refusal: () what one is worth, in right answers; None: nobody refuses.
         panels: of quadrature; by default as `quadrature` has them.
     """
     k = len(model.models)
@@ -86,7 +85,7 @@ _build_many_tables = compiled(lay_out, "panels", runs="long")
 _optimise = compiled(optimise, "chain", runs="long")
 
 
-_evaluate = compiled(points_at, "chain")
+_evaluate = compiled(points_at, ("chain", "refusing"))
 
 
 _solve_adaptive = compiled(adaptive_points)
@@ -99,7 +98,8 @@ def solve_at(problem: Problem, lam: Any) -> Solutions:
     def solve(lam: np.ndarray) -> Solutions:
         if plan is None:
             return _solve_adaptive(marginals, tables, lam, refusal)
-        return _evaluate(marginals, tables, _optimise(tables, lam, plan, chain, refusal), plan, chain)
+        optima = _optimise(tables, lam, plan, chain, refusal)
+        return _evaluate(marginals, tables, optima, plan, chain, refusal is not None)
 
     return _in_batches(problem, solve, np.asarray(lam, tables.cost.dtype))
 
@@ -187,9 +187,10 @@ def _interpolate(problem: Problem, solved: Solutions) -> Solutions:
         return ranks[left] * (1 - share)[:, None] + ranks[left + 1] * share[:, None]
 
     def evaluate(optima: Optima) -> Solutions:
-        return _evaluate(problem.marginals, problem.tables, optima, problem.plan, problem.chain)
+        refusing = problem.refusal is not None
+        return _evaluate(problem.marginals, problem.tables, optima, problem.plan, problem.chain, refusing)
 
-    cut = Cut.at(between(solved.ranks), None if solved.refused is None else between(solved.refused))
+    cut = Cut.at(between(solved.ranks))
     lam = solved.lam[left] ** (1 - share) * solved.lam[left + 1] ** share
     status = np.full(len(lam), PointStatus.INTERPOLATED, solved.status.dtype)
     optima = Optima(lam.astype(solved.lam.dtype), solved.path[left], jax.device_get(cut), status)
@@ -206,8 +207,7 @@ def _gaps(solved: Solutions, closest: float, other_cascades: float = 1.0) -> np.
     """Between neighbours in λ, the largest move of a threshold, in probability mass; 0 where λ are too close."""
     members = solved.policies.members
     same = (members[1:] == members[:-1]).all(1)
-    ranks = solved.ranks if solved.refused is None else np.concatenate([solved.ranks, solved.refused], axis=1)
-    gap = np.where(same, np.abs(np.diff(ranks, axis=0)).max(1), other_cascades)
+    gap = np.where(same, np.abs(np.diff(solved.ranks, axis=0)).max(1), other_cascades)
     return np.where(solved.lam[1:] <= solved.lam[:-1] * closest, 0.0, gap)
 
 
@@ -224,11 +224,11 @@ def _between(lam: np.ndarray, gaps: np.ndarray) -> np.ndarray:
     return np.concatenate([np.geomspace(low, high, n + 2)[1:-1] for low, high, n in steps])
 
 
-def select(solved: AnyPoints, refusal: Refusal | None) -> AnyPoints:
+def select(solved: AnyPoints, refusal: jax.Array | None) -> AnyPoints:
     """For each λ the best of all solutions, so that cost cannot rise with λ, nor a failed λ spoil its neighbours."""
     expected = Outcomes(*(figure.astype(float) for figure in solved.expected))
     lam, cost = solved.lam.astype(float), expected.cost
-    error = expected.penalty(None if refusal is None else 1 - float(refusal.worth))
+    error = expected.penalty(None if refusal is None else 1 - float(refusal))
     hull = lower_hull(cost, error)
     if not hull.size:
         return solved

@@ -91,8 +91,9 @@ def minimise(
         starts: descents for every λ and cascade.
         solver: a transformation of optax's, such as `optax.adam(0.01)`, which takes at most 1,000 steps; by default
             optax's L-BFGS, with a line search that no start waits for.
-        abstain_price: with one, models may also refuse to answer. The objective sees `outcome.refused`, and is to price
-            it; this price, in errors, is that of the additive objectives, and of `Frontier.policy`.
+        abstain_price: with one, the last model of a cascade may also refuse to answer. The objective sees
+            `outcome.refused`, and is to price it; this price, in errors, is that of the additive objectives, and of
+            `Frontier.policy`.
 
     In the frontier, error, cost and abstention are means over the fitted models; `status` tells for each λ whether the
     slope vanished. `frontier.point(i)` is the policy of the i-th λ, and `frontier.policy(budget=…)` picks one by error
@@ -116,7 +117,7 @@ def minimise(
     models, prices = listed(model), check_lam(lam)
     check_alike(models)
     price = check_abstain_price(abstain_price)
-    refusal = refusal_at(price, True, models[0].cost.dtype)
+    refusal = refusal_at(price, models[0].cost.dtype)
     plan, count = _plan(models[0].models, cascades, refusal is not None)
     goal = Goal(objective, _checked(solver), isinstance(model, Sequence))
     starts = min(whole(starts, "starts", 1), _PRICES)
@@ -265,8 +266,7 @@ def _status(
     problem: Problem, chosen: Candidate, value: np.ndarray, slope: np.ndarray, largest: np.ndarray
 ) -> np.ndarray:
     """(L,) what became of each λ, from the objective and its slope there, and the largest slope that will do."""
-    k = problem.tables.cost.shape[-1]
-    cut = chosen.ranks[:, :k]
+    cut = chosen.ranks
     low, high = jax.device_get(problem.steps.smooth_range)
     at_bound = (np.asarray(problem.plan.defers)[chosen.path] & ((cut <= low) | (cut >= high))).any(1)
     status = np.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)

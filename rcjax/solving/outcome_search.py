@@ -1,7 +1,7 @@
 """The search for cascades that are best by an objective of their outcome: what is compiled.
 
-Ranks (n,) are the cuts (k,) of a cascade's models, and with refusals theirs (k,) behind them, on the scale of the first
-of M fitted models, the reference.
+Ranks (k,) are the cuts of a cascade's models, the last one's where it stops refusing, on the scale of the first of M
+fitted models, the reference.
 """
 
 import dataclasses
@@ -18,7 +18,6 @@ from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import Policies
-from rcjax.frontier.refusal import Refusal
 from rcjax.model.calibration import Calibrator
 from rcjax.model.marginals import Marginal
 from rcjax.solving.at_lambda import thresholds_at
@@ -41,12 +40,13 @@ class Problem(NamedTuple):
     maps: RankMap | None  # (M − 1, …) ranks of the reference → those of the others; None where there are none
     steps: Steps
     plan: Plan
+    refusal: jax.Array | None  # () what one is worth, in right answers; None where nobody refuses
 
 
 class Candidate(NamedTuple):
     """A cascade that may be the best."""
 
-    ranks: Any  # (n,)
+    ranks: Any  # (k,)
     path: Any  # () its number in the plan
     outcome: Outcome  # (M, k), without smoothing
 
@@ -54,7 +54,7 @@ class Candidate(NamedTuple):
 class Start(NamedTuple):
     """Where a descent starts, and for which λ."""
 
-    ranks: Any  # (n,)
+    ranks: Any  # (k,)
     path: Any  # ()
     lam: Any  # ()
     scale: Any  # () how much the objective varies, for its slopes to be of order 1
@@ -74,29 +74,24 @@ class Goal(NamedTuple):
         return jnp.asarray(self.objective(told, lam), smoothing.dtype)
 
 
-def cuts_of_ranks(plan: Plan, ranks: jax.Array, path: jax.Array) -> tuple[jax.Array, jax.Array | None]:
-    """(cuts (k,), refusals (k,) or None): those of a cascade's own models, of which the last passes nothing on."""
-    members, defers = plan.members[path], plan.defers[path]
-    k = members.shape[-1]
-    if ranks.shape[0] == k:
-        return jnp.where(defers, ranks, 0.0), None
-    cut = jnp.where(defers, ranks[:k], 1.0)
-    refused = jnp.where(members, jnp.minimum(ranks[k:], cut), 0.0)
-    return jnp.where(defers, cut, refused), refused
+def cuts_of_ranks(problem: Problem, ranks: jax.Array, path: jax.Array) -> jax.Array:
+    """(k,) the cuts of a cascade's own models; 0 for the others, and for a last one that may not refuse."""
+    plan = problem.plan
+    cutting = plan.defers[path] if problem.refusal is None else plan.members[path]
+    return jnp.where(cutting, ranks, 0.0)
 
 
 def outcome_of_ranks(problem: Problem, ranks: jax.Array, path: jax.Array) -> Outcome:
     """What a cascade does under the fitted models, (M, k)."""
     plan = problem.plan
     members = plan.members[path]
-    u, refused = cuts_of_ranks(plan, ranks, path)
 
-    def single(tables: Tables, u: jax.Array, refused: jax.Array | None) -> Outcome:
+    def single(tables: Tables, u: jax.Array) -> Outcome:
+        refused = None if problem.refusal is None else jnp.where(plan.stops[path], u, 0.0)
         return outcome_of_cuts(tables, u, plan.links[path], plan.first[path], members, refused=refused)
 
-    under_all = jax.tree.map(partial(_under_all, problem.maps), (u, refused))
-    outcome = jax.vmap(single)(problem.tables, *under_all)
-    return dataclasses.replace(outcome, smoothing=jnp.zeros((), u.dtype))
+    outcome = jax.vmap(single)(problem.tables, _under_all(problem.maps, cuts_of_ranks(problem, ranks, path)))
+    return dataclasses.replace(outcome, smoothing=jnp.zeros((), ranks.dtype))
 
 
 def _under_all(maps: RankMap | None, u: jax.Array) -> jax.Array:
@@ -110,7 +105,7 @@ def propose(
     fits: tuple[Calibrator, Marginal],
     plan: Plan,
     prices: jax.Array,
-    refusal: Refusal | None,
+    refusal: jax.Array | None,
     paths: int,
 ) -> tuple[Problem, Candidate]:
     """The problem, and the optima of additive objectives under each fitted model: (N·P·M, …), by cascade and price.
@@ -120,30 +115,24 @@ def propose(
         fits: (M, k) their calibrators and marginals.
         plan: the cascades.
         prices: (P,) rising λ of the additive objectives.
-        refusal: with one, models may refuse to answer.
+        refusal: () what one is worth, in right answers; None: nobody refuses.
         paths: N, how many entries of the plan are cascades.
     """
     reference, count = part(fits, 0), len(tables.cost)
     maps = None
     if count > 1:
         maps = jax.vmap(rank_map, (None, 0, None))(reference, part(fits, slice(1, None)), part(tables.grid, 0))
-    problem = Problem(tables, maps, steps_of(reference[1]), plan)
+    problem = Problem(tables, maps, steps_of(reference[1]), plan, refusal)
     cuts = jax.vmap(cuts_of_paths, (0, None, None, None))(tables, prices, plan, refusal)
-    own = [_of_reference(maps, ranks[:, :paths]) for ranks in (cuts.u, cuts.refused) if ranks is not None]
-    ranks = jnp.moveaxis(jnp.concatenate(own, axis=-1), 0, -2)  # (N, P, M, n)
+    ranks = jnp.moveaxis(_of_reference(maps, cuts.u[:, :paths]), 0, -2)  # (N, P, M, k)
     path = jnp.repeat(np.arange(paths), len(prices) * count)
-    ranks = jax.vmap(partial(_on_steps, problem.steps))(ranks.reshape(len(path), -1))
+    ranks = jax.vmap(partial(on_steps, problem.steps))(ranks.reshape(len(path), -1))
     return problem, _evaluated(problem, ranks, path)
 
 
 def _of_reference(maps: RankMap | None, u: jax.Array) -> jax.Array:
     """(M, …, k) ranks of each fitted model as those of the reference, nearly."""
     return u if maps is None else jnp.concatenate([u[:1], jax.vmap(RankMap.inverse)(maps, u[1:])])
-
-
-def _on_steps(steps: Steps, ranks: jax.Array) -> jax.Array:
-    """(n,) ranks, none within a point mass."""
-    return jax.vmap(partial(on_steps, steps))(ranks.reshape(-1, len(steps.places))).reshape(-1)
 
 
 def _evaluated(problem: Problem, ranks: jax.Array, path: jax.Array) -> Candidate:
@@ -185,30 +174,29 @@ def improve(
 
         exact = partial(loss, width=0.0)
         ranks = lax.cond(settling, lambda u: best_steps(exact, u, problem.steps), lambda u: u, start.ranks)
-        bounds = _bounds(problem.steps, ranks, settling)
+        bounds = _bounds(problem, start.path, ranks, settling)
         ranks, _ = lax.scan(go_on, ranks, widths)
-        return _on_steps(problem.steps, ranks), slope_left(partial(loss, width=widths[-1]), ranks, bounds)
+        return on_steps(problem.steps, ranks), slope_left(partial(loss, width=widths[-1]), ranks, bounds)
 
     ranks, slope = jax.vmap(single)(start)
     return _evaluated(problem, ranks, start.path), slope
 
 
-def _bounds(steps: Steps, ranks: jax.Array, settling: jax.Array) -> Bounds:
-    """Where ranks (n,) may go."""
-    k = len(steps.places)
-    pieces = jax.vmap(partial(smooth_pieces, steps))(ranks.reshape(-1, k))
-    low, high = steps.smooth_range
-    everywhere = Bounds(jnp.zeros_like(pieces.low) + low, jnp.zeros_like(pieces.high) + high)
-    everywhere = Bounds(everywhere.low.at[1:].set(0.0), everywhere.high)  # a model may refuse nothing
-    return jax.tree.map(lambda own, other: jnp.where(settling, own, other).reshape(-1), pieces, everywhere)
+def _bounds(problem: Problem, path: jax.Array, ranks: jax.Array, settling: jax.Array) -> Bounds:
+    """Where the ranks (k,) of a cascade may go."""
+    pieces, (low, high) = smooth_pieces(problem.steps, ranks), problem.steps.smooth_range
+    if problem.refusal is not None:
+        low = jnp.where(problem.plan.stops[path], 0.0, low)  # the last model may refuse nothing
+    return jax.tree.map(partial(jnp.where, settling), pieces, Bounds(low, high))
 
 
 @compiled
 def settle(problem: Problem, fits: tuple[Calibrator, Marginal], chosen: Candidate) -> tuple[Policies, Outcomes]:
     """The policies of candidates (L,), and what they do on average over the fitted models."""
-    cut = Cut.at(*jax.vmap(partial(cuts_of_ranks, problem.plan))(chosen.ranks, chosen.path))
+    cut = Cut.at(jax.vmap(partial(cuts_of_ranks, problem))(chosen.ranks, chosen.path))
     (calibrators, marginals), tables = part(fits, 0), part(problem.tables, 0)
-    policies = thresholds_at(marginals, tables, chosen.path, cut, problem.plan).policies
+    refusing = problem.refusal is not None
+    policies = thresholds_at(marginals, tables, chosen.path, cut, problem.plan, refusing).policies
     exact = exact_outcomes(
         problem.tables, calibrators, fits, (policies.thresholds, policies.members, policies.refusals)
     )

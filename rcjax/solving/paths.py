@@ -47,7 +47,12 @@ class Plan:
     @property
     def defers(self) -> jax.Array:
         """(N + 1, k) bool, the members that pass queries on."""
-        return self.members & (np.arange(self.members.shape[-1]) != self.last[:, None])
+        return self.members & ~self.stops
+
+    @property
+    def stops(self) -> jax.Array:
+        """(N + 1, k) bool, the last models, which answer or refuse all that reaches them."""
+        return np.arange(self.members.shape[-1]) == self.last[:, None]
 
 
 def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> Plan:

@@ -10,6 +10,7 @@ from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.refusal import check_abstain_price, refusal_at
 from rcjax.frontier.searches import Chain, Search, cascade_names
 from rcjax.model.cascade_model import CascadeModel
+from rcjax.policy.record import refuse_early
 from rcjax.solving.lambda_grid import Problem, check_lam, lay_out_problem, select, solve_at, solve_on_grid
 from rcjax.solving.paths import plan_cascades
 
@@ -27,7 +28,7 @@ def solve_frontier(
     chain: Chain = "exact",
     max_length: int | None = None,
     abstain_price: float | None = None,
-    abstain_early: bool = True,
+    abstain_early: Any = None,
 ) -> Frontier:
     """The policies that minimise error + λ·cost under the model, for all λ at once.
 
@@ -45,13 +46,12 @@ def solve_frontier(
             depending on how unsure a model is.
         chain: "paper" solves under the paper's factorisation (not for adaptive policies).
         max_length: the most models in a cascade; None: all.
-        abstain_price: a model may also refuse to answer, at this price in errors: 0.3 where three refusals are as bad
-            as 0.9 errors, in money `abstain_cost / error_cost`. What is minimised is error + abstain_price·abstention +
-            λ·cost, where an error is a wrong answer that was given. At a price of 1 or more nobody refuses, and an
-            infinite one is the same as None. Not for `chain="paper"`.
-        abstain_early: a model refuses where it is so unsure that no larger model is worth its money, before that one is
-            asked (Zellinger, Liu & Thomson 2025, "Cost-Saving LLM Cascades with Early Abstention", arXiv 2502.09054);
-            with False only the last model of a cascade does. The first model is always asked.
+        abstain_price: the last model of a cascade, and any model of an adaptive policy, may also refuse to answer, at
+            this price in errors: 0.3 where three refusals are as bad as 0.9 errors, in money `abstain_cost /
+            error_cost`. What is minimised is error + abstain_price·abstention + λ·cost, where an error is a wrong
+            answer that was given. At a price of 1 or more nobody refuses, and an infinite one is the same as None. Not
+            for `chain="paper"`.
+        abstain_early: leave it out: refusals by models before the last were measured to bring nothing, and are gone.
 
     Raises ValueError for unknown or misordered models, an empty or negative `lam`, a negative price, or a combination
     that does not exist.
@@ -66,17 +66,18 @@ def solve_frontier(
     True
     """
     check_arguments(solve_frontier, locals())
+    refuse_early(abstain_early)
     plan = plan_cascades(model, cascades, max_length)
     if chain not in ("exact", "paper") or (chain == "paper" and plan is None):
         raise ValueError(f"chain={chain!r} with cascades={cascades!r} does not exist: use chain='exact'")
     grid = None if lam is None else check_lam(lam)
     abstain_price = check_abstain_price(abstain_price)
-    if abstain_price is not None and (chain == "paper" or (plan is None and not abstain_early)):
-        raise ValueError("abstain_price goes with chain='exact', and for adaptive policies with abstain_early=True")
-    refusal = refusal_at(abstain_price, abstain_early, model.cost.dtype)
+    if abstain_price is not None and chain == "paper":
+        raise ValueError("abstain_price goes with chain='exact'")
+    refusal = refusal_at(abstain_price, model.cost.dtype)
     solved = solve_problem(model, lay_out_problem(model, plan, chain, refusal), grid, abstain_price)
     search = _named(cascades, max_length, plan, model.models)
-    return dataclasses.replace(solved, search=search, chain=chain, abstain_early=abstain_early)
+    return dataclasses.replace(solved, search=search, chain=chain)
 
 
 def solve_problem(

@@ -74,14 +74,13 @@ def _piece(steps: Steps, u: jax.Array, side: str) -> tuple[jax.Array, jax.Array,
 
 
 def best_steps(loss: Callable[[jax.Array], jax.Array], u: jax.Array, steps: Steps) -> jax.Array:
-    """The ranks (n,), each at a step where that lowers the loss; n is k, or 2k with ranks of refusals behind the cuts.
+    """The ranks (k,), each at a step where that lowers the loss.
 
     One rank after the other is moved to every step, and stays at the best.
     """
     count, many = steps.places.shape
-    ranks = np.arange(u.shape[0])
-    places = steps.places[ranks % count].reshape(-1)
-    trials = jnp.asarray(np.repeat(np.tile(ranks, _ROUNDS), many)), jnp.tile(places, _ROUNDS)
+    ranks = np.tile(np.arange(count), _ROUNDS)
+    trials = jnp.asarray(np.repeat(ranks, many)), jnp.tile(steps.places.reshape(-1), _ROUNDS)
 
     def attempt(carry: tuple[jax.Array, jax.Array], trial: tuple[jax.Array, jax.Array]) -> tuple[tuple, None]:
         u, least = carry

@@ -109,7 +109,7 @@ def agreeing(rows: Rows, answer: jax.Array, judging: Judging) -> Agreeing:
     plain = rows.correct, rows.present, answer
     log = Answers(confidence, rows.crossed, *plain, jnp.zeros(k, confidence.dtype), jnp.asarray(0.0))
     if refusal is not None:
-        worth = jnp.asarray(refusal.worth, confidence.dtype)
+        worth = jnp.asarray(refusal, confidence.dtype)
         level, _, _ = jax.vmap(refuse_alone, (1, 1, 1, None))(confidence, right, rows.present, worth)
         log = dataclasses.replace(log, refused=level, worth=worth)
     most = min(MOST_THRESHOLDS, max(_FEWEST_THRESHOLDS, _MOST // max(len(table), 1)))

@@ -27,7 +27,7 @@ from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import Policies, either
 from rcjax.frontier.refusal import refusal_at
-from rcjax.frontier.searches import compares_by_name
+from rcjax.frontier.searches import gone_search
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, calibrate_all
@@ -35,7 +35,6 @@ from rcjax.model.fitting import fit_near
 from rcjax.model.fitting_steps import calibrate_log
 from rcjax.model.label_outcomes import corrected_log, expected_log
 from rcjax.model.pairs import barred_as_in
-from rcjax.policy.record import EXPECTED_IS_GONE
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import replay
 from rcjax.replaying.walk import walk
@@ -105,12 +104,10 @@ def bootstrap(
         raise ValueError(f"replicates is {replicates}; take at least 20, or 200 for intervals that are stable")
     check_level(level)
     refit = log.n_queries <= _MOST_QUERIES if refit is None else refit
-    if refit and frontier.search == "expected":
-        raise ValueError(f"{EXPECTED_IS_GONE}: tune again, or use refit=False")
     if refit and frontier.search == "minimised":
         raise ValueError("policies of an objective of your own are not solved again: use refit=False")
-    if refit and compares_by_name(frontier):
-        raise ValueError("named cascades no longer compare answers, and this one does: use refit=False, or tune anew")
+    if refit and (gone := gone_search(frontier)):
+        raise ValueError(f"{gone}: tune again, or use refit=False")
     log = log.select(frontier.models)
     told = corrected_log(log)
     if not log.complete.any():
@@ -202,7 +199,7 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
     if agreements is not None:
         comparing = np.asarray(np.asarray(agreements.compares)[places].any(1))
     longer = selected & (np.asarray(frontier.members)[places].sum(1) > 2) & ~comparing
-    refusal = refusal_at(frontier.abstain_price, frontier.abstain_early, log.cost.dtype)
+    refusal = refusal_at(frontier.abstain_price, log.cost.dtype)
     plan = _plan_again(frontier, places[longer]) if longer.any() or not selected else None
     panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
     data = [np.asarray(column) for column in _data(log)]

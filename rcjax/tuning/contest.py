@@ -194,7 +194,7 @@ def _tuned_without(
     policies = [choice.policies for choice in choices]
     out = out & np.asarray(log.complete)
     refusal = of.judging.refusal
-    price = None if refusal is None else 1 - float(refusal.worth)
+    price = None if refusal is None else 1 - float(refusal)
     walked = [[_fate(fitted, log, (right, money), own, out) for own in policies] for right in forms]
     penalty = np.stack([[fate.penalty(price) for fate in fates] for fates in walked])
     charge = np.stack([fate.cost for fate in walked[0]])

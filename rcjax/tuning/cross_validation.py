@@ -89,7 +89,7 @@ def cross_validate(
     targets, barred = targets_of(log), barred_pairs(log.models, votes=False)
     lengths = [1, 2, *longer.lengths][: max(len(model.models), 1)]
     arms: dict[str, Arm] = {"1": _single_models, "2": _pairs}
-    price = None if judging.refusal is None else 1 - float(judging.refusal.worth)
+    price = None if judging.refusal is None else 1 - float(judging.refusal)
     arms = {str(length): arms.get(str(length), _Chains(place, price)) for place, length in enumerate(lengths, -2)}
     if compares(log, judging):
         arms["answers"] = _comparing

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._core.batching import map_entries
-from rcjax.frontier.refusal import Refusal
 from rcjax.model.calibration import Transform, fit_calibrator
 from rcjax.model.pairs import pairs
 
@@ -59,8 +58,8 @@ class Judging:
 
     blend: Blend = USUAL
     """How far labels are averaged with what is expected of them."""
-    refusal: Refusal | None = None
-    """With one, models may refuse to answer."""
+    refusal: jax.Array | None = None
+    """() what a refusal is worth, in right answers; None: nobody refuses."""
     split: bool = False
     """Whether a threshold may part the queries of one confidence (`ATOM`)."""
 

@@ -8,10 +8,13 @@ Labels are averaged with what is expected of them (`judging`). A pair costs what
 those that are passed on may be longer than others. Where many queries have one confidence, a threshold parts them: a
 share of them is passed on (`Splits`).
 
-Where models may refuse to answer (`label_refusals`), a refusal counts as so many errors as it costs.
+Where models may refuse to answer, a single model does so up to a confidence, and so does the second of a pair. A
+refusal counts as right with probability R = 1 − (what it costs, in errors).
 """
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,14 +26,17 @@ from rcjax._core.batching import map_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax._core.size_classes import fill_up
-from rcjax.frontier.policies import ALWAYS_ANSWER
+from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_REFUSE
 from rcjax.model.calibration import Calibrator, calibrate_all
 from rcjax.model.pairs import pairs
 from rcjax.tuning.judging import AS_USUAL, ATOM, Judging, centred, cross_calibrate
-from rcjax.tuning.label_refusals import Sums, best_cuts, earnings, refuse_alone, spread_cuts, sum_up
+from rcjax.tuning.label_refusals import MOST_CUTS, Cuts, refuse_alone, spread_cuts
 
 #: Thresholds tried for each pair, at most.
 MOST_THRESHOLDS = 400
+
+
+_MOST_REFUSALS = 24  # tried for the second model of each pair
 
 
 @jax.tree_util.register_dataclass
@@ -45,7 +51,7 @@ class Candidates:
     cost: jax.Array  # (C,) of the queries, each at what its path costs
     cost_se: jax.Array  # (C,) standard error of the cost
     counted: jax.Array  # (C,) the error by the labels alone
-    refused: jax.Array | None = None  # (C, 2) confidence up to which the first and the second refuse; None: none does
+    refused: jax.Array | None = None  # (C,) confidence up to which the last model refuses; None: none does
     abstention: jax.Array | None = None  # (C,) share of the queries that get no answer
     above: jax.Array | None = None  # (C,) confidence above which a share is passed on, up to the threshold
     share: jax.Array | None = None  # (C,) that share; None for both: no threshold parts queries of one confidence
@@ -84,7 +90,10 @@ class Rows:
         first = blend.label * own + (blend.own + blend.crossed) * expected[0]
         second = blend.label * other + blend.own * expected[1] + blend.crossed * expected[2]
         charge = jnp.broadcast_to(self.charge, self.confidence.shape)
-        return _Pair(self.confidence[:, left], first, second, own, other, charge[:, left], charge[:, right], present)
+        confidence, other_confidence = self.confidence[:, left], self.confidence[:, right]
+        return _Pair(
+            confidence, other_confidence, first, second, own, other, charge[:, left], charge[:, right], present
+        )
 
 
 @jax.tree_util.register_dataclass
@@ -93,6 +102,7 @@ class _Pair:
     """What is known of n queries and two models."""
 
     confidence: jax.Array  # (n,) of the first
+    second_confidence: jax.Array  # (n,)
     first: jax.Array  # (n,) how likely the first is right, its label blended with what is expected
     second: jax.Array  # (n,)
     first_label: jax.Array  # (n,)
@@ -116,23 +126,35 @@ def candidates(rows: Rows, judging: Judging) -> Candidates:
     >>> cascades.cost.tolist(), cascades.counted.tolist()  # small, large, small → large: the second query is answered
     ([1.0, 10.0, 8.0, 11.0], [0.5, 0.0, 0.0, inf])
     """
-    k = rows.confidence.shape[1]
-    left, right = np.array(pairs(k), int).reshape(-1, 2).T
-
-    def one(left: jax.Array, right: jax.Array, crossed: jax.Array) -> dict[str, jax.Array]:
-        return _thresholds(rows.of_pair(left, right, crossed, judging), judging.split)
-
-    tried = map_entries(one, len(rows.confidence), (0, 0, 0))(left, right, rows.crossed)
-    count, everyone = tried["threshold"].shape[1], np.arange(k)
     error, (cost, cost_se) = _alone(rows.correct, rows.present), _bills(rows)
-    ends = jnp.full(k, ALWAYS_ANSWER, tried["threshold"].dtype)
+    tried = _of_pairs(rows, judging, cost, partial(_at_thresholds, split=judging.split))
+    ends = jnp.full_like(cost, ALWAYS_ANSWER)
     alone = {"threshold": ends, "error": error, "counted": error, "cost": cost, "cost_se": cost_se}
     if judging.split:
         alone |= {"above": ends, "share": jnp.ones_like(ends)}
-    tried["cost"] = tried["cost"] + cost[left][:, None]
+    return _in_a_row(alone, tried)
+
+
+def _of_pairs(
+    rows: Rows, judging: Judging, cost: jax.Array, judge_one: Callable[["_Pair"], dict[str, jax.Array]]
+) -> dict[str, jax.Array]:
+    """What is known of each of P pairs, of one at a time; `cost` (k,), of the models, adds that of the first."""
+    left, right = np.array(pairs(rows.confidence.shape[1]), int).reshape(-1, 2).T
+
+    def one(left: jax.Array, right: jax.Array, crossed: jax.Array) -> dict[str, jax.Array]:
+        return judge_one(rows.of_pair(left, right, crossed, judging))
+
+    tried = map_entries(one, len(rows.confidence), (0, 0, 0))(left, right, rows.crossed)
+    return tried | {"cost": tried["cost"] + cost[left][:, None]}
+
+
+def _in_a_row(alone: dict[str, jax.Array], tried: dict[str, jax.Array]) -> Candidates:
+    """The single models (k,), and behind them the pairs at their thresholds (P, M)."""
+    k, count = len(alone["threshold"]), tried["threshold"].shape[1]
+    left, right = np.array(pairs(k), int).reshape(-1, 2).T
     return Candidates(
-        first=jnp.concatenate([everyone, np.repeat(left, count)]),
-        second=jnp.concatenate([everyone, np.repeat(right, count)]),
+        first=jnp.concatenate([np.arange(k), np.repeat(left, count)]),
+        second=jnp.concatenate([np.arange(k), np.repeat(right, count)]),
         **{name: jnp.concatenate([alone[name], values.reshape(-1)]) for name, values in tried.items()},
     )
 
@@ -156,60 +178,39 @@ def _bills(rows: Rows) -> tuple[jax.Array, jax.Array]:
 def refusing_candidates(rows: Rows, lam: jax.Array, judging: Judging) -> Candidates:
     """Every single model and pair where models may refuse to answer, for each λ: (L, C).
 
-    Each has the refusals that are best at its λ, and a pair, with these, every threshold, the best one at λ among them.
+    Each has the refusal that is best at its λ, and a pair, with this, every threshold, the best one at λ among them.
 
     Args:
         rows: of the queries.
         lam: (L,) in errors per unit of money.
-        judging: how they are judged: what a refusal costs, and who may refuse.
+        judging: how they are judged, with what a refusal is worth.
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> rows = Rows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.array([1.0, 10.0]))
-    >>> from rcjax.frontier.refusal import Refusal
-    >>> judged = refusing_candidates(rows, jnp.array([1.0]), Judging(refusal=Refusal(jnp.array(0.8), True)))
-    >>> small = [round(float(figure[0, 0]), 3) for figure in (judged.error, judged.abstention, judged.refused[..., 0])]
+    >>> judged = refusing_candidates(rows, jnp.array([1.0]), Judging(refusal=jnp.array(0.8)))
+    >>> small = [round(float(figure[0, 0]), 3) for figure in (judged.error, judged.abstention, judged.refused)]
     >>> small                                              # refuses one of two queries, and is right on the other
     [0.156, 0.5, 0.55]
     """
-    refusal = judging.refusal
-    assert refusal is not None
-    k = rows.confidence.shape[1]
-    left, right = np.array(pairs(k), int).reshape(-1, 2).T
-    worth = jnp.asarray(refusal.worth, rows.confidence.dtype)
+    assert judging.refusal is not None
+    worth = jnp.asarray(judging.refusal, rows.confidence.dtype)
     level, gain, share = jax.vmap(refuse_alone, (1, 1, 1, None))(
         rows.confidence, alone_right(rows, judging), rows.present, worth
     )
-
-    def summed(left: jax.Array, right: jax.Array, crossed: jax.Array) -> Sums:
-        pair = rows.of_pair(left, right, crossed, judging)
-        confidence = jnp.stack([pair.confidence, rows.confidence[:, right]])
-        charge = jnp.stack([pair.first_charge, pair.second_charge])
-        return sum_up(confidence, jnp.stack([pair.first, pair.second]), charge, pair.present, worth)
-
-    sums = jax.vmap(summed)(jnp.asarray(left), jnp.asarray(right), rows.crossed)
-    tried, everyone = sums.cut.shape[1], np.arange(k)
     cost, cost_se = _bills(rows)
-    alone_error = _alone(rows.correct, rows.present) - gain
+    error = _alone(rows.correct, rows.present) - gain
+    ends = jnp.full_like(cost, ALWAYS_ANSWER)
+    alone = {"threshold": ends, "error": error, "counted": error, "cost": cost, "cost_se": cost_se}
+    alone |= {"refused": level, "abstention": share}
+    tried = _of_pairs(rows, judging, cost, partial(_at_refusals, worth=worth))
 
     def at(price: jax.Array) -> Candidates:
-        refused, refuses = jax.vmap(best_cuts, (0, None, None))(sums, price, refusal)
-        earned = jax.vmap(earnings, (0, 0, 0, None))(sums, refused, refuses, worth)
-        levels = jax.vmap(lambda sums, i, j: jnp.stack([sums.cut[i], sums.refusal[j]]))(sums, refused, refuses)
-        spent = cost[left][:, None] + earned.money
-        flat = (values.reshape(-1) for values in (1 - earned.right, spent, earned.refused, sums.cut, earned.money_se))
-        error, spent, unanswered, cut, spread = flat
-        error = jnp.concatenate([alone_error, error])
-        return Candidates(
-            first=jnp.concatenate([everyone, np.repeat(left, tried)]),
-            second=jnp.concatenate([everyone, np.repeat(right, tried)]),
-            threshold=jnp.concatenate([jnp.full(k, ALWAYS_ANSWER, cut.dtype), cut]),
-            error=error,
-            counted=error,
-            cost=jnp.concatenate([cost, spent]),
-            cost_se=jnp.concatenate([cost_se, spread]),
-            refused=jnp.concatenate([jnp.stack([level, level], axis=1), jnp.repeat(levels, tried, axis=0)]),
-            abstention=jnp.concatenate([share, unanswered]),
-        )
+        loss = tried["error"] + price * tried["cost"][:, None]
+        best = loss.min(-1).argmin(-1)[:, None, None]
+        chosen = {
+            name: jnp.take_along_axis(tried[name], best, axis=1)[:, 0] for name in ("error", "abstention", "refused")
+        }
+        return _in_a_row(alone, tried | chosen | {"counted": chosen["error"]})
 
     return jax.vmap(at)(lam)
 
@@ -222,9 +223,36 @@ def alone_right(rows: Rows, judging: Judging) -> jax.Array:
     return judging.blend.label * rows.correct + (1 - judging.blend.label) * own
 
 
-def _thresholds(pair: _Pair, split: bool) -> dict[str, Any]:
+def _at_thresholds(pair: _Pair, split: bool) -> dict[str, Any]:
     """What is known of one pair at M thresholds, (M,) each: the fields of `Candidates`, its cost that of the second."""
     cuts = spread_cuts(pair.confidence, pair.present, MOST_THRESHOLDS, split=ATOM if split else None)
+    figures = _at_cuts(pair, cuts)
+    return figures | {"above": cuts.above, "share": cuts.share} if split else figures
+
+
+def _at_refusals(pair: _Pair, worth: jax.Array) -> dict[str, jax.Array]:
+    """The same where the second model refuses up to S confidences: `error`, `abstention`, `refused` are (S, M)."""
+    cuts = spread_cuts(pair.confidence, pair.present, MOST_CUTS)
+    others = spread_cuts(pair.second_confidence, pair.present, _MOST_REFUSALS)
+    levels = jnp.concatenate([jnp.full_like(others.threshold, NEVER_REFUSE, shape=1), others.threshold])
+    usable = jnp.concatenate([jnp.ones(1, bool), others.parts])
+
+    def at(level: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
+        refuses = pair.second_confidence <= level
+        figures = _at_cuts(dataclasses.replace(pair, second=jnp.where(refuses, worth, pair.second)), cuts)
+        share = divide(cuts.sums(jnp.where(pair.present & refuses, 1.0, 0.0).astype(level.dtype)), cuts.count)
+        return figures | {
+            "error": jnp.where(usable, figures["error"], jnp.inf),
+            "abstention": share,
+            "refused": jnp.broadcast_to(level, share.shape),
+        }
+
+    same = dict.fromkeys(("threshold", "counted", "cost", "cost_se"))
+    return jax.vmap(at, out_axes=same | dict.fromkeys(("error", "abstention", "refused"), 0))(levels, usable)
+
+
+def _at_cuts(pair: _Pair, cuts: Cuts) -> dict[str, jax.Array]:
+    """Figures of one pair at M thresholds."""
 
     def upto(values: jax.Array) -> jax.Array:
         """The sum over the queries that are passed on, as a share of all."""
@@ -237,14 +265,13 @@ def _thresholds(pair: _Pair, split: bool) -> dict[str, Any]:
     spent, first = upto(pair.second_charge), whole(pair.first_charge)
     squares = upto(pair.second_charge**2 + 2 * pair.first_charge * pair.second_charge) + whole(pair.first_charge**2)
     spread = jnp.sqrt(divide(jnp.maximum(squares - (first + spent) ** 2, 0.0), cuts.count))
-    figures: dict[str, Any] = {
+    return {
         "threshold": cuts.threshold,
         "error": jnp.where(cuts.parts, wrong - upto(pair.second - pair.first), jnp.inf),
         "counted": jnp.where(cuts.parts, wrong - upto(pair.second_label - pair.first_label), jnp.inf),
         "cost": spent,
         "cost_se": spread,
     }
-    return figures | ({"above": cuts.above, "share": cuts.share} if split else {})
 
 
 def judge(

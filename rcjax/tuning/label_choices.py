@@ -86,8 +86,7 @@ def as_cascades(trial: Candidates, places: Any, k: int, xp: Any = jnp) -> Polici
     alone = xp.where(is_second, ALWAYS_ANSWER, NEVER_ANSWER).astype(chosen.threshold.dtype)
     thresholds, members = xp.where(is_first, chosen.threshold[:, None], alone), is_first | is_second
     if chosen.refused is not None:
-        second = xp.where(is_second, chosen.refused[:, 1:], NEVER_REFUSE)
-        refusals = xp.where(is_first, chosen.refused[:, :1], second)
+        refusals = xp.where(is_second, chosen.refused[:, None], NEVER_REFUSE)
         return Policies.of_cascades(xp.maximum(thresholds, refusals), members, refusals, xp)
     if chosen.share is None or chosen.above is None:
         return Policies.of_cascades(thresholds, members, xp=xp)

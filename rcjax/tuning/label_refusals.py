@@ -1,29 +1,20 @@
-"""The best refusals and thresholds of a single model and of a pair, on queries of which it is known who is right.
+"""Cuts that part queries by their confidence, and the refusal of one model that is best on labelled queries.
 
-A model i that refuses up to ρ_i, asks model j up to φ and answers above, where j refuses up to ρ_j and else answers,
-earns of each query
-
-    R where Φ_i ≤ ρ_i        y_i where Φ_i > φ        else y_j where Φ_j > ρ_j, and R where not, less λ·cost_j
-
-Here y is the probability that an answer is right, and R = 1 − (what a refusal costs, in errors). With ρ_j fixed that is
-a sum over the queries below ρ_i, between the two cuts, and above φ. One pass over the cuts by rising confidence, which
-keeps the best ρ_i so far, finds the best of all pairs of cuts.
+A model that refuses up to ρ earns of each query R = 1 − (what a refusal costs, in errors) where Φ ≤ ρ, and else y, the
+probability that its answer is right. The best ρ is the best of all cuts.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from rcjax._core.numerics import divide
 from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE
-from rcjax.frontier.refusal import Refusal
 
-#: Cuts tried for each model that is asked first, and for each second one, at most.
-MOST_CUTS, MOST_SECOND = 200, 24
+#: Cuts tried for each model, at most.
+MOST_CUTS = 200
 
 
 @jax.tree_util.register_dataclass
@@ -135,127 +126,10 @@ def refuse_alone(
     [0.45, 0.2, 0.333]
     """
     cuts = spread_cuts(confidence, present, MOST_CUTS)
-    gain = jnp.cumsum(jnp.where(present, worth - right, 0.0)[cuts.order])[cuts.last]
+    gain = cuts.sums(jnp.where(present, worth - right, 0.0))
     gain = jnp.where(cuts.parts | cuts.every, gain, -jnp.inf)
     best = jnp.argmax(gain)
     gains = gain[best] > 0
     refusal = jnp.where(gains, cuts.threshold[best], NEVER_REFUSE)
     share = jnp.where(gains, cuts.last[best] + 1.0, 0.0)
     return refusal, divide(jnp.maximum(gain[best], 0.0), cuts.count), divide(share, cuts.count)
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Sums:
-    """What a pair earns of the queries up to each cut of its first model, as sums over n divided by their number.
-
-    M cuts, the one below all queries first and the one above all last; S refusals of the second model, none first.
-    """
-
-    cut: jax.Array  # (M,) confidence of the first model
-    parts: jax.Array  # (M,) whether the cut is one that may be made
-    share: jax.Array  # (M,) of the queries
-    money: jax.Array  # (M,) what the second model costs on them
-    squares: jax.Array  # (M,) by how much the square of what a query costs is higher where it is asked
-    alone: jax.Array  # (2,) what the first model costs on all queries, and the square of it
-    count: jax.Array  # () queries
-    first: jax.Array  # (M,) where the first model answers
-    second: jax.Array  # (S, M) where the second one is asked, and answers or refuses
-    refused: jax.Array  # (S, M) share of the queries that it would refuse
-    refusal: jax.Array  # (S,) confidence up to which it refuses
-    usable: jax.Array  # (S,) whether it may be had
-
-
-def sum_up(confidence: jax.Array, right: jax.Array, charge: jax.Array, present: jax.Array, worth: jax.Array) -> Sums:
-    """The sums of one pair.
-
-    Args:
-        confidence: (2, n) of the first model and the second.
-        right: (2, n) how often their answers are right.
-        charge: (2, n) money of each answer.
-        present: (n,) whether the query counts.
-        worth: () of a refusal, in right answers.
-    """
-    cuts = spread_cuts(confidence[0], present, MOST_CUTS)
-    others = spread_cuts(confidence[1], present, MOST_SECOND)
-    refusal = jnp.concatenate([jnp.full(1, NEVER_REFUSE, confidence.dtype), others.threshold])
-
-    def upto(values: jax.Array) -> jax.Array:
-        """Sums of values (…, n) of the queries up to each cut."""
-        total = jnp.cumsum(jnp.where(present, values, 0.0)[..., cuts.order], axis=-1)[..., cuts.last]
-        return jnp.pad(divide(total, cuts.count), [(0, 0)] * (values.ndim - 1) + [(1, 0)])
-
-    refuses = confidence[1] <= refusal[:, None]
-    squares = jnp.where(present, jnp.stack([charge[0], charge[0] ** 2]), 0.0).sum(1)
-    return Sums(
-        cut=jnp.pad(cuts.threshold, (1, 0), constant_values=ALWAYS_ANSWER),
-        parts=jnp.pad(cuts.parts | cuts.every, (1, 0), constant_values=True),
-        share=jnp.pad(divide(cuts.last + 1.0, cuts.count), (1, 0)),
-        money=upto(charge[1]),
-        squares=upto(charge[1] ** 2 + 2 * charge[0] * charge[1]),
-        alone=divide(squares, cuts.count),
-        count=cuts.count,
-        first=upto(right[0]),
-        second=upto(jnp.where(refuses, worth, right[1])),
-        refused=upto(refuses.astype(confidence.dtype)),
-        refusal=refusal,
-        usable=jnp.pad(others.parts, (1, 0), constant_values=True),
-    )
-
-
-def best_cuts(sums: Sums, price: jax.Array, refusal: Refusal) -> tuple[jax.Array, jax.Array]:
-    """The refusals of the first model and of the second, as places in the sums, of the cuts that earn most.
-
-    price (): λ, in right answers per unit of money. Scalar: `vmap` it over λ and pairs. Some queries are always passed
-    on; all are only where some are refused, as else the second model alone does as well.
-    """
-
-    def of_second(second: jax.Array, usable: jax.Array) -> tuple[jax.Array, jax.Array]:
-        def visit(carry: tuple[jax.Array, ...], at: tuple[Any, ...]) -> tuple[tuple[jax.Array, ...], None]:
-            place, parts, share, money, first, asked = at
-            worth, best, start, refused = carry
-            none = jnp.where(share >= 1, -jnp.inf, 0.0)
-            here = asked - price * money - first + jnp.maximum(start, none)
-            better = parts & (place > 0) & (here > worth)
-            worth, best = jnp.where(better, here, worth), jnp.where(better, jnp.where(start > none, refused, 0), best)
-            refuse = refusal.worth * share - asked + price * money
-            rises = parts & (place > 0) & refusal.early & (refuse > start)
-            return (worth, best, jnp.where(rises, refuse, start), jnp.where(rises, place, refused)), None
-
-        nothing, nowhere = jnp.full_like(price, -jnp.inf), jnp.zeros((), int)
-        columns = np.arange(sums.cut.shape[0]), sums.parts, sums.share, sums.money, sums.first, second
-        (worth, best, *_), _ = lax.scan(visit, (nothing, nowhere, nothing, nowhere), columns)
-        return jnp.where(usable, worth, -jnp.inf), best
-
-    worth, refused = jax.vmap(of_second)(sums.second, sums.usable)
-    best = jnp.argmax(worth)
-    return refused[best], best
-
-
-class Earnings(NamedTuple):
-    """What a pair earns with its refusals, at each of M thresholds."""
-
-    right: jax.Array  # (M,) right answers, with what refusals are worth; −∞ where the threshold cannot be had
-    refused: jax.Array  # (M,) share of the queries that get no answer
-    money: jax.Array  # (M,) what the second model costs
-    money_se: jax.Array  # (M,) standard error of what both cost
-
-
-def earnings(sums: Sums, refused: jax.Array, second: jax.Array, worth: jax.Array) -> Earnings:
-    """What one pair earns, at every threshold; none is to be had below the refusal, or that parts nothing.
-
-    Args:
-        sums: of the pair.
-        refused: () the first model's refusal, as a place of its cuts.
-        second: () the second's, as a place of its own.
-        worth: () of a refusal, in right answers.
-    """
-    place = np.arange(sums.cut.shape[0])
-    passed = sums.second[second] - sums.second[second, refused]
-    earned = worth * sums.share[refused] + passed + sums.first[-1] - sums.first
-    share = sums.share[refused] + sums.refused[second] - sums.refused[second, refused]
-    money, squares = sums.money - sums.money[refused], sums.squares - sums.squares[refused]
-    variance = sums.alone[1] + squares - (sums.alone[0] + money) ** 2
-    kept = sums.parts & (place > refused) & ((sums.share < 1) | (refused > 0))
-    spread = jnp.sqrt(divide(jnp.maximum(variance, 0.0), sums.count))
-    return Earnings(jnp.where(kept, earned, -jnp.inf), share, money, spread)

@@ -13,7 +13,6 @@ import numpy as np
 
 from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
-from rcjax.frontier.refusal import Refusal
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
 from rcjax.model.fitting_steps import calibrate_log
@@ -39,13 +38,13 @@ _MOST_QUERIES = 5_000  # that weights are estimated on: with more, labels count 
 _FEW = 4  # answers of one confidence that are no reason to part any: in a small log they come by chance
 
 
-def judging_of(log: Log, transform: Transform, refusal: Refusal | None = None) -> Judging:
+def judging_of(log: Log, transform: Transform, refusal: jax.Array | None = None) -> Judging:
     """How policies are judged on a log.
 
     Args:
         log: the log.
         transform: that of the raw confidence.
-        refusal: with one, models may refuse to answer; thresholds then part no confidence.
+        refusal: () what one is worth, in right answers; with one, thresholds part no confidence. None: nobody refuses.
     """
     return Judging(estimate_blend(log, transform), refusal, refusal is None and has_atoms(log))
 

@@ -23,7 +23,7 @@ from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.agreement import tell_need
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
-from rcjax.policy.record import EXPECTED_IS_GONE, tuning_record
+from rcjax.policy.record import EARLY_IS_GONE, EXPECTED_IS_GONE, tuning_record
 from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
@@ -82,13 +82,12 @@ def recorded_tuning(policy: Policy | Mixture | SegmentedPolicy) -> Recorded:
     target = told.get("target") or ({} if lam is None else {"lam": lam})
     spec = Spec(
         targets=Target.those(**target),
-        search="selected" if tell_search(policy) else told.get("search", "selected"),
+        search="selected" if told.get("search") == "expected" else told.get("search", "selected"),
         max_length=told.get("max_length"),
         chain=told.get("chain", "exact"),
         fit=told.get("fit", {}),
         transform=next(iter(policy.calibrations.values())).transform,
         abstain_price=told.get("abstain_price"),
-        abstain_early=told.get("abstain_early", True),
         confidence=told["confidence"],
         judged=told.get("judged", False),
         mix=told.get("mix", isinstance(policy, Mixture)) and {*target} <= {"budget", "max_error"},
@@ -100,9 +99,20 @@ def recorded_tuning(policy: Policy | Mixture | SegmentedPolicy) -> Recorded:
 
 
 def tell_search(policy: Policy | Mixture | SegmentedPolicy) -> tuple[str, ...]:
-    """That a policy is tuned again by another search, as its own is gone, in words; nothing for any other."""
-    gone = tuning_record(policy).get("search") == "expected"
-    return (f"{EXPECTED_IS_GONE}: tuned by the default search, among all cascades",) if gone else ()
+    """That a policy is tuned again by another search, as its own is gone, or part of it, in words."""
+    told = tuning_record(policy)
+    remarks = []
+    if told.get("search") == "expected":
+        remarks.append(f"{EXPECTED_IS_GONE}: tuned by the default search, among all cascades")
+    if told.get("abstain_price") is not None and told.get("search") != "adaptive" and _refuses_early(policy):
+        remarks.append(f"{EARLY_IS_GONE}: tuned with refusals by the last one")
+    return tuple(remarks)
+
+
+def _refuses_early(policy: Policy | Mixture | SegmentedPolicy) -> bool:
+    """Whether some model that is not the last of its cascade refuses."""
+    rules = (part.rules[name] for part in policy.policies for name in part.models[:-1])
+    return any(rule.action == "abstain" for own in rules for rule in own)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -308,8 +318,7 @@ def _one_point(policy: Policy | Mixture, model: CascadeModel, spec: Spec, lam: f
     for name, one in widest.agreements.items():
         own.agreements.earlier[0, names.index(name)] = names.index(one.earlier)
     point = Points(nothing + lam, np.zeros(1, int), Outcomes(nothing, nothing, nothing), own)
-    refusing: dict[str, Any] = {"abstain_price": spec.abstain_price, "abstain_early": spec.abstain_early}
-    return make_frontier(model, point, search=spec.search, chain=spec.chain, **refusing)
+    return make_frontier(model, point, search=spec.search, chain=spec.chain, abstain_price=spec.abstain_price)
 
 
 @compiled

@@ -32,16 +32,15 @@ def find_frontier(
     if spec.search == "expected":
         raise ValueError(f"{EXPECTED_IS_GONE}: leave it out")
     selection = None
-    refusing: dict[str, Any] = {"abstain_price": spec.abstain_price, "abstain_early": spec.abstain_early}
     if admitted is not None:
         admitted.require_any(model)
     if spec.search == "selected":
         admits = None if admitted is None else admitted.admits
         how: dict[str, Any] = {"max_length": spec.max_length, "admits": admits, "target": spec.aim}
-        selection = select_frontier(log, model=model, **how, **refusing)
+        selection = select_frontier(log, model=model, abstain_price=spec.abstain_price, **how)
         frontier = selection.frontier
     else:
-        frontier = solve_frontier(model, cascades=spec.search, chain=spec.chain, **refusing)
+        frontier = solve_frontier(model, cascades=spec.search, chain=spec.chain, abstain_price=spec.abstain_price)
     if admitted is not None and spec.search != "selected":
         frontier = within(frontier, admitted)
     if spec.intervals and frontier.bands is None:

@@ -29,6 +29,7 @@ from rcjax.model.cascade_model import CascadeModel, of_models
 from rcjax.model.fitting import fit
 from rcjax.model.label_outcomes import expected_log
 from rcjax.model.pairs import barred_pairs
+from rcjax.policy.record import refuse_early
 from rcjax.policy.targets import Target, TargetName
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.lambda_grid import check_lam, lay_out_problem, select, solve_at
@@ -77,7 +78,7 @@ def select_frontier(
     folds: int = 5,
     seed: int = 0,
     abstain_price: float | None = None,
-    abstain_early: bool = True,
+    abstain_early: Any = None,
     admits: Callable[[Policies, CascadeModel], np.ndarray] | None = None,
     target: TargetName = "budget",
 ) -> Selection:
@@ -102,9 +103,9 @@ def select_frontier(
         max_length: the most models in a cascade.
         folds: of the comparison; 2 or more.
         seed: of the folds.
-        abstain_price: models may refuse to answer, at a price in errors, as in `solve_frontier`: what is minimised, and
-            compared on the folds, is error + abstain_price·abstention + λ·cost.
-        abstain_early: whether any model may refuse, or only the last of a cascade.
+        abstain_price: the last model of a cascade may refuse to answer, at a price in errors, as in `solve_frontier`:
+            what is minimised, and compared on the folds, is error + abstain_price·abstention + λ·cost.
+        abstain_early: leave it out: refusals by models before the last were measured to bring nothing, and are gone.
         admits: which of the policies (C,) over a model's models may be chosen from, (C,) bool; None: all may.
         target: the kind of target that policies are to be chosen for, whose luck errors are raised by; a price where
             `lam` is given.
@@ -118,17 +119,18 @@ def select_frontier(
     (True, [1, 2, 3, 4, 5])
     """
     check_arguments(select_frontier, locals())
+    refuse_early(abstain_early)
     require_queries(log, folds)
     prices = None if lam is None else check_lam(lam)
     Target(target, 1.0)  # refuses a name that is none
     target = target if lam is None else "lam"
-    how = _How(prices, max_length, folds, seed, check_abstain_price(abstain_price), abstain_early, admits, target)
+    how = _How(prices, max_length, folds, seed, check_abstain_price(abstain_price), admits, target)
     model = fit(log) if model is None else model
     log = log.select(model.models)
     if not log.complete.any():
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
     points, comparison = _search(log, model, how)
-    frontier = _assemble(model, points, how.refusing | {"compare": log.compare})
+    frontier = _assemble(model, points, how.abstain_price, log.compare)
     return Selection(dataclasses.replace(frontier, max_length=max_length), comparison, target)
 
 
@@ -140,7 +142,6 @@ class _How(NamedTuple):
     folds: int
     seed: int
     abstain_price: float | None
-    abstain_early: bool
     admits: Callable[[Policies, CascadeModel], np.ndarray] | None
     target: TargetName
 
@@ -149,11 +150,6 @@ class _How(NamedTuple):
         if self.admits is None or not len(trial.cost):
             return np.arange(len(trial.cost))
         return np.flatnonzero(self.admits(trial.policies, model))
-
-    @property
-    def refusing(self) -> dict[str, Any]:
-        """What `solve_frontier` takes of refusals."""
-        return {"abstain_price": self.abstain_price, "abstain_early": self.abstain_early}
 
 
 class _Points(NamedTuple):
@@ -168,7 +164,7 @@ def _search(log: Log, model: CascadeModel, how: _How) -> tuple[_Points, Comparis
     """The policies that earn their place on a log of the model's models, and what they were compared with."""
     longest = how.max_length if int(log.complete.sum()) >= _LEAST_COMPLETE else 2
     longer = longer_cascades(len(model.models), longest, rivals(model.models))
-    refusal = refusal_at(how.abstain_price, how.abstain_early, log.cost.dtype)
+    refusal = refusal_at(how.abstain_price, log.cost.dtype)
     sample = sample_queries(log, how.seed)
     judging = judging_of(sample, model.calibrators.transform, refusal)
     comparison = cross_validate(sample, model, longer, judging, how.folds, how.seed)
@@ -179,7 +175,7 @@ def _search(log: Log, model: CascadeModel, how: _How) -> tuple[_Points, Comparis
     pairs = judge_pairs(log, model, lam, judging)
     # To given prices an answer is given by what gains more; on a frontier both are, and a budget takes its choice.
     lengths = dataclasses.replace(comparison, agreement=None) if how.lam is None else comparison
-    chains, at = _chains(log, model, longer, lengths, lam, how.refusing)
+    chains, at = _chains(log, model, longer, lengths, lam, how.abstain_price)
     agreeing = AgreementTrial.of(log, model, comparison, judging)
     if how.admits is not None:
         pairs = near_best(pairs, lam) if refusal is not None else pairs
@@ -212,11 +208,11 @@ def _search_without_votes(
 
 
 def _chains(
-    log: Log, model: CascadeModel, longer: Longer, comparison: Comparison, lam: np.ndarray, refusing: dict[str, Any]
+    log: Log, model: CascadeModel, longer: Longer, comparison: Comparison, lam: np.ndarray, price: float | None
 ) -> tuple[Trial, np.ndarray]:
     """The longer cascades that earn their place, and the places (C,) among the λ (L,) of those where they do.
 
-    With the error and cost that they have on the log; `refusing` is what `solve_frontier` takes of refusals.
+    With the error and cost that they have on the log; `price` is that of a refusal, in errors.
     """
     length = comparison.chosen[comparison.nearest(lam)]
     at = np.flatnonzero(length > 2)
@@ -226,8 +222,7 @@ def _chains(
     if not at.size:
         none = Policies.of_cascades(thresholds, members, refusals)
         return Trial(nothing, nothing, nothing, nothing, none).take(at), at
-    price = refusing["abstain_price"]
-    refusal = refusal_at(price, refusing["abstain_early"], model.cost.dtype)
+    refusal = refusal_at(price, model.cost.dtype)
     problem = lay_out_problem(model, longer.plan, "exact", refusal)
     for size, paths in zip(longer.lengths, longer.rows, strict=True):
         rows = length == size
@@ -237,7 +232,7 @@ def _chains(
             if chains.refusals is not None:
                 refusals[rows] = chains.refusals[rows]
     # Nobody asks the models after one that always answers.
-    members = asked_at_all(thresholds, members, refusals)
+    members = asked_at_all(thresholds, members)
     policies = Policies.of_cascades(thresholds, members, None if price is None else refusals)
     expected, spread = _means(log, model, policies)
     figures = expected.penalty(price), expected.cost, RESERVE * spread, expected.refused
@@ -268,9 +263,9 @@ def _best(pairs: Trial, chains: Trial, at: np.ndarray, lam: np.ndarray) -> _Poin
     return _Points(all_trials(best, chains).take(rows), lam, np.full(len(lam), PointStatus.CONVERGED))
 
 
-def _assemble(model: CascadeModel, points: _Points, refusing: dict[str, Any]) -> Frontier:
+def _assemble(model: CascadeModel, points: _Points, price: float | None, compare: Any) -> Frontier:
     trial, lam, status = points
-    dtype, price, own = model.cost.dtype, refusing["abstain_price"], trial.policies
+    dtype, own = model.cost.dtype, trial.policies
     thresholds = np.where(own.members, own.thresholds, NEVER_ANSWER).astype(dtype)
     refusals = None if price is None else own.refusals.astype(dtype)
     splits = None if own.splits is None else Splits(*(part.astype(dtype) for part in own.splits))
@@ -279,5 +274,5 @@ def _assemble(model: CascadeModel, points: _Points, refusing: dict[str, Any]) ->
     wrong = np.maximum(trial.penalty - (price or 0.0) * trial.abstention, 0.0)
     lam, *figures = (np.asarray(figure, dtype) for figure in (lam, wrong, trial.cost, trial.abstention))
     solved = Points(lam, status, Outcomes(*figures), policies)
-    frontier = make_frontier(model, solved, search="selected", **refusing)
+    frontier = make_frontier(model, solved, search="selected", abstain_price=price, compare=compare)
     return dataclasses.replace(frontier, reserve=jax.device_put(trial.reserve.astype(dtype)))

@@ -9,7 +9,6 @@ import pytest
 from cascade_references import random_models, take
 
 from rcjax import error_and_cost
-from rcjax.frontier.refusal import Refusal
 from rcjax.model.pairs import pairs
 from rcjax.solving import bellman
 from rcjax.solving.at_lambda import lay_out
@@ -40,7 +39,7 @@ def fours(float64):
 
 @pytest.mark.parametrize("price", [None, 0.4])
 def test_what_is_sure_after_one_round_is_what_all_rounds_find(fours, price, monkeypatch):
-    refusal = None if price is None else Refusal(jnp.asarray(1 - price), jnp.asarray(True))
+    refusal = None if price is None else jnp.asarray(1 - price)
     lam, shares = jnp.asarray(LAM), []
 
     @jax.jit

@@ -218,14 +218,14 @@ def problem_of(models, cascade="full", price=None):
 def test_gradients_are_those_of_differences(models, several, refusing):
     problem = problem_of(models if several else models[0], price=0.3 if refusing else None)
     goal = Goal(worst if several else fair, None, several)
-    ranks = jnp.array([0.45, 0.6, 0.0, 0.1, 0.2, 0.15])[: 6 if refusing else 3]
+    ranks = jnp.array([0.45, 0.6, 0.15])
 
     @jax.jit
     def loss(ranks):
         return goal.value(outcome_of_ranks(problem, ranks, 0), 500.0, 1e-2)
 
     step = 1e-5
-    free = [0, 1] + ([3, 4, 5] if refusing else [])
+    free = [0, 1, 2] if refusing else [0, 1]
     moves = step * np.eye(len(ranks))[free]
     differences = [(loss(ranks + move) - loss(ranks - move)) / (2 * step) for move in moves]
     np.testing.assert_allclose(jax.grad(loss)(ranks)[np.array(free)], differences, rtol=2e-5, atol=1e-7)

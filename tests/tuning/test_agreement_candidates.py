@@ -17,7 +17,6 @@ from tiers import thorough
 
 import rcjax
 from rcjax.frontier.policies import ABSTAIN, NEVER_ANSWER
-from rcjax.frontier.refusal import Refusal
 from rcjax.model.fitting import fit
 from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes, outcomes_on_log
@@ -145,7 +144,7 @@ def test_candidates_are_those_of_the_definition(seed):
 @given(st.integers(0, 2**32 - 1))
 def test_refusing_where_answers_differ_is_a_candidate_where_refusals_have_a_price(seed):
     log, charge = random_log(seed), charges_at_random(seed)
-    trial = judged(log, Refusal(jnp.array(WORTH), True), charge)
+    trial = judged(log, jnp.array(WORTH), charge)
     keep = (np.asarray(trial.third) == ABSTAIN) & np.isfinite(np.asarray(trial.error))
     assert keep.sum() > 6
     columns = [getattr(trial, name) for name in ("first", "second", "threshold", *FIGURES)]
@@ -165,7 +164,7 @@ def test_a_candidate_costs_and_refuses_what_its_walk_does(refusing):
     """On complete queries, the shares of the estimate are those of the policy that it becomes."""
     confidence, crossed, correct, _, answer = random_log(5)
     everyone, charge = np.ones((N, K), bool), charges_at_random(5)
-    refusal = Refusal(jnp.array(WORTH), True) if refusing else None
+    refusal = jnp.array(WORTH) if refusing else None
     trial = jax.tree.map(np.asarray, judged((confidence, crossed, correct, everyone, answer), refusal, charge))
     places = np.flatnonzero(np.isfinite(trial.error))
     walked = outcomes(confidence, correct, charge, as_policies(trial, places, K, refusing), answer)

@@ -253,7 +253,7 @@ def by_hand(log, model, judging, targets, folds, seed):
     logprob, right, answered, charge = columns(log)
     complete, k = answered.all(1), right.shape[1]
     fold, barred = dealt(complete, folds, seed), barred_pairs(log.models)
-    price = None if judging.refusal is None else 1 - float(judging.refusal.worth)
+    price = None if judging.refusal is None else 1 - float(judging.refusal)
     arms = {}
     for number in range(folds):
         out = fold == number
@@ -296,7 +296,7 @@ def test_every_arm_loses_what_a_loop_by_hand_does(name, monkeypatch):
     make, price, more = LOGS[name]
     log = make()
     transform = rcjax.fit(log).calibrators.transform
-    judging = judging_of(log, transform, refusal_at(price, True, log.cost.dtype))
+    judging = judging_of(log, transform, refusal_at(price, log.cost.dtype))
     losses, _, model = losses_of(log, judging, 3, 5, monkeypatch, max_length=None)
     arms = by_hand(log, model, judging, losses.targets, 3, 5)
     assert {"1", "2", *more} <= {*losses.arms}

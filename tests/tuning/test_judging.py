@@ -10,7 +10,6 @@ from misses import in_turn
 from selection_references import figures_of_pair, make_log
 
 from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER
-from rcjax.frontier.refusal import Refusal
 from rcjax.model.fitting import fit
 from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes
@@ -67,7 +66,7 @@ def test_where_thresholds_part_a_confidence():
     for log, expected in table:
         assert has_atoms(log) is expected
         assert judging_of(log, "generation").split is expected
-    refusal = Refusal(jnp.asarray(0.8), jnp.asarray(True))
+    refusal = jnp.asarray(0.8)
     own = judging_of(tied(n // 2), "generation", refusal)
     assert (own.split, own.refusal) == (False, refusal)
     assert own.blend == estimate_blend(tied(n // 2), "generation")
@@ -362,7 +361,7 @@ def test_what_a_single_model_beats_by_its_labels_is_no_candidate(split):
 def test_with_refusals_nothing_is_left_out():
     """The labels alone are not counted apart there: a refusal is neither right nor wrong."""
     rows = random_rows(gate, 60, seed=9)
-    refusal = Refusal(jnp.asarray(0.8), jnp.asarray(True))
+    refusal = jnp.asarray(0.8)
     several = jax.jit(refusing_candidates)(rows, np.array([1e-2]), dataclasses.replace(AS_USUAL, refusal=refusal))
     found = jax.tree.map(lambda leaf: np.asarray(leaf)[0], several)
     assert len(pairs_on_trial(found, tuple("abc")).cost) == np.isfinite(found.error).sum()

@@ -9,7 +9,6 @@ import pytest
 from misses import in_turn
 from selection_references import centred
 
-from rcjax.frontier.refusal import Refusal
 from rcjax.replaying.walk import outcomes
 from rcjax.tuning import label_refusals
 from rcjax.tuning.judging import AS_USUAL, Blend, Judging
@@ -34,8 +33,8 @@ def random_log(seed, levels=6, missing=0.2):
     return confidence, rng.uniform(size=(K, N)), (rng.uniform(size=(N, K)) < 0.6) & present, present
 
 
-def price_of(price, early=True):
-    return Refusal(*jax.device_put((np.asarray(1.0 - price), np.asarray(early))))
+def price_of(price):
+    return jax.device_put(np.asarray(1.0 - price))
 
 
 def tried(*arguments):
@@ -54,7 +53,7 @@ def cuts(confidence):
     return [0.0, *(levels[1:] + levels[:-1]) / 2, 1.0]
 
 
-def by_definition(confidence, crossed, correct, present, price, early):
+def by_definition(confidence, crossed, correct, present, price):
     """(L,) the least penalty + λ·cost of every single model and pair with any refusals, by trying them all."""
     least = np.full(len(LAM), np.inf)
     for j in range(K):
@@ -69,34 +68,29 @@ def by_definition(confidence, crossed, correct, present, price, early):
         y = correct[both, i] / 4 + 3 / 4 * centred(first, correct[both, i])
         then = correct[both, j] / 4 + 3 / 8 * centred(second, correct[both, j])
         then = then + 3 / 8 * centred(crossed[row, both], correct[both, j])
-        for low, high in itertools.combinations(cuts(first), 2):
-            if (low > 0 and not early) or (low == 0 and high == 1):
-                continue
+        for high in cuts(first)[1:-1]:
             for last in cuts(second)[:-1]:
-                asked = (first > low) & (first <= high)
-                wrong = np.where(asked, np.where(second <= last, price, 1 - then), np.where(first <= low, price, 1 - y))
+                asked = first <= high
+                wrong = np.where(asked, np.where(second <= last, price, 1 - then), 1 - y)
                 least = np.minimum(least, wrong.mean() + LAM * (COST[i] + COST[j] * asked.mean()))
     return least
 
 
-@in_turn("early", [True, False])
 @in_turn("price", [0.1, 0.3, 0.6])
-def test_no_refusals_and_thresholds_are_better(price, early):
+def test_no_refusals_and_thresholds_are_better(price):
     for seed in range(6):
         log = random_log(seed, levels=(2, 4, 50)[seed % 3])
-        found = tried(*log, COST, LAM, price_of(price, early))
-        np.testing.assert_allclose(loss(found).min(1), by_definition(*log, price, early), rtol=1e-10, err_msg=str(seed))
+        found = tried(*log, COST, LAM, price_of(price))
+        np.testing.assert_allclose(loss(found).min(1), by_definition(*log, price), rtol=1e-10, err_msg=str(seed))
 
 
 @pytest.mark.parametrize("price", [0.1, 0.3, 0.6])
-def test_early_is_no_worse_than_late_and_late_no_worse_than_never(price):
+def test_to_refuse_is_no_worse_than_never_to(price):
     for seed in range(20, 40):
         log = random_log(seed)
         never = without_refusals(*log, COST)
         least = np.min(np.asarray(never.error) + LAM[:, None] * np.asarray(never.cost), axis=1)
-        early, late = (loss(tried(*log, COST, LAM, price_of(price, first))).min(1) for first in (True, False))
-        assert (early <= late + 1e-12).all()
-        assert (late <= least + 1e-12).all()
+        assert (loss(tried(*log, COST, LAM, price_of(price))).min(1) <= least + 1e-12).all()
 
 
 def test_where_a_refusal_is_worth_nothing_all_is_as_without():
@@ -144,9 +138,9 @@ def test_each_price_chooses_among_its_own_candidates():
 def test_in_single_precision(float32):
     confidence, crossed, correct, present = random_log(0)
     lower = [each.astype(np.float32) for each in (confidence, crossed, COST, LAM)]
-    found = tried(*lower[:2], correct, present, *lower[2:], Refusal(jnp.asarray(0.7), jnp.asarray(True)))
+    found = tried(*lower[:2], correct, present, *lower[2:], jnp.asarray(0.7))
     assert found.error.dtype == found.abstention.dtype == found.refused.dtype == jnp.float32
-    expected = by_definition(confidence, crossed, correct, present, 0.3, True)
+    expected = by_definition(confidence, crossed, correct, present, 0.3)
     np.testing.assert_allclose(loss(found).min(1), expected, rtol=1e-5)
 
 

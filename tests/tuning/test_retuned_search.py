@@ -77,37 +77,23 @@ def test_every_option_comes_back(logs, spec_of, monkeypatch, tmp_path):
     assert differing == {}
 
 
-LATE = {"abstain_price": 0.3, "abstain_early": False}
-
-
 def frontiers(log):
-    """(frontier, what of its search is told besides), by each search: late refusals, and short cascades."""
-    model, lam = rcjax.fit(log), [100.0, 300.0, 1000.0]
-    yield rcjax.solve_frontier(model, lam=lam, cascades="full", **LATE), {}
-    yield rcjax.select_frontier(log, model=model, lam=lam, max_length=2, **LATE).frontier, {"max_length": 2}
+    """(frontier, what of its search is told besides), by each search: refusals, and short cascades."""
+    model, how = rcjax.fit(log), {"lam": [100.0, 300.0, 1000.0], "abstain_price": 0.3}
+    yield rcjax.solve_frontier(model, cascades="full", **how), {}
+    yield rcjax.select_frontier(log, model=model, max_length=2, **how).frontier, {"max_length": 2}
 
 
-def test_who_refused_late_does_so_again_and_cascades_are_no_longer(logs, spec_of, tmp_path):
+def test_who_refused_does_so_again_and_cascades_are_no_longer(logs, spec_of, tmp_path):
     for frontier, told in frontiers(logs[0]):
         policy = frontier.policy(lam=300.0)
         spec = spec_of(policy)
-        assert (spec.search, spec.abstain_early) == (frontier.search, False)
+        assert (spec.search, spec.abstain_price) == (frontier.search, 0.3)
         frontier.save(tmp_path / "frontier.json")
         again = rcjax.load_frontier(tmp_path / "frontier.json")
-        assert (again.abstain_early, recorded_tuning(again.policy(lam=300.0)).spec.abstain_early) == (False, False)
+        assert recorded_tuning(again.policy(lam=300.0)).spec.abstain_price == again.abstain_price == 0.3
         for name, value in told.items():
             assert getattr(spec, name) == getattr(again, name) == value
-
-
-def test_nobody_refuses_early_who_did_not(logs):
-    early = {}
-    for search in ("full", "all"):
-        frontier = rcjax.solve_frontier(rcjax.fit(logs[0]), lam=[300.0], cascades=search, **LATE)
-        policy = rcjax.retune(frontier.policy(lam=300.0), logs[1]).policy
-        early[search] = [
-            name for name in policy.models[:-1] if any(rule.action == "abstain" for rule in policy.rules[name])
-        ]
-    assert early == {"full": [], "all": []}
 
 
 def test_how_models_were_asked_stays_where_the_fresh_log_does_not_tell(logs):

@@ -88,7 +88,7 @@ def test_pairs_of_variants_are_never_the_best(log, model):
 def test_variants_do_not_confirm_each_other(log, model, refusal):
     from rcjax.frontier.refusal import refusal_at
 
-    how = None if refusal is None else refusal_at(0.3, True, log.cost.dtype)
+    how = None if refusal is None else refusal_at(0.3, log.cost.dtype)
     rows = log.logprob, log.correct, log.answered
     trial = judge_answers(model.calibrators, *rows, log.cost, log.answer, Judging(refusal=how))
     left = without_barred_models(trial, barred_pairs(log.models))
