@@ -12,12 +12,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from rcjax._core.numerics import divide, extremes, polygammas, total
-from rcjax.model.marginals import MAX_CONCENTRATION, Atoms, Marginal, _log_components, at_value
+from rcjax.model.marginals import MAX_CONCENTRATION, Atoms, Marginal, at_value, log_components
 
 _MIN_SHAPE = 1e-2
 
 
-_EM_STEPS, _SHORT_RUN, _REFIT_STEPS = 1_000, 30, 50
+_EM_STEPS, _SHORT_RUN, REFIT_STEPS = 1_000, 30, 50
 
 
 _EM_TOLERANCE = 1e-9
@@ -77,7 +77,7 @@ def refit_marginal(
         stated = start.atoms.value
     ends, atoms, scaled, inside = _masses(confidence, answered, None, stated)
     mixture = start.proportion, start.a, start.b
-    return Marginal(*ends, *_climb_on(_columns(scaled, inside), mixture, _REFIT_STEPS)[0], atoms)
+    return Marginal(*ends, *climb_on(columns_of(scaled, inside), mixture, REFIT_STEPS)[0], atoms)
 
 
 def _masses(
@@ -104,14 +104,18 @@ def _masses(
     return ends, Atoms(jnp.where(mass > 0, stated, highest)[order], mass[order]), scaled, inside
 
 
-def _columns(x: jax.Array, present: jax.Array) -> jax.Array:
-    """(3, n): weight, log x, log(1 − x); of many values (blocks, 3, B), filled up with weight 0."""
+def columns_of(x: jax.Array, present: jax.Array, weight: jax.Array | None = None) -> jax.Array:
+    """(3, n): whether there is a value, log x, log(1 − x); a fourth row where they have weights.
+
+    Of many values (blocks, 3, B), filled up with values that are not there.
+    """
     x = jnp.clip(x, jnp.finfo(x.dtype).tiny, 1 - jnp.finfo(x.dtype).epsneg)
-    columns = jnp.stack([present.astype(x.dtype), jnp.log(x), jnp.log1p(-x)])
-    n = columns.shape[1]
+    rows = [present.astype(x.dtype), jnp.log(x), jnp.log1p(-x)]
+    columns = jnp.stack(rows if weight is None else [*rows, weight])
+    count, n = columns.shape
     if n <= _BLOCK:
         return columns
-    return jnp.moveaxis(jnp.pad(columns, ((0, 0), (0, -n % _BLOCK))).reshape(3, -1, _BLOCK), 1, 0)
+    return jnp.moveaxis(jnp.pad(columns, ((0, 0), (0, -n % _BLOCK))).reshape(count, -1, _BLOCK), 1, 0)
 
 
 def fit_beta_mixture(x: jax.Array, present: jax.Array, axis: str | None = None) -> Mixture:
@@ -132,7 +136,7 @@ def fit_beta_mixture(x: jax.Array, present: jax.Array, axis: str | None = None) 
     estimate = _likeliest(*_sample(x, present, axis))
     if few:
         return estimate
-    return _climb_on(_columns(x, present), estimate, _EM_STEPS, axis)[0]
+    return climb_on(columns_of(x, present), estimate, _EM_STEPS, axis)[0]
 
 
 def _sample(x: jax.Array, present: jax.Array, axis: str | None) -> tuple[jax.Array, jax.Array]:
@@ -154,7 +158,7 @@ def _sample(x: jax.Array, present: jax.Array, axis: str | None) -> tuple[jax.Arr
 
 def _likeliest(x: jax.Array, present: jax.Array) -> Mixture:
     """The mixture of the likeliest of three starts."""
-    columns = _columns(x, present)
+    columns = columns_of(x, present)
     weight = present.astype(x.dtype)
     mixtures = jax.vmap(partial(_initial_mixture, x, weight))(jnp.asarray(_STARTS, x.dtype))
     climb = jax.vmap(partial(_climb, columns))
@@ -175,7 +179,7 @@ def _likeliest(x: jax.Array, present: jax.Array) -> Mixture:
     return jax.tree.map(lambda fits, flat: jnp.where(weight.any(), fits[best], flat), mixtures, uniform)
 
 
-def _climb_on(columns: jax.Array, mixture: Mixture, steps: int, axis: str | None = None) -> tuple[Mixture, jax.Array]:
+def climb_on(columns: jax.Array, mixture: Mixture, steps: int, axis: str | None = None) -> tuple[Mixture, jax.Array]:
     """(mixture, steps taken): from a mixture on, until the mean log-likelihood gains less than 1e-9."""
 
     def unfinished(carry: tuple[Any, ...]) -> jax.Array:
@@ -216,20 +220,21 @@ def _climb(columns: jax.Array, mixture: Mixture, axis: str | None = None) -> tup
 
 
 def _expected(columns: jax.Array, mixture: Mixture) -> tuple[jax.Array, ...]:
-    """The sums that a step needs of values (3, n), which is all that it needs of them.
+    """The sums that a step needs of values (3, n), or (4, n) with weights, which is all that it needs of them.
 
     (3, 2) of each component's share of every value, alone, times log x and times log(1 − x); the log-likelihood; the
     weight.
     """
-    weight, log_x, log_1x = columns
+    present, log_x, log_1x, *counted = columns
+    (weight,) = counted or [present]
     proportion, a, b = mixture
-    first, second = _log_components(proportion, a, b, log_x, log_1x).T
+    first, second = log_components(proportion, a, b, log_x, log_1x).T
     # Of two there is one exponential to take, of how much the less likely one is behind.
     behind = jnp.exp(-jnp.abs(first - second))
     ahead = weight / (1 + behind)
     shares = ahead * jnp.where(first > second, 1.0, behind), ahead * jnp.where(first > second, behind, 1.0)
     whole = jnp.maximum(first, second) + jnp.log1p(behind)
-    return jnp.stack([columns @ share for share in shares], axis=-1), weight @ whole, weight.sum()
+    return jnp.stack([columns[:3] @ share for share in shares], axis=-1), weight @ whole, weight.sum()
 
 
 def _initial_mixture(x: jax.Array, weight: jax.Array, start: jax.Array) -> Mixture:

@@ -205,7 +205,7 @@ def mixture_cdf(marginal: Marginal, x: jax.Array) -> jax.Array:
 
 def mixture_density(marginal: Marginal, x: jax.Array) -> jax.Array:
     """Density of the beta mixture on (0, 1), elementwise in x."""
-    return jnp.exp(_log_components(marginal.proportion, marginal.a, marginal.b, jnp.log(x), jnp.log1p(-x))).sum(-1)
+    return jnp.exp(log_components(marginal.proportion, marginal.a, marginal.b, jnp.log(x), jnp.log1p(-x))).sum(-1)
 
 
 def mixture_mean_below(marginal: Marginal, x: jax.Array, components: jax.Array) -> jax.Array:
@@ -223,9 +223,7 @@ def _components_and_density(marginal: Marginal, x: jax.Array) -> tuple[jax.Array
     return components, (marginal.proportion * power).sum(-1) / (x * (1 - x))
 
 
-def _log_components(
-    proportion: jax.Array, a: jax.Array, b: jax.Array, log_x: jax.Array, log_1x: jax.Array
-) -> jax.Array:
+def log_components(proportion: jax.Array, a: jax.Array, b: jax.Array, log_x: jax.Array, log_1x: jax.Array) -> jax.Array:
     """(…, 2): log π + log density of each component, at points given by log x and log(1 − x)."""
     return _log(proportion) + (a - 1) * log_x[..., None] + (b - 1) * log_1x[..., None] - betaln(a, b)
 
