@@ -16,7 +16,7 @@ from jax import lax
 from jax.scipy import special
 from jax.typing import ArrayLike
 
-from rcjax._core.compilation import compiled
+from rcjax._core.compilation import compiled, in_full
 from rcjax._core.numerics import divide, extremes, log1mexp, total
 from rcjax._core.size_classes import fill_up
 from rcjax._core.statuses import Status
@@ -153,6 +153,7 @@ class Calibrator:
 
 # Jitted, as are other parts of several programmes, so that each of these need not trace it again.
 @partial(jax.jit, static_argnames=("transform", "axis"))
+@in_full
 def fit_calibrator(
     logprob: jax.Array,
     correct: jax.Array,
@@ -220,6 +221,7 @@ def fit_calibrator(
 
 
 @jax.jit
+@in_full
 def calibrate_all(calibrators: Calibrator, logprob: jax.Array, answered: jax.Array | None = None) -> jax.Array:
     """(…, k) calibrated confidences of k models, of a finite stand-in where a model has not `answered` (…, k)."""
     known = logprob if answered is None else jnp.where(answered, logprob, -1.0)

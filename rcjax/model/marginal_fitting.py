@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from rcjax._core.compilation import in_full
 from rcjax._core.numerics import divide, extremes, polygammas, total
 from rcjax.model.marginals import MAX_CONCENTRATION, Atoms, Marginal, at_value, log_components
 
@@ -39,6 +40,7 @@ Mixture = tuple[jax.Array, jax.Array, jax.Array]
 
 
 @partial(jax.jit, static_argnames="axis")
+@in_full
 def fit_marginal(
     confidence: jax.Array, answered: jax.Array, axis: str | None = None, stated: jax.Array | None = None
 ) -> Marginal:
@@ -58,6 +60,7 @@ def fit_marginal(
 
 
 @jax.jit
+@in_full
 def refit_marginal(
     start: Marginal, confidence: jax.Array, answered: jax.Array | None = None, stated: jax.Array | None = None
 ) -> Marginal:

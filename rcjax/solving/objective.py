@@ -26,6 +26,7 @@ from jax.typing import ArrayLike
 
 from rcjax._base.arguments import check_arguments
 from rcjax._core.batching import part
+from rcjax._core.compilation import in_full
 from rcjax._core.numerics import divide
 from rcjax._core.signatures import is_traced
 from rcjax._core.size_classes import fill_up
@@ -348,6 +349,7 @@ def _in_pieces(
 
 
 @partial(jax.jit, static_argnames="chain")
+@in_full
 def _expected(
     marginals: Marginal,
     copulas: Copula,

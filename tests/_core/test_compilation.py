@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import rcjax
 from rcjax._core.compilation import LEVELS, _level, _options, compiled
 from rcjax._core.threads import side_by_side
+from rcjax.model.fitting_steps import fit_margins
 
 
 @pytest.mark.parametrize("runs", ["often", *LEVELS])
@@ -35,3 +37,30 @@ def test_one_of_many_pieces_of_work_is_worth_more_compiling_where_the_others_are
         jax.config.update("jax_disable_most_optimizations", before)
     assert [{*some} for some in levels] == [{None if runs is None else LEVELS[runs]} for runs in expected]
     assert _level("long") == 1
+
+
+def products_of(jaxpr):
+    """The precisions of all products of matrices in a programme, those in its inner programmes too."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            yield equation.params["precision"]
+        for value in jax.tree.leaves(dict(equation.params), is_leaf=lambda value: hasattr(value, "jaxpr")):
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                yield from products_of(inner)
+
+
+def test_matrices_are_multiplied_in_full_precision():
+    """XLA's default on GPUs is ten bits for float32."""
+    log = rcjax.sample_log(96, seed=0).select(("llama3.2-1b", "llama3.1-70b"))
+    model = rcjax.fit(log)
+    columns = jnp.asarray(log.logprob), jnp.asarray(log.correct), jnp.asarray(log.answered)
+    programmes = {
+        "error_and_cost": jax.make_jaxpr(lambda t: rcjax.error_and_cost(model, t))(jnp.array([0.5])),
+        "solve": jax.make_jaxpr(lambda price: rcjax.solve(model, price, "full").loss)(jnp.asarray(300.0)),
+        "fit": jax.make_jaxpr(lambda *rows: fit_margins(*rows, transform="choice"))(*columns),
+    }
+    for name, programme in programmes.items():
+        products = list(products_of(programme.jaxpr))
+        assert products, name
+        assert {*products} == {(jax.lax.Precision.HIGHEST,) * 2}, name
