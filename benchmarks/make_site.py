@@ -1,4 +1,4 @@
-"""The pages of documentation as a site, with a search: `site/`, to open in a browser or to put on a server.
+"""The pages of documentation as a site: `site/`, to open in a browser or to put on a server, which its search needs.
 
     pip install '.[docs]'
     python -m benchmarks.make_site
@@ -85,7 +85,7 @@ def main() -> None:
     built = subprocess.run([sys.executable, "-m", *command])
     if built.returncode:
         sys.exit("the site was not built: see above, and pip install '.[docs]' where mkdocs is missing")
-    print(f"open {out / 'index.html'}")
+    print(f"open {out / 'index.html'}, or with its search: python -m http.server --directory {out}")
 
 
 if __name__ == "__main__":
