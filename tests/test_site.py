@@ -1,4 +1,4 @@
-"""The site of all pages: it is built by one command, its links lead somewhere, and what lies outside the folder is in it."""
+"""The site of all pages: one command builds it, links lead somewhere, and what lies outside the folder is in it."""
 
 import importlib.util
 import os
@@ -22,12 +22,13 @@ def test_places_in_the_site_lead_back():
 
 
 def test_links_become_those_of_the_site():
+    of_readme, of_limits = (
+        "[a](rcjax/docs/limits.md#odd) [c](LICENSE)",
+        "[a](../../README.md) [b](#odd) [c](https://x.org)",
+    )
     cases = {
-        (
-            "index.md",
-            "[a](rcjax/docs/limits.md#odd) [b](https://x.org) [c](LICENSE)",
-        ): "[a](limits.md#odd) [b](https://x.org) [c](LICENSE)",
-        ("limits.md", "[a](../../README.md) [b](#odd)"): "[a](index.md) [b](#odd)",
+        ("index.md", of_readme): "[a](limits.md#odd) [c](LICENSE)",
+        ("limits.md", of_limits): "[a](index.md) [b](#odd) [c](https://x.org)",
         ("method.md", "[a](../../benchmarks/results/race.md)"): "[a](results/race.md)",
         ("contributing.md", "[a](../rcjax/docs/python.md)"): "[a](python.md)",
     }
