@@ -2,8 +2,8 @@
 
     python tests/followed_pages.py
 
-writes what the commands print into the pages' blocks of text. A block of text is the end of what the command before it
-prints: it stays as long as it is, or begins where its first line is found.
+writes what the commands print into the pages' blocks of text. A block holds stretches of what the command before it
+prints, with a line "…" between them: each begins at its first line, figures apart, and stays as long as it is.
 
 What a reader does that no page can write is a function of the test, told by a line of the page that says so: send
 traffic, fill in labels. Addresses of the pages become those of the test; installing is left out.
@@ -29,6 +29,7 @@ from chat_server import served
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "rcjax" / "docs"
 PAGES = [DOCS / f"first_policy_from_{what}.md" for what in ("a_log", "questions", "an_endpoint")]
+LEFT_OUT = "…"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -161,19 +162,28 @@ def follow(page, one, deeds=()):
     return shown
 
 
-def ending(body, printed):
-    """What a block of text should be: the end of what was printed, from the block's first line on."""
-    lines = [line.rstrip() for line in printed.rstrip().splitlines()]
-    first = body.splitlines()[0].rstrip() if body.strip() else ""
-    start = lines.index(first) if first and first in lines else len(lines) - max(1, len(body.splitlines()))
-    return "\n".join(lines[start:]) + "\n"
+def words_alone(text):
+    """Without figures, which hang on versions and machines a little, and the widths of columns that hang on them."""
+    return re.sub(r"[─\s]+", " ", re.sub(r"[\d.,]*\d", "#", text)).strip()
+
+
+def printed_there(body, printed):
+    """What a block of text should be: of each of its stretches as many lines, from where the first one was printed."""
+    lines = [line.rstrip() for line in printed.splitlines()]
+    heads, stretches = [words_alone(line) for line in lines], []
+    for stretch in body.removesuffix("\n").split(f"\n{LEFT_OUT}\n"):
+        first, *rest = stretch.splitlines()
+        assert words_alone(first) in heads, f"not printed any more: {first}\n{printed}"
+        start = heads.index(words_alone(first))
+        stretches.append("\n".join(lines[start : start + 1 + len(rest)]))
+    return f"\n{LEFT_OUT}\n".join(stretches) + "\n"
 
 
 def refresh(page, shown):
     """Write what was printed into the page."""
     text = page.read_text("utf-8")
     for body, printed in shown:
-        text = text.replace(f"```text\n{body}```", f"```text\n{ending(body, printed)}```", 1)
+        text = text.replace(f"```text\n{body}```", f"```text\n{printed_there(body, printed)}```", 1)
     page.write_text(text, encoding="utf-8")
 
 

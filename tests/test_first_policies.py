@@ -1,17 +1,10 @@
 """The three pages to a first policy, each followed once, as it is written, by somebody with nothing but that page."""
 
-import re
-
 import followed_pages
 import pytest
-from followed_pages import PAGES, deeds_of, ending, follow
+from followed_pages import PAGES, deeds_of, follow, printed_there, words_alone
 
 WORDS = 600
-
-
-def words_alone(text):
-    """Without figures, which hang on versions and machines a little, and the widths of columns that hang on them."""
-    return re.sub(r"[─\s]+", " ", re.sub(r"[\d.,]*\d", "#", text)).strip()
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +24,8 @@ def test_a_page_leads_to_a_policy(page, tmp_path, programs):
     assert (tmp_path / "policy.json").exists()
     assert shown
     for body, printed in shown:
-        assert words_alone(body) == words_alone(ending(body, printed)), "run `python tests/followed_pages.py`"
+        assert words_alone(body) == words_alone(printed_there(body, printed)), "run `python tests/followed_pages.py`"
 
 
 def test_they_are_short():
-    assert {page.name: len(page.read_text("utf-8").split()) for page in PAGES if page.read_text("utf-8")} == {
-        page.name: pytest.approx(WORDS / 2, abs=WORDS / 2) for page in PAGES
-    }
+    assert [page.name for page in PAGES if len(page.read_text("utf-8").split()) > WORDS] == []
