@@ -25,6 +25,8 @@ README, DOCS = ROOT / "README.md", ROOT / "rcjax" / "docs"
 PAGES = [README, ROOT / ".github" / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
 
 
+#: Those of a first policy are followed in test_first_policies, their commands too.
+BY_ITSELF = [page for page in PAGES if not page.stem.startswith("first_policy_from_")]
 #: Words that people meet in tables and on pages, each explained in the glossary.
 WORDS = (
     *("threshold", "cascade", "calibrated confidence", "separation", "marginal", "copula", "Markov", "τ", "Brier"),
@@ -58,7 +60,7 @@ def make_policy():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [page for page in BY_ITSELF if blocks(page, "python")], ids=lambda page: page.stem)
 def test_the_python_blocks_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin", io.StringIO('{"id": 1, "text": "4 ", "reference": ["4"]}\n'))  # of a grader
