@@ -1,12 +1,13 @@
-"""The headline table of `rcjax/docs/measured.md`, from the files that the benchmarks wrote.
+"""The tables of `rcjax/docs/measured.md`, from the files that the benchmarks wrote.
 
     python -m benchmarks.make_measured
 
-Each file of benchmarks/results/ has a title, its command, the day and versions, and a table of headlines: the page
-shows all of these, in the order of `ORDER`, each with a link to its file.
+Each file of benchmarks/results/ has a title, its command, the day and versions, and a table of headlines. The page
+shows the figures of `CHOSEN`, each beside its neighbour, and then a link to every file, in the order of `ORDER`.
 """
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,96 @@ ORDER = (
     *("paper", "coverage", "labels_intervals"),
     *("guarantee", "labels_guarantee", "latency", "latency_prices", "drift"),
     *("abstention", "few_values", "learning", "goodness_of_fit", "copula_choice", "predicted_and_observed"),
-    *("precision", "speed", "start", "importing", "race", "runtime", "gateway", "menus", "sweeps", "big_logs"),
+    *("precision", "speed", "start", "importing", "race", "runtime", "gateway", "menus", "sweeps", "gpu", "big_logs"),
+)
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A figure of a file of results, by how its line begins, and what to call it here."""
+
+    file: str
+    beginning: str
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A figure that somebody who chooses needs, the least flattering one beside it, and what they were measured on."""
+
+    question: str
+    figure: Headline
+    neighbour: Headline
+    on: str
+
+
+_REAL = "logs with log-probabilities: "
+_SIX = "six public logs (MMLU, TriviaQA, GSM8K; Llama, Qwen, OpenAI), ten splits"
+CHOSEN = (
+    Choice(
+        "errors for a budget, against a plain pair",
+        Headline("budgets", f"{_REAL}error that budgets get, the default against a plain pair"),
+        Headline("budgets", f"{_REAL}budgets overspent", "overspent by over 3 %: by rcjax; a plain pair"),
+        _SIX,
+    ),
+    Choice(
+        "errors of the best single model, against a plain pair",
+        Headline("budgets", f"{_REAL}the same by the best single model"),
+        Headline(
+            "budgets",
+            f"{_REAL}prices at which a single model errs less",
+            "prices at which one model alone is better in error and cost than rcjax's choice; than the plain pair",
+        ),
+        _SIX,
+    ),
+    Choice(
+        "the first again, where confidences have three values",
+        Headline("budgets", "firstpass_k5: error that budgets get"),
+        Headline("budgets", "sampled logs: error at the worst budget", "at the worst budget, above a plain pair"),
+        "a log of programming tasks; beside it simulated logs",
+    ),
+    Choice(
+        "how often 90 % intervals of policies for budgets hold the true error; the cost",
+        Headline("coverage", "90 % intervals of policies by labels, for budgets"),
+        Headline("coverage", "90 % intervals of policies by labels cover", "for prices of an error"),
+        "resplits of real logs, and simulated ones that break every assumption",
+    ),
+    Choice(
+        "promises with 95 % confidence that are false: simulated logs, at most; real ones",
+        Headline("guarantee", "promises with 95 % confidence that are false"),
+        Headline("guarantee", "the same of choices by the prediction", "going by prediction alone; by count"),
+        "held-out logs of 150 to 1,000 queries",
+    ),
+    Choice(
+        "100 labels and a judge who is right in 95 %: area against the labels alone",
+        Headline("labels_areas_100", "100 labels by hand, a judge"),
+        Headline("labels_areas_300", "300 labels by hand, a judge", "with 300 labels"),
+        "five logs and 1,000 further queries",
+    ),
+    Choice(
+        "going by whether answers agree: area; error for budgets",
+        Headline("agreement", "gsm8k_llama"),
+        Headline("agreement", "triviaqa_qwen_oai", "on the log where it does worst"),
+        "GSM8K, five Llama models; on the other five logs nothing is gained",
+    ),
+    Choice(
+        "`rcjax check` raises an alarm where accuracy fell by 10 points, or tokens doubled",
+        Headline("drift", "alarms where accuracy fell"),
+        Headline("drift", "alarms of `rcjax check` where nothing has changed", "where nothing has changed"),
+        "MMLU; halves of seven logs",
+    ),
+    Choice(
+        "`rcjax tune`, five models, 285 queries: first time; again; another log",
+        Headline("start", "`rcjax tune`, five models"),
+        Headline("start", "`rcjax tune`, eleven models", "eleven models: first time; another log"),
+        "two quick CPU cores",
+    ),
+    Choice(
+        "milliseconds that `rcjax serve` adds to a call, 64 in flight: median; one in a hundred",
+        Headline("gateway", "a policy of one model by `rcjax serve`"),
+        Headline("gateway", "the same, the model taking no time", "requests per second at most; per second of CPU"),
+        "an upstream on the same two cores",
+    ),
 )
 
 
@@ -36,6 +126,11 @@ class Result:
     title: str
     day: str
     headlines: tuple[tuple[str, str], ...]
+
+    @property
+    def link(self) -> str:
+        """To its file, from the page."""
+        return f"[{self.name}](../../benchmarks/results/{self.name}.md)"
 
 
 def read(path: Path) -> Result:
@@ -50,23 +145,47 @@ def read(path: Path) -> Result:
     )
 
 
-def table(results: list[Result]) -> str:
-    """The table of the page."""
-    lines = ["| what | figure | measured by |", "|---|---|---|"]
-    for result in results:
-        for number, (what, figure) in enumerate(result.headlines):
-            link = f"[{result.name}](../../benchmarks/results/{result.name}.md), {result.day}"
-            lines.append(f"| {what} | {figure} | {'″' if number else link} |")
+def figure_of(headline: Headline, results: Mapping[str, Result]) -> str:
+    """The figure of the one headline that begins so; LookupError where none does, or several do."""
+    figures = [told for what, told in results[headline.file].headlines if what.startswith(headline.beginning)]
+    if len(figures) != 1:
+        count = len(figures)
+        raise LookupError(f"{headline.file}.md: {count} headlines begin with {headline.beginning!r}: mend CHOSEN")
+    return figures[0]
+
+
+def chosen_figures(results: Mapping[str, Result]) -> str:
+    """The figures that somebody who chooses needs, as a list: a table of them is too wide for a phone."""
+    items = []
+    for number, choice in enumerate(CHOSEN, 1):
+        figure, neighbour = (figure_of(one, results) for one in (choice.figure, choice.neighbour))
+        result = results[choice.figure.file]
+        beside = f"*Beside it*, {choice.neighbour.words}: {neighbour}."
+        source = f"Measured on {choice.on} ({result.link}, {result.day})."
+        question = choice.question[0].upper() + choice.question[1:]
+        items.append(f"{number}. **{question}**: {figure}. {beside} {source}")
+    return "\n".join(items).replace(", 6 logs)", ")").replace(", 4 logs)", ")")
+
+
+def list_of_files(results: Mapping[str, Result]) -> str:
+    """A line for each benchmark, with links to its files of results."""
+    by_title: dict[str, list[Result]] = {}
+    for result in results.values():
+        by_title.setdefault(result.title, []).append(result)
+    lines = ["| what was asked | all figures | of |", "|---|---|---|"]
+    for title, parts in by_title.items():
+        links, day = ", ".join(part.link for part in parts), max(part.day for part in parts)
+        lines.append(f"| {title} | {links} | {day} |")
     return "\n".join(lines)
 
 
 def page(text: str) -> str:
-    """The page, with its table made anew."""
-    results = [read(path) for path in RESULTS.glob("*.md")]
-    results.sort(key=lambda result: (_place(result.name), result.name))
+    """The page, with its tables made anew."""
+    results = sorted(map(read, RESULTS.glob("*.md")), key=lambda result: (_place(result.name), result.name))
+    by_name = {result.name: result for result in results}
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{table(results)}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{chosen_figures(by_name)}\n\n{list_of_files(by_name)}\n\n{END}{after}"
 
 
 def _place(name: str) -> int:

@@ -4,8 +4,8 @@
     python -m benchmarks.speed --record            # print, and write benchmarks/results/speed.md
     python -m benchmarks.drift … --record power    # one part of a benchmark, benchmarks/results/drift_power.md
 
-A program makes its options by `parser`, names the figures that `rcjax/docs/measured.md` shows by `headline`, and runs
-by `run(main)`. Only `--record` writes: a quick try with few logs must not replace a long run.
+A program makes its options by `parser`, names its figures, of which `rcjax/docs/measured.md` shows some, by `headline`,
+and runs by `run(main)`. Only `--record` writes: a quick try with few logs must not replace a long run.
 """
 
 import argparse

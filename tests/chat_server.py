@@ -181,10 +181,10 @@ async def serving(behave):
 
 
 @contextlib.contextmanager
-def served(behave, key=KEY):
-    """(the server, its base URL), in a thread: for programs that run beside the test."""
+def served(behave, key=KEY, port=0):
+    """(the server, its base URL), in a thread: for programs that run beside the test; at port 0, any that is free."""
     server, loop = Server(behave, key), asyncio.new_event_loop()
-    listening = loop.run_until_complete(asyncio.start_server(server, "127.0.0.1", 0, backlog=512))
+    listening = loop.run_until_complete(asyncio.start_server(server, "127.0.0.1", port, backlog=512))
     server.port = listening.sockets[0].getsockname()[1]
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()

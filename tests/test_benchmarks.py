@@ -214,7 +214,16 @@ def test_a_run_that_fails_keeps_nothing(recorded, tmp_path):
 def test_the_page_of_figures_is_made_of_the_results():
     text = make_measured.PAGE.read_text("utf-8")
     assert make_measured.page(text) == text, "run `python -m benchmarks.make_measured`"
-    assert text.count("| [") == sum(bool(make_measured.read(path).headlines) for path in record.RESULTS.glob("*.md"))
+    assert [path.name for path in record.RESULTS.glob("*.md") if f"results/{path.name})" not in text] == []
+    assert len(make_measured.CHOSEN) == 10
+
+
+def test_a_chosen_figure_that_is_gone_is_told():
+    result = make_measured.Result("speed", "Speed", "2026-01-01", (("a", "1"), ("ab", "2")))
+    assert make_measured.figure_of(make_measured.Headline("speed", "ab"), {"speed": result}) == "2"
+    for beginning in ("a", "c"):
+        with pytest.raises(LookupError, match="mend CHOSEN"):
+            make_measured.figure_of(make_measured.Headline("speed", beginning), {"speed": result})
 
 
 @pytest.mark.parametrize("theme", make_picture.THEMES)

@@ -25,6 +25,19 @@ README, DOCS = ROOT / "README.md", ROOT / "rcjax" / "docs"
 PAGES = [README, ROOT / ".github" / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
 
 
+#: Those of a first policy are followed in test_first_policies, their commands too.
+BY_ITSELF = [page for page in PAGES if not page.stem.startswith("first_policy_from_")]
+#: Words that people meet in tables and on pages, each explained in the glossary.
+WORDS = (
+    *("threshold", "cascade", "calibrated confidence", "separation", "marginal", "copula", "Markov", "τ", "Brier"),
+    *("luck", "guarantee", "calibration error", "ECE", "frontier", "λ", "certain", "by hand", "interval", "±", "bill"),
+    *("best if 1,000 errors cost", "points", "√CvM", "θ", "bootstrap", "shadow", "judge", "drift", "signal", "replay"),
+    *("held out", "fold", "cross-validation", "mixture", "segment", "posterior", "p-value", "area", "agreement", "~"),
+)
+#: Pages that use them, and lead there.
+EXPLAINED = ("commands", "diagnosis", "labels", "limits", "logging", "measured", "python", "recipes", "uncertainty")
+
+
 def blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
 
@@ -47,7 +60,7 @@ def make_policy():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [page for page in BY_ITSELF if blocks(page, "python")], ids=lambda page: page.stem)
 def test_the_python_blocks_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin", io.StringIO('{"id": 1, "text": "4 ", "reference": ["4"]}\n'))  # of a grader
@@ -99,6 +112,27 @@ def test_every_page_is_linked_from_the_readme():
     assert [page.name for page in PAGES[1:] if f"{page.relative_to(ROOT)})" not in text] == []
 
 
+def test_the_readme_is_short_and_its_doors_have_four_commands_at_most():
+    text = README.read_text("utf-8")
+    assert len(text.split()) <= 900
+    doors = re.findall(r"^## I have (.*?)(?=^## )", text, re.DOTALL | re.MULTILINE)
+    assert len(doors) == 3
+    for door in doors:
+        (block,) = re.findall(r"^```sh\n(.*?)^```", door, re.DOTALL | re.MULTILINE)
+        assert len(block.splitlines()) <= 4
+
+
+def test_the_glossary_has_the_words_that_pages_are_full_of():
+    text = (DOCS / "glossary.md").read_text("utf-8")
+    said = re.sub(r"[*`]", "", text).lower()
+    assert [word for word in WORDS if word.lower() not in said] == []
+    entries = re.findall(r"^### (.*)\n+(.*(?:\n(?!#).+)*)", text, re.MULTILINE)
+    assert len(entries) == len({name.lower() for name, _ in entries}) == text.count("\n### ")
+    assert [name for name, words in entries if len(words.split()) > 60] == []
+    short = [README, *sorted(DOCS.glob("first_policy_*.md")), *(DOCS / f"{name}.md" for name in EXPLAINED)]
+    assert [page.name for page in short if "glossary.md" not in page.read_text("utf-8")] == []
+
+
 def test_the_limits_are_those_of_the_checks():
     text = (DOCS / "diagnosis.md").read_text("utf-8")
     for name, limits in LIMITS.items():
@@ -109,7 +143,8 @@ def test_the_limits_are_those_of_the_checks():
 
 
 def test_the_example_files_can_be_read(tmp_path):
-    (csv,), (toml,) = blocks(README, "csv"), blocks(README, "toml")
+    page = DOCS / "first_policy_from_a_log.md"
+    (csv,), (toml,) = blocks(page, "csv"), blocks(page, "toml")
     (tmp_path / "log.csv").write_text(csv)
     (tmp_path / "prices.toml").write_text(toml)
     log = read_log(tmp_path / "log.csv", prices=tmp_path / "prices.toml", task="choice")

@@ -1,0 +1,50 @@
+"""An endpoint that pretends: two models that multiply, the small one often wrongly, for pages that are followed.
+
+    python tests/pretend_endpoint.py 8000
+
+It takes `How much is 17 · 23?`, with lettered choices below or without, and whether an answer to that is right. What a
+model says is drawn by a hash of model and product: every run is alike.
+"""
+
+import math
+import re
+import sys
+import time
+from hashlib import sha256
+
+from chat_server import Response, completion, served, sure
+
+KEY = "pretend"
+ABILITIES = {"small": 0.7, "large": 0.95}
+
+
+def lot(*words):
+    """A number in [0, 1) that hangs on the words alone."""
+    return int(sha256("|".join(words).encode()).hexdigest()[:12], 16) / 16**12
+
+
+def behave(request, headers):
+    """The product or a number beside it, as a letter or in digits; yes or no to a second question; else A."""
+    text, name = request["messages"][-1]["content"], request["model"]
+    asked, usage = re.search(r"(\d+) · (\d+)", text), (len(text) // 4, 1)
+    if asked is None:
+        return Response(sure("A", -0.1, usage))
+    product = int(asked[1]) * int(asked[2])
+    is_right = lot("right", name, asked[0]) < ABILITIES[name]
+    doubt = lot("doubt", name, asked[0])
+    sureness = math.log(1 - 0.5 * (doubt**1.5 if is_right else doubt**0.5))
+    choices = re.findall(r"^\W*([A-Z])\W+(\d+)$", text, re.MULTILINE)
+    if choices:
+        letters = [letter for letter, number in choices if (int(number) == product) == is_right]
+        return Response(sure(letters[0], sureness, usage))
+    if re.search(r"yes|correct", text, re.IGNORECASE):
+        return Response(sure("Yes", sureness, usage))
+    answer = str(product if is_right else product + 10)
+    return Response(completion(answer, [(answer, {answer: sureness})], usage))
+
+
+if __name__ == "__main__":
+    with served(behave, KEY, int(sys.argv[1])) as (_, url):
+        print(url, flush=True)
+        while True:
+            time.sleep(60)
