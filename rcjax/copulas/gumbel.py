@@ -56,8 +56,10 @@ class Gumbel(ClosedForm):
         """Newton on x expm1(d) + (θ − 1) d + log p, which is convex in d."""
         x, log_p = -u.log, p.log
         # The root lies below the intercept of either term alone: start there, and convexity keeps Newton on course.
-        d = jnp.minimum(jnp.log1p(-log_p / x), -log_p / jnp.maximum(self.theta - 1, jnp.finfo(x.dtype).tiny))
+        # Slopes come from the steps, which forget that of the start: at θ = 1 it has none.
         theta = self.theta
+        d = jnp.minimum(jnp.log1p(-log_p / x), -log_p / jnp.maximum(theta - 1, jnp.finfo(x.dtype).tiny))
+        d = lax.stop_gradient(d)
 
         def step(_, d: jax.Array) -> jax.Array:
             value = x * jnp.expm1(d) + (theta - 1) * d + log_p
