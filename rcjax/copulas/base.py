@@ -21,6 +21,9 @@ from rcjax._base.arguments import check_arguments, what_it_is
 from rcjax._core.numerics import bisection, implicit_root, open_unit
 from rcjax.copulas.unit import Unit, unit
 
+#: How far a fit by likelihood goes from the end of a support that has no other, or from 0.
+FARTHEST = 300.0
+
 
 def param(default: float, *, support: tuple[float, float], grid: tuple[float, ...] = (), free: bool = True) -> Any:
     """A parameter of a copula family.
@@ -191,6 +194,19 @@ class Copula:
             return function(copula, *values[: len(arguments)])
 
         return jnp.vectorize(single)(*arguments, *leaves) if leaves or arguments else function(self)
+
+
+def farthest(support: tuple[float, float]) -> tuple[float, float]:
+    """The ends of a support, as far as fits by likelihood go where one is infinite.
+
+    Dependence is then as strong as rounding shows.
+
+    >>> farthest((1.0, float("inf"))), farthest((-1.0, 1.0)), farthest((-float("inf"), float("inf")))
+    ((1.0, 301.0), (-1.0, 1.0), (-300.0, 300.0))
+    """
+    low, high = support
+    left, right = (end if np.isfinite(end) else 0.0 for end in support)
+    return low if np.isfinite(low) else right - FARTHEST, high if np.isfinite(high) else left + FARTHEST
 
 
 def check_shapes(copula: Copula, *arguments: Any) -> None:
