@@ -240,7 +240,7 @@ def _tail_limits(c: Copula) -> Iterator[Finding]:
 
 
 def _limit(way: np.ndarray) -> tuple[float, float]:
-    """(the limit of a sequence whose steps shrink by one ratio, by Aitken's method; how far it may still be from it)."""
+    """(the limit of a sequence whose steps shrink by one ratio, by Aitken's method; how far off it may be)."""
     before, last = np.diff(way)[-2:]
     if abs(last) < 1e-6 or abs(last) > 2 * abs(before):  # it has arrived; or it jumps, and where it is counts
         return way[-1], 0.0

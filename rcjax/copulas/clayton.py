@@ -58,7 +58,7 @@ class Clayton(ClosedForm):
     def from_tau(cls, tau: ArrayLike) -> Self:
         """θ = 2τ / (1 − τ), held between 0 (τ ≤ 0: independence) and 98 (τ = 0.98)."""
         check_arguments(Clayton.from_tau, locals())
-        tau = jnp.clip(jnp.asarray(tau, jnp.result_type(float)), 0.0, cls.MAX_TAU)
+        tau = jnp.maximum(cls._within_reach(tau), 0.0)
         return cls(2 * tau / (1 - tau))
 
     def tail_dependence(self) -> tuple[jax.Array, jax.Array]:

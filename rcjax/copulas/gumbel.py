@@ -86,7 +86,7 @@ class Gumbel(ClosedForm):
     def from_tau(cls, tau: ArrayLike) -> Self:
         """θ = 1/(1 − τ), held between 1 (τ ≤ 0: independence) and 50 (section 4.2 of the paper)."""
         check_arguments(Gumbel.from_tau, locals())
-        return cls(1 / (1 - jnp.clip(tau, 0.0, cls.MAX_TAU)))
+        return cls(1 / (1 - jnp.maximum(cls._within_reach(tau), 0.0)))
 
     def tail_dependence(self) -> tuple[jax.Array, jax.Array]:
         """(lower, upper) tail dependence: 0 and 2 − 2^{1/θ}."""
