@@ -102,9 +102,11 @@ def _gain(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
     by_x, by_y = jnp.expm1(-divisor * x), jnp.expm1(-divisor * y)
     both = by_x * by_y
     near = both < 0.5
-    # Where u^θ and v^θ are small, 1 − both is their sum less their product, in log-space.
-    less, more = divisor * jnp.minimum(x, y), divisor * jnp.maximum(x, y)
-    far = less - jnp.log(jnp.exp(less - more) - jnp.minimum(by_x, by_y))
+    # Where u^θ and v^θ are small, 1 − both is their sum less their product, in log-space. One comparison orders both
+    # logarithms and powers: where they differ by a rounding, slopes of both sides would else be mixed.
+    ordered = x < y
+    less, more = divisor * jnp.where(ordered, x, y), divisor * jnp.where(ordered, y, x)
+    far = less - jnp.log(jnp.exp(less - more) - jnp.where(ordered, by_y, by_x))
     gain = jnp.where(near, -jnp.log1p(-jnp.where(near, both, 0.0)), far) / divisor
     return jnp.where(tiny, _first_terms(jnp.where(tiny, theta, 0.0), x, y), gain)
 
