@@ -22,7 +22,8 @@ class ClosedForm(Copula):
 
     def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """C(u, v) = P(U ≤ u, V ≤ v)."""
-        return jnp.where(_below_0(u) | _below_0(v), 0.0, self.two_sided_cdf(*self._units(u, v))[0])
+        below, _ = self.two_sided_cdf(*self._units(u, v))
+        return jnp.where(_below_0(u) | _below_0(v), 0.0, below)
 
     def conditional(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """h(v given u) = ∂C/∂u = P(V ≤ v | U = u)."""
@@ -34,7 +35,8 @@ class ClosedForm(Copula):
 
     def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """log c(u, v) = log ∂²C/∂u∂v; −∞ outside the unit square."""
-        return jnp.where(outside(u, v), -jnp.inf, self.two_sided_log_density(*self._units(u, v)))
+        inside = self.two_sided_log_density(*self._units(u, v))
+        return jnp.where(outside(u, v), -jnp.inf, inside)
 
     def inverse_conditional(self, u: ArrayLike, p: ArrayLike) -> jax.Array:
         """The v with h(v given u) = p."""
