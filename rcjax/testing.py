@@ -235,8 +235,9 @@ def _tail_limits(c: Copula) -> Iterator[Finding]:
     for side, claim, way in (("lower", claims[0], below), ("upper", claims[1], above)):
         end = _WAY[-1] if side == "lower" else 1 - _WAY[-1]
         limit, rest = _limit(way)
-        name = f"tail dependence ({side}) is the limit of the diagonal"
-        yield name, end, end, claim, np.abs(claim - limit) - 2e-3 - 3 * rest
+        if 0 <= claim <= 1:  # else it has been said
+            name = f"tail dependence ({side}) is the limit of the diagonal"
+            yield name, end, end, claim, np.abs(claim - limit) - 2e-3 - 3 * rest
 
 
 def _limit(way: np.ndarray) -> tuple[float, float]:
