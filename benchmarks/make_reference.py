@@ -142,7 +142,7 @@ def parameters(lines: list[str]) -> str:
     margin = min(len(line) - len(line.lstrip()) for line in lines)
     items: list[str] = []
     for line in lines:
-        named = re.match(r"([\w, *]+): ", line[margin:])
+        named = re.match(r"(\*{0,2}\w[\w, *]*): ", line[margin:])  # what goes on from the line before is indented
         if named:
             names = ", ".join(f"`{name.strip()}`" for name in named[1].split(","))
             items.append(f"- {names}: {line[margin + named.end() :]}")

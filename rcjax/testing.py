@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 
 from rcjax._core.kendall import kendall_tau
 from rcjax.copulas import Copula
-from rcjax.copulas.base import tau_by_quadrature
+from rcjax.copulas.base import farthest, tau_by_quadrature
 
 __all__ = ["check_copula"]
 
@@ -34,10 +34,22 @@ _GRID = np.concatenate([[1e-9, 1e-6, 1e-3], _INSIDE, 1 - np.array([1e-3, 1e-6, 1
 _CORNERS = np.array([1e-6, 0.5, 1 - 1e-6])
 
 
-_TAUS = np.array([-0.5, 0.2, 0.7])
+_TAUS = np.array([-0.5, 0.2, 0.7, 0.95])
+
+
+#: Between lines so near to each other no density that is below 0 for long goes unseen.
+_LINES = np.concatenate([[1e-4, 1e-3], np.arange(1, 96) / 96, 1 - np.array([1e-3, 1e-4])])
+
+
+#: Where C(q, q)/q is looked at on its way to the tail dependence.
+_WAY = 10.0 ** -np.arange(2, 10)
 
 
 _SAMPLES = 2000
+
+
+#: A density of which rounding leaves nothing, where it is a derivative of a cdf.
+_NOTHING = 1e-8
 
 
 _BLOCK = 256
@@ -53,10 +65,15 @@ def check_copula(copula: Copula | type[Copula]) -> None:
     """AssertionError, with every law that fails and the (u, v, parameters) where it fails worst, or nothing.
 
     copula: an instance (also a batch, with parameters of any shape) or a class, which is checked at its default
-    parameters, at the finite ends of their support, and at the members with τ of −0.5, 0.2 and 0.7 as far as it has
-    them. The laws: boundary conditions, Fréchet's bounds, 2-increasing; conditionals within [0, 1], monotone, and the
-    slopes of the cdf; their inverse; the density as ∂²C, and of mass one; τ as defined and as sampled; `from_tau`;
-    tail dependence; finite gradients near the corners; float32; jit, vmap and the pytree round trip.
+    parameters, at the ends of their support (where there is none, as far as `fit` goes: 300 beyond the other end, or
+    beyond 0), and at the members with τ of −0.5, 0.2, 0.7, 0.95 and ±0.98 as far as it has them. The laws: boundary
+    conditions, Fréchet's bounds, 2-increasing; conditionals within [0, 1], monotone, and the slopes of the cdf; their
+    inverse; the density as ∂²C, of mass one, and a number near the corners too; τ as defined and as sampled;
+    `from_tau`; tail dependence as the limit of the cdf; C(u, v) = C(v, u) where `exchangeable` says so; finite
+    gradients near the corners; float32; jit, vmap and the pytree round trip.
+
+    Of a family that is only a cdf, density and inverse are derivatives and roots of it: where the density is next to
+    nothing, rounding has its sign and its logarithm, and nothing is asked of these.
 
     >>> from rcjax import Copula
     >>> class Lopsided(Copula):
@@ -83,12 +100,14 @@ def _members(family: type[Copula]) -> list[Copula]:
     """Members of the family from all over its support."""
     default: Any = family()
     members = [default]
-    for name, ends in family.supports.items():
-        members += [dataclasses.replace(default, **{name: end}) for end in ends if np.isfinite(end)]
+    for name, support in family.supports.items():
+        ends = farthest(support) if name in family.free else [end for end in support if np.isfinite(end)]
+        members += [dataclasses.replace(default, **{name: end}) for end in ends]
     if family.free:
         # As many as `_structure` asks for: operations of one shape compile once.
-        taus = np.pad(_TAUS, (0, len(members)), "edge")
-        members += _unstack(family.from_tau(jnp.asarray(taus)))[: len(_TAUS)]
+        wanted = np.concatenate([_TAUS, [-family.MAX_TAU, family.MAX_TAU]])
+        taus = np.pad(wanted, (0, len(members)), "edge")
+        members += _unstack(family.from_tau(jnp.asarray(taus)))[: len(wanted)]
     return [jax.tree.map(lambda leaf: jnp.asarray(leaf, float), member) for member in members]
 
 
@@ -190,6 +209,44 @@ def _bounds(c: Copula) -> Iterator[Finding]:
     cells = np.diff(np.diff(got.reshape(side, side), axis=0), axis=1)
     u, v = _mesh(_GRID[1:], _GRID[1:])
     yield "2-increasing (the volume of the cell below)", u, v, cells.ravel(), -cells.ravel() - 1e-12
+    u, v = _mesh(_LINES, _LINES)
+    cells = np.diff(np.diff(np.asarray(_cdf(c, u, v)).reshape(len(_LINES), -1), axis=0), axis=1).ravel()
+    u, v = _mesh(_LINES[1:], _LINES[1:])
+    yield "2-increasing (the volume of the narrow cell below)", u, v, cells, -cells - 1e-12
+
+
+def _symmetry(c: Copula) -> Iterator[Finding]:
+    if not c.exchangeable:
+        return
+    # The conditionals are held to the slopes of the cdf.
+    u, v = _mesh(_INSIDE, _INSIDE)
+    got = np.asarray(_cdf(c, u, v))
+    yield "exchangeable: C(u, v) = C(v, u)", u, v, got, np.abs(got - np.asarray(_cdf(c, v, u))) - 1e-9
+
+
+def _tail_limits(c: Copula) -> Iterator[Finding]:
+    claims = np.stack(_tails(c))
+    yield "tail dependence within [0, 1]", 0.5, 0.5, claims, np.maximum(-claims, claims - 1)
+    below = np.asarray(_cdf(c, _WAY, _WAY)) / _WAY
+    above = (2 * _WAY - 1 + np.asarray(_cdf(c, 1 - _WAY, 1 - _WAY))) / _WAY
+    for side, claim, way in (("lower", claims[0], below), ("upper", claims[1], above)):
+        end = _WAY[-1] if side == "lower" else 1 - _WAY[-1]
+        limit, rest = _limit(way)
+        if not (claim < 0 or claim > 1):  # else it has been said
+            name = f"tail dependence ({side}) is the limit of the diagonal"
+            yield name, end, end, claim, np.abs(claim - limit) - 2e-3 - 3 * rest
+
+
+def _limit(way: np.ndarray) -> tuple[float, float]:
+    """(the limit of a sequence whose steps shrink by one ratio, by Aitken's method; how far off it may be)."""
+    before, last = np.diff(way)[-2:]
+    if abs(last) < 1e-6 or abs(last) > 2 * abs(before):  # it has arrived; or it jumps, and where it is counts
+        return way[-1], 0.0
+    ratio = max(last / before, 0.0)
+    if ratio > 0.9:  # so slow that it may go anywhere yet
+        return way[-1], 1.0
+    rest = last * ratio / (1 - ratio)
+    return way[-1] + rest, abs(rest)
 
 
 def _conditionals(c: Copula) -> Iterator[Finding]:
@@ -224,7 +281,11 @@ def _densities(c: Copula) -> Iterator[Finding]:
     u, v = _mesh(_INSIDE, _INSIDE)
     _, _, expected = _slopes(c, u, v, "conditional")
     got = np.exp(_log_density(c, u, v))
+    # A density below 0 has no logarithm.
+    yield "∂²C/∂u∂v ≥ 0", u, v, expected, -expected - 1e-6
+    got = np.where(_is_derived(c) & (np.abs(expected) < _NOTHING), np.nan_to_num(got), got)
     yield "exp(log_density) is ∂²C/∂u∂v", u, v, got, np.abs(got - expected) - 1e-5 * (1 + np.abs(expected))
+    yield from _log_densities(c)
     # Between quantiles of V given u, in which even a ridge is smooth: the mass is that between their levels.
     nodes, weights = np.polynomial.legendre.leggauss(16)
     levels = np.array([0.01, 0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95, 0.99])
@@ -235,6 +296,22 @@ def _densities(c: Copula) -> Iterator[Finding]:
     mass = (density * width * weights / 2).sum((-1, -2))
     name = "the density between quantiles 0.01 and 0.99 of V has mass 0.98"
     yield name, _INSIDE, 0.5, mass, np.abs(mass - 0.98) - 1e-4
+
+
+def _log_densities(c: Copula) -> Iterator[Finding]:
+    """The logarithm is a number, or −∞, next to the corners too."""
+    u, v = _mesh(_GRID, _GRID)
+    got = np.asarray(_log_density(c, u, v))
+    if _is_derived(c):
+        inside = (np.minimum(u, v) > 1e-4) & (np.maximum(u, v) < 1 - 1e-4)
+        u, v, got = u[inside], v[inside], got[inside]
+        got = np.where(np.isnan(got) & (np.abs(_mixed(c, u, v)) < _NOTHING), 0.0, got)
+    yield "log_density is a number, or −∞", u, v, np.where(got == -np.inf, 0.0, got), 0 * u
+
+
+def _is_derived(c: Copula) -> bool:
+    """Whether log_density is the base class's: the logarithm of a derivative of the cdf."""
+    return type(c).log_density is Copula.log_density
 
 
 def _dependence(c: Copula) -> Iterator[Finding]:
@@ -249,14 +326,17 @@ def _dependence(c: Copula) -> Iterator[Finding]:
     for name, draws in (("u", u), ("v", v)):
         steps = np.abs(np.sort(draws) - (np.arange(_SAMPLES) + 0.5) / _SAMPLES).max()
         yield f"samples of {name} are uniform (Kolmogorov–Smirnov)", 0.5, 0.5, steps, steps - 2.5 / np.sqrt(_SAMPLES)
-    tails = np.stack(_tails(c))
-    yield "tail dependence within [0, 1]", 0.5, 0.5, tails, np.maximum(-tails, tails - 1)
 
 
 def _gradients(c: Copula) -> Iterator[Finding]:
-    u, v = _mesh(_CORNERS, _CORNERS)
     for name in ("cdf", "conditional", "log_density"):
+        u, v = _mesh(_CORNERS, _CORNERS)
+        third = name == "log_density" and _is_derived(c)  # derivatives of third order of a cdf
+        if third:
+            u, v = np.clip(u, 1e-3, 1 - 1e-3), np.clip(v, 1e-3, 1 - 1e-3)
         total = np.sum(jax.tree.leaves(_slopes(c, u, v, name)), axis=0)
+        if third:
+            total = np.where(_slopes(c, u, v, "conditional")[2] > _NOTHING, total, 0.0)
         yield f"gradients of {name} are finite", u, v, total, 0 * u
 
 
@@ -272,7 +352,10 @@ def _single_precision(c: Copula) -> Iterator[Finding]:
         yield f"{name} in float32 is close to float64", u, v, np.asarray(got), np.abs(np.asarray(got) - expected) - 2e-3
 
 
-_LAWS = (_boundaries, _bounds, _conditionals, _inverses, _densities, _dependence, _gradients, _single_precision)
+_LAWS = (
+    *(_boundaries, _bounds, _symmetry, _conditionals, _inverses, _densities),
+    *(_dependence, _tail_limits, _gradients, _single_precision),
+)
 
 
 def _structure(family: type[Copula], members: Sequence[Copula]) -> list[str]:
@@ -288,8 +371,11 @@ def _structure(family: type[Copula], members: Sequence[Copula]) -> list[str]:
         for member, row in zip(members, _batched(batch, u, v, name), strict=True):
             # The first one as it stands, the others compiled: that takes a fraction of the time.
             alone = getattr(member, name)(u, v) if member is members[0] else method(member, u, v)
+            if name == "log_density" and _is_derived(member):
+                row, alone = np.exp(row), np.exp(alone)
+                row, alone = (np.where(np.nan_to_num(x) < _NOTHING, 0.0, x) for x in (row, alone))
             if not np.allclose(row, alone, rtol=1e-6, atol=1e-9, equal_nan=True):
-                worst = int(np.argmax(np.abs(np.asarray(row) - np.asarray(alone))))
+                worst = int(np.nanargmax(np.abs(np.asarray(row) - np.asarray(alone))))
                 failures.append(f"vmap and jit change {name}, at {_where(float(u[worst]), float(v[worst]), member)}")
     if len(family.supports) == len(family.free) == 1:
         taus = np.array([float(_tau(member)) for member in members])
@@ -322,6 +408,13 @@ def _all_slopes(c: Copula, u: jax.Array, v: jax.Array, name: str) -> Any:
         return getattr(c, name)(u, v)
 
     return jax.vmap(jax.grad(value, argnums=(0, 1, 2)), in_axes=(None, 0, 0))(c, u, v)
+
+
+def _mixed(c: Copula, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """∂²C/∂u∂v at any number of points, in blocks of those that `_slopes` takes."""
+    size = len(_INSIDE) ** 2
+    blocks = [_slopes(c, u[at : at + size], v[at : at + size], "conditional")[2] for at in range(0, len(u), size)]
+    return np.concatenate(blocks)
 
 
 @jax.jit

@@ -29,7 +29,6 @@ from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
-from rcjax.model.provenance import Details
 from rcjax.solving.objective import build_tables, evaluate
 
 if TYPE_CHECKING:
@@ -130,13 +129,13 @@ def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0
 def _thin(model: CascadeModel, draws: int | None) -> CascadeModel:
     """At most so many evenly spaced draws of a batch of models.
 
-    Without names and history, which are static in a pytree, so that posteriors of one size share what is compiled.
+    Without names, which are static in a pytree, so that posteriors of one size share what is compiled.
     """
     count = model.cost.shape[0]
     if draws is not None and draws < 1:
         raise ValueError(f"draws is {draws}; it must be at least 1")
     kept = count if draws is None else min(draws, count)
-    return part(dataclasses.replace(model, models=(), details=Details()), np.arange(kept) * count // kept)
+    return part(dataclasses.replace(model, models=()), np.arange(kept) * count // kept)
 
 
 def _cascades(frontier: Frontier, refusing: bool) -> Policies:

@@ -21,6 +21,9 @@ from rcjax._base.arguments import check_arguments, what_it_is
 from rcjax._core.numerics import bisection, implicit_root, open_unit
 from rcjax.copulas.unit import Unit, unit
 
+#: How far a fit by likelihood goes from the end of a support that has no other, or from 0.
+FARTHEST = 300.0
+
 
 def param(default: float, *, support: tuple[float, float], grid: tuple[float, ...] = (), free: bool = True) -> Any:
     """A parameter of a copula family.
@@ -104,17 +107,27 @@ class Copula:
         return self._pointwise(lambda copula, u, v: jax.grad(copula.cdf, argnums=1)(u, v), u, v)
 
     def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """log c(u, v) = log ∂²C/∂u∂v."""
-        return jnp.log(self._pointwise(lambda copula, u, v: jax.grad(copula.conditional, argnums=1)(u, v), u, v))
+        """log c(u, v) = log ∂²C/∂u∂v; −∞ outside the unit square."""
+        density = self._pointwise(lambda copula, u, v: jax.grad(copula.conditional, argnums=1)(u, v), u, v)
+        beyond = outside(u, v)
+        return jnp.where(beyond, -jnp.inf, jnp.log(jnp.where(beyond, 1.0, density)))
 
     def inverse_conditional(self, u: ArrayLike, p: ArrayLike) -> jax.Array:
         """The v with h(v given u) = p, by bisection on the scale of log(v / (1 − v)); gradients are implicit."""
         return self._pointwise(_invert, u, p)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> tuple[jax.Array, jax.Array]:
-        """Draws (u, v), each of the given shape, by inverting the conditional (Rosenblatt 1952)."""
+        """Draws (u, v), each of the given shape ahead of that of the parameters, as numpyro has them.
+
+        By inverting the conditional (Rosenblatt 1952).
+
+        >>> from rcjax import Frank
+        >>> Frank(np.array([2.0, 5.0])).sample(jax.random.key(0), (3,))[0].shape
+        (3, 2)
+        """
         check_arguments(Copula.sample, locals())
-        u, p = open_unit(jax.random.uniform(key, (2, *shape)))
+        batch = np.broadcast_shapes(*map(jnp.shape, jax.tree.leaves(self)))
+        u, p = open_unit(jax.random.uniform(key, (2, *shape, *batch)))
         return u, self.inverse_conditional(u, p)
 
     def tau(self) -> jax.Array:
@@ -133,8 +146,13 @@ class Copula:
         name = cls.free[0]
         solve = jnp.vectorize(lambda goal: _match_tau(lambda value: cls(**{name: value}).tau(), cls, goal))
         others = {field: default for field, default in _defaults(cls).items() if field != name}
-        first = solve(jnp.clip(jnp.asarray(tau, jnp.result_type(float)), -cls.MAX_TAU, cls.MAX_TAU))
+        first = solve(cls._within_reach(tau))
         return cls(**{name: first}, **{field: first * 0 + value for field, value in others.items()})
+
+    @classmethod
+    def _within_reach(cls, tau: ArrayLike) -> jax.Array:
+        """τ, or a list of it, as an array held within ±0.98."""
+        return jnp.clip(jnp.asarray(tau, jnp.result_type(float)), -cls.MAX_TAU, cls.MAX_TAU)
 
     def tail_dependence(self) -> tuple[jax.Array, jax.Array]:
         """(lower, upper): limits of P(V ≤ q | U ≤ q) as q → 0, and of P(V > q | U > q) as q → 1.
@@ -191,6 +209,29 @@ class Copula:
             return function(copula, *values[: len(arguments)])
 
         return jnp.vectorize(single)(*arguments, *leaves) if leaves or arguments else function(self)
+
+
+def farthest(support: tuple[float, float]) -> tuple[float, float]:
+    """The ends of a support, as far as fits by likelihood go where one is infinite.
+
+    Dependence is then as strong as rounding shows.
+
+    >>> farthest((1.0, float("inf"))), farthest((-1.0, 1.0)), farthest((-float("inf"), float("inf")))
+    ((1.0, 301.0), (-1.0, 1.0), (-300.0, 300.0))
+    """
+    low, high = support
+    left, right = (end if np.isfinite(end) else 0.0 for end in support)
+    return low if np.isfinite(low) else right - FARTHEST, high if np.isfinite(high) else left + FARTHEST
+
+
+def outside(u: ArrayLike, v: ArrayLike) -> jax.Array:
+    """Whether (u, v) lies outside the unit square; what is no number does not.
+
+    >>> outside(np.array([-0.1, 0.0, 1.0, 1.1]), 0.5).tolist()
+    [True, False, False, True]
+    """
+    u, v = jnp.asarray(u), jnp.asarray(v)
+    return (u < 0) | (u > 1) | (v < 0) | (v > 1)
 
 
 def check_shapes(copula: Copula, *arguments: Any) -> None:

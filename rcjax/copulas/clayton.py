@@ -7,11 +7,13 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from rcjax._base.arguments import check_arguments
-from rcjax._core.numerics import log1mexp, softplus
+from rcjax._core.numerics import softplus
 from rcjax.copulas.base import param
 from rcjax.copulas.closed import ClosedForm
 from rcjax.copulas.rotation import Rotation
 from rcjax.copulas.unit import Unit, from_log
+
+_TINY = 1e-4  # θ times the larger logarithm, below which a series in θ takes over: nothing is divided by θ
 
 
 class Clayton(ClosedForm):
@@ -28,25 +30,24 @@ class Clayton(ClosedForm):
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1)."""
         x, y = -u.log, -v.log
-        gain = _gain(_positive(self.theta), x, y)
+        gain = _gain(_array(self.theta), x, y)
         above = u.complement * v.complement + u.value * v.value * jnp.expm1(gain)
         return jnp.exp(gain - x - y), above
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """log h = −(1 + 1/θ) log(1 + (v^{−θ} − 1) u^θ)."""
-        theta, x, y = _positive(self.theta), -u.log, -v.log
-        return from_log(-(1 + theta) * softplus(theta * (y - x) + log1mexp(-theta * y)) / theta)
+        theta = _array(self.theta)
+        return from_log(-(1 + theta) * _log_sum(theta, -u.log, -v.log))
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """log c = log(1 + θ) + (2θ + 1) g − θ (x + y)."""
-        theta, x, y = _positive(self.theta), -u.log, -v.log
+        theta, x, y = _array(self.theta), -u.log, -v.log
         return jnp.log1p(theta) + (2 * theta + 1) * _gain(theta, x, y) - theta * (x + y)
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """θ y = log(1 + (p^{−θ/(1 + θ)} − 1) u^{−θ})."""
-        theta, x = _positive(self.theta), -u.log
-        drop = -theta / (1 + theta) * p.log
-        return from_log(-softplus(drop + log1mexp(-drop) + theta * x) / theta)
+        theta = _array(self.theta)
+        return from_log(-_log_sum(theta, u.log, -p.log / (1 + theta)))
 
     def tau(self) -> jax.Array:
         """Kendall's τ = θ / (θ + 2)."""
@@ -57,13 +58,14 @@ class Clayton(ClosedForm):
     def from_tau(cls, tau: ArrayLike) -> Self:
         """θ = 2τ / (1 − τ), held between 0 (τ ≤ 0: independence) and 98 (τ = 0.98)."""
         check_arguments(Clayton.from_tau, locals())
-        tau = jnp.clip(jnp.asarray(tau, jnp.result_type(float)), 0.0, cls.MAX_TAU)
+        tau = jnp.maximum(cls._within_reach(tau), 0.0)
         return cls(2 * tau / (1 - tau))
 
     def tail_dependence(self) -> tuple[jax.Array, jax.Array]:
         """(lower, upper) tail dependence: 2^{−1/θ} and 0."""
-        theta = jnp.asarray(self.theta)
-        return 2 ** (-1 / _positive(theta)), jnp.zeros_like(theta)
+        theta = _array(self.theta)
+        some = theta > 1e-3  # below, it is no number but 0, and so are its slopes
+        return jnp.where(some, 2 ** (-1 / jnp.where(some, theta, 1.0)), 0.0), jnp.zeros_like(theta)
 
 
 class SurvivalClayton(Rotation, of=Clayton, degrees=180):
@@ -76,17 +78,39 @@ class SurvivalClayton(Rotation, of=Clayton, degrees=180):
     theta: jax.Array | float = param(2.0, support=(0.0, float("inf")))
 
 
-def _positive(theta: jax.Array | float) -> jax.Array:
-    """θ kept off 0, where the formulas divide by it; what that moves is below rounding."""
-    theta = jnp.asarray(theta, jnp.result_type(float))
-    return theta + jnp.where(theta < jnp.finfo(theta.dtype).eps, jnp.finfo(theta.dtype).eps, 0.0)
+def _array(theta: jax.Array | float) -> jax.Array:
+    return jnp.asarray(theta, jnp.result_type(float))
+
+
+def _log_sum(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+    """log(1 + (e^{θy} − 1) e^{−θx})/θ, which is y at θ = 0."""
+    # In log-space the slope in θ is a difference of two numbers of the order of 1/θ, so that where θ is small the
+    # formula is y less the gain, which is small too; where it is not, that would lose the digits of a small result.
+    size = theta * jnp.maximum(jnp.abs(x), y)
+    tiny, near = size < _TINY, size < 0.5
+    divisor = jnp.where(tiny, 1.0, theta)
+    fall = jnp.expm1(-divisor * y)
+    close = y + jnp.log1p(-jnp.expm1(-divisor * jnp.where(near, x, 0.0)) * fall) / divisor
+    far = softplus(divisor * (y - x) + jnp.log(-fall)) / divisor
+    return jnp.where(tiny, y - _first_terms(jnp.where(tiny, theta, 0.0), x, y), jnp.where(near, close, far))
 
 
 def _gain(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-    """g = log(C / (u v)) = −log(1 − (1 − u^θ)(1 − v^θ)) / θ."""
-    both = jnp.expm1(-theta * x) * jnp.expm1(-theta * y)
+    """g = log(C / (u v)) = −log(1 − (1 − u^θ)(1 − v^θ)) / θ, which is 0 at θ = 0."""
+    tiny = theta * jnp.maximum(x, y) < _TINY
+    divisor = jnp.where(tiny, 1.0, theta)
+    by_x, by_y = jnp.expm1(-divisor * x), jnp.expm1(-divisor * y)
+    both = by_x * by_y
     near = both < 0.5
-    # Where u^θ and v^θ are small, 1 − both is their sum less their product, in log-space.
-    less, more = theta * jnp.minimum(x, y), theta * jnp.maximum(x, y)
-    far = less - jnp.log1p(jnp.exp(less - more) - jnp.exp(-more))
-    return jnp.where(near, -jnp.log1p(-jnp.where(near, both, 0.0)), far) / theta
+    # Where u^θ and v^θ are small, 1 − both is their sum less their product, in log-space. One comparison orders both
+    # logarithms and powers: where they differ by a rounding, slopes of both sides would else be mixed.
+    ordered = x < y
+    less, more = divisor * jnp.where(ordered, x, y), divisor * jnp.where(ordered, y, x)
+    far = less - jnp.log(jnp.exp(less - more) - jnp.where(ordered, by_y, by_x))
+    gain = jnp.where(near, -jnp.log1p(-jnp.where(near, both, 0.0)), far) / divisor
+    return jnp.where(tiny, _first_terms(jnp.where(tiny, theta, 0.0), x, y), gain)
+
+
+def _first_terms(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+    """The gain to the third power of θ; what is left out is θ⁴ times a polynomial of degree 5."""
+    return theta * x * y * (1 - theta * ((x + y) / 2 - theta * ((x * x + y * y) / 6 + 0.75 * x * y)))

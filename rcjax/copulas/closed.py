@@ -3,9 +3,10 @@
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from rcjax.copulas.base import Copula, check_shapes
+from rcjax.copulas.base import Copula, check_shapes, outside
 from rcjax.copulas.unit import Unit, unit
 
 
@@ -21,19 +22,21 @@ class ClosedForm(Copula):
 
     def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """C(u, v) = P(U ≤ u, V ≤ v)."""
-        return self.two_sided_cdf(*self._units(u, v))[0]
+        below, _ = self.two_sided_cdf(*self._units(u, v))
+        return jnp.where(_below_0(u) | _below_0(v), 0.0, below)
 
     def conditional(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """h(v given u) = ∂C/∂u = P(V ≤ v | U = u)."""
-        return self.two_sided_conditional(*self._units(u, v)).value
+        return jnp.where(_below_0(v), 0.0, self.two_sided_conditional(*self._units(u, v)).value)
 
     def conditional_on_v(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """∂C/∂v = P(U ≤ u | V = v)."""
-        return self.two_sided_conditional_on_v(*self._units(u, v)).value
+        return jnp.where(_below_0(u), 0.0, self.two_sided_conditional_on_v(*self._units(u, v)).value)
 
     def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """log c(u, v) = log ∂²C/∂u∂v."""
-        return self.two_sided_log_density(*self._units(u, v))
+        """log c(u, v) = log ∂²C/∂u∂v; −∞ outside the unit square."""
+        inside = self.two_sided_log_density(*self._units(u, v))
+        return jnp.where(outside(u, v), -jnp.inf, inside)
 
     def inverse_conditional(self, u: ArrayLike, p: ArrayLike) -> jax.Array:
         """The v with h(v given u) = p."""
@@ -46,3 +49,7 @@ class ClosedForm(Copula):
     def _units(self, u: Any, v: Any) -> tuple[Unit, Unit]:
         check_shapes(self, u, v)
         return unit(u), unit(v)
+
+
+def _below_0(u: ArrayLike) -> jax.Array:
+    return jnp.asarray(u) < 0  # above 1, `unit` has it at 1 already

@@ -62,7 +62,7 @@ class Gaussian(ClosedForm):
     def from_tau(cls, tau: ArrayLike) -> Self:
         """ρ = sin(πτ/2), for τ held within ±0.98."""
         check_arguments(Gaussian.from_tau, locals())
-        return cls(jnp.sin(np.pi / 2 * jnp.clip(tau, -cls.MAX_TAU, cls.MAX_TAU)))
+        return cls(jnp.sin(np.pi / 2 * cls._within_reach(tau)))
 
     def tail_dependence(self) -> tuple[jax.Array, jax.Array]:
         """(lower, upper) tail dependence: none, unless ρ = 1."""
@@ -110,7 +110,7 @@ def _normal_cdf(rho: jax.Array, u: Any, v: Any) -> jax.Array:
         steep, rest, width = (jnp.where(from_zero, one, other) for one, other in zip(ahead, close, strict=True))
         return total + weight_here * width * jnp.exp(-apart * apart * steep - product * rest)
 
-    start = jnp.zeros(jnp.broadcast_shapes(jnp.shape(apart), jnp.shape(rho)), x.dtype)
+    start = jnp.zeros_like(apart * rho)
     area = lax.fori_loop(0, _NODES, add, start) / (2 * np.pi)
     independent, smaller = first.value * second.value, jnp.minimum(first.value, second.value)
     positive = jnp.where(from_zero, independent + area, smaller - area)

@@ -56,8 +56,10 @@ class Gumbel(ClosedForm):
         """Newton on x expm1(d) + (θ − 1) d + log p, which is convex in d."""
         x, log_p = -u.log, p.log
         # The root lies below the intercept of either term alone: start there, and convexity keeps Newton on course.
-        d = jnp.minimum(jnp.log1p(-log_p / x), -log_p / jnp.maximum(self.theta - 1, jnp.finfo(x.dtype).tiny))
+        # Slopes come from the steps, which forget that of the start: at θ = 1 it has none.
         theta = self.theta
+        d = jnp.minimum(jnp.log1p(-log_p / x), -log_p / jnp.maximum(theta - 1, jnp.finfo(x.dtype).tiny))
+        d = lax.stop_gradient(d)
 
         def step(_, d: jax.Array) -> jax.Array:
             value = x * jnp.expm1(d) + (theta - 1) * d + log_p
@@ -84,7 +86,7 @@ class Gumbel(ClosedForm):
     def from_tau(cls, tau: ArrayLike) -> Self:
         """θ = 1/(1 − τ), held between 1 (τ ≤ 0: independence) and 50 (section 4.2 of the paper)."""
         check_arguments(Gumbel.from_tau, locals())
-        return cls(1 / (1 - jnp.clip(tau, 0.0, cls.MAX_TAU)))
+        return cls(1 / (1 - jnp.maximum(cls._within_reach(tau), 0.0)))
 
     def tail_dependence(self) -> tuple[jax.Array, jax.Array]:
         """(lower, upper) tail dependence: 0 and 2 − 2^{1/θ}."""

@@ -33,7 +33,8 @@ class Joe(ClosedForm):
         a, b = self.theta * u.log_complement, self.theta * v.log_complement
         greater = jnp.maximum(u.complement, v.complement)
         less = jnp.minimum(u.complement, v.complement)
-        growth = jnp.minimum(_growth(a, b), _growth(b, a)) / self.theta
+        # Not the smaller of both orders' growth: where u = v, rounding would choose, and the slope be one side's.
+        growth = _growth(jnp.maximum(a, b), jnp.minimum(a, b)) / self.theta
         return -jnp.expm1(_log_s(a, b) / self.theta), less - greater * jnp.expm1(growth)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:

@@ -84,7 +84,8 @@ class Rotation(ClosedForm):
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """The rotation of the family's own `from_tau`."""
-        turned = cls._of.from_tau(tau if cls._degrees == 180 else -tau)  # pyright: ignore[reportOperatorIssue]
+        tau = cls._within_reach(tau)
+        turned = cls._of.from_tau(tau if cls._degrees == 180 else -tau)
         return jax.tree.unflatten(jax.tree.structure(cls()), jax.tree.leaves(turned))
 
     def tail_dependence(self) -> tuple[jax.Array, jax.Array]:

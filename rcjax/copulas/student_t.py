@@ -78,7 +78,7 @@ class StudentT(ClosedForm):
     def from_tau(cls, tau: ArrayLike) -> Self:
         """ρ = sin(πτ/2), for τ held within ±0.98, with 4 degrees of freedom."""
         check_arguments(StudentT.from_tau, locals())
-        rho = jnp.sin(np.pi / 2 * jnp.clip(tau, -cls.MAX_TAU, cls.MAX_TAU))
+        rho = jnp.sin(np.pi / 2 * cls._within_reach(tau))
         return cls(rho, jnp.full_like(rho, 4.0))
 
     def tail_dependence(self) -> tuple[jax.Array, jax.Array]:

@@ -55,7 +55,7 @@ AnyUnit = TypeVar("AnyUnit", Unit, Scored)
 
 
 def unit(u: ArrayLike) -> Unit:
-    """u in [0, 1] with its complement, both kept off 0 by the root of the smallest number.
+    """u in [0, 1], or the nearer of both, with its complement, both kept off 0 by the root of the smallest number.
 
     So that quotients and powers of two of them, and their logarithms times any parameter, stay finite numbers.
 
@@ -64,7 +64,7 @@ def unit(u: ArrayLike) -> Unit:
     """
     u = jnp.asarray(u, jnp.result_type(float))
     least = float(np.sqrt(jnp.finfo(u.dtype).tiny))
-    return Unit(jnp.maximum(u, least), jnp.maximum(1 - u, least))
+    return Unit(jnp.where(u > 1, 1.0, jnp.maximum(u, least)), jnp.maximum(1 - u, least))
 
 
 def turned(condition: jax.Array, u: AnyUnit) -> AnyUnit:

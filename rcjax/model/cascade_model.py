@@ -69,13 +69,19 @@ def of_models(model: "CascadeModel", places: np.ndarray) -> "CascadeModel":
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("calibrators", "marginals", "copulas", "cost"),
-    meta_fields=("models", "details"),
+    meta_fields=("models",),
+    drop_fields=("details",),
 )
 @dataclasses.dataclass(frozen=True)
 class CascadeModel:
     """Everything that was learnt from a log: one frozen pytree, differentiable in every array.
 
     k models in the order of `models`, that of the log fitted to; k(k − 1)/2 pairs in the order of `pairs(k)`.
+
+    `details`, where the model comes from, is no part of the pytree: two fits of the same models and families have one
+    structure, so that they stack, meet in `lax.cond` and share what is compiled. What `jax.tree.map`, `jax.jit` or
+    another transformation returns is another model, of which nothing was recorded; where it is the same one,
+    `dataclasses.replace(it, details=model.details)` says so.
     """
 
     calibrators: Calibrator  # leading axis k

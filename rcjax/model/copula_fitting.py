@@ -19,6 +19,7 @@ from jax import lax
 from rcjax._core.batching import part
 from rcjax._core.statuses import Status
 from rcjax.copulas import Copula
+from rcjax.copulas.base import FARTHEST
 from rcjax.model.pair_likelihood import Ranks, sum_of
 
 
@@ -235,4 +236,4 @@ def unconstrain(value: jax.Array, support: tuple[float, float]) -> jax.Array:
 
 def _farthest(support: tuple[float, float]) -> float:
     """The largest z: the end of a bounded support; where there is none, dependence as strong as rounding shows."""
-    return _FAR if np.isfinite(support).all() else 300.0
+    return _FAR if np.isfinite(support).all() else FARTHEST

@@ -48,7 +48,7 @@ def describe_fit(log: Log) -> dict[str, Any]:
 class Details:
     """What a model keeps of its log and of its fit, as JSON values, which nobody may change.
 
-    Static in a pytree, so it has a hash: two are equal where their JSON is.
+    Two are equal where their JSON is.
 
     >>> details = Details(fit={"copula": "Gumbel"})
     >>> details.to_json(), details == Details.from_json(details.to_json())

@@ -122,7 +122,8 @@ def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array, law: jax.Arr
         return density.at[j].add(reached), None
 
     starting = jnp.arange(tables.cost.shape[0]) == first
-    start = starting[:, None] * jnp.ones(deferred.shape[-1], deferred.dtype)
+    # Like what is passed on, so that under `jax.shard_map` both vary over the same devices.
+    start = starting[:, None] * jnp.ones_like(deferred, shape=deferred.shape[-1:])
     return lax.scan(pass_on, start, (tables.left, tables.right, deferred, law))[0]
 
 

@@ -1,0 +1,67 @@
+"""Copulas behave as numpyro's and SciPy's distributions do: batches, what lies outside, lists, sharding."""
+
+# pyright: reportArgumentType=false, reportCallIssue=false
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, PartitionSpec
+from misses import in_turn
+
+import rcjax
+from rcjax.copulas import Clayton, Copula, Frank, Gaussian, Gumbel, Joe, Rotation, StudentT, SurvivalClayton, param
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+class FGM(Copula):
+    theta: jax.Array = param(0.5, support=(-1.0, 1.0))
+
+    def cdf(self, u, v):
+        return u * v * (1 + self.theta * (1 - u) * (1 - v))
+
+
+class Clayton90(Rotation, of=Clayton, degrees=90):
+    pass
+
+
+def test_samples_have_the_shape_ahead_of_the_batch():
+    for shape, theta, expected in (((), 2.0, ()), ((4,), 2.0, (4,)), ((4,), [2.0, 3.0], (4, 2)), ((), [[2.0]], (1, 1))):
+        u, v = Clayton(np.array(theta)).sample(jax.random.key(0), shape)
+        assert u.shape == v.shape == expected
+
+
+@in_turn("copula", [Clayton(2.0), SurvivalClayton(2.0), Clayton90(2.0)], ids=str)
+def test_outside_the_unit_square_there_is_no_mass(copula):
+    u, v = np.array([-0.5, 1.5, 0.3, 0.3, -1.0, np.nan]), np.array([0.3, 0.3, -0.5, 1.5, 2.0, 0.3])
+    np.testing.assert_array_equal(copula.log_density(u, v)[:5], -np.inf)
+    np.testing.assert_allclose(copula.cdf(u, v), [0, 0.3, 0, 0.3, 0, np.nan], rtol=1e-15)
+    np.testing.assert_array_equal(copula.conditional(0.3, v[2:4]), [0, 1])
+    np.testing.assert_array_equal(copula.conditional_on_v(u[:2], 0.3), [0, 1])
+    assert np.isnan(copula.log_density(np.nan, 0.3))
+
+
+def test_a_family_that_is_only_a_cdf_has_no_density_outside():
+    np.testing.assert_array_equal(FGM(0.5).log_density(np.array([-0.5, 0.5, 2.0]), 0.5)[::2], -np.inf)
+
+
+@in_turn("family", [Clayton, Clayton90, Frank, Gaussian, Gumbel, Joe, StudentT, SurvivalClayton])
+def test_from_tau_takes_lists(family):
+    taus = [-0.3, 0.1, 0.2]
+    for one, other in zip(*(jax.tree.leaves(family.from_tau(t)) for t in (taus, np.array(taus))), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_error_and_cost_runs_under_shard_map(demo):
+    thresholds = jnp.linspace(0.4, 0.6, 8).reshape(2, 4)
+    rows = PartitionSpec("rows")
+
+    def figures(model, thresholds):
+        return rcjax.error_and_cost(model, thresholds)
+
+    sharded = jax.shard_map(
+        figures, mesh=Mesh(np.array(jax.devices()[:1]), ("rows",)), in_specs=(PartitionSpec(), rows), out_specs=rows
+    )
+    for one, other in zip(sharded(demo, thresholds), figures(demo, thresholds), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)

@@ -1,0 +1,272 @@
+"""Every family at the ends of its parameters and just beside them, values and slopes, against mpmath's digits."""
+
+# Parameters are annotated as arrays, and a rotation has those of its family, which a type checker cannot see.
+# pyright: reportArgumentType=false, reportCallIssue=false
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+from misses import in_turn
+
+from rcjax.copulas import (
+    Clayton,
+    Frank,
+    Gaussian,
+    Gumbel,
+    Joe,
+    StudentT,
+    SurvivalClayton,
+    SurvivalGumbel,
+    SurvivalJoe,
+)
+
+METHODS = ("cdf", "conditional", "log_density", "inverse_conditional")
+BESIDE = (1e-12, 1e-9, 1e-6)
+#: The largest z of `rcjax.model.copula_fitting` is 300, that of a correlation 12.
+FARTHEST, RHO = 301.0, float(1 - 2 / (1 + np.exp(12)))
+ONE = (1.0, *(1 + step for step in BESIDE), 50.0, FARTHEST)
+ZERO = (0.0, *BESIDE, 98.0, FARTHEST)
+BOTH = (0.0, *BESIDE, *(-step for step in BESIDE), -12.0, 198.0, 300.0)
+CORRELATIONS = (0.0, *BESIDE, -RHO, -0.9995, 0.9995, RHO)
+
+
+class Textbook:
+    """C, h = ∂C/∂u and c as books print them (Nelsen 2006; Joe 2014), for mpmath's numbers."""
+
+    def __init__(self, cdf, conditional, density):
+        self.cdf, self.conditional, self.density = cdf, conditional, density
+
+    def log_density(self, u, v, *parameters):
+        return mp.log(self.density(u, v, *parameters))
+
+    @property
+    def survival(self):
+        """Of (1 − U, 1 − V)."""
+        return Textbook(
+            lambda u, v, *p: u + v - 1 + self.cdf(1 - u, 1 - v, *p),
+            lambda u, v, *p: 1 - self.conditional(1 - u, 1 - v, *p),
+            lambda u, v, *p: self.density(1 - u, 1 - v, *p),
+        )
+
+    def inverse(self, u, p, parameters, near):
+        """(v with h(v given u) = p, its slopes in u, in p and in the parameters)."""
+        v = mp.mpf(near)
+        for _ in range(12):
+            v -= (self.conditional(u, v, *parameters) - p) / self.density(u, v, *parameters)
+        density = self.density(u, v, *parameters)
+        arguments = (u, v, *parameters)
+        slopes = [partial_slope(self.conditional, arguments, place) for place in range(len(arguments))]
+        return [v, -slopes[0] / density, 1 / density, *(-slope / density for slope in slopes[2:])]
+
+
+def partial_slope(function, arguments, place):
+    return mp.diff(lambda x: function(*arguments[:place], x, *arguments[place + 1 :]), arguments[place])
+
+
+def _sum(u, v, t):
+    return u**-t + v**-t - 1
+
+
+def _logs(u, v, t):
+    x, y = -mp.log(u), -mp.log(v)
+    return x, y, (x**t + y**t) ** (1 / t)
+
+
+def _powers(u, v, t):
+    a, b = (1 - u) ** t, (1 - v) ** t
+    return a, b, a + b - a * b
+
+
+def _gumbel_density(u, v, t):
+    x, y, w = _logs(u, v, t)
+    return mp.exp(-w) / (u * v) * (x * y) ** (t - 1) * w ** (1 - 2 * t) * (w + t - 1)
+
+
+def _joe_density(u, v, t):
+    a, b, s = _powers(u, v, t)
+    return s ** (1 / t - 2) * (a * b) ** (1 - 1 / t) * (t - 1 + s)
+
+
+def _frank_sum(u, v, t):
+    return mp.expm1(-t) + mp.expm1(-t * u) * mp.expm1(-t * v)
+
+
+CLAYTON = Textbook(
+    lambda u, v, t: _sum(u, v, t) ** (-1 / t),
+    lambda u, v, t: u ** (-t - 1) * _sum(u, v, t) ** (-1 / t - 1),
+    lambda u, v, t: (1 + t) * (u * v) ** (-t - 1) * _sum(u, v, t) ** (-1 / t - 2),
+)
+GUMBEL = Textbook(
+    lambda u, v, t: mp.exp(-_logs(u, v, t)[2]),
+    lambda u, v, t: mp.exp(-_logs(u, v, t)[2]) / u * (_logs(u, v, t)[2] / _logs(u, v, t)[0]) ** (1 - t),
+    _gumbel_density,
+)
+JOE = Textbook(
+    lambda u, v, t: 1 - _powers(u, v, t)[2] ** (1 / t),
+    lambda u, v, t: _powers(u, v, t)[2] ** (1 / t - 1) * (1 - u) ** (t - 1) * (1 - (1 - v) ** t),
+    _joe_density,
+)
+FRANK = Textbook(
+    lambda u, v, t: -mp.log(_frank_sum(u, v, t) / mp.expm1(-t)) / t,
+    lambda u, v, t: mp.exp(-t * u) * mp.expm1(-t * v) / _frank_sum(u, v, t),
+    lambda u, v, t: -t * mp.expm1(-t) * mp.exp(-t * (u + v)) / _frank_sum(u, v, t) ** 2,
+)
+
+
+def _normal_score(u):
+    return mp.sqrt(2) * mp.erfinv(2 * u - 1)
+
+
+def _normal_conditional(u, v, r):
+    return mp.ncdf((_normal_score(v) - r * _normal_score(u)) / mp.sqrt(1 - r * r))
+
+
+def _normal_density(u, v, r):
+    x, y = _normal_score(u), _normal_score(v)
+    return mp.exp(-(r * r * (x * x + y * y) - 2 * r * x * y) / (2 * (1 - r * r))) / mp.sqrt(1 - r * r)
+
+
+def _student_score(u, df):
+    """By Newton's method on the logit of the cdf, from the normal score."""
+    x = _normal_score(u)
+    goal = mp.log(u / (1 - u))
+    for _ in range(30):
+        p = _student_cdf(x, df)
+        step = (mp.log(p / (1 - p)) - goal) * p * (1 - p) / _student_pdf(x, df)
+        x -= step
+        if abs(step) < mp.mpf(10) ** (-mp.mp.dps // 2):
+            break
+    p = _student_cdf(x, df)
+    return x - (mp.log(p / (1 - p)) - goal) * p * (1 - p) / _student_pdf(x, df)
+
+
+def _student_pdf(x, df):
+    return (1 + x * x / df) ** (-(df + 1) / 2) / (mp.sqrt(df) * mp.beta(df / 2, mp.mpf(1) / 2))
+
+
+def _student_cdf(x, df):
+    tail = mp.betainc(df / 2, mp.mpf(1) / 2, 0, df / (df + x * x), regularized=True) / 2
+    return tail if x < 0 else 1 - tail
+
+
+def _student_conditional(u, v, r, df):
+    x, y = _student_score(u, df), _student_score(v, df)
+    return _student_cdf((y - r * x) * mp.sqrt((df + 1) / ((1 - r * r) * (df + x * x))), df + 1)
+
+
+def _student_density(u, v, r, df):
+    x, y = _student_score(u, df), _student_score(v, df)
+    form = (x * x - 2 * r * x * y + y * y) / (1 - r * r)
+    joint = (1 + form / df) ** (-(df + 2) / 2) / (2 * mp.pi * mp.sqrt(1 - r * r))
+    return joint / (_student_pdf(x, df) * _student_pdf(y, df))
+
+
+#: Their cdfs are integrals, which `test_copula_references` looks at.
+GAUSSIAN = Textbook(None, _normal_conditional, _normal_density)
+STUDENT = Textbook(None, _student_conditional, _student_density)
+
+#: (family, its textbook, parameters, whether the default tier looks at it).
+FAMILIES = {
+    "clayton": (Clayton, CLAYTON, ZERO, True),
+    "survival clayton": (SurvivalClayton, CLAYTON.survival, ZERO, True),
+    "gumbel": (Gumbel, GUMBEL, ONE, True),
+    "survival gumbel": (SurvivalGumbel, GUMBEL.survival, ONE, False),
+    "frank": (Frank, FRANK, BOTH, True),
+    "joe": (Joe, JOE, ONE, False),
+    "survival joe": (SurvivalJoe, JOE.survival, ONE, True),
+    "gaussian": (Gaussian, GAUSSIAN, CORRELATIONS, False),
+    "student": (StudentT, STUDENT, tuple((rho, 4.0) for rho in CORRELATIONS), False),
+}
+FEW, MANY = (0.05, 1 - 1e-4), (1e-6, 0.05, 0.5, 0.93, 1 - 1e-4)
+
+
+def expected(textbook, method, point, near):
+    """[value, slope in u, in v (in p, of the inverse), in each parameter], in mpmath's digits; None where unknown."""
+    u, v, *parameters = (mp.mpf(float(x)) for x in point)
+    # Books divide by θ: what so little beside 0 changes is no digit of ours.
+    parameters = [mp.mpf(10) ** (-mp.mp.dps // 3) if parameter == 0 else parameter for parameter in parameters]
+    if method == "inverse_conditional":
+        return textbook.inverse(u, v, parameters, near) if 0 < near < 1 else None
+    function = getattr(textbook, method)
+    if function is None:
+        return None
+    arguments = (u, v, *parameters)
+    return [function(*arguments), *(partial_slope(function, arguments, place) for place in range(len(arguments)))]
+
+
+def values_and_slopes(family, count):
+    """All methods at once, {method: (value, slopes)}: one programme for each family."""
+
+    def call(*arguments):
+        def values(u, v, *parameters):
+            copula = family(*parameters)
+            return jnp.stack([getattr(copula, method)(u, v) for method in METHODS])
+
+        return values(*arguments), jax.jacfwd(values, tuple(range(count)))(*arguments)
+
+    return jax.jit(jax.vmap(call))
+
+
+def misses_of(name, places, digits):
+    """What is off by more than rounding allows, in words."""
+    family, textbook, parameters, _ = FAMILIES[name]
+    parameters = [parameter if isinstance(parameter, tuple) else (parameter,) for parameter in parameters]
+    kind = np.dtype(jnp.result_type(float)).type
+    points = [tuple(map(kind, (u, v, *p))) for p in parameters for u, v in itertools.product(places, places)]
+    columns = map(np.array, zip(*points, strict=True))
+    values, slopes = values_and_slopes(family, len(points[0]))(*columns)
+    table = np.concatenate([np.asarray(values)[..., None], np.stack(slopes, axis=-1)], axis=-1, dtype=float)
+    misses = []
+    with mp.workdps(digits):
+        for point, got in zip(points, table, strict=True):
+            for method, row in zip(METHODS, got, strict=True):
+                truth = expected(textbook, method, point, float(row[0]))
+                misses += [] if truth is None else off(method, point, row, [float(x) for x in truth])
+    return misses
+
+
+def off(method, point, got, truth):
+    """A line for each of a row's figures that is off.
+
+    A rounding of an argument moves a figure by its slope, and a rounding of a slope's is that of the value over the
+    distance that its argument may move by.
+    """
+    eps = float(jnp.finfo(jnp.result_type(float)).eps)
+    lines = []
+    u, v, *parameters = map(float, point)
+    moves = [min(u, 1 - u), min(v, 1 - v), *(max(1.0, abs(p)) for p in parameters)]
+    size = abs(truth[0]) if method == "log_density" else min(1.0, abs(truth[0]))
+    rounding = size + 1e-3 + sum(abs(s) * m for s, m in zip(truth[1:], moves, strict=True))
+    for number, (ours, right) in enumerate(zip(got, truth, strict=True)):
+        scale = rounding / (1 if number == 0 else moves[number - 1])
+        if not abs(ours - right) <= 1e5 * eps * (abs(right) + scale):
+            what = ["value", "slope in u", "slope in v", "slope in the parameter", "slope in df"][number]
+            at = ", ".join(f"{float(x):.17g}" for x in point)
+            lines.append(f"{method}, {what} at ({at}): {ours:.12g} and not {right:.12g}")
+    return lines
+
+
+@in_turn("name", [name for name, row in FAMILIES.items() if row[-1]])
+def test_values_and_slopes_at_the_limits_are_right(name):
+    with jax.enable_x64(True):
+        misses = misses_of(name, FEW, 160)
+    assert not misses, "\n".join(misses)
+
+
+def test_survival_claytons_slopes_at_independence_are_right_in_float32():
+    with jax.enable_x64(False):
+        misses = misses_of("survival clayton", FEW, 60)
+    assert not misses, "\n".join(misses)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("wide", [True, False], ids=["float64", "float32"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_values_and_slopes_at_the_limits_are_right_everywhere(name, wide):
+    with jax.enable_x64(wide):
+        misses = misses_of(name, MANY, 40 if FAMILIES[name][1].cdf is None else 320)
+    assert not misses, "\n".join(misses)

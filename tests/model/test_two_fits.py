@@ -1,0 +1,54 @@
+"""Two fits of the same models are one pytree: they stack, meet in a condition, and share what is compiled."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rcjax
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+@pytest.fixture(scope="module")
+def fits(float64):
+    """Fits of two logs of one size."""
+    return tuple(rcjax.fit(rcjax.sample_log(192, seed=seed)) for seed in (0, 1))
+
+
+def test_they_have_one_structure_though_each_tells_where_it_comes_from(fits):
+    one, other = fits
+    assert one.provenance["digest"] != other.provenance["digest"]
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+
+
+def test_they_stack_into_a_model_that_claims_neither_log(fits):
+    both = jax.tree.map(lambda *parts: jnp.stack(parts), *fits)
+    assert both.cost.shape == (2, 5)
+    assert both.models == fits[0].models
+    assert both.provenance == {}
+    assert both.options == {}
+
+
+def test_they_meet_in_a_condition(fits):
+    taken = [jax.lax.cond(first, lambda: fits[0], lambda: fits[1]) for first in (True, False)]
+    for model, chosen in zip(fits, taken, strict=True):
+        np.testing.assert_array_equal(chosen.copulas.theta, model.copulas.theta)
+        assert chosen.provenance == {}  # which of the two it is, nobody knows while jax traces
+
+
+def test_they_share_what_is_compiled(fits, compilations):
+    loss = jax.jit(lambda model: model.copulas.tau().sum() + model.cost.sum())
+    loss(fits[0])
+    with compilations() as compiled:
+        figures = loss(fits[1])
+    assert not compiled
+    np.testing.assert_allclose(figures, fits[1].copulas.tau().sum() + fits[1].cost.sum())
+
+
+def test_a_model_tells_where_it_comes_from_after_a_file(fits, tmp_path):
+    for model in fits:
+        model.save(tmp_path / "model.json")
+        again = rcjax.load_model(tmp_path / "model.json")
+        assert again.provenance == model.provenance
+        assert again.options == model.options
