@@ -43,6 +43,10 @@ _HOMES = {
         "Diagnosis",
         "diagnose",
     ),
+    "diagnostics.influence": (
+        "Influence",
+        "influence",
+    ),
     "diagnostics.policy_check": (
         "PolicyCheck",
         "check_policy",
@@ -171,6 +175,7 @@ if TYPE_CHECKING:
         param,
     )
     from rcjax.diagnostics import Diagnosis, diagnose
+    from rcjax.diagnostics.influence import Influence, influence
     from rcjax.diagnostics.policy_check import PolicyCheck, check_policy
     from rcjax.diagnostics.segment_check import SegmentsCheck, check_segments
     from rcjax.frontier.bands import Bands
@@ -232,6 +237,7 @@ __all__ = [
     "IncompleteLogWarning",
     "Independence",
     "InfeasibleError",
+    "Influence",
     "Joe",
     "LearningCurve",
     "LeftOutWarning",
@@ -275,6 +281,7 @@ __all__ = [
     "error_and_cost",
     "expected_calibration_error",
     "fit",
+    "influence",
     "learning_curve",
     "load_frontier",
     "load_model",
