@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,13 +13,13 @@ import typer
 from rcjax._base.wording import count
 from rcjax.cli.audits import audited
 from rcjax.cli.failures import INTERRUPTED, conclude
+from rcjax.cli.interrupts import interruptible, terminable
 from rcjax.cli.printing import warn
 
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile, Answers
     from rcjax.collecting.plan import Crew, Plan
     from rcjax.collecting.questions import Question
-    from rcjax.collecting.run import Run
 
 __all__ = ["Collection", "run_collection"]
 
@@ -67,8 +64,9 @@ def run_collection(collection: Collection) -> None:
     from rcjax.collecting.summary import collected
 
     try:
-        document = asyncio.run(_work(collection))
-    except asyncio.CancelledError:
+        with terminable():
+            document = asyncio.run(_work(collection))
+    except (asyncio.CancelledError, KeyboardInterrupt):
         warn("ended: the calls that were under way count as spent, and are asked again")
         raise typer.Exit(INTERRUPTED) from None
     if collection.dry_run or collection.out is None:
@@ -189,33 +187,8 @@ async def _ask(collection: Collection, crew: Crew, file: AnswerFile) -> dict[str
     models, remarks = await choose_signals(crew, collection.questions, file)
     regraded = grade_anew(file, collection.questions)
     run = Run(collection.questions, models, file, crew.purse, crew.graders, collection.concurrency)
-    with progress(run), _interruptible(run):
+    with progress(run), interruptible(run.stop):
         outcome = await run.go()
     signals_used = {asked.name: asked.signal for asked in models}
     notes = [*remarks, *([] if regraded is None else [regraded]), *crew.graders.remarks()]
     return {"outcome": outcome, "notes": notes, "signals": signals_used, "spent": float(crew.purse.spent)}
-
-
-class _interruptible:  # noqa: N801 - a context, used as a function
-    """A block in which the first Ctrl-C stops a run, which finishes the calls under way, and the second one ends it."""
-
-    def __init__(self, run: Run) -> None:
-        self.run, self.times = run, 0
-        self.loop = asyncio.get_running_loop()
-        self.task = asyncio.current_task()
-
-    def __enter__(self) -> None:
-        with suppress(NotImplementedError, RuntimeError, ValueError):  # Windows; not the main thread
-            self.loop.add_signal_handler(signal.SIGINT, self._stop)
-
-    def _stop(self) -> None:
-        self.times += 1
-        if self.times == 1:
-            sys.stderr.write("finishing the calls under way; Ctrl-C again ends at once\n")
-            self.run.stop()
-        elif self.task is not None:
-            self.task.cancel()
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(NotImplementedError, RuntimeError, ValueError):
-            self.loop.remove_signal_handler(signal.SIGINT)

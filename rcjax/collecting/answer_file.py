@@ -229,7 +229,9 @@ class AnswerFile:
         self._open.add(call)
 
     def end(self, call: str) -> None:
-        """Note that a call is written down, in another row than one of its own."""
+        """Note that a call that has begun is written down, in another row than one of its own."""
+        if call not in self._open:
+            return
         self._open.discard(call)
         with suppress(OSError):
             os.write(self._journal, json.dumps({"ended": call}).encode() + b"\n")
