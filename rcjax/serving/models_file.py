@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from rcjax._base.json_checks import parsed, shown
 from rcjax.signals.records import NAMES
 
-__all__ = ["MOST_SAMPLES", "ModelSettings", "read_models"]
+__all__ = ["MOST_SAMPLES", "ModelSettings", "read_models", "sendable"]
 
 _OPENAI_KEY = "OPENAI_API_KEY"
 
@@ -58,7 +58,7 @@ class ModelSettings:
     """How many answers `rcjax collect` asks for, to each question; None for as many as the command says."""
 
     def key(self) -> str:
-        """The key, from the environment. Raises ValueError where the variable is not set.
+        """The key, from the environment. Raises ValueError where the variable is not set, or no header can hold it.
 
         The key of OpenAI goes to OpenAI alone, unless the file says otherwise: another endpoint without `key_env`
         gets none.
@@ -69,7 +69,19 @@ class ModelSettings:
         key = os.environ.get(variable, "").strip()
         if not key:
             raise ValueError(f"model {self.name}: the environment variable {variable} with its key is not set: set it")
+        if not sendable(key):
+            what = f"the key in the environment variable {variable} cannot be sent"
+            raise ValueError(f"model {self.name}: {what}: it must be one line of ASCII signs: copy it anew")
         return key
+
+
+def sendable(text: str) -> bool:
+    """Whether a header of HTTP can hold a text.
+
+    >>> sendable("sk-1"), sendable("sk-\u201c1\u201d"), sendable("sk-1\\nsk-2")
+    (True, False, False)
+    """
+    return text.isascii() and text.isprintable()
 
 
 def read_models(path: str | os.PathLike[str]) -> dict[str, ModelSettings]:
