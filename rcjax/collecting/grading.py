@@ -80,13 +80,14 @@ async def graded(
         return dict(row), None
     token = _BILL.set(bill)
     verdict, problem = None, None
+    where = f"query {brief(row['query'])}, model {brief(row['model'])}"
     try:
         verdict = await graders.by_name[name].grade(attempt_of(row, question))
         graders.note_success(name)
+    except GraderError as error:
+        problem = graders.note_failure(name, where, error) if isinstance(error, NoVerdictError) else error
     except Exception as error:  # replies are written by strangers: one that no grader was made for must not end a run
-        where = f"query {brief(row['query'])}, model {brief(row['model'])}"
-        stops = isinstance(error, GraderError) and not isinstance(error, NoVerdictError)
-        problem = error if stops else graders.note_failure(name, where, error)
+        problem = graders.note_failure(name, where, error)
     finally:
         _BILL.reset(token)
     cost = float(bill.spent) + (row.get("grading_cost") or 0.0)

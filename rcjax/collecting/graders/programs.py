@@ -128,14 +128,8 @@ class Program:
 
     async def _answer(self, line: bytes) -> bytes:
         process = await self._started()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        answer = b""
         try:
-            with suppress(ConnectionError):  # it has ended
-                process.stdin.write(line)
-                await process.stdin.drain()
-            answer = await asyncio.wait_for(process.stdout.readline(), _SECONDS)
+            answer = await asyncio.wait_for(_exchange(process, line), _SECONDS)
         except TimeoutError:
             with suppress(ProcessLookupError):
                 process.kill()
@@ -190,6 +184,16 @@ class Program:
         if self._read < self._sent or not rest.strip():  # what is late was complained of before
             return None
         return GraderError(f"{self.name} writes more lines than it reads: {_ONE_LINE}")
+
+
+async def _exchange(process: asyncio.subprocess.Process, line: bytes) -> bytes:
+    """The line that a program answers a line with; nothing where it has ended."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with suppress(ConnectionError):
+        process.stdin.write(line)
+        await process.stdin.drain()
+    return await process.stdout.readline()
 
 
 def program_grader(command: str) -> Program:
