@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,13 +13,13 @@ import typer
 from rcjax._base.wording import count
 from rcjax.cli.audits import audited
 from rcjax.cli.failures import INTERRUPTED, conclude
+from rcjax.cli.interrupts import interruptible, terminable
 from rcjax.cli.printing import warn
 
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile, Answers
     from rcjax.collecting.plan import Crew, Plan
     from rcjax.collecting.questions import Question
-    from rcjax.collecting.run import Run
 
 __all__ = ["Collection", "run_collection"]
 
@@ -67,8 +64,9 @@ def run_collection(collection: Collection) -> None:
     from rcjax.collecting.summary import collected
 
     try:
-        document = asyncio.run(_work(collection))
-    except asyncio.CancelledError:
+        with terminable():
+            document = asyncio.run(_work(collection))
+    except (asyncio.CancelledError, KeyboardInterrupt):
         warn("ended: the calls that were under way count as spent, and are asked again")
         raise typer.Exit(INTERRUPTED) from None
     if collection.dry_run or collection.out is None:
@@ -84,15 +82,13 @@ def run_collection(collection: Collection) -> None:
     conclude(document, partial(show_collected, document), as_json=collection.as_json)
     if outcome.interrupted:
         raise typer.Exit(INTERRUPTED)
-    if document["stopped"] or document["grading"] or not document["answers"]:
+    if document["stopped"] or document["grading"] or document["silent"]:
         raise typer.Exit(1)
 
 
 async def _work(collection: Collection) -> dict[str, Any]:
     """The estimate, and unless that is all, the run."""
-    from rcjax.cli.collect_tables import show_estimate
-    from rcjax.collecting.answer_file import AnswerFile
-    from rcjax.collecting.changes import begin_log
+    from rcjax.collecting.answer_file import AnswerFile, Answers, read_answer_file
     from rcjax.collecting.plan import Crew
     from rcjax.collecting.purse import Purse
 
@@ -100,37 +96,46 @@ async def _work(collection: Collection) -> dict[str, Any]:
     crew = Crew(collection.plan, purse)
     try:
         crew.graders.require(collection.questions)
-        answers = _holding(collection, crew)
-        purse.spent = answers.spent
-        document = _estimated(collection, crew, answers)
-        if collection.dry_run or collection.out is None:
-            return document
-        if not collection.as_json:
-            show_estimate(document, before=True)
-        if collection.begun.new is not None:
-            begin_log(collection.begun.new, answers)
-        file = AnswerFile(collection.out)
-        try:
-            _set_aside(collection, crew, file)
-            purse.spent = file.answers.spent
-            came = await _ask(collection, crew, file)
-            return document | came | {"notes": document["notes"] + came["notes"]}
-        finally:
-            file.close()
+        begun = collection.begun
+        if not collection.dry_run and collection.out is not None:
+            file = AnswerFile(collection.out)  # before anything is read in it: nobody else writes to it from here on
+            try:
+                there = file.answers if begun.new is None or begun.path is None else read_answer_file(begun.path)
+                return await _go_on(collection, crew, file, there)
+            finally:
+                file.close()
+        there = Answers() if begun.path is None else read_answer_file(begun.path)
+        return _estimated(collection, crew, _holding(collection, crew, there))
     finally:
         await crew.close()
 
 
-def _holding(collection: Collection, crew: Crew) -> Answers:
+async def _go_on(collection: Collection, crew: Crew, file: AnswerFile, there: Answers) -> dict[str, Any]:
+    """The estimate, then the run, which begins with the answers that are there."""
+    from rcjax.cli.collect_tables import show_estimate
+    from rcjax.collecting.changes import begin_log
+
+    answers = _holding(collection, crew, there)
+    document = _estimated(collection, crew, answers)
+    if not collection.as_json:
+        show_estimate(document, before=True)
+    if collection.begun.new is not None:
+        begin_log(file, answers)
+    _set_aside(collection, crew, file)
+    crew.purse.spent = file.answers.spent
+    came = await _ask(collection, crew, file)
+    return document | came | {"notes": document["notes"] + came["notes"]}
+
+
+def _holding(collection: Collection, crew: Crew, answers: Answers) -> Answers:
     """The answers that the run begins with. Raises LogError where some are to something else than is asked now."""
-    from rcjax.collecting.answer_file import Answers, read_answer_file
+    from rcjax.collecting.answer_file import Answers
     from rcjax.collecting.changes import changes, refuse, set_aside
     from rcjax.collecting.plan import assume_signals
 
     path, again, new = collection.begun.path, collection.begun.again, collection.begun.new
     if path is None:
-        return Answers()
-    answers = read_answer_file(path)
+        return answers
     differing = changes(assume_signals(crew, collection.questions, answers), collection.questions, answers)
     if not (again or new):
         refuse(differing, path)
@@ -155,6 +160,7 @@ def _estimated(collection: Collection, crew: Crew, answers: Answers) -> dict[str
     from rcjax.collecting.estimate import as_document, estimate, reach
     from rcjax.collecting.plan import assume_signals
 
+    crew.purse.spent = answers.spent
     assumed = assume_signals(crew, collection.questions, answers)
     estimates = [estimate(asked, collection.questions, answers) for asked in assumed]
     left = None if crew.purse.left is None else float(crew.purse.left)
@@ -189,33 +195,8 @@ async def _ask(collection: Collection, crew: Crew, file: AnswerFile) -> dict[str
     models, remarks = await choose_signals(crew, collection.questions, file)
     regraded = grade_anew(file, collection.questions)
     run = Run(collection.questions, models, file, crew.purse, crew.graders, collection.concurrency)
-    with progress(run), _interruptible(run):
+    with progress(run), interruptible(run.stop):
         outcome = await run.go()
     signals_used = {asked.name: asked.signal for asked in models}
     notes = [*remarks, *([] if regraded is None else [regraded]), *crew.graders.remarks()]
     return {"outcome": outcome, "notes": notes, "signals": signals_used, "spent": float(crew.purse.spent)}
-
-
-class _interruptible:  # noqa: N801 - a context, used as a function
-    """A block in which the first Ctrl-C stops a run, which finishes the calls under way, and the second one ends it."""
-
-    def __init__(self, run: Run) -> None:
-        self.run, self.times = run, 0
-        self.loop = asyncio.get_running_loop()
-        self.task = asyncio.current_task()
-
-    def __enter__(self) -> None:
-        with suppress(NotImplementedError, RuntimeError, ValueError):  # Windows; not the main thread
-            self.loop.add_signal_handler(signal.SIGINT, self._stop)
-
-    def _stop(self) -> None:
-        self.times += 1
-        if self.times == 1:
-            sys.stderr.write("finishing the calls under way; Ctrl-C again ends at once\n")
-            self.run.stop()
-        elif self.task is not None:
-            self.task.cancel()
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(NotImplementedError, RuntimeError, ValueError):
-            self.loop.remove_signal_handler(signal.SIGINT)

@@ -63,12 +63,25 @@ def show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None:
     for note in document["notes"]:
         hang(screen, "note", note)
     if document["reach"] is not None:
-        enough = int(document["reach"] * document["questions"])
-        hang(
-            screen,
-            "note",
-            f"the budget is enough for about {enough:,} of the questions: give --limit {enough}, or more money",
-        )
+        hang(screen, "note", _reach(document["reach"], max(row["questions"] for row in rows), document["questions"]))
+
+
+def _reach(share: float, waiting: int, questions: int) -> str:
+    """How far a budget reaches, in words: to which of the questions that wait, of all.
+
+    >>> _reach(0.5, 100, 100)
+    'the budget is enough for about 50 of the questions: give --limit 50, or more money'
+    >>> _reach(0.001, 100, 100)
+    'the budget is not enough for one question: give more money'
+    >>> _reach(0.5, 30, 100)
+    'the budget is enough for about 15 of the 30 questions that are still to be asked'
+    """
+    enough = int(share * waiting)
+    if not enough:
+        return "the budget is not enough for one question: give more money"
+    if waiting < questions:  # a sample may have others than those that have been asked
+        return f"the budget is enough for about {enough:,} of the {waiting:,} questions that are still to be asked"
+    return f"the budget is enough for about {enough:,} of the questions: give --limit {enough}, or more money"
 
 
 @shown
@@ -85,6 +98,8 @@ def show_collected(document: Mapping[str, Any]) -> None:
     for row in models:
         if row["failed"]:
             hang(screen, "failed", f"{row['model']}: {count(row['failed'], 'call')}, the last one: {row['error']}")
+    if document["silent"]:
+        hang(screen, "silent", f"no answer at all: {', '.join(document['silent'])}")
     for name, why in document["stopped"].items():
         hang(screen, "stopped", f"{name}: {why}")
     if document["ungraded"] < document["answers"]:

@@ -15,6 +15,7 @@ import typer
 from rcjax.cli.audits import audited, table_beside
 from rcjax.cli.common import require_distinct, require_libraries, require_writable
 from rcjax.cli.failures import conclude, reported
+from rcjax.cli.interrupts import terminable
 from rcjax.cli.options import AsJson, AuditSize, GraderNames, Rubric, positive
 from rcjax.cli.plausible import Really, require_plausible_models
 from rcjax.cli.rubrics import read_rubric
@@ -124,7 +125,8 @@ def _run(command: _Command) -> None:
     document: dict[str, Any] = {}
     problem: Exception | None = None
     if command.named or command.table is None:
-        told, notes = asyncio.run(_grade(command))
+        with terminable():
+            told, notes = asyncio.run(_grade(command))
         problem = told.problem
         document |= {
             "graded": told.graded,

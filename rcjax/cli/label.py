@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from rcjax._base.wording import count
 from rcjax.cli.common import require_distinct, require_writable, start_jax
 from rcjax.cli.failures import conclude, reported
 from rcjax.cli.inputs import read_file
@@ -118,7 +119,7 @@ def label(
         back = _way_back(log, out, {"--task": task.value, "--prices": prices, "--models": models})
         back += " --really" if really else ""
         if out.exists() and ask:
-            ask_labels(read_sheet(out), back)
+            _go_on(read_sheet(out), log, back)
             return
         _require_new(out)
         require_writable(out)
@@ -136,6 +137,18 @@ def label(
         conclude(document, partial(show_draw, data.describe(), document, "" if ask else back), as_json=json_)
         if ask:
             ask_labels(sheet, back)
+
+
+def _go_on(sheet: LabelSheet, log: Path, back: str) -> None:
+    """Ask for the labels that a table lacks, which must be of this log."""
+    from rcjax.cli.label_terminal import ask_labels
+    from rcjax.logs.label_sheet import missing_answers
+
+    missing = missing_answers(sheet, log)
+    if missing:
+        of = f"{missing:,} of the {count(len(sheet.rows), 'answer')} of {sheet.path.name}"
+        warn(f"{of} {'is' if missing == 1 else 'are'} not in {log.name}: is it the table of another log?")
+    ask_labels(sheet, back)
 
 
 def _way_back(log: Path, out: Path, reading: Mapping[str, Any]) -> str:

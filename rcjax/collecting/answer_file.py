@@ -89,10 +89,9 @@ def money_of(row: Mapping[str, Any]) -> Decimal:
 def read_answer_file(path: Path) -> Answers:
     """What is in a file of answers; nothing where there is none. Raises LogError where it is something else."""
     answers = Answers()
+    _require_file(path)
     if not path.exists():
         return answers
-    if path.is_dir() or is_stream(path):
-        raise LogError(f"{path} is no file: give one whose name ends in .jsonl")
     text, answers.broken = sound_calls(TextFile(path, separator=None))
     with text.open() as file:
         for number, line in enumerate(file, start=1):
@@ -100,6 +99,11 @@ def read_answer_file(path: Path) -> Answers:
             _require_ours(row, f"{path.name}, line {number}")
             answers.add(row)
     return answers
+
+
+def _require_file(path: Path) -> None:
+    if path.is_dir() or is_stream(path):
+        raise LogError(f"{path} is no file: give one whose name ends in .jsonl")
 
 
 def _row(line: bytes | str) -> dict[str, Any]:
@@ -167,7 +171,7 @@ _OF_ANSWERS: dict[str, Callable[[Any], bool]] = {
 
 
 class AnswerFile:
-    """A file of answers that a run writes to, alone.
+    """A file of answers that a run writes to, alone: no other run of this machine has it open, by links either.
 
     Args:
         path: of the file; it is made where it is not there.
@@ -177,30 +181,40 @@ class AnswerFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.answers = read_answer_file(path)
-        self.under_way = path.with_name(f"{path.name}.under-way")
-        self._journal = os.open(self.under_way, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-        self._lock()
-        self._lines = LineFile(path)
+        _require_file(path)
+        self.path, self._real = path, Path(os.path.realpath(path))  # whatever links lead there, the lock is one
+        self.under_way = self._real.with_name(f"{self._real.name}.under-way")
         self._open: set[str] = set()
+        self._journal = self._locked()
+        self._is_new = not self._real.exists()
+        try:
+            self.answers = read_answer_file(path)
+            self._lines = LineFile(self._real)
+        except BaseException:
+            self._leave(done=not os.fstat(self._journal).st_size)
+            raise
         self.full: OSError | None = None
         self.lost = self._close_lost()
         os.ftruncate(self._journal, 0)
         with suppress(OSError):  # a disk that is full already: the first line tells
             os.write(self._journal, b" " * _RESERVE + b"\n")
 
-    def _lock(self) -> None:
-        """Keep other runs out, until this one ends in whatever way."""
-        if fcntl is None:
-            return
-        try:
-            fcntl.flock(self._journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._journal)
-            raise LogError(f"{self.path.name}: another rcjax collect writes to it: wait for its end") from None
-        except OSError:  # a file system without locks
-            return
+    def _locked(self) -> int:
+        """The file of calls under way, open and locked, which keeps other runs out until this one ends, however."""
+        while True:
+            journal = os.open(self.under_way, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                if fcntl is not None:
+                    fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(journal)
+                raise LogError(f"{self.path.name}: another rcjax collect writes to it: wait for its end") from None
+            except OSError:  # a file system without locks
+                return journal
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(self.under_way), os.fstat(journal)):
+                    return journal
+            os.close(journal)  # of a run that has just ended, and has removed it
 
     def _close_lost(self) -> int:
         """Write a failed call for each that an earlier run has begun and not ended; how many there are."""
@@ -229,7 +243,9 @@ class AnswerFile:
         self._open.add(call)
 
     def end(self, call: str) -> None:
-        """Note that a call is written down, in another row than one of its own."""
+        """Note that a call that has begun is written down, in another row than one of its own."""
+        if call not in self._open:
+            return
         self._open.discard(call)
         with suppress(OSError):
             os.write(self._journal, json.dumps({"ended": call}).encode() + b"\n")
@@ -267,15 +283,22 @@ class AnswerFile:
     def _write_all(self) -> None:
         """Write the file anew, a line for each call."""
         rows = self.answers.rows.values()
-        write_atomically(self.path, b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows))
+        write_atomically(self._real, b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows))
         self._lines.close()
-        self._lines = LineFile(self.path)
+        self._lines = LineFile(self._real)
         self.answers.repeated = self.answers.broken = 0
 
     def close(self) -> None:
-        """Close the file; the one of the calls under way goes, where none is."""
-        if not self._open:
+        """Close the file; the one of the calls under way goes, where none is, and so does a new one without a line."""
+        self._lines.close()
+        with suppress(OSError):
+            if self._is_new and not self._real.stat().st_size:
+                self._real.unlink()
+        self._leave(done=not self._open)
+
+    def _leave(self, done: bool) -> None:
+        """Let other runs in, which comes last; the file of the calls under way goes where it tells nothing more."""
+        if done:
             with suppress(OSError):
                 self.under_way.unlink()
-        self._lines.close()
         os.close(self._journal)

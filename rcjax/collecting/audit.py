@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rcjax._base.files import write_atomically
 from rcjax._base.hashing import draw_lot
 from rcjax.collecting.questions import Question, conversation
 from rcjax.logs.errors import LogError
+from rcjax.logs.sheet_cells import read_table, write_table
 
 __all__ = ["Agreement", "agreement", "read_audit", "write_audit"]
 
@@ -51,24 +49,19 @@ def write_audit(
     """
     judged = [row for row in rows if row.get("error") is None and row.get("correct") is not None]
     drawn = sorted(judged, key=lambda row: draw_lot(f"audit {seed}", row["call"]))[:size]
-    content = io.StringIO()
-    table = csv.writer(content)
-    table.writerow(_COLUMNS)
+    table: list[Sequence[str]] = [_COLUMNS]
     for row in drawn:
         question = questions.get(row["query"])
         asked = row["query"] if question is None else conversation(question.messages)
-        table.writerow([row["call"], asked, " or ".join(row.get("reference") or ()), row.get("text") or "", ""])
-    write_atomically(path, content.getvalue())
+        right = " or ".join(map(str, row.get("reference") or ()))
+        table.append([row["call"], asked, right, row.get("text") or "", ""])
+    write_table(path, table)
     return len(drawn)
 
 
 def read_audit(path: Path) -> dict[str, bool]:
     """A person's verdicts by call; rows without one are left out. Raises LogError for a table that is none of ours."""
-    csv.field_size_limit(2**27)
-    try:
-        table = [*csv.reader(io.StringIO(path.read_text("utf-8-sig"), newline=""))]
-    except (UnicodeDecodeError, csv.Error):
-        raise LogError(f"{path.name}: cannot be read: save it as CSV, in UTF-8") from None
+    table = read_table(path, _COLUMNS)
     head = table[0] if table else []
     if not {"id", "correct"} <= {*head}:
         raise LogError(f"{path.name}: no columns id and correct: this is no table of an audit")

@@ -148,7 +148,7 @@ async def _ask(asked: Asked, question: Question, bill: Bill, progress: _Progress
         progress.characters = _characters(question.messages, reply)
         follow_up, second = endpoint.follow_up(question.messages, reply), None
         if follow_up is not None:
-            second = await respondent.ask(*follow_up, bill)
+            second = await respondent.ask(_whole(follow_up[0]), follow_up[1], bill)
             progress.characters += _characters(follow_up[0], second)
         progress.reading = endpoint.read(reply, second)
         progress.text = progress.reading.text or progress.text
@@ -162,6 +162,11 @@ async def _ask(asked: Asked, question: Question, bill: Bill, progress: _Progress
         progress.error = str(problem)
     except BudgetSpentError:
         progress.error = "the budget did not reach for another attempt"
+
+
+def _whole(messages: Any) -> Any:
+    """Messages that can be sent: a reply that they repeat may have halves of surrogate pairs in it."""
+    return json.loads(json.dumps(messages, ensure_ascii=False).encode(errors="replace"))
 
 
 def _characters(messages: Any, reply: Reply) -> int:

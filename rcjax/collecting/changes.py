@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rcjax._base.files import write_atomically
 from rcjax._base.wording import count
 from rcjax.collecting.answer_file import AnswerFile, Answers
 from rcjax.collecting.calls import Asked
@@ -21,6 +20,7 @@ from rcjax.collecting.questions import Question
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief
 from rcjax.serving.call_log import ASKED_ANEW
+from rcjax.serving.recorded import digest_of_others, recorded_options
 
 __all__ = ["Change", "begin_log", "changes", "grade_anew", "refuse", "set_aside", "without_digest"]
 
@@ -67,7 +67,8 @@ def changes(models: Iterable[Asked], questions: Sequence[Question], answers: Ans
             "system message of digest": row.get("system_digest"),
             "question (its choices and template included) of digest": row.get("question_digest"),
             "signal": told.get("signal"),
-            "options": told.get("options"),
+            "options": None if told.get("options") is None else recorded_options(told["options"]),
+            "other options of digest": None if told.get("options") is None else _others(told),
         }
         now = ways.get(row["model"], {}) | put[row["query"]]
         what = next((what for what, value in then.items() if value is not None and now.get(what, value) != value), None)
@@ -91,7 +92,13 @@ def _way(asked: Asked, questions: Sequence[Question]) -> dict[str, Any]:
         "served model": asked.respondent.settings.served,
         "signal": told["signal"],
         "options": told["options"],
+        "other options of digest": _others(told),
     }
+
+
+def _others(told: Mapping[str, Any]) -> str:
+    """The digest of options that a row does not keep; earlier versions kept most of them."""
+    return told.get("others") or digest_of_others(told["options"]) or ""
 
 
 def _shown(value: Any) -> str:
@@ -116,12 +123,12 @@ def set_aside(answers: Answers, differing: Iterable[Change]) -> Answers:
     return Answers({**answers.rows, **{change.row["call"]: change.set_aside for change in differing}})
 
 
-def begin_log(path: Path, answers: Answers) -> None:
-    """Write a log that begins with the answers of another one. Raises LogError where there is something already."""
-    if path.exists() and path.stat().st_size:
-        raise LogError(f"{path} is there already: give it as --out to go on with it, or another --new-out")
-    lines = (json.dumps(row, allow_nan=False).encode() + b"\n" for row in answers.answered.values())
-    write_atomically(path, b"".join(lines))
+def begin_log(file: AnswerFile, answers: Answers) -> None:
+    """Begin a log with the answers of another one. Raises LogError where there is something in it already."""
+    if file.answers.rows or file.answers.broken:
+        raise LogError(f"{file.path} is there already: give it as --out to go on with it, or another --new-out")
+    for row in answers.answered.values():
+        file.write(row)
 
 
 def without_digest(questions: Iterable[Question], answers: Answers) -> int:

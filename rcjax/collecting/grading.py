@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from rcjax.collecting.graders.attempt import Attempt, GraderError
+from rcjax.collecting.graders.attempt import Attempt, GraderError, NoVerdictError
 from rcjax.collecting.graders.judge import Ask
 from rcjax.collecting.graders.registry import Graders
 from rcjax.collecting.purse import BudgetSpentError
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill, Respondent, StoppedError
+from rcjax.logs.listing import brief
 from rcjax.serving.completions import CallError
 
 __all__ = ["attempt_of", "graded", "judge_by", "question_of"]
@@ -50,7 +51,10 @@ def judge_by(respondent: Respondent) -> Ask:
         try:
             return (await respondent.ask(messages, options, bill)).text
         except (CallError, StoppedError) as problem:
-            raise GraderError(f"the judge {respondent.settings.name}: {problem}") from None
+            # A judge that refuses one answer may well take the others; one that is down takes none.
+            one = isinstance(problem, CallError) and not problem.failure.passing and respondent.stopped is None
+            kind = NoVerdictError if one else GraderError
+            raise kind(f"the judge {respondent.settings.name}: {problem}") from None
         except BudgetSpentError:
             raise GraderError("the budget does not cover the judge") from None
 
@@ -60,7 +64,7 @@ def judge_by(respondent: Respondent) -> Ask:
 async def graded(
     row: Mapping[str, Any], question: Question, graders: Graders, bill: Bill
 ) -> tuple[dict[str, Any], GraderError | None]:
-    """(the row with its verdict, what went wrong with the grader).
+    """(the row with its verdict, why the grader cannot work any more).
 
     Args:
         row: of a file of answers.
@@ -68,17 +72,22 @@ async def graded(
         graders: of the run.
         bill: of judging it.
 
-    A row without an answer, or that nothing can grade, stays as it is.
+    A row without an answer, or that nothing can grade, stays as it is; one on which its grader fails has no verdict,
+    which `graders` note.
     """
     name = graders.named(question) if row.get("error") is None else None
     if name is None:
         return dict(row), None
     token = _BILL.set(bill)
     verdict, problem = None, None
+    where = f"query {brief(row['query'])}, model {brief(row['model'])}"
     try:
         verdict = await graders.by_name[name].grade(attempt_of(row, question))
+        graders.note_success(name)
     except GraderError as error:
-        problem = error
+        problem = graders.note_failure(name, where, error) if isinstance(error, NoVerdictError) else error
+    except Exception as error:  # replies are written by strangers: one that no grader was made for must not end a run
+        problem = graders.note_failure(name, where, error)
     finally:
         _BILL.reset(token)
     cost = float(bill.spent) + (row.get("grading_cost") or 0.0)

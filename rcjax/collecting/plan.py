@@ -12,6 +12,7 @@ from typing import Any
 
 from rcjax.collecting.answer_file import AnswerFile, Answers
 from rcjax.collecting.calls import Asked
+from rcjax.collecting.clients import open_client
 from rcjax.collecting.graders.attempt import GraderError
 from rcjax.collecting.graders.judge import Ask
 from rcjax.collecting.graders.registry import Graders, make_graders
@@ -19,10 +20,10 @@ from rcjax.collecting.grading import judge_by
 from rcjax.collecting.probe import Abilities, default_signal, probe
 from rcjax.collecting.purse import Purse
 from rcjax.collecting.questions import Question
-from rcjax.collecting.respondent import Bill, Respondent, open_client
+from rcjax.collecting.respondent import Bill, Respondent
 from rcjax.serving.asking import checked_options
 from rcjax.serving.call_log import VERSION
-from rcjax.serving.models_file import ModelSettings
+from rcjax.serving.models_file import ModelSettings, sendable
 
 __all__ = ["Crew", "Plan", "assume_signals", "choose_signals", "probe_all"]
 
@@ -74,7 +75,7 @@ class Crew:
         if name not in self._respondents:
             _require_options(name, known[name].options)
             client = open_client(known[name], self.plan.timeout)
-            self._respondents[name] = Respondent(known[name], client, self.purse)
+            self._respondents[name] = Respondent(known[name], client, self.purse, self.plan.timeout)
         return self._respondents[name]
 
     def _ask_of(self, name: str) -> Ask:
@@ -99,6 +100,11 @@ def _require_options(name: str, options: Mapping[str, Any]) -> None:
         checked_options(dict(options))
     except ValueError as problem:
         raise ValueError(f"model {name}: {problem}") from None
+    headers = options.get("extra_headers", {})
+    for header, value in headers.items() if isinstance(headers, Mapping) else [("extra_headers", headers)]:
+        if not (isinstance(value, str) and sendable(header) and sendable(value)):
+            what = f"the header {header!r} cannot be sent: give one line of ASCII signs, in quotes"
+            raise ValueError(f"model {name}: options: extra_headers: {what}")
     for limit in ("max_tokens", "max_completion_tokens"):
         value = options.get(limit, 1)
         if type(value) is not int or value < 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -231,6 +232,11 @@ def _messages(row: Mapping[str, Any], sheet: Sheet, words: Mapping[str, str], wh
     asked = [dict(message) for message in messages]
     if words:
         asked = _with_choices(asked, words, where)
+    try:
+        json.dumps(asked, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError as error:
+        half = ascii(error.object[error.start])
+        raise LogError(f"{where}: half of a pair of surrogates, {half}, cannot be sent: correct the text") from None
     return tuple([{"role": "system", "content": sheet.system}] if sheet.system else []) + tuple(asked)
 
 
@@ -289,5 +295,7 @@ def _texts(value: Any, where: str) -> tuple[str, ...]:
 
 
 def _plain_value(value: Any) -> Any:
-    """What a line of the log can hold, so that readers of tables find one kind in a column."""
+    """What a line of the log can hold, so that readers of tables find one kind in a column; JSON has no NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
     return value if value is None or isinstance(value, bool | int | float | str) else json.dumps(value, default=str)

@@ -88,7 +88,16 @@ async def regrade(
                 file.write(placed)
             file.end(name)
 
-    await asyncio.gather(*(work() for _ in range(concurrency)))
+    tasks = [asyncio.ensure_future(work()) for _ in range(concurrency)]
+    try:
+        await asyncio.gather(*tasks)
+    except BaseException as problem:  # an interrupt, or a disk that is full
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if isinstance(problem, KeyboardInterrupt):  # the loop has ended by it, and would tell of it once more
+            raise asyncio.CancelledError from None
+        raise
     file.tidy()
     return _told(judged, file.answers, into, problems, purse)
 

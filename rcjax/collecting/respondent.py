@@ -9,22 +9,28 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from rcjax.collecting.clients import MOST_BYTES, TooLongError
 from rcjax.collecting.purse import Purse, most_input_tokens, most_output_tokens
-from rcjax.serving.clients import certificates
 from rcjax.serving.completions import CallError, Failure, Usage
 from rcjax.serving.endpoint import openai, request
 from rcjax.serving.models_file import ModelSettings
 from rcjax.signals import Reply
 
-__all__ = ["Bill", "Patience", "Respondent", "StoppedError", "open_client"]
+__all__ = ["Bill", "Patience", "Respondent", "StoppedError"]
 
 _MILLION = 1_000_000
 
-_FATAL = (401, 402, 403, 404)  # nothing will be different at the next question
+_FATAL = {  # nothing will be different at the next question
+    **dict.fromkeys((401, 403), ": is its key right?"),
+    **{402: "", 404: ": is its name right?"},
+    **dict.fromkeys((301, 302, 303, 307, 308), ": it is to be asked elsewhere, which base_url must say"),
+}
 
 _NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached", "insufficient_credits", "payment_required")
 
 _FAILURES = 10  # in a row, after which a model is left alone
+
+_MOST_TEXT = 1_000_000  # characters of a reply; more than any model writes
 
 _LONGEST_WAIT = 120.0  # seconds; who is to wait longer is asked in another run
 
@@ -66,15 +72,6 @@ class Bill:
             self.note(self.reserved)
 
 
-def open_client(settings: ModelSettings, timeout: float) -> openai.AsyncOpenAI:
-    """A client of a model's endpoint, which does not send anything again by itself.
-
-    Raises ValueError where its key is not in the environment.
-    """
-    key, http = settings.key(), openai.DefaultAsyncHttpxClient(verify=certificates())
-    return openai.AsyncOpenAI(api_key=key, base_url=settings.base_url, timeout=timeout, max_retries=0, http_client=http)
-
-
 class Respondent:
     """A model, asked with patience.
 
@@ -82,10 +79,13 @@ class Respondent:
         settings: of the model.
         client: of its endpoint.
         purse: that pays.
+        timeout: seconds that one attempt may take, to the end of the reply.
     """
 
-    def __init__(self, settings: ModelSettings, client: openai.AsyncOpenAI, purse: Purse) -> None:
-        self.settings, self.client, self.purse = settings, client, purse
+    def __init__(
+        self, settings: ModelSettings, client: openai.AsyncOpenAI, purse: Purse, timeout: float = 60.0
+    ) -> None:
+        self.settings, self.client, self.purse, self.timeout = settings, client, purse, timeout
         self.stopped: str | None = None
         self._failures = self._unreadable = 0
         self._closed_until = 0.0
@@ -145,7 +145,7 @@ class Respondent:
     ) -> Reply:
         usage, charged = Usage(), worst
         try:
-            reply = await request(self.client, self.settings.served, messages, options, usage)
+            reply = await self._within(messages, options, usage)
             charged = self._charge(usage, worst)
             return reply
         except CallError as problem:
@@ -159,6 +159,23 @@ class Respondent:
             total.counted += usage.counted
             total.input_tokens += usage.input_tokens
             total.output_tokens += usage.output_tokens
+
+    async def _within(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], usage: Usage) -> Reply:
+        """A reply, within the time for an attempt: servers that send a byte now and then hold a connection for ever."""
+        own = options.get("timeout")
+        try:
+            async with asyncio.timeout(own if isinstance(own, int | float) else self.timeout):
+                reply = await request(self.client, self.settings.served, messages, options, usage)
+        except TimeoutError:
+            usage.attempts += 1
+            raise CallError("timed out", Failure(passing=True, charged=True)) from None
+        except TooLongError:
+            usage.attempts += 1
+            raise CallError(f"a reply of more than {MOST_BYTES >> 20} megabytes") from None
+        longest = max(map(len, reply.texts))
+        if longest > _MOST_TEXT:
+            raise CallError(f"a reply of {longest:,} characters, of which no more than {_MOST_TEXT:,} are taken")
+        return reply
 
     def _charge(self, usage: Usage, worst: Decimal) -> Decimal:
         return self.counted_money(usage) if usage.counted else worst
@@ -184,8 +201,7 @@ class Respondent:
 
     def _learn(self, failure: Failure, problem: str) -> None:
         if failure.status in _FATAL:
-            advice = {401: ": is its key right?", 403: ": is its key right?", 404: ": is its name right?"}
-            self.stop(problem + advice.get(failure.status or 0, ""))
+            self.stop(problem + _FATAL[failure.status])
         elif failure.code in _NO_CREDIT:
             self.stop(f"out of credit: {problem}")
 

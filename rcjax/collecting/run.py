@@ -92,7 +92,7 @@ class Run:
         self._numbered = file.answers.numbered or any(asked.samples > 1 for asked in models)
         answered = {*file.answers.answered}
         self._interrupted = self._budget_spent = False
-        self._grading: str | None = None
+        self._grading: dict[str, str] = {}  # by the name of a grader, why it cannot work any more
         self._judged: set[str] = set()
         self._problem: BaseException | None = None
         self._waiting = {asked.name: asked.waiting(questions, answered) for asked in models}
@@ -126,7 +126,8 @@ class Run:
         if self._problem is not None or self.file.full is not None:
             raise self._problem or self.file.full  # type: ignore[misc]
         ungraded = sum(row["correct"] is None for row in self.file.answers.answered.values())
-        return Outcome(self.tallies, self._budget_spent, self._interrupted, self._grading, ungraded)
+        grading = next(iter(self._grading.values()), None)
+        return Outcome(self.tallies, self._budget_spent, self._interrupted, grading, ungraded)
 
     def _workers(self, asked: Asked) -> list[asyncio.Task[None]]:
         waiting = iter(self._waiting[asked.name])
@@ -139,8 +140,7 @@ class Run:
                 return
             try:
                 row = await call(asked, question, self.file, number if self._numbered else None)
-                row = await self._grade_at_once(row, question)
-                self.file.write(row)
+                self.file.write(row)  # before anything else can go wrong with what is paid for
             except StoppedError as why:
                 tally.stopped = str(why)
                 return
@@ -153,7 +153,7 @@ class Run:
             self._count(tally, row)
             if _is_cancelled():
                 raise asyncio.CancelledError
-            if row["error"] is None and row["correct"] is None:
+            if row["error"] is None:
                 await self._grade(row, question)
 
     def _count(self, tally: Tally, row: Mapping[str, Any]) -> None:
@@ -164,19 +164,10 @@ class Run:
         tally.spent += Decimal(str(row["at_most"]))
         self.on_change()
 
-    async def _grade_at_once(self, row: Mapping[str, Any], question: Question) -> Mapping[str, Any]:
-        """The row with its verdict, where that takes no time; others are written down before they are graded."""
-        name = self.graders.named(question)
-        if row["error"] is not None or name is None or self.graders.takes_time(name):
-            return row
-        self._judged.add(row["call"])
-        verdict, problem = await graded(row, question, self.graders, Bill(lambda most: None))
-        self._grading = self._grading or (problem and str(problem))
-        return verdict
-
     async def _grade(self, row: Mapping[str, Any], question: Question) -> None:
         """Write the row again with its verdict, where something can tell; no answer is graded twice in a run."""
-        if self._grading is not None or self.graders.named(question) is None or row["call"] in self._judged:
+        grader = self.graders.named(question)
+        if grader is None or grader in self._grading or row["call"] in self._judged:
             return
         self._judged.add(row["call"])
         name = f"{row['call']}/judge"
@@ -189,7 +180,7 @@ class Run:
         finally:
             await self.purse.settle(bill.reserved, bill.spent)
         if problem is not None:
-            self._grading = self._grading or str(problem)
+            self._grading.setdefault(grader, str(problem))
         if verdict["correct"] is not None or bill.spent:
             self._keep(verdict, name)
 
@@ -206,7 +197,7 @@ class Run:
         questions = {question.query: question for question in self.questions}
         rows = [row for row in self.file.answers.answered.values() if row["correct"] is None]
         for row in rows:
-            if self._interrupted or self._grading is not None or self._problem is not None:
+            if self._interrupted or self._problem is not None:
                 return
             if row["query"] in questions:
                 await self._grade(row, questions[row["query"]])

@@ -26,7 +26,8 @@ def collected(path: Path, questions: Sequence[Question], outcome: Outcome) -> di
     Of each model: `answers`, `graded`, `accuracy`, `separation`, `cost` (money per answer), `failed` and `left` (in
     this run), `samples` (answers asked for, to each question), `not_likeliest` (answers that give another choice than
     the one that the model held likeliest); then `answered_by_all` (questions, with all samples), `answers`, `ungraded`,
-    `stopped` (why a model is not asked any more), `notes` (remarks, in words), and `out`.
+    `silent` (models without any answer), `stopped` (why a model is not asked any more), `notes` (remarks, in words),
+    and `out`.
     """
     rows = [*read_answer_file(path).answered.values()]
     figures = _figures(rows)
@@ -55,6 +56,7 @@ def collected(path: Path, questions: Sequence[Question], outcome: Outcome) -> di
         "answers": len(rows),
         "ungraded": outcome.ungraded,
         "answered_by_all": len(complete),
+        "silent": [row["model"] for row in models if not row["answers"]],
         "stopped": {name: tally.stopped for name, tally in outcome.tallies.items() if tally.stopped},
         "budget_spent": outcome.budget_spent,
         "interrupted": outcome.interrupted,

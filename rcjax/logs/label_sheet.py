@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rcjax._base.files import write_atomically
 from rcjax._base.log_parts import parts_of
 from rcjax.logs.checked_rows import load
 from rcjax.logs.columns import LABEL_PROBABILITY, SAMPLE, require_columns
 from rcjax.logs.dialects import plain_name
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief
+from rcjax.logs.sheet_cells import read_table, write_table
 
-__all__ = ["AnswerKey", "LabelSheet", "Texts", "answer_texts", "completed", "read_sheet"]
+__all__ = ["AnswerKey", "LabelSheet", "Texts", "answer_texts", "completed", "missing_answers", "read_sheet"]
 
 
 _NEEDED = ("query", "model", "correct", LABEL_PROBABILITY)
@@ -98,30 +96,40 @@ class LabelSheet:
 
     def write(self) -> None:
         """Write the file whole: who reads it sees what it was, or what it is."""
-        content = io.StringIO()
-        table = csv.DictWriter(content, self.columns, lineterminator="\n")
-        table.writeheader()
-        table.writerows(self.rows)
-        write_atomically(self.path, content.getvalue())
+        write_table(self.path, [self.columns, *([row[name] for name in self.columns] for row in self.rows)])
 
 
 def read_sheet(path: Path) -> LabelSheet:
     """A table that is there already. Raises `LogError` where it is none of these."""
-    csv.field_size_limit(2**27)
-    try:
-        head, *lines = [*csv.reader(io.StringIO(path.read_text("utf-8-sig"), newline=""), strict=True)] or [[]]
-    except (UnicodeDecodeError, csv.Error):
-        raise LogError(f"{path.name}: cannot be read: save it as CSV with commas, in UTF-8") from None
+    head, *lines = read_table(path, _NEEDED) or [[]]
     missing = [name for name in _NEEDED if name not in head]
     if missing:
         what = f"no columns {', '.join(missing)}: it is no table of rcjax label"
         raise LogError(f"{path.name}: {what}: give another file")
-    lines = [line for line in lines if line]
     if any(len(line) != len(head) for line in lines):
-        raise LogError(f"{path.name}: a row has more or fewer cells than the first: save it as CSV with commas")
+        raise LogError(f"{path.name}: a row has more or fewer cells than the first: save it as CSV anew")
     sheet = LabelSheet(path, tuple(head), [dict(zip(head, line, strict=True)) for line in lines])
     _ = sheet.labels  # refused here, where a cell is not clear
     return sheet
+
+
+def missing_answers(sheet: LabelSheet, source: Any) -> int:
+    """How many answers of a sheet a log does not have. Raises LogError where it is none of that log.
+
+    That is so where the log has none of them, or says of one that another thing was answered.
+    """
+    keys = [AnswerKey(row["query"], row["model"], row.get("sample", "")) for row in sheet.rows]
+    texts = answer_texts(source, {*keys})
+    advice = "it is the table of another log, or was drawn with other options: give those of before, or another --out"
+    for place, key in enumerate(keys):
+        here, there = sheet.texts(place).answer, texts.get(key, Texts()).answer
+        if here and there and here.split() != there.split():
+            what = f"query {brief(key.query)}, model {brief(key.model)} answers {brief(there)!r} in the log"
+            raise LogError(f"{sheet.path.name}, row {place + 1}: {what}, not {brief(here)!r}: {advice}")
+    missing = sum(key not in texts for key in keys)
+    if keys and missing == len(keys):
+        raise LogError(f"{sheet.path.name}: the log has none of its answers: {advice}")
+    return missing
 
 
 def answer_texts(source: Any, drawn: Collection[AnswerKey]) -> dict[AnswerKey, Texts]:

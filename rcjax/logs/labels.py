@@ -18,6 +18,7 @@ from rcjax.logs.dialects import spelt_otherwise
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 from rcjax.logs.matrices import Matrices
+from rcjax.logs.sheet_cells import plain_cell
 from rcjax.logs.ways_of_asking import WaysOfAsking
 from rcjax.serving.call_log import ASKED_ANEW
 from rcjax.signals import normalise_answer
@@ -69,7 +70,9 @@ def read_labels(source: Any, log: Any) -> Labels:
         raise LogError(f"{name}: the labels are the log itself: {own}, {_FORMS}")
     table = load(source, _label_columns)
     frames = [
-        frame.with_columns(cs.by_name("query", SAMPLE, "answer", require_all=False).cast(pl.String), *truth(frame))
+        _as_written(frame).with_columns(
+            cs.by_name("query", SAMPLE, "answer", require_all=False).cast(pl.String), *truth(frame)
+        )
         for frame in table.frames
     ]
     frame = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame({"query": [], "answer": []})
@@ -80,6 +83,18 @@ def read_labels(source: Any, log: Any) -> Labels:
     for column in ("query", "answer") if by == "answer" else ("query", "model"):
         rows.refuse(frame[column].is_null(), column, f"is missing: {ADVICE.get(column, _RIGHT)}")
     return Labels(by, rows if by == "answer" else _labelled(rows))
+
+
+def _as_written(frame: pl.DataFrame) -> pl.DataFrame:
+    """A table of `rcjax label` with what its cells were made of; other tables as they are."""
+    import polars as pl
+
+    if LABEL_PROBABILITY not in frame.columns:
+        return frame
+    names = [name for name in ("query", "model") if frame.schema[name] == pl.String]
+    guarded = [name for name in names if frame[name].str.starts_with("'").any()]
+    cells = [pl.Series(name, [text and plain_cell(text) for text in frame[name]], pl.String) for name in guarded]
+    return frame.with_columns(cells)
 
 
 def _labelled(rows: Rows) -> Rows:

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from rcjax._base.json_checks import parsed, shown
 from rcjax.signals.records import NAMES
 
-__all__ = ["MOST_SAMPLES", "ModelSettings", "read_models", "recorded_options"]
+__all__ = ["MOST_SAMPLES", "ModelSettings", "read_models", "sendable"]
 
 _OPENAI_KEY = "OPENAI_API_KEY"
 
@@ -34,9 +34,6 @@ _DEAREST = Decimal("1e18")
 
 #: Of a model, to a question: as many as can vote.
 MOST_SAMPLES = 1000
-
-#: Parts of names of options that may hold a secret.
-_SECRET = ("key", "token", "secret", "password", "auth", "credential")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +58,7 @@ class ModelSettings:
     """How many answers `rcjax collect` asks for, to each question; None for as many as the command says."""
 
     def key(self) -> str:
-        """The key, from the environment. Raises ValueError where the variable is not set.
+        """The key, from the environment. Raises ValueError where the variable is not set, or no header can hold it.
 
         The key of OpenAI goes to OpenAI alone, unless the file says otherwise: another endpoint without `key_env`
         gets none.
@@ -72,28 +69,19 @@ class ModelSettings:
         key = os.environ.get(variable, "").strip()
         if not key:
             raise ValueError(f"model {self.name}: the environment variable {variable} with its key is not set: set it")
+        if not sendable(key):
+            what = f"the key in the environment variable {variable} cannot be sent"
+            raise ValueError(f"model {self.name}: {what}: it must be one line of ASCII signs: copy it anew")
         return key
 
 
-def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a model that a log and a policy keep: not headers, and nothing that may be a secret.
+def sendable(text: str) -> bool:
+    """Whether a header of HTTP can hold a text.
 
-    >>> recorded_options({"max_tokens": 1, "extra_headers": {"X": "y"}, "extra_body": {"api_key": "k", "think": False}})
-    {'max_tokens': 1, 'extra_body': {'think': False}}
+    >>> sendable("sk-1"), sendable("sk-\u201c1\u201d"), sendable("sk-1\\nsk-2")
+    (True, False, False)
     """
-    recorded: dict[str, Any] = {}
-    for name, value in options.items():
-        if name in ("extra_headers", "extra_query") or _is_secret(name):
-            continue
-        if isinstance(value, Mapping):
-            value = recorded_options(value)
-        recorded[name] = value
-    return recorded
-
-
-def _is_secret(name: str) -> bool:
-    plain = name.casefold()
-    return any(part in plain for part in _SECRET) and not plain.endswith("tokens")
+    return text.isascii() and text.isprintable()
 
 
 def read_models(path: str | os.PathLike[str]) -> dict[str, ModelSettings]:

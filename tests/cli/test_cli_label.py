@@ -247,7 +247,8 @@ def test_a_table_without_answers_cannot_be_asked(tmp_path):
 def test_in_a_real_terminal_killed_and_gone_on(sheet, tmp_path):
     sheet.write()
     log = tmp_path / "log.csv"
-    log.write_text("")  # a table that is there is gone on with, and the log not read
+    rows = "".join(f"q{i},small,-0.5,1\n" for i in (0, 1, 2, 3, 9))
+    log.write_text(f"query,model,logprob,cost\n{rows}")  # a table that is there is gone on with, if it is of the log
     command = [sys.executable, "-c", MAIN, "label", str(log), "--out", str(sheet.path), "--ask"]
 
     def ask(keys, end):

@@ -316,7 +316,7 @@ def test_a_full_disk_loses_nothing_that_was_paid_for(place):
     with served(behave) as (_, url):
         process = start(place, url, under=limited)
         _, told = process.communicate(timeout=120)
-        done = len(answers(place))
+        done = len({row["call"] for row in answers(place)})  # one that was graded has a line before and after
         assert process.returncode in (0, 1)
         assert "Traceback" not in told
         process = start(place, url)

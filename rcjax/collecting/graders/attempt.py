@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-__all__ = ["Attempt", "Grader", "GraderError"]
+__all__ = ["Attempt", "Grader", "GraderError", "NoVerdictError"]
 
 
 class GraderError(ValueError):
     """A grader that cannot work, or a name of one that is none; the message says why and what to do."""
+
+
+class NoVerdictError(GraderError):
+    """A grader that has failed on one answer, which has no verdict then; it may well work on others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,5 +46,8 @@ class Grader(Protocol):
         ...
 
     async def grade(self, attempt: Attempt) -> bool | None:
-        """True, False, or None where it cannot tell; `GraderError` where it cannot work at all."""
+        """True, False, or None where it cannot tell.
+
+        Raises NoVerdictError where it fails on this answer, and GraderError where it cannot work at all.
+        """
         ...

@@ -93,7 +93,8 @@ def rubric(attempt: Attempt, template: str | None = None) -> str:
     }
     # One pass, so that braces in a question or an answer stay what they are.
     pattern = "|".join(map(re.escape, fillings))
-    return re.sub(pattern, lambda match: fillings[match[0]], template or _RUBRIC)
+    filled = re.sub(pattern, lambda match: fillings[match[0]], template or _RUBRIC)
+    return filled.encode(errors="replace").decode()  # half a surrogate pair, which nothing can be sent with
 
 
 def _fence(*texts: str) -> str:

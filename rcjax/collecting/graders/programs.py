@@ -9,16 +9,18 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from rcjax._base.arguments import what_it_is
-from rcjax.collecting.graders.attempt import Attempt, GraderError
+from rcjax.collecting.graders.attempt import Attempt, GraderError, NoVerdictError
 
-__all__ = ["Function", "Program", "function_grader"]
+__all__ = ["Function", "Program", "function_grader", "program_grader"]
 
 _SECONDS = 60.0  # that a program may take for one answer
+
+_LEAVE = 5.0  # seconds that a program may take to end
 
 _MOST_REST = 2**16  # bytes that are looked at behind the last answer
 
@@ -39,7 +41,7 @@ class Function:
             verdict = self.function(attempt.text, attempt.reference)
             verdict = await verdict if inspect.isawaitable(verdict) else verdict
         except Exception as error:  # the user's own code
-            raise GraderError(f"{self.name} failed: {type(error).__name__}: {error}") from None
+            raise NoVerdictError(f"{self.name} failed: {type(error).__name__}: {error}") from None
         return _verdict(verdict, self.name)
 
 
@@ -73,19 +75,18 @@ class Program:
     """A grader by a program of the user's, started at the first answer; a line of JSON in, a line out.
 
     In: `{"id", "query", "text", "answer", "reference", "choices"}`. Out: `{"id", "correct": true}`, false, or null
-    where it cannot tell, with the id that came in. A line too many, which would shift all verdicts, is an error.
+    where it cannot tell, with the id that came in. A line too many, which would shift all verdicts, is an error. One
+    that breaks down over an answer, or takes too long, leaves that one without a verdict, and is started again.
+
+    Args:
+        words: of the command line.
+        name: of the grader.
     """
 
     needs_reference = False
 
-    def __init__(self, command: str) -> None:
-        try:
-            self.words = shlex.split(command)
-        except ValueError as error:
-            raise GraderError(f"command:{command}: {error}") from None
-        if not self.words:
-            raise GraderError("command: gives no program: give command:./grade.py, or the like")
-        self.name = f"command:{command}"
+    def __init__(self, words: Sequence[str], name: str) -> None:
+        self.words, self.name = words, name
         self._process: asyncio.subprocess.Process | None = None
         self._sent = self._read = 0
         self._turn = asyncio.Lock()
@@ -106,6 +107,10 @@ class Program:
             self._read += 1
             return verdict
 
+    def _broken(self, status: int) -> NoVerdictError:
+        """What is said where the program has broken down over an answer, with this status."""
+        return NoVerdictError(f"{self.name} has ended, with status {status}: it must answer line by line until its end")
+
     def _verdict(self, line: bytes, number: int) -> bool | None:
         """The verdict of the answer of this number. Raises GraderError where the line holds none."""
         try:
@@ -123,22 +128,31 @@ class Program:
 
     async def _answer(self, line: bytes) -> bytes:
         process = await self._started()
-        assert process.stdin is not None
-        assert process.stdout is not None
         try:
-            process.stdin.write(line)
-            await process.stdin.drain()
-            answer = await asyncio.wait_for(process.stdout.readline(), _SECONDS)
+            answer = await asyncio.wait_for(_exchange(process, line), _SECONDS)
         except TimeoutError:
-            raise GraderError(
-                f"{self.name} gives no answer for {_SECONDS:g} seconds: does it flush its output?"
-            ) from None
+            with suppress(ProcessLookupError):
+                process.kill()
+            await self._end(process)
+            what = f"{self.name} gives no answer for {_SECONDS:g} seconds"
+            raise NoVerdictError(f"{what}: does it flush its output?") from None
         except (ConnectionError, ValueError) as error:
             raise GraderError(f"{self.name} cannot be talked to: {error}") from None
         if not answer:
-            status = await process.wait()
-            raise GraderError(f"{self.name} has ended, with status {status}: it must answer line by line until its end")
+            status = await self._end(process)
+            problem = self._broken(status)
+            raise problem if status else GraderError(str(problem))  # status 0: it holds that to be right
         return answer
+
+    async def _end(self, process: asyncio.subprocess.Process) -> int:
+        """See a program off that cannot go on, so that another is started for the next answer; its status."""
+        self._process, self._read = None, self._sent
+        try:
+            return await asyncio.wait_for(process.wait(), _LEAVE)
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                process.kill()
+            return await process.wait()
 
     async def _started(self) -> asyncio.subprocess.Process:
         if self._process is None:
@@ -162,14 +176,35 @@ class Program:
         with suppress(ProcessLookupError, ConnectionError):
             process.stdin.close()
             try:
-                rest = await asyncio.wait_for(process.stdout.read(_MOST_REST), 5.0)
-                await asyncio.wait_for(process.wait(), 5.0)
+                rest = await asyncio.wait_for(process.stdout.read(_MOST_REST), _LEAVE)
+                await asyncio.wait_for(process.wait(), _LEAVE)
             except TimeoutError:
                 process.kill()
                 await process.wait()
         if self._read < self._sent or not rest.strip():  # what is late was complained of before
             return None
         return GraderError(f"{self.name} writes more lines than it reads: {_ONE_LINE}")
+
+
+async def _exchange(process: asyncio.subprocess.Process, line: bytes) -> bytes:
+    """The line that a program answers a line with; nothing where it has ended."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with suppress(ConnectionError):
+        process.stdin.write(line)
+        await process.stdin.drain()
+    return await process.stdout.readline()
+
+
+def program_grader(command: str) -> Program:
+    """The grader of a command line. Raises GraderError where it is none."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise GraderError(f"command:{command}: {error}") from None
+    if not words:
+        raise GraderError("command: gives no program: give command:./grade.py, or the like")
+    return Program(words, f"command:{command}")
 
 
 def _id_in_words(value: Any, number: int) -> str:

@@ -14,8 +14,9 @@ from rcjax._base.wording import count
 from rcjax.collecting.graders.attempt import Attempt, Grader, GraderError
 from rcjax.collecting.graders.judge import Ask, Judge
 from rcjax.collecting.graders.numbers import final_number, right_number
-from rcjax.collecting.graders.programs import Program, function_grader
-from rcjax.collecting.graders.texts import Comparison, Matching, contains, exact, right_choice
+from rcjax.collecting.graders.patterns import Matching
+from rcjax.collecting.graders.programs import Program, function_grader, program_grader
+from rcjax.collecting.graders.texts import Comparison, contains, exact, right_choice
 from rcjax.collecting.questions import Question
 
 __all__ = ["COMPARISONS", "Graders", "make_graders", "suited_grader"]
@@ -28,7 +29,21 @@ COMPARISONS: dict[str, Callable[[Attempt], bool]] = {
     "contains": contains,
 }
 
+_FAILURES = 10  # in a row, after which a grader is asked no more
+
+_LONG = 300  # characters of what went wrong
+
 _FORMS = ("exact", "choice", "number", "contains", "regex:…", "python:module:function", "command:…", "judge:MODEL")
+
+
+@dataclass(slots=True)
+class _Failures:
+    """The answers that a grader has failed on."""
+
+    number: int = 0
+    in_a_row: int = 0
+    first: str = ""
+    """Where, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +56,7 @@ class Graders:
     """Every grader by what it was called."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """By kind of question, what its grader is called."""
+    _failures: dict[str, _Failures] = field(default_factory=dict)
 
     def named(self, question: Question) -> str | None:
         """What the grader of a question is called; None where nothing can grade it."""
@@ -52,9 +68,28 @@ class Graders:
             return None
         return name
 
-    def takes_time(self, name: str) -> bool:
-        """Whether the grader of this name asks somebody else: an answer is written down before it is graded."""
-        return isinstance(self.by_name[name], Program | Judge)
+    def note_failure(self, name: str, where: str, error: Exception) -> GraderError | None:
+        """Note that a grader has failed on an answer; an error once it does so on all, with no verdict in between.
+
+        Args:
+            name: what the grader is called.
+            where: the answer, in words.
+            error: what went wrong.
+        """
+        failures = self._failures.setdefault(name, _Failures())
+        failures.number += 1
+        failures.in_a_row += 1
+        why = str(error) if isinstance(error, GraderError) else f"{name} failed: {type(error).__name__}: {error}"
+        line = f"{where}: {' '.join(why.split())[:_LONG]}"
+        failures.first = failures.first or line
+        if failures.in_a_row < _FAILURES:
+            return None
+        return GraderError(f"{_FAILURES} answers in a row without a verdict, as {name} failed, the last one {line}")
+
+    def note_success(self, name: str) -> None:
+        """Note that a grader has worked on an answer."""
+        if name in self._failures:
+            self._failures[name].in_a_row = 0
 
     def require(self, questions: Iterable[Question]) -> None:
         """Raise GraderError for a kind of question that no grader is named for."""
@@ -64,10 +99,15 @@ class Graders:
                 raise GraderError(f"query {question.query}: no grader for the kind {kind!r}: give --grade {kind}=…")
 
     def remarks(self) -> list[str]:
-        """What is to be said of the judges: on how many answers one gave no verdict."""
+        """What is to be said of the graders: on how many answers one failed, or a judge gave no verdict."""
         judges = [(name, grader.unread) for name, grader in self.by_name.items() if isinstance(grader, Judge)]
         words = "it must reply with yes or no alone on its last line"
-        return [f"{name}: asked twice, no verdict on {count(n, 'answer')}: {words}" for name, n in judges if n]
+        unread = [f"{name}: asked twice, no verdict on {count(n, 'answer')}: {words}" for name, n in judges if n]
+        failures = [
+            f"no verdict on {count(one.number, 'answer')}, as {name} failed; the first one is {one.first}"
+            for name, one in self._failures.items()
+        ]
+        return unread + failures
 
     async def close(self) -> None:
         """End programs that were started. Raises GraderError where one has written a line too many."""
@@ -128,7 +168,7 @@ def _make(name: str, ask: Callable[[str], Ask] | None, template: str | None) -> 
     if form == "python" and rest:
         return function_grader(rest)
     if form == "command" and rest:
-        return Program(rest)
+        return program_grader(rest)
     if form == "judge" and rest:
         if ask is None:
             raise GraderError(f"{name}: a judge is a model: give --models models.toml")

@@ -1,4 +1,4 @@
-"""Graders that compare texts: exact, contains, a regular expression, and the choice that a reply picks."""
+"""Graders that compare texts: exact, contains, and the choice that a reply picks."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rcjax.collecting.graders.attempt import Attempt, GraderError
+from rcjax.collecting.graders.attempt import Attempt
 from rcjax.signals.chosen import chosen_choice
 from rcjax.signals.final_answer import final_answer, is_denied, last_box, tidied, without_thoughts
 
-__all__ = ["Comparison", "Matching", "contains", "exact", "plain_answer", "right_choice"]
+__all__ = ["Comparison", "contains", "exact", "plain_answer", "right_choice"]
 
 _WRAPPING = " \t\r\n*_`\"'“”‘’«»„()[]{}$.,;:!?。、！？「」"
 
@@ -41,30 +41,6 @@ class Comparison:
     async def grade(self, attempt: Attempt) -> bool:
         """Whether any right answer is that of the reply."""
         return self.compare(attempt)
-
-
-@dataclass(frozen=True, slots=True)
-class Matching:
-    """A grader by a regular expression, searched for in the reply; `{answer}` in it stands for a right answer."""
-
-    pattern: str
-
-    def __post_init__(self) -> None:
-        try:
-            re.compile(self.pattern.replace("{answer}", "x"))
-        except re.error as error:
-            raise GraderError(f"regex:{self.pattern}: no regular expression: {error}") from None
-
-    @property
-    def needs_reference(self) -> bool:
-        """Only where the pattern speaks of a right answer."""
-        return "{answer}" in self.pattern
-
-    async def grade(self, attempt: Attempt) -> bool:
-        """Whether the pattern, with any right answer in it, is in the reply."""
-        forms = [re.escape(right) for right in attempt.reference] if self.needs_reference else [""]
-        patterns = [self.pattern.replace("{answer}", form) for form in forms]
-        return any(re.search(pattern, attempt.text, re.M) is not None for pattern in patterns)
 
 
 def exact(attempt: Attempt) -> bool:

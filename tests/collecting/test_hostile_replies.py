@@ -1,0 +1,294 @@
+"""Replies that strangers write against the graders: none ends a run, is lost, is paid for twice, or stops the clock."""
+
+import asyncio
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from chat_server import Response, completion, served
+from command_line import run
+from misses import in_turn
+from models_of_a_test import ENVIRONMENT, write_models, write_questions
+
+from rcjax.collecting.graders import patterns, registry
+from rcjax.collecting.graders.attempt import Attempt, NoVerdictError
+from rcjax.collecting.graders.judge import Judge, rubric, verdict
+from rcjax.collecting.graders.registry import COMPARISONS, make_graders
+
+pytestmark = pytest.mark.usefixtures("own_settings")
+
+#: By name, what no grader was made for.
+HOSTILE = {
+    "a power of 5,000 digits": "3 × 10^1" + "0" * 5000,
+    "5,000 digits": "so " + "9" * 5000,
+    "5,000 digits of JSON": '{"answer": 1' + "0" * 5000 + "}",
+    "an exponent of 5,000 digits": "3e" + "9" * 5000,
+    "a root of 5,000 digits": "√" + "9" * 5000,
+    "under 5,000 digits": "1 1/" + "9" * 5000,
+    "a large factorial": "999!",
+    "infinite": '{"answer": 1e999}',
+    "NaN": '{"answer": NaN}',
+    "null": '{"answer": null}',
+    "halves of pairs": "\ud800 42 \udfff",
+    "halves of pairs in JSON": '{"answer": "\\ud800"}',
+    "brackets": "[" * 9_000,
+    "objects": '{"answer":' * 9_000 + "1" + "}" * 9_000,
+    "boxes": r"\boxed{" * 2_000,
+    "nulls": "\0" * 5000,
+    "a megabyte of a": "a" * 1_000_000,
+    "digits of others": "٣๓①²𝟑፩" * 100,
+    "much in one sign": "ﷺ" * 2_000,
+    "accents": "a" + "\u0300\u0316" * 5000,
+    "nothing": "",
+}
+
+
+REFERENCES = ("42", "A", "\ud800", "9" * 5000)
+
+
+def attempt(text, *reference):
+    messages = ({"role": "user", "content": "Why?"},)
+    return Attempt("q", text, text, reference or ("42",), ("A", "B"), {"A": "Mars", "B": "Jupiter"}, messages)
+
+
+@in_turn("text", list(HOSTILE.values()), ids=list(HOSTILE))
+def test_every_grader_has_a_verdict_on_hostile_replies(text):
+    for name, compare in COMPARISONS.items():
+        assert compare(attempt(text, *(["42"] if len(text) > 20_000 else REFERENCES))) in (True, False), name
+    assert verdict(text) in (True, False, None)
+
+    async def echo(messages):
+        return messages[0]["content"].encode().decode()[:9]  # it can be sent
+
+    async def others():
+        graders = make_graders(["regex:{answer}$", f"copy=command:{sys.executable} -c '{COPY}'"])
+        try:
+            one, two = (graders.by_name[name] for name in (graders.common, graders.kinds["copy"]))
+            return (
+                await one.grade(attempt(text)),
+                await two.grade(attempt(text)),
+                await Judge(echo).grade(attempt(text)),
+            )
+        finally:
+            await graders.close()
+
+    by_pattern, by_program, by_judge = asyncio.run(others())
+    assert (by_pattern, by_program, by_judge) == (text.endswith("42"), len(text) % 2 == 0, None)
+
+
+COPY = (
+    "import json, sys\n"
+    "for line in sys.stdin:\n"
+    "    row = json.loads(line)\n"
+    '    print(json.dumps({"id": row["id"], "correct": len(row["text"]) % 2 == 0}), flush=True)'
+)
+
+
+PIECES = (
+    " ",
+    "_",
+    "answer_",
+    "the answer to ",
+    "1",
+    "11,",
+    "(",
+    r"\boxed{1",
+    "not 42 ",
+    "A or ",
+    "<think>",
+    "[1]",
+    "{",
+)
+
+
+def seconds(piece, length, graders):
+    """That graders compute over a text of so many characters."""
+    text = (piece * (length // len(piece) + 1))[:length] + "x"
+    start = time.process_time()
+    for grader in graders:
+        grader(attempt(text))
+    return time.process_time() - start
+
+
+def test_time_grows_with_the_length_alone():
+    """Quadratic patterns took 32 s for 16,000 characters, and for a million would take days."""
+    ours = COMPARISONS.values()
+    slow = {piece: spent for piece in PIECES if (spent := seconds(piece, 16_000, ours)) > 1.5}
+    assert not slow
+    whole = [COMPARISONS["contains"], lambda row: verdict(row.text)]  # others read 50,000 characters
+    slow = {piece: spent for piece in PIECES[::3] if (spent := seconds(piece, 1_000_000, whole)) > 12.0}
+    assert not slow
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return tmp_path
+
+
+def says(texts):
+    """A server whose models give the text of each question, by its prompt."""
+
+    def behave(request, headers):
+        prompt = request["messages"][-1]["content"]
+        if prompt.startswith("You grade"):
+            return Response({"error": {}}, 400) if "wicked" in prompt else Response(completion("yes"))
+        return Response(completion(texts[prompt], [(texts[prompt], {texts[prompt]: -0.1})]))
+
+    return behave
+
+
+def collect(place, texts, *options):
+    """(the result, the server) of a run over questions of such answers."""
+    rows = [{"query": prompt, "prompt": prompt, "answer": "42"} for prompt in texts]
+    asked = write_questions(place / "questions.jsonl", rows)
+    with served(says(texts)) as (server, url):
+        models = write_models(place / "models.toml", url, ["tiny"])
+        line = [asked, "--models", models, "--out", place / "answers.jsonl", "--signal", "mean", "--concurrency", 1]
+        result = run("collect", *line, *options)
+    return result, [request for request in server.requests if "wicked" not in json.dumps(request)]
+
+
+def answers(place):
+    rows = map(json.loads, (place / "answers.jsonl").read_text().splitlines())
+    return {row["query"]: row for row in rows if row["error"] is None}
+
+
+BREAKING = """
+import json, sys
+for line in sys.stdin:
+    row = json.loads(line)
+    if "wicked" in row["text"]: sys.exit(3)
+    print(json.dumps({"id": row["id"], "correct": True}), flush=True)
+"""
+
+
+def breaks(name, monkeypatch, place):
+    """A grader, as the command names it, that fails on a wicked reply; and what is said of it."""
+    if name == "of ours":
+        monkeypatch.setitem(registry.COMPARISONS, "number", lambda row: not math.isnan(1 / ("wicked" not in row.text)))
+        return "number", "number failed: ZeroDivisionError"
+    if name == "pattern":
+        monkeypatch.setattr(patterns, "_SECONDS", 0.2)
+        return "regex:^(a+)+$", "takes more than 0.2 seconds"
+    if name == "function":
+        (place / "fails_once.py").write_text("def right(text, reference):\n    return 1 // ('wicked' not in text)\n")
+        return "python:fails_once:right", "python:fails_once:right failed: ZeroDivisionError"
+    if name == "program":
+        (place / "breaks.py").write_text(BREAKING)
+        return f"command:{sys.executable} breaks.py", "has ended, with status 3"
+    return "judge:tiny", "the judge tiny: HTTP 400"
+
+
+@in_turn("name", ["of ours", "pattern", "function", "program", "judge"])
+def test_a_reply_that_a_grader_fails_on_is_a_line_without_a_verdict(name, place, monkeypatch):
+    """A ValueError of one ended every run, before anything was written; `^(a+)+$` stopped the clock."""
+    monkeypatch.chdir(place)
+    grader, why = breaks(name, monkeypatch, place)
+    texts = {"1?": "aaa", "2?": "a" * 60 + "wicked", "3?": "aa"}
+    result, server = collect(place, texts, "--grade", grader)
+    assert result.exit_code == 0, (result.stdout, result.stderr, result.exception)
+    assert [row["correct"] for row in answers(place).values()] == [True, None, True]
+    told = "".join(result.stdout.split())
+    assert (
+        "".join(f"no verdict on 1 answer, as {grader} failed; the first one is query 2?, model tiny:".split()) in told
+    )
+    assert "".join(why.split()) in told
+    assert server != []
+    again, server = collect(place, texts, "--grade", grader)
+    assert (again.exit_code, server) == (0, [])
+    once_more = run("grade", "answers.jsonl", "--grade", "regex:wicked", "--json")
+    assert json.loads(once_more.stdout)["graded"] == 3
+
+
+def test_a_grader_that_fails_on_all_is_left_alone(place):
+    (place / "fails_on_all.py").write_text("def right(text, reference):\n    raise KeyError('x')\n")
+    result, _ = collect(place, {f"{i}?": "a" for i in range(20)}, "--grade", "python:fails_on_all:right")
+    assert result.exit_code == 1
+    told = " ".join(result.stdout.split())
+    assert "grading stopped: 10 answers in a row without a verdict, as python:fails_on_all:right failed" in told
+    assert len(answers(place)) == 20
+
+
+def test_a_reply_is_a_line_before_it_is_graded(place):
+    (place / "looks.py").write_text(
+        "from pathlib import Path\ndef right(text, reference):\n"
+        "    return text in Path('answers.jsonl').read_text().splitlines()[-1]\n"
+    )
+    collect(place, {f"{i}?": f"said {i}" for i in range(5)}, "--grade", "python:looks:right")
+    assert [row["correct"] for row in answers(place).values()] == [True] * 5
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@in_turn(("command", "sent"), [("collect", signal.SIGINT), ("grade", signal.SIGTERM)])
+def test_a_grader_that_never_ends_can_be_stopped(command, sent, place):
+    """Neither Ctrl-C nor SIGTERM did anything, as nothing heard them."""
+    (place / "never_ends.py").write_text(
+        "from pathlib import Path\ndef right(text, reference):\n    Path('begun').touch()\n    while True: pass\n"
+    )
+    with served(says({"1?": "a"})) as (_, url):
+        line = [sys.executable, "-c", "from rcjax.cli import main; main()", command]
+        if command == "collect":
+            write_questions(place / "questions.jsonl", [{"query": "1", "prompt": "1?", "answer": "42"}])
+            write_models(place / "models.toml", url, ["tiny"])
+            line += ["questions.jsonl", "--models", "models.toml", "--out", "answers.jsonl", "--signal", "mean"]
+        else:
+            collect(place, {"1?": "a"}, "--grade", "regex:b")
+            line += ["answers.jsonl"]
+        line += ["--grade", "python:never_ends:right"]
+        process = subprocess.Popen(line, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while not (place / "begun").exists() and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(sent)
+        time.sleep(0.3)
+        process.send_signal(sent)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+    assert ("finishing the calls under way" in told) == (command == "collect")
+    assert "Traceback" not in told
+    assert [row["correct"] for row in answers(place).values()] == [None if command == "collect" else False]
+    assert not (place / "answers.jsonl.under-way").exists()
+
+
+def test_a_pattern_is_searched_for_as_before():
+    """In a process of its own, by Python's re: right answers are quoted, lines count, and half a pair is a sign."""
+    cases = [("^{answer}!$", "x\na.b!\ny", "a.b", True), ("^{answer}!$", "axb!", "a.b", False)]
+    cases += [("(?i)ÄH", "äh", "", True), ("\ud800", "\ud800", "", True), (r"\bno\b", "nope", "", False)]
+
+    async def verdicts():
+        graders = [make_graders([f"regex:{pattern}"]) for pattern, *_ in cases]
+        try:
+            pairs = zip(graders, cases, strict=True)
+            return [await one.by_name[one.common].grade(attempt(text, right)) for one, (_, text, right, _) in pairs]
+        finally:
+            for one in graders:
+                await one.close()
+
+    assert asyncio.run(verdicts()) == [right for *_, right in cases]
+
+
+def test_a_pattern_that_right_answers_spoil_is_told(place):
+    pattern = "(a){1,{answer}}"
+
+    async def grade(right):
+        graders = make_graders([f"regex:{pattern}"])
+        try:
+            return await graders.by_name[f"regex:{pattern}"].grade(attempt("aa", right))
+        finally:
+            await graders.close()
+
+    assert asyncio.run(grade("3")) is True
+    with pytest.raises(NoVerdictError, match="failed: OverflowError"):
+        asyncio.run(grade("9" * 30))
+
+
+def test_a_rubric_can_be_sent_whatever_was_replied():
+    assert rubric(attempt("\ud800"), "{answer}") == "?"
