@@ -65,6 +65,7 @@ _HOMES = {
         "LeftOutWarning",
         "Log",
         "PartsWarning",
+        "PricesWarning",
         "UnlabelledWarning",
     ),
     "logs.reading": (
@@ -173,7 +174,7 @@ if TYPE_CHECKING:
     from rcjax.frontier.seconds import Seconds
     from rcjax.importing.evaluations import read_evaluations
     from rcjax.logs.hand_labels import HandLabels
-    from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, PartsWarning, UnlabelledWarning
+    from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, PartsWarning, PricesWarning, UnlabelledWarning
     from rcjax.logs.reading import LogError, read_log
     from rcjax.model.calibration_error import expected_calibration_error
     from rcjax.model.cascade_model import CascadeModel, load_model
@@ -238,6 +239,7 @@ __all__ = [
     "Policy",
     "PolicyCheck",
     "Posterior",
+    "PricesWarning",
     "Replay",
     "Report",
     "Retuned",

@@ -32,7 +32,8 @@ Prices = Annotated[
     typer.Option(
         show_default=False,
         metavar="FILE",
-        help="TOML or JSON: input and output price per million tokens, by model.",
+        help="TOML or JSON: input and output price per million tokens, by model; or the list of prices of LiteLLM or "
+        "OpenRouter.",
     ),
 ]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rcjax.logs.errors import LogError, MissingPricesError
-    from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, PartsWarning, UnlabelledWarning
+    from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, PartsWarning, PricesWarning, UnlabelledWarning
     from rcjax.logs.prices import read_prices
     from rcjax.logs.reading import read_answers, read_log
 
@@ -19,6 +19,7 @@ __all__ = [
     "LogError",
     "MissingPricesError",
     "PartsWarning",
+    "PricesWarning",
     "UnlabelledWarning",
     "read_answers",
     "read_log",
@@ -27,7 +28,7 @@ __all__ = [
 
 _HOMES = {
     "errors": ("LogError", "MissingPricesError"),
-    "log": ("IncompleteLogWarning", "LeftOutWarning", "Log", "PartsWarning", "UnlabelledWarning"),
+    "log": ("IncompleteLogWarning", "LeftOutWarning", "Log", "PartsWarning", "PricesWarning", "UnlabelledWarning"),
     "prices": ("read_prices",),
     "reading": ("read_answers", "read_log"),
 }

@@ -21,7 +21,7 @@ from rcjax.logs.listing import brief, listed, near
 from rcjax.logs.seconds import Waiting, require_all_seconds, tell_seconds
 from rcjax.policy.answers import Comparison
 
-__all__ = ["IncompleteLogWarning", "LeftOutWarning", "Log", "PartsWarning", "UnlabelledWarning"]
+__all__ = ["IncompleteLogWarning", "LeftOutWarning", "Log", "PartsWarning", "PricesWarning", "UnlabelledWarning"]
 
 
 class IncompleteLogWarning(UserWarning):
@@ -38,6 +38,10 @@ class UnlabelledWarning(UserWarning):
 
 class PartsWarning(UserWarning):
     """A call log is read together with the parts that rolled off it."""
+
+
+class PricesWarning(UserWarning):
+    """Models are priced by entries of a list that others keep, which are named."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

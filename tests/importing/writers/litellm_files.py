@@ -6,6 +6,7 @@ JSON Lines (`ndjson`) and as an array (its default); what it sends is appended t
 
 import asyncio
 import contextlib
+import json
 import sys
 from pathlib import Path
 
@@ -45,7 +46,22 @@ async def main(folder: Path) -> None:
         path.write_text(text)
 
 
+#: Entries of the list of prices: chat models, and what has no prices per token of text.
+ENTRIES = (
+    *("sample_spec", "gpt-4o-mini", "azure/eu/gpt-4o-mini", "claude-sonnet-4-5"),
+    *("vertex_ai/meta/llama-3.1-8b-instruct-maas", "azure/gpt-image-1.5", "aiml/dall-e-3", "text-embedding-3-small"),
+    *("whisper-1", "bedrock/*/1-month-commitment/cohere.command-text-v14"),
+)
+
+
+def write_prices(path: Path) -> None:
+    source = Path(litellm.__file__).with_name("model_prices_and_context_window_backup.json")
+    content = json.loads(source.read_text())
+    path.write_text(json.dumps({name: content[name] for name in ENTRIES}, indent=1) + "\n")
+
+
 if __name__ == "__main__":
     target = Path(sys.argv[1])
     target.mkdir(parents=True, exist_ok=True)
+    write_prices(target / "prices.json")
     asyncio.run(main(target))

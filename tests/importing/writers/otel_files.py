@@ -7,6 +7,7 @@ client openai 3.57.0: `messages.jsonl` from opentelemetry-instrumentation-openai
 
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -34,10 +35,8 @@ def main(path: Path) -> None:
         with tracer.start_as_current_span("questions"):
             for question in [*QUESTIONS, "What is 13 + 1?"]:
                 messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": question}]
-                try:
+                with suppress(BadRequestError):
                     client.chat.completions.create(model=model, messages=messages)
-                except BadRequestError:
-                    pass
     provider.shutdown()
     packages = str(Path(import_module("openai").__file__).parents[1])  # in tracebacks
     path.write_text(path.read_text().replace(packages, "site-packages"))
