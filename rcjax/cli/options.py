@@ -127,6 +127,18 @@ def fraction(text: str) -> float:
     return value
 
 
+def score(text: str) -> float:
+    """Parse a score on any scale: `0.5`, `7` or `80%`."""
+    number = text.strip()
+    try:
+        value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise typer.BadParameter(f"{text!r} is no score: give a number such as 0.5, 7 or 80%")
+    return value
+
+
 def positive(text: str) -> float:
     """Parse a number above 0."""
     value = _checked(text.strip().removeprefix("$"), text, "a number above 0")

@@ -7,8 +7,11 @@ JSON Lines (`ndjson`) and as an array (its default); what it sends is appended t
 import asyncio
 import contextlib
 import json
+import os
 import sys
 from pathlib import Path
+
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # the list of prices that comes with it
 
 import litellm
 from litellm.integrations.generic_api.generic_api_callback import GenericAPILogger
@@ -24,6 +27,7 @@ async def main(folder: Path) -> None:
         server = serve(path)
         base = f"http://127.0.0.1:{server.server_port}"
         logger = GenericAPILogger(endpoint=f"{base}/log", log_format=form)
+        litellm.logging_callback_manager._reset_all_callbacks()
         litellm.callbacks = [logger]
         for model in MODELS:
             prices = {"input_cost_per_token": 1e-7, "output_cost_per_token": 4e-7}
