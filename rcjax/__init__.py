@@ -64,6 +64,7 @@ _HOMES = {
         "IncompleteLogWarning",
         "LeftOutWarning",
         "Log",
+        "NoConfidenceWarning",
         "PartsWarning",
         "PricesWarning",
         "UnlabelledWarning",
@@ -174,7 +175,15 @@ if TYPE_CHECKING:
     from rcjax.frontier.seconds import Seconds
     from rcjax.importing.evaluations import read_evaluations
     from rcjax.logs.hand_labels import HandLabels
-    from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, PartsWarning, PricesWarning, UnlabelledWarning
+    from rcjax.logs.log import (
+        IncompleteLogWarning,
+        LeftOutWarning,
+        Log,
+        NoConfidenceWarning,
+        PartsWarning,
+        PricesWarning,
+        UnlabelledWarning,
+    )
     from rcjax.logs.reading import LogError, read_log
     from rcjax.model.calibration_error import expected_calibration_error
     from rcjax.model.cascade_model import CascadeModel, load_model
@@ -233,6 +242,7 @@ __all__ = [
     "LogError",
     "Marginal",
     "Mixture",
+    "NoConfidenceWarning",
     "Outcome",
     "OverlapWarning",
     "PartsWarning",

@@ -151,6 +151,8 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices
         if sounds:
             models_by_signal.setdefault(signal.says, []).append(model)
         rows += _rows_of(model, _apart(queries) if model in sampled else queries, signal, how.right_from, left_out)
+    if not answers:
+        raise LogError("no answers in the files: are they of calls of models?")
     if not rows:
         why = _reasons(left_out) if left_out else f"none has a score of {how.scorer!r:.60}: choose another scorer"
         raise LogError(f"no answer can be used: {why}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -95,7 +96,7 @@ def _put(answers: dict[str, dict[str, Attempts]], answer: Answer, where: str) ->
     if number in attempts:
         place = f"{where}, model {brief(answer.model)}, query {brief(answer.query)}"
         raise LogError(f"{place}: was answered already in {attempts[number][1]}: leave one of them out")
-    attempts[number] = answer, where
+    attempts[number] = dataclasses.replace(answer, attempt=number), where
 
 
 def _names(models: list[str], rename: Mapping[str, str]) -> dict[str, str]:

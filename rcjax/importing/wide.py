@@ -103,7 +103,7 @@ def _place(columns: list[str], of_model: Mapping[str, str]) -> int:
 def _answer(cells: Mapping[str, Any], model: str, where: str) -> Answer:
     whole = {"correct": None, **cells, "model": model, "answer": _unwrapped(cells.get("answer"))}
     answer = table.answer_of(whole, where)
-    prompt = cells["prompt"]
+    prompt = _unwrapped(cells["prompt"])
     told = any(cells.get(own) is not None for own in ("correct", "answer", "answer_key"))
     return dataclasses.replace(
         answer,
@@ -113,11 +113,11 @@ def _answer(cells: Mapping[str, Any], model: str, where: str) -> Answer:
     )
 
 
-def _unwrapped(answer: Any) -> Any:
-    """An answer out of a list of one, as RouterBench has it: written as Python does, `['B']`."""
-    if isinstance(answer, str) and answer[:2] in ("['", '["') and answer.endswith("]"):
+def _unwrapped(text: Any) -> Any:
+    """A text out of a list of one, as RouterBench has it: written as Python does, `['B']`."""
+    if isinstance(text, str) and text[:2] in ("['", '["') and text.endswith("]"):
         try:
-            answer = ast.literal_eval(answer)
+            text = ast.literal_eval(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return answer
-    return answer[0] if isinstance(answer, list) and len(answer) == 1 else answer
+            return text
+    return text[0] if isinstance(text, list) and len(text) == 1 else text

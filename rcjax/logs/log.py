@@ -21,7 +21,15 @@ from rcjax.logs.listing import brief, listed, near
 from rcjax.logs.seconds import Waiting, require_all_seconds, tell_seconds
 from rcjax.policy.answers import Comparison
 
-__all__ = ["IncompleteLogWarning", "LeftOutWarning", "Log", "PartsWarning", "PricesWarning", "UnlabelledWarning"]
+__all__ = [
+    "IncompleteLogWarning",
+    "LeftOutWarning",
+    "Log",
+    "NoConfidenceWarning",
+    "PartsWarning",
+    "PricesWarning",
+    "UnlabelledWarning",
+]
 
 
 class IncompleteLogWarning(UserWarning):
@@ -34,6 +42,10 @@ class LeftOutWarning(UserWarning):
 
 class UnlabelledWarning(UserWarning):
     """Some answers of a log have no label."""
+
+
+class NoConfidenceWarning(UserWarning):
+    """A log tells answers, and no confidence in them."""
 
 
 class PartsWarning(UserWarning):

@@ -19,7 +19,7 @@ from rcjax._base.arguments import check_arguments, what_it_is
 from rcjax._base.variants import base_model
 from rcjax.logs.answers import Compared, read_answer_table
 from rcjax.logs.checked_rows import Rows, numbers, require_models, require_money
-from rcjax.logs.columns import SAMPLE, TOKENS
+from rcjax.logs.columns import SAMPLE, TOKENS, tells_no_confidence
 from rcjax.logs.costs import mend_matrix, tell_lost
 from rcjax.logs.errors import LogError
 from rcjax.logs.label_cells import empty_cell, hand_labels_of, label_cells, settle_labels
@@ -30,6 +30,7 @@ from rcjax.logs.log import (
     IncompleteLogWarning,
     LeftOutWarning,
     Log,
+    NoConfidenceWarning,
     PartsWarning,
     PricesWarning,
     UnlabelledWarning,
@@ -69,8 +70,9 @@ def read_log(
     `output_tokens`. A column `answer` says what was answered, so that the answers of models can be compared: of
     choices the letter, of texts without regard to case, white space, punctuation around them and how numbers are
     written. A column `answer_key` goes before it, and is compared as it is. A column `seconds`, or `latency_ms`, says
-    how long the answer took; a cell may be empty. Others are ignored. Names of columns may be in capitals, and have
-    spaces for underscores.
+    how long the answer took; a cell may be empty. A log with a column `answer` or `answer_key` may tell no confidence:
+    all answers then count as sure, with a `NoConfidenceWarning`. Others are ignored. Names of columns may be in
+    capitals, and have spaces for underscores.
 
     With a column `sample` there are several answers per query and model, and each model becomes several: `small`, its
     first answer with its own confidence, and votes such as `small ×3`, three answers together. Of a vote, the
@@ -307,8 +309,9 @@ def _judged_rows(
     known = None if beside.labels is None else read_labels(beside.labels, files.source)
     told_by = "answer" if known and known.by == "answer" else "correct" if known is None and beside.needed else None
     labeller = known and Labeller(known)
-    read, usable = 0, set[str]()
+    read, usable, untold = 0, set[str](), False
     for rows in files.rows(priced, told_by):
+        untold = tells_no_confidence(rows.frame.columns)
         read += rows.frame.height
         every |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
         rows = calls.keep(rows)
@@ -321,6 +324,11 @@ def _judged_rows(
     remark = labeller.finish(files.name) if labeller else None
     if remark is not None:
         warnings.warn(remark, LeftOutWarning, stacklevel=5)
+    if untold:
+        what = (
+            "no column logprob or confidence: every answer counts as sure, and whether models agree is all that tells"
+        )
+        warnings.warn(f"{files.name}: {what}", NoConfidenceWarning, stacklevel=5)
     if files.told:
         warnings.warn(files.told, PartsWarning, stacklevel=5)
     if any(left_out.values()):
@@ -349,6 +357,9 @@ def _ids(texts: Iterable[str]) -> tuple[int | str, ...]:
 
 
 def _logprob(rows: Rows) -> np.ndarray:
+    """Raw confidences; of a log that tells none 0, as if all answers were as sure."""
+    if tells_no_confidence(rows.frame.columns):
+        return np.zeros(rows.frame.height)
     with np.errstate(divide="ignore"):  # a confidence of 0 is -inf, as meant
         has_logprob = "logprob" in rows.frame.columns
         return numbers(rows, "logprob") if has_logprob else np.log(numbers(rows, "confidence"))
