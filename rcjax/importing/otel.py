@@ -90,7 +90,9 @@ def _attributes(span: Mapping[str, Any]) -> dict[str, Any]:
 
 def _value(value: Mapping[str, Any]) -> Any:
     """A value as OTLP writes it: the name of its kind, and it; whole numbers are texts."""
-    (kind, content), *_ = value.items() or [("", None)]
+    kind: str
+    content: Any
+    (kind, content), *_ = [*value.items()] or [("", None)]
     if kind == "arrayValue":
         return [_value(one) for one in content.get("values") or ()]
     if kind == "kvlistValue":

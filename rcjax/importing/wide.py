@@ -15,6 +15,7 @@ from rcjax.importing import table
 from rcjax.importing.answers import Answer, Choices, require
 from rcjax.logs.checked_rows import load
 from rcjax.logs.dialects import SEPARATED, open_text
+from rcjax.logs.errors import LogError
 from rcjax.logs.listing import listed
 from rcjax.logs.text_files import TextFile
 
@@ -52,7 +53,9 @@ def read(path: Path, choices: Choices) -> Iterator[Answer]:
 
     frames = load(_source(path), choose).frames
     query = _first(columns, (theirs["query"],) if "query" in theirs else _QUERIES)
-    require(query is not None, path.name, f"no column names the query: --column query=…; there are {listed(columns)}")
+    if query is None:
+        what = f"no column names the query: --column query=…; there are {listed(columns)}"
+        raise LogError(f"{path.name}: {what}")
     prompt = _first(columns, (theirs["prompt"],) if "prompt" in theirs else _PROMPTS)
     models = _models(columns, theirs)
     advice = "each model needs a column of its name, and another such as NAME|cost"

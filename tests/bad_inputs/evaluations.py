@@ -138,7 +138,7 @@ EVALUATIONS = (
         "is the output of a batch of embeddings",
         text_file(
             "vectors.jsonl",
-            '{"custom_id": "1", "response": {"status_code": 200, "body": {"object": "list", "data": []}}, "error": null}',
+            '{"custom_id": "1", "response": {"status_code": 200, "body": {"object": "list"}}, "error": null}',
         ),
         "1 of another kind of call (list)",
     ),

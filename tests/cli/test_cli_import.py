@@ -74,7 +74,7 @@ def test_calls_without_labels_say_how_to_come_by_them(tmp_path):
     assert pl.read_csv(out)["prompt"][0] == "What is 0 + 1? Number only."
     document = json.loads(succeed("import", calls, "--out", out, "--json"))
     assert [model["accuracy"] for model in document["models"]] == [None, None]
-    succeed("label", out, "--n", 4, "--out", tmp_path / "to_label.csv")
+    succeed("label", out, "--n", 8, "--out", tmp_path / "to_label.csv")
     wide = FILES / "wide" / "table.csv"
     assert "8 queries" in succeed("import", wide, "--wide", "--out", out)
 

@@ -145,7 +145,8 @@ def test_openai_batch(kind):
 def test_several_answers_to_one_request_share_its_cost(tmp_path):
     (payload, *_) = [one for one in lines(LITELLM) if one["status"] == "success"]
     first = payload["response"]["choices"][0]
-    other = {**first, "index": 1, "message": {"role": "assistant", "content": "7"}, "logprobs": None}
+    tokens = {"content": [{"token": "7", "logprob": -0.3, "top_logprobs": []}]}
+    other = {**first, "index": 1, "message": {"role": "assistant", "content": "7"}, "logprobs": tokens}
     payload["response"]["choices"] = [first, other]
     path = tmp_path / "two.jsonl"
     path.write_text(json.dumps(payload) + "\n")
