@@ -66,12 +66,14 @@ def _failure(payload: Mapping[str, Any], messages: list[tuple[str, str]]) -> str
 def _cost(payload: Mapping[str, Any]) -> float | None:
     """Money; None where LiteLLM says that it could not tell."""
     cost = payload.get("response_cost")
-    unknown = cost is None or (not cost and payload.get("response_cost_failure_debug_info"))
-    return None if unknown else float(cost)
+    if cost is None or (not cost and payload.get("response_cost_failure_debug_info")):
+        return None
+    return float(cost)
 
 
 def _duration(payload: Mapping[str, Any]) -> float | None:
     """From the start of a call to its end: of a streamed reply, `response_time` is that of the first token."""
     begin, end = payload.get("startTime"), payload.get("endTime")
-    numbers = isinstance(begin, int | float) and isinstance(end, int | float)
-    return end - begin if numbers else payload.get("response_time")
+    if isinstance(begin, int | float) and isinstance(end, int | float):
+        return end - begin
+    return payload.get("response_time")

@@ -111,7 +111,7 @@ def _answers(row: Mapping[str, Any], query: str, model: str, scorer: str | None,
         choice = choice_made(replies, _continuations(row.get("arguments")), str(metric), "acc_mutual_info" in metrics)
         yield Answer(query, model, score=score, prompt=asked, characters=sent, **choice)
         return
-    texts = (row["resps"][0] or [None]) if row.get("resps") else replies
+    texts: list[str | None] = (row["resps"][0] or [None]) if row.get("resps") else replies
     answer = replies[0] if replies else ""
     answer = answer if isinstance(answer, str) else None
     sent = [None if prompt is None else (prompt, len(text or "")) for text in texts]  # a reply may be null
