@@ -53,33 +53,36 @@ def _answers(record: Mapping[str, Any], by: str | None, where: str) -> Iterator[
                 operation = attributes.get("gen_ai.operation.name", attributes.get("llm.request.type", "chat"))
                 if model and operation in _OPERATIONS:
                     place = f"{where}, span {span.get('spanId', '')}"
-                    yield _answer(span, attributes, str(model), by, place)
+                    yield from _of_span(span, attributes, str(model), by, place)
 
 
-def _answer(span: Mapping[str, Any], attributes: Mapping[str, Any], model: str, by: str | None, where: str) -> Answer:
+def _of_span(
+    span: Mapping[str, Any], attributes: Mapping[str, Any], model: str, by: str | None, where: str
+) -> Iterator[Answer]:
+    """The answers of a span, which share its tokens; most have one."""
     system = [("system", text) for _, text in messages_of(_parsed(attributes.get("gen_ai.system_instructions")))]
     asked = system + _messages(attributes, _ASKED)
     query = query_of(asked) if by is None else attributes.get(by)
     require_sound(query is not None, where, f"no attribute {by}, which is to name the query")
-    said = _messages(attributes, _SAID)
-    text = said[0][1] if said else ""
+    said = _messages(attributes, _SAID) or [("assistant", "")]
     failed = (span.get("status") or {}).get("code") in (2, "STATUS_CODE_ERROR") or "error.type" in attributes
-    nothing = None if text else UNANSWERED if asked else f"without messages ({_CAPTURE})"
+    nothing = UNANSWERED if asked else f"without messages ({_CAPTURE})"
     finish = attributes.get("gen_ai.response.finish_reasons")
-    return Answer(
-        query=str(query),
-        model=model,
-        attempt=None,
-        judged=False,
-        failure="with an error" if failed else nothing,
-        text=text,
-        prompt=prompt_of(asked),
-        finish=str(finish[0]) if isinstance(finish, list) and finish else None,
-        input_tokens=_number(attributes, _SENT),
-        output_tokens=_number(attributes, _RECEIVED),
-        cost=_number(attributes, ("gen_ai.usage.cost",)),
-        seconds=seconds_of((int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])) / 1e9),
-    )
+    for _, text in said:
+        yield Answer(
+            query=str(query),
+            model=model,
+            attempt=None,
+            judged=False,
+            failure="with an error" if failed else None if text else nothing,
+            text=text,
+            prompt=prompt_of(asked),
+            finish=str(finish[0]) if isinstance(finish, list) and finish else None,
+            input_tokens=_share(attributes, _SENT, len(said)),
+            output_tokens=_share(attributes, _RECEIVED, len(said)),
+            cost=_share(attributes, ("gen_ai.usage.cost",), len(said)),
+            seconds=seconds_of((int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])) / 1e9),
+        )
 
 
 def _attributes(span: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,6 +126,7 @@ def _parsed(value: Any) -> Any:
     return value
 
 
-def _number(attributes: Mapping[str, Any], names: tuple[str, ...]) -> float | None:
+def _share(attributes: Mapping[str, Any], names: tuple[str, ...], several: int) -> float | None:
+    """The share of one of several answers in the number under the first of the names that there is."""
     values = [attributes[label] for label in names if label in attributes]
-    return float(values[0]) if values else None
+    return float(values[0]) / several if values else None
