@@ -24,7 +24,16 @@ CHARACTERS = 4.0
 def as_frame(
     rows: list[dict[str, Any]], rates: Mapping[str, tuple[float, float]] | None, how: How, *, sampled: bool
 ) -> tuple[pl.DataFrame, list[str]]:
-    """The rows as a frame, with tokens, money or both; and what there is to say of these."""
+    """The rows as a frame, with tokens, money or both; and what there is to say of these.
+
+    Args:
+        rows: of the log; tokens and money that are not told are put into them.
+        rates: prices of tokens, as `read_prices` gives them; None where none are given.
+        how: how tokens are estimated, and whether answers and prompts are kept.
+        sampled: whether rows are samples.
+
+    Raises LogError where a model has no price, or there is nothing to tell tokens by.
+    """
     notes: list[str] = []
     needed = rates is not None or any(row["cost"] is None for row in rows)
     estimated = sum(_estimate(row, how) for row in rows) if needed else 0

@@ -38,7 +38,7 @@ def price_list(content: Any, name: str, least: float, most: float) -> PriceList 
     Args:
         content: what a JSON file holds.
         name: of the file, for messages.
-        least: the smallest price above 0, and `most` the largest, in money per million tokens.
+        least, most: the smallest price above 0 and the largest, in money per million tokens.
 
     Raises `LogError` for a list without any price per token.
 
