@@ -68,7 +68,9 @@ _HOMES = {
         "IncompleteLogWarning",
         "LeftOutWarning",
         "Log",
+        "NoConfidenceWarning",
         "PartsWarning",
+        "PricesWarning",
         "UnlabelledWarning",
     ),
     "logs.reading": (
@@ -183,7 +185,15 @@ if TYPE_CHECKING:
     from rcjax.frontier.seconds import Seconds
     from rcjax.importing.evaluations import read_evaluations
     from rcjax.logs.hand_labels import HandLabels
-    from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, PartsWarning, UnlabelledWarning
+    from rcjax.logs.log import (
+        IncompleteLogWarning,
+        LeftOutWarning,
+        Log,
+        NoConfidenceWarning,
+        PartsWarning,
+        PricesWarning,
+        UnlabelledWarning,
+    )
     from rcjax.logs.reading import LogError, read_log
     from rcjax.model.calibration_error import expected_calibration_error
     from rcjax.model.cascade_model import CascadeModel, load_model
@@ -245,12 +255,14 @@ __all__ = [
     "LogError",
     "Marginal",
     "Mixture",
+    "NoConfidenceWarning",
     "Outcome",
     "OverlapWarning",
     "PartsWarning",
     "Policy",
     "PolicyCheck",
     "Posterior",
+    "PricesWarning",
     "Replay",
     "Report",
     "Retuned",

@@ -10,8 +10,9 @@ import typer
 
 from rcjax.cli.common import require_distinct, require_writable
 from rcjax.cli.failures import attempt, conclude, reported
-from rcjax.cli.options import AsJson, Prices, fraction, pairs, token_counts
+from rcjax.cli.options import AsJson, Prices, pairs, score, token_counts
 from rcjax.cli.plausible import Really, require_plausible_prices
+from rcjax.cli.printing import warn
 
 __all__ = ["import_"]
 
@@ -22,8 +23,8 @@ def import_(
         typer.Argument(
             show_default=False,
             metavar="FILES",
-            help="Logs of Inspect AI (.eval, .json), samples of lm-eval, runs of HELM, results of promptfoo, tables of "
-            "your own; or folders of them.",
+            help="Logs of Inspect AI (.eval, .json), samples of lm-eval, runs of HELM, results of promptfoo, logs of "
+            "LiteLLM, spans of OpenTelemetry, output of OpenAI's batches, tables of your own; or folders of them.",
         ),
     ],
     out: Annotated[
@@ -37,9 +38,18 @@ def import_(
             "--format",
             show_default=False,
             metavar="NAME",
-            help="**inspect**, **lm-eval**, **helm**, **promptfoo** or **table**. [default: told by the content]",
+            help="**inspect**, **lm-eval**, **helm**, **promptfoo**, **litellm**, **otel**, **openai-batch**, "
+            "**table** or **wide**. [default: told by the content]",
         ),
     ] = None,
+    wide: Annotated[
+        bool,
+        typer.Option(
+            "--wide",
+            help="A table has columns of each model: its name (the score), NAME|cost, NAME|answer, …, as benchmarks "
+            "of routers have them.",
+        ),
+    ] = False,
     scorer: Annotated[
         str | None,
         typer.Option(
@@ -48,7 +58,9 @@ def import_(
     ] = None,
     right_from: Annotated[
         Any,
-        typer.Option(parser=fraction, metavar="SCORE", help="Partial credit: an answer is right from this score on."),
+        typer.Option(
+            parser=score, metavar="SCORE", help="An answer is right from this score on, on whatever scale: 0.5, 7, 80%."
+        ),
     ] = None,
     signal: Annotated[
         str | None,
@@ -66,7 +78,10 @@ def import_(
     column: Annotated[
         list[str] | None,
         typer.Option(
-            show_default=False, metavar="OURS=THEIRS", help="What a table calls a column; `correct=is_right`, …"
+            show_default=False,
+            metavar="OURS=THEIRS",
+            help="What a table calls a column; `correct=is_right`, … Of LiteLLM and OpenTelemetry, what names the "
+            "query: `query=metadata.requester_metadata.id`.",
         ),
     ] = None,
     tokens: Annotated[
@@ -80,6 +95,16 @@ def import_(
     answers: Annotated[
         bool, typer.Option("--answers/--no-answers", help="Say in the log what was answered, to be compared.")
     ] = True,
+    prompts: Annotated[
+        bool,
+        typer.Option(
+            "--prompts", help="Say in the log what was asked, and all that was answered, for a person to label it."
+        ),
+    ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Refuse files and samples that cannot be read. [default: left out and counted]"),
+    ] = False,
     split: Annotated[
         str,
         typer.Option(
@@ -94,8 +119,10 @@ def import_(
 
     Many files become one log: models by name (`openai/gpt-4o-mini` is `gpt-4o-mini` where that stays unique), queries
     by what names them in their format. Prompts are not copied, and of long answers the beginning alone. With
-    `--prices`, the log holds money.
+    `--prices`, the log holds money. Logs of calls do not tell right from wrong: give labels when you tune (`--labels`).
     """
+    if wide and format_ not in (None, "wide"):
+        raise typer.BadParameter(f"is of the format wide, not {format_}", param_hint="--wide")
     with reported(as_json=json_):
         require_writable(out)
         require_distinct([("--out", out)], [*(("FILES", file) for file in files), ("--prices", prices)])
@@ -108,12 +135,16 @@ def import_(
         require_kind(out)
         require_plausible_prices(prices, really)
         renamed, columns = pairs(rename, "--rename"), pairs(column, "--column")
-        how = How(format_, scorer, right_from, signal, renamed, columns, tokens, answers, split)
+        form = "wide" if wide else format_
+        how = How(form, scorer, right_from, signal, renamed, columns, tokens, answers, split, strict, prompts)
         with busy("reading"):
             evaluations = import_evaluations(files, how, prices)
             problem = attempt(partial(write_table, evaluations.frame, out))
+        for told in filter(None, (evaluations.damage, evaluations.priced)):
+            warn(told)
         summary = summarise(evaluations.frame)
-        document = summary | {"notes": list(evaluations.notes)}
+        document = summary | {"notes": list(evaluations.notes), "unreadable": list(evaluations.unreadable)}
+        document |= {"priced_by": dict(evaluations.priced_by)} if evaluations.priced else {}
         conclude(
             document if problem else document | {"out": str(out)},
             partial(show_import, summary, evaluations.notes, None if problem else out),

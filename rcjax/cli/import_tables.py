@@ -32,6 +32,8 @@ def show_import(summary: Mapping[str, Any], notes: Sequence[str], out: Path | No
 def _next(models: Sequence[Mapping[str, Any]], out: Path) -> str:
     if len(models) < 2:
         return "import the answers of another model too: a cascade needs two"
+    if all(row["accuracy"] is None for row in models):
+        return f"rcjax label {shlex.quote(str(out))} --n 100 --out to_label.csv, or rcjax tune with --labels"
     prices = "" if all(row["cost"] is not None for row in models) else " --prices prices.toml"
     return f"rcjax tune {shlex.quote(str(out))}{prices} --budget {budget_between([row['cost'] for row in models])}"
 

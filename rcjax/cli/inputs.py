@@ -30,7 +30,8 @@ def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any)
     import rcjax
     from rcjax.logs.errors import MissingPricesError
 
-    with echoed(rcjax.LeftOutWarning, rcjax.PartsWarning, rcjax.UnlabelledWarning):
+    told = (rcjax.LeftOutWarning, rcjax.NoConfidenceWarning, rcjax.PartsWarning, rcjax.PricesWarning)
+    with echoed(*told, rcjax.UnlabelledWarning):
         warnings.simplefilter("ignore", rcjax.IncompleteLogWarning)
         try:
             log = read(path, **options)

@@ -32,7 +32,8 @@ Prices = Annotated[
     typer.Option(
         show_default=False,
         metavar="FILE",
-        help="TOML or JSON: input and output price per million tokens, by model.",
+        help="TOML or JSON: input and output price per million tokens, by model; or the list of prices of LiteLLM or "
+        "OpenRouter.",
     ),
 ]
 
@@ -123,6 +124,18 @@ def fraction(text: str) -> float:
     value = value / 100 if text.strip().endswith("%") else value
     if value > 1:
         raise typer.BadParameter(f"{text!r} is more than 1: give a share such as 0.05, or 5%")
+    return value
+
+
+def score(text: str) -> float:
+    """Parse a score on any scale: `0.5`, `7` or `80%`."""
+    number = text.strip()
+    try:
+        value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise typer.BadParameter(f"{text!r} is no score: give a number such as 0.5, 7 or 80%")
     return value
 
 

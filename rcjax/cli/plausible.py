@@ -42,10 +42,13 @@ def require_plausible_prices(prices: Any, really: bool) -> None:
     """
     if prices is None or really:
         return
+    from rcjax.logs.price_lists import PriceList
     from rcjax.logs.prices import read_prices
 
     name = Path(prices).name if isinstance(prices, str | Path) else "prices"
-    _require(name, read_prices(prices))
+    read = read_prices(prices)
+    if not isinstance(read, PriceList):  # whose fields say that they are per token
+        _require(name, read)
 
 
 def require_plausible_models(path: Path | None, really: bool) -> None:

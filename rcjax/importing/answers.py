@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from rcjax.logs.errors import LogError
 
-__all__ = ["Answer", "Choices", "Format", "require", "seconds_of"]
+__all__ = ["Answer", "Choices", "DamageError", "Format", "pieces", "require", "require_sound", "seconds_of"]
+
+
+class DamageError(LogError):
+    """A file, or a part of one, that cannot be read as its program writes it: it is left out where others can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +24,20 @@ class Answer:
     query: str
     """What names the query, the same for all models: the task, and the number in it."""
     model: str
-    attempt: int = 1
-    """Which of several answers to the same query it is."""
+    attempt: int | None = 1
+    """Which of several answers to the same query it is; None: the next, in the order of the files."""
     score: Any = None
     """What the scorer gave, as the file has it; None: nothing."""
+    judged: bool = True
+    """Whether files of its kind tell right from wrong; where they do not, labels are to come."""
     failure: str | None = None
     """Why there is no answer to judge, such as "with an error"."""
     text: str | None = None
     """The answer, to be compared with others."""
+    prompt: str | None = None
+    """What was asked."""
+    finish: str | None = None
+    """Why the reply ended, as APIs say it, such as "stop" or "length"."""
     key: str | None = None
     """The same brought to a form by the user, to be compared as it is."""
     logprobs: Mapping[str, float] = field(default_factory=dict)
@@ -44,6 +54,11 @@ class Answer:
     """Money."""
     seconds: float | None = None
     """How long the call took."""
+
+    @property
+    def scored(self) -> bool:
+        """Whether there is a score, or is none to be expected."""
+        return self.score is not None or not self.judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +90,11 @@ class Format(Protocol):
         """Whether a file is of this format, by its first bytes, and by its name where the content does not tell."""
         ...
 
-    def read(self, path: Path, choices: Choices) -> Iterator[Answer]:
-        """The answers of a file, in its order. Raises LogError with the place of what it cannot use."""
+    def read(self, path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
+        """The answers of a file, in its order, and what of it cannot be read.
+
+        Raises DamageError where the file cannot be read at all, and LogError where a person must choose something.
+        """
         ...
 
 
@@ -95,3 +113,28 @@ def require(condition: bool, where: str, what: str) -> None:
     """Refuse a file: LogError with the place and what is wrong there."""
     if not condition:
         raise LogError(f"{where}: {what}")
+
+
+def require_sound(condition: bool, where: str, what: str) -> None:
+    """Raise DamageError with the place and what cannot be read there."""
+    if not condition:
+        raise DamageError(f"{where}: {what}")
+
+
+def pieces(where: str, program: str, read: Callable[[], Iterable[Answer]]) -> Iterator[Answer | DamageError]:
+    """The answers of one piece of a file, or the damage where it is not as its program writes it.
+
+    Args:
+        where: the place, for the message.
+        program: whose file it is.
+        read: gives the answers; its KeyError and the like mean that the piece is damaged.
+    """
+    try:
+        answers: list[Answer | DamageError] = [*read()]
+    except DamageError as damage:
+        answers = [damage]
+    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as problem:
+        if isinstance(problem, LogError):
+            raise
+        answers = [DamageError(f"{where}: is not as {program} writes it ({problem!r:.80}): is it whole?")]
+    yield from answers

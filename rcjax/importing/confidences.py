@@ -99,7 +99,7 @@ def _votes(answers: Sequence[Answer]) -> Confident | None:
     """The answer of most samples; where only the first was scored, that one, whatever its share."""
     if len(answers) < 2:
         return None
-    if any(answer.score is None for answer in answers[1:]):
+    if not all(answer.scored for answer in answers[1:]):
         return _share(answers[0], answers)
     try:
         winner = normalise_answer(vote_share(answer.text for answer in answers)[0])

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rcjax.importing import helm, inspect_ai, lm_eval, promptfoo, table
-from rcjax.importing.answers import Format, require
+from rcjax.importing import helm, inspect_ai, litellm, lm_eval, openai_batch, otel, promptfoo, table, wide
+from rcjax.importing.answers import DamageError, Format, require, require_sound
 from rcjax.logs.errors import LogError
-from rcjax.logs.listing import listed
 
 __all__ = ["FORMATS", "format_named", "format_of", "usable_files"]
 
 #: In the order in which they are asked; any table is of the last one.
-FORMATS: tuple[Format, ...] = (inspect_ai, lm_eval, helm, promptfoo, table)
+FORMATS: tuple[Format, ...] = (inspect_ai, lm_eval, helm, promptfoo, litellm, otel, openai_batch, wide, table)
 
 _HEAD = 1 << 16
 
@@ -28,19 +27,18 @@ def format_named(name: str) -> Format:
 
 
 def format_of(path: Path) -> Format:
-    """The format of a file, by its content. LogError where it is of none, or cannot be read."""
+    """The format of a file, by its content. Raises DamageError where it is of none, or is empty."""
     try:
         with open(path, "rb") as file:
             head = file.read(_HEAD)
     except OSError as problem:
-        raise LogError(f"{path}: cannot be read: {problem.strerror}: give a file") from None
-    require(bool(head), path.name, "the file is empty: was it written completely?")
+        raise DamageError(f"{path}: cannot be read: {problem.strerror}: give a file") from None
+    require_sound(bool(head), path.name, "the file is empty: was it written completely?")
     for one in FORMATS:
         if one.recognises(path, head):
             return one
-    raise LogError(
-        f"{path.name}: of no format that is known: {listed([one.files for one in FORMATS])}; or give --format"
-    )
+    known = ", ".join(one.files for one in FORMATS)
+    raise DamageError(f"{path.name}: of no format that is known: {known}; or give --format")
 
 
 def usable_files(paths: Sequence[Path]) -> list[Path]:
@@ -58,7 +56,12 @@ def usable_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _is_known(file: Path) -> bool:
-    """Whether a file of a folder is an evaluation: a table would have to be named."""
+    """Whether a file of a folder is an evaluation: a table would have to be named.
+
+    A damaged one whose name tells that it is one is known too, so that it is told.
+    """
+    if file.suffix == ".eval":
+        return True
     try:
         return format_of(file).name != table.name
     except LogError:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.json_checks import parsed
-from rcjax.importing.answers import Answer, Choices, require, seconds_of
+from rcjax.importing.answers import Answer, Choices, DamageError, pieces, require, require_sound, seconds_of
 from rcjax.importing.confidences import Told, of_content
-from rcjax.logs.errors import LogError
 
 name, files = "helm", "HELM (scenario_state.json beside per_instance_stats.json)"
 
@@ -27,22 +26,26 @@ def recognises(path: Path, head: bytes) -> bool:
     return path.name == _STATE or all(key in head for key in (b'"adapter_spec"', b'"request_states"'))
 
 
-def read(path: Path, choices: Choices) -> Iterator[Answer]:
+def read(path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
     """The answers of a run, one per instance, perturbation and trial."""
     state, stats = _parsed(path), _parsed(path.with_name(_STATS))
     try:
         figures = {_place(row): _means(row["stats"]) for row in stats}
         model, scenario = state["adapter_spec"]["model"], path.resolve().parent.name.partition(":")[0]
-        for number, request in enumerate(state["request_states"], 1):
-            where = f"{path.name}, request {number}"
-            alone = request.get("reference_index") is None
-            require(alone, where, "asks for one choice alone: run it again by the method multiple_choice_joint")
-            place = _place({**request, "instance_id": request["instance"]["id"]} | _perturbation(request["instance"]))
-            yield _answer(request, place, figures.get(place, {}), (model, scenario), choices, where)
+        requests = [*state["request_states"]]
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as problem:
-        if isinstance(problem, LogError):
-            raise
-        raise LogError(f"{path.name}: is not as HELM writes it ({problem!r:.80}): is it whole?") from None
+        raise DamageError(f"{path.name}: is not as HELM writes it ({problem!r:.80}): is it whole?") from None
+    require_sound(bool(requests), path.name, "holds no requests")
+
+    def answers(request: Mapping[str, Any], where: str) -> list[Answer]:
+        alone = request.get("reference_index") is None
+        require(alone, where, "asks for one choice alone: run it again by the method multiple_choice_joint")
+        place = _place({**request, "instance_id": request["instance"]["id"]} | _perturbation(request["instance"]))
+        return [_answer(request, place, figures.get(place, {}), (model, scenario), choices, where)]
+
+    for number, request in enumerate(requests, 1):
+        where = f"{path.name}, request {number}"
+        yield from pieces(where, "HELM", lambda request=request, where=where: answers(request, where))
 
 
 def _parsed(path: Path) -> Any:
@@ -50,9 +53,9 @@ def _parsed(path: Path) -> Any:
         return parsed(path.read_bytes())
     except OSError as problem:
         advice = f"{_STATE} and {_STATS} must be in one folder"
-        raise LogError(f"{path}: cannot be read: {problem.strerror}: {advice}") from None
+        raise DamageError(f"{path}: cannot be read: {problem.strerror}: {advice}") from None
     except (RecursionError, ValueError) as problem:
-        raise LogError(f"{path.name}: cannot be read: {problem}: is it whole?") from None
+        raise DamageError(f"{path.name}: cannot be read: {problem}: is it whole?") from None
 
 
 def _place(row: Mapping[str, Any]) -> tuple[str, str, int]:
@@ -96,6 +99,7 @@ def _answer(
         **_confidence(content, text, offered)._asdict(),
         input_tokens=figures.get("num_prompt_tokens"),
         output_tokens=figures.get("num_output_tokens", figures.get("num_completion_tokens")),
+        prompt=prompt,
         characters=(len(prompt), len(text)),
         seconds=None if result.get("cached") else seconds_of(result.get("request_time")),
     )

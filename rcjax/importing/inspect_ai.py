@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.json_stream import members
-from rcjax.importing.answers import Answer, Choices, require, seconds_of
+from rcjax.importing.answers import Answer, Choices, DamageError, pieces, require, require_sound, seconds_of
+from rcjax.importing.chats import messages_of, prompt_of
 from rcjax.importing.confidences import Told, of_choice, of_content
 from rcjax.logs.errors import LogError
 from rcjax.serving.completions import choice_text
@@ -27,6 +28,8 @@ except ImportError:
     import zipfile
 
 name, files = "inspect", "Inspect AI (.eval, .json)"
+
+_EMPTY = "holds no samples: was the run broken off, or were they not logged (log_samples)?"
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -42,19 +45,19 @@ def recognises(path: Path, head: bytes) -> bool:
     return head.lstrip().startswith(b"{") and b'"eval"' in head and b'"version"' in head
 
 
-def read(path: Path, choices: Choices) -> Iterator[Answer]:
+def read(path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
     """The answers of a log, one per sample and epoch."""
     head, samples = _zipped(path) if path.suffix == ".eval" or _is_zip(path) else _plain(path)
     evaluation = None
     for sample in samples:
+        if isinstance(sample, DamageError):
+            yield sample
+            continue
         evaluation = evaluation or _evaluation(head(), path.name)
         where = f"{path.name}, sample {sample.get('id')!r:.60}, epoch {sample.get('epoch', 1)}"
-        try:
-            yield _answer(sample, evaluation, choices, where)
-        except (AttributeError, KeyError, TypeError, ValueError) as problem:
-            if isinstance(problem, LogError):
-                raise
-            raise LogError(f"{where}: is not as Inspect writes it ({problem}): log it again") from None
+        yield from pieces(
+            where, "Inspect", lambda one=sample, of=evaluation, where=where: [_answer(one, of, choices, where)]
+        )
 
 
 def _is_zip(path: Path) -> bool:
@@ -65,15 +68,15 @@ def _is_zip(path: Path) -> bool:
 def _evaluation(head: Any, where: str) -> Mapping[str, Any]:
     evaluation = head.get("eval") if isinstance(head, dict) else None
     known = isinstance(evaluation, dict) and isinstance(evaluation.get("model"), str)
-    require(known, where, "no evaluation of a model: is it a log of Inspect?")
+    require_sound(known, where, "no evaluation of a model: is it a log of Inspect?")
     return evaluation  # type: ignore[return-value]
 
 
-def _zipped(path: Path) -> tuple[Any, Iterator[dict[str, Any]]]:
+def _zipped(path: Path) -> tuple[Any, Iterator[dict[str, Any] | DamageError]]:
     try:
         archive = zipfile.ZipFile(path)
     except (OSError, zipfile.BadZipFile) as problem:
-        raise LogError(f"{path.name}: cannot be read: {problem}: is it whole?") from None
+        raise DamageError(f"{path.name}: cannot be read: {problem}: is it whole?") from None
     names = archive.namelist()
 
     def parsed(member: str) -> Any:
@@ -83,14 +86,23 @@ def _zipped(path: Path) -> tuple[Any, Iterator[dict[str, Any]]]:
             advice = "pip install 'rcjax[import]'"
             raise LogError(f"{path.name}: is compressed by Zstandard: {advice}") from None
         except (OSError, RecursionError, ValueError, zipfile.BadZipFile, zlib.error, EOFError) as problem:
-            raise LogError(f"{path.name}, {member}: cannot be read: {problem}: is it whole?") from None
+            raise DamageError(f"{path.name}, {member}: cannot be read: {problem}: is it whole?") from None
 
     def head() -> Any:  # of a run that was broken off there is but its beginning
         return parsed("header.json" if "header.json" in names else "_journal/start.json")
 
     samples = [member for member in names if member.startswith("samples/") and member.endswith(".json")]
-    require(bool(samples), path.name, "holds no samples: log them, with log_samples")
-    return head, (parsed(member) for member in samples)
+    require_sound(bool(samples), path.name, _EMPTY)
+
+    def sound(member: str) -> dict[str, Any] | DamageError:
+        try:
+            sample = parsed(member)
+        except DamageError as damage:
+            return damage
+        odd = DamageError(f"{path.name}, {member}: is not as Inspect writes it (no JSON object): is it whole?")
+        return sample if isinstance(sample, dict) else odd
+
+    return head, map(sound, samples)
 
 
 def _plain(path: Path) -> tuple[Any, Iterator[dict[str, Any]]]:
@@ -103,14 +115,14 @@ def _plain(path: Path) -> tuple[Any, Iterator[dict[str, Any]]]:
                 for member, value in members(file, "samples"):
                     if member == "samples":
                         count += 1
-                        yield value or {}
+                        yield value if isinstance(value, dict) else {}
                     else:
                         head[member] = value
         except (OSError, RecursionError, ValueError) as problem:
             if isinstance(problem, LogError):
                 raise
-            raise LogError(f"{path.name}: cannot be read after {count:,} samples: {problem}: is it whole?") from None
-        require(count > 0, path.name, "holds no samples: log them, with log_samples")
+            raise DamageError(f"{path.name}: cannot be read after {count:,} samples: {problem}: is it whole?") from None
+        require_sound(count > 0, path.name, _EMPTY)
 
     return lambda: head, samples()
 
@@ -131,12 +143,19 @@ def _answer(sample: Mapping[str, Any], evaluation: Mapping[str, Any], choices: C
         score=value,
         failure="with an error" if sample.get("error") else None,
         text=text,
+        prompt=_asked(sample.get("input")),
+        finish=first.get("stop_reason"),
         **_confidence(logprobs, _said(output, first), offered, answer)._asdict(),
         input_tokens=usage.get("input"),
         output_tokens=usage.get("output"),
         cost=usage.get("cost"),
         seconds=seconds_of(output.get("time")),
     )
+
+
+def _asked(asked: Any) -> str | None:
+    """What a sample asks: a text, or messages."""
+    return prompt_of(messages_of(asked)) or None
 
 
 def _scores(scores: Mapping[str, Any]) -> dict[str, tuple[Any, str | None]]:

@@ -12,90 +12,116 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.answers import Answer, Choices, require
+from rcjax.importing.answers import Answer, Choices, DamageError, pieces, require, require_sound
 from rcjax.importing.likelihoods import choice_made
-from rcjax.logs.errors import LogError
+from rcjax.importing.records import records
 
 name, files = "lm-eval", "lm-evaluation-harness (samples_*.jsonl)"
 
 #: What tells right from wrong, before others.
 _METRICS = ("acc", "exact_match")
 
+_UNFILTERED = "none"  # what lm-eval calls the filter that changes nothing; older files do not tell it
+
+_PAIR = re.compile(r"([^,=]+)=([^,]*)")
+
 _DATED = re.compile(r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT[\d.:-]+))?$")
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Lines with a document, and what was replied before and after the filter."""
-    return head.lstrip().startswith(b"{") and all(key in head for key in (b'"doc_id"', b'"resps"'))
+    """Documents, and what was replied to each; older files are an array of them."""
+    return head.lstrip()[:1] in (b"{", b"[") and all(key in head for key in (b'"doc_id"', b'"resps"'))
 
 
-def read(path: Path, choices: Choices) -> Iterator[Answer]:
+def read(path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
     """The answers of a file, one per document; of a text with several replies, one per reply."""
     task, model = _named(path)
     filters: dict[str, None] = {}
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            where = f"{path.name}, line {number}"
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-                filters[str(row["filter"])] = None
-                if choices.scorer in (None, *_metrics(row)) or choices.scorer == row["filter"]:
-                    require(
-                        len(filters) == 1 or choices.scorer in filters,
-                        where,
-                        f"each document stands there for several filters, {', '.join(filters)}: choose one, "
-                        "with --scorer (scorer=)",
-                    )
-                    yield from _answers(row, f"{task}/{row['doc_id']}", model, choices.scorer, where)
-            except (AttributeError, KeyError, IndexError, RecursionError, TypeError, ValueError) as problem:
-                if isinstance(problem, LogError):
-                    raise
-                raise LogError(f"{where}: is not as lm-eval writes it ({problem!r:.80}): is it whole?") from None
+
+    def answers(row: Mapping[str, Any], where: str) -> list[Answer]:
+        filtered = str(row.get("filter", _UNFILTERED))
+        filters[filtered] = None
+        if choices.scorer not in (None, *_metrics(row), filtered):
+            return []
+        require(
+            len(filters) == 1 or choices.scorer in filters,
+            where,
+            f"each document stands there for several filters, {', '.join(filters)}: choose one, "
+            "with --scorer (scorer=)",
+        )
+        return [*_answers(row, f"{task}/{row['doc_id']}", model, choices.scorer, where)]
+
+    for where, row in records(path, "lm-eval"):
+        if isinstance(row, DamageError):
+            yield row
+        else:
+            yield from pieces(where, "lm-eval", lambda row=row, where=where: answers(row, where))
 
 
 def _named(path: Path) -> tuple[str, str]:
-    """(task, model) of a file, by its name and by the results beside it; else by the folder, ORG__MODEL."""
+    """(task, model) of a file, by its name and by the results beside it; else by the folder, ORG__MODEL.
+
+    Before version 0.4.3 a file was called by the arguments of the model and the task, and the results told both.
+    """
     match = _DATED.match(path.stem)
     task, date = (match["task"], match["date"]) if match else (path.stem, None)
     results = [path.with_name(f"results_{date}.json")] if date else []
-    for file in [*results, *sorted(path.parent.glob("results_*.json"), reverse=True)]:
+    for file in [*results, *sorted(path.parent.glob("results_*.json"), reverse=True), path.with_name("results.json")]:
         try:
-            model = json.loads(file.read_text("utf-8"))["model_name"]
-        except (OSError, ValueError, KeyError, TypeError):
+            content = json.loads(file.read_text("utf-8"))
+            model = content.get("model_name") or _model_argument(content["config"]["model_args"])
+            tasks = [one for one in content.get("results") or () if path.stem.endswith(f"_{one}")]
+        except (AttributeError, OSError, ValueError, KeyError, TypeError):
             continue
         if isinstance(model, str) and model:
-            return task, model
+            return (task if match else max(tasks, key=len, default=task)), model
     return task, path.resolve().parent.name.replace("__", "/")
 
 
+def _model_argument(arguments: Any) -> str | None:
+    """The model among the arguments that it was loaded by.
+
+    >>> _model_argument("pretrained=org/small,dtype=float16"), _model_argument({"model": "small"})
+    ('org/small', 'small')
+    """
+    pairs = arguments if isinstance(arguments, Mapping) else dict(_PAIR.findall(str(arguments)))
+    return pairs.get("pretrained") or pairs.get("model")
+
+
 def _metrics(row: Mapping[str, Any]) -> list[str]:
-    return [metric for metric in row.get("metrics", _METRICS) if metric in row]
+    """Names of what was measured; older files do not list them."""
+    listed = row.get("metrics")
+    return [metric for metric in (_numbers(row) if listed is None else listed) if metric in row]
+
+
+def _numbers(row: Mapping[str, Any]) -> list[str]:
+    return [key for key, value in row.items() if key != "doc_id" and isinstance(value, bool | int | float)]
 
 
 def _answers(row: Mapping[str, Any], query: str, model: str, scorer: str | None, where: str) -> Iterator[Answer]:
     metrics = _metrics(row)
     usual = [metric for metric in _METRICS if metric in metrics] or metrics[:1]
-    require(bool(usual), where, "has no metric: lm-eval writes one, such as acc or exact_match")
+    require_sound(bool(usual), where, "has no metric: lm-eval writes one, such as acc or exact_match")
     metric = scorer if scorer in metrics else usual[0]
     score = row[metric]
-    replies, prompt = row["filtered_resps"], _length(row.get("arguments"))
+    asked = _asked(row.get("arguments"))
+    replies, prompt = row["filtered_resps"], None if asked is None else len(asked)
     if replies and isinstance(replies[0], Sequence) and not isinstance(replies[0], str) and _is_pair(replies[0]):
         sent = None if prompt is None else (prompt, 1)
         choice = choice_made(replies, _continuations(row.get("arguments")), str(metric), "acc_mutual_info" in metrics)
-        yield Answer(query, model, score=score, characters=sent, **choice)
+        yield Answer(query, model, score=score, prompt=asked, characters=sent, **choice)
         return
-    texts = row["resps"][0] if row.get("resps") else replies
+    texts: list[str | None] = (row["resps"][0] or [None]) if row.get("resps") else replies
     answer = replies[0] if replies else ""
     answer = answer if isinstance(answer, str) else None
-    sent = [None if prompt is None else (prompt, len(text)) for text in texts]
+    sent = [None if prompt is None else (prompt, len(text or "")) for text in texts]  # a reply may be null
     if answer not in texts or len(texts) < 2:  # after a filter, samples cannot be compared
-        yield Answer(query, model, score=score, text=answer, characters=sent[0])
+        yield Answer(query, model, score=score, text=answer, prompt=asked, characters=next(iter(sent), None))
         return
     others = [text for place, text in enumerate(texts) if place != texts.index(answer)]
     for attempt, (text, length) in enumerate(zip([answer, *others], sent, strict=True), 1):
-        yield Answer(query, model, attempt, score if text == answer else None, text=text, characters=length)
+        told = {"text": text, "prompt": asked, "characters": length}
+        yield Answer(query, model, attempt, score if text == answer else None, **told)
 
 
 def _is_pair(reply: Sequence[Any]) -> bool:
@@ -109,10 +135,10 @@ def _parts(arguments: Any) -> list[list[Any]]:
     return [list(one.values()) if isinstance(one, Mapping) else one for one in requests]
 
 
-def _length(arguments: Any) -> int | None:
-    """Characters of the prompt."""
+def _asked(arguments: Any) -> str | None:
+    """The prompt, of the first request."""
     first = next(iter(_parts(arguments)), None)
-    return len(first[0]) if isinstance(first, Sequence) and first and isinstance(first[0], str) else None
+    return first[0] if isinstance(first, Sequence) and first and isinstance(first[0], str) else None
 
 
 def _continuations(arguments: Any) -> list[str] | None:

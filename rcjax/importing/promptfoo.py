@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.json_checks import parsed
-from rcjax.importing.answers import Answer, Choices, require, seconds_of
+from rcjax.importing.answers import Answer, Choices, DamageError, pieces, require, require_sound, seconds_of
 from rcjax.importing.confidences import of_numbers
-from rcjax.logs.errors import LogError
 
 name, files = "promptfoo", "promptfoo (results JSON)"
 
@@ -28,24 +27,23 @@ def recognises(path: Path, head: bytes) -> bool:
     return head.lstrip().startswith(b"{") and b'"evalId"' in head and b'"results"' in head
 
 
-def read(path: Path, choices: Choices) -> Iterator[Answer]:
+def read(path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
     """The answers of a file; a provider that answered the same prompt again did so in another attempt."""
     try:
         rows = parsed(path.read_bytes())["results"]["results"]
-    except (KeyError, RecursionError, TypeError, ValueError) as problem:
-        raise LogError(f"{path.name}: cannot be read as results of promptfoo: {problem}: is it whole?") from None
-    require(isinstance(rows, list) and bool(rows), path.name, "holds no results")
+    except (KeyError, OSError, RecursionError, TypeError, ValueError) as problem:
+        raise DamageError(f"{path.name}: cannot be read as results of promptfoo: {problem}: is it whole?") from None
+    require_sound(isinstance(rows, list) and bool(rows), path.name, "holds no results")
     attempts: Counter[tuple[str, str]] = Counter()
+
+    def numbered(row: Mapping[str, Any], where: str) -> list[Answer]:
+        answer = _answer(row, choices, where)
+        attempts[answer["query"], answer["model"]] += 1
+        return [Answer(**answer, attempt=attempts[answer["query"], answer["model"]])]
+
     for number, row in enumerate(rows, 1):
         where = f"{path.name}, result {number}"
-        try:
-            answer = _answer(row, choices, where)
-        except (AttributeError, KeyError, TypeError, ValueError) as problem:
-            if isinstance(problem, LogError):
-                raise
-            raise LogError(f"{where}: is not as promptfoo writes it ({problem!r:.80})") from None
-        attempts[answer["query"], answer["model"]] += 1
-        yield Answer(**answer, attempt=attempts[answer["query"], answer["model"]])
+        yield from pieces(where, "promptfoo", lambda row=row, where=where: numbered(row, where))
 
 
 def _answer(row: Mapping[str, Any], choices: Choices, where: str) -> dict[str, Any]:
@@ -60,6 +58,8 @@ def _answer(row: Mapping[str, Any], choices: Choices, where: str) -> dict[str, A
         "score": _score(row, choices.scorer, where),
         "failure": "with an error" if row.get("failureReason") == _ERROR else None,
         "text": text,
+        "prompt": prompt,
+        "finish": response.get("finishReason"),
         **of_numbers(response.get("logProbs") or ())._asdict(),
         "input_tokens": float(usage["prompt"]) if known else None,
         "output_tokens": float(usage["completion"]) if known else None,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from rcjax.importing.answers import Answer
 from rcjax.importing.confidences import SIGNALS, Confident, Signal
 
-__all__ = ["ALONE", "alone_signal", "has_samples"]
+__all__ = ["ALONE", "UNTOLD", "alone_signal", "has_samples"]
 
 
 def _nothing(answers: Sequence[Answer]) -> Confident:
@@ -17,6 +17,9 @@ def _nothing(answers: Sequence[Answer]) -> Confident:
 #: The confidence of one answer where the files tell none, which is the same for all.
 ALONE = Signal("none", "1 for each answer by itself, as the files tell none: only their votes do", _nothing)
 
+#: The same where no query has several answers.
+UNTOLD = Signal("none", "1 for each answer, as the files tell none: whether models agree is all that tells", _nothing)
+
 
 def has_samples(queries: Sequence[Sequence[Answer]]) -> bool:
     """Whether most queries have several answers, and all of these a score: some programs score one of them alone.
@@ -25,7 +28,7 @@ def has_samples(queries: Sequence[Sequence[Answer]]) -> bool:
         queries: the answers to each, those that did not fail.
     """
     several = [len(answers) > 1 for answers in queries]
-    scored = all(answer.score is not None for answers in queries for answer in answers if len(answers) > 1)
+    scored = all(answer.scored for answers in queries for answer in answers if len(answers) > 1)
     return scored and 2 * sum(several) > len(several)
 
 

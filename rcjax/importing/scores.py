@@ -10,7 +10,11 @@ from rcjax.logs.errors import LogError
 __all__ = ["is_right"]
 
 #: What scorers write for right, half right and wrong: Inspect's letters, and words.
-_WORDS = {"c": 1.0, "p": 0.5, "i": 0.0, "n": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
+_WORDS = {"c": 1.0, "p": 0.5, "i": 0.0, "n": 0.0} | {
+    word: value
+    for value, words in ((1.0, "yes true correct right pass passed"), (0.0, "no false incorrect wrong fail failed"))
+    for word in words.split()
+}
 
 
 def is_right(score: Any, right_from: float | None, where: str) -> bool | None:
@@ -18,7 +22,7 @@ def is_right(score: Any, right_from: float | None, where: str) -> bool | None:
 
     Args:
         score: a letter (C, I, P, N), a word, a truth value or a number.
-        right_from: from which score on an answer counts as right; None: there must be no partial credit.
+        right_from: from which score on an answer counts as right, on whatever scale; None: scores must be 0 or 1.
         where: the place of the score, for messages.
 
     Raises LogError for partial credit without `right_from`, and for what is no score.
@@ -32,8 +36,9 @@ def is_right(score: Any, right_from: float | None, where: str) -> bool | None:
     if right_from is not None:
         return value >= right_from
     if value not in (0.0, 1.0):
-        advice = "say from which score on an answer is right, with --right-from 0.5 (right_from=0.5)"
-        raise LogError(f"{where}: the score {score!r:.60} is partial credit: {advice}")
+        kind, example = ("partial credit", "0.5") if 0 < value < 1 else ("on another scale than 0 to 1", "7")
+        advice = f"say from which score on an answer is right, with --right-from {example} (right_from={example})"
+        raise LogError(f"{where}: the score {score!r:.60} is {kind}: {advice}")
     return value == 1.0
 
 

@@ -2,63 +2,96 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.answers import Answer, Choices, require
+import polars as pl
+
+from rcjax.importing.answers import Answer, Choices, DamageError, require
 from rcjax.logs.checked_rows import load
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import listed, near
 from rcjax.signals.replies import ROUNDING, logprob_of
 from rcjax.signals.tokens import NO_LOGPROB
 
-name, files = "table", "a table of your own (CSV, JSON Lines, Parquet)"
+name, files = "table", "a table of your own (CSV, JSON Lines, Parquet, an array of JSON)"
 
 _NEEDED = ("query", "model", "correct")
 
 #: What a table may say of an answer beside that.
-_OPTIONAL = (
+OPTIONAL = (
     *("logprob", "confidence", "answer", "answer_key", "attempt", "input_tokens", "output_tokens", "cost"),
     *("seconds", "latency_ms"),
 )
 
 _KINDS = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 
+_JSON = (".json", ".jsonl", ".ndjson")
+
 
 def recognises(path: Path, head: bytes) -> bool:
     """Any kind of table: others are asked before."""
-    return path.suffix.lower() in _KINDS
+    return path.suffix.lower() in _KINDS or (path.suffix.lower() in _JSON and _is_array(head))
+
+
+def _is_array(head: bytes) -> bool:
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"["
+
+
+def source_of(path: Path) -> Path | pl.DataFrame:
+    """A table to be loaded: of an array of JSON, its objects as a frame."""
+    if path.suffix.lower() not in _JSON:
+        return path
+    with open(path, "rb") as file:
+        if not _is_array(file.read(1 << 10)):
+            return path
+    try:
+        rows = json.loads(path.read_text("utf-8-sig"))
+        texts = [{key: _as_text(value) for key, value in row.items()} for row in rows]
+    except (AttributeError, RecursionError, UnicodeError, ValueError) as problem:
+        raise DamageError(f"{path.name}: is no array of JSON objects: {problem}: is it whole?") from None
+    columns = dict.fromkeys(key for row in texts for key in row)
+    return pl.DataFrame(
+        {key: [row.get(key) for row in texts] for key in columns}, schema=dict.fromkeys(columns, pl.String)
+    )
+
+
+def _as_text(value: Any) -> str | None:
+    """A value of JSON as a table of texts has it."""
+    return value if isinstance(value, str) or value is None else json.dumps(value)
 
 
 def read(path: Path, choices: Choices) -> Iterator[Answer]:
     """The answers of a table, a row each."""
     theirs = dict(choices.columns)
-    unknown = [own for own in theirs if own not in (*_NEEDED, *_OPTIONAL)]
-    require(not unknown, f"column {', '.join(unknown)}", f"is none of ours: they are {listed((*_NEEDED, *_OPTIONAL))}")
+    unknown = [own for own in theirs if own not in (*_NEEDED, *OPTIONAL)]
+    require(not unknown, f"column {', '.join(unknown)}", f"is none of ours: they are {listed((*_NEEDED, *OPTIONAL))}")
     columns: dict[str, str] = {}
 
-    def choose(source: str, there: list[str]) -> list[str]:
-        for own in (*_NEEDED, *_OPTIONAL):
+    def choose(_: str, there: list[str]) -> list[str]:
+        for own in (*_NEEDED, *OPTIONAL):
             column = theirs.get(own, own)
             if column in there:
                 columns[own] = column
             elif own in _NEEDED or own in theirs:
-                advice = f"name it, with --column {own}=…"
-                raise LogError(
-                    f"{source}: no column {column}{near(column, there)}: {advice}; there are {listed(there)}"
-                )
+                wide = any("|" in column for column in there)
+                advice = f"name it, with --column {own}=…{', or give --wide for columns of each model' if wide else ''}"
+                what = f"no column {column}{near(column, there)}: {advice}; there are {listed(there)}"
+                raise LogError(f"{path.name}: {what}")
         return list(columns.values())
 
     row = 0
-    for frame in load(str(path), choose).frames:
+    for frame in load(source_of(path), choose).frames:
         for values in frame.iter_rows(named=True):
             row += 1
-            yield _answer({own: values[column] for own, column in columns.items()}, f"{path.name}, row {row}")
+            yield answer_of({own: values[column] for own, column in columns.items()}, f"{path.name}, row {row}")
 
 
-def _answer(values: Mapping[str, Any], where: str) -> Answer:
+def answer_of(values: Mapping[str, Any], where: str) -> Answer:
+    """The answer that a row tells, by the names that are ours. Raises LogError for what is no number, or no query."""
     for own in ("query", "model"):
         require(values[own] is not None, where, f"no {own}")
     told = _logprob(values, where)

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rcjax.logs.errors import LogError, MissingPricesError
-    from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, PartsWarning, UnlabelledWarning
+    from rcjax.logs.log import (
+        IncompleteLogWarning,
+        LeftOutWarning,
+        Log,
+        NoConfidenceWarning,
+        PartsWarning,
+        PricesWarning,
+        UnlabelledWarning,
+    )
     from rcjax.logs.prices import read_prices
     from rcjax.logs.reading import read_answers, read_log
 
@@ -18,7 +26,9 @@ __all__ = [
     "Log",
     "LogError",
     "MissingPricesError",
+    "NoConfidenceWarning",
     "PartsWarning",
+    "PricesWarning",
     "UnlabelledWarning",
     "read_answers",
     "read_log",
@@ -27,7 +37,15 @@ __all__ = [
 
 _HOMES = {
     "errors": ("LogError", "MissingPricesError"),
-    "log": ("IncompleteLogWarning", "LeftOutWarning", "Log", "PartsWarning", "UnlabelledWarning"),
+    "log": (
+        "IncompleteLogWarning",
+        "LeftOutWarning",
+        "Log",
+        "NoConfidenceWarning",
+        "PartsWarning",
+        "PricesWarning",
+        "UnlabelledWarning",
+    ),
     "prices": ("read_prices",),
     "reading": ("read_answers", "read_log"),
 }

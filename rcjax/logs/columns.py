@@ -28,6 +28,7 @@ __all__ = [
     "needed_columns",
     "require_columns",
     "rounding_of",
+    "tells_no_confidence",
 ]
 
 
@@ -169,7 +170,8 @@ def needed_columns(name: str, columns: list[str], priced: bool, told_by: str | N
     confidence = "confidence" if "confidence" in columns else "logprob"
     money = TOKENS if priced or ("cost" not in columns and {*TOKENS} & {*columns}) else ["cost"]
     told = [told_by] if told_by and (told_by != "correct" or not judges) else []
-    needed = ["query", "model", *told, confidence, *money]
+    known = [] if tells_no_confidence(columns) else [confidence]
+    needed = ["query", "model", *told, *known, *money]
     require_columns(name, needed, columns)
     if money == TOKENS and not priced:
         raise MissingPricesError(f"{name}: token counts but no prices: give prices=, or add a column cost")
@@ -178,6 +180,18 @@ def needed_columns(name: str, columns: list[str], priced: bool, told_by: str | N
     needed += [column for column in (*compared, *labels, *judges) if column not in needed]
     needed += [column for column in (SAMPLE, *SECONDS) if column in columns]
     return needed + [column for column in CALL_COLUMNS if "call_log" in columns and column in columns]
+
+
+def tells_no_confidence(columns: Sequence[str]) -> bool:
+    """Whether a log tells answers, and nothing that may be meant for a confidence: the answers can be compared still.
+
+    >>> tells_no_confidence(["query", "answer"]), tells_no_confidence(["query", "answer", "prob"])
+    (True, False)
+    """
+    if {"logprob", "confidence"} & {*columns} or not {*ANSWERS} & {*columns}:
+        return False
+    free = [column for column in columns if column not in ADVICE]
+    return not _renamings(["logprob"], free) and not _renamings(["confidence"], free)
 
 
 def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) -> None:

@@ -21,7 +21,15 @@ from rcjax.logs.listing import brief, listed, near
 from rcjax.logs.seconds import Waiting, require_all_seconds, tell_seconds
 from rcjax.policy.answers import Comparison
 
-__all__ = ["IncompleteLogWarning", "LeftOutWarning", "Log", "PartsWarning", "UnlabelledWarning"]
+__all__ = [
+    "IncompleteLogWarning",
+    "LeftOutWarning",
+    "Log",
+    "NoConfidenceWarning",
+    "PartsWarning",
+    "PricesWarning",
+    "UnlabelledWarning",
+]
 
 
 class IncompleteLogWarning(UserWarning):
@@ -36,8 +44,16 @@ class UnlabelledWarning(UserWarning):
     """Some answers of a log have no label."""
 
 
+class NoConfidenceWarning(UserWarning):
+    """A log tells answers, and no confidence in them."""
+
+
 class PartsWarning(UserWarning):
     """A call log is read together with the parts that rolled off it."""
+
+
+class PricesWarning(UserWarning):
+    """Models are priced by entries of a list that others keep, which are named."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -6,7 +6,7 @@ import json
 import os
 import reprlib
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,10 @@ import numpy as np
 from rcjax._base.json_checks import parsed
 from rcjax.logs.checked_rows import LEAST, MOST, require_file
 from rcjax.logs.errors import LogError
-from rcjax.logs.listing import brief, near
+from rcjax.logs.listing import brief, listed, near
+from rcjax.logs.price_lists import PriceList, entry_for, price_list, priced_by
+
+__all__ = ["price_for", "priced_words", "read_prices"]
 
 _LEAST = 1e6 * LEAST  # of a price per million tokens
 
@@ -26,6 +29,11 @@ def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str,
     `source` is the path of a TOML or JSON file, or a mapping, of the form
     `{model: {"input": price, "output": price}}`; a pair may stand for the inner mapping. A file may be UTF-8, or UTF-16
     or UTF-32 with a byte order mark.
+
+    The list of LiteLLM (`model_prices_and_context_window.json`) and that of OpenRouter (its `/api/v1/models`) are read
+    as they are: their fields (`input_cost_per_token`, `pricing.prompt`) are per token. Entries without prices per token
+    of text are passed over, and a model is also priced by an entry that ends in its name after a slash.
+
     Raises `LogError` for a file that cannot be read and for prices that are not 0 or from 1e-12 to 1e18.
 
     >>> read_prices({"small": {"input": 0.1, "output": 0.4}})
@@ -38,9 +46,52 @@ def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str,
         name = path.name
         require_file(path, (".toml", ".json"))
         content = _parsed(path)
+    known = price_list(content, name, _LEAST, MOST)
+    if known is not None:
+        return known
     if not isinstance(content, Mapping) or not content:
         raise LogError(f"{name}: no prices: give a table of input and output prices for each model")
     return {str(model): _price(entry, f"{name}, model {brief(model)}") for model, entry in content.items()}
+
+
+def price_for(
+    prices: Mapping[str, tuple[float, float]], model: str, where: str = "", others: Iterable[str] = ()
+) -> tuple[float, float]:
+    """What the tokens of a model cost, per million.
+
+    Args:
+        prices: as `read_prices` gives them.
+        model: the model, or a vote of it.
+        where: before the message, such as "log.csv, ".
+        others: models whose prices are theirs, and were not meant.
+
+    Raises `LogError` where nothing prices it.
+    """
+    entry = entry_for(prices, model)
+    if entry is not None:
+        return prices[entry]
+    if isinstance(prices, PriceList) and model in prices.passed_over:
+        what = f"its entry in {prices.name} has no prices per token of text"
+        raise LogError(f"{where}model {brief(model)}: no price: {what}: write a file with the price that it had")
+    meant = f"{near(model, {*prices} - {*others})}; the prices know {listed(prices)}"
+    raise LogError(f"{where}model {brief(model)}: no price{meant}: add one, or leave the model out")
+
+
+def priced_words(prices: Any, models: Iterable[str]) -> str | None:
+    """Which entries of a list price some models, in words; None where prices come from no list.
+
+    >>> priced_words(PriceList({"openai/tiny": (0.1, 0.4)}), ["tiny"])
+    'prices: tiny is priced by openai/tiny, 0.1 and 0.4 per million tokens'
+    """
+    entries = priced_by(prices, models)
+    if not entries:
+        return None
+    each = [f"{brief(model)} is priced by {brief(entry)}, {_both(prices[entry])}" for model, entry in entries.items()]
+    return f"{prices.name}: {'; '.join(each)} per million tokens"
+
+
+def _both(pair: tuple[float, float]) -> str:
+    return f"{pair[0]:g} and {pair[1]:g}"
 
 
 def _parsed(path: Path) -> Any:

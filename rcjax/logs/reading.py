@@ -16,28 +16,30 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from rcjax._base.arguments import check_arguments, what_it_is
-from rcjax._base.variants import base_model, of_model
+from rcjax._base.variants import base_model
 from rcjax.logs.answers import Compared, read_answer_table
 from rcjax.logs.checked_rows import Rows, numbers, require_models, require_money
-from rcjax.logs.columns import SAMPLE, TOKENS
+from rcjax.logs.columns import SAMPLE, TOKENS, tells_no_confidence
 from rcjax.logs.costs import mend_matrix, tell_lost
 from rcjax.logs.errors import LogError
 from rcjax.logs.label_cells import empty_cell, hand_labels_of, label_cells, settle_labels
 from rcjax.logs.label_counts import label_counts
 from rcjax.logs.labels import Labeller, UsableCalls, read_labels
-from rcjax.logs.listing import brief, listed, near
+from rcjax.logs.listing import brief, listed
 from rcjax.logs.log import (
     IncompleteLogWarning,
     LeftOutWarning,
     Log,
+    NoConfidenceWarning,
     PartsWarning,
+    PricesWarning,
     UnlabelledWarning,
     _log,
 )
 from rcjax.logs.log_files import LogFiles
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.models_of_log import by_cost, labelled_models, models_named, require_answers
-from rcjax.logs.prices import read_prices
+from rcjax.logs.prices import price_for, priced_words, read_prices
 from rcjax.logs.sampled_rows import SampledRows, checked_votes
 from rcjax.logs.seconds import seconds_cells
 from rcjax.logs.segments import Segments
@@ -68,8 +70,9 @@ def read_log(
     `output_tokens`. A column `answer` says what was answered, so that the answers of models can be compared: of
     choices the letter, of texts without regard to case, white space, punctuation around them and how numbers are
     written. A column `answer_key` goes before it, and is compared as it is. A column `seconds`, or `latency_ms`, says
-    how long the answer took; a cell may be empty. Others are ignored. Names of columns may be in capitals, and have
-    spaces for underscores.
+    how long the answer took; a cell may be empty. A log with a column `answer` or `answer_key` may tell no confidence:
+    all answers then count as sure, with a `NoConfidenceWarning`. Others are ignored. Names of columns may be in
+    capitals, and have spaces for underscores.
 
     With a column `sample` there are several answers per query and model, and each model becomes several: `small`, its
     first answer with its own confidence, and votes such as `small ×3`, three answers together. Of a vote, the
@@ -80,7 +83,8 @@ def read_log(
     Args:
         source: the path of a `.csv`, `.tsv`, `.parquet`, `.jsonl` or `.ndjson` file, or a dataframe (pandas, polars,
             pyarrow or any other that narwhals knows).
-        prices: what tokens cost, which goes before a column `cost`: anything that `read_prices` takes.
+        prices: what tokens cost, which goes before a column `cost`: anything that `read_prices` takes. Of a list of
+            LiteLLM or OpenRouter, a `PricesWarning` says which entries were taken.
         models: the models to keep, in this order; without it all are kept, sorted by mean cost, ties by first
             appearance.
         task: "choice" or "generation": what the raw confidence is of.
@@ -205,7 +209,7 @@ def _read(
     facts: dict[str, Any] = {
         "task": task,
         "source": str(source) if isinstance(source, str | os.PathLike) else name,
-        "prices": rates and {name: of_model(rates, name) for name in names},
+        "prices": rates and {name: price_for(rates, name) for name in names},
         "asked": {name: told[name] for name in names if name in told} or None,
         "hand": hand_labels_of(held, columns),
         "answer": compared.codes(held, columns),
@@ -220,6 +224,8 @@ def _read(
         log = log.take(matrices[3].any(1))
     if not log.complete.all():
         warnings.warn(log.describe(), IncompleteLogWarning, stacklevel=3)
+    if (priced := priced_words(rates, names)) is not None:
+        warnings.warn(priced, PricesWarning, stacklevel=3)
     if beside.needed and not log.labelled[np.asarray(log.answered)].all():
         _warn_of_labels(log, replaced)
     return log
@@ -303,8 +309,9 @@ def _judged_rows(
     known = None if beside.labels is None else read_labels(beside.labels, files.source)
     told_by = "answer" if known and known.by == "answer" else "correct" if known is None and beside.needed else None
     labeller = known and Labeller(known)
-    read, usable = 0, set[str]()
+    read, usable, untold = 0, set[str](), False
     for rows in files.rows(priced, told_by):
+        untold = tells_no_confidence(rows.frame.columns)
         read += rows.frame.height
         every |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
         rows = calls.keep(rows)
@@ -317,6 +324,11 @@ def _judged_rows(
     remark = labeller.finish(files.name) if labeller else None
     if remark is not None:
         warnings.warn(remark, LeftOutWarning, stacklevel=5)
+    if untold:
+        what = (
+            "no column logprob or confidence: every answer counts as sure, and whether models agree is all that tells"
+        )
+        warnings.warn(f"{files.name}: {what}", NoConfidenceWarning, stacklevel=5)
     if files.told:
         warnings.warn(files.told, PartsWarning, stacklevel=5)
     if any(left_out.values()):
@@ -345,6 +357,9 @@ def _ids(texts: Iterable[str]) -> tuple[int | str, ...]:
 
 
 def _logprob(rows: Rows) -> np.ndarray:
+    """Raw confidences; of a log that tells none 0, as if all answers were as sure."""
+    if tells_no_confidence(rows.frame.columns):
+        return np.zeros(rows.frame.height)
     with np.errstate(divide="ignore"):  # a confidence of 0 is -inf, as meant
         has_logprob = "logprob" in rows.frame.columns
         return numbers(rows, "logprob") if has_logprob else np.log(numbers(rows, "confidence"))
@@ -356,12 +371,8 @@ def _cost(rows: Rows, names: Sequence[str], by_model: np.ndarray, rates: Mapping
         cost = numbers(rows, "cost")
         require_money(rows, cost, "cost")
         return cost
-    for name in names:
-        if of_model(rates, name) is None:
-            meant = f"{near(name, {*rates} - {*names})}; the prices know {listed(rates)}"
-            raise LogError(f"{rows.name}, model {brief(name)}: no price{meant}: add one, or leave it out of the models")
+    per_million = np.array([price_for(rates, name, f"{rows.name}, ", names) for name in names])[by_model]
     tokens = np.stack([numbers(rows, column) for column in TOKENS], axis=1)
-    per_million = np.array([of_model(rates, name) for name in names])[by_model]
     with np.errstate(over="ignore"):  # what overflows is refused
         cost = (tokens * per_million).sum(axis=1) / 1e6
     require_money(rows, cost, TOKENS[0])

@@ -13,8 +13,9 @@ def summarise(frame: pl.DataFrame) -> dict[str, Any]:
     """Queries, how many of them all models answered, and of each model its answers, accuracy, separation and cost.
 
     Separation is the area under the ROC curve of the raw confidence: how often a right answer is more confident than a
-    wrong one; None where a model is always or never right. Cost is mean money per query; None without money. Answers
-    of cost 0 beside others of the same model have lost theirs, and are left out of it (`rcjax.logs.costs`).
+    wrong one; None where a model is always or never right. Accuracy and separation are of the answers that have a
+    label. Cost is mean money per query; None without money. Answers of cost 0 beside others of the same model have lost
+    theirs, and are left out of it (`rcjax.logs.costs`).
 
     >>> rows = {"query": ["a", "b"], "model": ["m", "m"], "correct": [0, 1], "logprob": [-1.0, -0.1]}
     >>> summarise(pl.DataFrame(rows))["models"]
@@ -27,15 +28,17 @@ def summarise(frame: pl.DataFrame) -> dict[str, Any]:
 
 
 def _model(name: Any, rows: pl.DataFrame) -> dict[str, Any]:
+    costs = _mean_cost(rows["cost"]) if "cost" in rows.columns else None
+    answers, rows = rows.height, rows.filter(rows["correct"].is_not_null())
     right, n = int(rows["correct"].sum()), rows.height
     ranks = float(rows["logprob"].rank("average").filter(rows["correct"] == 1).sum())
     counts = right * (n - right)
     return {
         "model": name,
-        "answers": n,
-        "accuracy": right / n,
+        "answers": answers,
+        "accuracy": right / n if n else None,
         "separation": (ranks - right * (right + 1) / 2) / counts if counts else None,
-        "cost": _mean_cost(rows["cost"]) if "cost" in rows.columns else None,
+        "cost": costs,
     }
 
 

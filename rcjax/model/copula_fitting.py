@@ -131,8 +131,8 @@ def _climb(family: type[Copula], objective: Callable[..., Any], start: Any) -> C
 
     values = [jnp.asarray(getattr(start, name)) for name in names]
     z = jnp.stack([unconstrain(x, support) for x, support in zip(values, supports, strict=True)])
-    farthest = jnp.asarray([_farthest(support) for support in supports], z.dtype)
-    z = jnp.clip(z, -_FAR / 3, farthest / 3)
+    nearest, farthest = jnp.asarray([_reach(support) for support in supports], z.dtype).T
+    z = jnp.clip(z, nearest / 3, farthest / 3)
 
     def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
         count, trial, length, best = state
@@ -143,7 +143,7 @@ def _climb(family: type[Copula], objective: Callable[..., Any], start: Any) -> C
         z, _, gradient, hessian = best
         longest = _LONGEST + jnp.abs(z) / 2
         ahead = z + length * jnp.clip(_direction(gradient, hessian), -longest, longest)
-        return count + 1, jnp.clip(ahead, -_FAR, farthest), length, best
+        return count + 1, jnp.clip(ahead, nearest, farthest), length, best
 
     def climbable(best: tuple[jax.Array, ...]) -> jax.Array:
         """Half the climb that Newton still expects, per observation, where it is worth a step."""
@@ -155,7 +155,8 @@ def _climb(family: type[Copula], objective: Callable[..., Any], start: Any) -> C
     state = 0, z, jnp.ones((), z.dtype), nowhere
     *_, best = lax.while_loop(lambda state: (state[0] < _STEPS) & climbable(state[-1]), step, state)
     z, mean, _, hessian = best
-    bounded = jnp.any((z <= -_AT_END) & np.isfinite(supports).any(-1) | (z >= jnp.minimum(farthest - 1e-3, _AT_END)))
+    low, high = (jnp.where(jnp.abs(end) == _FAR, jnp.sign(end) * _AT_END, end) for end in (nearest, farthest))
+    bounded = jnp.any((z <= low) | (z >= high))
     settled = jnp.where(climbable(best), FitStatus.NOT_CONVERGED, FitStatus.CONVERGED)
     status = jnp.where(bounded, FitStatus.AT_BOUND, settled)
     status = jnp.where(jnp.isfinite(mean), status, FitStatus.FAILED)
@@ -234,6 +235,7 @@ def unconstrain(value: jax.Array, support: tuple[float, float]) -> jax.Array:
     return jnp.asarray(value)
 
 
-def _farthest(support: tuple[float, float]) -> float:
-    """The largest z: the end of a bounded support; where there is none, dependence as strong as rounding shows."""
-    return _FAR if np.isfinite(support).all() else FARTHEST
+def _reach(support: tuple[float, float]) -> tuple[float, float]:
+    """The least z and the largest: an end of the support; where there is none, dependence as strong as rounding shows."""
+    low, high = np.isfinite(support)
+    return -_FAR if low or high else -FARTHEST, _FAR if low and high else FARTHEST

@@ -10,6 +10,9 @@ _FILES = Path(__file__).parents[1] / "importing" / "files"
 _EVAL, *_ = (_FILES / "inspect").glob("*.eval")
 _LINES, *_ = (_FILES / "lm_eval" / "org__toy-0.6").glob("samples_letters_2*.jsonl")
 _STATE = _FILES / "helm" / "repeat" / "scenario_state.json"
+_CALLS = _FILES / "litellm" / "calls.jsonl"
+_SPANS = _FILES / "otel" / "messages.jsonl"
+_BATCH = _FILES / "openai_batch" / "chat_toy-large.jsonl"
 _RESULTS = _FILES / "promptfoo" / "results.json"
 
 
@@ -97,4 +100,47 @@ EVALUATIONS = (
         "table.csv",
         "'perhaps' is neither",
     ),
+    _bad("is half a log of LiteLLM", _changed(_CALLS, _half), "calls.jsonl, line", "is not as LiteLLM writes it"),
+    _bad(
+        "is a log of LiteLLM with a strange call",
+        text_file("odd.jsonl", '{"call_type": "completion", "response_cost": 1, "model_group": "m", "messages": 5}\n'),
+        "odd.jsonl, line 1: is not as LiteLLM writes it",
+    ),
+    _bad(
+        "is a redacted log of LiteLLM",
+        _changed(
+            _CALLS,
+            lambda content: content.replace(b'"content": "What', b'"content": "redacted-by-litellm", "was": "What'),
+            "hidden.jsonl",
+        ),
+        "no answer can be used",
+        "redacted (turn_off_message_logging)",
+    ),
+    _bad("is half a file of spans", _changed(_SPANS, _half), "messages.jsonl, line", "is not as OpenTelemetry writes"),
+    _bad(
+        "is spans of something else",
+        text_file("spans.jsonl", '{"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "GET /"}]}]}]}\n'),
+        "no answers in the files",
+    ),
+    _bad(
+        "is a span without an end",
+        _changed(_SPANS, lambda content: content.replace(b"endTimeUnixNano", b"end"), "endless.jsonl"),
+        "endless.jsonl, line 1",
+        "is not as OpenTelemetry writes it (KeyError('endTimeUnixNano'))",
+    ),
+    _bad("is half the output of a batch", _changed(_BATCH, lambda c: c[:-300]), "line 8", "is not as OpenAI writes it"),
+    _bad(
+        "is the output of a batch that failed",
+        text_file("failed.jsonl", '{"custom_id": "1", "response": null, "error": {"code": "batch_expired"}}\n'),
+        "no answer can be used: 1 with an error",
+    ),
+    _bad(
+        "is the output of a batch of embeddings",
+        text_file(
+            "vectors.jsonl",
+            '{"custom_id": "1", "response": {"status_code": 200, "body": {"object": "list"}}, "error": null}',
+        ),
+        "1 of another kind of call (list)",
+    ),
+    _bad("is an array of numbers", text_file("numbers.json", "[1, 2]"), "numbers.json: is no array of JSON objects"),
 )

@@ -24,4 +24,16 @@ PRICES = (
     BadFile(
         "names a model twice", "prices", text_file("two.json", '{"a": [1, 1], "a": [2, 2]}'), ("'a' is there twice",)
     ),
+    BadFile(
+        "is a list of images",
+        "prices",
+        text_file("images.json", '{"dall-e": {"litellm_provider": "openai", "mode": "image_generation"}}'),
+        ("images.json: none of its 1 entries has prices of tokens",),
+    ),
+    BadFile(
+        "is a list of routers",
+        "prices",
+        text_file("routers.json", '{"data": [{"id": "auto", "pricing": {"prompt": "-1", "completion": "-1"}}]}'),
+        ("routers.json: none of its 1 entries has prices of tokens",),
+    ),
 )

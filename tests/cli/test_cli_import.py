@@ -54,6 +54,31 @@ def test_one_json_document(tmp_path):
     assert pl.read_csv(out).height == 15
 
 
+def test_a_list_of_prices_says_which_entry_it_took(tmp_path):
+    out, listed = tmp_path / "log.csv", tmp_path / "list.json"
+    entry = {"litellm_provider": "openai", "input_cost_per_token": 1e-7, "output_cost_per_token": 4e-7}
+    listed.write_text(json.dumps({"sample_spec": {}, "openai/small": entry, "large": entry, "azure/large": {}}))
+    result = run("import", *EVAL, "--prices", listed, "--out", out, "--json")
+    words = "large is priced by large, 0.1 and 0.4; small is priced by openai/small, 0.1 and 0.4 per million tokens"
+    assert result.stderr == f"warning: list.json: {words}\n"
+    assert json.loads(result.stdout)["priced_by"] == {"large": "large", "small": "openai/small"}
+    assert pl.read_csv(out)["cost"].to_list() == pytest.approx([(50 * 0.1 + 3 * 0.4) / 1e6] * 16)
+
+
+def test_calls_without_labels_say_how_to_come_by_them(tmp_path):
+    out = tmp_path / "log.csv"
+    calls = FILES / "litellm" / "calls.jsonl"
+    shown = " ".join(succeed("import", calls, "--prompts", "--out", out).split())
+    assert "of 16 answers the files do not tell whether they are right" in shown
+    assert "--n 100 --out to_label.csv, or rcjax tune with --labels" in shown
+    assert pl.read_csv(out)["prompt"][0] == "What is 0 + 1? Number only."
+    document = json.loads(succeed("import", calls, "--out", out, "--json"))
+    assert [model["accuracy"] for model in document["models"]] == [None, None]
+    succeed("label", out, "--n", 8, "--out", tmp_path / "to_label.csv")
+    wide = FILES / "wide" / "table.csv"
+    assert "8 queries" in succeed("import", wide, "--wide", "--out", out)
+
+
 def test_without_prices_the_next_command_asks_for_them(tmp_path):
     out = tmp_path / "log.csv"
     shown = " ".join(succeed("import", *EVAL, "--out", out).split())
@@ -78,7 +103,8 @@ def test_names_and_columns(tmp_path):
         (["--rename", "a=b", "--rename", "a=c"], "give pairs of two names"),
         (["--tokens", "12"], "such as 250,1"),
         (["--tokens", "-1,2"], "such as 250,1"),
-        (["--right-from", "2"], "more than 1"),
+        (["--right-from", "high"], "give a number such as 0.5, 7 or 80%"),
+        (["--wide", "--format", "helm"], "is of the format wide, not helm"),
     ],
 )
 def test_usage_errors(options, says, tmp_path):

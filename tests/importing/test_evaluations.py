@@ -147,7 +147,7 @@ def test_tokens_that_were_not_counted(write):
 @in_turn(
     ("how", "message"),
     [
-        ({"format": "xml"}, "format 'xml': is unknown: choose inspect, lm-eval, helm, promptfoo, table"),
+        ({"format": "xml"}, "format 'xml': is unknown: choose inspect, lm-eval, helm, promptfoo, litellm, otel, "),
         ({"signal": "mood"}, "signal 'mood' is unknown: choose own, choice, mean, votes"),
         ({"columns": {"right": "ok"}}, "column right: is none of ours"),
         ({"columns": COLUMNS | {"correct": "okay"}}, "no column okay"),

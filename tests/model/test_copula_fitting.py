@@ -143,6 +143,13 @@ def test_opposite_dependence_ends_at_the_bound():
     assert float(turned.copula.theta) > 1.5
 
 
+@pytest.mark.parametrize("theta", [-25.0, 15.0])
+def test_strong_dependence_without_a_bound_is_at_none(theta):
+    fit = fit_copula(Frank, *draw(Frank(theta), 6, (N,)), jnp.ones(N))
+    assert fit.status == FitStatus.CONVERGED
+    np.testing.assert_allclose(fit.copula.theta, theta, rtol=0.15)
+
+
 def test_the_same_confidence_twice_ends_at_a_bound_without_nan():
     u = jnp.linspace(0.01, 0.99, 50)
     for family in (Gumbel, Clayton, Frank, Joe, Gaussian):

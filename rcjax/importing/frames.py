@@ -1,0 +1,105 @@
+"""The rows of a log as a frame, with tokens, money or both; and what was assumed of these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from rcjax._base.wording import count
+from rcjax.importing.how import How
+from rcjax.importing.texts import is_long, kept_text
+from rcjax.logs.costs import mend, tell_lost
+from rcjax.logs.errors import LogError
+from rcjax.logs.prices import price_for
+
+__all__ = ["as_frame"]
+
+#: Characters of a token, where a file counts none: of English text.
+CHARACTERS = 4.0
+
+
+def as_frame(
+    rows: list[dict[str, Any]], rates: Mapping[str, tuple[float, float]] | None, how: How, *, sampled: bool
+) -> tuple[pl.DataFrame, list[str]]:
+    """The rows as a frame, with tokens, money or both; and what there is to say of these.
+
+    Args:
+        rows: of the log; tokens and money that are not told are put into them.
+        rates: prices of tokens, as `read_prices` gives them; None where none are given.
+        how: how tokens are estimated, and whether answers and prompts are kept.
+        sampled: whether rows are samples.
+
+    Raises LogError where a model has no price, or there is nothing to tell tokens by.
+    """
+    notes: list[str] = []
+    needed = rates is not None or any(row["cost"] is None for row in rows)
+    estimated = sum(_estimate(row, how) for row in rows) if needed else 0
+    if estimated:
+        told = "as given" if how.tokens else f"estimated, {CHARACTERS:g} characters each"
+        notes.append(f"tokens of {count(estimated, 'answer')} were not counted: they are {told}")
+    counted = all(row["input_tokens"] is not None and row["output_tokens"] is not None for row in rows)
+    priced = rates is not None or all(row["cost"] is not None for row in rows)
+    if not counted and (rates is not None or not priced):
+        what = (
+            "tokens are not in the files, nor"
+            if rates is not None
+            else "neither money nor tokens are in the files, nor"
+        )
+        raise LogError(f"{what} texts to estimate them by: say how many a call takes, with --tokens IN,OUT (tokens=)")
+    if rates is not None:
+        _price(rows, rates)
+    notes += _lost_costs(rows) if priced else ["no money in the table: tune it with --prices, or import it with them"]
+    schema = {"query": pl.String, "model": pl.String, **({"sample": pl.Int64} if sampled else {})}
+    schema |= {"correct": pl.Int8, "logprob": pl.Float64} | dict.fromkeys(_told_answers(rows, how, notes), pl.String)
+    schema |= dict.fromkeys(("prompt", "text"), pl.String) if how.prompts else {}
+    schema |= {"input_tokens": pl.Float64, "output_tokens": pl.Float64} if counted else {}
+    schema |= {"cost": pl.Float64} if priced else {}
+    schema |= {"seconds": pl.Float64} if any(row["seconds"] is not None for row in rows) else {}
+    return pl.DataFrame({name: [row[name] for row in rows] for name in schema}, schema=schema), notes
+
+
+def _lost_costs(rows: list[dict[str, Any]]) -> list[str]:
+    """What there is to say of costs that were lost."""
+    costs: dict[str, list[float]] = {}
+    for row in rows:
+        costs.setdefault(row["model"], []).append(row["cost"])
+    told = tell_lost({model: (mend(np.array(own, float)), len(own)) for model, own in costs.items()})
+    return [] if told is None else [told]
+
+
+def _told_answers(rows: list[dict[str, Any]], how: How, notes: list[str]) -> list[str]:
+    """The columns that tell what was answered, if there are some; of long texts, rows then keep less."""
+    if not how.answers:
+        return []
+    long = sum(is_long(row["answer"]) for row in rows)
+    for row in rows:
+        row["answer"] = kept_text(row["answer"])
+    told = [name for name in ("answer", "answer_key") if any(row[name] is not None for row in rows)]
+    if told:
+        shortened = f"; of {count(long, 'long text')} the beginning and a hash" if long else ""
+        notes.append(f"what was answered is in the column {' and '.join(told)}, for rcjax tune to compare{shortened}")
+    return told
+
+
+def _price(rows: list[dict[str, Any]], rates: Mapping[str, tuple[float, float]]) -> None:
+    """Put into the rows what their tokens cost."""
+    for row in rows:
+        sent, received = price_for(rates, row["model"])
+        row["cost"] = (row["input_tokens"] * sent + row["output_tokens"] * received) / 1e6
+
+
+def _estimate(row: dict[str, Any], how: How) -> bool:
+    """Fill in the tokens of a row that were not counted, if there is a way; whether there was."""
+    if row["input_tokens"] is not None and row["output_tokens"] is not None:
+        return False
+    if how.tokens is not None:
+        estimate = [row["calls"] * tokens for tokens in how.tokens]
+    elif row["lengths"] is not None:
+        estimate = [max(1.0, round(length / CHARACTERS)) for length in row["lengths"]]
+    else:
+        return False
+    row["input_tokens"], row["output_tokens"] = map(float, estimate)
+    return True

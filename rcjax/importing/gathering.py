@@ -1,0 +1,122 @@
+"""The answers of all files together, by model and query; what of the files cannot be read is left out and told."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rcjax._base.wording import count
+from rcjax.importing.answers import Answer, Choices, DamageError
+from rcjax.importing.formats import format_named, format_of, usable_files
+from rcjax.importing.how import How
+from rcjax.logs.errors import LogError
+from rcjax.logs.listing import brief, listed, near
+
+__all__ = ["Attempts", "Gathered", "gather"]
+
+#: The answers of a model to a query, by their attempt, each with its place.
+Attempts = dict[int, tuple[Answer, str]]
+
+#: Messages about damage that a warning quotes.
+_QUOTED = 3
+
+
+@dataclass
+class Gathered:
+    """What was read of some files."""
+
+    answers: dict[str, dict[str, Attempts]] = field(default_factory=dict)
+    """By model and query. Models have the names that they end up with."""
+    lost_files: list[str] = field(default_factory=list)
+    """Of each file that cannot be read at all, why."""
+    lost_samples: list[str] = field(default_factory=list)
+    """Of each sample, or rest of a file, that cannot be read, why."""
+
+    @property
+    def told(self) -> str | None:
+        """What cannot be read, counted and named; None where all can."""
+        lost = [*self.lost_files, *self.lost_samples]
+        if not lost:
+            return None
+        numbers = (count(len(self.lost_files), "file"), count(len(self.lost_samples), "sample"))
+        what = " and ".join(number for number in numbers if not number.startswith("0"))
+        more = f"; and {len(lost) - _QUOTED:,} more" if len(lost) > _QUOTED else ""
+        return f"{what} cannot be read, left out (--strict refuses): {'; '.join(lost[:_QUOTED])}{more}"
+
+
+def gather(paths: Sequence[str | os.PathLike[str]], how: How) -> Gathered:
+    """The answers of some files and folders of them.
+
+    Raises LogError where a person must choose something, where nothing can be read, or with `how.strict` anything not.
+    """
+    if not paths:
+        raise LogError("no files: give at least one")
+    gathered = Gathered()
+    for path in usable_files([Path(path) for path in paths]):
+        if not path.is_file():
+            raise LogError(f"{path} is missing: give a file")
+        lost: list[DamageError] = []
+        any_answer = False
+        for answer in _read(path, how):
+            if isinstance(answer, Answer):
+                any_answer = True
+                _put(gathered.answers, answer, path.name)
+            elif how.strict:
+                raise answer
+            else:
+                lost.append(answer)
+        if any_answer:
+            gathered.lost_samples += map(str, lost)
+        elif lost:  # the first thing that is wrong with a file is enough
+            gathered.lost_files.append(str(lost[0]))
+    if not gathered.answers and gathered.lost_files:
+        raise DamageError(gathered.lost_files[0])
+    names = _names([*gathered.answers], how.rename)
+    gathered.answers = {names[model]: queries for model, queries in gathered.answers.items()}
+    return gathered
+
+
+def _read(path: Path, how: How) -> Iterator[Answer | DamageError]:
+    """The answers of a file; damage to the whole of it, or to its rest, comes last."""
+    choices = Choices(how.scorer, tuple(how.columns.items()), how.split)
+    try:
+        reader = format_of(path) if how.format is None else format_named(how.format)
+        yield from reader.read(path, choices)
+    except DamageError as damage:
+        yield damage
+
+
+def _put(answers: dict[str, dict[str, Attempts]], answer: Answer, where: str) -> None:
+    attempts = answers.setdefault(answer.model, {}).setdefault(answer.query, {})
+    number = len(attempts) + 1 if answer.attempt is None else answer.attempt
+    if number in attempts:
+        place = f"{where}, model {brief(answer.model)}, query {brief(answer.query)}"
+        raise LogError(f"{place}: was answered already in {attempts[number][1]}: leave one of them out")
+    attempts[number] = dataclasses.replace(answer, attempt=number), where
+
+
+def _names(models: list[str], rename: Mapping[str, str]) -> dict[str, str]:
+    """The names that models end up with: without the provider where that stays unique, or as renamed.
+
+    >>> _names(["openai/gpt-4o-mini", "a/small", "b/small"], {"b/small": "tiny"})
+    {'openai/gpt-4o-mini': 'gpt-4o-mini', 'a/small': 'small', 'b/small': 'tiny'}
+    """
+    short = {model: model.rpartition("/")[2] or model for model in models}
+    meant = {old: [model for model in models if old in (model, short[model])] for old in rename}
+    for old, those in meant.items():
+        if len(those) != 1:
+            which = f"several models, {listed(those)}" if those else f"no model{near(old, models)}; there are "
+            raise LogError(f"rename {brief(old)}: names {which}{'' if those else listed(models)}")
+    renamed = {those[0]: rename[old] for old, those in meant.items()}
+    others = Counter(short[model] for model in models if model not in renamed)
+    names = {
+        m: renamed.get(m, short[m] if others[short[m]] == 1 and short[m] not in renamed.values() else m) for m in models
+    }
+    twice = [name for name, number in Counter(names.values()).items() if number > 1]
+    if twice:
+        raise LogError(f"rename: two models would be called {brief(twice[0])}: give them different names")
+    return names

@@ -1,0 +1,79 @@
+"""Logs of LiteLLM: the standard logging payloads that its callbacks and its proxy hand on, as JSON Lines or an array.
+
+A payload is one call. The query is named by the messages, the model by what was asked for: the proxy's own name of it,
+where there is one. Nothing tells right from wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rcjax.importing.answers import Answer, Choices, DamageError, pieces, require_sound, seconds_of
+from rcjax.importing.chats import looked_up, messages_of, prompt_of, query_of, replies_of
+from rcjax.importing.records import records
+
+name, files = "litellm", "LiteLLM (standard logging payloads)"
+
+_TEXTS = ("completion", "text_completion", "responses", "anthropic_messages")
+
+_REDACTED = "redacted-by-litellm"
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """Objects with the kind of a call and its cost."""
+    begins = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    return begins in (b"{", b"[") and all(key in head for key in (b'"call_type"', b'"response_cost"', b'"model_group"'))
+
+
+def read(path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
+    """The answers of a log, one per call."""
+    by = dict(choices.columns).get("query")
+    for where, record in records(path, "LiteLLM"):
+        if isinstance(record, DamageError):
+            yield record
+        else:
+            payload = record.get("standard_logging_object", record)
+            yield from pieces(where, "LiteLLM", lambda payload=payload, where=where: _answers(payload, by, where))
+
+
+def _answers(payload: Mapping[str, Any], by: str | None, where: str) -> list[Answer]:
+    messages = messages_of(payload.get("messages"))
+    named = query_of(messages) if by is None else looked_up(payload, by)
+    require_sound(named is not None, where, f"nothing at {by}, which is to name the query")
+    told = {"query": str(named), "model": payload.get("model_group") or payload["model"], "attempt": None}
+    failure = _failure(payload, messages)
+    if failure is not None:
+        return [Answer(**told, failure=failure)]
+    told |= {"judged": False, "prompt": prompt_of(messages)}
+    told["seconds"] = None if payload.get("cache_hit") is True else seconds_of(_duration(payload))
+    return [Answer(**told, **reply) for reply in replies_of(payload["response"], _cost(payload))]
+
+
+def _failure(payload: Mapping[str, Any], messages: list[tuple[str, str]]) -> str | None:
+    """Why a call holds no answer; None where it may."""
+    kind = str(payload["call_type"])
+    if payload["status"] != "success":
+        return "with an error"
+    if kind.removeprefix("a") not in _TEXTS and kind not in _TEXTS:
+        return f"of another kind of call ({kind})"
+    if any(text == _REDACTED for _, text in messages) or _REDACTED in str(payload.get("response"))[:200]:
+        return "redacted (turn_off_message_logging)"
+    return None if messages else "without messages"
+
+
+def _cost(payload: Mapping[str, Any]) -> float | None:
+    """Money; None where LiteLLM says that it could not tell."""
+    cost = payload.get("response_cost")
+    if cost is None or (not cost and payload.get("response_cost_failure_debug_info")):
+        return None
+    return float(cost)
+
+
+def _duration(payload: Mapping[str, Any]) -> float | None:
+    """From the start of a call to its end: of a streamed reply, `response_time` is that of the first token."""
+    begin, end = payload.get("startTime"), payload.get("endTime")
+    if isinstance(begin, int | float) and isinstance(end, int | float):
+        return end - begin
+    return payload.get("response_time")

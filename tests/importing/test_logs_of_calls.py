@@ -1,0 +1,232 @@
+"""Logs of calls, and wide tables: what is imported is what the programs that wrote the files (`writers`) report."""
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import polars as pl
+import pytest
+from misses import in_turn
+
+import rcjax
+from rcjax.importing.evaluations import How, import_evaluations
+from rcjax.importing.formats import format_of
+from rcjax.logs.errors import LogError
+
+FILES = Path(__file__).parent / "files"
+LITELLM = FILES / "litellm" / "calls.jsonl"
+SPANS = FILES / "otel" / "messages.jsonl"
+BATCHES = {kind: sorted((FILES / "openai_batch").glob(f"{kind}_*")) for kind in ("chat", "responses", "completions")}
+WIDE = FILES / "wide" / "table.csv"
+SUMS = {f"What is {number} + 1? Number only.": str(number + 1) for number in range(8)}
+
+
+def imported(*paths, prices=None, **how):
+    return import_evaluations(paths, How(**how), prices)
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@in_turn(
+    ("path", "name"),
+    [
+        (LITELLM, "litellm"),
+        (LITELLM.with_suffix(".json"), "litellm"),
+        (SPANS, "otel"),
+        (SPANS.with_name("bare.jsonl"), "otel"),
+        *((path, "openai-batch") for paths in BATCHES.values() for path in paths),
+        (WIDE, "table"),  # unless --wide
+    ],
+)
+def test_a_format_is_told_by_the_content(path, name):
+    assert format_of(path).name == name
+
+
+def test_litellm():
+    payloads = lines(LITELLM)
+    told = {(one["model"], one["messages"][0]["content"]): one for one in payloads if one["status"] == "success"}
+    evaluations = imported(LITELLM, prompts=True)
+    assert evaluations.left_out == "4 answers left out: 2 with an error; 2 without a text"
+    frame = evaluations.frame
+    assert frame.group_by("model", maintain_order=True).len().rows() == [("toy-small", 8), ("toy-large", 8)]
+    assert frame["correct"].to_list() == [None] * 16
+    for row in frame.iter_rows(named=True):
+        payload = told[row["model"], row["prompt"]]
+        choice = payload["response"]["choices"][0]
+        assert row["text"] == row["answer"] == choice["message"]["content"]
+        assert row["logprob"] == pytest.approx(choice["logprobs"]["content"][0]["logprob"])
+        assert (row["input_tokens"], row["output_tokens"]) == (payload["prompt_tokens"], payload["completion_tokens"])
+        assert row["cost"] == payload["response_cost"]
+        assert row["seconds"] == pytest.approx(payload["response_time"], abs=1e-3)
+    assert frame["query"].n_unique() == 8  # the same for both models, by the messages
+
+
+def test_litellm_as_an_array_with_queries_of_ones_own():
+    evaluations = imported(LITELLM.with_suffix(".json"), columns={"query": "metadata.requester_metadata.id"})
+    assert evaluations.frame["query"].to_list() == ["sum-0", "sum-1", "sum-2"] * 2
+    assert evaluations.frame["logprob"].to_list() == [0.0] * 6  # asked without log-probabilities
+    assert any("whether models agree is all that tells" in note for note in evaluations.assumed)
+    assert "prompt" not in evaluations.frame.columns
+    with pytest.raises(LogError, match=r"line 1, entry 1: nothing at metadata.my_id, which is to name the query"):
+        imported(LITELLM.with_suffix(".json"), columns={"query": "metadata.my_id"})
+
+
+def test_otel():
+    spans = [
+        {one["key"]: one["value"] for one in span.get("attributes", ())}
+        | {"seconds": (int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])) / 1e9}
+        for line in lines(SPANS)
+        for resource in line["resourceSpans"]
+        for scope in resource["scopeSpans"]
+        for span in scope["spans"]
+        if "status" not in span or not span["status"]
+    ]
+    spans = [span for span in spans if "gen_ai.request.model" in span]
+    evaluations = imported(SPANS, prompts=True)
+    assert evaluations.left_out == "2 answers left out: 2 with an error"
+    rows = evaluations.frame.rows(named=True)
+    assert len(rows) == len(spans) == 16
+    for row, span in zip(rows, spans, strict=True):
+        assert row["model"] == span["gen_ai.request.model"]["stringValue"]
+        said = json.loads(span["gen_ai.output.messages"]["stringValue"])[0]["parts"][0]["content"]
+        asked = json.loads(span["gen_ai.input.messages"]["stringValue"])[1]["parts"][0]["content"]
+        assert (row["text"], row["prompt"]) == (said, f"system: Be brief.\nuser: {asked}")
+        assert row["input_tokens"] == int(span["gen_ai.usage.input_tokens"]["intValue"])
+        assert row["seconds"] == pytest.approx(span["seconds"])
+
+
+def test_spans_without_messages_say_what_records_them():
+    with pytest.raises(LogError, match=r"16 without messages \(.*CAPTURE_MESSAGE_CONTENT=span_only\); 2 with an error"):
+        imported(SPANS.with_name("bare.jsonl"))
+
+
+def older_span(**attributes):
+    kinds = {str: "stringValue", int: "intValue", float: "doubleValue"}
+    pairs = [{"key": key.replace("_0_", ".0."), "value": {kinds[type(v)]: v}} for key, v in attributes.items()]
+    times = {"startTimeUnixNano": "0", "endTimeUnixNano": 250_000_000}
+    return {"resourceSpans": [{"scopeSpans": [{"spans": [times | {"attributes": pairs}]}]}]}
+
+
+@in_turn(
+    "attributes",
+    [
+        {"gen_ai.prompt_0_content": "Who?", "gen_ai.completion_0_content": "I"},
+        {"gen_ai.prompt": '[{"role": "user", "content": "Who?"}]', "gen_ai.completion": '[{"content": "I"}]'},
+    ],
+)
+def test_former_conventions(attributes, tmp_path):
+    usage = {"gen_ai.usage.prompt_tokens": 3, "gen_ai.usage.completion_tokens": 1, "gen_ai.usage.cost": 0.5}
+    path = tmp_path / "spans.json"
+    path.write_text(json.dumps(older_span(**{"gen_ai.request.model": "m"} | attributes | usage)))
+    (row,) = imported(path, prompts=True).frame.rows(named=True)
+    assert (row["prompt"], row["text"], row["seconds"]) == ("Who?", "I", 0.25)
+    assert (row["input_tokens"], row["output_tokens"], row["cost"]) == (3, 1, 0.5)
+
+
+@in_turn("kind", ["chat", "responses", "completions"])
+def test_openai_batch(kind):
+    evaluations = imported(*BATCHES[kind])
+    assert evaluations.left_out == "1 answer left out: 1 with an error"
+    frame = evaluations.frame
+    assert frame["model"].unique(maintain_order=True).to_list() == ["toy-large-2026-01-01", "toy-small-2026-01-01"]
+    for row in frame.iter_rows(named=True):
+        number, large = int(row["query"].removeprefix("sum-")), "large" in row["model"]
+        right = number != 3 if large else number % 3 != 0
+        assert row["answer"] == str(number + right)
+        assert row["logprob"] == pytest.approx((-0.02 if large else -0.1) * (number + 1))
+        assert (row["input_tokens"], row["output_tokens"]) == (20 + number, 2)
+    cut = [note for note in evaluations.assumed if "ended at a limit of tokens" in note]
+    assert len(cut) == (2 if kind == "completions" else 0)
+
+
+def test_several_answers_to_one_request_share_its_cost(tmp_path):
+    (payload, *_) = [one for one in lines(LITELLM) if one["status"] == "success"]
+    first = payload["response"]["choices"][0]
+    tokens = {"content": [{"token": "7", "logprob": -0.3, "top_logprobs": []}]}
+    other = {**first, "index": 1, "message": {"role": "assistant", "content": "7"}, "logprobs": tokens}
+    payload["response"]["choices"] = [first, other]
+    path = tmp_path / "two.jsonl"
+    path.write_text(json.dumps(payload) + "\n")
+    frame = imported(path).frame
+    assert frame["sample"].to_list() == [1, 2]
+    assert frame["cost"].sum() == pytest.approx(payload["response_cost"])
+    assert frame["input_tokens"].sum() == payload["prompt_tokens"]
+
+
+def test_what_is_imported_takes_labels():
+    frame = imported(LITELLM, prompts=True).frame
+    labels = frame.select("query", answer=pl.col("prompt").replace_strict(SUMS)).unique()
+    log = rcjax.read_log(frame, labels=labels)
+    assert log.correct.sum(0).tolist() == [5, 7]
+
+
+def test_one_query_has_one_name_in_every_log_of_calls(tmp_path):
+    """The same messages, by LiteLLM and in a span."""
+    (payload, *_) = lines(LITELLM)
+    asked = payload["messages"][0]["content"]
+    span = {"gen_ai.request.model": "other", "gen_ai.prompt_0_content": asked, "gen_ai.completion_0_content": "1"}
+    (tmp_path / "a.jsonl").write_text(json.dumps(payload) + "\n")
+    usage = {"gen_ai.usage.input_tokens": 1, "gen_ai.usage.output_tokens": 1}
+    (tmp_path / "b.jsonl").write_text(json.dumps(older_span(**span, **usage)) + "\n")
+    assert imported(tmp_path / "a.jsonl", tmp_path / "b.jsonl").frame["query"].n_unique() == 1
+
+
+def test_wide():
+    with open(WIDE, newline="") as file:
+        table = list(csv.DictReader(file))
+    evaluations = imported(WIDE, format="wide", prompts=True)
+    frame = evaluations.frame
+    assert frame.group_by("model", maintain_order=True).len().rows() == [("toy-small", 8), ("toy-large", 8)]
+    for row in frame.iter_rows(named=True):
+        cells, name = next(one for one in table if one["sample_id"] == row["query"]), f"org/{row['model']}"
+        assert row["correct"] == float(cells[name])
+        assert str([row["text"]]) == cells[f"{name}|model_response"]
+        assert str([row["prompt"]]) == cells["prompt"]
+        assert row["cost"] == float(cells[f"{name}|total_cost"])
+
+
+def test_wide_as_one_calls_it(tmp_path):
+    frame = pl.DataFrame(
+        {
+            "q": ["1", "2", "3"],
+            "a": [1.0, 0.5, None],
+            "a|p": [0.5, 0.25, 0.1],
+            "a|usd": [1.0, 2.0, 3.0],
+            "b|answer": "xyz",
+        }
+        | {"b|usd": [3.0, 3.0, 3.0], "note|text": "no model", "c": 1}
+    )
+    names = {"query": "q", "confidence": "p", "cost": "usd"}
+    for ending in ("csv", "parquet", "jsonl", "json"):
+        path = tmp_path / f"wide.{ending}"
+        {"csv": frame.write_csv, "parquet": frame.write_parquet, "jsonl": frame.write_ndjson, "json": frame.write_json}[
+            ending
+        ](path)
+        evaluations = imported(path, format="wide", columns=names, right_from=0.5)
+        rows = evaluations.frame.select("query", "model", "correct", "logprob", "cost").rows()
+        half, quarter = math.log(0.5), math.log(0.25)
+        of_a = [("1", "a", 1, pytest.approx(half), 1.0), ("2", "a", 1, pytest.approx(quarter), 2.0)]
+        assert rows == [*of_a, *((str(number), "b", None, 0.0, 3.0) for number in (1, 2, 3))]
+        assert evaluations.left_out == "1 answer left out: 1 without a score or an answer"
+
+
+@in_turn(
+    ("table", "columns", "message"),
+    [
+        ("id,m,m|cost\n", {"query": "key"}, "t.csv: no column names the query"),
+        ("id,m,n\n1,0,1\n", {}, "t.csv: no columns of models: each model needs a column of its name"),
+        ("id,m,m|answer,m|cost\n1,perhaps,x,1\n", {}, "the score 'perhaps' is neither"),
+        ("id,m,m|answer,m|cost\n1,7,x,1\n", {}, "the score '7' is on another scale than 0 to 1"),
+        ("id,m,m|cost\n1,1,free\n", {}, "t.csv, row 1, model m: cost is 'free': give a number"),
+        ("id,m,m|cost\n1,1,1\n", {"mood": "x"}, "column mood: is none of ours"),
+    ],
+)
+def test_wide_tables_that_cannot_be_used(table, columns, message, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(table)
+    with pytest.raises(LogError) as problem:
+        imported(path, format="wide", columns=columns)
+    assert message in str(problem.value)
