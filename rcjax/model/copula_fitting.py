@@ -236,6 +236,6 @@ def unconstrain(value: jax.Array, support: tuple[float, float]) -> jax.Array:
 
 
 def _reach(support: tuple[float, float]) -> tuple[float, float]:
-    """The least z and the largest: an end of the support; where there is none, dependence as strong as rounding shows."""
+    """The least z and the largest: an end of the support; without one, dependence as strong as rounding shows."""
     low, high = np.isfinite(support)
     return -_FAR if low or high else -FARTHEST, _FAR if low and high else FARTHEST
