@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from rcjax.serving.asking import Endpoint
-from rcjax.serving.models_file import recorded_options
+from rcjax.serving.recorded import digest_of_others, recorded_options
 from rcjax.signals.records import record_signal
 
 __all__ = ["NEUTRAL", "record_asked", "record_endpoint"]
@@ -39,6 +39,8 @@ NEUTRAL = frozenset(
 def record_asked(signal: Any, options: Mapping[str, Any], price: tuple[Decimal, Decimal] | None) -> str:
     """What a log keeps of how a model is asked, as JSON; what JSON cannot hold is left out.
 
+    Of the options it keeps those of an allow-list (`rcjax.serving.recorded`), and a digest of the `others`.
+
     Args:
         signal: that reads its confidence.
         options: of each request, but for those of the signal.
@@ -49,8 +51,12 @@ def record_asked(signal: Any, options: Mapping[str, Any], price: tuple[Decimal, 
     '{"choices": ["A", "B"], "options": {"max_tokens": 1}, "prices": {"input": 1.0, "output": 2.0}, "signal": "choice",
     "top": 20}'
     """
-    told = {name: value for name, value in record_signal(signal).items() if not _has_secrets(value)}
-    record = {**_plain(told), "options": recorded_options(_plain(options))}
+    told = {name: value for name, value in record_signal(signal).items() if not _has_more(value)}
+    plain = _plain(options)
+    record = {**_plain(told), "options": recorded_options(plain)}
+    others = digest_of_others(plain)
+    if others is not None:
+        record["others"] = others
     if price is not None:
         record["prices"] = {"input": float(price[0]), "output": float(price[1])}
     return json.dumps(record, sort_keys=True)
@@ -78,6 +84,6 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _has_secrets(value: Any) -> bool:
+def _has_more(value: Any) -> bool:
     """Whether an entry of a signal holds what no log keeps; in part it would be the entry of another signal."""
     return isinstance(value, Mapping) and recorded_options(value) != value

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from rcjax._base.json_checks import parsed, shown
 from rcjax.signals.records import NAMES
 
-__all__ = ["MOST_SAMPLES", "ModelSettings", "read_models", "recorded_options"]
+__all__ = ["MOST_SAMPLES", "ModelSettings", "read_models"]
 
 _OPENAI_KEY = "OPENAI_API_KEY"
 
@@ -34,9 +34,6 @@ _DEAREST = Decimal("1e18")
 
 #: Of a model, to a question: as many as can vote.
 MOST_SAMPLES = 1000
-
-#: Parts of names of options that may hold a secret.
-_SECRET = ("key", "token", "secret", "password", "auth", "credential")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,27 +70,6 @@ class ModelSettings:
         if not key:
             raise ValueError(f"model {self.name}: the environment variable {variable} with its key is not set: set it")
         return key
-
-
-def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a model that a log and a policy keep: not headers, and nothing that may be a secret.
-
-    >>> recorded_options({"max_tokens": 1, "extra_headers": {"X": "y"}, "extra_body": {"api_key": "k", "think": False}})
-    {'max_tokens': 1, 'extra_body': {'think': False}}
-    """
-    recorded: dict[str, Any] = {}
-    for name, value in options.items():
-        if name in ("extra_headers", "extra_query") or _is_secret(name):
-            continue
-        if isinstance(value, Mapping):
-            value = recorded_options(value)
-        recorded[name] = value
-    return recorded
-
-
-def _is_secret(name: str) -> bool:
-    plain = name.casefold()
-    return any(part in plain for part in _SECRET) and not plain.endswith("tokens")
 
 
 def read_models(path: str | os.PathLike[str]) -> dict[str, ModelSettings]:

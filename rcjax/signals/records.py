@@ -95,7 +95,7 @@ def signal_from_record(record: Mapping[str, Any]) -> Signal | None:
     >>> signal_from_record({"signal": "choice", "choices": ["A", "B"], "top": 5})
     Choice(choices=('A', 'B'), top=5)
     """
-    own = {name: value for name, value in record.items() if name not in ("options", "prices")}
+    own = {name: value for name, value in record.items() if name not in ("options", "others", "prices")}
     values = {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in own.items()}
     name = values.pop("signal", None)
     if name not in NAMES or "normalise" in values or (name == "choice" and "choices" not in values):
