@@ -175,6 +175,7 @@ class _Cascades:
             retries=limits.retries,
             shadow=self.settings.shadow,
             shadow_models=self.settings.shadow_models,
+            shadow_salt=self.settings.salt,
             observe=self.observe,
         )
         options = {model: record["options"] for model, record in records.items() if "options" in record}

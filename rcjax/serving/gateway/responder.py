@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,5 +62,31 @@ class Responder:
 
 
 def _encoded(document: Mapping[str, Any]) -> bytes:
-    """A document as JSON in ASCII: it may hold half a character, and what some clients take for the end of a line."""
-    return json.dumps(document, separators=(",", ":")).encode()
+    """A document as JSON in ASCII: it may hold half a character, and what some clients take for the end of a line.
+
+    Raises ApiError for a model's answer that is nested too deep.
+    """
+    try:
+        try:
+            text = _JSON.encode(document)
+        except ValueError:  # a number of a model's that JSON has not
+            text = _JSON.encode(_finite(document))
+    except RecursionError:
+        raise ApiError(502, "malformed answer: nested too deep", "upstream_failed") from None
+    return text.encode()
+
+
+_JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for what is no number, for infinities, and for whole numbers of thousands of digits."""
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    odd = isinstance(value, float) and not math.isfinite(value)
+    return None if odd or (isinstance(value, int) and value.bit_length() > _MOST_BITS) else value
+
+
+_MOST_BITS = 4096
