@@ -27,7 +27,7 @@ class Connection(HttpToolsProtocol):
 
     head_seconds: ClassVar[float] = 30.0
     head_bytes: ClassVar[int] = 65_536
-    farewell_seconds: ClassVar[float] = 0.5
+    farewell_seconds: ClassVar[float] = 1.0
     """How long an idle connection stays open at the end, for a request that is on its way."""
 
     _timer: asyncio.TimerHandle | None = None

@@ -36,7 +36,7 @@ class Patience:
 class _Watch:
     """What is known of one worker."""
 
-    since: float = field(default_factory=time.monotonic)
+    since: float = field(default_factory=lambda: time.monotonic())
     """When it was started, or has answered last."""
     ready: bool = False
     """It has taken requests."""
@@ -97,9 +97,10 @@ class Workers(Multiprocess):
             return "is gone"
         with suppress(OSError, EOFError):
             while process.parent_conn.poll():
-                watch.ready, watch.asked = process.parent_conn.recv() or watch.ready, False
-                if watch.ready:
-                    watch.since, self._failures, self._has_begun = time.monotonic(), 0, True
+                serves, watch.asked = process.parent_conn.recv(), False
+                if serves and not watch.ready:
+                    watch.ready, self._has_begun, self._failures = True, True, 0
+                watch.since = time.monotonic() if watch.ready else watch.since
             if not watch.asked:
                 process.parent_conn.send(b"ping")
                 watch.asked = True
