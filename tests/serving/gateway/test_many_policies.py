@@ -94,20 +94,28 @@ def test_check_reads_a_log_with_several_policies_in_it(tmp_path):
     """It takes the queries that all models of its policy answered, says how many others there are, and holds."""
     with gateway(KINDS, behave, shadow=1.0, logging={"roll_bytes": 30_000}) as service:
         with ThreadPoolExecutor(8) as pool:
-            ask = partial(question, service)
-            assert {reply.status for reply in pool.map(ask, range(160))} == {200}
+            assert {reply.status for reply in pool.map(partial(question, service), range(400))} == {200}
         end = time.monotonic() + 30
         while time.monotonic() < end and not whole(all_rows(service)):
             time.sleep(0.1)
-        labels = tmp_path / "labels.csv"
-        labels.write_text("query,answer\n" + "".join(f"q{i},A\n" for i in range(160)))
-        for name, policy in KINDS.items():
-            result = run(
-                "check", service.folder / f"{name}.json", service.folder / "calls.jsonl", "--labels", labels, "--json"
-            )
-            said = json.loads(result.stdout)
-            print(name, policy.models, result.exit_code, said, result.stderr)
-    raise AssertionError
+        (tmp_path / "labels.csv").write_text("query,answer\n" + "".join(f"q{i},A\n" for i in range(400)))
+        before = tmp_path / "before.csv"
+        before.write_text("\n".join(["query,model,logprob,correct,cost", *tuned_on(400)]))
+        log, labels = service.folder / "calls.jsonl", tmp_path / "labels.csv"
+        for name, queries in {"whole": 300, "pair": 400, "mixture": 300}.items():
+            policy = service.folder / f"{name}.json"
+            result = run("check", policy, log, "--labels", labels, "--tuned-on", before, "--json")
+            document = json.loads(result.stdout)
+            assert (result.exit_code, document["drifted"], document["n"]) == (0, False, queries)
+            assert (f"{queries} of 400 queries have an answer of every model" in result.stderr) == (queries < 400)
+
+
+def tuned_on(queries):
+    """Lines of a log of the same models on questions of the same kind."""
+    for i in range(queries):
+        for model, every in zip(MODELS, (2, 4, queries + 1), strict=True):
+            unsure = (i // 4) % every == 0
+            yield f"t{i},{model},{UNSURE if unsure else SURE},1,{WHOLE.cost[model]}"
 
 
 def all_rows(service):
