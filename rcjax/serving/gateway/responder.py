@@ -11,7 +11,7 @@ from starlette.types import Send
 
 from rcjax.serving.gateway.errors import ApiError
 
-__all__ = ["Responder"]
+__all__ = ["Responder", "encoded"]
 
 
 _STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
@@ -27,7 +27,7 @@ class Responder:
 
     async def document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:
         """Send all of an answer."""
-        body = _encoded(document)
+        body = encoded(document)
         await self._start(status, {"content-type": "application/json", "content-length": str(len(body)), **headers})
         await self._body(body, more=False)
 
@@ -35,7 +35,7 @@ class Responder:
         """Send an event; the headers with the first."""
         if not self.begun:
             await self._start(200, {**_STREAM, **headers})
-        await self._body(b"data: " + _encoded(document) + b"\n\n", more=True)
+        await self._body(b"data: " + encoded(document) + b"\n\n", more=True)
 
     async def done(self) -> None:
         """End a stream."""
@@ -47,7 +47,7 @@ class Responder:
         if self.complete:
             return
         if self.begun:
-            await self._body(b"data: " + _encoded(problem.to_json()) + b"\n\n", more=False)
+            await self._body(b"data: " + encoded(problem.to_json()) + b"\n\n", more=False)
         else:
             await self.document(problem.to_json(), {**problem.headers, **(headers or {})}, problem.status)
 
@@ -61,7 +61,7 @@ class Responder:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-def _encoded(document: Mapping[str, Any]) -> bytes:
+def encoded(document: Mapping[str, Any]) -> bytes:
     """A document as JSON in ASCII: it may hold half a character, and what some clients take for the end of a line.
 
     Raises ApiError for a model's answer that is nested too deep.
