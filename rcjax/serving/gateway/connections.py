@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
 from typing import Any, ClassVar
 
+from uvicorn import Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from rcjax.serving.gateway.errors import ApiError
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "SoftServer"]
 
 
 _HOP = (b"connection", b"upgrade", b"http2-settings")  # headers that go with an offer of another protocol
@@ -141,3 +143,16 @@ class Connection(HttpToolsProtocol):
         self._timer = None
         if self._transport is not None and not self._is_at_work():
             self._transport.close()
+
+
+class SoftServer(Server):
+    """Uvicorn's server, which at its end takes the connections that wait already: others would be reset."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take who waits, then end."""
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+        await super().shutdown(sockets)
+
+
+_TURNS = 20  # of the event loop, in each of which uvloop takes one connection of each socket

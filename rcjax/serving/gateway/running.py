@@ -17,11 +17,11 @@ from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
-from uvicorn import Config, Server
+from uvicorn import Config
 
 from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.gateway.app import build_app, open_log
-from rcjax.serving.gateway.connections import Connection
+from rcjax.serving.gateway.connections import Connection, SoftServer
 from rcjax.serving.gateway.lineup import Clients, read_lineup
 from rcjax.serving.gateway.reloading import in_words
 from rcjax.serving.gateway.settings import Settings
@@ -34,6 +34,9 @@ _LOGGER = logging.getLogger("rcjax.serving")
 
 
 _BACKLOG = 2048  # connections that wait to be taken
+
+
+_LISTENERS = 16  # uvloop takes one connection of each in a turn of its loop: a busy one has few turns in a second
 
 
 _PAUSE = 2.0  # seconds before another worker is tried in place of one that could not start
@@ -82,7 +85,7 @@ def serve(settings: Settings, address: Address, workers: int, announce: Callable
     Raises ValueError or OSError for settings, files and addresses that cannot be used, before anything is served.
     """
     lineup = read_lineup(settings, Clients(settings.limits.timeout))
-    with _listening(address) as listener, _counting_together(settings, workers) as settings:
+    with _listening(address) as listeners, _counting_together(settings, workers) as settings:
         _require_log(settings)
         config = Config(
             partial(_start if workers == 1 else _start_or_leave, settings),  # which workers call, each for itself
@@ -101,11 +104,11 @@ def serve(settings: Settings, address: Address, workers: int, announce: Callable
         )
         if hasattr(signal, "SIGHUP"):  # until there is somebody who takes it
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        announce(replace(address, port=listener.getsockname()[1]), lineup)
+        announce(replace(address, port=listeners[0].getsockname()[1]), lineup)
         if workers > 1:
-            Workers(config, [listener], settings.metrics_folder).run()
+            Workers(config, listeners, settings.metrics_folder).run()
         else:
-            Server(config).run([listener])
+            SoftServer(config).run(listeners)
 
 
 def _start(settings: Settings) -> Starlette:
@@ -136,7 +139,7 @@ def _start_or_leave(settings: Settings) -> Starlette:
 
 
 @contextmanager
-def _listening(address: Address) -> Iterator[socket.socket]:
+def _listening(address: Address) -> Iterator[list[socket.socket]]:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
         listener = socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)
@@ -144,10 +147,16 @@ def _listening(address: Address) -> Iterator[socket.socket]:
         reason = (getattr(problem, "strerror", None) or str(problem)).partition(" (while attempting")[0]
         raise OSError(f"cannot listen at {address.url}: {reason}: choose another --host or --port") from None
     with listener:
-        listener.set_inheritable(True)
         # Connections have it from here: else the body of an answer, sent after its head, waits for an acknowledgement.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        yield listener
+        listeners = [listener, *(listener.dup() for _ in range(_LISTENERS - 1))]
+        for one in listeners:
+            one.set_inheritable(True)
+        try:
+            yield listeners
+        finally:
+            for one in listeners[1:]:
+                one.close()
 
 
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # which prometheus-client looks for when it is imported

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 
 from uvicorn import Config
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.supervisors.multiprocess import Multiprocess, Process
+from uvicorn.supervisors import multiprocess
+
+from rcjax.serving.gateway.connections import SoftServer
 
 __all__ = ["Patience", "Workers"]
 
@@ -44,7 +46,18 @@ class _Watch:
     """It has not answered yet."""
 
 
-class Workers(Multiprocess):
+class _Process(multiprocess.Process):
+    """A worker, whose server ends softly."""
+
+    @property
+    def server(self) -> SoftServer:
+        if self._server is None:
+            self._server = SoftServer(config=self.config)
+        assert isinstance(self._server, SoftServer)
+        return self._server
+
+
+class Workers(multiprocess.Multiprocess):
     """Workers that read their files again on SIGHUP, and that are replaced where they die, or are silent for long.
 
     Uvicorn's supervisor waits five seconds for one worker while nobody looks after the others, and kills it then, even
@@ -65,6 +78,12 @@ class Workers(Multiprocess):
         self._watches: dict[int | None, _Watch] = {}  # by process
         self._starts, self._failures, self._next = config.workers, 0, 0.0
         self._has_begun = False
+
+    def init_processes(self) -> None:
+        """Start the workers."""
+        for _ in range(self.processes_num):
+            self.processes.append(_Process(self.config, self.sockets))
+            self.processes[-1].start()
 
     def handle_hup(self) -> None:
         """Pass the signal on; a worker that only starts reads the files anyway."""
@@ -88,10 +107,10 @@ class Workers(Multiprocess):
             if problem is not None and time.monotonic() >= self._next:
                 self._replace(place, process, problem)
 
-    def _watch(self, process: Process) -> _Watch:
+    def _watch(self, process: multiprocess.Process) -> _Watch:
         return self._watches.setdefault(process.pid, _Watch())
 
-    def _problem(self, process: Process, watch: _Watch) -> str | None:
+    def _problem(self, process: multiprocess.Process, watch: _Watch) -> str | None:
         """Why a worker is to be replaced; None for one that is not."""
         if not process.process.is_alive():
             return "is gone"
@@ -108,7 +127,7 @@ class Workers(Multiprocess):
         what = "does not answer" if watch.ready else "has not started"
         return f"{what} in {patience:.0f} s" if time.monotonic() - watch.since > patience else None
 
-    def _replace(self, place: int, process: Process, problem: str) -> None:
+    def _replace(self, place: int, process: multiprocess.Process, problem: str) -> None:
         process.kill()
         process.join()
         if process.exitcode == STARTUP_FAILURE and not self._has_begun:
@@ -121,7 +140,7 @@ class Workers(Multiprocess):
         self._starts += 1
         _LOGGER.warning("worker %s %s: another one takes its place, start %d", process.pid, problem, self._starts)
         self._forget(process.pid)
-        self.processes[place] = Process(self.config, self.sockets)
+        self.processes[place] = _Process(self.config, self.sockets)
         self.processes[place].start()
 
     def _forget(self, pid: int | None) -> None:

@@ -12,6 +12,7 @@ from chat_server import Response, sure
 from gateway_service import SURE, gateway_process
 from test_hostile_requests import QUESTION
 
+from benchmarks.attack import stop_while_asked
 from rcjax.serving.gateway import supervising
 from rcjax.serving.gateway.supervising import Patience, Workers
 
@@ -61,8 +62,7 @@ class Worker:
 def supervised(monkeypatch, caplog, patience):
     """(a supervisor of two workers, what it says, a function that lets seconds pass)."""
     now = [0.0]
-    monkeypatch.setattr(supervising, "Process", Worker)
-    monkeypatch.setattr("uvicorn.supervisors.multiprocess.Process", Worker)
+    monkeypatch.setattr(supervising, "_Process", Worker)
     monkeypatch.setattr(supervising.time, "monotonic", lambda: now[0])
     monkeypatch.setattr("uvicorn.supervisors.multiprocess.signal.signal", lambda *_: None)
     monkeypatch.setattr(Worker, "started", ())
@@ -124,6 +124,13 @@ def test_a_start_that_takes_long_is_no_fault(tmp_path):
             time.sleep(0.5)
             page = service.get("/metrics").body.decode()
         assert "takes its place" not in (service.folder / "stderr").read_text()
+
+
+def test_clients_that_ask_again_and_again_are_not_reset_at_the_end():
+    """Nor those whose connections wait to be taken: of a busy loop's, uvloop takes one in a turn."""
+    with gateway_process(None, answers, "--drain", 60) as service:
+        port = int(service.url.rpartition(":")[2])
+        assert stop_while_asked(SimpleNamespace(port=port, process=service.process), 100, 1.0) == 0
 
 
 def test_a_request_that_is_on_its_way_at_the_end_is_answered():
