@@ -5,7 +5,7 @@
 A real service before a real upstream on loopback, which misbehaves in the way that the question names. Attacks take
 turns until the time is over: bodies that are legal and dear to parse, heads without an end, offers of other protocols,
 what a web page could send, connections that send nothing, clients that leave; replies of a gigabyte, compressed,
-nested, endless, without text, with numbers that JSON has not, redirects, resets. Each says what an attacker must be told.
+nested, endless, without text, with numbers that JSON has not, redirects, resets. Each says what its client is to get.
 Meanwhile well-behaved clients ask, and somebody looks at /health. At the end the service is stopped while clients ask.
 Prints a Markdown table of what held. Ends with status 1 where something did not, where a well-behaved client got no
 answer or waited for more than five seconds, or where memory grew by more than a fifth. Linux; needs
