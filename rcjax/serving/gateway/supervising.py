@@ -80,7 +80,11 @@ class Workers(multiprocess.Multiprocess):
         self._has_begun = False
 
     def init_processes(self) -> None:
-        """Start the workers."""
+        """Start the workers, and say how long each is waited for."""
+        patience = self._patience.starting, self._patience.silent
+        _LOGGER.info(
+            "%d workers start: each has %.0f s for that, and then %.0f s to answer", self.processes_num, *patience
+        )
         for _ in range(self.processes_num):
             self.processes.append(_Process(self.config, self.sockets))
             self.processes[-1].start()
