@@ -130,6 +130,7 @@ class CallLog:
         >>> path = os.path.join(tempfile.mkdtemp(), "calls.jsonl")
         >>> with CallLog(path) as log:
         ...     log.write(Call("q1", "small", "small", "B", "B", -0.1, 0.8, 1e-5, 90, 1, False, 1, 0.2, "", True, None))
+        False
         >>> with open(path) as file:
         ...     json.loads(file.read())["logprob"]
         -0.1
@@ -157,30 +158,8 @@ class CallLog:
         self._turn = threading.Lock()
         self._lines = LineFile(path, None if roll is None else Rolling(roll.size, roll.daily, _day_of_line))
 
-    def write(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> None:
-        """Append a call, and what was asked if the log is to hold that."""
-        self._append(call, messages)
-
-    def keep(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> str | None:
-        """Append a call, where that fails count it as lost; a line for people where this is news, else None.
-
-        That is where lines begin to be lost, and where they are written again.
-        """
-        try:
-            outcome = "cut" if self._append(call, messages) else "written"
-        except Exception as problem:  # the answer is paid for: it is given all the same
-            outcome = "lost"
-            reason = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
-        with self._turn:
-            before, self._lost = self._lost, self._lost + 1 if outcome == "lost" else 0
-        if self.observe is not None:
-            self.observe(outcome)
-        if outcome == "lost":
-            return None if before else f"calls are not logged: {self.path}: {reason}"
-        return f"calls are logged again: {self.path}: {count(before, 'call')} lost before" if before else None
-
-    def _append(self, call: Call, messages: Sequence[Mapping[str, Any]] | None) -> bool:
-        """Append a call; whether something of it was too long."""
+    def write(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> bool:
+        """Append a call, and what was asked if the log is to hold that; whether a text was too long for a line."""
         instance(call, Call, "call")
         row = call_row(call if self.answers else replace(call, answer=None, likeliest=None))
         line = json.dumps(row, allow_nan=False)
@@ -192,6 +171,24 @@ class CallLog:
             line = json.dumps({**row, "prompt": json.dumps(messages, default=str)}, allow_nan=False)
         self._lines.append(line.encode() + b"\n", _day(call.time))
         return is_cut
+
+    def keep(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> str | None:
+        """Append a call, where that fails count it as lost; a line for people where this is news, else None.
+
+        That is where lines begin to be lost, and where they are written again.
+        """
+        try:
+            outcome = "cut" if self.write(call, messages) else "written"
+        except Exception as problem:  # the answer is paid for: it is given all the same
+            outcome = "lost"
+            reason = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
+        with self._turn:
+            before, self._lost = self._lost, self._lost + 1 if outcome == "lost" else 0
+        if self.observe is not None:
+            self.observe(outcome)
+        if outcome == "lost":
+            return None if before else f"calls are not logged: {self.path}: {reason}"
+        return f"calls are logged again: {self.path}: {count(before, 'call')} lost before" if before else None
 
     def close(self) -> None:
         """Close the file; closing twice is fine."""

@@ -104,13 +104,16 @@ def _session(transport: Any) -> Any:
 LARGEST = 32_000_000  # bytes of a reply
 
 
+_RAW = "x-stainless-raw-response"  # the client's own header, by which it says that a reply is read piece by piece
+
+
 _NOT_READ = "rcjax_not_read"  # why not all of a response was read, in its extensions
 
 
 async def _limit(response: Any) -> None:
     """Have no more read of a response than is to be read."""
     headers = response.headers
-    most = LARGEST * (8 if headers.get("content-type", "").startswith("text/event-stream") else 1)
+    most = LARGEST * (8 if response.request.headers.get(_RAW) == "stream" else 1)
     length = headers.get("content-length", "")
     packed = headers.get("content-encoding", "identity").strip().lower() not in ("", "identity")
     if packed:  # a few bytes of it may be as many as there is memory for

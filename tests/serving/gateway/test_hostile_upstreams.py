@@ -213,3 +213,15 @@ def leave(service, text):
         connection.sendall(head + body)
         while not service.server.requests:
             time.sleep(0.01)
+
+
+def test_a_reply_that_calls_itself_a_stream_is_read_no_further_than_any(monkeypatch):
+    monkeypatch.setattr(clients, "LARGEST", 200_000)
+    events = [b"x" * 65_536] * 6
+
+    def behave(request, headers):
+        return Response(sure("B", SURE)) if request["model"] == "org/large" else Response(events)
+
+    with gateway(behave=behave, limits={"retries": 0}) as service:
+        assert service.ask().status == 200
+        assert service.log_rows()[0]["error"] == "malformed answer: larger than 200,000 bytes"
