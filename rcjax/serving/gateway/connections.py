@@ -32,6 +32,7 @@ class Connection(HttpToolsProtocol):
     farewell_seconds: ClassVar[float] = 1.0
     """How long an idle connection stays open at the end, for a request that is on its way."""
 
+    parser: Any
     _timer: asyncio.TimerHandle | None = None
     _transport: asyncio.BaseTransport | None = None
     _unread = 0  # bytes that made no part of a request whole
@@ -49,6 +50,7 @@ class Connection(HttpToolsProtocol):
         self._data = data
         self._unread += len(data)
         super().data_received(data)
+        self._data = b""
         if self._unread > self.head_bytes:
             self._refuse()
         if self._is_at_work():

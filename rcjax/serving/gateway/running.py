@@ -97,7 +97,7 @@ def serve(settings: Settings, address: Address, workers: int, announce: Callable
             proxy_headers=False,
             backlog=_BACKLOG,
             timeout_keep_alive=75,
-            timeout_graceful_shutdown=int(settings.limits.drain_seconds) + 1,
+            timeout_graceful_shutdown=int(settings.limits.drain_seconds) + 2,
             http=Connection,
             log_config=_LOG_CONFIG,
             ws="none",
