@@ -37,8 +37,8 @@ def _never(monkeypatch):
     def begin(*_):
         raise AssertionError("it began to serve")
 
-    monkeypatch.setattr(running, "SoftServer", begin)
-    monkeypatch.setattr(running, "Workers", begin)
+    monkeypatch.setattr(running, "Server", begin)
+    monkeypatch.setattr(running, "_Workers", begin)
     monkeypatch.delenv("UNSET", raising=False)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setenv("BLANK", " , ")

@@ -21,11 +21,12 @@ from uvicorn import Config
 
 from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.gateway.app import build_app, open_log
-from rcjax.serving.gateway.connections import Connection, SoftServer
+from rcjax.serving.gateway.connections import Connection
+from rcjax.serving.gateway.connections import SoftServer as Server
 from rcjax.serving.gateway.lineup import Clients, read_lineup
 from rcjax.serving.gateway.reloading import in_words
 from rcjax.serving.gateway.settings import Settings
-from rcjax.serving.gateway.supervising import Workers
+from rcjax.serving.gateway.supervising import Workers as _Workers
 
 __all__ = ["Address", "serve"]
 
@@ -85,7 +86,7 @@ def serve(settings: Settings, address: Address, workers: int, announce: Callable
     Raises ValueError or OSError for settings, files and addresses that cannot be used, before anything is served.
     """
     lineup = read_lineup(settings, Clients(settings.limits.timeout))
-    with _listening(address) as listeners, _counting_together(settings, workers) as settings:
+    with _listening(address) as listener, _counting_together(settings, workers) as settings:
         _require_log(settings)
         config = Config(
             partial(_start if workers == 1 else _start_or_leave, settings),  # which workers call, each for itself
@@ -104,11 +105,11 @@ def serve(settings: Settings, address: Address, workers: int, announce: Callable
         )
         if hasattr(signal, "SIGHUP"):  # until there is somebody who takes it
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        announce(replace(address, port=listeners[0].getsockname()[1]), lineup)
+        announce(replace(address, port=listener.getsockname()[1]), lineup)
         if workers > 1:
-            Workers(config, listeners, settings.metrics_folder).run()
+            _Workers(config, _named_often(listener), settings.metrics_folder).run()
         else:
-            SoftServer(config).run(listeners)
+            Server(config).run(_named_often(listener))
 
 
 def _start(settings: Settings) -> Starlette:
@@ -139,7 +140,7 @@ def _start_or_leave(settings: Settings) -> Starlette:
 
 
 @contextmanager
-def _listening(address: Address) -> Iterator[list[socket.socket]]:
+def _listening(address: Address) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
         listener = socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)
@@ -149,14 +150,15 @@ def _listening(address: Address) -> Iterator[list[socket.socket]]:
     with listener:
         # Connections have it from here: else the body of an answer, sent after its head, waits for an acknowledgement.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listeners = [listener, *(listener.dup() for _ in range(_LISTENERS - 1))]
-        for one in listeners:
-            one.set_inheritable(True)
-        try:
-            yield listeners
-        finally:
-            for one in listeners[1:]:
-                one.close()
+        yield listener
+
+
+def _named_often(listener: socket.socket) -> list[socket.socket]:
+    """The same socket under several descriptors, which the server closes."""
+    listeners = [listener, *(listener.dup() for _ in range(_LISTENERS - 1))]
+    for one in listeners:
+        one.set_inheritable(True)
+    return listeners
 
 
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # which prometheus-client looks for when it is imported
