@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import record
+from benchmarks.gateway.hostile import BODIES, BODY, HEAD, JSON, SENT, posted
 from benchmarks.gateway.misbehaving import MODES, misbehaving
 from benchmarks.gateway.servers import open_files, policy_of, resident
 
@@ -141,49 +142,6 @@ def serving(folder: Path, base_url: str, workers: int) -> Iterator[Service]:
 
 
 _PATH = "/v1/chat/completions"
-_HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
-_JSON = b"content-type: application/json\r\n"
-_BODY = b'{"model": "policy", "messages": [{"role": "user", "content": "good"}]}'
-_START = _BODY[:-1] + b', "x": '
-_UPGRADE = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
-
-#: Bodies of some ten megabytes, and the statuses that are right.
-BODIES: dict[str, tuple[Callable[[], bytes], Sequence[int]]] = {
-    "a body of 3 million empty lists": (lambda: _START + b"[" + b"[]," * 3_200_000 + b"[]]}", (413,)),
-    "a body of 900,000 fields": (lambda: _START + b"{" + b'"a":1,' * 900_000 + b'"b":1}}', (413,)),
-    "a body nested 5 million deep": (lambda: _START + b"[" * 4_900_000 + b"]" * 4_900_000 + b"}", (400,)),
-    "a body of 3 million messages": (lambda: b'{"model":"policy","messages":[' + b"{}," * 3_200_000 + b"{}]}", (413,)),
-    "a number of 9 million digits": (lambda: _START + b"1" * 9_000_000 + b"}", (400,)),
-    "a text of 9 million characters": (lambda: _START + b'"' + b"[{," * 3_000_000 + b'"}', (200,)),
-    "a body of 11 megabytes": (lambda: b" " * 11_000_000, (413,)),
-    "bytes that are no JSON": (lambda: bytes(range(256)) * 4000, (400,)),
-}
-
-
-def _posted(body: bytes, more: bytes = _JSON, head: bytes = _HEAD) -> bytes:
-    return head + more + b"content-length: %d\r\n\r\n" % len(body) + body
-
-
-#: What is sent as it is, and the statuses that are right; 0 where the connection is closed without a word.
-SENT: dict[str, tuple[Callable[[], Sequence[bytes]], Sequence[int]]] = {
-    "a header without an end": (lambda: [_HEAD + b"x: ", *[b"y" * 65_536] * 64], (431, 0)),
-    "100,000 headers": (lambda: [_HEAD, *[b"a: b\r\n" * 10_000] * 10], (431, 0)),
-    "a path without an end": (lambda: [b"GET /", *[b"a" * 65_536] * 64], (431, 0)),
-    "what follows a body, without an end": (
-        lambda: [_HEAD + _JSON + b"transfer-encoding: chunked\r\n\r\n0\r\n", *[b"x" * 65_536] * 64],
-        (431, 400, 0),
-    ),
-    "an offer of HTTP/2": (lambda: [_posted(_BODY, _JSON + _UPGRADE)], (200,)),
-    "4,000 offers of HTTP/2 at once": (lambda: [(b"GET /health HTTP/1.1\r\n" + _UPGRADE + b"\r\n") * 4000], (200, 0)),
-    "a web page's request": (lambda: [_posted(_BODY, b"content-type: text/plain\r\norigin: https://a.b\r\n")], (403,)),
-    "a form's request": (lambda: [_posted(_BODY, b"content-type: text/plain\r\n")], (415,)),
-    "another name of this host": (
-        lambda: [_posted(_BODY, head=b"POST /v1/chat/completions HTTP/1.1\r\nhost: evil.example\r\n")],
-        (421,),
-    ),
-    "what is no HTTP": (lambda: [b"\x16\x03\x01\x00\xee" + bytes(range(256)) + b"\r\n\r\n"], (400, 0)),
-    "2,000 requests in one piece": (lambda: [b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n" * 2000], (200,)),
-}
 
 
 def _status(said: bytes) -> int:
@@ -201,7 +159,7 @@ def hold_connections(service: Service) -> str | None:
         for number in range(400):
             held.append(socket.create_connection(("127.0.0.1", service.port), 20))
             if number % 4 == 0:
-                held[-1].sendall(_HEAD)
+                held[-1].sendall(HEAD)
         return _expect(*_asked(service, "good"))
     finally:
         for connection in held:
@@ -212,7 +170,7 @@ def leave(service: Service) -> str | None:
     """100 clients that go while a model is at work."""
     for _ in range(100):
         with socket.create_connection(("127.0.0.1", service.port), 20) as connection:
-            connection.sendall(_posted(_BODY.replace(b"good", b"slow")))
+            connection.sendall(posted(BODY.replace(b"good", b"slow")))
     return _expect(*_asked(service, "good"))
 
 
@@ -224,7 +182,7 @@ def hold_bodies(service: Service) -> str | None:
             held.append(socket.create_connection(("127.0.0.1", service.port), 20))
             held[-1].settimeout(0.5)
             with suppress(OSError):
-                held[-1].sendall(_HEAD + _JSON + b"content-length: 9000000\r\n\r\n" + b" " * 1_000_000)
+                held[-1].sendall(HEAD + JSON + b"content-length: 9000000\r\n\r\n" + b" " * 1_000_000)
         return _expect(*_asked(service, "good"))
     finally:
         for connection in held:
@@ -264,7 +222,7 @@ def attacks() -> dict[str, Callable[[Service], str | None]]:
     """All of them, by what they are called; each gives what went wrong, or None."""
     found: dict[str, Callable[[Service], str | None]] = {}
     for name, (body, right) in BODIES.items():
-        found[name] = lambda service, body=body, right=right: _expect(_status(service.send(_posted(body()))), right)
+        found[name] = lambda service, body=body, right=right: _expect(_status(service.send(posted(body()))), right)
     for name, (parts, right) in SENT.items():
         found[name] = lambda service, parts=parts, right=right: _expect(_status(service.send(*parts())), right)
     found["400 connections that are held"] = hold_connections
@@ -333,7 +291,7 @@ def stop_while_asked(service: Any, clients: int = 140, seconds: float = 3.0) -> 
         headers = {"content-type": "application/json"}
         while True:
             try:
-                connection.request("POST", _PATH, _BODY, headers)
+                connection.request("POST", _PATH, BODY, headers)
             except OSError:  # nothing was sent: it takes no requests any more
                 return
             try:
@@ -354,6 +312,13 @@ def stop_while_asked(service: Any, clients: int = 140, seconds: float = 3.0) -> 
         thread.join()
     service.process.wait(60)
     return len(resets)
+
+
+def what_missed(rows: dict[str, Row], seen: Meanwhile, memory: Sequence[float]) -> list[str]:
+    """What did not hold, a line each."""
+    misses = [f"{name}: {miss}" for name, row in rows.items() for miss in row.misses[:3]] + seen.failures[:5]
+    misses += [f"a wait of {wait:.1f} s" for wait in (seen.slowest, seen.health) if wait > _PATIENCE]
+    return misses + (["memory grows"] if memory[-1] > _GROWTH * memory[0] else [])
 
 
 def main() -> None:
@@ -378,10 +343,7 @@ def main() -> None:
     print(f"The slowest look at /health took {seen.health:.2f} s.")
     print(f"Memory: {memory[0]:.0f} MB after the first round, {memory[-1]:.0f} MB after the last of {len(memory)}.")
     print(f"Open files: {files[0]}, then {files[-1]}. At the end, {resets} of 140 clients were reset.")
-    misses = [f"{name}: {miss}" for name, row in rows.items() for miss in row.misses[:3]] + seen.failures[:5]
-    misses += [f"a wait of {wait:.1f} s" for wait in (seen.slowest, seen.health) if wait > _PATIENCE]
-    misses += ["memory grows"] if memory[-1] > _GROWTH * memory[0] else []
-    misses += ["a traceback"] if "Traceback" in said else []
+    misses = what_missed(rows, seen, memory) + (["a traceback"] if "Traceback" in said else [])
     misses += [f"{resets} resets at the end"] if resets else []
     attacked = f"`rcjax serve` under {len(rows)} attacks for {chosen.minutes:.0f} minutes"
     record.headline(
