@@ -25,7 +25,8 @@ ORDER = (
     *("paper", "coverage", "labels_intervals"),
     *("guarantee", "labels_guarantee", "latency", "latency_prices", "drift"),
     *("abstention", "few_values", "learning", "goodness_of_fit", "copula_choice", "predicted_and_observed"),
-    *("precision", "speed", "start", "importing", "race", "runtime", "gateway", "menus", "sweeps", "gpu", "big_logs"),
+    *("precision", "speed", "start", "importing", "race", "runtime", "gateway", "attack", "fuzz"),
+    *("menus", "sweeps", "gpu", "big_logs"),
 )
 
 

@@ -110,6 +110,7 @@ class Service:
 
     def post(self, body, path="/v1/chat/completions", **headers):
         """Send a body, bytes as they are; of names of headers _ is -."""
+        headers = {"content_type": "application/json", **headers}
         return self._request("POST", path, body if isinstance(body, bytes) else json.dumps(body).encode(), headers)
 
     def ask(self, text="A or B?", **fields):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rcjax.policy import Calibration, Policy, Rule
 
-__all__ = ["Server", "everything", "litellm_version", "open_files", "rcjax", "resident", "upstream"]
+__all__ = ["Server", "everything", "litellm_version", "open_files", "policy_of", "rcjax", "resident", "upstream"]
 
 #: The program; RCJAX_LITELLM may name one of another environment, as its dependencies are many.
 LITELLM = os.environ.get("RCJAX_LITELLM")
@@ -117,7 +117,7 @@ def upstream(folder: Path) -> Iterator[Server]:
         yield Server(port, pid, "large")
 
 
-def _policy(names: Sequence[str]) -> Policy:
+def policy_of(names: Sequence[str]) -> Policy:
     """A policy of which the last model alone answers: every request is one call of each."""
     calibration = Calibration("choice", intercept=0.25, slope=0.75, smallest=-6.0, largest=5.5)
     ask = {name: (Rule(0.999, "ask", after), Rule(1.0, "answer")) for name, after in pairwise(names)}
@@ -136,7 +136,7 @@ def rcjax(folder: Path, upstream: Server, models: Sequence[str], *, judged: bool
     base_url = f"http://127.0.0.1:{upstream.port}/v1"
     table = '["{}"]\nbase_url = "{}"\ninput = 0.1\noutput = 0.4\nsignal = "choice"\n'
     (folder / "models.toml").write_text("".join(table.format(name, base_url) for name in models))
-    _policy(models).save(folder / "policy.json")
+    policy_of(models).save(folder / "policy.json")
     port = _free_port()
     words = [str(Path(sys.executable).parent / "rcjax"), "serve", "policy.json", "--models", "models.toml"]
     words += ["--port", str(port), *(["--log", "calls.jsonl"] if logged else [])]

@@ -18,7 +18,7 @@ from rcjax.cli.printing import print_json, shown
 if TYPE_CHECKING:
     from rcjax.serving.gateway.lineup import Lineup
     from rcjax.serving.gateway.running import Address
-    from rcjax.serving.gateway.settings import Settings
+    from rcjax.serving.gateway.settings import Access, Settings
 
 __all__ = ["serve"]
 
@@ -75,6 +75,14 @@ def serve(
         typer.Option(show_default=False, metavar="NAME", help="Environment variable with the keys of clients."),
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Let others call without a key.")] = False,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(show_default=False, metavar="NAME", help="Another name it is called by; may be repeated."),
+    ] = None,
+    cors: Annotated[
+        list[str] | None,
+        typer.Option(show_default=False, metavar="ORIGIN", help="Web pages that may call it; may be repeated."),
+    ] = None,
     deadline: Annotated[Any, typer.Option(parser=positive, metavar="SECONDS", help="For a whole request.")] = "120",
     timeout: Annotated[Any, typer.Option(parser=positive, metavar="SECONDS", help="For one attempt.")] = "60",
     retries: Annotated[int, typer.Option(min=0, metavar="N", help="Of an attempt that failed in passing.")] = 2,
@@ -121,6 +129,7 @@ def serve(
             shadow=shadow,
             shadow_models=tuple(shadow_models or ()),
             key_env=key_env,
+            access=_access(host, allow_host or [], cors or [], has_key=key_env is not None),
             limits=Limits(deadline, timeout, retries, concurrency, _size(max_body, "--max-body"), drain_seconds=drain),
             logging=Logging(log, not no_log_answers, log_prompts, size, daily),
             refusals=Refusals(words.text, refusal_reason),
@@ -168,6 +177,22 @@ def _require_key(host: str, key_env: str | None, is_open: bool) -> None:
     if not is_local(host) and key_env is None and not is_open:
         advice = "give --key-env with the name of the variable that holds a key, or --open"
         raise typer.BadParameter(f"others can reach {host}: {advice}", param_hint="--host")
+
+
+def _access(host: str, names: Sequence[str], origins: Sequence[str], *, has_key: bool) -> Access:
+    """From where it may be called: without a key, not by web pages, and on this machine by its own names alone."""
+    from rcjax.serving.gateway.settings import Access, is_local
+
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9.:_-]+", name) or re.fullmatch(r"[^:]*:\d+", name):
+            advice = "give a name without a scheme and a port, such as box.local"
+            raise typer.BadParameter(f"{name!r} is no name of a host: {advice}", param_hint="--allow-host")
+    for origin in origins:
+        if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s?#]+", origin):
+            advice = "give a scheme and a host, such as http://localhost:3000, or *"
+            raise typer.BadParameter(f"{origin!r} is no origin: {advice}", param_hint="--cors")
+    checked = names or (is_local(host) and not has_key)
+    return Access(tuple(names) if checked else None, tuple(origins), guarded=not has_key)
 
 
 def _require_partner(partner: str, value: Any, options: Mapping[str, Any]) -> None:

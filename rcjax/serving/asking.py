@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
-from traceback import extract_tb
 from typing import Any
 
 from rcjax._base.arguments import instance, what_it_is
@@ -22,6 +20,7 @@ from rcjax.policy.record import recorded_asked, recorded_prices
 from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.serving.completions import Usage
 from rcjax.serving.endpoint import AsyncCompletions, openai
+from rcjax.serving.streams import in_short
 from rcjax.serving.voting import signal_of_votes
 from rcjax.signals import Reading, Reply, Signal, SignalError
 from rcjax.signals.records import contradiction, signal_from_record
@@ -36,6 +35,9 @@ _KNOWN = frozenset(inspect.signature(AsyncCompletions.create).parameters) - {"se
 
 
 _DEAREST = Decimal("1e100")  # as in a policy
+
+
+_BYTES = 4  # of a token, as a rule
 
 
 _SYNONYMS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}  # of which one may be set
@@ -128,10 +130,11 @@ class Endpoint:
             raise SignalError(f"the signal's read gave {what_it_is(reading)}: it must give a rcjax.signals.Reading")
         return reading
 
-    def account(self, usage: Usage) -> dict[str, Any]:
+    def account(self, usage: Usage, sent: int = 0) -> dict[str, Any]:
         """The tokens and the cost of a call, as its fields; a cost of None where there is not even a mean.
 
-        Of votes, the mean is of all: those that never came have no part in it.
+        Of votes, the mean is of all: those that never came have no part in it. Where nothing came back, `sent` is the
+        bytes of text that may have been worked on all the same: an estimate, a token for four of them, in each attempt.
         """
         told = usage.counted == usage.replies > 0
         tokens = (usage.input_tokens, usage.output_tokens) if told else (None, None)
@@ -142,6 +145,10 @@ class Endpoint:
         elif usage.replies:
             part = min(1.0, usage.replies / self.samples)
             cost, estimated = None if self.mean is None else part * self.mean, True
+        elif sent:
+            requests = max(usage.attempts, self.samples)
+            known = None if self.price is None else float(requests * -(-sent // _BYTES) * self.price[0] / 1_000_000)
+            cost, estimated = self.mean if known is None else known, True
         return {"input_tokens": tokens[0], "output_tokens": tokens[1], "cost": cost, "estimated": estimated}
 
 
@@ -153,9 +160,7 @@ def _failures() -> Iterator[None]:
     except SignalError:
         raise
     except Exception as error:
-        last = extract_tb(error.__traceback__)[-1]
-        place = f"{Path(last.filename).name}, line {last.lineno}"
-        raise SignalError(f"the signal failed: {type(error).__name__} in {place}") from None
+        raise SignalError(f"the signal failed: {in_short(error)}") from None
 
 
 def known_endpoints(

@@ -6,10 +6,12 @@ Standard library only.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from types import NoneType, TracebackType
@@ -17,11 +19,18 @@ from typing import Any
 
 from rcjax._base.arguments import instance, whole
 from rcjax._base.line_file import LineFile, Rolling
+from rcjax._base.wording import count
 
-__all__ = ["ASKED_ANEW", "VERSION", "Call", "CallLog", "Roll", "call_row"]
+__all__ = ["ASKED_ANEW", "LOGGED", "LONGEST", "VERSION", "Call", "CallLog", "Roll", "call_row"]
 
 
 VERSION = 1  # of the lines of a call log
+
+#: What becomes of a call that is to be logged.
+LOGGED = ("written", "lost", "cut")
+
+#: Bytes of a line, besides what was asked.
+LONGEST = 65_536
 
 #: How the error of an answer begins that was set aside, as something else is asked for now.
 ASKED_ANEW = "asked anew"
@@ -107,7 +116,7 @@ class CallLog:
     Threads, and processes of one machine, may write to one file. A line that a kill or a full disk left unfinished
     stays as it is: the next call goes on a line of its own, and readers skip what is unfinished. Neither keys nor
     headers get into the log; the answers do unless `answers=False`, and what was asked only with `prompts=True`, as
-    JSON in a text.
+    JSON in a text. Besides that a line has 64 KB at most: of texts that would make it longer a digest stands there.
 
     With `roll=Roll(…)` the file rolls over to parts, whoever else writes to it; every process should say the same.
     Where another programme renames or removes the file, such as logrotate, the next line goes to a new one.
@@ -121,6 +130,7 @@ class CallLog:
         >>> path = os.path.join(tempfile.mkdtemp(), "calls.jsonl")
         >>> with CallLog(path) as log:
         ...     log.write(Call("q1", "small", "small", "B", "B", -0.1, 0.8, 1e-5, 90, 1, False, 1, 0.2, "", True, None))
+        False
         >>> with open(path) as file:
         ...     json.loads(file.read())["logprob"]
         -0.1
@@ -142,15 +152,43 @@ class CallLog:
         self.answers = answers
         self.prompts = prompts
         self.roll = roll
+        self.observe: Callable[[str], None] | None = None
+        """Is told what became of each call that `keep` was given, one of `LOGGED`."""
+        self._lost = 0  # since a line was written
+        self._turn = threading.Lock()
         self._lines = LineFile(path, None if roll is None else Rolling(roll.size, roll.daily, _day_of_line))
 
-    def write(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> None:
-        """Append a call, and what was asked if the log is to hold that."""
+    def write(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> bool:
+        """Append a call, and what was asked if the log is to hold that; whether a text was too long for a line."""
         instance(call, Call, "call")
         row = call_row(call if self.answers else replace(call, answer=None, likeliest=None))
+        line = json.dumps(row, allow_nan=False)
+        is_cut = len(line) > LONGEST
+        if is_cut:
+            row = {name: value if name == "asked" else _shortened(value) for name, value in row.items()}
+            line = json.dumps(row, allow_nan=False)
         if self.prompts and messages is not None:
-            row["prompt"] = json.dumps(messages, default=str)
-        self._lines.append(json.dumps(row, allow_nan=False).encode() + b"\n", _day(call.time))
+            line = json.dumps({**row, "prompt": json.dumps(messages, default=str)}, allow_nan=False)
+        self._lines.append(line.encode() + b"\n", _day(call.time))
+        return is_cut
+
+    def keep(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> str | None:
+        """Append a call, where that fails count it as lost; a line for people where this is news, else None.
+
+        That is where lines begin to be lost, and where they are written again.
+        """
+        try:
+            outcome = "cut" if self.write(call, messages) else "written"
+        except Exception as problem:  # the answer is paid for: it is given all the same
+            outcome = "lost"
+            reason = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
+        with self._turn:
+            before, self._lost = self._lost, self._lost + 1 if outcome == "lost" else 0
+        if self.observe is not None:
+            self.observe(outcome)
+        if outcome == "lost":
+            return None if before else f"calls are not logged: {self.path}: {reason}"
+        return f"calls are logged again: {self.path}: {count(before, 'call')} lost before" if before else None
 
     def close(self) -> None:
         """Close the file; closing twice is fine."""
@@ -190,6 +228,17 @@ def call_row(call: Call) -> dict[str, Any]:
         "seconds": round(call.seconds, 6),
         "time": call.time,
     }
+
+
+def _shortened(value: Any) -> Any:
+    """A long text as its digest, by which answers can still be compared."""
+    if not isinstance(value, str) or len(value) <= _SHORT:
+        return value
+    digest = hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"sha256:{digest}, {len(value):,} characters"
+
+
+_SHORT = 1000  # characters, of a text in a line that is too long
 
 
 def _day_of_line(line: bytes) -> date | None:

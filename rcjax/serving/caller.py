@@ -18,10 +18,10 @@ from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.asked import record_endpoint
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Call, CallLog
-from rcjax.serving.completions import CallError, Failure, Usage, choice_text, joined, read_reply
-from rcjax.serving.endpoint import complete, openai, stream_lines
-from rcjax.serving.questions import Question
-from rcjax.serving.streams import Assembly, Delivery, read_chunks
+from rcjax.serving.completions import CallError, Failure, NoTextError, Usage, choice_text, joined, read_reply
+from rcjax.serving.endpoint import TIMED_OUT, complete, openai, stream_lines
+from rcjax.serving.questions import Question, text_bytes
+from rcjax.serving.streams import Assembly, Delivery, in_short, read_chunks
 from rcjax.signals import SignalError
 
 __all__ = ["Attempt", "Caller", "CascadeWarning", "Observe"]
@@ -43,7 +43,7 @@ class Attempt:
 
     call: Call
     completion: Mapping[str, Any] | None
-    """As the endpoint sent it; None where nothing usable came back."""
+    """As the endpoint sent it, one without text too; None where nothing usable came back."""
     failure: Failure | None
     """What went wrong with the first question."""
     usage: Usage
@@ -66,12 +66,16 @@ class _Progress:
     logprob: float | None = None
     error: str | None = None
     failure: Failure | None = None
+    sent: int = 0
+    """Bytes of text of a request, as far as they may be charged though nothing came back."""
 
     def fail(self, problem: CallError) -> None:
         """Note a request that failed: the first, or the second on an answer that is there."""
         self.error = str(problem) if self.text is None else f"the second question: {problem}"
         if self.text is None:
             self.failure = problem.failure
+        if str(problem) != TIMED_OUT:  # a server that says no, or hangs up, has not worked on it
+            self.sent = 0
 
 
 class Caller:
@@ -124,7 +128,7 @@ class Caller:
             async with asyncio.timeout(seconds):
                 await self._ask(question, model, progress)
         except TimeoutError:
-            progress.fail(CallError("timed out", Failure(passing=True, charged=True)))
+            progress.fail(CallError(TIMED_OUT, Failure(passing=True, charged=True)))
         except asyncio.CancelledError:
             progress.error = "cancelled: nobody waits for the answer"
             self._write(self._end(question, model, policy, progress), question)
@@ -132,10 +136,12 @@ class Caller:
         call = self._end(question, model, policy, progress)
         self._write(call, question)
         begun = progress.delivery is not None and progress.delivery.begun
+        if progress.delivery is not None and progress.delivery.problem is not None:
+            self._warn_once("deliver", f"deliver= failed: {progress.delivery.problem}: the answer is in the result")
         return Attempt(call, progress.completion, progress.failure, progress.usage, begun)
 
     async def _ask(self, question: Question, model: str, progress: _Progress) -> None:
-        endpoint = self.endpoints[model]
+        endpoint, completion = self.endpoints[model], None
         try:
             completion = await self._first(question, endpoint, progress)
             self._seconds[model].append(time.perf_counter() - progress.start)
@@ -153,6 +159,8 @@ class Caller:
             progress.logprob, progress.likeliest = reading.logprob, reading.likeliest
         except CallError as problem:
             progress.fail(problem)
+            if isinstance(problem, NoTextError) and progress.text is None:
+                progress.completion = completion
         except SignalError as problem:
             progress.error = str(problem)
             self._warn_once(model, f"model {model}: its confidence cannot be read: {problem}")
@@ -163,8 +171,10 @@ class Caller:
         streaming = {"stream_options": {**(options.pop("stream_options", None) or {}), **_COUNTED}}
         target = endpoint.client, endpoint.served, question.messages
         if endpoint.samples > 1:
+            progress.sent = text_bytes(question.messages)
             return await self._several(target, options, endpoint.samples, progress.usage)
         async with self._slots:
+            progress.sent = text_bytes(question.messages)
             if progress.delivery is None or (endpoint.signal is not None and options.get("n", 1) != 1):
                 return await complete(*target, options, progress.usage)
             completion = await _handed_on(target, options | streaming, progress.usage, progress.delivery)
@@ -198,7 +208,7 @@ class Caller:
     def _end(self, question: Question, model: str, policy: Policy | None, progress: _Progress) -> Call:
         endpoint, usage, logprob = self.endpoints[model], progress.usage, progress.logprob
         known = policy is not None and model in policy.models and logprob is not None
-        account, error = endpoint.account(usage), progress.error or question.unjudged
+        account, error = endpoint.account(usage, progress.sent), progress.error or question.unjudged
         if account["cost"] is None:  # free it was not: learning leaves out what failed
             account["cost"], error = 0.0, error or "the server tells no tokens: what it cost is not known"
         return Call(
@@ -210,7 +220,7 @@ class Caller:
             logprob=logprob,
             confidence=policy.calibrate(model, logprob=logprob) if known else None,  # type: ignore[union-attr]
             **account,
-            attempts=usage.attempts,
+            attempts=max(usage.attempts, 1 if progress.sent else 0),
             seconds=time.perf_counter() - progress.start,
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
             shadow=question.shadow,
@@ -222,14 +232,13 @@ class Caller:
 
     def _write(self, call: Call, question: Question) -> None:
         if self._observe is not None:
-            self._observe(call)
-        if self.log is None:
-            return
-        try:
-            self.log.write(call, question.messages)
-        except Exception as problem:  # the answer is paid for: give it all the same
-            reason = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
-            self._warn_once("", f"calls are not logged: {self.log.path}: {reason}")
+            try:
+                self._observe(call)
+            except Exception as problem:  # the answer is paid for: it is given, and logged, all the same
+                self._warn_once("observe", f"observe= failed, calls are not told: {in_short(problem)}")
+        news = None if self.log is None else self.log.keep(call, question.messages)
+        if news is not None:
+            warnings.warn(visible(news), CascadeWarning, stacklevel=2)
 
     def _warn_once(self, about: str, message: str) -> None:
         if about not in self._warned:

@@ -9,6 +9,8 @@ Needs `pip install 'rcjax[run]'`; neither JAX nor numpy is imported.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import math
 import time
 import uuid
@@ -81,7 +83,7 @@ class Result:
     calls: tuple[Call, ...]
     """The calls that led to the answer, in order; not those that a shadow query adds."""
     completion: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
-    """The completion with the reply, as the endpoint sent it."""
+    """The completion with the reply, as the endpoint sent it; where the last model's answer has no text, that."""
     usage: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     """Tokens of all the calls, as the API has them."""
     failure: Failure | None = field(default=None, repr=False, compare=False)
@@ -100,6 +102,8 @@ class Result:
         failed = [call for call in self.calls if call.error]
         listed = "; ".join(f"{call.model}: {call.error} (attempts: {call.attempts})" for call in failed)
         what = "no model answered" if self.status == "failed" else "some models failed"
+        if self.status == "failed" and not failed:
+            return visible(f"query {self.query}: no model could answer in time")
         return visible(f"query {self.query}: {what}: {listed}") if failed else ""
 
 
@@ -131,10 +135,13 @@ class Cascade:
         shadow: share of queries, chosen by a hash of the query's id, that all models are asked about, so that the log
             can be tuned on: only such queries are a fair sample. Their answers are not delayed, and the calls that
             are added are in the log only.
+        shadow_salt: a secret by which they are drawn instead, with the id and what is asked: for ids that come from
+            clients, who could choose to be in the sample, or never to be.
         shadow_models: more models that shadow queries are asked of, by the names that the log is to have: those that
             the tuning left out, so that a later one can take them back, or new ones. They need prices, if not among
             those that the policy was tuned with; `client`, `signal`, `served` and `model_options` may name them.
-        observe: is told of each `Call` as it ends, shadow calls too: for counting, at once.
+        observe: is told of each `Call` as it ends, shadow calls too: for counting, at once. What it raises is a
+            warning.
         answer_key: for policies tuned on a log with a column `answer_key`: what makes such a key of an answer, as the
             signal reads it, for the answers of two models and for several of one that vote. Others compare the answers
             themselves.
@@ -159,12 +166,14 @@ class Cascade:
         retries: int = 2,
         shadow: float = 0.0,
         shadow_models: Sequence[str] = (),
+        shadow_salt: str | None = None,
         observe: Observe | None = None,
         answer_key: Callable[[str], str] | None = None,
     ) -> None:
         instance(policy, (Policy, Mixture, SegmentedPolicy), "policy")
         self._comparing = Comparing(policy, answer_key)
         instance(log, (CallLog, NoneType), "log")
+        instance(shadow_salt, (str, NoneType), "shadow_salt")
         self.policy = policy
         self.models = policy.models
         self._everyone = _everyone(policy, shadow_models, shadow)
@@ -174,7 +183,7 @@ class Cascade:
             raise ValueError("timeout must be above 0 seconds")
         asking = Asking(client, signal, served, options, model_options, prices, timeout, retries, answer_key)
         self._caller = Caller(known_endpoints(policy, self._everyone, asking), log, concurrency, observe)
-        self._shadow = shadow
+        self._shadow, self._salt = shadow, shadow_salt
         self._concurrency = concurrency
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -197,7 +206,8 @@ class Cascade:
             deadline: seconds for the whole query. No model but the last gets more than half of what is left; one that
                 cannot answer in its time is skipped upward; and when no time is left the surest answer so far counts.
             deliver: takes the answer of a model that is kept whatever it is, piece by piece, while it comes. After the
-                first piece no other model can be asked, and an answer that breaks off then is a failure.
+                first piece no other model can be asked, and an answer that breaks off then is a failure. What it raises
+                is a warning; the answer is in the result.
             segment: the query's: policies of segments answer by that of it, by the common one where they do not know
                 it. The log records it under any policy.
 
@@ -287,8 +297,15 @@ class Cascade:
         name = uuid.uuid4().hex if query is None else str(query)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         untold = "" if isinstance(self.policy, SegmentedPolicy) else None
-        shadow = draw_lot("shadow", name) < self._shadow
+        shadow = self._shadow > 0 and draw_lot("shadow", self._lot(name, conversation)) < self._shadow
         return Question(name, conversation, shadow=shadow, segment=segment or untold, **more)
+
+    def _lot(self, query: str, messages: Sequence[Any]) -> str:
+        """By what it is drawn whether a query goes to all models."""
+        if self._salt is None:
+            return query
+        asked = hashlib.sha256(json.dumps(messages, default=str).encode()).hexdigest()
+        return f"{self._salt}:{asked}:{query}"
 
     async def _ask_others(self, models: Sequence[str], question: Question) -> None:
         await asyncio.gather(*(self._caller.call(question, model, None) for model in models))
@@ -320,7 +337,8 @@ class Cascade:
             model = decision.next_model
         usable = [attempt for attempt in attempts if attempt.call.text is not None]
         if not usable:
-            return _result(question.query, "failed", None, attempts)
+            last = attempts[-1] if attempts and attempts[-1].completion is not None else None  # without text
+            return _result(question.query, "failed", last, attempts)
         return _result(question.query, "best so far", max(usable, key=_sureness), attempts)
 
 
@@ -338,7 +356,7 @@ def _result(query: str, status: Status, attempt: Attempt | None, attempts: Seque
         confidence=call.confidence if call else None,
         cost=math.fsum(one.cost for one in calls),
         calls=calls,
-        completion=attempt.completion if attempt and gives else None,
+        completion=attempt.completion if attempt and (gives or status == "failed") else None,
         usage=sum_usages([one.usage for one in attempts]),
         failure=failures[-1] if failures and status == "failed" else None,
     )

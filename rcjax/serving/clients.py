@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import cache, partial
+from http.cookiejar import DefaultCookiePolicy
 from importlib import import_module
 from typing import Any
 
-__all__ = ["RETRIES", "AsyncCompletions", "DirectClient", "certificates", "direct_client", "openai"]
+from rcjax.serving.completions import CallError
+
+__all__ = ["LARGEST", "RETRIES", "AsyncCompletions", "DirectClient", "certificates", "direct_client", "openai"]
 
 
 try:
@@ -52,7 +55,7 @@ class DirectClient(openai.AsyncOpenAI):
             messages: the conversation.
             options: of `chat.completions.create`.
 
-        Raises what `chat.completions.create` raises.
+        Raises what `chat.completions.create` raises, and CallError for a reply of which not all is read.
         """
         body = {name: value for name, value in options.items() if name not in _OPTIONS}
         told: Any = {_OPTIONS[name]: value for name, value in options.items() if name in _OPTIONS}
@@ -62,14 +65,79 @@ class DirectClient(openai.AsyncOpenAI):
             body={"model": model, "messages": messages, **body},
             options=told,
         )
+        if _NOT_READ in response.extensions:
+            raise CallError(f"malformed answer: {response.extensions[_NOT_READ]}")
         return response.content, int(response.request.headers.get(RETRIES, "0")) + 1
 
 
 def direct_client(*, base_url: str | None, key: str, timeout: float) -> DirectClient:
-    """A direct client, by aiohttp where that is installed, which takes half the time of HTTPX."""
-    limits = _HTTP.Limits(max_connections=_MOST_CONNECTIONS)
+    """A direct client, by aiohttp where that is installed, which takes half the time of HTTPX.
+
+    It follows no redirect, which would take a prompt to another host; keeps no cookies; asks for replies that are not
+    compressed, and takes no others; and reads no more than `LARGEST` bytes of one, and of a stream eight times that.
+    """
+    settings: Any = {"limits": _HTTP.Limits(max_connections=_MOST_CONNECTIONS), "follow_redirects": False}
+    settings |= {"event_hooks": {"response": [_limit]}}
     try:
-        http = openai.DefaultAioHttpClient(limits=limits)
+        http: Any = openai.DefaultAioHttpClient(**settings)
+        for transport in [http._transport, *http._mounts.values()]:
+            if hasattr(transport, "get_client"):
+                transport.client = partial(_session, transport)
     except RuntimeError:  # aiohttp is not installed
-        http = openai.DefaultAsyncHttpxClient(limits=limits)
-    return DirectClient(api_key=key, base_url=base_url, timeout=timeout, http_client=http)
+        http = openai.DefaultAsyncHttpxClient(**settings)
+    http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
+    plain = {"accept-encoding": "identity"}
+    return DirectClient(api_key=key, base_url=base_url, timeout=timeout, http_client=http, default_headers=plain)
+
+
+def _session(transport: Any) -> Any:
+    """A session of aiohttp that keeps no cookies, with the connections that a transport would open."""
+    from aiohttp import ClientSession, DummyCookieJar
+
+    transport.client = None
+    usual = transport.get_client()
+    connector = usual.connector
+    usual.detach()
+    return ClientSession(connector=connector, cookie_jar=DummyCookieJar())
+
+
+LARGEST = 32_000_000  # bytes of a reply
+
+
+_RAW = "x-stainless-raw-response"  # the client's own header, by which it says that a reply is read piece by piece
+
+
+_NOT_READ = "rcjax_not_read"  # why not all of a response was read, in its extensions
+
+
+async def _limit(response: Any) -> None:
+    """Have no more read of a response than is to be read."""
+    headers = response.headers
+    most = LARGEST * (8 if response.request.headers.get(_RAW) == "stream" else 1)
+    length = headers.get("content-length", "")
+    packed = headers.get("content-encoding", "identity").strip().lower() not in ("", "identity")
+    if packed:  # a few bytes of it may be as many as there is memory for
+        del headers["content-encoding"]
+        response.extensions[_NOT_READ] = "compressed, which was not asked for"
+        most = 0
+    if packed or not length.isdigit() or int(length) > most:
+        response.stream = _Part(response, most)
+
+
+class _Part(_HTTP.AsyncByteStream):
+    """As many bytes of a response as are to be read; of one that has more it is noted."""
+
+    def __init__(self, response: Any, most: int) -> None:
+        self._response, self._stream, self._most = response, response.stream, most
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for part in self._stream:
+            size += len(part)
+            if size > self._most:
+                self._response.extensions.setdefault(_NOT_READ, f"larger than {self._most:,} bytes")
+                return
+            yield part
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

@@ -21,15 +21,20 @@ from rcjax.signals.tokens import TokensError, read_tokens
 __all__ = [
     "CallError",
     "Failure",
+    "NoTextError",
     "Usage",
     "choice_text",
     "error_word",
     "joined",
     "read_completion",
+    "read_json",
     "read_reply",
     "read_wait",
     "sum_usages",
 ]
+
+
+_MOST_PARTS = 4_000_000  # of one reply: log-probabilities of 16,000 tokens, each with twenty others, have 3 million
 
 
 _MOST_TOKENS = 10**9  # of one reply: whatever says more does not count tokens
@@ -57,6 +62,10 @@ class CallError(Exception):
     def __init__(self, message: str, failure: Failure | None = None) -> None:
         super().__init__(message)
         self.failure = failure or Failure(charged=True)  # what came back could not be used
+
+
+class NoTextError(CallError):
+    """An answer that is there and has no text, as a filter held it back, or all of it is reasoning."""
 
 
 @dataclass(slots=True)
@@ -87,6 +96,10 @@ def _is_count(value: Any) -> TypeGuard[int]:
     return type(value) is int and 0 <= value <= _MOST_TOKENS
 
 
+def _is_amount(value: Any) -> bool:
+    return type(value) in (int, float) and -_MOST_TOKENS <= value <= _MOST_TOKENS
+
+
 def sum_usages(usages: Sequence[Usage]) -> dict[str, Any] | None:
     """What several calls used, as the API has it, with all that endpoints tell besides; None where they tell nothing.
 
@@ -114,7 +127,7 @@ def _sum(several: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
     sums: dict[str, Any] = {}
     for name in dict.fromkeys(name for one in several for name in one):
         values = [one[name] for one in several if one.get(name) is not None]
-        if values and all(type(value) in (int, float) for value in values):
+        if values and all(_is_amount(value) for value in values):
             sums[name] = sum(values)
         elif values and deep and all(isinstance(value, Mapping) for value in values):
             sums[name] = _sum(values, deep=False)
@@ -128,10 +141,7 @@ def read_completion(content: bytes | str, usage: Usage) -> Mapping[str, Any]:
 
     Raises CallError for anything else.
     """
-    try:
-        data = json.loads(content)
-    except (ValueError, RecursionError):
-        data = None
+    data = read_json(content)
     usage.add(data.get("usage") if isinstance(data, Mapping) else None)
     if not isinstance(data, Mapping):
         raise CallError("malformed answer: not a JSON object")
@@ -145,6 +155,21 @@ def read_completion(content: bytes | str, usage: Usage) -> Mapping[str, Any]:
     return data
 
 
+def read_json(content: bytes | str) -> Any:
+    """What a server sent as JSON; None where it is none, or has so many parts that reading them would stop all else.
+
+    >>> read_json(b'{"a": [1]}'), read_json("{"), read_json(b"[" * 10_000_000)
+    ({'a': [1]}, None, None)
+    """
+    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    if data.count(b"[") + data.count(b"{") + data.count(b",") > _MOST_PARTS:
+        return None
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
 def read_reply(completion: Mapping[str, Any]) -> Reply:
     """The texts of a completion, and the tokens of the first one's text. Raises CallError where it has no text."""
     choices = completion["choices"]
@@ -153,7 +178,8 @@ def read_reply(completion: Mapping[str, Any]) -> Reply:
     if not any(texts):
         reason = first.get("finish_reason") if isinstance(first, Mapping) else None
         known = reason if isinstance(reason, str) and re.fullmatch(r"[a-z_]{1,30}", reason) else "unknown"
-        raise CallError(f"an answer without text (finish_reason {known})")
+        kind = NoTextError if all(isinstance(choice, Mapping) for choice in choices) else CallError
+        raise kind(f"an answer without text (finish_reason {known})")
     logprobs = first.get("logprobs") if isinstance(first, Mapping) else None
     try:
         return Reply(texts, read_tokens(logprobs.get("content") if isinstance(logprobs, Mapping) else None, texts[0]))

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from rcjax.serving.clients import RETRIES, AsyncCompletions, DirectClient, openai
+from rcjax.serving.clients import LARGEST, RETRIES, AsyncCompletions, DirectClient, openai
 from rcjax.serving.completions import (
     CallError,
     Failure,
@@ -18,7 +18,10 @@ from rcjax.serving.completions import (
 )
 from rcjax.signals import Reply
 
-__all__ = ["AsyncCompletions", "complete", "openai", "request", "stream_lines"]
+__all__ = ["TIMED_OUT", "AsyncCompletions", "complete", "openai", "request", "stream_lines"]
+
+
+TIMED_OUT = "timed out"
 
 
 #: Errors of HTTPX, then of aiohttp, of a connection that was not made.
@@ -64,6 +67,9 @@ async def complete(
             raw = await client.chat.completions.with_raw_response.create(model=model, messages=messages, **options)
             content, attempts = raw.content, raw.retries_taken + 1
         usage.attempts += attempts
+    except CallError as error:
+        usage.attempts, problem = usage.attempts + 1, error
+        usage.add(None)
     except Exception as error:  # whatever a client can meet with must not end a batch
         problem = _problem(error, usage)
     if problem is not None:  # raised here, so that the client's error, which holds the request, is no part of it
@@ -93,6 +99,8 @@ async def stream_lines(
             async with aclosing(_lines(raw.iter_bytes())) as lines:
                 async for line in lines:
                     yield line
+    except CallError as error:
+        problem = error
     except Exception as error:
         problem = _problem(error, usage, connected=usage.attempts > 0)
     if problem is not None:
@@ -102,9 +110,13 @@ async def stream_lines(
 async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
     """The lines of a text that comes in pieces; U+2028 and the like, at which Python cuts a text, end no event."""
     parts: list[bytes] = []
+    size = 0
     async for piece in pieces:
         first, *others = piece.split(b"\n")
         parts.append(first)
+        size = size + len(first) if not others else len(others[-1])
+        if size > LARGEST:
+            raise CallError(f"malformed answer: a line of more than {LARGEST:,} bytes")
         for start in others:
             yield b"".join(parts).rstrip(b"\r").decode("utf-8", "replace")
             parts = [start]
@@ -140,7 +152,7 @@ def _kinds(error: BaseException) -> set[str]:
 
 def _lost(kinds: set[str]) -> str:
     """What became of a connection, in words."""
-    return "timed out" if kinds & {"TimeoutException", "ServerTimeoutError"} else "no connection"
+    return TIMED_OUT if kinds & {"TimeoutException", "ServerTimeoutError"} else "no connection"
 
 
 def _in_words(error: openai.APIError) -> str:

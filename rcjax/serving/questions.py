@@ -10,7 +10,7 @@ from typing import Any
 from rcjax._base.arguments import what_it_is
 from rcjax.serving.streams import Deliver
 
-__all__ = ["Messages", "Question", "check_question", "one_by_one"]
+__all__ = ["Messages", "Question", "check_question", "one_by_one", "text_bytes"]
 
 
 Messages = str | Sequence[Mapping[str, Any]]
@@ -34,6 +34,21 @@ class Question:
     """Why its answer is not judged, where it is not."""
     segment: str | None = None
     """Which it is of; "" where a policy of segments was told none, None where nobody asks."""
+
+
+def text_bytes(messages: Sequence[Mapping[str, Any]]) -> int:
+    """Bytes of the text in messages, in UTF-8; images and the like count for nothing.
+
+    >>> text_bytes([{"content": "Größe"}, {"content": [{"type": "text", "text": "?"}, {"type": "image_url"}]}])
+    8
+    """
+    total = 0
+    for message in messages:
+        content = message.get("content")
+        parts = content if isinstance(content, list | tuple) else [{"text": content}]
+        texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
+        total += sum(len(text.encode("utf-8", "replace")) for text in texts if isinstance(text, str))
+    return total
 
 
 _PAIRS = "questions must be pairs of an id and messages"

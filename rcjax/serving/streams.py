@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from rcjax.serving.call_log import Call
-from rcjax.serving.completions import CallError, Usage, choice_text, error_word
+from rcjax.serving.completions import CallError, Usage, choice_text, error_word, read_json
 
-__all__ = ["Assembly", "Deliver", "Delivery", "Piece", "read_chunks"]
+__all__ = ["Assembly", "Deliver", "Delivery", "Piece", "in_short", "read_chunks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +41,36 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
     Raises CallError for a chunk that is none, an error in place of one, and a stream that breaks off.
     """
     finished = False
-    async for line in lines:
-        if not line.startswith("data:"):
-            continue
-        data = line[5:].strip()
-        if data == "[DONE]":
+    async for data in _events(lines):
+        if data == _END:
             await _read_out(lines)
             return
-        chunk = _parsed(data)
+        chunk = _checked(data)
         finished = finished or any(choice.get("finish_reason") for choice in chunk["choices"])
         yield chunk
     if not finished:
         raise CallError("the answer breaks off")
+
+
+_END = "[DONE]"
+
+
+async def _events(lines: AsyncIterable[str]) -> AsyncGenerator[Any, None]:
+    """What events say: of one line as a rule, or of several lines up to an empty one; None of one that is no JSON."""
+    waiting: list[str] = []
+    async for line in lines:
+        if line.startswith("data:"):
+            data = line[5:].strip()
+            said = None if waiting else _END if data == _END else read_json(data)
+            if said is None:  # so far
+                waiting.append(data)
+            else:
+                yield said
+        elif not line and waiting:
+            yield read_json("\n".join(waiting))
+            waiting = []
+    if waiting:
+        yield read_json("\n".join(waiting))
 
 
 async def _read_out(lines: AsyncIterable[str]) -> None:
@@ -62,11 +81,7 @@ async def _read_out(lines: AsyncIterable[str]) -> None:
                 pass
 
 
-def _parsed(data: str) -> Mapping[str, Any]:
-    try:
-        chunk = json.loads(data)
-    except (ValueError, RecursionError):
-        chunk = None
+def _checked(chunk: Any) -> Mapping[str, Any]:
     if not isinstance(chunk, Mapping):
         raise CallError("malformed answer: not a JSON object")
     if chunk.get("error"):
@@ -138,6 +153,8 @@ class Delivery:
     model: str
     calls: tuple[Call, ...]
     begun: bool = False
+    problem: str | None = None
+    """What whoever takes the pieces raised: after that none is handed on, and the answer goes on."""
     _waiting: list[Mapping[str, Any]] = field(default_factory=list)
 
     async def hand_on(self, chunk: Mapping[str, Any]) -> None:
@@ -151,14 +168,28 @@ class Delivery:
     async def end(self) -> None:
         """Say that this was all, if anything was handed on."""
         if self.begun:
-            await self.deliver(Piece(self.model, self.calls, None))
+            await self._deliver(None)
 
     async def flush(self) -> None:
         """Hand on what waits."""
         waiting, self._waiting = self._waiting, []
         for chunk in waiting:
             self.begun = True
+            await self._deliver(chunk)
+
+    async def _deliver(self, chunk: Mapping[str, Any] | None) -> None:
+        if self.problem is not None:
+            return
+        try:
             await self.deliver(Piece(self.model, self.calls, chunk))
+        except Exception as problem:  # the answer is paid for: it is read to its end, and logged
+            self.problem = in_short(problem)
+
+
+def in_short(problem: Exception) -> str:
+    """The kind of an error and where it was raised, without its message, which may quote a prompt."""
+    last = extract_tb(problem.__traceback__)[-1]
+    return f"{type(problem).__name__} in {Path(last.filename).name}, line {last.lineno}"
 
 
 _USUAL = frozenset(

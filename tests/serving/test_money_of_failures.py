@@ -24,7 +24,6 @@ FREE = {
     "its own fault": broken(500),
     "reset at once": Response([], hang=True),
     "reset after comments": Response([b": wait\n\n", b": wait\n\n"], hang=True),
-    "too late": Response(completion("A"), delay=30),
 }
 CHARGED = {
     "not JSON": (Response(b'{"choices": ['), Response([b"data: {\n\n"])),
@@ -62,27 +61,35 @@ def booked(response, *, streamed, policy=None, **options):
                 result = await cascade.ask("A or B?", deadline=2.0, deliver=deliver if streamed else None)
             except CascadeError as error:
                 result = error.result
-            return result.cost, [call.estimated for call in result.calls]
+            return result.cost, tuple(call.estimated for call in result.calls)
 
     return asyncio.run(main())
 
 
 def test_what_failed_for_free_costs_nothing_streamed_or_not():
     costs = {(name, way): booked(what, streamed=way) for name, what in FREE.items() for way in (False, True)}
-    assert {case: cost for case, cost in costs.items() if cost != (0.0, [False])} == {}
+    assert {case: cost for case, cost in costs.items() if cost != (0.0, (False,))} == {}
+
+
+def test_what_timed_out_costs_what_was_sent_as_an_estimate():
+    """A quarter of the bytes as tokens, of each attempt: a server may have worked on it all the same."""
+    late = Response(completion("A"), delay=30)
+    costs = {booked(late, streamed=way, **more) for way in (False, True) for more in ({}, {"timeout": 0.4})}
+    assert sorted({round(1e6 * cost, 6) for cost, _ in costs}) == [2 * 3, 2 * 2 * 3]
+    assert all(estimated == (True,) for _, estimated in costs)
 
 
 def test_what_came_back_costs_the_mean_streamed_or_not():
     costs = {
         (name, way): booked(whats[way], streamed=bool(way)) for name, whats in CHARGED.items() for way in (False, True)
     }
-    assert {case: cost for case, cost in costs.items() if cost != (pytest.approx(MEAN), [True])} == {}
+    assert {case: cost for case, cost in costs.items() if cost != (pytest.approx(MEAN), (True,))} == {}
 
 
 def test_tokens_that_were_told_before_it_broke_off_are_paid():
     told = {"prompt_tokens": 100, "completion_tokens": 1}
     events = [{**event, "usage": told} for event in events_of(completion("A"))[:2]]
-    assert booked(Response(events, hang=True), streamed=True) == (pytest.approx((100 * 3 + 15) / 1e6), [False])
+    assert booked(Response(events, hang=True), streamed=True) == (pytest.approx((100 * 3 + 15) / 1e6), (False,))
 
 
 def test_the_gateway_books_nothing_for_them_either():

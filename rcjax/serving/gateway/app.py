@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 from rcjax._base.wording import visible
 from rcjax.serving.call_log import CallLog, Roll
 from rcjax.serving.cascade import Cascade
+from rcjax.serving.gateway.access import guards
 from rcjax.serving.gateway.answers import id_headers
 from rcjax.serving.gateway.chat import Conversation, query_of, segment_of
 from rcjax.serving.gateway.chat_request import read_request
@@ -53,6 +54,8 @@ class Gateway:
         self.admission = Admission(settings.limits.concurrency)
         self.keys = settings.keys()
         self.log = open_log(settings)
+        if self.log is not None:
+            self.log.observe = self.metrics.logged
         self.cascades: WeakSet[Cascade] = WeakSet()
         paths = [*settings.policies.values(), settings.models]
         self.reloader = Reloader(paths, self.read, self.take_up, self.refuse)  # it looks before they are read
@@ -170,18 +173,25 @@ def build_app(settings: Settings) -> Starlette:
         Route("/", partial(_home, gateway), methods=["GET"]),
     ]
     handlers = {ApiError: _error, 404: _no_path, 405: _no_path}
-    app = Starlette(routes=routes, lifespan=partial(_running, gateway), exception_handlers=handlers)
+    app = Starlette(
+        routes=routes,
+        middleware=[*guards(settings.access, gateway.metrics)],
+        lifespan=partial(_running, gateway),
+        exception_handlers=handlers,
+    )
+    app.router.redirect_slashes = False  # to what the client calls this host
     app.state.gateway = gateway
     return app
 
 
 @asynccontextmanager
-async def _running(gateway: Gateway, _: Starlette) -> AsyncIterator[None]:
+async def _running(gateway: Gateway, _: Starlette) -> AsyncIterator[dict[str, Gateway]]:
     with suppress(ValueError, RuntimeError, NotImplementedError, AttributeError):  # not in the main thread; Windows
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.reloader.ask)
     watching = asyncio.create_task(gateway.reloader.run())
     gateway.ready = True
-    yield
+    gateway.metrics.began(logging=gateway.log is not None)
+    yield {"gateway": gateway}  # for connections, which refuse heads before there is a request
     gateway.ready = False
     watching.cancel()
     await gateway.close()

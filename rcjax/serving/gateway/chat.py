@@ -112,6 +112,8 @@ class Conversation:
             )
         except CascadeError as problem:
             result = problem.result
+        if result.status == "failed" and result.completion is not None:  # to its end, and without text
+            result = replace(result, status="answered")
         self.metrics.ended(served.name, served.digest, result, self._seconds)
         if result.status == "failed":
             raise upstream_error(result.failure, _problem(result))

@@ -112,6 +112,7 @@ def read_request(body: bytes) -> ChatRequest:
 
 def _parsed(body: bytes) -> Any:
     """The JSON of a body: none of what Python reads besides, which no model could be sent."""
+    _require_simple(body)
     try:
         data = _DECODER.decode(body.decode("utf-8-sig"))
         if _SURROGATE.search(body):
@@ -119,6 +120,32 @@ def _parsed(body: bytes) -> Any:
     except (ValueError, RecursionError):
         raise ApiError(400, "the body is not JSON: send a JSON object, in UTF-8", "invalid_json") from None
     return data
+
+
+_MOST_MARKS, _DEEPEST = 100_000, 100
+
+
+#: A text to its end, or to that of the body, or what a list or object begins, goes on and ends with.
+_MARKS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{}\],]', re.DOTALL)
+
+
+def _require_simple(body: bytes) -> None:
+    """Refuse a body of very many parts, or nested very deep, before it is parsed: nobody else is answered meanwhile.
+
+    Raises ApiError: 413 for too many texts, lists, objects and commas, 400 for too many within each other.
+    """
+    opened = body.count(b"[") + body.count(b"{")
+    if opened <= _DEEPEST and opened + body.count(b",") <= _MOST_MARKS // 2:  # texts are as many at most
+        return
+    depth = 0
+    for number, mark in enumerate(_MARKS.finditer(body), 1):
+        first = body[mark.start()]
+        depth += (first in b"[{") - (first in b"]}")
+        if number > _MOST_MARKS:
+            what = f"the request has more than {_MOST_MARKS:,} parts (texts, lists, objects): send fewer"
+            raise ApiError(413, what, "request_too_complex")
+        if depth > _DEEPEST:
+            raise ApiError(400, f"the body is nested deeper than {_DEEPEST}", "invalid_json")
 
 
 def _finite(text: str) -> float:

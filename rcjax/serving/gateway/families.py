@@ -52,6 +52,11 @@ _COUNTERS = {
         ("policy", "segment", "status"),
     ),
     "refused_requests": ("Requests that the gateway answered with an error of its own", ("reason", "status")),
+    "log_lines": (
+        "Calls for the log: written; lost, as the disk was full, say; cut, as an answer was too long for a line",
+        ("outcome",),
+    ),
+    "worker_starts": ("Workers that began to take requests, those that took another's place included", ()),
     "reloads": ("New policy files, counted by every worker", ("policy", "outcome")),
     "call_cost": (
         "Money for calls of upstream models; shadow: of queries that all models are asked about",

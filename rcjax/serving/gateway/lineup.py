@@ -149,11 +149,10 @@ class _Cascades:
         if "key" in keyed:
             what = "it compares keys of answers (answer_key), which a service cannot make"
             raise ValueError(f"{what}: tune on a log with a column answer, or run it by rcjax.Cascade(answer_key=…)")
-        listed = self.settings.models.name
         asked = [*policy.models, *self.settings.shadow_models]
         missing = ", ".join(model for model in policy.models if of_model(self.models, model) is None)
         if missing:
-            raise ValueError(f"it asks {missing}, for which {listed} has no table: add it")
+            raise ValueError(f"it asks {missing}, for which {self.settings.models.name} has no table: add it")
         settings, limits = {model: self._of(model) for model in asked}, self.settings.limits
         unjudged = self.settings.unjudged or settings[policy.models[-1]].name
         signals = {
@@ -175,6 +174,7 @@ class _Cascades:
             retries=limits.retries,
             shadow=self.settings.shadow,
             shadow_models=self.settings.shadow_models,
+            shadow_salt=self.settings.salt,
             observe=self.observe,
         )
         options = {model: record["options"] for model, record in records.items() if "options" in record}

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
 from rcjax.policy.segmented import SegmentedPolicy
+from rcjax.serving.call_log import LOGGED
 from rcjax.serving.gateway.exposition import expose
 from rcjax.serving.gateway.families import SINCE, load_prometheus, make_families
 from rcjax.serving.gateway.since import Served
@@ -115,9 +116,20 @@ class Metrics:
         self._call_seconds, self._call_cost = families["call_seconds"], families["call_cost"]
         self._attempts, self._tokens = families["call_attempts"], families["call_tokens"]
         self._errors, self._taken_up = families["call_errors"], families["policy_taken_up_timestamp_seconds"]
+        self._log_lines, self._starts = families["log_lines"], families["worker_starts"]
         self._since = families[SINCE.removeprefix("rcjax_")]
         self._served: dict[str, Served] = {}  # by name
         self._reasons: set[str] = set()
+
+    def began(self, *, logging: bool) -> None:
+        """This worker takes requests; with a call log, whose lines are counted from 0 on."""
+        self._starts.inc()
+        for outcome in LOGGED if logging else ():
+            self._log_lines[outcome].inc(0)
+
+    def logged(self, outcome: str) -> None:
+        """A line of the call log was "written", "lost" or "cut"."""
+        self._log_lines[outcome].inc()
 
     def take_up(self, name: str, policy: Policy | Mixture | SegmentedPolicy, digest: str) -> None:
         """A policy is served under a name from now on, the first or another; what is seen of it starts from nothing.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from starlette.types import Send
 
 from rcjax.serving.gateway.errors import ApiError
 
-__all__ = ["Responder"]
+__all__ = ["Responder", "encoded"]
 
 
 _STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
@@ -26,7 +27,7 @@ class Responder:
 
     async def document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:
         """Send all of an answer."""
-        body = _encoded(document)
+        body = encoded(document)
         await self._start(status, {"content-type": "application/json", "content-length": str(len(body)), **headers})
         await self._body(body, more=False)
 
@@ -34,7 +35,7 @@ class Responder:
         """Send an event; the headers with the first."""
         if not self.begun:
             await self._start(200, {**_STREAM, **headers})
-        await self._body(b"data: " + _encoded(document) + b"\n\n", more=True)
+        await self._body(b"data: " + encoded(document) + b"\n\n", more=True)
 
     async def done(self) -> None:
         """End a stream."""
@@ -46,7 +47,7 @@ class Responder:
         if self.complete:
             return
         if self.begun:
-            await self._body(b"data: " + _encoded(problem.to_json()) + b"\n\n", more=False)
+            await self._body(b"data: " + encoded(problem.to_json()) + b"\n\n", more=False)
         else:
             await self.document(problem.to_json(), {**problem.headers, **(headers or {})}, problem.status)
 
@@ -60,6 +61,32 @@ class Responder:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-def _encoded(document: Mapping[str, Any]) -> bytes:
-    """A document as JSON in ASCII: it may hold half a character, and what some clients take for the end of a line."""
-    return json.dumps(document, separators=(",", ":")).encode()
+def encoded(document: Mapping[str, Any]) -> bytes:
+    """A document as JSON in ASCII: it may hold half a character, and what some clients take for the end of a line.
+
+    Raises ApiError for a model's answer that is nested too deep.
+    """
+    try:
+        try:
+            text = _JSON.encode(document)
+        except ValueError:  # a number of a model's that JSON has not
+            text = _JSON.encode(_finite(document))
+    except RecursionError:
+        raise ApiError(502, "malformed answer: nested too deep", "upstream_failed") from None
+    return text.encode()
+
+
+_JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for what is no number, for infinities, and for whole numbers of thousands of digits."""
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    odd = isinstance(value, float) and not math.isfinite(value)
+    return None if odd or (isinstance(value, int) and value.bit_length() > _MOST_BITS) else value
+
+
+_MOST_BITS = 4096

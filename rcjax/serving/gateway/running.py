@@ -11,20 +11,22 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
-from uvicorn import Config, Server
-from uvicorn.supervisors import Multiprocess
+from uvicorn import Config
 
+from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.gateway.app import build_app, open_log
 from rcjax.serving.gateway.connections import Connection
+from rcjax.serving.gateway.connections import SoftServer as Server
 from rcjax.serving.gateway.lineup import Clients, read_lineup
 from rcjax.serving.gateway.reloading import in_words
 from rcjax.serving.gateway.settings import Settings
+from rcjax.serving.gateway.supervising import Workers as _Workers
 
 __all__ = ["Address", "serve"]
 
@@ -33,6 +35,9 @@ _LOGGER = logging.getLogger("rcjax.serving")
 
 
 _BACKLOG = 2048  # connections that wait to be taken
+
+
+_LISTENERS = 16  # uvloop takes one connection of each in a turn of its loop: a busy one has few turns in a second
 
 
 _PAUSE = 2.0  # seconds before another worker is tried in place of one that could not start
@@ -93,7 +98,7 @@ def serve(settings: Settings, address: Address, workers: int, announce: Callable
             proxy_headers=False,
             backlog=_BACKLOG,
             timeout_keep_alive=75,
-            timeout_graceful_shutdown=int(settings.limits.drain_seconds) + 1,
+            timeout_graceful_shutdown=int(settings.limits.drain_seconds) + 2,
             http=Connection,
             log_config=_LOG_CONFIG,
             ws="none",
@@ -102,14 +107,15 @@ def serve(settings: Settings, address: Address, workers: int, announce: Callable
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         announce(replace(address, port=listener.getsockname()[1]), lineup)
         if workers > 1:
-            _Workers(config, [listener], settings.metrics_folder).run()
+            _Workers(config, _named_often(listener), settings.metrics_folder).run()
         else:
-            Server(config).run([listener])
+            Server(config).run(_named_often(listener))
 
 
 def _start(settings: Settings) -> Starlette:
     """The application, in a process that says warnings as lines of its log."""
     warnings.showwarning = lambda message, *_, **__: _LOGGER.warning("%s", message)
+    warnings.simplefilter("always", CascadeWarning)  # which says by itself what is new
     return build_app(settings)
 
 
@@ -142,10 +148,17 @@ def _listening(address: Address) -> Iterator[socket.socket]:
         reason = (getattr(problem, "strerror", None) or str(problem)).partition(" (while attempting")[0]
         raise OSError(f"cannot listen at {address.url}: {reason}: choose another --host or --port") from None
     with listener:
-        listener.set_inheritable(True)
         # Connections have it from here: else the body of an answer, sent after its head, waits for an acknowledgement.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield listener
+
+
+def _named_often(listener: socket.socket) -> list[socket.socket]:
+    """The same socket under several descriptors, which the server closes."""
+    listeners = [listener, *(listener.dup() for _ in range(_LISTENERS - 1))]
+    for one in listeners:
+        one.set_inheritable(True)
+    return listeners
 
 
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # which prometheus-client looks for when it is imported
@@ -166,34 +179,3 @@ def _counting_together(settings: Settings, workers: int) -> Iterator[Settings]:
         os.environ.pop(_FOLDER, None)
         if before is not None:
             os.environ[_FOLDER] = before
-
-
-class _Workers(Multiprocess):
-    """Workers that read their files again on SIGHUP, where Uvicorn's would be replaced."""
-
-    def __init__(self, config: Config, sockets: list[socket.socket], folder: str | None) -> None:
-        super().__init__(config, sockets)
-        self._folder = folder
-
-    def handle_hup(self) -> None:
-        """Pass the signal on; a worker that only starts reads the files anyway."""
-        for process in self.processes:
-            if process.pid is not None and process.is_ready(timeout=1):
-                with suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGHUP)
-
-    def keep_subprocess_alive(self) -> None:
-        """Replace workers that have died, and stop counting what they had under way."""
-        before = [process.pid for process in self.processes]
-        super().keep_subprocess_alive()
-        after = {process.pid for process in self.processes}
-        for pid in before:
-            if pid is not None and pid not in after:
-                _LOGGER.warning("worker %d is gone: another one takes its place", pid)
-                self._forget(pid)
-
-    def _forget(self, pid: int) -> None:
-        from rcjax.serving.gateway.metrics import Metrics
-
-        if self._folder is not None:
-            Metrics.forget_worker(self._folder, pid)

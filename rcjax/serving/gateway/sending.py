@@ -22,13 +22,21 @@ class Sending:
     account: Account
     """What is known of what the gateway did; more of it while the answer comes."""
     _head: Mapping[str, Any] = field(default_factory=dict)
+    _problem: Exception | None = None
 
     @property
     def _counted(self) -> bool:
         return self.wording.request.counted
 
     async def piece(self, piece: Piece) -> None:
-        """Send a piece of an answer while it comes."""
+        """Send a piece of an answer while it comes; what goes wrong is raised by `rest`."""
+        try:
+            await self._piece(piece)
+        except Exception as problem:
+            self._problem = problem
+            raise
+
+    async def _piece(self, piece: Piece) -> None:
         if piece.chunk is None:
             if not self._counted:  # a second question of the signal keeps nobody waiting
                 await self.responder.done()
@@ -54,6 +62,8 @@ class Sending:
             usage: tokens of all attempts.
             judged: one choice of it is the answer; else all are.
         """
+        if self._problem is not None:
+            raise self._problem
         if self.responder.begun:
             if self._counted:
                 last = {**self._head, "choices": [], "usage": usage, "rcjax": self.account.to_json()}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Limits", "Logging", "Refusals", "Settings", "is_local"]
+__all__ = ["Access", "Limits", "Logging", "Refusals", "Settings", "is_local"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,18 @@ class Refusals:
 
 
 @dataclass(frozen=True, slots=True)
+class Access:
+    """From where a gateway may be called, besides its key."""
+
+    hosts: tuple[str, ...] | None = None
+    """By which names, besides those of this machine; None for any."""
+    origins: tuple[str, ...] = ()
+    """From which web pages; "*" for all."""
+    guarded: bool = False
+    """What a web page could send without being asked is refused: there is no key that it would have to know."""
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All that a gateway is told."""
 
@@ -71,11 +84,14 @@ class Settings:
     """Models that these are asked of besides."""
     key_env: str | None = None
     """The environment variable with the keys of clients, separated by commas; None where none is needed."""
+    access: Access = field(default_factory=Access)
     limits: Limits = field(default_factory=Limits)
     logging: Logging = field(default_factory=Logging)
     refusals: Refusals = field(default_factory=Refusals)
     metrics_folder: str | None = None
     """Where several workers count together."""
+    salt: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+    """By which shadow queries are drawn: no client knows it."""
 
     def keys(self) -> tuple[str, ...]:
         """The keys of clients. Raises ValueError where the variable holds none."""

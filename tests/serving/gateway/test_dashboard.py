@@ -39,6 +39,7 @@ def exposed():
     parts = {"de": make_policy(), "en": make_policy()}
     metrics.take_up("shop", SegmentedPolicy(make_policy(), parts, {"de": 0.5, "en": 0.5}, by="language"), "def")
     metrics.ended("shop", "def", make_result("answered", [make_call()]), 0.5)
+    metrics.began(logging=True)
     metrics.refuse("support")
     metrics.refused("no key", 401)
     for status in ("answered", "abstained", "failed"):

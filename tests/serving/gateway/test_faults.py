@@ -179,7 +179,10 @@ def until(condition, seconds=10.0):
         time.sleep(0.01)
 
 
-def raw_request(service, body, head="POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n"):
+HEAD = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}"
+
+
+def raw_request(service, body, head=HEAD + "\r\n\r\n"):
     host, port = service.url.removeprefix("http://").split(":")
     connection = socket.create_connection((host, int(port)), timeout=30)
     connection.sendall(head.format(len(body)).encode() + body)

@@ -1,0 +1,89 @@
+"""From where the gateway is called: by which name, from which web page, with what kind of body.
+
+A browser sends what any page tells it to an address of the machine it runs on: the page is not let to read the answer,
+but that is paid for. A page cannot know a key; where there is none, what it can send without asking first is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rcjax.serving.gateway.errors import ApiError
+from rcjax.serving.gateway.metrics import Metrics
+from rcjax.serving.gateway.responder import Responder
+from rcjax.serving.gateway.settings import Access, is_local
+
+__all__ = ["guards"]
+
+
+_PROBES = frozenset({"/health", "/ready"})  # which say nothing, and are asked by all names
+
+
+def guards(access: Access, metrics: Metrics) -> Iterator[Middleware]:
+    """What stands before the paths, by what access is given."""
+    if access.guarded or access.hosts is not None:
+        yield Middleware(_Guard, access=access, metrics=metrics)
+    if access.origins:
+        every = ["*"]
+        methods = ["GET", "POST"]
+        yield Middleware(
+            CORSMiddleware,
+            allow_origins=access.origins,
+            allow_methods=methods,
+            allow_headers=every,
+            expose_headers=every,
+        )
+
+
+class _Guard:
+    """Refuses requests by their Host, Origin and Content-Type."""
+
+    def __init__(self, app: ASGIApp, access: Access, metrics: Metrics) -> None:
+        self._app, self._access, self._metrics = app, access, metrics
+        self._hosts = frozenset(host.casefold() for host in access.hosts or ())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        problem = self._problem(scope) if scope["type"] == "http" and scope["path"] not in _PROBES else None
+        if problem is None:
+            await self._app(scope, receive, send)
+            return
+        self._metrics.refused(problem.code or "error", problem.status)
+        await Responder(send).error(problem, {"connection": "close"})
+
+    def _problem(self, scope: Scope) -> ApiError | None:
+        headers = Headers(scope=scope)
+        if self._access.hosts is not None and not all(self._knows(host) for host in headers.getlist("host")):
+            what = "the service is not known by the name in Host: --allow-host adds names"
+            return ApiError(421, what, "unknown_host")
+        if not self._access.guarded:
+            return None
+        allowed = self._access.origins
+        if "*" not in allowed and not all(origin in allowed for origin in headers.getlist("origin")):
+            return ApiError(403, "web pages of this origin may not call: --cors adds origins", "foreign_origin")
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if scope["method"] == "POST" and kind != "application/json":
+            return ApiError(415, "send Content-Type: application/json", "unsupported_media_type")
+        return None
+
+    def _knows(self, host: str) -> bool:
+        name = _name_of(host)
+        return name in self._hosts or is_local(name)
+
+
+@lru_cache(maxsize=256)
+def _name_of(host: str) -> str:
+    """A host without its port.
+
+    >>> _name_of("LocalHost:8080"), _name_of("[::1]:8080"), _name_of("::1")
+    ('localhost', '::1', '::1')
+    """
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isdigit() and ":" not in name else host).casefold()

@@ -1,0 +1,23 @@
+"""Whatever bytes come where a request or a reply should: no fault. A few of the inputs of benchmarks/fuzz.py."""
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from misses import in_turn
+from tiers import examples
+
+from benchmarks.fuzz import CORPUS, TARGETS, mutated
+
+
+@in_turn("name", list(TARGETS))
+def test_good_inputs(name):
+    for text in CORPUS[name]:
+        TARGETS[name](text)
+
+
+@settings(max_examples=examples(2000), deadline=None)
+@given(name=st.sampled_from([*TARGETS]), lots=st.randoms(use_true_random=False), text=st.binary(max_size=200))
+def test_any_bytes(name, lots, text):
+    TARGETS[name](mutated(random.Random(lots.random()), [*CORPUS[name], text]))
+    TARGETS[name](text)

@@ -1,0 +1,119 @@
+"""What gets into the log, what becomes of a full disk, and who is drawn to be asked of all models."""
+
+import json
+import os
+import warnings
+
+import pytest
+from chat_server import Response, completion, sure
+from gateway_service import SURE, UNSURE, gateway, make_policy
+from misses import in_turn
+
+from rcjax.serving.answer_keys import CascadeWarning
+from rcjax.serving.call_log import LONGEST
+
+
+def answers(request, headers):
+    return Response(sure("A", SURE))
+
+
+#: Fields of a request that hold what was asked, or say who asks.
+FIELDS = {
+    "documents": [{"title": "s3cret", "text": "s3cret"}],
+    "metadata": {"note": "s3cret"},
+    "session": "s3cret",
+    "api_base": "http://s3cret",
+    "api_key": "s3cret",
+    "context": {"a": ["s3cret"]},
+    "s3cret": 1,
+    "stop": ["s3cret" * 20],
+    "user": "s3cret",
+    "options": {"top_k": 1, "system": "s3cret"},
+    "large": "s3cret" * 500_000,
+    "biases": {str(i): 1 for i in range(20_000)},
+}
+
+
+@in_turn("field", FIELDS)
+@in_turn("model", ["policy", "large"])
+def test_no_field_of_a_request_is_content_in_the_log(field, model):
+    with gateway(behave=answers) as service:
+        assert service.ask(model=model, temperature=0.5, **{field: FIELDS[field]}).status == 200
+        service.settle()
+        text = (service.folder / "calls.jsonl").read_text()
+    assert "s3cret" not in text
+    assert max(map(len, text.splitlines())) < 2_000
+    asked = [json.loads(json.loads(line)["asked"]) for line in text.splitlines() if '"asked"' in line]
+    assert all(one["options"]["temperature"] == 0.5 for one in asked)
+    assert len(asked) == (1 if model == "policy" else 0)
+
+
+def test_an_answer_that_is_long_is_a_digest_and_counted():
+    text = "A" * 300_000
+    with gateway(behave=lambda request, headers: Response(completion(text)), signal="stated") as service:
+        reply = service.ask()
+        assert reply.json["choices"][0]["message"]["content"] == text
+        lines = (service.folder / "calls.jsonl").read_text().splitlines()
+        assert max(map(len, lines)) <= LONGEST
+        rows = [json.loads(line) for line in lines]
+        page = service.get("/metrics").body.decode()
+    cut = sum(str(row["answer"]).startswith("sha256:") for row in rows)
+    assert f'rcjax_log_lines_total{{outcome="cut"}} {float(cut)}' in page
+    assert f'rcjax_log_lines_total{{outcome="written"}} {float(len(rows) - cut)}' in page
+
+
+def test_what_was_asked_is_whole_where_it_is_to_be_logged():
+    with gateway(behave=answers, logging={"prompts": True}) as service:
+        service.ask("x" * 200_000)
+        assert len(json.loads(service.log_rows()[0]["prompt"])[0]["content"]) == 200_000
+
+
+def counts(service):
+    lines = service.get("/metrics").body.decode().splitlines()
+    pairs = [line.rpartition(" ") for line in lines if line.startswith("rcjax_log_lines_total")]
+    return {name.partition('outcome="')[2].rstrip('"}'): float(number) for name, _, number in pairs}
+
+
+def test_a_full_disk_is_counted_and_told_again_after_each_recovery():
+    """By /dev/full, to and from which the name of the log is moved; with two policies and a model, which ask apart."""
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        gateway({"a": make_policy(), "b": make_policy()}, answers) as s,
+    ):
+        warnings.simplefilter("always", CascadeWarning)
+        log = s.folder / "calls.jsonl"
+        for round_ in (1, 2):
+            os.symlink("/dev/full", s.folder / "full")
+            os.replace(s.folder / "full", log)
+            assert {s.ask(model=model).status for model in ("a", "b", "large", "a", "b")} == {200}
+            s.settle()
+            assert counts(s) == {"written": 2.0 * (round_ - 1), "lost": 5.0 * round_, "cut": 0.0}
+            (s.folder / "empty").touch()
+            os.replace(s.folder / "empty", log)
+            assert {s.ask(model=model).status for model in ("b", "large")} == {200}
+            assert len(s.log_rows()) == 2
+    said = [str(one.message) for one in caught if issubclass(one.category, CascadeWarning)]
+    lost, again = (
+        f"calls are not logged: {log}: No space left on device",
+        f"calls are logged again: {log}: 5 calls lost",
+    )
+    assert [text.removesuffix(" before") for text in said] == [lost, again] * 2
+
+
+def drawn(service, query, questions):
+    for text in questions:
+        service.post({"model": "policy", "messages": [{"role": "user", "content": text}]}, x_rcjax_query=query)
+    service.settle()
+    return [row["shadow"] for row in service.log_rows() if row["model"] == "small"]
+
+
+@pytest.mark.parametrize("query", ["q1", "q4"])  # by their names alone one would always be drawn, the other never
+def test_a_client_cannot_choose_its_share_of_shadow_queries(query):
+    behave = Response(sure("A", UNSURE))
+    with gateway(behave=lambda request, headers: behave, shadow=0.5) as service:
+        shares = drawn(service, query, [f"question {i}" for i in range(60)])
+        assert 10 < sum(shares) < 50
+        again = drawn(service, query, ["the same"] * 6)[60:]
+        assert len({*again}) == 1
+    with gateway(behave=lambda request, headers: behave, shadow=0.5) as service:
+        assert drawn(service, query, [f"question {i}" for i in range(60)]) != shares

@@ -1,0 +1,227 @@
+"""Upstreams at their worst: odd numbers, answers without text, redirects, cookies, replies without an end."""
+
+import gzip
+import json
+import time
+
+import pytest
+from chat_server import Response, completion, events_of, served, sure
+from gateway_service import MODELS, SURE, UNSURE, gateway
+from misses import in_turn
+
+from rcjax.policy import Calibration, Policy, Rule
+from rcjax.serving import clients
+
+
+def strict(text):
+    """JSON by the standard: no NaN, no infinity."""
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+ODD = {
+    "NaN": b"NaN",
+    "infinity": b"Infinity",
+    "minus infinity": b"-Infinity",
+    "a number too large": b"1e999",
+    "4,300 digits": b"9" * 4300,
+}
+
+
+@in_turn("number", list(ODD.values()), ids=list(ODD))
+@in_turn("stream", [False, True])
+def test_what_a_client_gets_is_json(number, stream):
+    """In a field, in the usage, in a log-probability: of a judged answer, and of one that is passed on."""
+    body = json.dumps(completion("A", [("A", {"A": -0.1, "B": -3.5})]))
+    body = body.replace("-3.5", "@").replace('"total_tokens": 101', '"total_tokens": 101, "other": @, "d": {"x": @}')
+    texts = [body[:-1] + ', "timing": @}']
+    if stream:
+        texts = [json.dumps(one) for one in events_of(json.loads(body.replace("@", "777")), counted=True)[:-1]]
+        texts = [text.replace("777", "@") for text in texts]
+    sent = [text.replace("@", number.decode()).encode() for text in texts]
+    events = [*(b"data: " + one + b"\n\n" for one in sent), b"data: [DONE]\n\n"]
+    with gateway(behave=lambda request, headers: Response(events if request.get("stream") else sent[0])) as service:
+        for model in ("policy", "large"):
+            asked = {"stream_options": {"include_usage": True}} if stream else {}
+            reply = service.ask(model=model, stream=stream, logprobs=True, top_logprobs=2, **asked)
+            assert reply.status == 200
+            for text in reply.body.split(b"data: ") if stream else [reply.body]:
+                assert not text.strip() or text.strip() == b"[DONE]" or strict(text)
+
+
+def test_sums_of_numbers_without_end_are_no_fault():
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, "x": 10**4000, "y": 1.5}
+    with gateway(behave=lambda request, headers: Response(sure("A", UNSURE) | {"usage": usage})) as service:
+        assert service.ask().status == 200
+
+
+TEXTLESS = {
+    "held back by a filter": {"message": {"role": "assistant", "content": ""}, "finish_reason": "content_filter"},
+    "null": {"message": {"role": "assistant", "content": None}, "finish_reason": "stop"},
+    "reasoning alone": {
+        "message": {"role": "assistant", "content": None, "reasoning_content": "Well …"},
+        "finish_reason": "length",
+    },
+    "empty": {"message": {"role": "assistant", "content": "", "refusal": ""}, "finish_reason": "stop"},
+}
+
+
+@in_turn("choice", list(TEXTLESS.values()), ids=list(TEXTLESS))
+@in_turn("stream", [False, True])
+def test_an_answer_without_text_is_an_answer(choice, stream):
+    """With its finish reason, from the policy as by the model's name; and no model is asked twice."""
+    body = completion("") | {"choices": [{"index": 0, "logprobs": None, **choice}]}
+    with gateway(behave=lambda request, headers: Response(body)) as service:
+        reply = service.ask(stream=stream)
+        assert reply.status == 200
+        assert [request["model"] for request in service.server.requests] == [f"org/{model}" for model in MODELS]
+        if stream:
+            assert reply.events[-1] == "[DONE]"
+            last = [one for event in reply.events[:-1] for one in event["choices"] if one.get("finish_reason")]
+        else:
+            last = reply.json["choices"]
+            assert last[0]["message"].get("reasoning_content") == choice["message"].get("reasoning_content")
+            assert reply.json["rcjax"]["model"] == "large"
+        assert last[-1]["finish_reason"] == choice["finish_reason"]
+        assert 'model="large",policy="policy",status="answered"} 1.0' in service.get("/metrics").body.decode()
+        assert service.ask(model="large", stream=stream).status == 200
+
+
+def test_an_answer_with_text_goes_before_one_without():
+    def behave(request, headers):
+        return Response(sure("A", UNSURE) if request["model"] == "org/small" else completion(None))
+
+    with gateway(behave=behave) as service:
+        reply = service.ask()
+    assert (reply.json["choices"][0]["message"]["content"], reply.json["rcjax"]["status"]) == ("A", "best so far")
+
+
+def test_a_redirect_takes_a_prompt_nowhere():
+    with served(lambda request, headers: Response(sure("A", SURE))) as (other, url):
+        here = {"location": f"{url}/chat/completions"}
+        with gateway(behave=lambda request, headers: Response({}, 307, here), limits={"retries": 0}) as service:
+            for fields in ({}, {"stream": True}, {"model": "large"}):
+                reply = service.ask(**fields)
+                assert (reply.status, "HTTP 307" in reply.json["error"]["message"]) == (502, True)
+        assert other.requests == []
+
+
+def test_cookies_of_upstreams_are_not_kept():
+    sent = []
+
+    def behave(request, headers):
+        sent.append(headers.get("cookie"))
+        return Response(sure("A", SURE), headers={"set-cookie": "session=1; path=/"})
+
+    with served(behave) as (server, url), gateway(base_url=url.replace("127.0.0.1", "localhost")) as service:
+        assert [service.ask().status for _ in range(3)] == [200] * 3
+    assert sent == [None] * 3
+    assert len(server.requests) == 3
+
+
+def test_an_event_of_several_lines_is_one():
+    def lines(event):
+        return b"".join(b"data: " + line + b"\n" for line in json.dumps(event, indent=1).encode().split(b"\n")) + b"\n"
+
+    events = [one if isinstance(one, bytes) else lines(one) for one in events_of(completion("one two three"))]
+    with gateway(behave=lambda request, headers: Response(events)) as service:
+        reply = service.ask(model="large", stream=True)
+        assert (reply.text, reply.events[-1]) == ("one two three", "[DONE]")
+    half = [b'data: {"choices": [\n\n', b"data: [DONE]\n\n"]
+    with gateway(behave=lambda request, headers: Response(half)) as service:
+        assert "malformed" in service.ask(model="large", stream=True).json["error"]["message"]
+
+
+BOMB = gzip.compress(json.dumps(completion("A" * 10_000_000)).encode())
+LARGE = {
+    "larger than is read": Response(json.dumps(completion("A" * 300_000)).encode()),
+    "of no length that is told": Response([b" " * 65_536] * 8, headers={"content-type": "application/json"}),
+    "compressed": Response(BOMB, headers={"content-encoding": "gzip"}),
+    "of very many parts": Response(b'{"choices": [' + b"[]," * 50_000 + b"[]]}"),
+    "an error that is large": Response(b"x" * 300_000, 400),
+    "nested": Response(b'{"choices": [' + b"[" * 5_000),
+}
+
+
+@in_turn("reply", list(LARGE.values()), ids=list(LARGE))
+def test_a_reply_without_an_end_is_read_no_further(reply, monkeypatch):
+    """With limits of a hundredth; the real ones are tried with a gigabyte in benchmarks/attack.py."""
+    monkeypatch.setattr(clients, "LARGEST", 200_000)
+    monkeypatch.setattr("rcjax.serving.completions._MOST_PARTS", 40_000)
+
+    def behave(request, headers):
+        return Response(sure("B", SURE)) if request["model"] == "org/large" else reply
+
+    with gateway(behave=behave, limits={"retries": 0}) as service:
+        answer = service.ask()
+        assert (answer.status, answer.json["choices"][0]["message"]["content"]) == (200, "B")
+        errors = [row["error"] for row in service.log_rows()]
+    assert errors[:2] == [errors[0]] * 2
+    assert errors[0] == "HTTP 400" or errors[0].startswith("malformed answer: ")
+    assert len(service.server.requests) == 3
+
+
+def test_an_answer_that_is_nested_deep_is_an_error_of_the_model_s():
+    deep = json.dumps(completion("A"))[:-1].encode() + b', "x": ' + b"[" * 900 + b"]" * 900 + b"}"
+    with gateway(behave=lambda request, headers: Response(deep)) as service:
+        reply = service.ask(model="large")
+    assert reply.status in (200, 502)
+    assert b"internal" not in reply.body
+
+
+def test_a_line_of_a_stream_has_an_end(monkeypatch):
+    monkeypatch.setattr("rcjax.serving.endpoint.LARGEST", 200_000)
+    monkeypatch.setattr(clients, "LARGEST", 1_000_000)
+    endless = [b"data: ", *[b"x" * 65_536] * 20]
+    with gateway(behave=lambda request, headers: Response(endless, hang=True), limits={"retries": 0}) as service:
+        reply = service.ask(model="large", stream=True)
+    assert (reply.status, "a line of more than" in reply.json["error"]["message"]) == (502, True)
+
+
+@pytest.mark.parametrize("cause", ["timed out", "cancelled"])
+def test_what_nobody_waited_for_costs_what_was_sent(cause):
+    """As an estimate: one token for four bytes."""
+    identity = Calibration("none", intercept=2.0, slope=4.0, smallest=-9.0, largest=0.0)
+    parts = {"large": identity}, {"large": (Rule(1.0, "answer"),)}, {"large": 3e-4}
+    with gateway(
+        Policy(("large",), *parts),
+        lambda request, headers: Response(sure("A", SURE), delay=30.0),
+        limits={"timeout": 1.0, "retries": 0},
+    ) as service:
+        if cause == "timed out":
+            assert service.ask("x" * 4000).status == 504
+        else:
+            leave(service, "x" * 4000)
+        end = time.monotonic() + 20
+        while not (rows := service.log_rows()):
+            assert time.monotonic() < end
+    assert [row["error"].partition(":")[0] for row in rows] == [cause]
+    assert [(row["cost"], row["estimated"], row["attempts"]) for row in rows] == [(pytest.approx(1000 * 3e-6), True, 1)]
+
+
+def leave(service, text):
+    """Send a question, and go before the answer is there."""
+    import socket
+
+    body = json.dumps({"model": "policy", "messages": [{"role": "user", "content": text}]}).encode()
+    host, port = service.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+        connection.sendall(head + body)
+        while not service.server.requests:
+            time.sleep(0.01)
+
+
+def test_a_reply_that_calls_itself_a_stream_is_read_no_further_than_any(monkeypatch):
+    monkeypatch.setattr(clients, "LARGEST", 200_000)
+    events = [b"x" * 65_536] * 6
+
+    def behave(request, headers):
+        return Response(sure("B", SURE)) if request["model"] == "org/large" else Response(events)
+
+    with gateway(behave=behave, limits={"retries": 0}) as service:
+        assert service.ask().status == 200
+        assert service.log_rows()[0]["error"] == "malformed answer: larger than 200,000 bytes"

@@ -1,0 +1,173 @@
+"""Policies of every kind under load, with one log: each request by its own policy, each call logged once."""
+
+import json
+import time
+from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from chat_server import Response, sure
+from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
+from test_served_segments import LARGE, POLICIES
+from test_the_loop import run
+
+from rcjax.policy import Mixture, Policy, Rule
+from rcjax.policy.segmented import policy_for
+from rcjax.serving import caller
+
+WHOLE = make_policy()
+PAIR = Policy(
+    ("small", "large"),
+    {name: WHOLE.calibrations[name] for name in ("small", "large")},
+    {"small": (Rule(0.5, "ask", "large"), Rule(1.0, "answer")), "large": (Rule(1.0, "answer"),)},
+    {"small": 1e-5, "large": 3e-4},
+)
+KINDS = {"whole": WHOLE, "pair": PAIR, "segments": POLICIES, "mixture": Mixture((WHOLE, LARGE), (0.5, 0.5))}
+SEGMENTS = ("de", "en", "grün", "fr", None)
+
+
+def behave(request, headers, delay=0.0):
+    """The small model is unsure of every other question, the middle one of every fourth."""
+    number = int(request["messages"][-1]["content"].split()[-1])
+    unsure = {"org/small": number % 2 == 0, "org/middle": number % 4 == 0}.get(request["model"], False)
+    return Response(sure("A", UNSURE if unsure else SURE), delay=delay)
+
+
+def path(policy, query, segment, number):
+    """Who is asked by a policy, from what the models say."""
+    policy = policy_for(policy, query, segment)
+    unsure = {"small": number % 2 == 0, "middle": number % 4 == 0, "large": False}
+    asked = [policy.first]
+    while unsure[asked[-1]] and asked[-1] != policy.models[-1]:
+        asked.append(policy.models[policy.models.index(asked[-1]) + 1])
+    return asked
+
+
+def test_every_kind_under_load():
+    misses = []
+    with gateway(KINDS, behave, shadow=0.3) as service:
+
+        def ask(i):
+            name, segment = [*KINDS][i % 4], SEGMENTS[i % 5]
+            headers = {} if segment is None else {"x_rcjax_segment": segment.replace("ü", "%C3%BC")}
+            body = {
+                "model": name,
+                "messages": [{"role": "user", "content": f"question {i // 4}"}],
+                "stream": i % 3 == 0,
+            }
+            reply = service.post(body, x_rcjax_query=f"q{i}", **headers)
+            said = reply.headers.get("x-rcjax-models", "").split(",")
+            expected = path(KINDS[name], f"q{i}", segment, i // 4)
+            if (reply.status, said, reply.headers["x-rcjax-policy"]) != (200, expected, name):
+                misses.append((i, name, segment, reply.status, said, expected))
+            return f"q{i}", expected
+
+        with ThreadPoolExecutor(16) as pool:
+            paths = dict(pool.map(ask, range(240)))
+        end = time.monotonic() + 30
+        while not whole(rows := service.log_rows()) and time.monotonic() < end:
+            time.sleep(0.1)
+        page = service.get("/metrics").body.decode()
+    assert misses == []
+    assert {*Counter((row["query"], row["model"]) for row in rows).values()} == {1}
+    asked = defaultdict(list)
+    for row in rows:
+        if not row["shadow"] or row["model"] in paths[row["query"]]:
+            asked[row["query"]].append(row["model"])
+    assert {query: sorted(models) for query, models in asked.items()} == {q: sorted(p) for q, p in paths.items()}
+    for name in KINDS:
+        counts = [line for line in page.splitlines() if line.startswith("rcjax_request_seconds_count")]
+        assert f'rcjax_request_seconds_count{{policy="{name}"}} 60.0' in counts
+
+
+def whole(rows):
+    """Whether all shadow queries have been asked of all models of their policies."""
+    models = defaultdict(set)
+    for row in rows:
+        if row["shadow"]:
+            models[row["query"]].add(row["model"])
+    return all(asked == {*KINDS[[*KINDS][int(q[1:]) % 4]].models} for q, asked in models.items())
+
+
+def test_check_reads_a_log_with_several_policies_in_it(tmp_path):
+    """It takes the queries that all models of its policy answered, says how many others there are, and holds."""
+    with gateway(KINDS, behave, shadow=1.0, logging={"roll_bytes": 30_000}) as service:
+        with ThreadPoolExecutor(8) as pool:
+            assert {reply.status for reply in pool.map(partial(question, service), range(400))} == {200}
+        end = time.monotonic() + 30
+        while time.monotonic() < end and not whole(all_rows(service)):
+            time.sleep(0.1)
+        (tmp_path / "labels.csv").write_text("query,answer\n" + "".join(f"q{i},A\n" for i in range(400)))
+        before = tmp_path / "before.csv"
+        before.write_text("\n".join(["query,model,logprob,correct,cost", *tuned_on(400)]))
+        log, labels = service.folder / "calls.jsonl", tmp_path / "labels.csv"
+        for name, queries in {"whole": 300, "pair": 400, "mixture": 300}.items():
+            policy = service.folder / f"{name}.json"
+            result = run("check", policy, log, "--labels", labels, "--tuned-on", before, "--json")
+            document = json.loads(result.stdout)
+            assert (result.exit_code, document["drifted"], document["n"]) == (0, False, queries)
+            assert (f"{queries} of 400 queries have an answer of every model" in result.stderr) == (queries < 400)
+
+
+def tuned_on(queries):
+    """Lines of a log of the same models on questions of the same kind."""
+    for i in range(queries):
+        for model, every in zip(MODELS, (2, 4, queries + 1), strict=True):
+            unsure = (i // 4) % every == 0
+            yield f"t{i},{model},{UNSURE if unsure else SURE},1,{WHOLE.cost[model]}"
+
+
+def all_rows(service):
+    files = sorted(service.folder.glob("calls*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def question(service, i):
+    body = {"model": [*KINDS][i % 4], "messages": [{"role": "user", "content": f"question {i // 4}"}]}
+    return service.post(body, x_rcjax_query=f"q{i}")
+
+
+class Jumping(datetime):
+    """A clock that goes back an hour, and forward a day, at every look."""
+
+    looks = 0
+
+    @classmethod
+    def now(cls, tz=None):
+        cls.looks += 1
+        return datetime.now(UTC) + (timedelta(hours=-1) if cls.looks % 2 else timedelta(days=cls.looks))
+
+
+def test_a_clock_that_jumps_costs_nothing(monkeypatch):
+    """Deadlines and seconds are by a clock that does not; the log rolls over, and loses no line."""
+    monkeypatch.setattr(caller, "datetime", Jumping)
+    with gateway(behave=behave, logging={"roll_daily": True}) as service:
+        replies = [question_of(service, i) for i in range(20)]
+        service.settle()
+        rows = all_rows(service)
+    assert {reply.status for reply in replies} == {200}
+    assert {*Counter((row["query"], row["model"]) for row in rows).values()} == {1}
+    assert len(rows) == sum(len(reply.json["rcjax"]["models"]) for reply in replies)
+    assert all(0 <= row["seconds"] < 30 for row in rows)
+
+
+def question_of(service, i):
+    return service.post({"model": "policy", "messages": [{"role": "user", "content": f"question {i}"}]})
+
+
+def test_shadow_calls_keep_no_answer_waiting():
+    """With models of which the largest, that only shadow queries go to, takes two seconds."""
+
+    def slow(request, headers):
+        return behave(request, headers, delay=2.0 if request["model"] == "org/large" else 0.0)
+
+    with gateway(behave=slow, shadow=1.0) as service:
+        start = time.monotonic()
+        for i in range(4):
+            assert question_of(service, 2 * i + 1).json["rcjax"]["models"] == [MODELS[0]]
+        assert time.monotonic() - start < 2.0
+        end = time.monotonic() + 20
+        while len(service.log_rows()) < 12:
+            assert time.monotonic() < end
+            time.sleep(0.05)
