@@ -22,7 +22,7 @@ from rcjax.frontier.refusal import check_abstain_price, refusal_at
 from rcjax.frontier.searches import Search
 from rcjax.frontier.statuses import PointStatus
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.solving.descent import tolerance
+from rcjax.solving.descent import kind_of, tolerance
 from rcjax.solving.lambda_grid import check_lam, lam_range, lay_out_problem
 from rcjax.solving.outcome import Outcome, listed, without_models
 from rcjax.solving.outcome_search import TOGETHER, Candidate, Goal, Problem, Start, improve, propose, settle, weigh
@@ -89,8 +89,10 @@ def minimise(
         cascades: "all" subcascades, the "full" one, or a list of cascades, as `solve_frontier` takes them.
         lam: (L,) the λ, at least 0, which the objective is told one by one; what they mean is up to it.
         starts: descents for every λ and cascade.
-        solver: a transformation of optax's, such as `optax.adam(0.01)`, which takes at most 1,000 steps; by default
-            optax's L-BFGS, with a line search that no start waits for.
+        solver: a transformation of optax's, such as `optax.adam(0.01)`, or a minimiser of optimistix's, such as
+            `optimistix.BFGS(1e-6, 1e-6)`, which take at most 1,000 steps; or a solver of jaxopt's, such as
+            `jaxopt.LBFGS(None)`, with its own limit. By default optax's L-BFGS, with a line search that no start waits
+            for.
         abstain_price: with one, the last model of a cascade may also refuse to answer. The objective sees
             `outcome.refused`, and is to price it; this price, in errors, is that of the additive objectives, and of
             `Frontier.policy`.
@@ -148,13 +150,13 @@ def _plan(names: tuple[str, ...], cascades: Search, refusing: bool) -> tuple[Pla
 
 
 def _checked(solver: Any) -> Any:
-    """The transformation of optax's, None for the usual one; TypeError for anything else."""
+    """The solver, None for the usual one; TypeError for anything else."""
     required("optax", extra="objectives")
-    if solver is not None and not (
-        callable(getattr(solver, "init", None)) and callable(getattr(solver, "update", None))
-    ):
+    if solver is not None and (isinstance(solver, type) or not kind_of(solver)):
         raise TypeError(
-            f"solver must be a transformation of optax's, such as optax.adam(0.01), or None, not {what_it_is(solver)}"
+            "solver must be a transformation of optax's, such as optax.adam(0.01), a minimiser of optimistix's, such "
+            "as optimistix.BFGS(1e-6, 1e-6), a solver of jaxopt's, such as jaxopt.LBFGS(None), or None, not "
+            + what_it_is(solver)
         )
     return solver
 

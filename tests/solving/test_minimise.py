@@ -16,6 +16,7 @@ from rcjax import minimise, outcomes, smooth_maximum, smooth_quantile, solve_fro
 from rcjax.frontier.policies import Policies
 from rcjax.frontier.statuses import PointStatus
 from rcjax.solving import minimise as module
+from rcjax.solving.descent import Bounds, descend
 from rcjax.solving.outcome_search import Goal, outcome_of_ranks
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -322,6 +323,32 @@ def test_a_solver_of_optaxs(one):
     for solver in (optax.lbfgs(), optax.adam(0.02)):
         other = minimise(squared, one, "full", lam=LAM[1:3], starts=1, solver=solver)
         np.testing.assert_allclose(values(squared, one, other), values(squared, one, ours), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        pytest.param(lambda: pytest.importorskip("optimistix").BFGS(1e-8, 1e-8), id="optimistix"),
+        pytest.param(
+            lambda: pytest.importorskip("jaxopt", exc_type=ImportError).LBFGS(None, tol=1e-8),
+            id="jaxopt",
+            marks=pytest.mark.thorough,
+        ),
+    ],
+)
+def test_solvers_of_other_libraries_descend_from_anywhere(one, solver):
+    """From the middle of all ranks, where no optimum is: `minimise` itself starts from Bellman's."""
+    solver, bounds = solver(), Bounds(jnp.full(4, 0.05), jnp.full(4, 0.95))
+    goal = jnp.array([0.2, 0.4, 0.6, 0.95])
+
+    def loss(u):
+        return ((u - goal) ** 2 * (1 + u)).sum()
+
+    reached = jax.jit(lambda u: descend(loss, u, bounds, solver))(jnp.full(4, 0.5))
+    assert float(loss(reached)) < 1e-6
+    ours = minimise(squared, one, "full", lam=LAM[1:3])
+    other = minimise(squared, one, "full", lam=LAM[1:3], starts=1, solver=solver)
+    np.testing.assert_allclose(values(squared, one, other), values(squared, one, ours), atol=1e-6)
 
 
 def test_what_has_not_converged_says_so(one):
