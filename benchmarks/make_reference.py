@@ -37,7 +37,7 @@ SECTIONS = {
     "The fitted model": ["fit", "CascadeModel", "load_model", "demo_model", "Marginal", "sample_confidences"],
     "Segments": ["tune_segments", "TunedSegments", "check_segments", "SegmentsCheck"],
     "Frontiers": ["solve_frontier", "error_and_cost", "Frontier", "load_frontier", "InfeasibleError"],
-    "The frontier as a pure function": ["solve", "Solution"],
+    "The frontier as a pure function": ["solve", "Solution", "outcome"],
     "Objectives of your own": ["minimise", "Outcome", "outcomes", "smooth_maximum", "smooth_quantile"],
     "Selection, intervals, guarantees": [
         "select_frontier",

@@ -115,6 +115,7 @@ _HOMES = {
     "solving.objective": ("error_and_cost",),
     "solving.outcome": (
         "Outcome",
+        "outcome",
         "outcomes",
     ),
     "solving.solution": (
@@ -213,7 +214,7 @@ if TYPE_CHECKING:
     from rcjax.serving.cascade import Cascade, CascadeError
     from rcjax.solving.minimise import minimise
     from rcjax.solving.objective import error_and_cost
-    from rcjax.solving.outcome import Outcome, outcomes
+    from rcjax.solving.outcome import Outcome, outcome, outcomes
     from rcjax.solving.solution import Solution, solve
     from rcjax.solving.solve import solve_frontier
     from rcjax.sweeps import Sweep, sweep
@@ -300,6 +301,7 @@ __all__ = [
     "load_policy",
     "make_report",
     "minimise",
+    "outcome",
     "outcomes",
     "param",
     "posterior_figures",

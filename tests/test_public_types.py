@@ -39,7 +39,7 @@ RECORDS = {
 HELD_ELSEWHERE = {"Policy", "Mixture", "SegmentedPolicy", "Cascade", "Spec"}
 ERRORS = {
     *("CascadeError", "IncompleteLogWarning", "InfeasibleError", "LeftOutWarning", "LogError"),
-    *("OverlapWarning", "PartsWarning", "UnlabelledWarning"),
+    *("NoConfidenceWarning", "OverlapWarning", "PartsWarning", "PricesWarning", "UnlabelledWarning"),
 }
 BASES = {"Copula", "Rotation"}
 FAMILIES = sorted(
@@ -84,6 +84,7 @@ FUNCTIONS = {
         ("objective", "model", "pair", "number"),
         {"lam": NUMBER + LIST + "None", "cascades": "a text", "solver": "None", "objective": "the class dict"},
     ),
+    "outcome": Public(("model", "array"), dict.fromkeys(("thresholds", "refusals"), NUMBER + LIST)),
     "outcomes": Public(("model", "frontier")),
     "param": Public(("number", "support")),
     "posterior_figures": Public(("posterior", "frontier")),
@@ -96,9 +97,11 @@ FUNCTIONS = {
     "sample_confidences": Public(("model", "key", "whole")),
     "sample_log": Public(("whole",)),
     "sample_posterior": Public(("log",)),
-    "select_frontier": Public(("log",), {"lam": NUMBER + LIST + "None", "admits": "the class dict"}),
+    "select_frontier": Public(
+        ("log",), {"lam": NUMBER + LIST + "None", "admits": "the class dict", "abstain_early": "None"}
+    ),
     "solve": Public(("model", "number"), {"lam": NUMBER + LIST}),
-    "solve_frontier": Public(("model",), {"lam": NUMBER + LIST + "None"}),
+    "solve_frontier": Public(("model",), {"lam": NUMBER + LIST + "None", "abstain_early": "None"}),
     "smooth_maximum": Public(("array", "number"), dict.fromkeys(("values", "width"), NUMBER + LIST)),
     "smooth_quantile": Public(
         ("array", "array", "number", "number"), dict.fromkeys(("values", "weights", "width"), NUMBER + LIST)

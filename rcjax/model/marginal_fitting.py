@@ -183,7 +183,14 @@ def _likeliest(x: jax.Array, present: jax.Array) -> Mixture:
 
 
 def climb_on(columns: jax.Array, mixture: Mixture, steps: int, axis: str | None = None) -> tuple[Mixture, jax.Array]:
-    """(mixture, steps taken): from a mixture on, until the mean log-likelihood gains less than 1e-9."""
+    """(mixture, steps taken): from a mixture on, until the mean log-likelihood gains less than 1e-9.
+
+    Args:
+        columns: of the values (`columns_of`).
+        mixture: to start from.
+        steps: at most.
+        axis: the name of the devices that the values are spread over, if they are.
+    """
 
     def unfinished(carry: tuple[Any, ...]) -> jax.Array:
         step, _, _, gain = carry

@@ -224,7 +224,12 @@ def _components_and_density(marginal: Marginal, x: jax.Array) -> tuple[jax.Array
 
 
 def log_components(proportion: jax.Array, a: jax.Array, b: jax.Array, log_x: jax.Array, log_1x: jax.Array) -> jax.Array:
-    """(…, 2): log π + log density of each component, at points given by log x and log(1 − x)."""
+    """(…, 2): log π + log density of each component.
+
+    Args:
+        proportion, a, b: (2,) of the mixture.
+        log_x, log_1x: (…) log x and log(1 − x) of the points.
+    """
     return _log(proportion) + (a - 1) * log_x[..., None] + (b - 1) * log_1x[..., None] - betaln(a, b)
 
 

@@ -285,8 +285,8 @@ def error_and_cost(
         raise ValueError(f"chain is {chain!r}; it is 'exact' or 'paper'")
     k, m = len(model.models), len(members)
     places = np.array(members)
-    cuts = _columns("thresholds", thresholds, {m - 1: np.arange(m - 1), m: np.arange(m - 1), k: places[:-1]}, m)
-    lowest = None if refusals is None else _columns("refusals", refusals, {m: np.arange(m), k: places}, m)
+    cuts = level_columns("thresholds", thresholds, {m - 1: np.arange(m - 1), m: np.arange(m - 1), k: places[:-1]}, m)
+    lowest = None if refusals is None else level_columns("refusals", refusals, {m: np.arange(m), k: places}, m)
     neighbours = np.array([pairs(k).index(pair) for pair in itertools.pairwise(members)], int)
     levels = (thresholds, cuts), (refusals, lowest)
     whole = model.marginals, model.copulas, model.cost
@@ -301,8 +301,15 @@ def error_and_cost(
     return expected.figures(refusing=refusals is not None)
 
 
-def _columns(name: str, levels: ArrayLike, columns: dict[int, np.ndarray], m: int) -> np.ndarray:
-    """Which columns of levels are those of the cascade, by how many there are; ValueError where none are."""
+def level_columns(name: str, levels: ArrayLike, columns: dict[int, np.ndarray], m: int) -> np.ndarray:
+    """Which columns of levels are those of the cascade; ValueError where none are.
+
+    Args:
+        name: of the levels, for the message.
+        levels: (…, *) thresholds or refusals.
+        columns: by how many columns there are, those of the cascade.
+        m: how many models it has.
+    """
     shape = np.shape(levels)
     count = shape[-1] if shape else -1
     if count not in columns:

@@ -1,6 +1,7 @@
 """What a cascade does, path by path: the record that objectives of one's own are functions of."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from functools import partial
 
@@ -11,15 +12,16 @@ from jax.typing import ArrayLike
 
 from rcjax._base.arguments import check_arguments
 from rcjax._core.batching import part, stack
-from rcjax._core.compilation import compiled
+from rcjax._core.compilation import compiled, in_full
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.policies import ALWAYS_ANSWER
+from rcjax.frontier.searches import check_cascade
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
 from rcjax.solving.at_lambda import lay_out
-from rcjax.solving.objective import Tables, flow, missed
+from rcjax.solving.objective import Tables, flow, level_columns, missed
 from rcjax.solving.translation import check_alike, stacked, translate
 
 
@@ -118,6 +120,84 @@ def outcome_of_cuts(
         price=tables.cost,
         smoothing=jnp.zeros((), u.dtype),
     )
+
+
+def outcome(
+    model: CascadeModel,
+    thresholds: ArrayLike,
+    cascade: Sequence[str] | None = None,
+    *,
+    refusals: ArrayLike | None = None,
+) -> Outcome:
+    """What a cascade does at given thresholds, path by path: what `minimise` hands its objective.
+
+    Pure: under `jit` and `vmap`, and differentiable, twice too, in the thresholds and in every array of the model.
+    Leading axes are batched.
+
+    Args:
+        model: the fitted model, of k models.
+        thresholds: (…, m) or (…, m − 1) or (…, k) calibrated confidences, as `error_and_cost` takes them.
+        cascade: the names of its m models, in the order asked; by default all.
+        refusals: (…, m) or (…, k), as `error_and_cost` takes them.
+
+    Raises ValueError as `error_and_cost` does.
+
+    >>> import jax, rcjax
+    >>> model, pair = rcjax.demo_model(), ("llama3.2-1b", "llama3.1-70b")
+    >>> told = outcome(model, jnp.array([0.6]), pair)
+    >>> error, cost = rcjax.error_and_cost(model, jnp.array([0.6]), pair)
+    >>> bool(abs(told.error - error) < 1e-6), bool(abs(told.answered.sum() - 1) < 1e-6)
+    (True, True)
+    """
+    check_arguments(outcome, locals())
+    members = check_cascade(model.models, model.models if cascade is None else cascade)
+    k, m, places = len(model.models), len(members), np.array(members)
+    cuts = level_columns("thresholds", thresholds, {m - 1: np.arange(m - 1), m: np.arange(m - 1), k: places[:-1]}, m)
+    thresholds = jnp.asarray(thresholds, model.cost.dtype)[..., cuts]
+    shape = thresholds.shape[:-1]
+    if refusals is not None:
+        lowest = level_columns("refusals", refusals, {m: np.arange(m), k: places}, m)
+        refusals = jnp.asarray(refusals, model.cost.dtype)[..., lowest]
+        shape = np.broadcast_shapes(shape, refusals.shape[:-1])
+        refusals = jnp.zeros((*shape, k), refusals.dtype).at[..., places].set(refusals).reshape(-1, k)
+    levels = jnp.full((*shape, k), ALWAYS_ANSWER, thresholds.dtype).at[..., places[:-1]].set(thresholds)
+    # By position: no link of the cascade leads back.
+    links = tuple(pairs(k).index(link) for link in itertools.pairwise(members))
+    told = _of_levels(model, levels.reshape(-1, k), refusals, members, links)
+    return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), told)
+
+
+@partial(jax.jit, static_argnames=("members", "links"))
+@in_full
+def _of_levels(
+    model: CascadeModel,
+    thresholds: jax.Array,
+    refusals: jax.Array | None,
+    members: tuple[int, ...],
+    links: tuple[int, ...],
+) -> Outcome:
+    """(n, …) what a cascade does, by thresholds (n, k) and refusals (n, k) or None.
+
+    Args:
+        model: of k models.
+        thresholds: those of models outside the cascade do not count.
+        refusals: likewise.
+        members: positions of its models.
+        links: of each that asks another, the place of both among all pairs.
+    """
+    k, chosen = len(model.models), np.array(links, int)
+    left, right = np.array(pairs(k), int).reshape(-1, 2)[chosen].T
+    tables = lay_out(model.marginals, model.copulas, model.cost, (left, right, chosen))
+    inside = jnp.isin(jnp.arange(k), np.array(members))
+
+    def single(threshold: jax.Array, refusal: jax.Array | None) -> Outcome:
+        refused = None if refusal is None else jax.vmap(Marginal.cdf)(model.marginals, refusal)
+        threshold = threshold if refusal is None else jnp.maximum(threshold, refusal)
+        u, _, above = jax.vmap(Marginal.profile)(model.marginals, threshold)
+        every = jnp.ones(len(chosen), bool)
+        return outcome_of_cuts(tables, u, every, jnp.asarray(members[0]), inside, above=above, refused=refused)
+
+    return jax.vmap(single)(thresholds, refusals)
 
 
 def outcomes(model: CascadeModel | Sequence[CascadeModel], frontier: Frontier) -> Outcome:

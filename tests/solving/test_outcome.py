@@ -1,0 +1,49 @@
+"""What a cascade does, path by path, as a pure function: beside `error_and_cost`; derivatives beside differences."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rcjax
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+CASCADE = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
+
+
+def test_sums_over_paths_are_error_and_cost(demo):
+    thresholds = jnp.array([[0.6, 0.7], [0.0, 0.9], [0.8, 0.0]])
+    refusals = jnp.array([0.0, 0.5, 0.4])
+    for refusing in (None, refusals):
+        told = rcjax.outcome(demo, thresholds, CASCADE, refusals=refusing)
+        figures = rcjax.error_and_cost(demo, thresholds, CASCADE, refusals=refusing)
+        np.testing.assert_allclose(told.error, figures[0], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(told.cost, figures[1], rtol=1e-9)
+        np.testing.assert_allclose(told.refused, 0.0 if refusing is None else figures[2], atol=1e-9)
+        np.testing.assert_allclose(told.taken.sum(-1), 1.0, atol=1e-9)
+        assert [name for name, asked in zip(demo.models, told.members[0], strict=True) if asked] == [*CASCADE]
+    by_row = rcjax.outcome(demo, jnp.full((2, 5), 0.6), CASCADE)
+    np.testing.assert_allclose(by_row.error, rcjax.error_and_cost(demo, jnp.full((2, 5), 0.6), CASCADE)[0], rtol=1e-9)
+
+
+def test_slopes_and_curvature_are_those_of_differences(demo):
+    at = jnp.array([0.62, 0.71])
+
+    def longest(thresholds):
+        """Nothing that adds up: what a query costs, squared, by path, and the error."""
+        told = rcjax.outcome(demo, thresholds, CASCADE)
+        return told.error + 1e6 * (told.taken * told.path_cost**2).sum() * 1e3
+
+    slope, curvature = jax.jit(jax.grad(longest)), jax.jit(jax.hessian(longest))(at)
+    step = 1e-5 * np.eye(2)
+    run = jax.jit(longest)
+    np.testing.assert_allclose(slope(at), [(run(at + s) - run(at - s)) / 2e-5 for s in step], rtol=1e-6)
+    np.testing.assert_allclose(curvature, [(slope(at + s) - slope(at - s)) / 2e-5 for s in step], rtol=1e-5, atol=1e-6)
+
+
+def test_a_cascade_that_does_not_exist_is_refused(demo):
+    with pytest.raises(ValueError, match="unknown model 'nobody'"):
+        rcjax.outcome(demo, jnp.array([0.5]), ("nobody",))
+    with pytest.raises(ValueError, match=r"thresholds has shape \(4,\)"):
+        rcjax.outcome(demo, jnp.zeros(4), CASCADE)
