@@ -60,6 +60,8 @@ class Public(NamedTuple):
 
 LIST = "a list"
 NUMBER = "an int, a float"
+#: What is gone says what to use instead, whatever it is given (`test_early_refusals_are_gone`).
+GONE = ", ".join(BAD)
 FUNCTIONS = {
     "CallLog": Public(("path",)),
     "Roll": Public(()),
@@ -98,10 +100,10 @@ FUNCTIONS = {
     "sample_log": Public(("whole",)),
     "sample_posterior": Public(("log",)),
     "select_frontier": Public(
-        ("log",), {"lam": NUMBER + LIST + "None", "admits": "the class dict", "abstain_early": "None"}
+        ("log",), {"lam": NUMBER + LIST + "None", "admits": "the class dict", "abstain_early": GONE}
     ),
     "solve": Public(("model", "number"), {"lam": NUMBER + LIST}),
-    "solve_frontier": Public(("model",), {"lam": NUMBER + LIST + "None", "abstain_early": "None"}),
+    "solve_frontier": Public(("model",), {"lam": NUMBER + LIST + "None", "abstain_early": GONE}),
     "smooth_maximum": Public(("array", "number"), dict.fromkeys(("values", "width"), NUMBER + LIST)),
     "smooth_quantile": Public(
         ("array", "array", "number", "number"), dict.fromkeys(("values", "weights", "width"), NUMBER + LIST)

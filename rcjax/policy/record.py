@@ -48,7 +48,7 @@ _TUNING = "provenance.tuning"
 def refuse_early(abstain_early: Any) -> None:
     """ValueError for an argument that is gone, unless it is left out."""
     if abstain_early is not None:
-        raise ValueError(f"{EARLY_IS_GONE}: leave abstain_early out, and the last one refuses")
+        raise ValueError(f"{EARLY_IS_GONE}: abstain_early must be left out, and the last one refuses")
 
 
 def tuning_record(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 __all__ = ["area_under_curve", "wilson_interval"]
 
 
-def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float) -> float:
+def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float) -> Any:
     """Mean height of an error–cost curve between two costs.
 
     The curve joins the points by straight lines, after errors at equal costs are averaged; its integral, which is
     exact, is divided by high − low. To compare methods, use the range of costs that their curves share.
+
+    A number; under `jit`, `vmap` and `grad` an array of JAX's, which is NaN where the points do not cover the range.
 
     Args:
         cost: (L,) expected cost of each point, in any order.
@@ -32,9 +34,12 @@ def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float)
     0.2916...
     """
     check_arguments(area_under_curve, locals())
-    costs, errors = _numbers(cost, "cost"), _numbers(error, "error")
+    traced = any(type(values).__name__.endswith("Tracer") for values in (cost, error))
+    costs, errors = (cost, error) if traced else (_numbers(cost, "cost"), _numbers(error, "error"))
     if costs.ndim != 1 or costs.shape != errors.shape or not costs.size:
         raise ValueError(f"cost and error have shapes {costs.shape} and {errors.shape}: give two of one length")
+    if traced:
+        return _traced_area(costs, errors, low, high)
     if not (np.isfinite(costs).all() and np.isfinite(errors).all()):
         raise ValueError("cost and error must be finite numbers, but there is a NaN or an infinity among them")
     if not low < high:
@@ -47,6 +52,24 @@ def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float)
     grid = np.concatenate([[low], knots[(knots > low) & (knots < high)], [high]])
     curve = np.interp(grid, knots, heights)
     return float(((curve[1:] + curve[:-1]) / 2 * np.diff(grid)).sum() / (high - low))
+
+
+def _traced_area(cost: Any, error: Any, low: float, high: float) -> Any:
+    """() the same as a pure function of JAX's arrays (L,)."""
+    import jax.numpy as jnp
+
+    from rcjax._core.numerics import divide
+
+    order = jnp.argsort(cost)
+    cost, error = cost[order], error[order]
+    total = jnp.concatenate([jnp.zeros(1, error.dtype), jnp.cumsum(error)])
+    first, last = (jnp.searchsorted(cost, cost, side=side) for side in ("left", "right"))
+    height = (total[last] - total[first]) / (last - first)  # at equal costs, their mean
+    start, end = cost[:-1], cost[1:]
+    ends = jnp.clip(jnp.stack([start, end]), low, high)
+    at_ends = height[:-1] + jnp.diff(height) * divide(ends - start, end - start)
+    area = (at_ends.mean(0) * (ends[1] - ends[0])).sum() / (high - low)
+    return jnp.where((cost[0] <= low) & (low < high) & (high <= cost[-1]), area, jnp.nan)
 
 
 def _numbers(values: ArrayLike, argument: str) -> np.ndarray:

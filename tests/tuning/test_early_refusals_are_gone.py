@@ -66,7 +66,7 @@ def test_it_is_tuned_again_with_refusals_by_the_last_model(log, policy):
 
 def test_what_would_need_them_says_what_to_do(log, frontier):
     small = log.take(slice(100))
-    left_out = "leave abstain_early out, and the last one refuses"
+    left_out = "abstain_early must be left out, and the last one refuses"
     calls = [
         ("tune again, or use refit=False", lambda: rcjax.bootstrap(frontier, small, replicates=20)),
         (
