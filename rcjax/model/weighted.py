@@ -125,22 +125,24 @@ def _stationary(objective: Callable[..., jax.Array], start: jax.Array, *inputs: 
     down stay where they are.
     """
     still = lax.stop_gradient(inputs)
-    start = lax.stop_gradient(start)
 
-    def inverse(x: jax.Array) -> jax.Array:
-        curvature, axes = jnp.linalg.eigh(jax.hessian(objective)(x, *still))
-        down = curvature < -_FLAT * jnp.abs(curvature).max()
-        return (axes * jnp.where(down, 1 / jnp.where(down, curvature, 1.0), 0.0)) @ axes.T
+    def divided(curvature: jax.Array, slope: jax.Array) -> jax.Array:
+        bends, axes = jnp.linalg.eigh(curvature)
+        down = bends < -_FLAT * jnp.abs(bends).max()
+        return axes @ (jnp.where(down, 1 / jnp.where(down, bends, 1.0), 0.0) * (axes.T @ slope))
 
     def step(_: Any, x: jax.Array) -> jax.Array:
-        moved = x - inverse(x) @ jax.grad(objective)(x, *still)
+        moved = x - divided(jax.hessian(objective)(x, *still), jax.grad(objective)(x, *still))
         least = objective(x, *still)
         least -= 64 * jnp.finfo(x.dtype).eps * (1 + jnp.abs(least))  # what rounding takes
         return jnp.where(objective(moved, *still) >= least, moved, x)
 
-    x = lax.fori_loop(0, _STEPS, step, start)
-    slope = jax.grad(objective)(x, *inputs)
-    return x - inverse(x) @ (slope - lax.stop_gradient(slope))
+    return lax.custom_root(
+        lambda x: jax.grad(objective)(x, *inputs),
+        lax.stop_gradient(start),
+        lambda _, start: lax.fori_loop(0, _STEPS, step, start),
+        lambda linear, slope: divided(jax.jacobian(linear)(slope), slope),
+    )
 
 
 def _calibrator(near: Calibrator, logprob: jax.Array, correct: jax.Array, weight: jax.Array) -> Calibrator:

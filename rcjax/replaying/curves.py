@@ -35,7 +35,7 @@ def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float)
     """
     check_arguments(area_under_curve, locals())
     traced = any(type(values).__name__.endswith("Tracer") for values in (cost, error))
-    costs, errors = (cost, error) if traced else (_numbers(cost, "cost"), _numbers(error, "error"))
+    costs, errors = _arrays_of_jax(cost, error) if traced else (_numbers(cost, "cost"), _numbers(error, "error"))
     if costs.ndim != 1 or costs.shape != errors.shape or not costs.size:
         raise ValueError(f"cost and error have shapes {costs.shape} and {errors.shape}: give two of one length")
     if traced:
@@ -70,6 +70,12 @@ def _traced_area(cost: Any, error: Any, low: float, high: float) -> Any:
     at_ends = height[:-1] + jnp.diff(height) * divide(ends - start, end - start)
     area = (at_ends.mean(0) * (ends[1] - ends[0])).sum() / (high - low)
     return jnp.where((cost[0] <= low) & (low < high) & (high <= cost[-1]), area, jnp.nan)
+
+
+def _arrays_of_jax(*values: ArrayLike) -> list[Any]:
+    import jax.numpy as jnp
+
+    return [jnp.asarray(value) for value in values]
 
 
 def _numbers(values: ArrayLike, argument: str) -> np.ndarray:

@@ -74,9 +74,9 @@ def solve(
     """The cascades and thresholds that minimise error + λ·cost under the model, as a pure function.
 
     Works under `jit`, `vmap` (over λ, and over stacked models) and `grad`: error, cost, loss and thresholds have
-    derivatives by every array of the model and by λ, forward and reverse. Which cascade is best jumps at some λ, where
-    there is no slope. `solve_frontier` is this with a grid of λ, checks, names, and as many λ at a time as memory
-    allows.
+    derivatives by every array of the model and by λ, forward and reverse, and second ones. Which cascade is best jumps
+    at some λ, where there is no slope. `solve_frontier` is this with a grid of λ, checks, names, and as many λ at a
+    time as memory allows.
 
     Args:
         model: the fitted model, of k models; or one with a leading axis, under `vmap`.
@@ -120,7 +120,6 @@ class _Newton(NamedTuple):
 
     thresholds: jax.Array  # (k,) where it goes next
     best: jax.Array  # (k,) where the slope was least
-    inverse: jax.Array  # (k, k) of the second derivative there
     left: jax.Array  # () the largest slope there
 
 
@@ -156,22 +155,35 @@ _solve = compiled(jax.jit(_solution))
 def _differentiable(problem: _Problem, route: _Route, start: jax.Array) -> tuple[jax.Array, Outcomes]:
     """(thresholds (k,), what is expected of a query), with their slopes, from thresholds near the optimum."""
     still = lax.stop_gradient(problem)
+    free = _curvature(still, route, start)[1]
+
+    def slope(thresholds: jax.Array) -> jax.Array:
+        """Of the loss in the thresholds that are free; how far the others are from where they are held."""
+        return jnp.where(free, jax.grad(partial(_loss, route))(thresholds, problem), thresholds - start)
+
+    def settle(_: Any, start: jax.Array) -> jax.Array:
+        return _newton(still, route, start)
+
+    def solved(linear: Any, slope: jax.Array) -> jax.Array:
+        return jnp.linalg.solve(jax.jacobian(linear)(slope), slope)
+
+    thresholds = lax.custom_root(slope, start, settle, solved)
+    return thresholds, _expected(route, thresholds, problem)
+
+
+def _newton(problem: _Problem, route: _Route, start: jax.Array) -> jax.Array:
+    """(k,) the thresholds near `start` where the loss is stationary; of all that Newton's method visits, the best."""
 
     def step(_: Any, newton: _Newton) -> _Newton:
-        slope, inverse = _slope_and_inverse(still, route, newton.thresholds)
-        left = jnp.abs(jnp.where(jnp.diagonal(inverse) > 0, slope, 0.0)).max()
-        here = newton.thresholds, inverse, left
-        best = jax.tree.map(partial(jnp.where, left < newton.left), here, newton[1:])
-        moved = newton.thresholds - inverse @ slope
-        inside = (moved > still.marginals.lowest) & (moved < still.marginals.highest)
-        return _Newton(jnp.where(inside, moved, newton.thresholds), *best)
+        slope, free, curvature = _curvature(problem, route, newton.thresholds)
+        slope = jnp.where(free, slope, 0.0)
+        left = jnp.abs(slope).max()
+        best = jax.tree.map(partial(jnp.where, left < newton.left), (newton.thresholds, left), newton[1:])
+        moved = newton.thresholds - jnp.linalg.solve(curvature, slope)
+        inside = (moved > problem.marginals.lowest) & (moved < problem.marginals.highest)
+        return _Newton(jnp.where(free & inside, moved, newton.thresholds), *best)
 
-    nothing = jnp.zeros((len(start), len(start)), start.dtype)
-    newton = lax.fori_loop(0, _STEPS, step, _Newton(start, start, nothing, jnp.asarray(jnp.inf, start.dtype)))
-    settled, inverse = lax.stop_gradient((newton.best, newton.inverse))
-    slope = jax.grad(partial(_loss, route))(settled, problem)
-    thresholds = settled - inverse @ (slope - lax.stop_gradient(slope))
-    return thresholds, _expected(route, thresholds, problem)
+    return lax.fori_loop(0, _STEPS, step, _Newton(start, start, jnp.asarray(jnp.inf, start.dtype))).best
 
 
 def _expected(route: _Route, thresholds: jax.Array, problem: _Problem) -> Outcomes:
@@ -184,11 +196,8 @@ def _loss(route: _Route, thresholds: jax.Array, problem: _Problem) -> jax.Array:
     return expected.wrong + problem.lam * expected.cost
 
 
-def _slope_and_inverse(problem: _Problem, route: _Route, thresholds: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The loss's slope (k,) in the thresholds, and the inverse (k, k) of its second derivative in those that are free.
-
-    0 in the rows and columns of those that are held.
-    """
+def _curvature(problem: _Problem, route: _Route, thresholds: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(slope of the loss (k,), which thresholds are free (k,), second derivative in these (k, k)): 1 for the others."""
 
     def slope_at(thresholds: jax.Array) -> tuple[jax.Array, jax.Array]:
         slope = jax.grad(partial(_loss, route))(thresholds, problem)
@@ -196,9 +205,7 @@ def _slope_and_inverse(problem: _Problem, route: _Route, thresholds: jax.Array) 
 
     curvature, slope = jax.jacfwd(slope_at, has_aux=True)(thresholds)
     free = route.defers & ~_held(problem.marginals, thresholds) & (jnp.diagonal(curvature) > 0)
-    both = free[:, None] & free
-    eye = jnp.eye(len(free), dtype=curvature.dtype)
-    return slope, jnp.where(both, jnp.linalg.inv(jnp.where(both, curvature, eye)), 0.0)
+    return slope, free, jnp.where(free[:, None] & free, curvature, jnp.eye(len(free), dtype=curvature.dtype))
 
 
 def _held(marginals: Marginal, thresholds: jax.Array) -> jax.Array:

@@ -90,6 +90,18 @@ def test_derivatives_are_those_of_differences(at):
 
 
 @pytest.mark.thorough
+def test_second_derivatives_are_those_of_differences(three, lam):
+    def solved(price):
+        return figures(solve(three, price, "full"))
+
+    at, step = jnp.asarray(lam[2]), 1e-4 * float(lam[2])
+    slope = jax.jit(jax.jacfwd(solved))
+    differences = (slope(at + step) - slope(at - step)) / (2 * step)
+    for outer in (jax.jacfwd, jax.jacrev):
+        np.testing.assert_allclose(jax.jit(outer(jax.jacfwd(solved)))(at), differences, rtol=1e-4, atol=1e-12)
+
+
+@pytest.mark.thorough
 def test_forward_and_reverse_are_the_same(at):
     solved, values = at
     both = [jax.jit(derive(solved, (0, 1, 2, 3)))(*values) for derive in (jax.jacfwd, jax.jacrev)]
