@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax.cli.failures import attempt, conclude
-from rcjax.cli.options import fraction, pairs
+from rcjax.cli.options import SEGMENTS, fraction, pairs
 from rcjax.cli.printing import shown
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ By = Annotated[
         metavar="COLUMN",
         help="A policy for each segment that this column of LOG tells, such as a language, at one λ for all that meets "
         "the target over the whole traffic; segments that do not gain by one of their own share a policy.",
+        rich_help_panel=SEGMENTS,
     ),
 ]
 
@@ -48,23 +50,31 @@ Shares = Annotated[
         parser=share_list,
         metavar="NAME=SHARE,…",
         help="The traffic that each segment of `--by` has: de=0.2,en=0.8. [default: as in LOG]",
+        rich_help_panel=SEGMENTS,
     ),
 ]
 
 
-def tune_by(logs: tuple[Log, Log | None], spec: Spec, out: Path | None, *, as_json: bool) -> None:
+def tune_by(
+    logs: tuple[Log, Log | None],
+    spec: Spec,
+    out: Path | None,
+    steps: Callable[[str], AbstractContextManager[None]],
+    *,
+    as_json: bool,
+) -> None:
     """Tune the segments of a log, write and show; then raise what went wrong with the file.
 
     Args:
         logs: the log, and the queries for the test of a guarantee; None where they are to be split off.
         spec: how, for one target of the whole traffic.
         out: where to write the policies.
+        steps: entered for each part of the work, with what it is in words.
         as_json: whether to print a document.
     """
-    from rcjax.cli.console import busy
     from rcjax.tuning.tune_segments import tune_segments_in_stages
 
-    tuned, (target,) = tune_segments_in_stages(*logs, spec, busy), spec.targets
+    tuned, (target,) = tune_segments_in_stages(*logs, spec, steps), spec.targets
     problem = attempt(partial(tuned.policy.save, out)) if out else None
     conclude(tuned.to_json(), partial(_show, tuned, target, None if problem else out), as_json=as_json, problem=problem)
 

@@ -51,7 +51,8 @@ def tell_corrections(frontier: Frontier, comparison: Comparison, target: TargetN
     if luck < 5e-4 or not (np.asarray(frontier.members).sum(1) > 1).any():
         return counted
     points = f"{100 * luck:.2g} points"
-    return f"{counted}; those of cascades are raised by {points}, for the luck of choosing among many"
+    why = "the best of many looks better on its own log than on new queries"
+    return f"{counted}; those of cascades are raised by {points}, as {why}"
 
 
 def _for_money(frontier: Frontier, comparison: Comparison, point: int, target: Mapping[str, float]) -> str:
