@@ -45,7 +45,7 @@ def show_diagnosis(facts: Mapping[str, Any], *, every: bool = False, plots: Path
     screen.print("\nThe checks", style="bold")
     screen.print(_checks_table(checks) if every else _summary_table(checks))
     if every:
-        _explain(screen, checks, "; from 0.05 on, no figure is bad")
+        _explain(screen, checks, "")
     if facts.get("agreement") and every:
         screen.print("Does agreement tell right answers from wrong ones? How often a right answer ranks above a wrong")
         screen.print("one (a coin: 0.5), by agreement and by confidence, with 95 % intervals:")
@@ -59,8 +59,8 @@ def show_diagnosis(facts: Mapping[str, Any], *, every: bool = False, plots: Path
         hang(screen, "-", remark)
     if plots:
         screen.print(f"figures: {plots}")
-    more = "" if every else "rcjax diagnose --all, every check with what its figure is; "
-    next_step(screen, f"{more}rcjax report, a page for your team")
+    more = "" if every else "--all shows every check, and says what its figure is; "
+    next_step(screen, f"{more}rcjax report writes a page for your team")
 
 
 def _meanings(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -94,10 +94,15 @@ def _worst(facts: Mapping[str, Any], start: str) -> str:
 
 def _explain(screen: Screen, checks: Sequence[Mapping[str, Any]], chance: str) -> None:
     """What the figure of each check is, where its name does not say it, and what p is."""
+    table = Table.grid(padding=(0, 1))
     for name in dict.fromkeys(check["name"] for check in checks):
         if check_meaning(name):
-            screen.print(f"  {check_name(name)}: {check_meaning(name)}")
-    screen.print(f"  p: how likely chance alone makes such a figure{chance}\n")
+            table.add_row(f"  {check_name(name)}", check_meaning(name))
+    table.add_row("  p", f"how likely chance alone makes such a figure{chance}")
+    if any(_by_chance(check) for check in checks):
+        table.add_row("  by chance", "beyond its limit, and fine all the same, as chance explains it")
+    screen.print(table)
+    screen.print()
 
 
 @shown
@@ -124,7 +129,8 @@ def show_check(facts: Mapping[str, Any], policy: str = "POLICY", log: str = "LOG
     for remark in facts["remarks"]:
         hang(screen, "-", remark)
     if alarms:
-        next_step(screen, f"rcjax retune {shlex.quote(policy)} {shlex.quote(log)} --out {shlex.quote(policy)}")
+        command = f"rcjax retune {shlex.quote(policy)} {shlex.quote(log)} --out {shlex.quote(policy)}"
+        next_step(screen, "tune again, where what is said above does not mend it", command)
     else:
         next_step(screen, "keep the policy; check again with fresh queries, such as next week's")
 
@@ -176,19 +182,23 @@ def _checks_table(checks: Sequence[Mapping[str, Any]], verdicts: Mapping[str, st
         column.justify = "left"
     for check in checks:
         p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"
-        verdict = (verdicts or {}).get(check["verdict"], check["verdict"])
-        table.add_row(verdict, check_name(check["name"]), check["subject"], _figure(check), p, _check_limit(check))
+        verdict = "by chance" if _by_chance(check) else (verdicts or {}).get(check["verdict"], check["verdict"])
+        figure = check_figure(check["figure"], check["unit"])
+        table.add_row(verdict, check_name(check["name"]), check["subject"], figure, p, _check_limit(check))
     return table
 
 
 def _figure(check: Mapping[str, Any]) -> str:
-    """The figure; that chance explains it, where it is beyond its limit and fine all the same."""
+    return f"{check_figure(check['figure'], check['unit'])}{' by chance' * _by_chance(check)}"
+
+
+def _by_chance(check: Mapping[str, Any]) -> bool:
+    """Whether a figure is beyond its limit and fine all the same, as chance explains it."""
     figure, limit = check["figure"], check["limits"][0]
     beyond = figure is not None and (figure > limit if _upwards(check) else figure < limit)
-    chance = " by chance" if beyond and check["verdict"] == "fine" else ""
-    return f"{check_figure(figure, check['unit'])}{chance}"
+    return beyond and check["verdict"] == "fine"
 
 
 def _check_limit(check: Mapping[str, Any]) -> str:
     """Up to where a figure does not matter."""
-    return f"{'up to' if _upwards(check) else 'from'} {check_figure(check['limits'][0], check['unit'])}"
+    return f"{'≤' if _upwards(check) else '≥'} {check_figure(check['limits'][0], check['unit'])}"

@@ -118,9 +118,11 @@ def time_left(done: int, whole: int, seconds: float) -> str:
     return f"{told}, about {left / size:.0f} {unit} left"
 
 
-def next_step(screen: Screen, text: str) -> None:
-    """The last line of a command: what to do next, never broken within a command to type."""
-    screen.print(f"Next: {text}", soft_wrap=True)
+def next_step(screen: Screen, words: str, command: str = "") -> None:
+    """The end of what a command prints: what to do next, and below it the command to type, which is never broken."""
+    screen.print(f"Next: {words}{':' * bool(command)}")
+    if command:
+        screen.print(f"  {command}", soft_wrap=True)
 
 
 def hang(screen: Screen, label: str, text: str) -> None:

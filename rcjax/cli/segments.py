@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -91,7 +92,7 @@ def _show(tuned: TunedSegments, target: Target, written: Path | None) -> None:
 def show_segments(heading: str, document: Mapping[str, Any], target: Target, written: Path | None) -> None:
     """Print the policies of segments, given the document of `rcjax tune --by … --json`."""
     from rcjax._base.wording import choose_unit, percent
-    from rcjax.cli.console import Screen, hang, make_table
+    from rcjax.cli.console import Screen, hang, make_table, next_step
     from rcjax.cli.tables import _models_table
 
     screen = Screen()
@@ -122,6 +123,10 @@ def show_segments(heading: str, document: Mapping[str, Any], target: Target, wri
         hang(screen, "note", remark)
     if written:
         screen.print(f"Policies written to {written}", soft_wrap=True)
+        words = "are they as good on queries that are not in this log?"
+        next_step(screen, words, f"rcjax evaluate {shlex.quote(str(written))} NEW_LOG.csv")
+    else:
+        next_step(screen, "the same command with --out policy.json writes these policies")
 
 
 def _print_policy(screen: Any, name: str, part: Mapping[str, Any]) -> None:
@@ -182,14 +187,14 @@ def show_replays(rows: Sequence[Mapping[str, Any]], by: str) -> None:
 @shown
 def show_segment_checks(facts: Mapping[str, Any]) -> None:
     """Print the check of policies of segments (its JSON form): a row for each, and what has drifted where."""
-    from rcjax._base.wording import count, percent
-    from rcjax.cli.console import Screen, hang, make_table
+    from rcjax._base.wording import check_name, count, percent
+    from rcjax.cli.console import Screen, hang, make_table, next_step
 
     screen = Screen()
     screen.print(f"{facts['source']}: {count(len(facts['segments']), 'segment')} by {facts['by']}")
     table = make_table(facts["by"], "queries", "tuned on", "error,\nexpected", "\nseen", "drifted")
     for name, one in facts["segments"].items():
-        bad = [check["name"] for check in one["checks"] if check["verdict"] == "bad"]
+        bad = [check_name(check["name"]) for check in one["checks"] if check["verdict"] == "bad"]
         error = one["error"]
         cells = f"{one['n']:,}", f"{one['reference']:,}", percent(error["expected"]), percent(error["seen"])
         table.add_row(name, *cells, ", ".join(dict.fromkeys(bad)) or "–")
@@ -201,8 +206,10 @@ def show_segment_checks(facts: Mapping[str, Any]) -> None:
     for name in drifted:
         for check in facts["segments"][name]["checks"]:
             if check["verdict"] == "bad":
-                hang(screen, name[:9], f"{check['name']}, {check['subject']}: {check['advice']}")
+                hang(screen, name[:9], f"{check_name(check['name'])}, {check['subject']}: {check['advice']}")
     for remark in facts["remarks"]:
         hang(screen, "", remark)
     level = f"{100 * facts['alarm']:.4g} %"
     screen.print(f"Where nothing has changed, any segment alarms in {level} of logs at most.")
+    again = "rcjax retune with this policy and log" if drifted else "keep the policies; check again with fresh queries"
+    next_step(screen, again)

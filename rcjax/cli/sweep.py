@@ -117,13 +117,13 @@ def _bar() -> Iterator[Callable[[int, int], None]]:
 
     screen = Screen(stderr=True)
     if not screen.is_terminal:
-        far, started = [0, 0], time.monotonic()
+        far, started = {"done": 0, "whole": 0}, time.monotonic()
 
         def told() -> str:
-            return time_left(*far, time.monotonic() - started) if far[1] else ""
+            return time_left(far["done"], far["whole"], time.monotonic() - started) if far["whole"] else ""
 
         with pulse("solving", told):
-            yield lambda done, total: far.__setitem__(slice(None), (done, total))
+            yield lambda done, total: far.update(done=done, whole=total)
         return
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=screen, transient=True) as bar:

@@ -28,7 +28,7 @@ _CHAIN_WIDTH, _BAND_WIDTH, _REFUSED_WIDTH = 58, 12, 8  # leave room for the othe
 _SECONDS_WIDTH, _MONEY_WIDTH, _LEAST_WIDTH = 13, 8, 20
 
 
-_POINTS, _POINTS_DRAWN = 5, 9  # of the frontier, with a target and without
+_POINTS, _POINTS_DRAWN = 5, 7  # of the frontier, with a target and without
 
 
 _CERTAIN = 0.5  # of a model's answers at confidence 1, from where it is worth a line
@@ -52,7 +52,7 @@ def show_tuning(
     screen.print(heading, style="bold")
     money = choose_unit([row["cost"] for row in rows])
     screen.print(_models_table(rows, money))
-    for row in rows:
+    for row in rows[:-1]:  # no threshold decides about the last
         if row["certain"] >= _CERTAIN:
             what = f"{percent(row['certain'], 0)} of the answers of {row['model']} have the confidence 1"
             hang(screen, "note", f"{what}: no threshold tells the right ones among them from the wrong ones")
@@ -101,12 +101,14 @@ def show_policy(
     expected = policy["expected"]
     if remarks:
         screen.print("What to do", style="bold")
-    for remark in remarks:
+    for remark in remarks[:1]:
         hang(screen, "-", remark)
     for model, words in _alone(rows, target).items():
         row = next(row for row in rows if row["model"] == model)
         figures = f"{percent(1 - row['accuracy'])} wrong at ${money.show(row['cost'])}"
-        hang(screen, "-", f"compare {model} alone: {figures}, {words}")
+        hang(screen, "alone", f"{model}: {figures}, {words}")
+    for remark in remarks[1:]:
+        hang(screen, "note", remark)
     screen.print(f"\nPolicy for your target ({target}):", style="bold")
     for share, part in _parts(policy):
         if share < 1:
@@ -138,12 +140,13 @@ def show_next(log: str, written: Sequence[Path | None], budget: str | None) -> N
         if path is not None:
             screen.print(f"{what} written to {path}", soft_wrap=True)
     if budget is not None:
-        next_step(screen, f"rcjax tune {shlex.quote(log)} --budget {budget} --out policy.json, or --max-error 5%")
+        words = "choose by a target, such as this budget or --max-error 5%"
+        next_step(screen, words, f"rcjax tune {shlex.quote(log)} --budget {budget} --out policy.json")
     elif written[0] is None:
         next_step(screen, "the same command with --out policy.json writes this policy")
     else:
-        fresh = "NEW_LOG.csv: is it as good on queries that are not in this log?"
-        next_step(screen, f"rcjax evaluate {shlex.quote(str(written[0]))} {fresh}")
+        words = "is it as good on queries that are not in this log?"
+        next_step(screen, words, f"rcjax evaluate {shlex.quote(str(written[0]))} NEW_LOG.csv")
 
 
 def _alone(rows: Sequence[Mapping[str, Any]], target: Target) -> dict[str, str]:
@@ -205,7 +208,7 @@ def _frontier_table(
     table.columns[-1].no_wrap = sure or refusing or timed
     simple = all(point.get("thresholds") for point in points)
     what = "models, answering above a confidence" if simple else "models, and what they do at a confidence"
-    what = what.replace(", ", ",\n", 1).replace(" a ", "\na ") if timed else what
+    what = what.replace(", ", ",\n", 1) if timed else what
     table.add_column(what, no_wrap=True)
     for number, point in enumerate(points):
         star = "* " if number < len(starred) and starred[number] else ""

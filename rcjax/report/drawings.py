@@ -27,6 +27,9 @@ _CAPTIONS = {
 }
 
 
+_FOLDED = ("marginals", "copulas", "correlations")  # what statisticians look at
+
+
 def draw_checks(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> list[dict[str, Any]]:
     """The figures of a diagnosis of a model on a log, as the template takes them."""
     with style():
@@ -35,6 +38,7 @@ def draw_checks(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> list[dic
         {
             "name": name,
             "caption": caption,
+            "folded": name in _FOLDED,
             "svg": Markup(to_svg(drawn[name], name, caption)),
             "width": f"{drawn[name].get_size_inches()[0] * _PIXELS:.0f}",
         }
