@@ -13,6 +13,7 @@ from rcjax.cli.failures import conclude, reported
 from rcjax.cli.inputs import PolicyFile, _load, _read
 from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices, fraction
 from rcjax.cli.plausible import Really, require_plausible_prices
+from rcjax.cli.printing import command
 
 __all__ = ["check"]
 
@@ -74,7 +75,8 @@ def check(
                 outcome, show = rcjax.check_segments(subject, fresh, alarm=options["alarm"]), show_segment_checks
             else:
                 outcome = rcjax.check_policy(subject, fresh, **options)
-                show = partial(show_check, policy=str(policy), log=str(log))
+                files = {"prices": prices, "labels": labels, "answers": answers}
+                show = partial(show_check, retune=command("retune", policy, log, **files, out=policy))
         drifted, document = outcome.drifted, outcome.to_json()
         conclude(document, partial(show, document), as_json=json_)
     raise typer.Exit({False: 0, True: 1, None: 2}[drifted])

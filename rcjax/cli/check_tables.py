@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,11 +75,17 @@ def _meanings(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     problems = [check for check in facts["checks"] if check["verdict"] != "fine"]
     for scope in dict.fromkeys(check["affects"] for check in problems):
         group = [check for check in problems if check["affects"] == scope]
-        of = (f"{check_name(check['name'])}{' of ' * bool(check['subject'])}{check['subject']}" for check in group)
-        yield max((check["verdict"] for check in group), key=_GRADES.index), f"{scope}: {', '.join(of)}"
+        of = (_subjects(name, group) for name in dict.fromkeys(check["name"] for check in group))
+        yield max((check["verdict"] for check in group), key=_GRADES.index), f"{scope}: {'; '.join(of)}"
     whole, fine = len(facts["checks"]), len(facts["checks"]) - len(problems)
     if fine:
         yield "fine", "every policy: all checks" if fine == whole else f"the other {fine} of {whole} checks"
+
+
+def _subjects(name: str, checks: Sequence[Mapping[str, Any]]) -> str:
+    """A check in words, and what it is about."""
+    subjects = ", ".join(check["subject"] for check in checks if check["name"] == name)
+    return f"{check_name(name)} of {subjects}" if subjects else check_name(name)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -106,10 +111,10 @@ def _explain(screen: Screen, checks: Sequence[Mapping[str, Any]], chance: str) -
 
 
 @shown
-def show_check(facts: Mapping[str, Any], policy: str = "POLICY", log: str = "LOG") -> None:
+def show_check(facts: Mapping[str, Any], retune: str = "") -> None:
     """Print the check of a policy (its JSON form): what has drifted and what to do, then every figure with its limit.
 
-    `policy` and `log` are their files, for the command that comes next.
+    `retune` is the command that tunes the policy again.
     """
     screen = Screen()
     models, checks = facts["policy_models"], facts["checks"]
@@ -129,8 +134,7 @@ def show_check(facts: Mapping[str, Any], policy: str = "POLICY", log: str = "LOG
     for remark in facts["remarks"]:
         hang(screen, "-", remark)
     if alarms:
-        command = f"rcjax retune {shlex.quote(policy)} {shlex.quote(log)} --out {shlex.quote(policy)}"
-        next_step(screen, "tune again, where what is said above does not mend it", command)
+        next_step(screen, "tune again, where what is said above does not mend it", retune)
     else:
         next_step(screen, "keep the policy; check again with fresh queries, such as next week's")
 

@@ -12,7 +12,7 @@ from rcjax.cli.failures import reported
 from rcjax.cli.inputs import is_training_log, load_tuned, read_for
 from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices
 from rcjax.cli.plausible import Really, require_plausible_prices
-from rcjax.cli.printing import print_json
+from rcjax.cli.printing import command, print_json
 
 
 def evaluate(
@@ -62,4 +62,6 @@ def evaluate(
                 show_replays(rows, subject.by)
             if shared and not same:
                 hang(Screen(), "note", f"{shared.describe()}, where it looks better than it is: evaluate it on others")
-            show_next_of_replay(str(policy_or_frontier), str(log), is_policy=not isinstance(replayed["cost"], list))
+            files = {"prices": prices, "labels": labels, "answers": answers}
+            is_policy = not isinstance(replayed["cost"], list)
+            show_next_of_replay(command("check", policy_or_frontier, log, **files) if is_policy else None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import NormalDist
@@ -97,13 +96,10 @@ def show_replay(
 
 
 @shown
-def show_next_of_replay(subject: str, log: str, *, is_policy: bool) -> None:
-    """Print what to do after a replay, of the files of a policy or a frontier and of a log."""
-    if is_policy:
-        files = f"{shlex.quote(subject)} {shlex.quote(log)}"
-        next_step(
-            Screen(), "is the difference more than chance? Or serve it: rcjax serve --help", f"rcjax check {files}"
-        )
+def show_next_of_replay(check: str | None) -> None:
+    """Print what to do after a replay: the command that checks a policy; None for a frontier."""
+    if check:
+        next_step(Screen(), "is the difference more than chance? Or serve it: rcjax serve --help", check)
     else:
         next_step(Screen(), "rcjax tune with a target, such as --budget, and --out policy.json, for one of these")
 
@@ -128,8 +124,11 @@ def show_demo(policy: Mapping[str, Any], replayed: Mapping[str, Any], alone: Map
 
 
 @shown
-def show_retuning(heading: str, facts: Mapping[str, Any], saved: Path | None) -> None:
-    """Print a policy tuned again beside the one before: `found` is the document of `rcjax retune --json`."""
+def show_retuning(heading: str, facts: Mapping[str, Any], saved: Path | None, *, done: bool = True) -> None:
+    """Print a policy tuned again beside the one before: `facts` is the document of `rcjax retune --json`.
+
+    `saved` is its file, where it is written; `done` says that nothing is wrong.
+    """
     screen = Screen()
     screen.print(heading, style="bold")
     policies = {"before": facts["before"], "after": facts["policy"]}
@@ -167,7 +166,7 @@ def show_retuning(heading: str, facts: Mapping[str, Any], saved: Path | None) ->
     if saved:
         screen.print(f"Policy written to {saved}", soft_wrap=True)
         next_step(screen, "rcjax serve takes it within seconds where it serves this file; else deploy it")
-    else:
+    elif done:
         next_step(screen, "the same command with --out writes the new policy")
 
 

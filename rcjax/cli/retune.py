@@ -90,7 +90,7 @@ def retune(
             "gain": None if gain is None else plain(dataclasses.asdict(gain) | {"share": gain.share}),
             "remarks": [*retuned.remarks, *remarks],
         }
-        show = partial(show_retuning, fresh.describe(), document, written)
+        show = partial(show_retuning, fresh.describe(), document, written, done=problem is None)
         told = {"written": str(written)} if written else {}
         conclude(document | told, show, as_json=json_, problem=problem)
 

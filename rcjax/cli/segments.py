@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -13,7 +12,7 @@ import typer
 
 from rcjax.cli.failures import attempt, conclude
 from rcjax.cli.options import SEGMENTS, fraction, pairs
-from rcjax.cli.printing import shown
+from rcjax.cli.printing import command, shown
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
@@ -77,20 +76,23 @@ def tune_by(
 
     tuned, (target,) = tune_segments_in_stages(*logs, spec, steps), spec.targets
     problem = attempt(partial(tuned.policy.save, out)) if out else None
-    conclude(tuned.to_json(), partial(_show, tuned, target, None if problem else out), as_json=as_json, problem=problem)
+    show = partial(_show, tuned, target, None if problem else out, done=problem is None)
+    conclude(tuned.to_json(), show, as_json=as_json, problem=problem)
 
 
-def _show(tuned: TunedSegments, target: Target, written: Path | None) -> None:
+def _show(tuned: TunedSegments, target: Target, written: Path | None, *, done: bool) -> None:
     document = tuned.to_json()
     heading = tuned.log.describe()
     if tuned.held_out is not None:
         heading += f" {tuned.held_out.n_queries:,} other queries are held out for the test of the guarantee."
-    show_segments(heading, document, target, written)
+    show_segments(heading, document, target, written, done=done)
 
 
 @shown
-def show_segments(heading: str, document: Mapping[str, Any], target: Target, written: Path | None) -> None:
-    """Print the policies of segments, given the document of `rcjax tune --by … --json`."""
+def show_segments(
+    heading: str, document: Mapping[str, Any], target: Target, written: Path | None, *, done: bool = True
+) -> None:
+    """Print the policies of segments, given the document of `rcjax tune --by … --json`; `done`: nothing is wrong."""
     from rcjax._base.wording import choose_unit, percent
     from rcjax.cli.console import Screen, hang, make_table, next_step
     from rcjax.cli.tables import _models_table
@@ -124,8 +126,8 @@ def show_segments(heading: str, document: Mapping[str, Any], target: Target, wri
     if written:
         screen.print(f"Policies written to {written}", soft_wrap=True)
         words = "are they as good on queries that are not in this log?"
-        next_step(screen, words, f"rcjax evaluate {shlex.quote(str(written))} NEW_LOG.csv")
-    else:
+        next_step(screen, words, command("evaluate", written, "NEW_LOG.csv"))
+    elif done:
         next_step(screen, "the same command with --out policy.json writes these policies")
 
 

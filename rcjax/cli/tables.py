@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,12 @@ from rcjax._base.wording import Money, between, choose_unit, describe_cascade, f
 from rcjax._core.thinning import spread
 from rcjax.cli.ascii_plot import sketch
 from rcjax.cli.console import Screen, hang, make_table, next_step
-from rcjax.cli.printing import shown
+from rcjax.cli.printing import command, shown
 from rcjax.cli.replay_tables import LEVEL, _indent, _parts, _point
 from rcjax.cli.seconds_words import brief_seconds, tell_seconds
 from rcjax.policy.targets import Target
 
-__all__ = ["show_copulas", "show_next", "show_policy", "show_report", "show_tuning"]
+__all__ = ["show_copulas", "show_next", "show_policy", "show_report", "show_tuning", "show_written"]
 
 
 _CHAIN_WIDTH, _BAND_WIDTH, _REFUSED_WIDTH = 58, 12, 8  # leave room for the other columns on a terminal of 80
@@ -64,7 +63,7 @@ def show_tuning(
         shown = [mine if i == nearest else i for i in shown]
     some = f" ({len(shown)} of {len(points)})" if len(shown) < len(points) else ""
     starred = "" if mine is None else "; * is that for your target"
-    screen.print(f"The best policies of these models, from cheap to dear{some}{starred}:")
+    screen.print(f"The frontier, the best policies of these models from cheap to dear{some}{starred}:")
     screen.print(_frontier_table([points[i] for i in shown], money, screen.width, [i == mine for i in shown]))
     if drawn:
         colour = screen.is_terminal and not screen.no_color
@@ -130,23 +129,31 @@ def show_policy(
 
 
 @shown
-def show_next(log: str, written: Sequence[Path | None], budget: str | None) -> None:
-    """Print which files are written, and the next command; `budget` is one to try where there was no target.
-
-    `written` are the files of the policy, the frontier and the drawing; None where there is none.
-    """
+def show_written(written: Sequence[Path | None]) -> None:
+    """Print which files are written: those of the policy, the frontier and the drawing, None where there is none."""
     screen = Screen()
     for path, what in zip(written, ("Policy", "Frontier", "Drawing"), strict=True):
         if path is not None:
             screen.print(f"{what} written to {path}", soft_wrap=True)
+
+
+@shown
+def show_next(policy: Path | None, budget: str | None) -> None:
+    """Print the command after `rcjax tune`: for a policy in a file, for one that is not, for a log without a target.
+
+    Args:
+        policy: the file of the policy, where it is written.
+        budget: one to try, where there was no target.
+    """
+    screen = Screen()
     if budget is not None:
-        words = "choose by a target, such as this budget or --max-error 5%"
-        next_step(screen, words, f"rcjax tune {shlex.quote(log)} --budget {budget} --out policy.json")
-    elif written[0] is None:
+        target = f"a target, such as --budget {budget} or --max-error 5%"
+        next_step(screen, f"the same command with {target}, and --out policy.json, chooses a policy")
+    elif policy is None:
         next_step(screen, "the same command with --out policy.json writes this policy")
     else:
         words = "is it as good on queries that are not in this log?"
-        next_step(screen, words, f"rcjax evaluate {shlex.quote(str(written[0]))} NEW_LOG.csv")
+        next_step(screen, words, command("evaluate", policy, "NEW_LOG.csv"))
 
 
 def _alone(rows: Sequence[Mapping[str, Any]], target: Target) -> dict[str, str]:
@@ -173,7 +180,8 @@ def show_report(headline: str, written: Path | None) -> None:
     screen = Screen()
     screen.print(headline)
     if written:
-        next_step(screen, f"open {written} in a browser; it needs no network, and can be sent as it is")
+        screen.print(f"Report written to {written}", soft_wrap=True)
+        next_step(screen, "open it in a browser; it needs no network, and can be sent as it is")
 
 
 def _models_table(rows: Sequence[Mapping[str, Any]], money: Money) -> Table:

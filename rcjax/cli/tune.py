@@ -288,7 +288,7 @@ def tune(
         unused = _unused_answers(logs[0], spec.search, cascade)
         if unused is not None:
             warn(unused)
-        show = partial(_show, target=target, log=log)
+        show = partial(_show, target=target)
         _tune(logs, spec, outputs, steps, show, as_json=json_)
 
 
@@ -337,7 +337,8 @@ def _tune(
     problems = _write(tuned, outputs)
     problem = next(filter(None, [*problems.values(), infeasible]), None)
     written = Outputs(*(None if path in problems else path for path in outputs))
-    conclude(tuned.to_json(), partial(show, tuned, written=written), as_json=as_json, problem=problem)
+    shown = partial(show, tuned, written=written, done=problem is None)
+    conclude(tuned.to_json(), shown, as_json=as_json, problem=problem)
 
 
 def _write(tuned: Tuned, outputs: Outputs) -> dict[Path, OSError]:
@@ -360,9 +361,9 @@ def _draw(tuned: Tuned, path: Path) -> None:
     save_figure(frontier_figure(tuned.frontier, alone), path)
 
 
-def _show(tuned: Tuned, *, target: Target | None, log: Path, written: Outputs) -> None:
-    """Print the tables, the policy last; `written` are the files that are there."""
-    from rcjax.cli.tables import show_copulas, show_next, show_policy, show_tuning
+def _show(tuned: Tuned, *, target: Target | None, written: Outputs, done: bool) -> None:
+    """Print the tables, the policy last; `written` are the files that are there, `done` says that nothing is wrong."""
+    from rcjax.cli.tables import show_copulas, show_next, show_policy, show_tuning, show_written
 
     document = tuned.to_json()
     heading = tuned.log.describe()
@@ -374,8 +375,9 @@ def _show(tuned: Tuned, *, target: Target | None, log: Path, written: Outputs) -
     show_tuning(heading, rows, document["frontier"], chosen=chosen, drawn=target is None)
     if tuned.model.copula_table:
         show_copulas(tuned.model.copula_table)
-    if target is not None and tuned.policy is None:
-        return  # what is wrong comes next
     if tuned.policy and target is not None:
         show_policy(document["policy"], target, rows, document["remarks"])
-    show_next(str(log), written, None if target is not None else budget_between([row["cost"] for row in rows]))
+    budget = None if target is not None else budget_between([row["cost"] for row in rows])
+    show_written(written)
+    if done:  # else what is wrong comes last
+        show_next(written.policy, budget)

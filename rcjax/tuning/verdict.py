@@ -44,10 +44,14 @@ def tell_choice(frontier: Frontier, comparison: Comparison, point: int, target: 
     return chosen if votes is None else f"{chosen}; {tell_votes(members, votes, price)}"
 
 
-def tell_corrections(frontier: Frontier, comparison: Comparison, target: TargetName) -> str:
-    """What of the figures of a frontier, for some kind of target, is counted, and what is corrected."""
+def tell_corrections(frontier: Frontier, comparison: Comparison, target: TargetName, labelled: bool = True) -> str:
+    """What of the figures of a frontier, for some kind of target, is counted, and what is corrected.
+
+    `labelled`: every answer of the log has a label; else errors are estimates.
+    """
     luck = luck_of(comparison, target, comparing=frontier.policies.agreements is not None)
-    counted = "costs are the bills of these queries, and errors of single models are counted on them"
+    how = "counted on them" if labelled else "estimated from labels and judges"
+    counted = f"costs are the bills of these queries, and errors of single models are {how}"
     if luck < 5e-4 or not (np.asarray(frontier.members).sum(1) > 1).any():
         return counted
     points = f"{100 * luck:.2g} points"
