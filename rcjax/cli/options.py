@@ -8,24 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rcjax.cli.panels import READ, SEARCH, TARGET, WAITING
+
 if TYPE_CHECKING:
     from rcjax.policy.spec import Spec
     from rcjax.policy.targets import Target
 
 
 _KINDS = ("all", "full", "adaptive")
-
-
-# Panels of `--help`, in the order of what most people look for.
-TARGET, OUTPUT, READ, SEARCH, PROMISES, WAITING, SEGMENTS = (
-    "Target: give one",
-    "Output",
-    "What LOG holds",
-    "Models and search",
-    "Promises",
-    "Waiting",
-    "Segments",
-)
 
 
 LogFile = Annotated[

@@ -15,9 +15,6 @@ from rcjax.cli.common import require_distinct, require_libraries, require_writab
 from rcjax.cli.failures import attempt, conclude, reported
 from rcjax.cli.inputs import read_file
 from rcjax.cli.options import (
-    OUTPUT,
-    PROMISES,
-    SEARCH,
     Answers,
     AsJson,
     Budget,
@@ -43,6 +40,7 @@ from rcjax.cli.options import (
     one_target,
     price_of_refusing,
 )
+from rcjax.cli.panels import OUTPUT, PROMISES, SEARCH
 from rcjax.cli.plausible import Really, require_plausible_budget, require_plausible_prices
 from rcjax.cli.printing import warn
 from rcjax.cli.segments import By, Shares, tune_by
