@@ -179,7 +179,7 @@ def test_tune_shows_tables_within_80_columns(folder, tmp_path):
     tables = [line for line in shown.splitlines() if str(folder) not in line and str(tmp_path) not in line]
     assert max(map(len, tables)) <= 80
     assert "each model alone" in shown
-    assert "small >" in shown
+    assert " → large" in shown
     assert "Policy for your target (one wrong answer costs $0.001)" in shown
     assert "expected cost" in shown
     assert "(90 % interval " in shown
