@@ -22,6 +22,9 @@ _DRIFT = {"fine": "fine", "doubtful": "unclear", "bad": "drifted"}  # the verdic
 _GRADES = ("fine", "doubtful", "bad")
 
 
+_LONG = 60  # characters of names, from which they are counted
+
+
 @shown
 def show_diagnosis(facts: Mapping[str, Any], *, every: bool = False, plots: Path | None = None) -> None:
     """Print a diagnosis (its JSON form): what it means for policies, what to do, then the checks, or `every` check."""
@@ -83,9 +86,12 @@ def _meanings(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _subjects(name: str, checks: Sequence[Mapping[str, Any]]) -> str:
-    """A check in words, and what it is about."""
-    subjects = ", ".join(check["subject"] for check in checks if check["name"] == name)
-    return f"{check_name(name)} of {subjects}" if subjects else check_name(name)
+    """A check in words, and what it is about, or how many there are."""
+    subjects = [check["subject"] for check in checks if check["name"] == name]
+    listed = ", ".join(subjects)
+    if len(listed) > _LONG:
+        return f"{check_name(name)}, {len(subjects)} times"
+    return f"{check_name(name)} of {listed}" if listed else check_name(name)
 
 
 def _mean(values: Sequence[float]) -> float:

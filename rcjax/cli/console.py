@@ -120,7 +120,7 @@ def time_left(done: int, whole: int, seconds: float) -> str:
 
 def next_step(screen: Screen, words: str, command: str = "") -> None:
     """The end of what a command prints: what to do next, and below it the command to type, which is never broken."""
-    screen.print(f"Next: {words}{':' * bool(command)}")
+    screen.print(f"Next: {words}{':' * (bool(command) and not words.endswith('?'))}")
     if command:
         screen.print(f"  {command}", soft_wrap=True)
 

@@ -99,7 +99,7 @@ def show_replay(
 def show_next_of_replay(check: str | None) -> None:
     """Print what to do after a replay: the command that checks a policy; None for a frontier."""
     if check:
-        next_step(Screen(), "is the difference more than chance? Or serve it: rcjax serve --help", check)
+        next_step(Screen(), "serve it (rcjax serve --help), or is a difference more than chance?", check)
     else:
         next_step(Screen(), "rcjax tune with a target, such as --budget, and --out policy.json, for one of these")
 

@@ -98,8 +98,7 @@ def show_policy(
     screen = Screen()
     money = choose_unit([row["cost"] for row in rows])
     expected = policy["expected"]
-    if remarks:
-        screen.print("What to do", style="bold")
+    screen.print("What to do" if remarks else "To compare", style="bold")
     for remark in remarks[:1]:
         hang(screen, "-", remark)
     for model, words in _alone(rows, target).items():
