@@ -47,7 +47,11 @@ def tell_choice(frontier: Frontier, comparison: Comparison, point: int, target: 
 def tell_corrections(frontier: Frontier, comparison: Comparison, target: TargetName, labelled: bool = True) -> str:
     """What of the figures of a frontier, for some kind of target, is counted, and what is corrected.
 
-    `labelled`: every answer of the log has a label; else errors are estimates.
+    Args:
+        frontier: of the policies.
+        comparison: what the contest has shown.
+        target: the kind of target.
+        labelled: whether every answer of the log has a label; else errors are estimates.
     """
     luck = luck_of(comparison, target, comparing=frontier.policies.agreements is not None)
     how = "counted on them" if labelled else "estimated from labels and judges"

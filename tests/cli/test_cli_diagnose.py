@@ -129,7 +129,11 @@ def test_tables_on_a_log_of_other_queries(logs):
     document = json.loads(judge(logs[0], "--test", logs[1], "--json"))
     assert "plots" not in document
     assert document["held_out"]
-    rows = [line.split() for line in every.splitlines() if line.split()[:1] and line.split()[0] in VERDICTS]
+    rows = [
+        line.split()
+        for line in every.split("The checks")[1].splitlines()
+        if line.split()[:1] and line.split()[0] in VERDICTS
+    ]
     table = rows[: len(document["checks"])]
     verdicts = ["fine" if row[0] == "by" else row[0] for row in table]  # "by chance" is fine
     assert verdicts == [check["verdict"] for check in document["checks"]]
