@@ -79,6 +79,11 @@ def test_on_a_phone_nothing_is_cut(page, tmp_path):
                 box = tab.locator(name).bounding_box()
                 assert box["x"] >= 0, (width, name)
                 assert box["x"] + box["width"] <= width, (width, name)
+            assert tab.locator(".panel svg").count() >= 2
+            wide = (
+                "[...document.querySelectorAll('.panel svg')].filter(e => e.getBoundingClientRect().right > innerWidth)"
+            )
+            assert tab.evaluate(f"{wide}.length") == 0, width
             hidden = "[...document.querySelectorAll('.scroll')].filter(e => e.querySelector('table') && "
             assert tab.evaluate(f"{hidden}e.scrollWidth > e.clientWidth + 1).length") == 0, width
             narrow = "Math.min(...[...document.querySelectorAll('td.wide')].map(e => e.clientWidth))"
