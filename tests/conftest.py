@@ -150,8 +150,10 @@ def programs(request) -> Path:
 def own_settings(request, tmp_path_factory, monkeypatch):
     """Commands run in this process set JAX up for themselves: keep that out of the other tests.
 
-    They share a cache folder, and have a terminal as wide as the module's COLUMNS say.
+    They share a cache folder, and have a terminal as wide as the module's COLUMNS say. However slow the machine is, no
+    line of progress comes between their warnings.
     """
+    monkeypatch.setattr("rcjax.cli.console.EVERY", 1e6)
     monkeypatch.setenv("RCJAX_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "compiled"))
     monkeypatch.setenv("COLUMNS", getattr(request.module, "COLUMNS", "100"))
     before = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")}

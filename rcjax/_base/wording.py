@@ -100,6 +100,41 @@ def check_figure(value: float | None, unit: str) -> str:
     return percent(value) if unit == "share" else figure(value, 2) if value < 1 else f"{value:,.0f}"
 
 
+#: What checks whose names statisticians use are called in front of people, and what their figure is.
+_CHECKS: Mapping[str, tuple[str, str]] = {
+    "accuracy": ("accuracy", "difference to the log that was fitted"),
+    "calibration error": ("calibration error", "by how much confidence and share of right answers differ, on average"),
+    "separation": ("right is surer", "how often a right answer is surer than a wrong one; a coin: 50 %"),
+    "certain answers": ("confidence 1", "share of answers with confidence 1, which no threshold can part"),
+    "marginal": ("fit of one model", "distance of its confidences from the curve fitted to them"),
+    "copula": ("fit of two models", "how far off it is in how their confidences go together, in probability"),
+    "Markov property": ("fit of three", "what the first still tells of the third once the second is known; 0: nothing"),
+    "deferred by all": ("fit of all models", "share of queries that reach the last: fitted, less what is seen"),
+    "predicted error": ("promised error", "difference to queries that were not tuned on"),
+    "predicted cost": ("promised cost", "difference to queries that were not tuned on"),
+    "billed cost": ("bill", "how far it is above the cost at mean prices"),
+    "error by the model": ("error by the fit", "difference to queries that were not fitted"),
+    "cost by the model": ("cost by the fit", "difference to queries that were not fitted"),
+    "Brier score": ("squared error", "of the confidence, against 1 for right and 0 for wrong: off what it promises by"),
+    "confidences": ("confidences", "distance of their distribution from that tuned on; 0: the same"),
+    "re-tuning": ("tuning again", "by how much it would lower error + λ·cost"),
+}
+
+
+def check_name(name: str) -> str:
+    """What a check is called in front of people.
+
+    >>> check_name("separation"), check_name("one of your own")
+    ('right is surer', 'one of your own')
+    """
+    return _CHECKS.get(name, (name, ""))[0]
+
+
+def check_meaning(name: str) -> str:
+    """What the figure of a check says, in words; empty for a name that is not known."""
+    return _CHECKS.get(name, ("", ""))[1]
+
+
 def threshold(value: float) -> str:
     """Two digits that tell 0.9970 from 1 and 0.0030 from 0."""
     margin = min(value, 1 - value)

@@ -35,9 +35,11 @@ from rcjax.cli.tune import tune
 __all__ = ["app", "run"]
 
 
+_MAKE, _TUNE, _SERVE = "From questions to a log", "From a log to a policy", "A policy in service"
+
+
 app = typer.Typer(
     cls=CommandLine,
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -70,23 +72,39 @@ def _root(
 ) -> None:
     """Confidence thresholds for LLM cascades, from a log of what the models answered.
 
-    A cascade asks a cheap model first and a dearer one only where the cheap one is unsure. Start with
-    `rcjax demo`, which needs no data; then `rcjax tune LOG` for your own.
+    A cascade asks a cheap model first and a dearer one only where the cheap one is unsure. To look at it, without
+    data: `rcjax demo`. With answers in a log: `rcjax tune LOG`. With questions: `rcjax collect`. With only an endpoint:
+    `rcjax serve`.
     """
 
 
 app.command(
-    epilog="Example: `rcjax collect questions.jsonl --models models.toml --out answers.jsonl --limit 300 --budget 5`"
+    epilog="Example: `rcjax collect questions.jsonl --models models.toml --out answers.jsonl --limit 300 --budget 5`",
+    rich_help_panel=_MAKE,
 )(collect)
-app.command(epilog="Example: `rcjax grade answers.jsonl --grade judge:large --models models.toml --audit 50`")(grade)
-app.command("import", epilog="Example: `rcjax import logs/*.eval --prices prices.toml --out log.parquet`")(import_)
-app.command(epilog="Example: `rcjax label log.csv --n 100 --budget 150/M --out to_label.csv --ask`")(label)
-app.command(epilog="Example: `rcjax tune log.csv --budget 150/M --out policy.json`")(tune)
-app.command(epilog="Example: `rcjax evaluate policy.json fresh_log.csv`")(evaluate)
-app.command(epilog="Example: `rcjax diagnose log.csv --plots figures`")(diagnose)
-app.command(epilog="Example: `rcjax report log.csv --test fresh_log.csv --out report.html`")(report)
-app.command(epilog="Example: `rcjax demo --queries 300 --seed 7`")(demo)
-app.command(epilog="Example: `rcjax serve policy.json --models models.toml --log calls.jsonl --shadow 5%`")(serve)
-app.command(epilog="Example: `rcjax check policy.json last_week.csv`")(check)
-app.command(epilog="Example: `rcjax retune policy.json last_month.csv --out policy.json`")(retune)
-app.command(epilog="Example: `rcjax sweep nightly.toml`")(sweep)
+app.command(
+    epilog="Example: `rcjax grade answers.jsonl --grade judge:large --models models.toml --audit 50`",
+    rich_help_panel=_MAKE,
+)(grade)
+app.command(
+    "import", epilog="Example: `rcjax import logs/*.eval --prices prices.toml --out log.parquet`", rich_help_panel=_MAKE
+)(import_)
+app.command(
+    epilog="Example: `rcjax label log.csv --n 100 --budget 150/M --out to_label.csv --ask`", rich_help_panel=_MAKE
+)(label)
+app.command(epilog="Example: `rcjax tune log.csv --budget 150/M --out policy.json`", rich_help_panel=_TUNE)(tune)
+app.command(epilog="Example: `rcjax evaluate policy.json fresh_log.csv`", rich_help_panel=_TUNE)(evaluate)
+app.command(epilog="Example: `rcjax diagnose log.csv --plots figures`", rich_help_panel=_TUNE)(diagnose)
+app.command(epilog="Example: `rcjax report log.csv --test fresh_log.csv --out report.html`", rich_help_panel=_TUNE)(
+    report
+)
+app.command(epilog="Example: `rcjax demo --queries 300 --seed 7`", rich_help_panel=_TUNE)(demo)
+app.command(
+    epilog="Example: `rcjax serve policy.json --models models.toml --log calls.jsonl --shadow 5%`",
+    rich_help_panel=_SERVE,
+)(serve)
+app.command(epilog="Example: `rcjax check policy.json last_week.csv`", rich_help_panel=_SERVE)(check)
+app.command(epilog="Example: `rcjax retune policy.json last_month.csv --out policy.json`", rich_help_panel=_SERVE)(
+    retune
+)
+app.command(epilog="Example: `rcjax sweep nightly.toml`", rich_help_panel=_TUNE)(sweep)

@@ -15,7 +15,7 @@ __all__ = ["sketch"]
 _CURVE, _CHOSEN = "·", "◆"
 
 
-_WIDTH, _HEIGHT = 64, 14  # characters, without the frame: it fits a terminal of 80
+_WIDTH, _HEIGHT = 64, 10  # characters, without the frame: it fits a terminal of 80
 
 
 _DECIMALS = 4  # of errors in per cent, far below what a log can tell

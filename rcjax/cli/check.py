@@ -13,6 +13,7 @@ from rcjax.cli.failures import conclude, reported
 from rcjax.cli.inputs import PolicyFile, _load, _read
 from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices, fraction
 from rcjax.cli.plausible import Really, require_plausible_prices
+from rcjax.cli.printing import command
 
 __all__ = ["check"]
 
@@ -56,23 +57,26 @@ def check(
     drifted = None
     with reported(as_json=json_, status=2):
         from rcjax.cli.check_tables import show_check
-        from rcjax.cli.console import busy
+        from rcjax.cli.console import Steps
         from rcjax.cli.segments import show_segment_checks
 
         start_jax()
         import rcjax
 
         require_plausible_prices(prices, really)
-        with busy("reading"):
+        steps = Steps(2)
+        with steps("reading"):
             subject = _load(policy)
             fresh = _read(subject, log, prices, labels, answers)
             old = _read(subject, tuned_on, prices) if tuned_on else None
-        with busy("checking"):
+        with steps("checking"):
             options = {"tuned_on": old, "retuning": retuning, "alarm": 0.05 if alarm is None else alarm}
             if isinstance(subject, rcjax.SegmentedPolicy):
                 outcome, show = rcjax.check_segments(subject, fresh, alarm=options["alarm"]), show_segment_checks
             else:
-                outcome, show = rcjax.check_policy(subject, fresh, **options), show_check
+                outcome = rcjax.check_policy(subject, fresh, **options)
+                files = {"prices": prices, "labels": labels, "answers": answers}
+                show = partial(show_check, retune=command("retune", policy, log, **files, out=policy))
         drifted, document = outcome.drifted, outcome.to_json()
         conclude(document, partial(show, document), as_json=json_)
     raise typer.Exit({False: 0, True: 1, None: 2}[drifted])

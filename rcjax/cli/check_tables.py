@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from rcjax._base.wording import check_figure, count, percent
-from rcjax.cli.console import Screen, hang, make_table
+from rcjax._base.wording import check_figure, check_meaning, check_name, count, percent
+from rcjax.cli.console import Screen, hang, make_table, next_step
 from rcjax.cli.printing import shown
 
 __all__ = ["show_check", "show_diagnosis"]
@@ -19,45 +19,113 @@ __all__ = ["show_check", "show_diagnosis"]
 _DRIFT = {"fine": "fine", "doubtful": "unclear", "bad": "drifted"}  # the verdicts of a check, in its own words
 
 
+_GRADES = ("fine", "doubtful", "bad")
+
+
+_LONG = 60  # characters of names, from which they are counted
+
+
 @shown
 def show_diagnosis(facts: Mapping[str, Any], *, every: bool = False, plots: Path | None = None) -> None:
-    """Print a diagnosis (its JSON form): how many checks are fine, what to act on, or `every` check."""
+    """Print a diagnosis (its JSON form): what it means for policies, what to do, then the checks, or `every` check."""
     screen = Screen()
     models, checks = facts["models"], facts["checks"]
-    held_out = "queries that the fit has not seen" if facts["held_out"] else "held-out figures from five folds"
+    held_out = "judged by queries that the fit has not seen" if facts["held_out"] else "judged in five folds"
     name = Path(facts["source"]).name
     screen.print(f"{name}: {count(len(models), 'model')}, {count(facts['n'], 'query')} that all answered; {held_out}\n")
-    screen.print(_checks_table(checks) if every else _summary_table(checks))
+    screen.print("What it means for a policy tuned on this log", style="bold")
+    for label, text in _meanings(facts):
+        hang(screen, label, text)
     todo = [check for verdict in ("bad", "doubtful") for check in checks if check["verdict"] == verdict]
     if todo:
-        screen.print("What to do")
+        screen.print("\nWhat to do", style="bold")
     for verdict, name in dict.fromkeys((check["verdict"], check["name"]) for check in todo):
         group = [check for check in todo if (check["verdict"], check["name"]) == (verdict, name)]
         others = [f"{check['subject']} ({check_figure(check['figure'], check['unit'])})" for check in group[1:]]
         said = "; likewise ".join([group[0]["advice"], ", ".join(others)][: 1 + bool(others)])
         hang(screen, f"{verdict:<9}", f"{said} (affects {group[0]['affects']})")
+    screen.print("\nThe checks", style="bold")
+    screen.print(_checks_table(checks) if every else _summary_table(checks))
+    if every:
+        _explain(screen, checks, "")
     if facts.get("agreement") and every:
-        screen.print("Does agreement tell right answers from wrong ones? Areas under the ROC curve, 95 % intervals:")
+        screen.print("Does agreement tell right answers from wrong ones? How often a right answer ranks above a wrong")
+        screen.print("one (a coin: 0.5), by agreement and by confidence, with 95 % intervals:")
         screen.print(_agreement_table(facts["agreement"]))
     remarks = list(facts["remarks"])
     if facts["tested"] < facts["n"]:
-        remarks.append(f"p-values of marginals and copulas are from {facts['tested']:,} of the queries, at random")
+        remarks.append(f"p-values of the fit are from {facts['tested']:,} of the queries, at random")
     if remarks:
-        screen.print("\nWorth knowing" if todo else "Worth knowing")
+        screen.print("Worth knowing", style="bold")
     for remark in remarks:
-        hang(screen, "", remark)
+        hang(screen, "-", remark)
     if plots:
-        screen.print(f"\nfigures: {plots}")
+        screen.print(f"figures: {plots}")
+    more = "" if every else "--all shows every check, and says what its figure is; "
+    next_step(screen, f"{more}rcjax report writes a page for your team")
+
+
+def _meanings(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(verdict, what it says) of the promise, and of each kind of policy that some checks affect."""
+    promise = facts.get("promise")
+    if promise is not None:
+        error, cost = (_mean(promise[name]) - _mean(promise[f"predicted_{name}"]) for name in ("error", "cost"))
+        share = cost / (_mean(promise["predicted_cost"]) or 1.0)
+        where = "these queries" if facts["held_out"] else "queries left out of it"
+        came = f"{100 * abs(error):.1f} points {'more' if error > 0 else 'fewer'} errors than promised"
+        spent = f"{percent(abs(share))} {'more' if share > 0 else 'less'} money"
+        yield _worst(facts, "predicted"), f"its promise: on {where} there were {came}, at {spent}, on average"
+    problems = [check for check in facts["checks"] if check["verdict"] != "fine"]
+    for scope in dict.fromkeys(check["affects"] for check in problems):
+        group = [check for check in problems if check["affects"] == scope]
+        of = (_subjects(name, group) for name in dict.fromkeys(check["name"] for check in group))
+        yield max((check["verdict"] for check in group), key=_GRADES.index), f"{scope}: {'; '.join(of)}"
+    whole, fine = len(facts["checks"]), len(facts["checks"]) - len(problems)
+    if fine:
+        yield "fine", "every policy: all checks" if fine == whole else f"the other {fine} of {whole} checks"
+
+
+def _subjects(name: str, checks: Sequence[Mapping[str, Any]]) -> str:
+    """A check in words, and what it is about, or how many there are."""
+    subjects = [check["subject"] for check in checks if check["name"] == name]
+    listed = ", ".join(subjects)
+    if len(listed) > _LONG:
+        return f"{check_name(name)}, {len(subjects)} times"
+    return f"{check_name(name)} of {listed}" if listed else check_name(name)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / max(len(values), 1)
+
+
+def _worst(facts: Mapping[str, Any], start: str) -> str:
+    verdicts = [check["verdict"] for check in facts["checks"] if check["name"].startswith(start)]
+    return max(verdicts, key=_GRADES.index, default="")
+
+
+def _explain(screen: Screen, checks: Sequence[Mapping[str, Any]], chance: str) -> None:
+    """What the figure of each check is, where its name does not say it, and what p is."""
+    table = Table.grid(padding=(0, 1))
+    for name in dict.fromkeys(check["name"] for check in checks):
+        if check_meaning(name):
+            table.add_row(f"  {check_name(name)}", check_meaning(name))
+    table.add_row("  p", f"how likely chance alone makes such a figure{chance}")
+    if any(_by_chance(check) for check in checks):
+        table.add_row("  by chance", "beyond its limit, and fine all the same, as chance explains it")
+    screen.print(table)
+    screen.print()
 
 
 @shown
-def show_check(facts: Mapping[str, Any]) -> None:
-    """Print the check of a policy (its JSON form): every figure with its limit, and what to do."""
+def show_check(facts: Mapping[str, Any], retune: str = "") -> None:
+    """Print the check of a policy (its JSON form): what has drifted and what to do, then every figure with its limit.
+
+    `retune` is the command that tunes the policy again.
+    """
     screen = Screen()
     models, checks = facts["policy_models"], facts["checks"]
     compared = f"{count(facts['n'], 'query')} against {facts['reference']:,} tuned on, answers"
-    screen.print(f"{facts['source']}: {compared} of {', '.join(models)}")
-    screen.print(_checks_table([check | {"verdict": _DRIFT[check["verdict"]]} for check in checks]))
+    screen.print(f"{facts['source']}: {compared} of {', '.join(models)}\n")
     alarms = sum(check["verdict"] == "bad" for check in checks)
     every = count(len(checks), "check")
     told = f"{alarms} of {every}: DRIFTED" if alarms else f"fine: none of {every} has drifted"
@@ -66,22 +134,28 @@ def show_check(facts: Mapping[str, Any]) -> None:
         for check in checks:
             if check["verdict"] == verdict:
                 hang(screen, f"{_DRIFT[verdict]:<9}", check["advice"])
-    for remark in facts["remarks"]:
-        hang(screen, "", remark)
+    screen.print(_checks_table(checks, _DRIFT))
     level = f"{100 * facts['alarm']:.4g} %"
-    screen.print(
-        f"p is adjusted for all checks: where nothing has changed, any of them alarms in {level} of logs at most."
-    )
+    _explain(screen, checks, f", all checks considered: where nothing has changed, any drifts in {level} of logs")
+    for remark in facts["remarks"]:
+        hang(screen, "-", remark)
+    if alarms:
+        next_step(screen, "tune again, where what is said above does not mend it", retune)
+    else:
+        next_step(screen, "keep the policy; check again with fresh queries, such as next week's")
 
 
 def _summary_table(checks: Sequence[Mapping[str, Any]]) -> Table:
-    table = make_table("check", "fine", "doubtful", "bad", "worst", "limit")
+    """A row for each kind of check: how many are fine, and the worst figure beside the limit that it is held to."""
+    table = make_table("check", "fine", "doubtful", "bad", "worst", "limit", numbers=0)
+    for column in table.columns[1:]:
+        column.justify, column.no_wrap = "right", True
     for name in dict.fromkeys(check["name"] for check in checks):
         group = [check for check in checks if check["name"] == name]
-        counts = [sum(check["verdict"] == verdict for check in group) for verdict in ("fine", "doubtful", "bad")]
+        counts = [sum(check["verdict"] == verdict for check in group) for verdict in _GRADES]
         worst = max(group, key=_badness)
         cells = (str(count or "") for count in counts)
-        table.add_row(name, *cells, check_figure(worst["figure"], worst["unit"]), _check_limit(worst))
+        table.add_row(check_name(name), *cells, _figure(worst), _check_limit(worst))
     return table
 
 
@@ -101,23 +175,40 @@ def _area(row: Mapping[str, Any], name: str) -> str:
 
 
 def _badness(check: Mapping[str, Any]) -> tuple[int, float]:
-    low, high = check["limits"]
     figure = check["figure"]
-    away = math.inf if figure is None else figure if high > low else -figure
-    return ("fine", "doubtful", "bad").index(check["verdict"]), away
+    away = math.inf if figure is None else figure if _upwards(check) else -figure
+    return _GRADES.index(check["verdict"]), away
 
 
-def _checks_table(checks: Sequence[Mapping[str, Any]]) -> Table:
+def _upwards(check: Mapping[str, Any]) -> bool:
+    low, high = check["limits"]
+    return high > low
+
+
+def _checks_table(checks: Sequence[Mapping[str, Any]], verdicts: Mapping[str, str] | None = None) -> Table:
+    """A row for each check, in the words of a mapping of verdicts where there is one."""
     table = make_table("verdict", "check", "of", "figure", "p", "limit")
     for column in table.columns[1:3]:
         column.justify = "left"
     for check in checks:
         p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"
+        verdict = "by chance" if _by_chance(check) else (verdicts or {}).get(check["verdict"], check["verdict"])
         figure = check_figure(check["figure"], check["unit"])
-        table.add_row(check["verdict"], check["name"], check["subject"], figure, p, _check_limit(check))
+        table.add_row(verdict, check_name(check["name"]), check["subject"], figure, p, _check_limit(check))
     return table
 
 
+def _figure(check: Mapping[str, Any]) -> str:
+    return f"{check_figure(check['figure'], check['unit'])}{' by chance' * _by_chance(check)}"
+
+
+def _by_chance(check: Mapping[str, Any]) -> bool:
+    """Whether a figure is beyond its limit and fine all the same, as chance explains it."""
+    figure, limit = check["figure"], check["limits"][0]
+    beyond = figure is not None and (figure > limit if _upwards(check) else figure < limit)
+    return beyond and check["verdict"] == "fine"
+
+
 def _check_limit(check: Mapping[str, Any]) -> str:
-    low, high = check["limits"]
-    return f"{'<' if high < low else '>'} {check_figure(low, check['unit'])}"
+    """Up to where a figure does not matter."""
+    return f"{'≤' if _upwards(check) else '≥'} {check_figure(check['limits'][0], check['unit'])}"

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 
+import typer
 from rich import box
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-__all__ = ["Screen", "busy", "hang", "make_table"]
+__all__ = ["EVERY", "Screen", "Steps", "busy", "hang", "make_table", "next_step", "pulse", "time_left"]
+
+
+EVERY = 10.0  # seconds between two lines of progress in a pipe
 
 
 class Screen(Console):
@@ -26,13 +32,24 @@ class Screen(Console):
 
 @contextmanager
 def busy(what: str, after: float = 1.0) -> Iterator[None]:
-    """Show a spinner on standard error, if that is a terminal, once the work has taken `after` seconds."""
+    """Tell on standard error what lasts, and for how long: a spinner once it took `after` seconds, or lines in a pipe.
+
+    Args:
+        what: the work, in words.
+        after: seconds until a terminal shows it; where standard error is none, a line is written every ten seconds.
+    """
     screen = Screen(stderr=True)
-    if not screen.is_terminal:
+    with _spinner(screen, what, after) if screen.is_terminal else pulse(what):
         yield
-        return
-    status = screen.status(f"{what} …")
-    timer = threading.Timer(after, status.start)
+
+
+@contextmanager
+def _spinner(screen: Screen, what: str, after: float) -> Iterator[None]:
+    """What is done and the seconds that it took, on a terminal, while the block lasts."""
+    columns = SpinnerColumn(), TextColumn("{task.description} …", markup=False), TimeElapsedColumn()
+    progress = Progress(*columns, console=screen, transient=True)
+    progress.add_task(what, total=None)
+    timer = threading.Timer(after, progress.start)
     timer.daemon = True
     timer.start()
     try:
@@ -40,7 +57,72 @@ def busy(what: str, after: float = 1.0) -> Iterator[None]:
     finally:
         timer.cancel()
         timer.join()  # so that a spinner that is just starting is stopped, too
-        status.stop()
+        if progress.live.is_started:
+            progress.stop()
+
+
+@contextmanager
+def pulse(what: str, how_far: Callable[[], str] = str) -> Iterator[None]:
+    """A line on standard error every ten seconds while the block lasts, for pipes and logs of a CI.
+
+    Args:
+        what: the work, in words.
+        how_far: what is done of it, in words; empty where nobody knows.
+    """
+    done, started = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        while not done.wait(EVERY):
+            told = how_far() or f"{time.monotonic() - started:.0f} s so far"
+            with suppress(OSError, ValueError):  # nobody reads it
+                typer.echo(f"{what}: {told}", err=True)
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
+
+
+class Steps:
+    """Stages of a command, as a share of all: `steps("reading")` is `busy("reading, step 1 of 3")`.
+
+    >>> steps = Steps(2)
+    >>> with steps("reading"), steps("solving"):
+    ...     steps.done
+    2
+    """
+
+    def __init__(self, whole: int) -> None:
+        self.whole, self.done = whole, 0
+
+    def __call__(self, what: str) -> AbstractContextManager[None]:
+        """The next stage, with what it is in words."""
+        self.done += 1
+        return busy(f"{what}, step {self.done} of {self.whole}" if self.done <= self.whole else what)
+
+
+def time_left(done: int, whole: int, seconds: float) -> str:
+    """How far something is, in words: the share, and the time left if the rest takes as long as what is done.
+
+    >>> time_left(30, 120, 20.0), time_left(1, 1000, 10.0), time_left(0, 10, 5.0)
+    ('30 of 120, 25 %, about 1 min left', '1 of 1,000, 0 %, about 3 h left', '0 of 10, 0 %')
+    """
+    told = f"{done:,} of {whole:,}, {100 * done / max(whole, 1):.0f} %"
+    if not done:
+        return told
+    left = seconds * (whole - done) / done
+    size, unit = next((size, unit) for size, unit in ((3600, "h"), (60, "min"), (1, "s")) if left >= size or size == 1)
+    return f"{told}, about {left / size:.0f} {unit} left"
+
+
+def next_step(screen: Screen, words: str, command: str = "") -> None:
+    """The end of what a command prints: what to do next, and below it the command to type, which is never broken."""
+    screen.print(f"Next: {words}{':' * (bool(command) and not words.endswith('?'))}")
+    if command:
+        screen.print(f"  {command}", soft_wrap=True)
 
 
 def hang(screen: Screen, label: str, text: str) -> None:

@@ -31,7 +31,7 @@ def demo(
     The log is sampled from a model that was fitted to what five Llama models answered to real questions.
     """
     with reported(as_json=json_):
-        from rcjax.cli.console import busy
+        from rcjax.cli.console import Steps
         from rcjax.cli.replay_tables import expectation, plain_replay, show_demo
         from rcjax.cli.tables import show_policy, show_tuning
         from rcjax.tuning.tune import describe_models
@@ -42,14 +42,15 @@ def demo(
         import rcjax
         from rcjax.policy.targets import Target
 
-        with busy("sampling, fitting and solving"):
+        steps = Steps(2)
+        with steps("sampling, fitting and solving"):
             sample = rcjax.sample_log(queries + _DEMO_FRESH, seed)  # at once: two sizes would be compiled twice
             log, fresh = sample.take(slice(queries)), sample.take(slice(queries, None))
             model = rcjax.fit(log)
             frontier = rcjax.solve_frontier(model)
             budget = _DEMO_SHARE * float(np.asarray(log.cost)[-1])
             policy = frontier.policy(budget=budget)
-        with busy("replaying on fresh queries"):
+        with steps("replaying on fresh queries"):
             replayed = plain_replay(rcjax.replay(policy, fresh))
         rows = [dataclasses.asdict(model_alone) for model_alone in describe_models(log, model)]
         alone = _alone(fresh)
@@ -59,8 +60,8 @@ def demo(
             print_json(facts | {"policy": policy.to_json()} | results)
         else:
             points = frontier.to_json()["frontier"]
-            show_tuning(log.describe(), rows, points, None, chosen=policy.expected)
-            show_policy(policy.to_json(), Target("budget", budget), rows, None)
+            show_tuning(log.describe(), rows, points, chosen=policy.expected, drawn=True)
+            show_policy(policy.to_json(), Target("budget", budget), rows)
             show_demo(policy.to_json(), replayed, alone)
 
 

@@ -76,7 +76,7 @@ def diagnose(
     require_distinct([("--plots", figure) for figure in figures], inputs)
     with reported(as_json=json_):
         from rcjax.cli.check_tables import show_diagnosis
-        from rcjax.cli.console import busy
+        from rcjax.cli.console import Steps
 
         if plots:
             require_plots(plots)
@@ -85,19 +85,20 @@ def diagnose(
 
         require_plausible_prices(prices, really)
         others = "only queries that every model answered are judged"
-        with busy("reading"):
+        steps = Steps(4 if plots else 3)
+        with steps("reading"):
             chosen = models_to_read(models, cascade)
             reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value, "votes": votes}
             training, fresh = read_pair(log, test, others, chosen, **reading)
         judged = fresh or training
-        with busy("fitting the model"):
+        with steps("fitting the model"):
             model = rcjax.fit(training, copula=copula or "gumbel")
         search = "selected" if cascade is None else as_search(cascade)
-        with busy(f"testing, with {replicates:,} bootstrap replicates"), echoed(rcjax.OverlapWarning):
+        with steps(f"testing, with {replicates:,} redrawings of the log"), echoed(rcjax.OverlapWarning):
             diagnosis = rcjax.diagnose(model, judged, training=training, replicates=replicates, search=search)
         written, problem = [], None
         if plots:
-            with busy("drawing"):
+            with steps("drawing"):
                 problem = attempt(lambda: save_plots(diagnosis, model, judged, plots, written))
         document = diagnosis.to_json()
         show = partial(show_diagnosis, document, every=every, plots=None if problem else plots)

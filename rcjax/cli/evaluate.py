@@ -12,7 +12,7 @@ from rcjax.cli.failures import reported
 from rcjax.cli.inputs import is_training_log, load_tuned, read_for
 from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices
 from rcjax.cli.plausible import Really, require_plausible_prices
-from rcjax.cli.printing import print_json
+from rcjax.cli.printing import command, print_json
 
 
 def evaluate(
@@ -33,8 +33,8 @@ def evaluate(
     ignored; without `--prices`, token counts are priced as when tuning.
     """
     with reported(as_json=json_):
-        from rcjax.cli.console import Screen, busy, hang
-        from rcjax.cli.replay_tables import expectation, plain_replay, show_replay
+        from rcjax.cli.console import Screen, Steps, hang
+        from rcjax.cli.replay_tables import expectation, plain_replay, show_next_of_replay, show_replay
         from rcjax.cli.segments import replay_by_segment, show_replays
 
         start_jax()
@@ -42,10 +42,11 @@ def evaluate(
         from rcjax.tuning.overlap import overlap_with_tuned
 
         require_plausible_prices(prices, really)
-        with busy("reading"):
+        steps = Steps(2)
+        with steps("reading"):
             subject = load_tuned(policy_or_frontier)
             data = read_for(subject, log, prices, labels, answers)
-        with busy("replaying"):
+        with steps("replaying"):
             replayed = plain_replay(rcjax.replay(subject, data))
             segmented = isinstance(subject, rcjax.SegmentedPolicy)
             rows = replay_by_segment(subject, data) if segmented else []
@@ -61,3 +62,6 @@ def evaluate(
                 show_replays(rows, subject.by)
             if shared and not same:
                 hang(Screen(), "note", f"{shared.describe()}, where it looks better than it is: evaluate it on others")
+            files = {"prices": prices, "labels": labels, "answers": answers}
+            is_policy = not isinstance(replayed["cost"], list)
+            show_next_of_replay(command("check", policy_or_frontier, log, **files) if is_policy else None)

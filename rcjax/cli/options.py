@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rcjax.cli.panels import READ, SEARCH, TARGET, WAITING
+
 if TYPE_CHECKING:
     from rcjax.policy.spec import Spec
     from rcjax.policy.targets import Target
@@ -21,8 +23,8 @@ LogFile = Annotated[
     typer.Argument(
         show_default=False,
         metavar="LOG",
-        help="CSV, Parquet or JSON Lines; a row per query and model: query, model, correct, logprob (or "
-        "confidence), cost (or input_tokens, output_tokens), and answer, if answers are to be compared.",
+        help="CSV, Parquet or JSON Lines, a row per query and model: query, model, correct, logprob or confidence, "
+        "cost or input_tokens and output_tokens; answer, if answers are to be compared.",
     ),
 ]
 
@@ -32,8 +34,8 @@ Prices = Annotated[
     typer.Option(
         show_default=False,
         metavar="FILE",
-        help="TOML or JSON: input and output price per million tokens, by model; or the list of prices of LiteLLM or "
-        "OpenRouter.",
+        help="Money per million tokens, by model (TOML or JSON), where LOG has tokens and no cost; or the list of prices "
+        "of LiteLLM or OpenRouter.",
     ),
 ]
 
@@ -45,6 +47,7 @@ Labels = Annotated[
         metavar="FILE",
         help="Which answers were right, in place of a column correct: a table of query, model, correct, or of query "
         "and answer (the right one).",
+        rich_help_panel=READ,
     ),
 ]
 
@@ -56,6 +59,7 @@ Answers = Annotated[
         metavar="FILE",
         help="What the models answered to the queries of LOG, so that policies may compare answers, in place of a "
         "column answer: a table of query, model and answer (or answer_key, which is compared as it is).",
+        rich_help_panel=READ,
     ),
 ]
 
@@ -64,7 +68,7 @@ AsJson = Annotated[
     bool,
     typer.Option(
         "--json",
-        help='Print one JSON document instead of tables; where something is wrong, with "error": "message" and "kind".',
+        help='Print one JSON document; where something is wrong, with "error".',
     ),
 ]
 
@@ -241,18 +245,32 @@ Budget = Annotated[
     typer.Option(
         parser=money,
         metavar="MONEY",
-        help="Least error at this mean cost: 0.00015 per query, 0.15/k (per thousand) or 150/M (per million).",
+        help="Fewest errors for this money per query: 0.00015, 0.15/k (per thousand), 150/M (per million).",
+        rich_help_panel=TARGET,
     ),
 ]
 
 
-MaxError = Annotated[Any, typer.Option(parser=fraction, metavar="SHARE", help="Least cost at this error: 0.05 or 5%.")]
+MaxError = Annotated[
+    Any,
+    typer.Option(
+        parser=fraction,
+        metavar="SHARE",
+        help="Least money at this share of wrong answers: 0.05 or 5%.",
+        rich_help_panel=TARGET,
+    ),
+]
 
 
-ErrorCost = Annotated[Any, typer.Option(parser=positive, metavar="MONEY", help="What one wrong answer costs you.")]
+ErrorCost = Annotated[
+    Any, typer.Option(parser=positive, metavar="MONEY", help="What one wrong answer costs you.", rich_help_panel=TARGET)
+]
 
 
-Lam = Annotated[Any, typer.Option(parser=positive, metavar="NUMBER", help="λ of the paper: 1 / the cost of an error.")]
+Lam = Annotated[
+    Any,
+    typer.Option(parser=positive, metavar="NUMBER", help="λ of the paper: 1 / --error-cost.", rich_help_panel=TARGET),
+]
 
 
 SecondCost = Annotated[
@@ -262,6 +280,7 @@ SecondCost = Annotated[
         metavar="MONEY",
         help="What a second of waiting costs you, such as 0.0005: costs and `--budget` then count it. Needs a column "
         "seconds or latency_ms.",
+        rich_help_panel=WAITING,
     ),
 ]
 
@@ -273,6 +292,7 @@ MaxSeconds = Annotated[
         metavar="SECONDS|p95=SECONDS",
         help="How long queries may wait: 2 on average, or p95=4 for all but 5 % of them (p50 and p99 alike). Needs a "
         "column seconds or latency_ms.",
+        rich_help_panel=WAITING,
     ),
 ]
 
@@ -335,12 +355,20 @@ class Task(StrEnum):
     choice = "choice"
 
 
-TaskOption = Annotated[Task, typer.Option("--task", help="What the models did: wrote text, or picked a choice.")]
+TaskOption = Annotated[
+    Task, typer.Option("--task", help="What the models did: wrote text, or picked a choice.", rich_help_panel=READ)
+]
 
 
 Models = Annotated[
     Any,
-    typer.Option("--models", parser=names, metavar="A,B,…", help="Use these models, in this order. [default: by cost]"),
+    typer.Option(
+        "--models",
+        parser=names,
+        metavar="A,B,…",
+        help="Use these models, in this order. [default: by cost]",
+        rich_help_panel=SEARCH,
+    ),
 ]
 
 
@@ -360,6 +388,7 @@ VotesOption = Annotated[
         metavar="1,2,3,…",
         help="Where LOG has several answers per query and model (a column sample): how many of them vote; 1: none. "
         "[default: 1, 2, 3 and 5, as far as they are there]",
+        rich_help_panel=READ,
     ),
 ]
 
@@ -372,6 +401,7 @@ CopulaFamily = Annotated[
         metavar="FAMILY|auto",
         help="How the confidences of two models depend on each other; **auto**: the best family for each pair. "
         "[default: gumbel]",
+        rich_help_panel=SEARCH,
     ),
 ]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,7 +21,17 @@ import typer
 
 from rcjax._base.wording import visible
 
-__all__ = ["escaped", "one_line", "open_closed_streams", "print_json", "shown", "silence", "standard_output", "warn"]
+__all__ = [
+    "command",
+    "escaped",
+    "one_line",
+    "open_closed_streams",
+    "print_json",
+    "shown",
+    "silence",
+    "standard_output",
+    "warn",
+]
 
 
 P = ParamSpec("P")
@@ -66,6 +77,16 @@ def shown(show: Callable[P, None]) -> Callable[P, None]:
             show(*map(escaped, args), **{name: escaped(value) for name, value in named.items()})  # type: ignore[arg-type]
 
     return show_escaped
+
+
+def command(*words: object, **files: object) -> str:
+    """A command of rcjax as a shell takes it, with the options that are not None.
+
+    >>> command("check", "my policy.json", "log.csv", prices=None, labels="labels.csv")
+    "rcjax check 'my policy.json' log.csv --labels labels.csv"
+    """
+    options = [(f"--{name}", str(value)) for name, value in files.items() if value is not None]
+    return shlex.join(["rcjax", *map(str, words), *(word for pair in options for word in pair)])
 
 
 def print_json(document: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rcjax._base.wording import Money, between, choose_unit, count, describe_cascade, figure, percent
 from rcjax._core.json_values import plain
 from rcjax._core.thinning import spread
-from rcjax.cli.console import Screen, hang, make_table
+from rcjax.cli.console import Screen, hang, make_table, next_step
 from rcjax.cli.printing import shown
 from rcjax.cli.seconds_words import brief_seconds, expected_seconds, seconds_rows, tell_unknown
 from rcjax.policy.mixture import Mixture
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
     from rcjax.replaying.replay import Replay
 
-__all__ = ["expectation", "plain_replay", "show_demo", "show_replay", "show_retuning"]
+__all__ = ["expectation", "plain_replay", "show_demo", "show_next_of_replay", "show_replay", "show_retuning"]
 
 
 LEVEL = 0.9  # of the intervals that are shown
@@ -82,9 +82,8 @@ def show_replay(
     sure = f"; in brackets, {100 * predicted['level']:.4g} % intervals" if "level" in predicted else ""
     sure = sure if not isinstance(replayed["cost"], list) else ""
     screen.print(f"Replayed on {count(replayed['n'], 'query')}; ± is one standard error{sure}.")
-    screen.print(
-        "Costs take each answer at its model's mean price; as billed, at its own, which is what tune predicts."
-    )
+    if isinstance(replayed["cost"], list):
+        screen.print("Observed costs take each answer at its model's mean price; as billed, at its own.")
     if replayed.get("money") is not None:
         screen.print("Both count what waiting is worth, as when the policy was tuned; money is without it.")
     screen.print(_replay_table(predicted, replayed, choose_unit(costs)))
@@ -94,6 +93,15 @@ def show_replay(
     if tuned_on:
         what = "this is the very log that it was tuned on, where it looks better than it is: evaluate it on others"
         hang(screen, "note", what)
+
+
+@shown
+def show_next_of_replay(check: str | None) -> None:
+    """Print what to do after a replay: the command that checks a policy; None for a frontier."""
+    if check:
+        next_step(Screen(), "serve it (rcjax serve --help), or is a difference more than chance?", check)
+    else:
+        next_step(Screen(), "rcjax tune with a target, such as --budget, and --out policy.json, for one of these")
 
 
 @shown
@@ -111,12 +119,16 @@ def show_demo(policy: Mapping[str, Any], replayed: Mapping[str, Any], alone: Map
     screen.print()
     screen.print(table)
     screen.print("Both logs are SYNTHETIC: sampled from a fitted model; no LLM was asked.")
-    screen.print("With a log of your own: rcjax tune log.csv --prices prices.toml")
+    doors = "with questions, rcjax collect --help; with an endpoint, rcjax serve --help; with a log of your own"
+    next_step(screen, doors, "rcjax tune log.csv --prices prices.toml")
 
 
 @shown
-def show_retuning(heading: str, facts: Mapping[str, Any], saved: Path | None) -> None:
-    """Print a policy tuned again beside the one before: `found` is the document of `rcjax retune --json`."""
+def show_retuning(heading: str, facts: Mapping[str, Any], saved: Path | None, *, done: bool = True) -> None:
+    """Print a policy tuned again beside the one before: `facts` is the document of `rcjax retune --json`.
+
+    `saved` is its file, where it is written; `done` says that nothing is wrong.
+    """
     screen = Screen()
     screen.print(heading, style="bold")
     policies = {"before": facts["before"], "after": facts["policy"]}
@@ -150,9 +162,12 @@ def show_retuning(heading: str, facts: Mapping[str, Any], saved: Path | None) ->
         share, se = 100 * gain["share"], 100 * gain["se"] / gain["loss"]
         screen.print(f"On queries left out of the tuning it lowers error + λ·cost by {share:.1f} ± {se:.1f} %.")
     for remark in facts["remarks"]:
-        hang(screen, "", remark)
+        hang(screen, "note", remark)
     if saved:
         screen.print(f"Policy written to {saved}", soft_wrap=True)
+        next_step(screen, "rcjax serve takes it within seconds where it serves this file; else deploy it")
+    elif done:
+        next_step(screen, "the same command with --out writes the new policy")
 
 
 def _share(replayed: Mapping[str, Any], model: str) -> str:
@@ -172,8 +187,8 @@ def _replay_table(predicted: Mapping[str, Any], replayed: Mapping[str, Any], mon
             refused = _maybe(predicted.get("abstention"), percent)
             table.add_row("without answer", refused, percent(replayed["abstention"]))
             table.add_row("error among the answered", "", percent(replayed["error_answered"]))
-        table.add_row(f"$ per {money.name}", cost, _cost(replayed["cost"], replayed["cost_se"], money))
-        table.add_row("  as billed", "", _cost(replayed["spent"], replayed["spent_se"], money))
+        table.add_row(f"$ per {money.name}, as billed", cost, _cost(replayed["spent"], replayed["spent_se"], money))
+        table.add_row("  at mean prices", "", _cost(replayed["cost"], replayed["cost_se"], money))
         if replayed.get("money") is not None:
             table.add_row("  money", _maybe(predicted.get("money"), money.show), money.show(replayed["money"]))
         for row in seconds_rows(predicted, replayed):

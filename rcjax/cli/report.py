@@ -40,27 +40,27 @@ from rcjax.policy.spec import Spec
 
 def report(
     log: LogFile,
+    prices: Prices = None,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Write the page here.")] = Path(
         "report.html"
     ),
     test: Fresh = None,
-    prices: Prices = None,
-    labels: Labels = None,
-    answers: Answers = None,
-    task: TaskOption = Task.generation,
-    models: Models = None,
-    votes: VotesOption = None,
-    by: By = None,
-    copula: CopulaFamily = None,
-    budget: Budget = None,
-    max_error: MaxError = None,
-    error_cost: ErrorCost = None,
-    lam: Lam = None,
-    second_cost: SecondCost = None,
     baseline: Annotated[
         str | None,
         typer.Option(metavar="MODEL", help="The model in use today. [default: the one that errs least]"),
     ] = None,
+    budget: Budget = None,
+    max_error: MaxError = None,
+    error_cost: ErrorCost = None,
+    lam: Lam = None,
+    labels: Labels = None,
+    answers: Answers = None,
+    task: TaskOption = Task.generation,
+    votes: VotesOption = None,
+    models: Models = None,
+    copula: CopulaFamily = None,
+    second_cost: SecondCost = None,
+    by: By = None,
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
@@ -75,7 +75,7 @@ def report(
     inputs = [("LOG", log), ("--test", test), ("--prices", prices), ("--labels", labels), ("--answers", answers)]
     require_distinct([("--out", out)], inputs)
     with reported(as_json=json_):
-        from rcjax.cli.console import busy
+        from rcjax.cli.console import Steps
         from rcjax.cli.tables import show_report
 
         require_libraries("a report", "report", "matplotlib", "jinja2")
@@ -86,17 +86,18 @@ def report(
         Thread(target=import_module, args=["rcjax.report.page"]).start()  # matplotlib, needed last
         others = "the others are used where they can be"
         require_plausible_prices(prices, really)
-        with busy("reading"):
+        steps = Steps(3)
+        with steps("reading"):
             reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value, "votes": votes}
             reading |= {} if by is None else {"by": by}
             training, fresh = read_pair(log, test, others, models, **reading)
         require_plausible_budget(target, training.with_waiting(second_cost or 0.0), really)
-        with busy("tuning, drawing the log again, and checking"), echoed(rcjax.OverlapWarning):
+        with steps("tuning, drawing the log again, and checking"), echoed(rcjax.OverlapWarning):
             options: dict[str, Any] = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}
             options |= {"second_cost": second_cost or 0.0}
             options |= {} if target is None else target.to_json()
             findings = rcjax.make_report(training, draw=True, **options)
-        with busy("writing the page"):
+        with steps("writing the page"):
             problem = attempt(lambda: findings.save(out))
         written = {} if problem else {"written": str(out)}
         show = partial(show_report, findings.headline(), None if problem else out)

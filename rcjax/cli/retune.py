@@ -54,7 +54,7 @@ def retune(
     require_distinct([("--out", out)], inputs)
     with reported(as_json=json_):
         from rcjax._core.json_values import plain
-        from rcjax.cli.console import busy
+        from rcjax.cli.console import Steps
         from rcjax.cli.replay_tables import plain_replay, show_retuning
 
         require_writable(out)
@@ -63,12 +63,13 @@ def retune(
         from rcjax.tuning.retune import held_out_gain
 
         require_plausible_prices(prices, really)
-        with busy("reading"):
+        steps = Steps(3)
+        with steps("reading"):
             old = _load(policy)
             fresh = _read(old, log, prices, labels, answers)
-        with busy("tuning again"):
+        with steps("tuning again"):
             retuned = rcjax.retune(old, fresh, bands=bands)
-        with busy("replaying both"):
+        with steps("replaying both"):
             gain = None if isinstance(old, rcjax.SegmentedPolicy) else held_out_gain(old, fresh)
             known = set(old.models) <= set(fresh.models)
             replays = {
@@ -89,7 +90,7 @@ def retune(
             "gain": None if gain is None else plain(dataclasses.asdict(gain) | {"share": gain.share}),
             "remarks": [*retuned.remarks, *remarks],
         }
-        show = partial(show_retuning, fresh.describe(), document, written)
+        show = partial(show_retuning, fresh.describe(), document, written, done=problem is None)
         told = {"written": str(written)} if written else {}
         conclude(document | told, show, as_json=json_, problem=problem)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,8 @@ import typer
 
 from rcjax.cli.failures import attempt, conclude
 from rcjax.cli.options import fraction, pairs
-from rcjax.cli.printing import shown
+from rcjax.cli.panels import SEGMENTS
+from rcjax.cli.printing import command, shown
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
@@ -31,6 +33,7 @@ By = Annotated[
         metavar="COLUMN",
         help="A policy for each segment that this column of LOG tells, such as a language, at one λ for all that meets "
         "the target over the whole traffic; segments that do not gain by one of their own share a policy.",
+        rich_help_panel=SEGMENTS,
     ),
 ]
 
@@ -48,40 +51,51 @@ Shares = Annotated[
         parser=share_list,
         metavar="NAME=SHARE,…",
         help="The traffic that each segment of `--by` has: de=0.2,en=0.8. [default: as in LOG]",
+        rich_help_panel=SEGMENTS,
     ),
 ]
 
 
-def tune_by(logs: tuple[Log, Log | None], spec: Spec, out: Path | None, *, as_json: bool) -> None:
+def tune_by(
+    logs: tuple[Log, Log | None],
+    spec: Spec,
+    out: Path | None,
+    steps: Callable[[str], AbstractContextManager[None]],
+    *,
+    as_json: bool,
+) -> None:
     """Tune the segments of a log, write and show; then raise what went wrong with the file.
 
     Args:
         logs: the log, and the queries for the test of a guarantee; None where they are to be split off.
         spec: how, for one target of the whole traffic.
         out: where to write the policies.
+        steps: entered for each part of the work, with what it is in words.
         as_json: whether to print a document.
     """
-    from rcjax.cli.console import busy
     from rcjax.tuning.tune_segments import tune_segments_in_stages
 
-    tuned, (target,) = tune_segments_in_stages(*logs, spec, busy), spec.targets
+    tuned, (target,) = tune_segments_in_stages(*logs, spec, steps), spec.targets
     problem = attempt(partial(tuned.policy.save, out)) if out else None
-    conclude(tuned.to_json(), partial(_show, tuned, target, None if problem else out), as_json=as_json, problem=problem)
+    show = partial(_show, tuned, target, None if problem else out, done=problem is None)
+    conclude(tuned.to_json(), show, as_json=as_json, problem=problem)
 
 
-def _show(tuned: TunedSegments, target: Target, written: Path | None) -> None:
+def _show(tuned: TunedSegments, target: Target, written: Path | None, *, done: bool) -> None:
     document = tuned.to_json()
     heading = tuned.log.describe()
     if tuned.held_out is not None:
         heading += f" {tuned.held_out.n_queries:,} other queries are held out for the test of the guarantee."
-    show_segments(heading, document, target, written)
+    show_segments(heading, document, target, written, done=done)
 
 
 @shown
-def show_segments(heading: str, document: Mapping[str, Any], target: Target, written: Path | None) -> None:
-    """Print the policies of segments, given the document of `rcjax tune --by … --json`."""
+def show_segments(
+    heading: str, document: Mapping[str, Any], target: Target, written: Path | None, *, done: bool = True
+) -> None:
+    """Print the policies of segments, given the document of `rcjax tune --by … --json`; `done`: nothing is wrong."""
     from rcjax._base.wording import choose_unit, percent
-    from rcjax.cli.console import Screen, hang, make_table
+    from rcjax.cli.console import Screen, hang, make_table, next_step
     from rcjax.cli.tables import _models_table
 
     screen = Screen()
@@ -112,6 +126,10 @@ def show_segments(heading: str, document: Mapping[str, Any], target: Target, wri
         hang(screen, "note", remark)
     if written:
         screen.print(f"Policies written to {written}", soft_wrap=True)
+        words = "are they as good on queries that are not in this log?"
+        next_step(screen, words, command("evaluate", written, "NEW_LOG.csv"))
+    elif done:
+        next_step(screen, "the same command with --out policy.json writes these policies")
 
 
 def _print_policy(screen: Any, name: str, part: Mapping[str, Any]) -> None:
@@ -172,14 +190,14 @@ def show_replays(rows: Sequence[Mapping[str, Any]], by: str) -> None:
 @shown
 def show_segment_checks(facts: Mapping[str, Any]) -> None:
     """Print the check of policies of segments (its JSON form): a row for each, and what has drifted where."""
-    from rcjax._base.wording import count, percent
-    from rcjax.cli.console import Screen, hang, make_table
+    from rcjax._base.wording import check_name, count, percent
+    from rcjax.cli.console import Screen, hang, make_table, next_step
 
     screen = Screen()
     screen.print(f"{facts['source']}: {count(len(facts['segments']), 'segment')} by {facts['by']}")
     table = make_table(facts["by"], "queries", "tuned on", "error,\nexpected", "\nseen", "drifted")
     for name, one in facts["segments"].items():
-        bad = [check["name"] for check in one["checks"] if check["verdict"] == "bad"]
+        bad = [check_name(check["name"]) for check in one["checks"] if check["verdict"] == "bad"]
         error = one["error"]
         cells = f"{one['n']:,}", f"{one['reference']:,}", percent(error["expected"]), percent(error["seen"])
         table.add_row(name, *cells, ", ".join(dict.fromkeys(bad)) or "–")
@@ -191,8 +209,10 @@ def show_segment_checks(facts: Mapping[str, Any]) -> None:
     for name in drifted:
         for check in facts["segments"][name]["checks"]:
             if check["verdict"] == "bad":
-                hang(screen, name[:9], f"{check['name']}, {check['subject']}: {check['advice']}")
+                hang(screen, name[:9], f"{check_name(check['name'])}, {check['subject']}: {check['advice']}")
     for remark in facts["remarks"]:
         hang(screen, "", remark)
     level = f"{100 * facts['alarm']:.4g} %"
     screen.print(f"Where nothing has changed, any segment alarms in {level} of logs at most.")
+    again = "rcjax retune with this policy and log" if drifted else "keep the policies; check again with fresh queries"
+    next_step(screen, again)

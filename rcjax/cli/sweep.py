@@ -109,15 +109,21 @@ def _join(coordinator: str | None, processes: int | None, process: int | None) -
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[int, int], None] | None]:
-    """A bar of the problems that are done, on standard error if that is a terminal."""
+def _bar() -> Iterator[Callable[[int, int], None]]:
+    """How many problems are done and how long the rest takes, on standard error: a bar, or a line every ten seconds."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from rcjax.cli.console import Screen
+    from rcjax.cli.console import Screen, pulse, time_left
 
     screen = Screen(stderr=True)
     if not screen.is_terminal:
-        yield None
+        far, started = {"done": 0, "whole": 0}, time.monotonic()
+
+        def told() -> str:
+            return time_left(far["done"], far["whole"], time.monotonic() - started) if far["whole"] else ""
+
+        with pulse("solving", told):
+            yield lambda done, total: far.update(done=done, whole=total)
         return
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=screen, transient=True) as bar:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from rcjax._base.wording import budget_between
 from rcjax.cli.common import require_distinct, require_libraries, require_writable, start_jax
 from rcjax.cli.failures import attempt, conclude, reported
 from rcjax.cli.inputs import read_file
@@ -38,6 +40,7 @@ from rcjax.cli.options import (
     one_target,
     price_of_refusing,
 )
+from rcjax.cli.panels import OUTPUT, PROMISES, SEARCH
 from rcjax.cli.plausible import Really, require_plausible_budget, require_plausible_prices
 from rcjax.cli.printing import warn
 from rcjax.cli.segments import By, Shares, tune_by
@@ -63,6 +66,7 @@ Cascade = Annotated[
         help="Search by the model alone: **all**: the best cascade of any of the models; **full**: every model "
         "in turn; **adaptive**: skip to a larger model when very unsure; or the models of one cascade. [default: "
         "single models and pairs by the labels, longer cascades where cross-validation shows them to be better]",
+        rich_help_panel=SEARCH,
     ),
 ]
 
@@ -73,6 +77,7 @@ AbstainPrice = Annotated[
         parser=fraction,
         metavar="SHARE",
         help="Let the last model refuse to answer, where a refusal costs you this share of an error: 0.3 or 30%.",
+        rich_help_panel=SEARCH,
     ),
 ]
 
@@ -80,7 +85,10 @@ AbstainPrice = Annotated[
 AbstainCost = Annotated[
     Any,
     typer.Option(
-        parser=money, metavar="MONEY", help="The same in money, for one refusal; with `--error-cost` or `--lam`."
+        parser=money,
+        metavar="MONEY",
+        help="The same in money, for one refusal; with `--error-cost` or `--lam`.",
+        rich_help_panel=SEARCH,
     ),
 ]
 
@@ -92,6 +100,7 @@ Confidence = Annotated[
         metavar="SHARE",
         help="Guarantee `--max-error` or `--budget` with this confidence, such as 95%, by a test on queries that "
         "the tuning does not see.",
+        rich_help_panel=PROMISES,
     ),
 ]
 
@@ -102,6 +111,7 @@ HeldOut = Annotated[
         metavar="FILE",
         show_default=False,
         help="Queries for the test of `--confidence`. [default: half of those of LOG, at random]",
+        rich_help_panel=PROMISES,
     ),
 ]
 
@@ -112,6 +122,7 @@ Judged = Annotated[
         "--judged",
         help="Let judges' verdicts count in the test of `--confidence`, corrected by the labels by hand; without it "
         "only labels by hand do.",
+        rich_help_panel=PROMISES,
     ),
 ]
 
@@ -123,6 +134,7 @@ LabelPrice = Annotated[
         metavar="MONEY",
         help="What it costs to label a query by hand; with `--judge-price`, for advice on what to spend the next "
         "$100 on.",
+        rich_help_panel=PROMISES,
     ),
 ]
 
@@ -130,7 +142,10 @@ LabelPrice = Annotated[
 JudgePrice = Annotated[
     Any,
     typer.Option(
-        parser=money, metavar="MONEY", help="What a further query costs that all models answer and a judge judges."
+        parser=money,
+        metavar="MONEY",
+        help="What a further query costs that all models answer and a judge judges.",
+        rich_help_panel=PROMISES,
     ),
 ]
 
@@ -138,7 +153,9 @@ JudgePrice = Annotated[
 Mix = Annotated[
     bool,
     typer.Option(
-        "--mix", help="Meet `--budget` or `--max-error` exactly, by a random mixture of two policies where need be."
+        "--mix",
+        help="Meet `--budget` or `--max-error` exactly, by a random mixture of two policies where need be.",
+        rich_help_panel=SEARCH,
     ),
 ]
 
@@ -149,20 +166,32 @@ Posterior = Annotated[
 ]
 
 
-Bands = Annotated[bool, typer.Option("--bands/--no-bands", help="Intervals by the bootstrap, at some seconds' cost.")]
+Bands = Annotated[
+    bool,
+    typer.Option(
+        "--bands/--no-bands", help="Intervals by the bootstrap, at some seconds' cost.", rich_help_panel=OUTPUT
+    ),
+]
 
 
 PolicyOut = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the policy to deploy here, as JSON; needs a target.")
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Write the policy to deploy here (JSON); needs a target.", rich_help_panel=OUTPUT
+    ),
 ]
 
 
 FrontierOut = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the whole frontier here, for rcjax evaluate.")
+    Path | None,
+    typer.Option(metavar="FILE", help="Write the whole frontier here, for rcjax evaluate.", rich_help_panel=OUTPUT),
 ]
 
 
-PlotOut = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the frontier here, as PNG; needs matplotlib.")]
+PlotOut = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Draw the frontier here, as PNG; needs matplotlib.", rich_help_panel=OUTPUT),
+]
 
 
 class Outputs(NamedTuple):
@@ -176,20 +205,21 @@ class Outputs(NamedTuple):
 def tune(
     log: LogFile,
     prices: Prices = None,
-    labels: Labels = None,
-    answers: Answers = None,
-    task: TaskOption = Task.generation,
-    models: Models = None,
-    votes: VotesOption = None,
-    cascade: Cascade = None,
     budget: Budget = None,
     max_error: MaxError = None,
     error_cost: ErrorCost = None,
     lam: Lam = None,
-    max_seconds: MaxSeconds = None,
-    second_cost: SecondCost = None,
-    by: By = None,
-    shares: Shares = None,
+    out: PolicyOut = None,
+    frontier: FrontierOut = None,
+    plot: PlotOut = None,
+    bands: Bands = True,
+    labels: Labels = None,
+    answers: Answers = None,
+    task: TaskOption = Task.generation,
+    votes: VotesOption = None,
+    models: Models = None,
+    cascade: Cascade = None,
+    mix: Mix = False,
     abstain_price: AbstainPrice = None,
     abstain_cost: AbstainCost = None,
     copula: CopulaFamily = None,
@@ -198,19 +228,17 @@ def tune(
     judged: Judged = False,
     label_price: LabelPrice = None,
     judge_price: JudgePrice = None,
-    mix: Mix = False,
+    max_seconds: MaxSeconds = None,
+    second_cost: SecondCost = None,
+    by: By = None,
+    shares: Shares = None,
     posterior: Posterior = False,
-    bands: Bands = True,
-    out: PolicyOut = None,
-    frontier: FrontierOut = None,
-    plot: PlotOut = None,
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
-    """Find the best cascades for a log, at every trade-off of error and cost, and the policy for your target.
+    """Find the policy for your target on a log; without a target, the best policies from cheap to dear.
 
-    Give at most one target: `--budget`, `--max-error`, `--error-cost` or `--lam`. Without one, the whole
-    frontier is shown. Money is in the currency of the prices (shown as $), per query.
+    Most need LOG, a target and `--out`. Money is in the currency of the prices, shown as $.
     """
     target, outputs = one_target(budget, max_error, error_cost, lam), Outputs(out, frontier, plot)
     options = [("--out", out), ("--frontier", frontier), ("--plot", plot)]
@@ -246,15 +274,20 @@ def tune(
         require_plausible_prices(prices, really)
         reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value, "votes": votes}
         reading |= {} if by is None else {"by": by}
-        logs = _read(log, held_out, models_to_read(models, cascade), reading)
+        from rcjax.cli.console import Steps
+
+        steps = Steps(5 if by is not None else 3)
+        with steps("reading the log"):
+            logs = _read(log, held_out, models_to_read(models, cascade), reading)
         require_plausible_budget(target, logs[0].with_waiting(spec.second_cost), really)
         if by is not None:
-            tune_by(logs, spec, out, as_json=json_)
+            tune_by(logs, spec, out, steps, as_json=json_)
             return
         unused = _unused_answers(logs[0], spec.search, cascade)
         if unused is not None:
             warn(unused)
-        _tune(logs, spec, outputs, as_json=json_)
+        show = partial(_show, target=target)
+        _tune(logs, spec, outputs, steps, show, as_json=json_)
 
 
 def _require(condition: bool, what: str, option: str) -> None:
@@ -272,37 +305,38 @@ def _unused_answers(log: Log, search: Any, cascade: tuple[str, ...] | None) -> s
 
 def _read(log: Path, held_out: Path | None, models: Any, reading: Mapping[str, Any]) -> tuple[Log, Log | None]:
     """The log, and the queries for the test of a guarantee, where they have a file of their own."""
-    from rcjax.cli.console import busy
     from rcjax.logs.reading import read_log
 
-    with busy("reading the log"):
-        data = read_file(read_log, log, _OTHERS, models=models, **reading)
-        if not held_out:
-            return data, None
-        other = {**reading, "answers": None}  # they are of the queries of LOG
-        return data, read_file(read_log, held_out, _OTHERS, models=data.models, **other)
+    data = read_file(read_log, log, _OTHERS, models=models, **reading)
+    if not held_out:
+        return data, None
+    other = {**reading, "answers": None}  # they are of the queries of LOG
+    return data, read_file(read_log, held_out, _OTHERS, models=data.models, **other)
 
 
-def _tune(logs: tuple[Log, Log | None], spec: Spec, outputs: Outputs, *, as_json: bool) -> None:
+def _tune(
+    logs: tuple[Log, Log | None],
+    spec: Spec,
+    outputs: Outputs,
+    steps: Callable[[str], AbstractContextManager[None]],
+    show: Callable[..., None],
+    *,
+    as_json: bool,
+) -> None:
     """Tune, write and show; then raise what went wrong: a target out of reach, or a file that cannot be written."""
-    from rcjax.cli.console import busy
     from rcjax.frontier.frontier import InfeasibleError
     from rcjax.tuning.tune import tune_in_stages
 
     infeasible = None
     try:
-        tuned = tune_in_stages(*logs, spec, busy)
+        tuned = tune_in_stages(*logs, spec, steps)
     except InfeasibleError as problem:
         tuned, infeasible = problem.tuned, problem
     problems = _write(tuned, outputs)
     problem = next(filter(None, [*problems.values(), infeasible]), None)
     written = Outputs(*(None if path in problems else path for path in outputs))
-    conclude(
-        tuned.to_json(),
-        partial(_show, tuned, spec.targets[0] if spec.targets else None, written),
-        as_json=as_json,
-        problem=problem,
-    )
+    shown = partial(show, tuned, written=written, done=problem is None)
+    conclude(tuned.to_json(), shown, as_json=as_json, problem=problem)
 
 
 def _write(tuned: Tuned, outputs: Outputs) -> dict[Path, OSError]:
@@ -325,20 +359,23 @@ def _draw(tuned: Tuned, path: Path) -> None:
     save_figure(frontier_figure(tuned.frontier, alone), path)
 
 
-def _show(tuned: Tuned, target: Target | None, written: Outputs) -> None:
-    """Print the tables; `written` are the files that are there."""
-    from rcjax.cli.tables import show_copulas, show_policy, show_tuning
+def _show(tuned: Tuned, *, target: Target | None, written: Outputs, done: bool) -> None:
+    """Print the tables, the policy last; `written` are the files that are there, `done` says that nothing is wrong."""
+    from rcjax.cli.tables import show_copulas, show_next, show_policy, show_tuning, show_written
 
-    document, corrected = tuned.to_json(), tuned.frontier.search == "selected"
-    known = None if not corrected else "counted" if tuned.log.hand is None else "estimated from the labels"
+    document = tuned.to_json()
     heading = tuned.log.describe()
     if tuned.log.waiting is not None:
         heading += f" Costs count ${tuned.log.waiting.second_cost:.4g} for each second of waiting, beside the money."
     if tuned.held_out is not None:
         heading += f" {tuned.held_out.n_queries:,} other queries are held out for the test of the guarantee."
     rows, chosen = document["model_summary"], tuned.policy.expected if tuned.policy else None
-    show_tuning(heading, rows, document["frontier"], written.frontier, chosen=chosen, known=known)
+    show_tuning(heading, rows, document["frontier"], chosen=chosen, drawn=target is None)
     if tuned.model.copula_table:
         show_copulas(tuned.model.copula_table)
     if tuned.policy and target is not None:
-        show_policy(document["policy"], target, rows, written.policy, document["remarks"], known=known)
+        show_policy(document["policy"], target, rows, document["remarks"])
+    budget = None if target is not None else budget_between([row["cost"] for row in rows])
+    show_written(written)
+    if done:  # else what is wrong comes last
+        show_next(written.policy, budget)

@@ -75,8 +75,8 @@ def _brier_score(row: Mapping[str, Any]) -> Check:
     name, excess = row["model"], row["brier_excess"]
     way = "more" if excess > 0 else "less"
     advice = (
-        f"the Brier score of {name} is {abs(excess):.3f} {way} than its confidence promises (Spiegelhalter's z "
-        f"{row['z']:+.1f}): {_means(row)}; {_RETUNE}"
+        f"the squared error of the confidence of {name} is {abs(excess):.3f} {way} than it promises "
+        f"(z {row['z']:+.1f}): {_means(row)}; {_RETUNE}"
     )
     return _check("Brier score", name, abs(excess), row["excess_p"], advice)
 
@@ -96,7 +96,7 @@ def _means(row: Mapping[str, Any]) -> str:
 def _confidences(row: Mapping[str, Any]) -> Check:
     name = row["model"]
     advice = (
-        f"the raw confidences of {name} have moved by {row['distance']:.3f} (√CvM; their median is "
+        f"the raw confidences of {name} have moved by {row['distance']:.3f} (their median is "
         f"{figure(row['median'])}, {figure(row['median_tuned'])} when tuned): has the model, its prompt or the kind of "
         f"question changed? If it is to stay so, {_RETUNE}"
     )

@@ -194,9 +194,7 @@ def judge_marginals(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
                 why = "two betas do not fit; where confidences are rounded to a few values that is harmless"
             elif row["trained"] == row["refitted"]:
                 why = "two betas do not fit them"
-            return (
-                f"the confidences of {name} stray from their fitted distribution by {row['trained']:.3f} (√CvM): {why}"
-            )
+            return f"the confidences of {name} stray from their fitted distribution by {row['trained']:.3f}: {why}"
 
         yield _check("marginal", name, figure, advice, p_value=row["trained_p"], unit="number")
 
@@ -225,8 +223,9 @@ def judge_markov(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
         def advice(_, row: Any = row, names: Any = (first, middle, last)) -> str:
             first, middle, last = names
             return (
-                f"{first} still tells of {last} once {middle} is known (τ {row['tau']:+.2f}, 0 on a Markov chain): "
-                "what is predicted for cascades that ask all three is less sure; go by what rcjax evaluate shows"
+                f"{first} still tells of {last} once {middle} is known (rank correlation {row['tau']:+.2f}, where "
+                "the fit takes 0): what is predicted for cascades that ask all three is less sure; "
+                "go by what rcjax evaluate shows"
             )
 
         subject = f"{first} | {middle} | {last}"
@@ -343,8 +342,8 @@ def remarks(models: Sequence[str], chain: Mapping[str, Any]) -> Iterator[str]:
     """What is worth knowing though nothing is wrong."""
     if len(models) == 2:
         yield (
-            "two models only: the copula matters little, and one threshold searched on the labels themselves does "
-            "about as well"
+            "two models only: how their confidences go together matters little, and one threshold searched on the "
+            "labels themselves does about as well"
         )
     gap = float(np.mean(chain["exact"]["error"] - chain["paper"]["error"]))
     if abs(gap) >= 0.001:

@@ -10,7 +10,11 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.plots import diagnosis_figures
 from rcjax.report.svg import style, to_svg
 
-_PIXELS = 84  # of an inch of the other figures, on a wide screen
+_PIXELS = 84  # of an inch of figures with several panels, on a wide screen
+
+
+#: Inches of a figure with one panel, and the pixels of one: a phone is as wide, with text as large as in the page.
+_ONE, _ONE_PIXELS = (4.6, 3.6), 120
 
 
 _CAPTIONS = {
@@ -27,16 +31,24 @@ _CAPTIONS = {
 }
 
 
+_FOLDED = ("marginals", "copulas", "correlations")  # what statisticians look at
+
+
 def draw_checks(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> list[dict[str, Any]]:
     """The figures of a diagnosis of a model on a log, as the template takes them."""
     with style():
         drawn = diagnosis_figures(diagnosis, model, log)
+    single = {name for name, figure in drawn.items() if len(figure.axes) == 1}
+    for name in single:
+        drawn[name].set_size_inches(*_ONE)
     return [
         {
             "name": name,
             "caption": caption,
+            "folded": name in _FOLDED,
             "svg": Markup(to_svg(drawn[name], name, caption)),
-            "width": f"{drawn[name].get_size_inches()[0] * _PIXELS:.0f}",
+            "width": f"{drawn[name].get_size_inches()[0] * (_ONE_PIXELS if name in single else _PIXELS):.0f}",
+            "single": name in single,
         }
         for name, caption in _CAPTIONS.items()
         if name in drawn

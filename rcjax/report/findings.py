@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rcjax._base.wording import Money, choose_unit, percent
+from rcjax._base.wording import Money, between, choose_unit, percent
 from rcjax._core.json_values import plain
 from rcjax.diagnostics import Check, Diagnosis
 from rcjax.diagnostics.scope import concerns
@@ -74,12 +74,12 @@ class Findings:
 
     @property
     def chosen(self) -> int:
-        """The point to start with: that for the target; without one, the cheapest as good as the baseline; or one
-        amid the others."""
+        """The point to start with: that for the target; without one, the cheapest as good as the baseline, or where
+        there is none, that which errs least."""
         if self.target:
             return self.frontier.choose(**self.target.to_json())
         best = self.against.at_its_error
-        return len(np.asarray(self.frontier.lam)) // 2 if best is None else best
+        return int(np.argmin(np.asarray(self.frontier.error, float))) if best is None else best
 
     def concerns(self, check: Check, point: int) -> bool:
         """Whether a check says something of the policy at a point, and not only of others."""
@@ -116,29 +116,64 @@ class Findings:
         return f"{told}: by the curve, an area that is {lower:.1f} %{beyond} below that of the labels alone."
 
     def headline(self) -> str:
-        """What the frontier is worth against the baseline, in two sentences."""
-        against, money = self.against, self.money
-        frontier = jax.tree.map(np.asarray, self.frontier)
+        """What the frontier is worth against the baseline, with intervals, and what the policy for the target is."""
+        against = self.against
         start = f"Asking {against.model} for everything is wrong on {percent(against.error)}"
-        start += f" of the queries, at {money.full(against.cost)}."
+        start += f" of the queries, at {self.money.full(against.cost)}."
+        return " ".join([start, self._to_be_had(), *([] if self.target is None else [self._for_target(self.target)])])
+
+    def _to_be_had(self) -> str:
+        """What cascades are worth against the baseline, in a sentence."""
+        against, frontier = self.against, jax.tree.map(np.asarray, self.frontier)
         gains = []
         if against.at_its_cost is not None and against.error > 0:
             error = float(frontier.error[against.at_its_cost])
             fewer = 1 - error / against.error
             if fewer >= 0.005:
-                gains.append(f"make {percent(fewer, 0)} fewer errors at today’s spend")
+                gains.append(
+                    f"make {percent(fewer, 0)} fewer errors at today’s spend: {self._wrong(against.at_its_cost)}"
+                )
         if against.at_its_error is not None:
             share = float(frontier.cost[against.at_its_error]) / against.cost if against.cost > 0 else 1.0
             if share <= 0.995:
-                gains.append(f"keep today’s error at {percent(share, 0)} of the cost")
+                gains.append(
+                    f"keep today’s error at {percent(share, 0)} of the cost: {self._costs(against.at_its_error)}"
+                )
         if gains:
-            return f"{start} With a cascade you could {', or '.join(gains)}."
+            return f"With a cascade you could {', or '.join(gains)}."
         best = int(np.argmin(np.asarray(frontier.error, float)))
-        error, cost = percent(float(frontier.error[best])), float(frontier.cost[best])
+        cost = float(frontier.cost[best])
         if cost < 0.995 * against.cost:
             share = percent(cost / against.cost, 0)
-            return f"{start} The best cascade is expected to be wrong on {error}, at {share} of the cost."
-        return f"{start} No cascade of these models is expected to do better at its price or its error."
+            return f"The best cascade is expected to be wrong on {self._wrong(best)}, at {share} of the cost."
+        return "No cascade of these models is expected to do better at its price or its error."
+
+    def _for_target(self, target: Target) -> str:
+        """What the policy that the page starts with does, beside the baseline, in a sentence."""
+        against, chosen = self.against, self.chosen
+        more = float(np.asarray(self.frontier.error)[chosen]) - against.error
+        beside = f"{100 * abs(more):.1f} points {'more' if more > 0 else 'fewer'} errors than {against.model}"
+        if against.cost > 0:
+            beside += f", at {percent(float(np.asarray(self.frontier.cost)[chosen]) / against.cost, 0)} of its cost"
+        told = f"is wrong on {self._wrong(chosen)}, at {self._costs(chosen)}"
+        return f"The policy for your target, {target}, {told}: {beside}."
+
+    def _wrong(self, point: int) -> str:
+        """The error of a point, with its interval, and whether that reaches above today’s."""
+        error, bands = float(np.asarray(self.frontier.error)[point]), self.frontier.bands
+        if bands is None:
+            return percent(error)
+        low, high = np.asarray(bands.error, float)[point].tolist()
+        unsure = ", not surely fewer" if error < self.against.error < high else ""
+        return f"{percent(error)} ({100 * bands.level:.0f} % interval {between([low, high])} %{unsure})"
+
+    def _costs(self, point: int) -> str:
+        """The cost of a point, with its interval."""
+        cost, bands = f"${self.money.show(float(np.asarray(self.frontier.cost)[point]))}", self.frontier.bands
+        if bands is None:
+            return cost
+        ends = " to ".join(f"${self.money.show(end)}" for end in np.asarray(bands.cost, float)[point].tolist())
+        return f"{cost} ({100 * bands.level:.0f} % interval {ends})"
 
     def to_json(self) -> dict[str, Any]:
         """The figures as JSON values."""

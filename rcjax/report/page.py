@@ -17,6 +17,7 @@ from rcjax._base.wording import (
     answered_above,
     between,
     check_figure,
+    check_name,
     describe_cascade,
     figure,
     percent,
@@ -35,7 +36,7 @@ from rcjax.report.findings import Against, Findings
 from rcjax.report.segments import segments_context
 from rcjax.report.svg import places, style, to_svg
 
-_WIDTH, _HEIGHT = 6.6, 4.2  # inches
+_WIDTH, _HEIGHT = 4.6, 3.6  # inches: on a phone, where the page has this width, text is as large as in the page
 
 
 _VERDICTS = ("bad", "doubtful", "fine")
@@ -99,6 +100,7 @@ def _frontier(report: Findings) -> tuple[str, np.ndarray, tuple[float, float]]:
         canvas = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
         ax = canvas.add_subplot()
         plot_frontier(ax, report.frontier, single)
+        ax.get_legend().remove()  # type: ignore[union-attr] - the page has one, below
         what = "Error against cost of the best cascades, with each model alone for comparison"
         what += "; the colour says how long 95 % of the queries wait at most" * (report.frontier.seconds is not None)
         drawn = to_svg(canvas, "curve", what)
@@ -299,7 +301,7 @@ def _at_its_error(report: Findings, against: Against, money: Money) -> str:
 
 def _check(check: Check) -> dict[str, str]:
     words = {name: str(value) for name, value in dataclasses.asdict(check).items()}
-    return words | {"figure": check_figure(check.figure, check.unit)}
+    return words | {"title": check_name(check.name), "figure": check_figure(check.figure, check.unit)}
 
 
 def _judged(report: Findings) -> str:
@@ -318,7 +320,7 @@ def _learning(report: Findings) -> dict[str, Any] | None:
     if curve is None:
         return None
     with style():
-        canvas = Figure(figsize=(_WIDTH, 3.6), layout="constrained")
+        canvas = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
         plot_learning_curve(canvas.add_subplot(), curve)
     svg = to_svg(canvas, "labels", "Area under the error–cost curve by number of labelled queries")
     words = {"advice": curve.advice(curve.labels), "agreement": curve.agreement, "worth": report.worth_in_words()}

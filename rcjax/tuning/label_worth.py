@@ -96,15 +96,15 @@ class LabelWorth:
         """The worth in a sentence.
 
         >>> LabelWorth(300, 2000, 0, 0.3).describe()
-        '300 labels by hand and 2,000 judged queries are worth 767 labels'
+        '300 labels and 2,000 judged queries tell as much as 767 labels would'
         """
         others = [
             count(number, f"{kind} query")
             for number, kind in ((self.judged, "judged"), (self.bare, "unlabelled"))
             if number
         ]
-        have = " and ".join([f"{count(self.labels, 'label')} by hand", *others])
-        return f"{have} are worth {round(self.equivalent):,} labels"
+        have = " and ".join([count(self.labels, "label"), *others])
+        return f"{have} tell as much as {round(self.equivalent):,} labels would"
 
     def advise(self, money: float, label_price: float, judge_price: float) -> str:
         """What to spend a sum of money on, in a sentence; as `best_purchase` takes it."""

@@ -287,8 +287,10 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
 
 
 def _corrections(tuned: Tuned) -> list[str]:
-    selection = tuned.selection
-    return [] if selection is None else [tell_corrections(selection.frontier, selection.comparison, selection.target)]
+    selection, labelled = tuned.selection, tuned.log.hand is None
+    if selection is None:
+        return []
+    return [tell_corrections(selection.frontier, selection.comparison, selection.target, labelled)]
 
 
 def _mixed(frontier: Frontier, target: Mapping[str, float]) -> Mixture:

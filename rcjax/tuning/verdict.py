@@ -44,14 +44,23 @@ def tell_choice(frontier: Frontier, comparison: Comparison, point: int, target: 
     return chosen if votes is None else f"{chosen}; {tell_votes(members, votes, price)}"
 
 
-def tell_corrections(frontier: Frontier, comparison: Comparison, target: TargetName) -> str:
-    """What of the figures of a frontier, for some kind of target, is counted, and what is corrected."""
+def tell_corrections(frontier: Frontier, comparison: Comparison, target: TargetName, labelled: bool = True) -> str:
+    """What of the figures of a frontier, for some kind of target, is counted, and what is corrected.
+
+    Args:
+        frontier: of the policies.
+        comparison: what the contest has shown.
+        target: the kind of target.
+        labelled: whether every answer of the log has a label; else errors are estimates.
+    """
     luck = luck_of(comparison, target, comparing=frontier.policies.agreements is not None)
-    counted = "costs are the bills of these queries, and errors of single models are counted on them"
+    how = "counted on them" if labelled else "estimated from labels and judges"
+    counted = f"costs are the bills of these queries, and errors of single models are {how}"
     if luck < 5e-4 or not (np.asarray(frontier.members).sum(1) > 1).any():
         return counted
     points = f"{100 * luck:.2g} points"
-    return f"{counted}; those of cascades are raised by {points}, for the luck of choosing among many"
+    why = "the best of many looks better on its own log than on new queries"
+    return f"{counted}; those of cascades are raised by {points}, as {why}"
 
 
 def _for_money(frontier: Frontier, comparison: Comparison, point: int, target: Mapping[str, float]) -> str:

@@ -84,7 +84,7 @@ def test_tune_shows_colours_on_terminals_that_want_them(environment, coloured, m
         monkeypatch.setenv(name, value)
     rows = [row | {"calibration_error": 0.05, "certain": 0.0} for row in ROWS]
     points = [point | {"models": ["small"], "thresholds": {"small": 0.0}, "lam": 10.0} for point in POINTS]
-    show_tuning("a log", rows, points, None, chosen=POINTS[0])
+    show_tuning("a log", rows, points, chosen=POINTS[0], drawn=True)
     printed = capsys.readouterr().out
     assert (re.search(r"\x1b\[[0-9;]*3[0-9]", printed) is not None) == coloured
     assert "◆" in printed
@@ -103,12 +103,12 @@ def test_the_row_of_the_policy_chosen_is_starred(capsys):
         for i in range(60)  # more than the table has rows for
     ]
     for chosen in points[::13]:
-        show_tuning("a log", rows, points, None, chosen=chosen)
+        show_tuning("a log", rows, points, chosen=chosen)
         printed = capsys.readouterr().out
-        assert "* is the policy for your target" in " ".join(printed.split())
+        assert "* is that for your target" in " ".join(printed.split())
         (starred,) = re.findall(r"^ *\* (\S+)", printed, re.MULTILINE)
         assert float(starred) == pytest.approx(1e6 * chosen["cost"])
-    show_tuning("a log", rows, points, None, chosen={"cost": 1.5e-6, "error": 0.4})  # a mixture of two points
+    show_tuning("a log", rows, points, chosen={"cost": 1.5e-6, "error": 0.4})  # a mixture of two points
     assert "*" not in capsys.readouterr().out
 
 

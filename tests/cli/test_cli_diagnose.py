@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import rcjax
+from rcjax._base.wording import check_name
 from rcjax.cli.app import app
 from rcjax.cli.check_tables import show_diagnosis
 from rcjax.diagnostics import LIMITS
@@ -122,15 +123,20 @@ def test_json_is_one_document_and_plots_are_written(logs, tmp_path):
 @pytest.mark.thorough
 def test_tables_on_a_log_of_other_queries(logs):
     summary = judge(logs[0], "--test", logs[1])
-    assert "test.csv: 3 models, 200 queries that all answered; queries that the fit has not seen" in summary
-    assert all(name in summary for name in LIMITS)
+    assert "test.csv: 3 models, 200 queries that all answered; judged by queries that the fit has not seen" in summary
+    assert all(check_name(name) in summary for name in LIMITS)
     every = judge(logs[0], "--test", logs[1], "--all")
     document = json.loads(judge(logs[0], "--test", logs[1], "--json"))
     assert "plots" not in document
     assert document["held_out"]
-    rows = [line.split() for line in every.splitlines() if line.split()[:1] and line.split()[0] in VERDICTS]
+    rows = [
+        line.split()
+        for line in every.split("The checks")[1].splitlines()
+        if line.split()[:1] and line.split()[0] in VERDICTS
+    ]
     table = rows[: len(document["checks"])]
-    assert [row[0] for row in table] == [check["verdict"] for check in document["checks"]]
+    verdicts = ["fine" if row[0] == "by" else row[0] for row in table]  # "by chance" is fine
+    assert verdicts == [check["verdict"] for check in document["checks"]]
     bad = [check for check in document["checks"] if check["verdict"] != "fine"]
     assert bad
     assert ("What to do" in summary) == bool(bad)
@@ -153,7 +159,7 @@ def test_another_search_is_held_to_its_own_promise(logs):
     assert pair["promise"]["search"] == [["small", "large"]]
 
 
-VERDICTS = ("fine", "doubtful", "bad")
+VERDICTS = ("fine", "doubtful", "bad", "by")
 
 
 @pytest.fixture
@@ -182,14 +188,16 @@ def test_what_is_shown_of_a_diagnosis(diagnosis, capsys, tmp_path):
     )
     show_diagnosis(found, plots=tmp_path)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines[0] == "log.csv: 2 models, 600 queries that all answered; held-out figures from five folds"
-    assert "copula 1 50.0 % > 3.0 %" in lines
+    assert lines[0] == "log.csv: 2 models, 600 queries that all answered; judged in five folds"
+    assert "fit of two models 1 50.0 % ≤ 3.0 %" in lines
     assert any(line.startswith("accuracy 1 3 ") for line in lines)
     text = " ".join(lines)
+    assert "bad every policy: accuracy of b, c, d; fit of two models of a & b" in text
+    assert text.index("What it means for a policy") < text.index("What to do") < text.index("The checks")
     assert text.index("bad advice on a & b") < text.index(
         "doubtful advice on b; likewise c (5.0 %), d (–) (affects every policy)"
     )
-    assert "Worth knowing a remark p-values of marginals and copulas are from 500 of the queries" in text
+    assert "Worth knowing - a remark - p-values of the fit are from 500 of the queries" in text
     assert f"figures:{tmp_path}" in text.replace(" ", "")
 
 

@@ -63,7 +63,7 @@ def test_a_policy_that_is_still_right_has_status_0(folder):
     assert result.exit_code == 0, (result.stderr, result.exception)
     assert result.stderr == ""
     assert "fine: none of" in result.stdout
-    for name in ("Brier score", "calibration error", "confidences", "error", "cost", "re-tuning"):
+    for name in ("squared error", "calibration error", "confidences", "error", "cost", "tuning again"):
         assert name in result.stdout
 
 
@@ -74,7 +74,7 @@ def test_a_policy_that_has_drifted_has_status_1_and_is_told_what_to_do(folder):
     told = " ".join(result.stdout.split())
     assert "more than the" in told
     assert "run rcjax retune on recent queries" in told
-    assert "re-tuning" not in result.stdout
+    assert "tuning again" not in result.stdout
 
 
 def test_json_is_one_document(folder):

@@ -1,12 +1,9 @@
 """What the terminal shows: numbers, cascades in words, lines that fit."""
 
-import pytest
 from misses import in_turn
 
 import rcjax
 from rcjax._base.wording import choose_unit, count, describe_cascade, figure
-from rcjax.cli import tables
-from rcjax.policy.targets import Target
 from rcjax.tuning.tune import too_dear
 
 NAMES = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b", "llama3.1-405b")
@@ -89,18 +86,3 @@ def test_one_of_a_kind_is_singular():
     assert [count(number, "query") for number in (0, 1, 2000)] == ["0 queries", "1 query", "2,000 queries"]
     log = rcjax.sample_log(5, seed=0).select(["llama3.2-1b"])
     assert "5 queries, 1 model (llama3.2-1b)" in log.describe()
-
-
-@pytest.mark.parametrize("known", [None, "counted", "estimated from the labels"])
-def test_a_policy_says_which_error_is_corrected(known, capsys):
-    """That of a cascade; a single model's is as the one that stands beside it."""
-    passes = [{"up_to": 0.5, "action": "ask", "model": "large"}, {"up_to": 1.0, "action": "answer"}]
-    rules = {"small": passes, "large": [{"up_to": 1.0, "action": "answer"}]}
-    cascade = {"models": ["small", "large"], "rules": rules, "expected": {"error": 0.302, "cost": 1e-5}}
-    single = {"models": ["large"], "rules": {"large": rules["large"]}, "expected": {"error": 0.3, "cost": 1e-5}}
-    rows = [{"model": "large", "cost": 1e-5, "accuracy": 0.7}]
-    for policy, told in ((cascade, "30.2 %, corrected for the luck of the choice"), (single, f"30.0 %, as {known}\n")):
-        tables.show_policy(policy, Target("lam", 5.0), rows, None, known=known)
-        printed = capsys.readouterr().out
-        assert (f"expected error  {told}" in printed) == bool(known)
-        assert (f"30.0 % wrong as {known} at" in printed) == bool(known)

@@ -42,10 +42,10 @@ def test_every_alarm_names_the_model_and_the_figures(sign):
     assert {check.verdict for check in found.values()} == {"bad"}
     assert {check.subject for check in found.values()} == {"small"}
     told = found["Brier score"].advice
-    assert f"0.060 {'more' if sign > 0 else 'less'} than its confidence promises (Spiegelhalter's z +5.2)" in told
+    assert f"0.060 {'more' if sign > 0 else 'less'} than it promises (z +5.2)" in told
     assert "70.0 % of its answers are right (80.0 % when tuned), where its confidence says 81.0 %" in told
     assert "is 11.0 %, 3.0 % when tuned" in found["calibration error"].advice
-    assert "moved by 0.200 (√CvM; their median is 0.700, 0.900 when tuned)" in found["confidences"].advice
+    assert "moved by 0.200 (their median is 0.700, 0.900 when tuned)" in found["confidences"].advice
 
 
 def test_error_and_cost_tell_what_was_expected():

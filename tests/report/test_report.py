@@ -77,9 +77,13 @@ def with_figures(report, error, cost, alone):
 @pytest.mark.parametrize(
     ("error", "cost", "expected"),
     [
-        ([0.07, 0.1, 0.3], [1e-4, 4e-5, 1e-6], "you could make 30 % fewer errors at today’s spend, or keep today’s"),
-        ([0.07, 0.1, 0.3], [1e-4, 4e-5, 1e-6], "keep today’s error at 40 % of the cost."),
-        ([0.12, 0.2, 0.3], [8e-5, 4e-5, 1e-6], "The best cascade is expected to be wrong on 12.0 %, at 80 % of the"),
+        (
+            [0.07, 0.1, 0.3],
+            [1e-4, 4e-5, 1e-6],
+            "you could make 30 % fewer errors at today’s spend: 7.0 % (90 % interval ",
+        ),
+        ([0.07, 0.1, 0.3], [1e-4, 4e-5, 1e-6], "or keep today’s error at 40 % of the cost: $40.0 (90 % interval $"),
+        ([0.12, 0.2, 0.3], [8e-5, 4e-5, 1e-6], "The best cascade is expected to be wrong on 12.0 % (90 % interval "),
         ([0.12, 0.2, 0.3], [1e-4, 4e-5, 1e-6], "No cascade of these models is expected to do better"),
         ([0.05, 0.06, 0.09], [3e-4, 2e-4, 1.5e-4], "No cascade of these models is expected to do better"),
     ],

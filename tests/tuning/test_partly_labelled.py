@@ -135,7 +135,7 @@ def test_tune_tells_what_the_labels_are_worth():
     assert tuned.worth.labels == 120
     assert tuned.worth.judged == 480
     assert 120 < tuned.worth.equivalent < 600
-    assert any("120 labels by hand and 480 judged queries are worth" in remark for remark in tuned.remarks)
+    assert any("120 labels and 480 judged queries tell as much as" in remark for remark in tuned.remarks)
     assert tuned.to_json()["label_worth"]["equivalent"] == pytest.approx(tuned.worth.equivalent)
 
 

@@ -1,0 +1,146 @@
+"""What commands show people: in which order, in which words, how far they are, and what comes next."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from command_line import run, succeed, write_folder
+from misses import in_turn
+
+from rcjax.cli import console, tables
+from rcjax.cli.check_tables import show_check
+from rcjax.policy.targets import Target
+
+COLUMNS = "80"
+pytestmark = pytest.mark.usefixtures("own_settings")
+
+RULES = {"up_to": 1.0, "action": "answer"}
+ROWS = [
+    {"model": name, "accuracy": right, "cost": cost, "calibration_error": 0.02, "certain": certain}
+    for name, right, cost, certain in (("small", 0.6, 2e-5, 0.7), ("large", 0.8, 2e-4, 0.9))
+]
+JARGON = ("certain", "separation", "marginal", "copula", "Markov", "τ", "Brier", "luck", "by hand", "errors cost")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_folder(tmp_path_factory.mktemp("logs"))
+
+
+def places(text: str, *words: str) -> list[int]:
+    return [text.index(word) for word in words]
+
+
+def test_tune_ends_with_the_policy_and_the_next_command(folder, tmp_path):
+    tune = ["tune", folder / "train.csv", "--no-bands", "--error-cost", "0.001"]
+    out = succeed(*tune, "--out", tmp_path / "policy.json")
+    order = places(
+        out, "train.csv: ", "each model alone", "The frontier", "What to do", "Policy for your target", "Next:"
+    )
+    assert order == sorted(order)
+    assert out.splitlines()[-1].strip() == f"rcjax evaluate {tmp_path / 'policy.json'} NEW_LOG.csv"
+    assert len(out.splitlines()) < 50
+    assert not [word for word in JARGON if word in out]
+    assert "┌" not in out  # drawn where there is no target to look at
+    whole = succeed("tune", folder / "train.csv", "--no-bands")
+    assert "┌" in whole
+    assert "Next: the same command with a target, such as --budget" in whole
+
+
+def test_what_cannot_be_had_is_said_last_and_alone(folder):
+    result = run("tune", folder / "train.csv", "--no-bands", "--max-error", "0.1%")
+    assert result.exit_code == 1
+    assert len(result.stdout.splitlines()) < 30
+    assert not [word for word in ("What to do", "Policy for", "Next", "┌") if word in result.stdout]
+    assert result.stderr.startswith("error: no cascade errs on")
+
+
+def test_a_model_whose_confidence_is_1_is_spoken_of_where_that_matters(capsys):
+    points = [{"cost": 2e-5, "error": 0.4, "models": ["small"], "thresholds": {"small": 0.0}, "lam": 1.0}]
+    tables.show_tuning("A log.", ROWS, points)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "70 % of the answers of small have the confidence 1: no threshold tells" in told
+    assert "answers of large" not in told  # it is the last one: nothing is decided by its confidence
+
+
+def test_remarks_come_before_the_policy(capsys):
+    policy = {"models": ["large"], "rules": {"large": [RULES]}, "expected": {"error": 0.2, "cost": 2e-4}}
+    tables.show_policy(policy, Target("lam", 5.0), ROWS, ["use large alone", "a note"])
+    out = capsys.readouterr().out
+    order = places(
+        out, "What to do", "use large alone", "alone     large: 20.0 % wrong", "a note", "Policy for", "20.0 %\n"
+    )
+    assert order == sorted(order)
+
+
+def test_a_figure_beyond_its_limit_that_is_fine_says_why(capsys):
+    share = {"limits": [0.02, 0.05], "unit": "share", "subject": "", "advice": "", "p_value": 0.5}
+    checks = [share | {"name": "error", "figure": 0.031, "verdict": "fine"}]
+    facts = {"policy_models": ["a"], "checks": checks, "n": 9, "reference": 9, "source": "x", "alarm": 0.05}
+    show_check(facts | {"remarks": []})
+    out = capsys.readouterr().out
+    assert " ".join(out.split()).count("by chance error 3.1 % 0.5 ≤ 2.0 %") == 1
+    assert "Next: keep the policy" in out
+
+
+def test_the_next_command_takes_the_files_of_this_one(folder, tmp_path):
+    policy, log = tmp_path / "a policy.json", folder / "test.csv"
+    succeed("tune", folder / "train.csv", "--no-bands", "--error-cost", "0.001", "--out", policy)
+    assert succeed("evaluate", policy, log).splitlines()[-1] == f"  rcjax check '{policy}' {log}"
+
+
+# -- help and completion
+
+
+def test_the_first_screen_of_help_is_enough_for_most():
+    lines = succeed("tune", "--help").splitlines()
+    panels = [line.split("─ ")[1].split(" ─")[0] for line in lines if line.startswith("╭")]
+    expected = ["Arguments", "Options", "Target: give one", "Output", "What LOG holds", "Models and search"]
+    assert panels == [*expected, "Promises", "Waiting", "Segments"]
+    first = "\n".join(lines[:40])
+    assert all(option in first for option in ("--prices", "--budget", "--max-error", "--error-cost", "--out"))
+    assert len(lines) < 150
+
+
+@in_turn("shell", ["bash", "zsh"])
+def test_completion_is_installed_into_a_home_and_works(shell, tmp_path_factory):
+    home = tmp_path_factory.mktemp(shell)
+    environment = os.environ | {"HOME": str(home), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    program = [sys.executable, "-c", "import sys; sys.argv[0] = 'rcjax'; from rcjax.cli import main; main()"]
+    done = subprocess.run([*program, "--install-completion", shell], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"{shell} completion installed" in done.stdout
+    assert any("rcjax" in path.name for path in home.rglob("*") if path.is_file())
+    asked = {"bash": {"COMP_WORDS": "rcjax tune --max-", "COMP_CWORD": "2"}}
+    asked["zsh"] = {"_TYPER_COMPLETE_ARGS": "rcjax tune --max-"}
+    environment |= asked[shell] | {"_RCJAX_COMPLETE": f"complete_{shell}"}
+    told = subprocess.run(program, env=environment, capture_output=True, text=True).stdout
+    assert "--max-error" in told, (shell, told)
+
+
+# -- progress
+
+
+def test_a_pipe_gets_a_line_now_and_then(monkeypatch, capfd):
+    monkeypatch.setattr(console, "EVERY", 0.05)
+    with console.Steps(3)("fitting"):
+        time.sleep(0.3)
+    lines = capfd.readouterr().err.splitlines()
+    assert 1 <= len(lines) <= 6
+    assert set(lines) == {"fitting, step 1 of 3: 0 s so far"}
+    with console.pulse("solving", lambda: console.time_left(30, 120, 20.0)):
+        time.sleep(0.3)
+    assert capfd.readouterr().err.splitlines()[0] == "solving: 30 of 120, 25 %, about 1 min left"
+    with console.busy("quick"):
+        pass
+    assert capfd.readouterr().err == ""
+
+
+def test_a_terminal_shows_what_is_done_for_how_long(monkeypatch, capfd):
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm-256color"}.items():
+        monkeypatch.setenv(name, value)
+    with console.busy("fitting", after=0.0):
+        time.sleep(0.3)
+    assert "fitting …" in capfd.readouterr().err

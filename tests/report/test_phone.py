@@ -1,0 +1,92 @@
+"""The page on a phone, in print and for those who are no statisticians; the headline and the point below it."""
+
+import dataclasses
+import re
+import shutil
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rcjax
+from rcjax.policy.targets import Target
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="module")
+def report(float64):
+    log = rcjax.sample_log(400, seed=0).select(("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")).split(0.5, seed=0)[0]
+    return rcjax.make_report(log, replicates=50)
+
+
+@pytest.fixture(scope="module")
+def page(report):
+    return report.to_html()
+
+
+def test_the_page_starts_with_no_point_that_is_worse_than_it_need_be(report):
+    """The cheapest as good as today's model; where each errs more, that which errs least."""
+    error = np.asarray(report.frontier.error, float)
+    assert error[report.chosen] <= report.against.error + 1e-9
+    worse = dataclasses.replace(report, frontier=dataclasses.replace(report.frontier, error=jnp.asarray(error + 0.5)))
+    none = tuple(dataclasses.replace(one, at_its_error=None) for one in report.comparisons)
+    assert dataclasses.replace(worse, comparisons=none).chosen == error.argmin()
+
+
+def test_the_headline_has_intervals_and_tells_of_the_target(report):
+    bands = report.frontier.bands
+    gains = [one for one in (report.against.at_its_cost, report.against.at_its_error) if one is not None]
+    assert gains
+    assert report.headline().count("90 % interval") <= len(gains)
+    budget = 0.5 * float(np.asarray(report.log.cost)[-1])
+    aimed = dataclasses.replace(report, target=Target("budget", budget))
+    low, high = 100 * np.asarray(bands.error, float)[aimed.chosen]
+    told = aimed.headline().split("The policy for your target, at most $")[1]
+    assert f"(90 % interval {low:.1f}–{high:.1f} %" in told
+    assert re.search(r": \d+\.\d points (more|fewer) errors than llama3\.1-70b, at \d+ % of its cost\.$", told)
+
+
+def test_what_statisticians_look_at_is_folded_away(page):
+    shown = re.sub(r"<details>.*?</details>", "", page, flags=re.DOTALL)
+    names = ("marginals", "copulas", "correlations")
+    assert all(f"Figure: {name}" in page and f"Figure: {name}" not in shown for name in names)
+    assert "Figure: reliability" in shown
+    words = re.sub(r"<(script|style|svg).*?</\1>|<[^>]*>", " ", shown, flags=re.DOTALL)
+    assert not re.findall(r"separation|[Cc]opula|Markov|τ|Brier|marginal", words)
+
+
+def test_the_code_to_deploy_is_python(page):
+    code = re.search(r"<code>(from rcjax\.policy.*?)</code>", page, re.DOTALL)
+    assert code is not None
+    compile(code[1].replace("&#34;", '"').replace("&quot;", '"'), "page", "exec")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, which is not installed")
+def test_on_a_phone_nothing_is_cut(page, tmp_path):
+    playwright = pytest.importorskip("playwright.sync_api")
+    (tmp_path / "report.html").write_text(page, "utf-8")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        for width in (390, 768, 1280):
+            tab = browser.new_page(viewport={"width": width, "height": 844})
+            tab.goto((tmp_path / "report.html").as_uri())
+            for summary in tab.locator("summary").all():
+                summary.click()
+            for name in ("#drawing svg", ".legend", *(["#labels svg"] if "#labels" in page else [])):
+                box = tab.locator(name).bounding_box()
+                assert box["x"] >= 0, (width, name)
+                assert box["x"] + box["width"] <= width, (width, name)
+            assert tab.locator(".panel svg").count() >= 2
+            wide = (
+                "[...document.querySelectorAll('.panel svg')].filter(e => e.getBoundingClientRect().right > innerWidth)"
+            )
+            assert tab.evaluate(f"{wide}.length") == 0, width
+            hidden = "[...document.querySelectorAll('.scroll')].filter(e => e.querySelector('table') && "
+            assert tab.evaluate(f"{hidden}e.scrollWidth > e.clientWidth + 1).length") == 0, width
+            narrow = "Math.min(...[...document.querySelectorAll('td.wide')].map(e => e.clientWidth))"
+            assert tab.evaluate(narrow) > 0.4 * min(width, 700), width
+            tab.close()
+        browser.close()
