@@ -24,6 +24,7 @@ _HOMES = {
         "Posterior",
         "sample_posterior",
     ),
+    "bayes.priors": ("Priors",),
     "copulas": (
         "Clayton",
         "Copula",
@@ -155,6 +156,7 @@ if TYPE_CHECKING:
     from rcjax._core.smoothing import smooth_maximum, smooth_quantile
     from rcjax.bayes.credible_bands import credible_bands, posterior_figures
     from rcjax.bayes.posterior import Posterior, sample_posterior
+    from rcjax.bayes.priors import Priors
     from rcjax.copulas import (
         Clayton,
         Copula,
@@ -245,6 +247,7 @@ __all__ = [
     "Policy",
     "PolicyCheck",
     "Posterior",
+    "Priors",
     "Replay",
     "Report",
     "Retuned",

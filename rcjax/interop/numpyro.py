@@ -3,7 +3,7 @@
 >>> import jax, numpyro
 >>> from numpyro import distributions as dist
 >>> from rcjax import Gumbel
->>> pair = CopulaDistribution(Gumbel(2.0), (dist.Normal(0.0, 1.0), dist.Gamma(2.0, 1.0)))
+>>> pair = CopulaDistribution(Gumbel(2.0), (dist.Normal(0.0, 1.0), dist.Exponential(1.0)))
 >>> pair.sample(jax.random.key(0), (3,)).shape, pair.event_shape
 ((3, 2), (2,))
 
@@ -142,7 +142,7 @@ class CopulaDistribution(_ChainDistribution):
     """
 
     arg_constraints = {"copula": _Supported()}  # noqa: RUF012 - as NumPyro has it
-    pytree_data_fields = ("marginals",)
+    pytree_data_fields = ("copula", "marginals")
     reparametrized_params = ["copula"]  # noqa: RUF012
 
     def __init__(

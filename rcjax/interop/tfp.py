@@ -58,9 +58,8 @@ class _ChainDistribution(tfd.Distribution):
             **options,
         )
 
-    @classmethod
-    def _parameter_properties(cls, dtype: Any, num_classes: Any = None) -> dict[str, Any]:
-        return {}  # they are pytrees, of which the base class knows nothing
+    def __getitem__(self, slices: Any) -> Any:
+        raise TypeError("a batch of copulas has no slices here: take a slice of their parameters")
 
     def _batch_shape(self) -> Any:
         return self._chain().batch_shape
@@ -114,6 +113,10 @@ class CopulaDistribution(_ChainDistribution):
         smooth = chains.pair(copula, marginals).smooth
         self._set_up(parameters, smooth, validate_args=validate_args, allow_nan_stats=allow_nan_stats, name=name)
 
+    @classmethod
+    def _parameter_properties(cls, dtype: Any, num_classes: Any = None) -> dict[str, Any]:
+        return {}  # pytrees, of which the base class knows nothing
+
     def _chain(self) -> Chain:
         return chains.pair(self.copula, self.marginals)
 
@@ -140,6 +143,10 @@ class CascadeDistribution(_ChainDistribution):
         parameters = dict(locals())
         self.model = model
         self._set_up(parameters, False, validate_args=validate_args, allow_nan_stats=allow_nan_stats, name=name)
+
+    @classmethod
+    def _parameter_properties(cls, dtype: Any, num_classes: Any = None) -> dict[str, Any]:
+        return {}  # pytrees, of which the base class knows nothing
 
     def _chain(self) -> Chain:
         return chains.of_model(self.model)
