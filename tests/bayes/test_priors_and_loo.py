@@ -112,7 +112,7 @@ def test_values_that_models_state_have_terms_too():
 
 @pytest.mark.thorough
 def test_leaving_one_out_prefers_the_family_that_drew_the_log():
-    """The demo's copulas are Gumbel's: its composite score is better than independence's, by far more than its error."""
+    """The demo's copulas are Gumbel's: their score is better than independence's, by far more than its error."""
     arviz = pytest.importorskip("arviz")
     log = three(200)
     posteriors = {name: sample(log, copula=name).to_arviz() for name in ("gumbel", "independence")}
