@@ -2,17 +2,17 @@
 
 import dataclasses
 import math
-from functools import partial
+from numbers import Real
 
 import jax
 
-from rcjax._base.arguments import check_arguments
+from rcjax._base.arguments import instance
 
 #: Fields that may be any number; all others are scales, counts and a mean, which are above 0.
 _ANY = ("slope_center", "tau_center")
 
 
-@partial(jax.tree_util.register_dataclass, meta_fields=())
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Priors:
     """The constants of the priors, each a number; what stands here is what logs of LLM answers are like.
@@ -47,8 +47,8 @@ class Priors:
         ValueError: priors: slope_spread is 0; it must be above 0
         """
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        check_arguments(type(self), values)
         for name, value in values.items():
+            instance(value, Real, f"priors: {name}")
             if not math.isfinite(value) or (value <= 0 and name not in _ANY):
                 wanted = "a finite number" if name in _ANY or value > 0 else "above 0"
                 raise ValueError(f"priors: {name} is {value:g}; it must be {wanted}")

@@ -27,6 +27,7 @@ from jax.typing import ArrayLike
 
 from rcjax._base.arguments import instance, what_it_is
 from rcjax._core.numerics import betaln, open_unit
+from rcjax._core.signatures import is_traced
 from rcjax.copulas import Copula
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
@@ -78,21 +79,40 @@ class Chain:
             shapes.append(jnp.shape(margin.lowest)[:-1] if isinstance(margin, Marginal) else tuple(margin.batch_shape))
         return np.broadcast_shapes(*shapes)
 
-    @property
-    def smooth(self) -> bool:
-        """Whether no margin may have point masses."""
-        return not any(isinstance(margin, Marginal) for margin in self.margins)
+
+def check_pair(copula: Copula, marginals: tuple[Any, Any] | None) -> None:
+    """TypeError for what is no copula, or no two distributions or `Marginal`s; ValueError for one of vectors."""
+    instance(copula, Copula, "copula")
+    if marginals is not None and (not isinstance(marginals, tuple | list) or len(marginals) != 2):
+        raise TypeError(f"marginals must be a pair of distributions or None, not {what_it_is(marginals)}")
+    for margin in marginals or ():
+        if isinstance(margin, Marginal):
+            continue
+        if not all(hasattr(margin, name) for name in ("cdf", "log_prob", "batch_shape", "event_shape")):
+            raise TypeError(f"a marginal must be a distribution or a rcjax Marginal, not {what_it_is(margin)}")
+        if tuple(margin.event_shape):
+            raise ValueError(f"a marginal has event shape {tuple(margin.event_shape)}; it must be of single numbers")
+
+
+def have_masses(*margins: Any) -> bool:
+    """Whether any of the margins has point masses, or may have, while jax traces.
+
+    >>> from rcjax import demo_model
+    >>> have_masses(demo_model().marginals), have_masses(Uniform())
+    (True, False)
+    """
+    ours = [margin for margin in margins if isinstance(margin, Marginal)]
+    masses = jax.tree.leaves([(m.mass_lowest, m.mass_highest, m.atoms and m.atoms.mass) for m in ours])
+    if is_traced(masses):
+        return True
+    values = [np.asarray(mass) for mass in masses]
+    return any(value.dtype.kind not in "fiu" or bool((value > 0).any()) for value in values)
 
 
 def pair(copula: Copula, marginals: tuple[Any, Any] | None) -> Chain:
-    """The chain of two: margins of another library or `Marginal`s; None: uniform.
-
-    TypeError where they are no two of these, ValueError where one is of vectors.
-    """
-    instance(copula, Copula, "copula")
+    """The chain of two: margins of another library or `Marginal`s; None: uniform. Raises as `check_pair`."""
+    check_pair(copula, marginals)
     margins = (Uniform(), Uniform()) if marginals is None else marginals
-    if not isinstance(margins, tuple | list) or len(margins) != 2:
-        raise TypeError(f"marginals must be a pair of distributions or None, not {what_it_is(marginals)}")
     joined = jax.tree.map(lambda leaf: jnp.asarray(leaf)[..., None], copula)
     return Chain(joined, tuple(_one_margin(margin) for margin in margins))
 
@@ -187,7 +207,7 @@ def _place(chain: Chain, rows: jax.Array, batch: Shape) -> _Placed:
         own = rows[..., first:last]
         placed.append(_among(margin, own, batch, atoms) if isinstance(margin, Marginal) else _beside(margin, own))
         first = last
-    if chain.smooth:
+    if not any(isinstance(margin, Marginal) for margin in chain.margins):
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, 1), *placed)
     sided = [p if p.ranks.side is not None else _with_sides(p, atoms) for p in placed]
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, 1), *sided)
@@ -308,10 +328,6 @@ def _quantile_of(margin: Any) -> Callable[[jax.Array], jax.Array]:
 def _one_margin(margin: Any) -> Any:
     if isinstance(margin, Marginal):
         return _map_marginal(lambda leaf, core: jnp.expand_dims(leaf, jnp.ndim(leaf) - core), margin)
-    if not all(hasattr(margin, name) for name in ("cdf", "log_prob", "batch_shape", "event_shape")):
-        raise TypeError(f"a marginal must be a distribution or a rcjax Marginal, not {what_it_is(margin)}")
-    if tuple(margin.event_shape):
-        raise ValueError(f"a marginal has event shape {tuple(margin.event_shape)}; it must be of single numbers")
     return margin
 
 

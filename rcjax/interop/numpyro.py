@@ -89,6 +89,15 @@ class _EntriesTransform(transforms.ParameterFreeTransform):
         return same and all(one.eq(two, static=static) for one, two in zip(self.entries, other.entries, strict=True))
 
 
+class _Observed(_Entries):
+    """What can be observed alone: its values have point masses, which no transformation of the reals has."""
+
+
+@transforms.biject_to.register(_Observed)
+def _biject_to_observed(constraint: _Observed) -> None:
+    raise NotImplementedError("these values have point masses: they can be observed (obs=), but not sampled by NUTS")
+
+
 @transforms.biject_to.register(_Entries)
 def _biject_to_entries(constraint: _Entries) -> _EntriesTransform:
     return _EntriesTransform(tuple(transforms.biject_to(entry) for entry in constraint.entries))
@@ -100,6 +109,9 @@ class _ChainDistribution(dist.Distribution):
     def _chain(self) -> Chain:
         raise NotImplementedError
 
+    def _massed(self) -> bool:
+        raise NotImplementedError
+
     def _set_up(self, validate_args: bool | None) -> None:
         chain = self._chain()
         super().__init__(chain.batch_shape, (chain.size,), validate_args=validate_args)
@@ -107,12 +119,13 @@ class _ChainDistribution(dist.Distribution):
     @constraints.dependent_property(is_discrete=False, event_dim=1)
     def support(self) -> Any:
         """Each margin's own support: from φ_min to φ_max of a `Marginal`."""
-        return _Entries(tuple(entry for margin in self._chain().margins for entry in _supports(margin)))
+        entries = tuple(entry for margin in self._chain().margins for entry in _supports(margin))
+        return _Observed(entries) if self._massed() else _Entries(entries)
 
     @property
     def has_rsample(self) -> bool:
         """Whether draws are differentiable in the parameters: not where margins have point masses."""
-        return self._chain().smooth
+        return not self._massed()
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws of shape (*sample_shape, *batch_shape, k)."""
@@ -154,6 +167,9 @@ class CopulaDistribution(_ChainDistribution):
     def _chain(self) -> Chain:
         return chains.pair(self.copula, self.marginals)
 
+    def _massed(self) -> bool:
+        return chains.have_masses(*(self.marginals or ()))
+
 
 class CascadeDistribution(_ChainDistribution):
     """The calibrated confidences (φ_1 … φ_k) of a cascade through all models of a model, in their order.
@@ -176,6 +192,9 @@ class CascadeDistribution(_ChainDistribution):
 
     def _chain(self) -> Chain:
         return chains.of_model(self.model)
+
+    def _massed(self) -> bool:
+        return chains.have_masses(self.model.marginals)
 
 
 def _supports(margin: Any) -> list[Any]:

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._base.arguments import instance
 from rcjax._base.extras import required
 from rcjax.copulas import Copula
 from rcjax.interop import chain as chains
@@ -49,11 +50,11 @@ class _ChainDistribution(tfd.Distribution):
     def _chain(self) -> Chain:
         raise NotImplementedError
 
-    def _set_up(self, parameters: dict[str, Any], smooth: bool, **options: Any) -> None:
+    def _set_up(self, parameters: dict[str, Any], massed: bool, **options: Any) -> None:
         parameters = {name: value for name, value in parameters.items() if name not in ("self", "__class__")}
         super().__init__(
             dtype=jnp.result_type(float),
-            reparameterization_type=tfd.FULLY_REPARAMETERIZED if smooth else tfd.NOT_REPARAMETERIZED,
+            reparameterization_type=tfd.NOT_REPARAMETERIZED if massed else tfd.FULLY_REPARAMETERIZED,
             parameters=parameters,
             **options,
         )
@@ -80,6 +81,8 @@ class _ChainDistribution(tfd.Distribution):
         return chains.log_prob(self._chain(), value)
 
     def _default_event_space_bijector(self) -> Any:
+        if self.reparameterization_type == tfd.NOT_REPARAMETERIZED:
+            raise NotImplementedError("these values have point masses, which no transformation of the reals has")
         return _entries([entry for margin in self._chain().margins for entry in _bijectors(margin)])
 
 
@@ -110,8 +113,9 @@ class CopulaDistribution(_ChainDistribution):
     ) -> None:
         parameters = dict(locals())
         self.copula, self.marginals = copula, marginals
-        smooth = chains.pair(copula, marginals).smooth
-        self._set_up(parameters, smooth, validate_args=validate_args, allow_nan_stats=allow_nan_stats, name=name)
+        chains.check_pair(copula, marginals)
+        massed = chains.have_masses(*(marginals or ()))
+        self._set_up(parameters, massed, validate_args=validate_args, allow_nan_stats=allow_nan_stats, name=name)
 
     @classmethod
     def _parameter_properties(cls, dtype: Any, num_classes: Any = None) -> dict[str, Any]:
@@ -142,7 +146,9 @@ class CascadeDistribution(_ChainDistribution):
     ) -> None:
         parameters = dict(locals())
         self.model = model
-        self._set_up(parameters, False, validate_args=validate_args, allow_nan_stats=allow_nan_stats, name=name)
+        instance(model, CascadeModel, "model")
+        massed = chains.have_masses(model.marginals)
+        self._set_up(parameters, massed, validate_args=validate_args, allow_nan_stats=allow_nan_stats, name=name)
 
     @classmethod
     def _parameter_properties(cls, dtype: Any, num_classes: Any = None) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def test_priors_that_cannot_be_are_refused(log):
         ({"gap_scale": -1.0}, ValueError, "priors: gap_scale is -1; it must be above 0"),
         ({"slope_center": float("nan")}, ValueError, "priors: slope_center is nan; it must be a finite number"),
         ({"tau_center": 1.0}, ValueError, "priors: tau_center is 1; it must lie between -1 and 1"),
-        ({"mean_scale": "2"}, TypeError, "mean_scale must be a number, not a text"),
+        ({"mean_scale": "2"}, TypeError, "priors: mean_scale must be a number, not a text"),
     ):
         with pytest.raises(kind, match=message):
             sample(log, priors=rcjax.Priors(**wrong))

@@ -14,8 +14,10 @@ import rcjax
 from rcjax._core.batching import part
 from rcjax.interop import chain
 from rcjax.model.cascade_model import of_models
+from rcjax.model.marginals import Atoms, Marginal
 from rcjax.model.sampling import sample_confidences
 
+THETAS = np.array([2.5, 1.5, 1.8])
 pytestmark = pytest.mark.usefixtures("float64")
 
 
@@ -26,8 +28,16 @@ def library(request):
 
 @pytest.fixture(scope="module")
 def model(float64):
-    """Three models with masses at both ends, as fitted to a log of votes: atoms between, too."""
-    return rcjax.fit(stated_log("stated"))
+    """Three models, with masses at both ends, atoms between, of which one is no atom, and smooth parts."""
+    demo = rcjax.demo_model()
+    places = np.array([[0.5, 0.7], [0.6, 0.85], [0.55, 0.9]]), np.array([[0.1, 0.2], [0.3, 0.1], [0.2, 0.0]])
+    marginals = Marginal(
+        *(np.array([0.1, 0.2, 0.25]), np.array([0.9, 1.0, 0.9]), np.array([0.2, 0.1, 0.05]), np.array([0.1, 0.2, 0.3])),
+        *(np.tile(row, (3, 1)) for row in ([0.4, 0.6], [2.0, 5.0], [3.0, 1.5])),
+        Atoms(*places),
+    )
+    own = of_models(demo, np.arange(3))
+    return jax.tree.map(jnp.asarray, dataclasses.replace(own, marginals=marginals, copulas=rcjax.Gumbel(THETAS)))
 
 
 def values_of(marginal):
@@ -53,6 +63,14 @@ def test_a_chain_is_made_of_its_pairs(model):
         density = np.where(np.abs(values[:, 1] - value) < 1e-12, mass, density)
     got = chain.log_prob(chain.of_model(model), values)
     np.testing.assert_allclose(got, expected - np.log(density), rtol=1e-9, atol=1e-9)
+
+
+def test_where_models_state_all_that_they_say_probabilities_sum_to_one():
+    model = rcjax.fit(stated_log("stated"))
+    lines = [values_of(part(model.marginals, j)) for j in range(3)]
+    cells = np.stack(np.meshgrid(*lines, indexing="ij"), -1).reshape(-1, 3)
+    total = np.exp(np.asarray(chain.log_prob(chain.of_model(model), cells))).sum()
+    assert total == pytest.approx(1.0, abs=1e-9)
 
 
 def test_probabilities_of_masses_are_frequencies(library, model):
