@@ -49,8 +49,8 @@ def test_priors_decide_where_the_log_says_little(compilations):
     assert not compiled
     np.testing.assert_allclose(sharp.sites["slope"], 2.0, atol=0.1)
     np.testing.assert_allclose(dependent.sites["tau"], 0.8, atol=0.02)
-    # Dirichlet's mean: 50 at each of three places and two answers more.
-    counts = np.asarray(sharp.sites["masses"][0]).mean(0) * 152
+    # Dirichlet's mean: 50 at each of three places and two answers more, of a model with two confidences.
+    counts = np.asarray(sharp.sites["masses"][0, :, 0]).mean(0) * 152
     assert (np.abs(counts - 50) < 4).all()
 
 

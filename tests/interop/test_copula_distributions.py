@@ -98,9 +98,12 @@ def test_a_distribution_is_a_pytree_with_gradients(library, margins):
         pair = rcjax.Clayton(theta), (library.normal(0.0 * scale, scale), margins[1])
         return library.ours.CopulaDistribution(*pair).log_prob(POINTS).sum()
 
-    slopes = jax.grad(total, (0, 1))(3.0, 1.1)
-    h = 1e-6
-    differences = (total(3 + h, 1.1) - total(3 - h, 1.1)) / 2 / h, (total(3.0, 1.1 + h) - total(3.0, 1.1 - h)) / 2 / h
+    theta, scale, h = np.float64(3.0), np.float64(1.1), 1e-6  # of Python's floats tfp makes float32
+    slopes = jax.grad(total, (0, 1))(theta, scale)
+    differences = [
+        (total(theta + h, scale) - total(theta - h, scale)) / 2 / h,
+        (total(theta, scale + h) - total(theta, scale - h)) / 2 / h,
+    ]
     np.testing.assert_allclose(slopes, differences, rtol=1e-6)
 
 
