@@ -52,7 +52,7 @@ SECTIONS = {
         "area_under_curve",
         "expected_calibration_error",
     ],
-    "The posterior": ["sample_posterior", "Posterior", "posterior_figures", "credible_bands"],
+    "The posterior": ["sample_posterior", "Posterior", "Priors", "posterior_figures", "credible_bands"],
     "Checks and the report": ["diagnose", "Diagnosis", "influence", "Influence", "make_report", "Report"],
     "Many logs": ["sweep", "Sweep"],
     "Copulas": [

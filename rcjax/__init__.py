@@ -24,6 +24,7 @@ _HOMES = {
         "Posterior",
         "sample_posterior",
     ),
+    "bayes.priors": ("Priors",),
     "copulas": (
         "Clayton",
         "Copula",
@@ -162,6 +163,7 @@ if TYPE_CHECKING:
     from rcjax._core.smoothing import smooth_maximum, smooth_quantile
     from rcjax.bayes.credible_bands import credible_bands, posterior_figures
     from rcjax.bayes.posterior import Posterior, sample_posterior
+    from rcjax.bayes.priors import Priors
     from rcjax.copulas import (
         Clayton,
         Copula,
@@ -264,6 +266,7 @@ __all__ = [
     "PolicyCheck",
     "Posterior",
     "PricesWarning",
+    "Priors",
     "Replay",
     "Report",
     "Retuned",

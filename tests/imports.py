@@ -27,6 +27,7 @@ LAYERS = [
     "replaying",
     "solving",
     "bayes",
+    "interop",
     "tuning",
     "diagnostics",
     "sweeps",

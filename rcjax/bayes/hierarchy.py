@@ -9,13 +9,14 @@ function of the raw confidence. On it, for the answers (ξ_j, y_j) of k models t
                                                   log d ~ N(log 1.5, ½²), log(a + b) ~ N(log 6, 1)
     ranks of (φ̂_i, φ̂_j) ~ C(·; τ_ij)              τ_ij = the family's range × σ(t_ij), t_ij ~ N(t, 0.7²), t ~ N(t₀, 1)
 
-with z the standardised ξ and t₀ at τ = 0.3. The priors say what a log of 30 queries should not be asked to: that more
-confidence mostly means more right answers, by about as much in every model; that no component of a mixture is empty
-nor, for want of data, a spike; that pairs of models depend on each other about as strongly as other pairs do.
-N(0, 2.5²) is the weakly informative default of Gelman et al. (2008), "A weakly informative default prior distribution
-for logistic and other regression models". The components are ordered by their means, so that they cannot be exchanged.
-How far models and pairs differ from their pool (½ and 0.7) is fixed: five models hardly tell, and the funnel of a scale
-to be learnt would be the one part of the posterior that is nowhere near Gaussian.
+with z the standardised ξ and t₀ at τ = 0.3; the numbers are those of `Priors`, and may be others. The priors say what a
+log of 30 queries should not be asked to: that more confidence mostly means more right answers, by about as much in
+every model; that no component of a mixture is empty nor, for want of data, a spike; that pairs of models depend on each
+other about as strongly as other pairs do. N(0, 2.5²) is the weakly informative default of Gelman et al. (2008), "A
+weakly informative default prior distribution for logistic and other regression models". The components are ordered by
+their means, so that they cannot be exchanged. How far models and pairs differ from their pool (½ and 0.7) is not
+learnt: five models hardly tell, and the funnel of a scale to be learnt would be the one part of the posterior that is
+nowhere near Gaussian.
 
 Three choices make the posterior a product of small blocks: calibration, each model's marginal, dependence.
 
@@ -41,35 +42,18 @@ from jax.scipy import special
 from rcjax._base.extras import required
 from rcjax._core.batching import part
 from rcjax._core.numerics import betaln, divide, extremes
+from rcjax.bayes.priors import PRIORS, Priors
 from rcjax.copulas import Copula
 from rcjax.model.calibration import Calibrator
 from rcjax.model.marginals import MAX_CONCENTRATION, Marginal
 from rcjax.model.pair_likelihood import ATOMS, HIGHEST, LOWEST, SMOOTH, Ranks, log_likelihood
 from rcjax.model.pairs import pairs
 
-_INTERCEPT_SCALE = 2.5
-
-
-_SLOPE_CENTER, _SLOPE_SCALE, _SLOPE_SPREAD = 1.0, 1.0, 0.5
-
-
-_MASS_COUNT, _SHARE_COUNT = 0.5, 2.0
-
-
-_MEAN_SCALE, _GAP_CENTER, _GAP_SCALE = 1.5, 1.5, 0.5
-
-
-_CONCENTRATION_CENTER, _CONCENTRATION_SCALE = 6.0, 1.0
-
-
-_TAU_CENTER, _DEPENDENCE_SCALE, _DEPENDENCE_SPREAD = 0.3, 1.0, 0.7
-
-
-_LEAST_SHAPE = 1e-2
+LEAST_SHAPE = 1e-2
 
 
 #: Where on the scale of t the likelihood of a pair is tabulated: up to 0.0025 of the range of τ from either end.
-_KNOTS = np.linspace(-6.0, 6.0, 49)
+KNOTS = np.linspace(-6.0, 6.0, 49)
 
 
 def _spline_slopes(count: int) -> np.ndarray:
@@ -83,7 +67,7 @@ def _spline_slopes(count: int) -> np.ndarray:
     return np.linalg.solve(left, right)
 
 
-_SPLINE = _spline_slopes(len(_KNOTS))
+_SPLINE = _spline_slopes(len(KNOTS))
 
 
 class Evidence(NamedTuple):
@@ -97,9 +81,11 @@ class Evidence(NamedTuple):
     labelled: jax.Array  # (k, n) bool, those of them that are known to be right or wrong
     log_x: jax.Array  # (2, k, n) log x and log(1 − x) of φ̂ scaled to (0, 1)
     side: jax.Array  # (k, n) LOWEST, SMOOTH, HIGHEST or an atom
-    pairs: jax.Array  # (P, T) log-likelihood of each pair at the dependences `_KNOTS`
+    pairs: jax.Array  # (P, T) log-likelihood of each pair at the dependences `KNOTS`
     tau_range: jax.Array  # (2,) the least τ of the copulas' family, and how far it is to the largest
     atoms: jax.Array | None = None  # (k, A) bool: there is an atom; None where no model has any
+    placed: Ranks | None = None  # (k, n) where confidences lie, for what each query says of a pair
+    priors: Priors = PRIORS
 
 
 class Fitted(NamedTuple):
@@ -111,7 +97,12 @@ class Fitted(NamedTuple):
 
 
 def gather(
-    fitted: Fitted, logprob: jax.Array, correct: jax.Array, answered: jax.Array, labelled: jax.Array
+    fitted: Fitted,
+    logprob: jax.Array,
+    correct: jax.Array,
+    answered: jax.Array,
+    labelled: jax.Array,
+    priors: Priors = PRIORS,
 ) -> Evidence:
     """The evidence in a log, on the scale of the calibrators that were fitted to it.
 
@@ -121,6 +112,7 @@ def gather(
         correct: (n, k) whether the answer is right.
         answered: (n, k) whether there is an answer.
         labelled: (n, k) whether it is known to be right or wrong.
+        priors: the constants of the priors.
     """
     calibrators, marginals, copulas = fitted
     family, answered = type(copulas), answered.T
@@ -168,34 +160,46 @@ def gather(
         pairs=_pair_curves(family, part(placed, left), part(placed, right), answered[left] & answered[right]),
         tau_range=_tau_range(family),
         atoms=None if marginals.atoms is None else marginals.atoms.mass > 0,
+        placed=placed,
+        priors=priors,
     )
 
 
 def _pair_curves(family: type[Copula], first: Ranks, second: Ranks, both: jax.Array) -> jax.Array:
-    """(P, T) log-likelihood of P pairs of margins at each of the dependences `_KNOTS`.
+    """(P, T) log-likelihood of P pairs of margins at each of the dependences `KNOTS`.
 
     As ranks are fixed, all that the log says of a pair is a function of one number. Tabulated, it costs a sampler four
     numbers a step, whatever the family.
     """
-    copulas = jax.vmap(family.from_tau)(as_tau(jnp.asarray(_KNOTS, first.u.dtype), _tau_range(family)))
+    copulas = knots_of(family, first.u.dtype)
 
     def curve(first: Ranks, second: Ranks, both: jax.Array) -> jax.Array:
-        terms = jax.vmap(lambda copula: log_likelihood(copula, first, second))(copulas)
-        return jnp.where(both, terms, 0.0).sum(-1)
+        return pair_terms(copulas, first, second, both).sum(-1)
 
     return jax.vmap(curve)(first, second, both)
 
 
+def knots_of(family: type[Copula], dtype: Any) -> Copula:
+    """The members (T,) of a family at the dependences `KNOTS`."""
+    return jax.vmap(family.from_tau)(as_tau(jnp.asarray(KNOTS, dtype), _tau_range(family)))
+
+
+def pair_terms(copulas: Copula, first: Ranks, second: Ranks, both: jax.Array) -> jax.Array:
+    """(T, n) what each query says of one pair under copulas (T,); 0 where not both answered."""
+    terms = jax.vmap(lambda copula: log_likelihood(copula, first, second))(copulas)
+    return jnp.where(both, terms, 0.0)
+
+
 def interpolate(curves: jax.Array, dependence: jax.Array) -> jax.Array:
-    """(P,) natural cubic splines through values (P, T) at `_KNOTS`, at dependences (P,); constant beyond the knots.
+    """(P,) natural cubic splines through values (P, T) at `KNOTS`, at dependences (P,); constant beyond the knots.
 
     A straight line is its own spline:
 
-    >>> round(float(interpolate(jnp.asarray(_KNOTS)[None], jnp.array([0.3]))[0]), 4)
+    >>> round(float(interpolate(jnp.asarray(KNOTS)[None], jnp.array([0.3]))[0]), 4)
     0.3
     """
-    x = (jnp.clip(dependence, _KNOTS[0], _KNOTS[-1]) - _KNOTS[0]) / (_KNOTS[1] - _KNOTS[0])
-    left = jnp.clip(x.astype(int), 0, len(_KNOTS) - 2)
+    x = (jnp.clip(dependence, KNOTS[0], KNOTS[-1]) - KNOTS[0]) / (KNOTS[1] - KNOTS[0])
+    left = jnp.clip(x.astype(int), 0, len(KNOTS) - 2)
     t = x - left
     slopes = curves @ jnp.asarray(_SPLINE.T, curves.dtype)
     ends = jnp.stack([curves, slopes])[:, np.arange(len(curves)), jnp.stack([left, left + 1])]
@@ -209,7 +213,7 @@ def starting_point(fitted: Fitted, evidence: Evidence) -> dict[str, jax.Array]:
     intercept, slope = calibrators.coefficients[:, 0], calibrators.unit
     steep = evidence.steepness > 0
     intercept = jnp.clip(intercept + slope * evidence.center, -5.0, 5.0)
-    slope = jnp.clip(jnp.where(steep, divide(slope, evidence.steepness), _SLOPE_CENTER), -1.0, 3.0)
+    slope = jnp.clip(jnp.where(steep, divide(slope, evidence.steepness), evidence.priors.slope_center), -1.0, 3.0)
     order = jnp.argsort(marginals.a / (marginals.a + marginals.b), axis=-1)
     a, b, share = (
         jnp.take_along_axis(parameter, order, -1) for parameter in (marginals.a, marginals.b, marginals.proportion)
@@ -241,28 +245,28 @@ def hierarchical_model(evidence: Evidence) -> None:
     def site(name: str, distribution: Any, *shape: int) -> jax.Array:
         return numpyro.sample(name, distribution.expand(shape).to_event(len(shape)))
 
-    k = evidence.z.shape[0]
-    slope_pool = numpyro.sample("slope_pool", dist.Normal(_SLOPE_CENTER, _SLOPE_SCALE))
-    intercept = site("intercept", dist.Normal(0.0, _INTERCEPT_SCALE), k)
-    slope = site("slope", dist.Normal(slope_pool, _SLOPE_SPREAD), k)
+    k, priors = evidence.z.shape[0], evidence.priors
+    slope_pool = numpyro.sample("slope_pool", dist.Normal(priors.slope_center, priors.slope_scale))
+    intercept = site("intercept", dist.Normal(0.0, priors.intercept_scale), k)
+    slope = site("slope", dist.Normal(slope_pool, priors.slope_spread), k)
     answers = dist.Bernoulli(logits=intercept[:, None] + slope[:, None] * evidence.z)
     numpyro.sample("correct", answers.mask(evidence.labelled).to_event(2), obs=evidence.correct)
 
-    share = site("share", dist.Beta(_SHARE_COUNT, _SHARE_COUNT), k)
-    lower = site("lower", dist.Normal(0.0, _MEAN_SCALE), k)
-    gap = site("gap", dist.LogNormal(np.log(_GAP_CENTER), _GAP_SCALE), k)
-    sizes = dist.LogNormal(np.log(_CONCENTRATION_CENTER), _CONCENTRATION_SCALE)
+    share = site("share", dist.Beta(priors.share_count, priors.share_count), k)
+    lower = site("lower", dist.Normal(0.0, priors.mean_scale), k)
+    gap = site("gap", dist.LogNormal(jnp.log(priors.gap_center), priors.gap_scale), k)
+    sizes = dist.LogNormal(jnp.log(priors.concentration_center), priors.concentration_scale)
     concentration = site("concentration", sizes, k, 2)
-    numpyro.factor("confidence", _mixture_terms(evidence, share, *_shapes(lower, gap, concentration)).sum())
+    numpyro.factor("confidence", mixture_terms(evidence, share, *_shapes(lower, gap, concentration)).sum())
 
     dependence_pool = numpyro.sample(
-        "dependence_pool", dist.Normal(_as_dependence(_TAU_CENTER, evidence.tau_range), _DEPENDENCE_SCALE)
+        "dependence_pool", dist.Normal(_as_dependence(priors.tau_center, evidence.tau_range), priors.dependence_scale)
     )
-    dependence = site("dependence", dist.Normal(dependence_pool, _DEPENDENCE_SPREAD), evidence.pairs.shape[0])
+    dependence = site("dependence", dist.Normal(dependence_pool, priors.dependence_spread), evidence.pairs.shape[0])
     numpyro.factor("pairs", interpolate(evidence.pairs, dependence).sum())
 
 
-def _mixture_terms(evidence: Evidence, share: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
+def mixture_terms(evidence: Evidence, share: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     """(k, n) log-likelihood of the confidences between the extremes."""
     weights = jnp.log(jnp.stack([1 - share, share], axis=-1)) - betaln(a, b)
     log_x, log_1x = evidence.log_x[..., None]
@@ -275,7 +279,7 @@ def _shapes(lower: jax.Array, gap: jax.Array, concentration: jax.Array) -> tuple
     logit = jnp.stack([lower, lower + gap], axis=-1)
     concentration = jnp.minimum(concentration, MAX_CONCENTRATION)
     a, b = concentration * special.expit(logit), concentration * special.expit(-logit)
-    return jnp.maximum(a, _LEAST_SHAPE), jnp.maximum(b, _LEAST_SHAPE)
+    return jnp.maximum(a, LEAST_SHAPE), jnp.maximum(b, LEAST_SHAPE)
 
 
 def _tau_range(family: type[Copula]) -> jax.Array:
@@ -303,7 +307,7 @@ def draw_masses(evidence: Evidence, key: jax.Array, draws: int) -> jax.Array:
     between = range(ATOMS, ATOMS + (0 if evidence.atoms is None else evidence.atoms.shape[-1]))
     sides = jnp.stack([evidence.side == side for side in (LOWEST, SMOOTH, HIGHEST, *between)], axis=-1)
     counts = (sides & evidence.answered[..., None]).astype(evidence.z.dtype).sum(1)
-    masses = jax.random.dirichlet(key, counts + _MASS_COUNT, (draws, counts.shape[0]))
+    masses = jax.random.dirichlet(key, counts + evidence.priors.mass_count, (draws, counts.shape[0]))
     if evidence.atoms is not None:  # a place that no atom takes has nothing, and the others are Dirichlet's still
         masses = masses.at[..., 3:].multiply(evidence.atoms)
         masses = masses / masses.sum(-1, keepdims=True)
@@ -357,7 +361,7 @@ def assemble(fitted: Fitted, evidence: Evidence, draw: dict[str, jax.Array]) -> 
             atoms=atoms,
             proportion=jnp.stack([1 - draw["share"], draw["share"]], axis=-1),
             a=draw["mean"] * draw["concentration"],
-            b=jnp.maximum((1 - draw["mean"]) * draw["concentration"], _LEAST_SHAPE),
+            b=jnp.maximum((1 - draw["mean"]) * draw["concentration"], LEAST_SHAPE),
         ),
         jax.vmap(type(copulas).from_tau)(draw["tau"]),
     )

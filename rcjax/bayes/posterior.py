@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from rcjax._base.arguments import check_arguments
 from rcjax._base.extras import required
 from rcjax._core.compilation import compiled
 from rcjax.bayes.hierarchy import (
+    Evidence,
     Fitted,
     assemble,
     described,
@@ -24,15 +25,14 @@ from rcjax.bayes.hierarchy import (
     hierarchical_model,
     starting_point,
 )
+from rcjax.bayes.pointwise import query_log_likelihood
+from rcjax.bayes.priors import PRIORS, Priors
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.model.pairs import pairs
-
-if TYPE_CHECKING:
-    from rcjax.bayes.hierarchy import Evidence
 
 _NEWTON_STEPS = 60
 
@@ -50,12 +50,13 @@ _DIMS = {
     **{name: ["model", "component"] for name in ("mean", "concentration")},
     "masses": ["model", "place"],
     "tau": ["pair"],
+    "answers": ["query"],
 }
 
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("model", "reference", "sites", "r_hat", "effective_samples", "divergences"),
+    data_fields=("model", "reference", "sites", "r_hat", "effective_samples", "divergences", "evidence"),
     meta_fields=(),
 )
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Posterior:
     r_hat: dict[str, jax.Array] | None  # split R̂ of each parameter that NUTS sampled; None after Laplace
     effective_samples: dict[str, jax.Array] | None  # of these parameters; None after Laplace
     divergences: jax.Array | None  # () number of divergent transitions; None after Laplace
+    evidence: Evidence | None = None  # what the draws are conditioned on, the priors among it
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -87,15 +89,35 @@ class Posterior:
         """The number of draws D."""
         return self.model.cost.shape[0]
 
-    def to_arviz(self) -> Any:
+    def log_likelihood(self) -> jax.Array:
+        """(C, D / C, n) log-likelihood of each query under each draw; see the head of `rcjax.bayes.pointwise`.
+
+        Of the labels, the confidences and their pairs, up to a constant of the query: what `arviz.loo` and
+        `arviz.compare` take, for posteriors of one log. Computed at each call, from D · n · (k + P) terms.
+
+        Raises ValueError for a posterior without its evidence.
+        """
+        if self.evidence is None:
+            raise ValueError("this posterior does not hold its evidence: rcjax.sample_posterior draws one that does")
+        shape = np.shape(self.sites["intercept"])[:2]
+        draws = {name: value.reshape(-1, *value.shape[2:]) for name, value in self.sites.items()}
+        terms = query_log_likelihood(type(self.reference.copulas), self.evidence, draws)
+        return terms.reshape(*shape, -1)
+
+    def to_arviz(self, *, log_likelihood: bool = True) -> Any:
         """The draws as ArviZ's InferenceData (a DataTree from ArviZ 1.0 on), for its summaries and figures.
 
         Variables by model: `intercept` and `slope` (of logit P(correct) on the standardised ξ), `masses` (at φ_min,
         between, at φ_max), `share` of the upper component, `mean` and `concentration` of each component; by pair:
-        `tau`; and the pools `slope_pool` and `tau_pool`. Raises ImportError where ArviZ is not installed.
+        `tau`; and the pools `slope_pool` and `tau_pool`. With `log_likelihood`, that of each query, `answers`, so that
+        `arviz.loo` works; of many draws of a long log it takes D · n numbers. Raises ImportError where ArviZ is not
+        installed.
         """
+        check_arguments(Posterior.to_arviz, locals())
         arviz, labels = required("arviz", extra="posterior"), {"coords": self._coords(), "dims": _DIMS}
         groups = {"posterior": {name: np.asarray(value) for name, value in self.sites.items()}}
+        if log_likelihood and self.evidence is not None:
+            groups["log_likelihood"] = {"answers": np.asarray(self.log_likelihood())}
         # Groups were arguments of their own before ArviZ 1.0.
         if "posterior" in inspect.signature(arviz.from_dict).parameters:
             return arviz.from_dict(**groups, **labels)
@@ -118,6 +140,7 @@ def sample_posterior(
     chains: int = 4,
     seed: int = 0,
     progress: bool = False,
+    priors: Priors | None = None,
 ) -> Posterior:
     """Draw the parameters of the Markov-copula model given a log: the model at the head of `rcjax.bayes.hierarchy`.
 
@@ -132,12 +155,13 @@ def sample_posterior(
         chains: of NUTS.
         seed: of the draws.
         progress: show NumPyro's bar.
+        priors: the constants of the priors; None: those of `Priors()`.
 
     Arrays have jax's default float type.
 
-    Raises LogError where `rcjax.fit` does; ValueError for an unknown family or method, fewer than one chain, or fewer
-    than one draw (four of NUTS, for its R̂); FloatingPointError where draws are not finite; ImportError where NumPyro
-    is not installed (the extra `rcjax[posterior]`).
+    Raises LogError where `rcjax.fit` does; ValueError for an unknown family or method, priors that cannot be, fewer
+    than one chain, or fewer than one draw (four of NUTS, for its R̂); FloatingPointError where draws are not finite;
+    ImportError where NumPyro is not installed (the extra `rcjax[posterior]`).
 
     >>> import rcjax
     >>> log = rcjax.sample_log(100, seed=0)
@@ -151,11 +175,12 @@ def sample_posterior(
     least = 4 if method == "nuts" else 1
     if draws < least or chains < 1:
         raise ValueError(f"draws is {draws} and chains {chains}; they must be at least {least} and 1")
+    priors = (priors or PRIORS).check()
     required("numpyro", extra="posterior")
     family = as_family(copula)
     reference = fit(log, copula=family)
     fitted = Fitted(reference.calibrators, reference.marginals, reference.copulas)
-    evidence, start = _prepare(fitted, log.logprob, log.correct, log.answered, jnp.asarray(log.labelled))
+    evidence, start = _prepare(fitted, log.logprob, log.correct, log.answered, jnp.asarray(log.labelled), priors)
     for_chains, for_gaussian, for_masses = jax.random.split(jax.random.key(seed), 3)
     mode, scale = _approximate(evidence, start)
     if method == "laplace":
@@ -169,19 +194,24 @@ def sample_posterior(
     cost = jnp.broadcast_to(reference.cost, (z.shape[0] * z.shape[1], *reference.cost.shape))
     model = dataclasses.replace(reference, cost=cost, **drawn._asdict())
     r_hat, effective = (None, None) if method == "laplace" else _diagnose(sites)
-    return Posterior(model, reference, sites, r_hat, effective, divergences)
+    return Posterior(model, reference, sites, r_hat, effective, divergences, evidence)
 
 
 @compiled
 def _prepare(
-    fitted: Fitted, logprob: jax.Array, correct: jax.Array, answered: jax.Array, labelled: jax.Array
-) -> "tuple[Evidence, dict[str, jax.Array]]":
-    evidence = gather(fitted, logprob, correct, answered, labelled)
+    fitted: Fitted,
+    logprob: jax.Array,
+    correct: jax.Array,
+    answered: jax.Array,
+    labelled: jax.Array,
+    priors: Priors,
+) -> tuple[Evidence, dict[str, jax.Array]]:
+    evidence = gather(fitted, logprob, correct, answered, labelled, priors)
     return evidence, starting_point(fitted, evidence)
 
 
 def _potential(
-    evidence: "Evidence", start: dict[str, jax.Array]
+    evidence: Evidence, start: dict[str, jax.Array]
 ) -> tuple[Callable[..., Any], jax.Array, Callable[..., Any]]:
     """(energy of unconstrained parameters (d,), the start as such, back to the sites): what both methods work on."""
     from numpyro.infer import util
@@ -199,7 +229,7 @@ def _potential(
 
 
 @compiled
-def _approximate(evidence: "Evidence", start: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
+def _approximate(evidence: Evidence, start: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
     """(mode (d,), S (d, d)) with S Sᵀ the inverse of the energy's Hessian there, by Newton's method."""
     energy, flat, _ = _potential(evidence, start)
     lengths = jnp.asarray((*_LENGTHS, 0.0), flat.dtype)
@@ -230,7 +260,7 @@ def _approximate(evidence: "Evidence", start: dict[str, jax.Array]) -> tuple[jax
 
 
 def _run_nuts(
-    evidence: "Evidence",
+    evidence: Evidence,
     start: dict[str, jax.Array],
     mode: jax.Array,
     scale: jax.Array,
@@ -259,7 +289,7 @@ def _run_nuts(
 
 @compiled
 def _describe(
-    fitted: Fitted, evidence: "Evidence", start: dict[str, jax.Array], flat: jax.Array, key: jax.Array
+    fitted: Fitted, evidence: Evidence, start: dict[str, jax.Array], flat: jax.Array, key: jax.Array
 ) -> tuple[dict[str, jax.Array], Fitted]:
     """(sites (C, N, …), the same as `Fitted` with leading axis D = C N) of draws (C, N, d)."""
     *_, constrain = _potential(evidence, start)

@@ -34,8 +34,8 @@ Prices = Annotated[
     typer.Option(
         show_default=False,
         metavar="FILE",
-        help="Money per million tokens, by model (TOML or JSON), where LOG has tokens and no cost; or the list of prices "
-        "of LiteLLM or OpenRouter.",
+        help="Money per million tokens, by model (TOML or JSON), where LOG has tokens and no cost; or the list of "
+        "prices of LiteLLM or OpenRouter.",
     ),
 ]
 

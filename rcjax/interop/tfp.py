@@ -1,0 +1,190 @@
+"""Copulas and models as distributions of TensorFlow Probability on JAX (`tensorflow_probability.substrates.jax`).
+
+>>> import jax
+>>> from tensorflow_probability.substrates.jax import distributions as tfd
+>>> from rcjax import Gumbel
+>>> pair = CopulaDistribution(Gumbel(2.0), (tfd.Normal(0.0, 1.0), tfd.Exponential(1.0)))
+>>> pair.sample(3, seed=jax.random.key(0)).shape, pair.event_shape
+((3, 2), TensorShape([2]))
+
+What log_prob is where marginals have point masses is said at the head of `rcjax.interop.chain`. Releases up to 0.25 do
+not run on the JAX that rcjax needs; `tfp-nightly` does.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rcjax._base.arguments import instance
+from rcjax._base.extras import required
+from rcjax.copulas import Copula
+from rcjax.interop import chain as chains
+from rcjax.interop.chain import Chain, Uniform
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.marginals import Marginal
+
+try:
+    tfp = required("tensorflow_probability.substrates.jax", extra="tfp")
+except AttributeError as error:  # of a JAX that is newer than it
+    raise ImportError(f"this tensorflow_probability is too old ({error}): pip install 'rcjax[tfp]'") from error
+tfb, tfd = tfp.bijectors, tfp.distributions
+
+__all__ = ["CascadeDistribution", "CopulaDistribution"]
+
+
+def _flatten(distribution: Any) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
+    options = ("validate_args", "allow_nan_stats", "name")
+    fields = tuple(value for name, value in distribution.parameters.items() if name not in options)
+    return fields, tuple((name, distribution.parameters[name]) for name in options)
+
+
+class _ChainDistribution(tfd.Distribution):
+    """A chain of margins and copulas as a distribution of vectors, and as a pytree."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        jax.tree_util.register_pytree_node(cls, _flatten, lambda others, fields: cls(*fields, **dict(others)))
+
+    def _chain(self) -> Chain:
+        raise NotImplementedError
+
+    def _set_up(self, parameters: dict[str, Any], massed: bool, **options: Any) -> None:
+        parameters = {name: value for name, value in parameters.items() if name not in ("self", "__class__")}
+        super().__init__(
+            dtype=jnp.result_type(float),
+            reparameterization_type=tfd.NOT_REPARAMETERIZED if massed else tfd.FULLY_REPARAMETERIZED,
+            parameters=parameters,
+            **options,
+        )
+
+    def __getitem__(self, slices: Any) -> Any:
+        raise TypeError("a batch of copulas has no slices here: take a slice of their parameters")
+
+    def _batch_shape(self) -> Any:
+        return self._chain().batch_shape
+
+    def _batch_shape_tensor(self) -> Any:
+        return np.array(self._chain().batch_shape, np.int32)
+
+    def _event_shape(self) -> Any:
+        return (self._chain().size,)
+
+    def _event_shape_tensor(self) -> Any:
+        return np.array([self._chain().size], np.int32)
+
+    def _sample_n(self, n: Any, seed: jax.Array) -> jax.Array:
+        return chains.sample(self._chain(), seed, (int(n),))
+
+    def _log_prob(self, value: jax.Array) -> jax.Array:
+        return chains.log_prob(self._chain(), value)
+
+    def _default_event_space_bijector(self) -> Any:
+        if self.reparameterization_type == tfd.NOT_REPARAMETERIZED:
+            raise NotImplementedError("these values have point masses, which no transformation of the reals has")
+        return _entries([entry for margin in self._chain().margins for entry in _bijectors(margin)])
+
+
+class CopulaDistribution(_ChainDistribution):
+    """Pairs (x, y) with two marginals, joined by a copula.
+
+    Args:
+        copula: the copula; arrays of parameters are a batch.
+        marginals: two univariate distributions of TensorFlow Probability that have a `cdf` and a `quantile`, or a
+            model's `rcjax.model.marginals.Marginal`s; None: uniform ones, so that it is a distribution of ranks.
+        validate_args, allow_nan_stats, name: as of every distribution of TensorFlow Probability.
+
+    Raises TypeError for what is neither.
+
+    >>> from rcjax import Gaussian
+    >>> standard = tfd.Normal(0.0, 1.0)
+    >>> round(float(CopulaDistribution(Gaussian(0.0), (standard, standard)).log_prob(jnp.zeros(2))), 4)  # −log 2π
+    -1.8379
+    """
+
+    def __init__(
+        self,
+        copula: Copula,
+        marginals: tuple[Any, Any] | None = None,
+        validate_args: bool = False,
+        allow_nan_stats: bool = True,
+        name: str = "CopulaDistribution",
+    ) -> None:
+        parameters = dict(locals())
+        self.copula, self.marginals = copula, marginals
+        chains.check_pair(copula, marginals)
+        massed = chains.have_masses(*(marginals or ()))
+        self._set_up(parameters, massed, validate_args=validate_args, allow_nan_stats=allow_nan_stats, name=name)
+
+    @classmethod
+    def _parameter_properties(cls, dtype: Any, num_classes: Any = None) -> dict[str, Any]:
+        return {}  # pytrees, of which the base class knows nothing
+
+    def _chain(self) -> Chain:
+        return chains.pair(self.copula, self.marginals)
+
+
+class CascadeDistribution(_ChainDistribution):
+    """The calibrated confidences (φ_1 … φ_k) of a cascade through all models of a model, in their order.
+
+    Args:
+        model: what `rcjax.fit` gives. A leading axis of all its arrays is a batch.
+        validate_args, allow_nan_stats, name: as of every distribution of TensorFlow Probability.
+
+    >>> import rcjax
+    >>> CascadeDistribution(rcjax.demo_model()).sample(100, seed=jax.random.key(0)).shape
+    (100, 5)
+    """
+
+    def __init__(
+        self,
+        model: CascadeModel,
+        validate_args: bool = False,
+        allow_nan_stats: bool = True,
+        name: str = "CascadeDistribution",
+    ) -> None:
+        parameters = dict(locals())
+        self.model = model
+        instance(model, CascadeModel, "model")
+        massed = chains.have_masses(model.marginals)
+        self._set_up(parameters, massed, validate_args=validate_args, allow_nan_stats=allow_nan_stats, name=name)
+
+    @classmethod
+    def _parameter_properties(cls, dtype: Any, num_classes: Any = None) -> dict[str, Any]:
+        return {}  # pytrees, of which the base class knows nothing
+
+    def _chain(self) -> Chain:
+        return chains.of_model(self.model)
+
+
+def _bijectors(margin: Any) -> list[Any]:
+    """From the reals to the support of each entry of a chain that is a margin's."""
+    if isinstance(margin, Uniform):
+        return [tfb.Sigmoid()]
+    if isinstance(margin, Marginal):
+        ends = jnp.moveaxis(jnp.asarray(margin.lowest), -1, 0), jnp.moveaxis(jnp.asarray(margin.highest), -1, 0)
+        return [tfb.Sigmoid(low, high) for low, high in zip(*ends, strict=True)]
+    return [margin.experimental_default_event_space_bijector()]
+
+
+def _entries(bijectors: list[Any]) -> Any:
+    """A bijector for each entry of the last axis, as one of vectors."""
+
+    def over_entries(method: str) -> Any:
+        return lambda x: jnp.stack([getattr(one, method)(x[..., j]) for j, one in enumerate(bijectors)], -1)
+
+    def log_determinant(method: str) -> Any:
+        def total(x: jax.Array) -> jax.Array:
+            terms = [getattr(one, method)(x[..., j], event_ndims=0) for j, one in enumerate(bijectors)]
+            return jnp.stack(jnp.broadcast_arrays(*terms), -1).sum(-1)
+
+        return total
+
+    return tfb.Inline(
+        forward_fn=over_entries("forward"),
+        inverse_fn=over_entries("inverse"),
+        forward_log_det_jacobian_fn=log_determinant("forward_log_det_jacobian"),
+        inverse_log_det_jacobian_fn=log_determinant("inverse_log_det_jacobian"),
+        forward_min_event_ndims=1,
+    )

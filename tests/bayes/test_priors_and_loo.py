@@ -1,0 +1,121 @@
+"""Priors as an argument, and what queries say of a posterior one by one."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+import scipy
+from posterior_samples import keep, three
+from scipy import stats
+from stated_samples import stated_log
+
+import rcjax
+from rcjax.bayes.hierarchy import Fitted, gather
+from rcjax.model.pair_likelihood import SMOOTH, log_likelihood
+from rcjax.model.pairs import pairs
+
+pytest.importorskip("numpyro")
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def sample(log, **options):
+    return rcjax.sample_posterior(log, method="laplace", draws=200, **options)
+
+
+@pytest.fixture(scope="module")
+def log(float64):
+    """With holes: what nobody answered says nothing."""
+    return keep(three(200), np.random.default_rng(0).uniform(size=(200, 3)) < 0.9)
+
+
+@pytest.fixture(scope="module")
+def drawn(log):
+    return sample(log)
+
+
+def test_priors_are_what_they_were_where_nothing_is_said(log, drawn):
+    again = sample(log, priors=rcjax.Priors())
+    jax.tree.map(np.testing.assert_array_equal, again.sites, drawn.sites)
+    assert float(again.evidence.priors.intercept_scale) == 2.5
+
+
+def test_priors_decide_where_the_log_says_little(compilations):
+    log = three(2)
+    sample(log)
+    with compilations() as compiled:
+        sharp = sample(log, priors=rcjax.Priors(slope_center=2.0, slope_scale=0.01, slope_spread=0.01, mass_count=50.0))
+        dependent = sample(log, priors=rcjax.Priors(tau_center=0.8, dependence_scale=0.01, dependence_spread=0.01))
+    assert not compiled
+    np.testing.assert_allclose(sharp.sites["slope"], 2.0, atol=0.1)
+    np.testing.assert_allclose(dependent.sites["tau"], 0.8, atol=0.02)
+    # Dirichlet's mean: 50 at each of three places and two answers more, of a model with two confidences.
+    counts = np.asarray(sharp.sites["masses"][0, :, 0]).mean(0) * 152
+    assert (np.abs(counts - 50) < 4).all()
+
+
+def test_priors_that_cannot_be_are_refused(log):
+    for wrong, kind, message in (
+        ({"slope_spread": 0.0}, ValueError, "priors: slope_spread is 0; it must be above 0"),
+        ({"gap_scale": -1.0}, ValueError, "priors: gap_scale is -1; it must be above 0"),
+        ({"slope_center": float("nan")}, ValueError, "priors: slope_center is nan; it must be a finite number"),
+        ({"tau_center": 1.0}, ValueError, "priors: tau_center is 1; it must lie between -1 and 1"),
+        ({"mean_scale": "2"}, TypeError, "priors: mean_scale must be a number, not a text"),
+    ):
+        with pytest.raises(kind, match=message):
+            sample(log, priors=rcjax.Priors(**wrong))
+    with pytest.raises(TypeError, match="priors must be"):
+        sample(log, priors={"slope_center": 1.0})
+
+
+def test_a_query_s_terms_are_those_that_are_written_down(log, drawn):
+    """Bernoulli, betas and masses by SciPy; copulas by `log_likelihood`, which its own tests hold to references."""
+    got = np.asarray(drawn.log_likelihood())
+    assert got.shape == (1, 200, 200)
+    reference, site = drawn.reference, {name: np.asarray(value)[0, 7] for name, value in drawn.sites.items()}
+    fitted = Fitted(reference.calibrators, reference.marginals, reference.copulas)
+    known = jax.jit(gather)(fitted, log.logprob, log.correct, log.answered, log.answered)
+    z, side, answered = np.asarray(known.z), np.asarray(known.side), np.asarray(log.answered).T
+    right = scipy.special.expit(site["intercept"][:, None] + site["slope"][:, None] * z)
+    labels = np.log(np.where(np.asarray(log.correct).T, right, 1 - right))
+    a, b = site["mean"] * site["concentration"], (1 - site["mean"]) * site["concentration"]
+    share = np.stack([1 - site["share"], site["share"]], 1)
+    x = np.exp(np.asarray(known.log_x[0]))[..., None]
+    smooth = np.log((share[:, None] * stats.beta.pdf(x, a[:, None], b[:, None])).sum(-1))
+    masses = np.log(np.take_along_axis(site["masses"], side + 1, 1))
+    expected = np.where(answered, labels + masses + np.where(side == SMOOTH, smooth, 0.0), 0.0).sum(0)
+    copulas = rcjax.Gumbel.from_tau(site["tau"])
+    for p, (i, j) in enumerate(pairs(3)):
+        first, second = (jax.tree.map(lambda leaf, m=m: leaf[m], known.placed) for m in (i, j))
+        terms = log_likelihood(jax.tree.map(lambda leaf, p=p: leaf[p], copulas), first, second)
+        expected += np.where(answered[i] & answered[j], terms, 0.0)
+    np.testing.assert_allclose(got[0, 7], expected, atol=1e-3)  # what interpolating between knots costs
+
+
+def test_arviz_leaves_one_out(drawn):
+    arviz = pytest.importorskip("arviz")
+    group = drawn.to_arviz()["log_likelihood"]
+    assert dict(group.sizes) == {"chain": 1, "draw": 200, "query": 200}
+    out = arviz.loo(drawn.to_arviz(), pointwise=True)
+    elpd = next(float(getattr(out, name)) for name in ("elpd_loo", "elpd") if hasattr(out, name))
+    within = scipy.special.logsumexp(np.asarray(drawn.log_likelihood())[0], axis=0, b=1 / 200)
+    assert within.sum() - 60 < elpd < within.sum()  # what is left out is told less well, by some effective parameters
+    assert "log_likelihood" not in [*drawn.to_arviz(log_likelihood=False).groups()]
+    with pytest.raises(ValueError, match=r"does not hold its evidence: rcjax\.sample_posterior draws"):
+        dataclasses.replace(drawn, evidence=None).log_likelihood()
+
+
+def test_values_that_models_state_have_terms_too():
+    drawn = sample(stated_log("stated"))
+    assert np.isfinite(drawn.log_likelihood()).all()
+
+
+@pytest.mark.thorough
+def test_leaving_one_out_prefers_the_family_that_drew_the_log():
+    """The demo's copulas are Gumbel's: their score is better than independence's, by far more than its error."""
+    arviz = pytest.importorskip("arviz")
+    log = three(200)
+    posteriors = {name: sample(log, copula=name).to_arviz() for name in ("gumbel", "independence")}
+    table = arviz.compare(posteriors)
+    assert table.index[0] == "gumbel"
+    assert table["elpd_diff"].iloc[1] > 2 * table["dse"].iloc[1]
