@@ -28,10 +28,10 @@ __all__ = ["sweep"]
 _MOST_TOLD = 5  # logs that were left out
 
 
-class Engine(StrEnum):
+class ClusterKind(StrEnum):
     """Where a sweep runs, if not on the devices of its own processes."""
 
-    RAY = "ray"
+    ray = "ray"
 
 
 def sweep(
@@ -56,7 +56,7 @@ def sweep(
     processes: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many processes there are.")] = None,
     process: Annotated[int | None, typer.Option(min=0, metavar="I", help="Which of them this one is, from 0.")] = None,
     on: Annotated[
-        Engine | None, typer.Option(help="Solve on a Ray cluster that exists, a batch on each core or GPU.")
+        ClusterKind | None, typer.Option(help="Solve on a Ray cluster that exists, a batch on each core or GPU.")
     ] = None,
     address: Annotated[
         str | None,
@@ -87,7 +87,7 @@ def sweep(
         require_plausible_prices(settings.get("prices"), really)
         started = time.perf_counter()
         with _bar() as progress, redirect_stdout(sys.stderr):  # where Ray says which nodes it has lost
-            done = rcjax.sweep(**settings, on=on and on.value, address=address, progress=progress)
+            done = rcjax.sweep(**settings, on="ray" if on else None, address=address, progress=progress)
         facts = _facts(done, time.perf_counter() - started)
         if facts["with_answers"]:
             which = f"what was answered in {count(facts['with_answers'], 'log')}"
@@ -126,7 +126,7 @@ def _join(coordinator: str | None, processes: int | None, process: int | None) -
         jax.distributed.initialize(coordinator, processes, process)
 
 
-def _leave_to_ray(on: Engine | None, others: Mapping[str, Any]) -> None:
+def _leave_to_ray(on: ClusterKind | None, others: Mapping[str, Any]) -> None:
     """This process only reads and writes; ValueError without Ray, a usage error with what says where else to solve."""
     if on is None:
         raise typer.BadParameter("is that of a Ray cluster: give --on ray too", param_hint="--address")

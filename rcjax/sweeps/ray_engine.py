@@ -81,8 +81,7 @@ def _solve(ray: Any, work: Work, numbers: list[int]) -> Iterator[tuple[int, Tabl
     kind = _kind(ray)
     options = {"num_cpus": 1, "max_retries": _RETRIES} | ({"num_gpus": 1} if kind == "GPU" else {})
     task = ray.remote(**options)(_task)
-    setting = {name: getattr(jax.config, name) for name in _TAKEN_OVER if hasattr(jax.config, name)}
-    setting |= {} if kind == "GPU" else {"jax_platforms": "cpu"}
+    setting = {name: _of_jax(name) for name in _TAKEN_OVER} | ({} if kind == "GPU" else {"jax_platforms": "cpu"})
     waiting, running, parcel = deque(numbers), {}, _Parcel(ray, work)
     try:
         while waiting or running:
@@ -139,10 +138,15 @@ def _task(setting: dict[str, Any], versions: dict[str, str], library: bytes, bat
         theirs = f"node {socket.gethostname()} has {_listed(_versions())}, this process {_listed(versions)}"
         raise ValueError(f"{theirs}: install the same on all nodes")
     for name, value in setting.items():
-        if getattr(jax.config, name) != value:
+        if _of_jax(name) != value:
             jax.config.update(name, value)
     work = Work(pickle.loads(library), settings, [batch])
     return solve_batch(work, 0, device_mesh(jax.local_devices()[:1]))
+
+
+def _of_jax(name: str) -> Any:
+    """A value of JAX's configuration: this thread's, where threads may differ; of the others there is only one."""
+    return getattr(jax.config, name) if hasattr(jax.config, name) else jax.config.read(name)
 
 
 def _listed(versions: dict[str, str]) -> str:

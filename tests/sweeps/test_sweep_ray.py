@@ -52,7 +52,7 @@ def contents(folder):
 
 def test_a_sweep_that_is_killed_goes_on_and_a_node_that_is_killed_is_not_missed(alone, nodes, tmp_path):
     cluster, second = nodes
-    settings = json.dumps({name: getattr(jax.config, name) for name in ray_engine._TAKEN_OVER})
+    settings = json.dumps({name: ray_engine._of_jax(name) for name in ray_engine._TAKEN_OVER})
     command = [sys.executable, "-c", DRIVER, str(tmp_path), cluster.address, settings]
     driver = subprocess.Popen(command, cwd=Path(__file__).parent, env=_environment(), stderr=subprocess.PIPE)
     wait_for(lambda: len(list(tmp_path.glob("parts/*.parquet"))) >= 1 or driver.poll() is not None)
