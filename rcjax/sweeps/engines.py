@@ -7,7 +7,7 @@ nothing, so that results are written in one place, once and whole, whoever solve
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -39,11 +39,13 @@ class Tables:
     points: pl.DataFrame
 
 
-#: (the work, numbers of batches) → (number, its tables; None where another process writes them) of each batch.
-Engine = Callable[[Work, list[int]], Iterator[tuple[int, Tables | None]]]
+#: (number, tables) of each batch; None where another process writes them.
+Solved = Generator[tuple[int, Tables | None], None, None]
+#: (the work, the numbers of the batches that are missing) → what was solved, in any order.
+Engine = Callable[[Work, list[int]], Solved]
 
 
-def solve_here(work: Work, numbers: list[int], *, devices: Any = None) -> Iterator[tuple[int, Tables | None]]:
+def solve_here(work: Work, numbers: list[int], *, devices: Any = None) -> Solved:
     """The engine of this process and of those that JAX knows of, which all call it alike; the first has the tables.
 
     Args:

@@ -23,7 +23,7 @@ import numpy as np
 from rcjax._base.extras import required
 from rcjax._base.version import version
 from rcjax.sweeps.batch_program import device_mesh
-from rcjax.sweeps.engines import Engine, Tables, Work, solve_batch
+from rcjax.sweeps.engines import Engine, Solved, Tables, Work, solve_batch
 
 _RETRIES = 3  # of a batch whose worker or node was lost
 _AHEAD = 2  # batches that are sent for each that can run at a time: none waits for the next, and memory holds them
@@ -76,7 +76,7 @@ def _connect(ray: Any, address: str) -> None:
         raise ConnectionError(f"{where}: {advice} ({' '.join(str(problem).split())})") from None
 
 
-def _solve(ray: Any, work: Work, numbers: list[int]) -> Iterator[tuple[int, Tables | None]]:
+def _solve(ray: Any, work: Work, numbers: list[int]) -> Solved:
     """The batches as tasks, some ahead of those that can run, as they come."""
     kind = _kind(ray)
     options = {"num_cpus": 1, "max_retries": _RETRIES} | ({"num_gpus": 1} if kind == "GPU" else {})

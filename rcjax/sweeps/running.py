@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -178,12 +178,13 @@ def _run(engine: Engine, work: Work, target: Path, report: Callable[[int, int], 
     total = sum(sizes)
     done = total - sum(sizes[number] for number in left)
     report(done, total)
-    for number, tables in engine(work, left):
-        if tables is not None:
-            files.write_table(files.part_path(target, number, "fits"), tables.fits)
-            files.write_table(files.part_path(target, number), tables.points)
-        done += sizes[number]
-        report(done, total)
+    with closing(engine(work, left)) as solved:  # at once, so that nothing goes on where a file cannot be written
+        for number, tables in solved:
+            if tables is not None:
+                files.write_table(files.part_path(target, number, "fits"), tables.fits)
+                files.write_table(files.part_path(target, number), tables.points)
+            done += sizes[number]
+            report(done, total)
     _wait_for_all()
 
 

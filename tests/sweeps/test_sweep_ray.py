@@ -1,5 +1,6 @@
 """Sweeps on a Ray cluster of two nodes: a node lost, the sweep killed, and always the bytes of one device."""
 
+import errno
 import json
 import os
 import signal
@@ -76,6 +77,8 @@ def test_a_sweep_that_is_killed_goes_on_and_a_node_that_is_killed_is_not_missed(
 
 
 def test_what_fails_there_is_one_message_here(nodes, tmp_path, monkeypatch):
+    import ray
+
     cluster, _ = nodes
     own = ray_engine._versions()
     monkeypatch.setattr(ray_engine, "_versions", lambda: own | {"jax": "0.0.1"})
@@ -86,6 +89,16 @@ def test_what_fails_there_is_one_message_here(nodes, tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match=r"^batch \d \(log log\d+\) failed on Ray: AttributeError: 'NoneType'.*$"):
         rcjax.sweep(logs(), tmp_path, on="ray", address=cluster.address, **OPTIONS)
     assert not list(tmp_path.glob("parts/*"))
+    monkeypatch.undo()
+    monkeypatch.setattr("rcjax.sweeps.folder.write_table", full_disk)
+    with pytest.raises(OSError, match="No space left on device"):
+        rcjax.sweep(logs(), tmp_path / "full", on="ray", address=cluster.address, **OPTIONS)
+    assert not ray.is_initialized()
+
+
+def full_disk(path, table):
+    if path.parent.name == "fits":
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
 
 def _environment():
