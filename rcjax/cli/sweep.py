@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rcjax._base.wording import count
-from rcjax.cli.common import require_distinct, start_jax
+from rcjax.cli.common import require_distinct, require_libraries, start_jax
 from rcjax.cli.failures import reported
 from rcjax.cli.options import AsJson
 from rcjax.cli.plausible import Really, require_plausible_prices
@@ -24,6 +26,12 @@ __all__ = ["sweep"]
 
 
 _MOST_TOLD = 5  # logs that were left out
+
+
+class ClusterKind(StrEnum):
+    """Where a sweep runs, if not on the devices of its own processes."""
+
+    ray = "ray"
 
 
 def sweep(
@@ -47,6 +55,13 @@ def sweep(
     ] = None,
     processes: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many processes there are.")] = None,
     process: Annotated[int | None, typer.Option(min=0, metavar="I", help="Which of them this one is, from 0.")] = None,
+    on: Annotated[
+        ClusterKind | None, typer.Option(help="Solve on a Ray cluster that exists, a batch on each core or GPU.")
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="The head of the Ray cluster. [default: RAY_ADDRESS, or the one here]"),
+    ] = None,
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
@@ -59,7 +74,10 @@ def sweep(
         from rcjax._core.threads import cores
 
         start_jax(cpu_devices=cpu_devices or cores(), float64=not float32, long=True)
-        _join(coordinator, processes, process)
+        if on is None and address is None:
+            _join(coordinator, processes, process)
+        else:
+            _leave_to_ray(on, {"--coordinator": coordinator, "--cpu-devices": cpu_devices})
         import rcjax
         from rcjax.sweeps.config import read_sweep
 
@@ -68,8 +86,8 @@ def sweep(
         _require_apart(config, settings)
         require_plausible_prices(settings.get("prices"), really)
         started = time.perf_counter()
-        with _bar() as progress:
-            done = rcjax.sweep(**settings, progress=progress)
+        with _bar() as progress, redirect_stdout(sys.stderr):  # where Ray says which nodes it has lost
+            done = rcjax.sweep(**settings, on="ray" if on else None, address=address, progress=progress)
         facts = _facts(done, time.perf_counter() - started)
         if facts["with_answers"]:
             which = f"what was answered in {count(facts['with_answers'], 'log')}"
@@ -106,6 +124,19 @@ def _join(coordinator: str | None, processes: int | None, process: int | None) -
         raise typer.BadParameter("give --processes N and --process I, from 0 to N − 1", param_hint="--coordinator")
     else:
         jax.distributed.initialize(coordinator, processes, process)
+
+
+def _leave_to_ray(on: ClusterKind | None, others: Mapping[str, Any]) -> None:
+    """This process only reads and writes; ValueError without Ray, a usage error with what says where else to solve."""
+    if on is None:
+        raise typer.BadParameter("is that of a Ray cluster: give --on ray too", param_hint="--address")
+    for option, value in others.items():
+        if value is not None:
+            raise typer.BadParameter(f"--on ray has devices of its own: leave {option} out", param_hint=option)
+    require_libraries("--on ray", "ray", "ray")
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")  # a GPU of this machine is the tasks'
 
 
 @contextmanager

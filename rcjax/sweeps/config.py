@@ -15,7 +15,7 @@ from rcjax.logs.prices import read_prices
 from rcjax.sweeps.problems import check_settings
 from rcjax.sweeps.running import sweep
 
-_NOT_IN_FILES = {"devices", "progress"}
+_NOT_IN_FILES = {"devices", "progress", "on", "address"}  # how to sweep, not what over
 TASKS = ("generation", "choice")
 
 

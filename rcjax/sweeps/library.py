@@ -81,6 +81,12 @@ class Library:
         self._read.move_to_end(name)
         return self._read[name]
 
+    def part(self, names: Iterable[str]) -> Library:
+        """These logs alone, in memory: what another machine needs, which does not see the files."""
+        part = Library({name: self.log(name) for name in names}, {})
+        part.entries = {name: self.entries[name] for name in part._sources}
+        return part
+
     def survey(self, settings: Settings) -> dict[str, Shape]:
         """Read every log once; the shapes of those that can be swept over, by name, and `entries` of all."""
         shapes = {}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -18,12 +19,12 @@ from rcjax._base.arguments import check_arguments
 from rcjax._base.version import version
 from rcjax.frontier.frontier import Frontier
 from rcjax.sweeps import folder as files
-from rcjax.sweeps.batch_program import collect, device_mesh
-from rcjax.sweeps.launching import launch
+from rcjax.sweeps.engines import Engine, Work, solve_here
 from rcjax.sweeps.library import Library, named
-from rcjax.sweeps.models import fits_table, frontier_of, model_of
+from rcjax.sweeps.models import frontier_of, model_of
 from rcjax.sweeps.problems import PANELS, PROBLEMS, Batch, Search, Settings, check_settings, plan_batches
-from rcjax.sweeps.tables import logs_table, points_table
+from rcjax.sweeps.ray_engine import connected
+from rcjax.sweeps.tables import logs_table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +116,8 @@ def sweep(
     prices: Any = None,
     task: str = "generation",
     devices: Sequence[Any] | None = None,
+    on: Literal["ray"] | None = None,
+    address: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Sweep:
     """Fit and solve the product of logs, searches, copulas, λ, bootstrap replicates and seeds.
@@ -139,31 +142,50 @@ def sweep(
             mixtures, 17 are those of `solve_frontier`, and take 1.4 times as long.
         prices, task: as `read_log` takes them, for files.
         devices: by default all that JAX has, those of other processes after `jax.distributed.initialize` included.
+        on: "ray": batches are tasks of a Ray cluster that exists, each on one GPU, or one core where there is none.
+            None: the devices of this process.
+        address: HOST:PORT of the cluster's head. By default the cluster that this process, or machine, is part of.
         progress: called with how many problems are done, and how many there are.
 
-    Raises ValueError for settings that make no sense, a folder that holds another sweep, or where no log can be used.
+    Raises ValueError for settings that make no sense, a folder that holds another sweep, or where no log can be used;
+    ConnectionError where there is no Ray cluster, or it lost a batch four times.
     """
     check_arguments(sweep, locals())
     settings = check_settings(cascades, copulas, lam, replicates, seeds, train, max_length, batch, panels)
     library = Library(named(logs), {"prices": prices, "task": task})
-    batches = plan_batches(library.survey(settings), settings)
-    target = Path(out)
-    left = _prepare(target, settings, library, batches)
-    total = sum(len(batch.problems) for batch in batches)
-    done = total - sum(len(batches[number].problems) for number in left)
-    report = progress or (lambda done, total: None)
+    with _engine(on, address, devices) as engine:
+        batches = plan_batches(library.survey(settings), settings)
+        _run(engine, Work(library, settings, batches), Path(out), progress or (lambda done, total: None))
+    return Sweep(Path(out))
+
+
+def _engine(on: str | None, address: str | None, devices: Any) -> AbstractContextManager[Engine]:
+    """What solves the batches, within a block; ValueError where the arguments do not go together."""
+    if on is None and address is None:
+        return nullcontext(partial(solve_here, devices=devices))
+    if on != "ray":
+        wrong = "address is that of a Ray cluster" if on is None else f"on is {on!r}"
+        raise ValueError(f"{wrong}: give on='ray' for a Ray cluster, or neither for this process")
+    if devices is not None or jax.distributed.is_initialized():
+        raise ValueError("on='ray' takes the devices of a Ray cluster: leave out devices and jax.distributed")
+    return connected(address)
+
+
+def _run(engine: Engine, work: Work, target: Path, report: Callable[[int, int], None]) -> None:
+    """Have what is missing solved, and write it."""
+    left = _prepare(target, work.settings, work.library, work.batches)
+    sizes = [len(batch.problems) for batch in work.batches]
+    total = sum(sizes)
+    done = total - sum(sizes[number] for number in left)
     report(done, total)
-    start = partial(launch, library=library, settings=settings, mesh=device_mesh(devices))
-    models = {name: entry.models for name, entry in library.entries.items()}
-    for number, (lam_of, fits, points) in _one_ahead(left, lambda number: start(batches[number])):
-        if jax.process_index() == 0:
-            files.write_table(files.part_path(target, number, "fits"), fits_table(batches[number], fits))
-            table = points_table(batches[number], models, settings, lam_of, points)
-            files.write_table(files.part_path(target, number), table)
-        done += len(batches[number].problems)
-        report(done, total)
+    with closing(engine(work, left)) as solved:  # at once, so that nothing goes on where a file cannot be written
+        for number, tables in solved:
+            if tables is not None:
+                files.write_table(files.part_path(target, number, "fits"), tables.fits)
+                files.write_table(files.part_path(target, number), tables.points)
+            done += sizes[number]
+            report(done, total)
     _wait_for_all()
-    return Sweep(target)
 
 
 def _prepare(target: Path, settings: Settings, library: Library, batches: list[Batch]) -> list[int]:
@@ -197,13 +219,3 @@ def _wait_for_all() -> None:
         from jax.experimental.multihost_utils import sync_global_devices
 
         sync_global_devices("rcjax.sweep")
-
-
-def _one_ahead(numbers: Iterable[int], launch: Callable[[int], Any]) -> Iterator[tuple[int, Any]]:
-    """(number, what was solved) of each batch, while the devices already work on the next one."""
-    running = None
-    for number in [*numbers, None]:
-        following = None if number is None else (number, launch(number))
-        if running is not None:
-            yield running[0], collect(running[1])
-        running = following
