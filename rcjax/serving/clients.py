@@ -104,10 +104,11 @@ class DirectClient(openai.AsyncOpenAI):
 def direct_client(
     *, base_url: str | None, key: str, timeout: float, query: Mapping[str, object] | None = None
 ) -> DirectClient:
-    """A direct client, whose requests all have this query, by aiohttp where that is installed, which takes half the time of HTTPX.
+    """A direct client, by aiohttp where that is installed, which takes half the time of HTTPX.
 
-    It follows no redirect, which would take a prompt to another host; keeps no cookies; asks for replies that are not
-    compressed, and takes no others; and reads no more than `LARGEST` bytes of one, and of a stream eight times that.
+    All requests have the query. It follows no redirect, which would take a prompt to another host; keeps no cookies;
+    asks for replies that are not compressed, and takes no others; and reads no more than `LARGEST` bytes of one, and of
+    a stream eight times that.
     """
     settings: Any = {"limits": _HTTP.Limits(max_connections=_MOST_CONNECTIONS), "follow_redirects": False}
     settings |= {"event_hooks": {"response": [_limit]}}
