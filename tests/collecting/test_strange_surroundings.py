@@ -88,7 +88,9 @@ def test_secrets_in_a_log_of_before_get_into_no_policy(tmp_path):
     ]
     path = tmp_path / "log.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    told = read_log(path).asked["small"]
+    asked_for = read_log(path).asked
+    assert asked_for is not None
+    told = asked_for["small"]
     assert "s3cret" not in json.dumps(told)
     assert told["options"] == {"temperature": 0}
     assert len(told["others"]) == 16

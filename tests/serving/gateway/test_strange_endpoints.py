@@ -104,7 +104,7 @@ def test_no_options_make_a_line_long():
     wide = {name: ["A" * 32] * 64 for name in ("effort", "min_p", "priority", "seed", "top_k", "type", "verbosity")}
     with gateway(behave=answers) as service:
         for fields in (nested, wide, {**wide, "seed": 1}, {"top_k": 4}):
-            assert service.ask(**fields).status == 200
+            assert service.post({**QUESTION, **fields}).status == 200
         rows = service.log_rows()
     assert max(len(json.dumps(row)) for row in rows) < 16_000
     told = [json.loads(row["asked"]) for row in rows]
