@@ -106,9 +106,14 @@ def direct_client(
 ) -> DirectClient:
     """A direct client, by aiohttp where that is installed, which takes half the time of HTTPX.
 
-    All requests have the query. It follows no redirect, which would take a prompt to another host; keeps no cookies;
-    asks for replies that are not compressed, and takes no others; and reads no more than `LARGEST` bytes of one, and of
-    a stream eight times that.
+    It follows no redirect, which would take a prompt to another host; keeps no cookies; asks for replies that are not
+    compressed, and takes no others; and reads no more than `LARGEST` bytes of one, and of a stream eight times that.
+
+    Args:
+        base_url: of the endpoint, without a query; None is OpenAI's.
+        key: that is sent.
+        timeout: seconds for a reply; of one that streams, for each piece.
+        query: of all requests.
     """
     settings: Any = {"limits": _HTTP.Limits(max_connections=_MOST_CONNECTIONS), "follow_redirects": False}
     settings |= {"event_hooks": {"response": [_limit]}}
