@@ -106,6 +106,13 @@ def _require_file(path: Path) -> None:
         raise LogError(f"{path} is no file: give one whose name ends in .jsonl")
 
 
+def _require_one_name(path: Path) -> None:
+    """Refuse a file with hard links: locks go by names, and another run may write to it by another one."""
+    if path.exists() and path.stat().st_nlink > 1:
+        advice = "remove that, or copy the file, and give the copy"
+        raise LogError(f"{path.name} has another name too (a hard link), by which others may write to it: {advice}")
+
+
 def _row(line: bytes | str) -> dict[str, Any]:
     """The object in a line; an empty one where there is none."""
     try:
@@ -188,6 +195,7 @@ class AnswerFile:
         self._journal = self._locked()
         self._is_new = not self._real.exists()
         try:
+            _require_one_name(self._real)
             self.answers = read_answer_file(path)
             self._lines = LineFile(self._real)
         except BaseException:

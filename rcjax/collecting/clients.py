@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from importlib import import_module
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from rcjax.serving.clients import certificates
+from rcjax.serving.clients import certificates, environment_for
 from rcjax.serving.endpoint import openai
 from rcjax.serving.models_file import ModelSettings
 
@@ -25,9 +22,6 @@ _PACKED = 64  # a part of that, where a server packs what it sends, unasked: a b
 
 _CONNECTING = 0.9  # of the time for an attempt: a connection that is not made by then has cost nothing
 
-#: What OpenAI's client sends along besides the key.
-_OF_OPENAI = ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS")
-
 
 class TooLongError(BaseException):
     """A reply is longer than is read; no Exception, as clients make a lost connection of every one."""
@@ -38,10 +32,10 @@ def open_client(settings: ModelSettings, timeout: float) -> openai.AsyncOpenAI:
 
     Raises ValueError where its key is not in the environment, or cannot be sent.
     """
-    address, query = _parted(settings)
+    address, query = settings.address()
     hooks: Any = {"response": [_limit]}
     http = openai.DefaultAsyncHttpxClient(verify=certificates(), follow_redirects=False, event_hooks=hooks)
-    with _environment(settings):
+    with environment_for(settings.base_url):
         return openai.AsyncOpenAI(
             api_key=settings.key(),
             base_url=address,
@@ -51,30 +45,6 @@ def open_client(settings: ModelSettings, timeout: float) -> openai.AsyncOpenAI:
             max_retries=0,
             http_client=http,
         )
-
-
-def _parted(settings: ModelSettings) -> tuple[str | None, dict[str, object]]:
-    """(the address of a model's endpoint without its query, its query)."""
-    if settings.base_url is None:
-        return None, {}
-    parts = urlsplit(settings.base_url)
-    pairs = parse_qsl(parts.query, keep_blank_values=True)
-    query: dict[str, object] = dict(pairs)
-    if len(query) < len(pairs) or parts.fragment:
-        what = "has a # in it" if parts.fragment else "has one name twice in its query"
-        raise ValueError(f"model {settings.name}: base_url {what}, which no request can have: correct it")
-    return urlunsplit(parts._replace(query="")), query
-
-
-@contextmanager
-def _environment(settings: ModelSettings) -> Iterator[None]:
-    """Without what the environment has for OpenAI, where the endpoint is another one, while a client is made."""
-    names = () if settings.base_url is None else _OF_OPENAI
-    values = {name: os.environ.pop(name) for name in names if name in os.environ}
-    try:
-        yield
-    finally:
-        os.environ.update(values)
 
 
 async def _limit(response: Any) -> None:

@@ -23,7 +23,7 @@ from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill, Respondent
 from rcjax.serving.asking import checked_options
 from rcjax.serving.call_log import VERSION
-from rcjax.serving.models_file import ModelSettings, sendable
+from rcjax.serving.models_file import ModelSettings
 
 __all__ = ["Crew", "Plan", "assume_signals", "choose_signals", "probe_all"]
 
@@ -100,11 +100,6 @@ def _require_options(name: str, options: Mapping[str, Any]) -> None:
         checked_options(dict(options))
     except ValueError as problem:
         raise ValueError(f"model {name}: {problem}") from None
-    headers = options.get("extra_headers", {})
-    for header, value in headers.items() if isinstance(headers, Mapping) else [("extra_headers", headers)]:
-        if not (isinstance(value, str) and sendable(header) and sendable(value)):
-            what = f"the header {header!r} cannot be sent: give one line of ASCII signs, in quotes"
-            raise ValueError(f"model {name}: options: extra_headers: {what}")
     for limit in ("max_tokens", "max_completion_tokens"):
         value = options.get(limit, 1)
         if type(value) is not int or value < 1:

@@ -17,7 +17,8 @@ from rcjax.logs.errors import LogError
 
 __all__ = ["plain_cell", "read_table", "safe_cell", "write_table"]
 
-_FORMULA = re.compile(r"'*(?:\s*[=+\-@＝＋－＠]|[\t\r\n])")
+# Behind blanks, and signs that nobody sees and that spreadsheets may leave out.
+_FORMULA = re.compile(r"'*(?:[\s\x00-\x20\x7f\u00ad\u200b-\u200f\u2060-\u2064\ufeff]*[=+\-@＝＋－＠﹦﹢﹣﹫]|[\t\r\n])")
 
 _NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)*\s?%?")
 

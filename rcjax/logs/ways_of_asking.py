@@ -14,6 +14,7 @@ from rcjax.logs.checked_rows import Rows
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 from rcjax.logs.log import LeftOutWarning
+from rcjax.serving.recorded import digest_of_others, recorded_options
 
 __all__ = ["UNTOLD", "WaysOfAsking"]
 
@@ -63,7 +64,7 @@ class WaysOfAsking:
                 record = None
             known = isinstance(record, dict)
             self._texts[text] = len(self._records) if known else UNTOLD
-            self._records += [record] if known else []
+            self._records += [_without_secrets(record)] if known else []
         return self._texts[text]
 
     def _require_one_signal(self, rows: Rows, model: str, signal: Any) -> None:
@@ -102,6 +103,15 @@ class WaysOfAsking:
         calls = {way: sum(int(n) for n, own in zip(times, ways, strict=True) if own == way) for way in {*ways}}
         most = max(ways, key=lambda way: calls[way])
         return np.array([2 * calls[most] <= int(times.sum()) or way == most for way in ways])
+
+
+def _without_secrets(record: dict[str, Any]) -> dict[str, Any]:
+    """A record as it is written now: those of earlier versions hold options of all kinds, secrets in lists too."""
+    options = record.get("options")
+    if not isinstance(options, dict):
+        return record
+    others = digest_of_others(options)
+    return record | {"options": recorded_options(options)} | ({} if others is None else {"others": others})
 
 
 def _way(record: Mapping[str, Any]) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from http.cookiejar import DefaultCookiePolicy
 from importlib import import_module
@@ -10,7 +13,16 @@ from typing import Any
 
 from rcjax.serving.completions import CallError
 
-__all__ = ["LARGEST", "RETRIES", "AsyncCompletions", "DirectClient", "certificates", "direct_client", "openai"]
+__all__ = [
+    "LARGEST",
+    "RETRIES",
+    "AsyncCompletions",
+    "DirectClient",
+    "certificates",
+    "direct_client",
+    "environment_for",
+    "openai",
+]
 
 
 try:
@@ -41,11 +53,30 @@ def certificates() -> Any:
     return True if create is None else create()
 
 
+#: What OpenAI's client sends along besides the key.
+_OF_OPENAI = ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS")
+
+
+@contextmanager
+def environment_for(base_url: str | None) -> Iterator[None]:
+    """Without what the environment has for OpenAI, where an endpoint is another one, while a client of it is made."""
+    names = () if base_url is None else _OF_OPENAI
+    values = {name: os.environ.pop(name) for name in names if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(values)
+
+
 class DirectClient(openai.AsyncOpenAI):
     """A client for requests that are JSON already.
 
     The usual one goes through every part of a request by its type hints, and makes objects of the reply.
     """
+
+    def __init__(self, *, base_url: Any = None, **settings: Any) -> None:
+        with environment_for(base_url):  # `with_options` makes another one, which has the address of the first
+            super().__init__(base_url=base_url, **settings)
 
     async def completion(self, model: str, messages: Sequence[Any], options: Mapping[str, Any]) -> tuple[bytes, int]:
         """(the JSON of a completion, how many requests were sent).
@@ -70,11 +101,19 @@ class DirectClient(openai.AsyncOpenAI):
         return response.content, int(response.request.headers.get(RETRIES, "0")) + 1
 
 
-def direct_client(*, base_url: str | None, key: str, timeout: float) -> DirectClient:
+def direct_client(
+    *, base_url: str | None, key: str, timeout: float, query: Mapping[str, object] | None = None
+) -> DirectClient:
     """A direct client, by aiohttp where that is installed, which takes half the time of HTTPX.
 
     It follows no redirect, which would take a prompt to another host; keeps no cookies; asks for replies that are not
     compressed, and takes no others; and reads no more than `LARGEST` bytes of one, and of a stream eight times that.
+
+    Args:
+        base_url: of the endpoint, without a query; None is OpenAI's.
+        key: that is sent.
+        timeout: seconds for a reply; of one that streams, for each piece.
+        query: of all requests.
     """
     settings: Any = {"limits": _HTTP.Limits(max_connections=_MOST_CONNECTIONS), "follow_redirects": False}
     settings |= {"event_hooks": {"response": [_limit]}}
@@ -87,7 +126,8 @@ def direct_client(*, base_url: str | None, key: str, timeout: float) -> DirectCl
         http = openai.DefaultAsyncHttpxClient(**settings)
     http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
     plain = {"accept-encoding": "identity"}
-    return DirectClient(api_key=key, base_url=base_url, timeout=timeout, http_client=http, default_headers=plain)
+    told: Any = {"timeout": timeout, "http_client": http, "default_headers": plain, "default_query": query}
+    return DirectClient(api_key=key, base_url=base_url, **told)
 
 
 def _session(transport: Any) -> Any:
@@ -111,29 +151,32 @@ _NOT_READ = "rcjax_not_read"  # why not all of a response was read, in its exten
 
 
 async def _limit(response: Any) -> None:
-    """Have no more read of a response than is to be read."""
-    headers = response.headers
-    most = LARGEST * (8 if response.request.headers.get(_RAW) == "stream" else 1)
-    length = headers.get("content-length", "")
+    """Have no more read of a response than is to be read, and no longer: one that streams may take its time."""
+    headers, request = response.headers, response.request
+    streams = request.headers.get(_RAW) == "stream"
+    most = LARGEST * (8 if streams else 1)
+    seconds = None if streams else request.extensions.get("timeout", {}).get("read")
     packed = headers.get("content-encoding", "identity").strip().lower() not in ("", "identity")
     if packed:  # a few bytes of it may be as many as there is memory for
         del headers["content-encoding"]
         response.extensions[_NOT_READ] = "compressed, which was not asked for"
         most = 0
-    if packed or not length.isdigit() or int(length) > most:
-        response.stream = _Part(response, most)
+    response.stream = _Part(response, most, seconds)
 
 
 class _Part(_HTTP.AsyncByteStream):
-    """As many bytes of a response as are to be read; of one that has more it is noted."""
+    """As many bytes of a response as are to be read, in as many seconds; of one that has more it is noted."""
 
-    def __init__(self, response: Any, most: int) -> None:
-        self._response, self._stream, self._most = response, response.stream, most
+    def __init__(self, response: Any, most: int, seconds: float | None) -> None:
+        self._response, self._stream, self._most, self._seconds = response, response.stream, most, seconds
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
+        size, loop = 0, asyncio.get_running_loop()
+        end = None if self._seconds is None else loop.time() + self._seconds
         async for part in self._stream:
             size += len(part)
+            if end is not None and loop.time() > end:  # a byte now and then is in time for each read
+                raise _HTTP.ReadTimeout("the reply takes too long", request=self._response.request)
             if size > self._most:
                 self._response.extensions.setdefault(_NOT_READ, f"larger than {self._most:,} bytes")
                 return

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from rcjax._base.json_checks import parsed, shown
 from rcjax.signals.records import NAMES
@@ -73,6 +73,18 @@ class ModelSettings:
             what = f"the key in the environment variable {variable} cannot be sent"
             raise ValueError(f"model {self.name}: {what}: it must be one line of ASCII signs: copy it anew")
         return key
+
+    def address(self) -> tuple[str | None, dict[str, object]]:
+        """(`base_url` without its query, its query). Raises ValueError where no request can have them."""
+        if self.base_url is None:
+            return None, {}
+        parts = urlsplit(self.base_url)
+        pairs = parse_qsl(parts.query, keep_blank_values=True)
+        query: dict[str, object] = dict(pairs)
+        if len(query) < len(pairs) or parts.fragment:
+            what = "has a # in it" if parts.fragment else "has one name twice in its query"
+            raise ValueError(f"model {self.name}: base_url {what}, which no request can have: correct it")
+        return urlunsplit(parts._replace(query="")), query
 
 
 def sendable(text: str) -> bool:
@@ -128,6 +140,7 @@ def _settings(name: str, entry: Any, where: str) -> ModelSettings:
     options = entry.get("options", {})
     if not isinstance(options, Mapping):
         raise ValueError(f"{where}: options must be a table, such as {{ max_tokens = 1 }}")
+    _check_headers(options.get("extra_headers", {}), f"{where}: options: extra_headers")
     signal = _text(entry, "signal", where)
     if signal is not None and signal not in NAMES:
         raise ValueError(f"{where}: {shown(signal)} is no signal: give {', '.join(NAMES)}")
@@ -135,6 +148,12 @@ def _settings(name: str, entry: Any, where: str) -> ModelSettings:
     served = _text(entry, "model", where) or name
     own = dict(options), signal, _samples(entry.get("samples"), where)
     return ModelSettings(name, served, price, base_url, _text(entry, "key_env", where), *own)
+
+
+def _check_headers(headers: Any, where: str) -> None:
+    for header, value in headers.items() if isinstance(headers, Mapping) else [("extra_headers", headers)]:
+        if not (isinstance(value, str) and sendable(header) and sendable(value)):
+            raise ValueError(f"{where}: the header {header!r} cannot be sent: give one line of ASCII signs, in quotes")
 
 
 def _samples(value: Any, where: str) -> int | None:

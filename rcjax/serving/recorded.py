@@ -54,13 +54,16 @@ _MOST = 64  # entries of a list or of biases
 _LONGEST_STOP, _LARGEST = 32, 10**15
 
 
+_LONGEST = 8192  # characters of all that is kept, as JSON: more says not how an answer is drawn
+
+
 def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a model that a log and a policy keep: how an answer is drawn, no headers, no content, no secret.
 
     >>> recorded_options({"max_tokens": 1, "extra_headers": {"X": "y"}, "documents": ["…"], "extra_body": {"top_k": 2}})
     {'max_tokens': 1, 'extra_body': {'top_k': 2}}
     """
-    return _split(options)[0]
+    return _parted(options)[0]
 
 
 def digest_of_others(options: Mapping[str, Any]) -> str | None:
@@ -71,11 +74,17 @@ def digest_of_others(options: Mapping[str, Any]) -> str | None:
     >>> digest_of_others({"max_tokens": 1, "extra_body": {"api_key": "k"}}), digest_of_others({"documents": ["…"]})
     (None, '92bfece5a8f34ae4')
     """
-    others = _split(options)[1]
+    others = _parted(options)[1]
     if not others:
         return None
     text = json.dumps(others, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _parted(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(the options that are kept, the others): where those to keep are too long, all are others."""
+    recorded, others = _split(options)
+    return ({}, {"kept": recorded, **others}) if len(json.dumps(recorded)) > _LONGEST else (recorded, others)
 
 
 def _split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

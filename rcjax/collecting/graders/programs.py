@@ -8,6 +8,7 @@ import inspect
 import json
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -131,8 +132,7 @@ class Program:
         try:
             answer = await asyncio.wait_for(_exchange(process, line), _SECONDS)
         except TimeoutError:
-            with suppress(ProcessLookupError):
-                process.kill()
+            _kill(process)
             await self._end(process)
             what = f"{self.name} gives no answer for {_SECONDS:g} seconds"
             raise NoVerdictError(f"{what}: does it flush its output?") from None
@@ -150,9 +150,10 @@ class Program:
         try:
             return await asyncio.wait_for(process.wait(), _LEAVE)
         except TimeoutError:
-            with suppress(ProcessLookupError):
-                process.kill()
+            _kill(process)
             return await process.wait()
+        finally:
+            _kill(process)
 
     async def _started(self) -> asyncio.subprocess.Process:
         if self._process is None:
@@ -179,11 +180,21 @@ class Program:
                 rest = await asyncio.wait_for(process.stdout.read(_MOST_REST), _LEAVE)
                 await asyncio.wait_for(process.wait(), _LEAVE)
             except TimeoutError:
-                process.kill()
+                _kill(process)
                 await process.wait()
+        _kill(process)
         if self._read < self._sent or not rest.strip():  # what is late was complained of before
             return None
         return GraderError(f"{self.name} writes more lines than it reads: {_ONE_LINE}")
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    """End a program, and what it has started and left behind, which is of its session."""
+    with suppress(ProcessLookupError, PermissionError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
 
 
 async def _exchange(process: asyncio.subprocess.Process, line: bytes) -> bytes:

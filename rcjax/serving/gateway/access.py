@@ -6,6 +6,7 @@ but that is paid for. A page cannot know a key; where there is none, what it can
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -84,6 +85,7 @@ def _name_of(host: str) -> str:
     ('localhost', '::1', '::1')
     """
     if host.startswith("["):
-        return host[1:].partition("]")[0]
+        name, _, rest = host[1:].partition("]")
+        return name if re.fullmatch(r"(:\d*)?", rest) else host
     name, colon, port = host.rpartition(":")
     return (name if colon and port.isdigit() and ":" not in name else host).casefold()

@@ -37,7 +37,7 @@ class Connection(HttpToolsProtocol):
     _transport: asyncio.BaseTransport | None = None
     _unread = 0  # bytes that made no part of a request whole
     _data = b""
-    _again = _ending = False
+    _again = _ending = _in_body = False
 
     def connection_made(self, transport: Any) -> None:
         """Wait for the first request."""
@@ -58,9 +58,19 @@ class Connection(HttpToolsProtocol):
         elif self._timer is None:
             self._wait()
 
+    def on_message_begin(self) -> None:
+        """Take the head of a request."""
+        self._in_body = False
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; those behind a body are none of the request's, which may be answered by then."""
+        if not self._in_body:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         """Begin to answer, unless the head is too large, or must be read again without an offer to upgrade."""
-        self._unread = 0
+        self._unread, self._in_body = 0, True
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > self.head_bytes:
             self._refuse()

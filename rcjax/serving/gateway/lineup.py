@@ -38,10 +38,11 @@ class Clients:
         self._clients: dict[tuple[str | None, str], DirectClient] = {}
 
     def of(self, model: ModelSettings) -> DirectClient:
-        """The client of a model's endpoint. Raises ValueError where its key is not set."""
+        """The client of a model's endpoint. Raises ValueError where its key or its address cannot be used."""
         place = model.base_url, model.key()
         if place not in self._clients:
-            self._clients[place] = direct_client(base_url=place[0], key=place[1], timeout=self._timeout)
+            address, query = model.address()
+            self._clients[place] = direct_client(base_url=address, key=place[1], timeout=self._timeout, query=query)
         return self._clients[place]
 
     async def close(self) -> None:

@@ -1,0 +1,108 @@
+"""Files with several names, graders that leave processes behind, secrets in logs of before, cells that look empty."""
+
+import asyncio
+import csv
+import io
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rcjax.collecting.answer_file import AnswerFile
+from rcjax.collecting.graders import programs
+from rcjax.collecting.graders.attempt import Attempt, NoVerdictError
+from rcjax.logs import read_log
+from rcjax.logs.errors import LogError
+from rcjax.logs.sheet_cells import read_table, write_table
+
+
+def test_a_log_with_a_hard_link_is_refused(tmp_path):
+    """Locks go by names: a run by the other name wrote to the same file."""
+    file = AnswerFile(tmp_path / "a.jsonl")
+    os.link(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    try:
+        with pytest.raises(LogError, match=r"b\.jsonl has another name too \(a hard link\)"):
+            AnswerFile(tmp_path / "b.jsonl")
+    finally:
+        file.close()
+    assert [path.name for path in tmp_path.glob("*.under-way")] == []
+
+
+FORKS = """
+import json, os, sys, time
+if not os.fork():
+    time.sleep(300)
+for number, line in enumerate(sys.stdin):
+    if sys.argv[1] == "hangs" and number:
+        time.sleep(300)
+    print(json.dumps({"id": json.loads(line)["id"], "correct": True}), flush=True)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="Linux")
+def test_a_grader_that_forks_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr(programs, "_SECONDS", 3.0)
+    monkeypatch.setattr(programs, "_LEAVE", 1.0)
+    script = tmp_path / "grade.py"
+    script.write_text(FORKS)
+
+    async def grade(how):
+        program = programs.program_grader(f"{sys.executable} -S {script} {how}")
+        assert await program.grade(Attempt("q", "t", "t")) is True
+        if how == "hangs":
+            with pytest.raises(NoVerdictError, match="gives no answer for 3 seconds"):
+                await program.grade(Attempt("q", "t", "t"))
+        assert await program.close() is None
+        await asyncio.sleep(0.2)  # for the loop to hear of the ends of its pipes
+
+    for how in ("ends", "hangs"):
+        asyncio.run(grade(how))
+    end = time.monotonic() + 5
+    while (left := left_behind(script)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert left == []
+
+
+def left_behind(script):
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(path.read_bytes())
+        except OSError:  # it has just ended
+            continue
+    return [line for line in lines if os.fsencode(script) in line]
+
+
+def test_secrets_in_a_log_of_before_get_into_no_policy(tmp_path):
+    """Earlier versions wrote options of all kinds, which a policy that is tuned on the log keeps."""
+    options = {"temperature": 0, "tools": [{"api_key": "s3cret"}], "extra_body": {"servers": [{"token": "s3cret"}]}}
+    asked = json.dumps({"signal": "choice", "top": 20, "options": options})
+    rows = [
+        {"call_log": 1, "query": f"q{i}", "model": model, "correct": i % 2, "logprob": -0.1 - i / 99, "cost": 1e-5}
+        | {"shadow": True, "error": None, "asked": asked}
+        for i in range(40)
+        for model in ("small", "large")
+    ]
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked_for = read_log(path).asked
+    assert asked_for is not None
+    told = asked_for["small"]
+    assert "s3cret" not in json.dumps(told)
+    assert told["options"] == {"temperature": 0}
+    assert len(told["others"]) == 16
+
+
+#: What spreadsheets leave out, before what they take for a formula.
+CELLS = ["\x00=1+1", "\u200b=1+1", "\ufeff@a", "\u00ad+a", "\x7f-a", "\u2060=1+1", "﹦1+1", "﹫a", " \u200b =a"]
+
+
+def test_no_sign_that_nobody_sees_hides_a_formula(tmp_path):
+    path = tmp_path / "sheet.csv"
+    write_table(path, [["query", "text"], *(["q", cell] for cell in CELLS)])
+    table = [*csv.reader(io.StringIO(path.read_bytes().decode()))]
+    assert [row[1][0] for row in table[1:]] == ["'"] * len(CELLS)
+    assert [row[1] for row in read_table(path, ["query", "text"])[1:]] == CELLS
