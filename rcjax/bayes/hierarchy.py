@@ -185,7 +185,13 @@ def knots_of(family: type[Copula], dtype: Any) -> Copula:
 
 
 def pair_terms(copulas: Copula, first: Ranks, second: Ranks, both: jax.Array) -> jax.Array:
-    """(T, n) what each query says of one pair under copulas (T,); 0 where not both answered."""
+    """(T, n) what each query says of one pair; 0 where not both answered.
+
+    Args:
+        copulas: (T,) of the pair.
+        first, second: (n,) of its models.
+        both: (n,) whether both answered.
+    """
     terms = jax.vmap(lambda copula: log_likelihood(copula, first, second))(copulas)
     return jnp.where(both, terms, 0.0)
 
@@ -267,7 +273,13 @@ def hierarchical_model(evidence: Evidence) -> None:
 
 
 def mixture_terms(evidence: Evidence, share: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
-    """(k, n) log-likelihood of the confidences between the extremes."""
+    """(k, n) log-likelihood of the confidences between the extremes.
+
+    Args:
+        evidence: what is known of the log.
+        share: (k,) of the second beta.
+        a, b: (k, 2) of the two betas.
+    """
     weights = jnp.log(jnp.stack([1 - share, share], axis=-1)) - betaln(a, b)
     log_x, log_1x = evidence.log_x[..., None]
     parts = weights[:, None] + (a - 1)[:, None] * log_x + (b - 1)[:, None] * log_1x
