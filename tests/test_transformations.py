@@ -1,0 +1,153 @@
+"""What holds of public functions under JAX's transformations: the table of the page, and each of its cells."""
+
+import re
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rcjax
+from rcjax.model.cascade_model import of_models
+from rcjax.model.weighted import reweigh, rows_of
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+PAGE = Path(rcjax.__file__).parent / "docs" / "python.md"
+COLUMNS = ("jit", "vmap", "slopes", "second slopes", "float32")
+MODELS = ("llama3.2-1b", "llama3.1-70b")
+N = 96
+
+
+class Row(NamedTuple):
+    """A function of one array, made of what is cast to the type of floats; and what holds of it."""
+
+    make: Callable[[Callable[[Any], Any]], Callable[[jax.Array], jax.Array]]
+    at: np.ndarray
+    holds: tuple[str, ...] = COLUMNS
+    close: float = 1e-4
+    """Of float32, relative."""
+
+
+def of_pair(cast):
+    return cast(of_models(rcjax.demo_model(), np.array([0, 4])))
+
+
+def of_copula(name):
+    return lambda cast: lambda x: getattr(rcjax.Gumbel(cast(jnp.asarray(1.7))), name)(x[0], x[1])
+
+
+@cache
+def fitted():
+    """A log and its model, made once: in single precision another log is drawn."""
+    log = rcjax.sample_log(N, seed=0).select(MODELS)
+    return rcjax.fit(log), rows_of(log)
+
+
+def refitted(cast):
+    model, rows = (cast(tree) for tree in fitted())
+
+    def described(weights):
+        again = reweigh(model, rows, weights)
+        return jnp.concatenate([again.calibrators.coefficients.reshape(-1), again.copulas.theta])
+
+    return described
+
+
+def solved(cast):
+    model = of_pair(cast)
+    return lambda price: jnp.append(rcjax.solve(model, price * 300.0, "full").thresholds, 0.0)
+
+
+def paths(cast):
+    model = of_pair(cast)
+    return lambda x: rcjax.outcome(model, x).wrong
+
+
+def figures(cast):
+    model = of_pair(cast)
+    return lambda x: jnp.stack(rcjax.error_and_cost(model, x)) * jnp.array([1.0, 1e4], x.dtype)
+
+
+COST, ERROR = np.array([1.0, 1.5, 2.2, 3.0]), np.array([0.5, 0.4, 0.35, 0.3])
+POINT, LEVELS = np.array([0.3, 0.6]), np.array([0.7])
+ROWS = {
+    "`Copula.cdf`": Row(of_copula("cdf"), POINT),
+    "`Copula.conditional`": Row(of_copula("conditional"), POINT),
+    "`Copula.inverse_conditional`": Row(of_copula("inverse_conditional"), POINT),
+    "`Copula.log_density`": Row(of_copula("log_density"), POINT),
+    "`Copula.from_tau`": Row(lambda cast: lambda x: rcjax.Gumbel.from_tau(x).theta, np.array([0.3])),
+    "`CascadeModel.calibrate`": Row(lambda cast: lambda x: of_pair(cast).calibrate(x), np.array([-0.1, -0.4])),
+    "`error_and_cost`": Row(figures, LEVELS),
+    "`outcome`": Row(paths, LEVELS),
+    "`solve`": Row(solved, np.array(1.0), close=1e-2),
+    "`model.weighted.reweigh`": Row(refitted, np.ones(N), COLUMNS[:3] + COLUMNS[4:], close=1e-2),
+    "`area_under_curve`": Row(lambda cast: lambda x: rcjax.area_under_curve(COST.astype(x.dtype), x, 1.2, 2.8), ERROR),
+    "`expected_calibration_error`": Row(
+        lambda cast: lambda x: rcjax.expected_calibration_error(x, jnp.arange(20) % 3 == 0),
+        np.linspace(0.2, 0.9, 20),
+        COLUMNS[:3] + COLUMNS[4:],  # it is made of straight pieces
+    ),
+    "`smooth_maximum`": Row(lambda cast: lambda x: rcjax.smooth_maximum(x, 0.1), np.array([0.2, 0.5, 0.55])),
+    "`smooth_quantile`": Row(
+        lambda cast: lambda x: rcjax.smooth_quantile(x, jnp.full(3, 1 / 3, x.dtype), 0.5, 0.1),
+        np.array([0.2, 0.5, 0.9]),
+        close=1e-3,
+    ),
+}
+ON_THE_HOST = "`fit`, `solve_frontier`, `minimise`, `tune`, `replay` and what else is not above"
+
+
+def table():
+    """The rows of the page."""
+    lines = [f"| function | {' | '.join(COLUMNS)} |", "|---|" + "---|" * len(COLUMNS)]
+    for name, row in ROWS.items():
+        lines.append(f"| {name} | {' | '.join('yes' if column in row.holds else '–' for column in COLUMNS)} |")
+    return "\n".join([*lines, f"| {ON_THE_HOST} | {' | '.join(['–'] * 4)} | yes |"])
+
+
+def test_the_page_has_the_table():
+    (block,) = re.findall(r"(?:^\|.*second slopes.*\n)(?:^\|.*\n)+", PAGE.read_text("utf-8"), re.MULTILINE)
+    assert block.strip() == table(), f"python.md:\n{table()}"
+
+
+DEAR = ("`solve`", "`model.weighted.reweigh`")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.thorough) if name in DEAR else name for name in ROWS]
+)
+def test_what_the_table_says_holds(name):
+    row = ROWS[name]
+    function, at = row.make(lambda tree: tree), jnp.asarray(row.at)
+    value = np.asarray(function(at))
+    run = jax.jit(function)
+    np.testing.assert_allclose(run(at), value, rtol=1e-9, atol=1e-12)
+    both = jax.jit(jax.vmap(function))(jnp.stack([at, at * 0.99]))
+    np.testing.assert_allclose(both[0], value, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(both[1], run(at * 0.99), rtol=1e-9, atol=1e-12)
+    way = jnp.asarray(np.random.default_rng(0).standard_normal(at.shape)) * 0.1
+
+    def along(t):
+        return function(at + t * way)
+
+    slope = jax.jit(lambda t: jax.jvp(along, (t,), (jnp.ones(()),))[1])
+    step, here = 1e-5, jnp.zeros(())
+    differences = (jax.jit(along)(here + step) - jax.jit(along)(here - step)) / (2 * step)
+    np.testing.assert_allclose(slope(here), differences, rtol=1e-4, atol=1e-7)
+    if "second slopes" in row.holds:
+        second = jax.jit(lambda t: jax.jvp(slope, (t,), (jnp.ones(()),))[1])(here)
+        differences = (slope(here + step) - slope(here - step)) / (2 * step)
+        np.testing.assert_allclose(second, differences, rtol=1e-3, atol=1e-5)
+    with jax.enable_x64(False):
+        narrow = jax.jit(row.make(partial(jax.tree.map, narrowed)))(jnp.asarray(row.at, jnp.float32))
+    assert narrow.dtype == jnp.float32
+    np.testing.assert_allclose(narrow, value, rtol=row.close, atol=row.close)
+
+
+def narrowed(leaf):
+    return leaf.astype(jnp.float32) if jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating) else leaf
