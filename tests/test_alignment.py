@@ -39,6 +39,7 @@ TAKES_A_LOG: dict[str, Callable[[SimpleNamespace, rcjax.Log], Any]] = {
         rcjax.diagnose(the.model, log, training=turned(the.train, log), replicates=20).to_json(),
         rcjax.diagnose(the.model, turned(the.train, log), replicates=20).held_out,
     ],
+    "influence": lambda the, log: rcjax.influence(the.policy, log).error.tolist(),
     "plots.diagnosis_figures": lambda the, log: figure_data(rcjax.plots.diagnosis_figures(the.found, the.model, log)),
     "replay": lambda the, log: [
         figures_of(rcjax.replay(each, log)) for each in (the.frontier, the.policy, the.mixture)

@@ -199,15 +199,15 @@ def test_the_program_tells_its_figures_to_the_page(row, tmp_path, monkeypatch, c
     (tmp_path / "selection.md").write_text(
         "# Other\n\n    run\n\n2026-01-01. x\n\n| what | figure |\n|---|---|\n| o | 1 |\n"
     )
-    page = make_measured.page(f"# Measured\n{make_measured.BEGIN}{make_measured.END}").splitlines()
-    first = page.index("|---|---|---|") + 1
-    figure = f"{row['error']['default']:+.2f} ± 0.00 % (100 labels, 2 logs)"
     what = "logs with log-probabilities: error that budgets get, the default against a plain pair"
-    assert page[first].startswith(f"| {what} | {figure} |")
-    worst = next(line for line in page if line.startswith("| sampled logs"))
-    assert f"| {row['worst']['default'] + 1:+.2f} points (100 labels)" in worst
-    assert "](../../benchmarks/results/budgets.md)" in page[first]
-    assert page[-3].startswith("| o | 1 |")
+    figure, worst = (make_measured.Headline("budgets", words) for words in (what, "sampled logs: error at the worst"))
+    monkeypatch.setattr(make_measured, "CHOSEN", (make_measured.Choice("errors", figure, worst, "some logs"),))
+    page = make_measured.page(f"# Measured\n{make_measured.BEGIN}{make_measured.END}")
+    (line,) = [line for line in page.splitlines() if line.startswith("1. **Errors**")]
+    assert f"{row['error']['default']:+.2f} ± 0.00 % (100 labels, 2 logs)" in line
+    assert f"{row['worst']['default'] + 1:+.2f} points (100 labels)" in line
+    assert "](../../benchmarks/results/budgets.md)" in line
+    assert "](../../benchmarks/results/selection.md)" in page
 
 
 @pytest.mark.parametrize(

@@ -488,8 +488,8 @@ def test_advice_on_the_markov_property():
     row = {"models": ("a", "b", "c"), "tau": -0.3, "p_value": 0.001}
     rows = [row, row | {"tau": 0.15}, row | {"p_value": 0.2}, row | {"tau": 0.05}]
     advice = assert_advice(verdicts.judge_markov(rows), "bad", "doubtful", "doubtful", "fine")
-    assert "τ -0.30" in advice[0]
-    assert "τ +0.15" in advice[1]
+    assert "rank correlation -0.30" in advice[0]
+    assert "rank correlation +0.15" in advice[1]
 
 
 def chain(gap, band):

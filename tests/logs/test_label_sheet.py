@@ -57,7 +57,7 @@ def test_what_a_person_adds_stays(tmp_path):
         ("query,model,correct,label_probability\nq1,small,perhaps,1\n", "sheet.csv, row 1: correct perhaps is not"),
         ("query,model,correct,label_probability\nq1,small,1\n", "a row has more or fewer cells than the first"),
         ('query,model,correct,label_probability\n"q1"x,small,1,1\n', "sheet.csv: cannot be read: save it as CSV"),
-        (b"\xff\xfe\x00", "sheet.csv: cannot be read: save it as CSV"),
+        (b"\xff\xfe\x00", "sheet.csv: begins as UTF-16, but is not: save the file as UTF-8"),
     ],
 )
 def test_what_is_no_such_table(content, message, tmp_path):

@@ -94,7 +94,7 @@ def test_a_climb_from_a_sample_reaches_the_top_of_all(monkeypatch):
     present = rng.random(2000) < 0.8
 
     def likelihood(mixture):
-        columns = marginal_fitting._columns(x, present)
+        columns = marginal_fitting.columns_of(x, present)
         return float(marginal_fitting._climb(columns, mixture)[1])
 
     whole = likelihood(marginal_fitting.fit_beta_mixture(x, present))

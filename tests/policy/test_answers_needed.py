@@ -1,4 +1,4 @@
-"""A policy that compares answers says so where it is given none; the loop of the README gives them."""
+"""A policy that compares answers says so where it is given none; the loop of the page gives them."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ import rcjax
 from rcjax.policy import Agreement, Defer
 from rcjax.replaying.replay import replay
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "rcjax" / "docs" / "production.md"
 COMPARING = make_policy(agreements={"médium": Agreement("small", "ask", "large")})
 
 
@@ -34,7 +34,7 @@ def test_steps_that_compare_nothing_need_no_answers():
         assert COMPARING.step(model, logprob=-0.1) == plain.step(model, logprob=-0.1)
 
 
-def test_the_loop_of_the_readme_errs_as_often_as_promised(tmp_path):
+def test_the_loop_of_the_page_errs_as_often_as_promised(tmp_path):
     with jax.enable_x64(True):
         log, fresh = make_log(300, 0.0, seed=0), make_log(2_000, 0.0, seed=1)
         tuned = rcjax.tune(log, budget=200e-6, intervals=False)
@@ -43,7 +43,9 @@ def test_the_loop_of_the_readme_errs_as_often_as_promised(tmp_path):
         assert "policy.step needs answer= and answers=" in said
         promised = float(replay(tuned.policy, fresh).error)
     tuned.policy.save(tmp_path / "policy.json")
-    block = next(text for text in re.findall(r"```python\n(.*?)```", README.read_text(), re.S) if "def answer" in text)
+    block = next(
+        text for text in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S) if "def answer" in text
+    )
     names: dict = {}
     exec(block.replace("policy.json", str(tmp_path / "policy.json")), names)
     logprob, correct, codes = (np.asarray(matrix) for matrix in (fresh.logprob, fresh.correct, fresh.answer))
