@@ -94,7 +94,7 @@ def test_a_closed_pipe_is_no_error(folder):
 def test_a_terminal_that_knows_ascii_only(folder):
     done = process("tune", folder / "train.csv", "--no-bands", "--lam", "1000", PYTHONIOENCODING="ascii")
     assert done.returncode == 0
-    assert "small >" in done.stdout
+    assert "middle >" in done.stdout
 
 
 @needs_data
