@@ -183,13 +183,38 @@ async def serving(behave):
 @contextlib.contextmanager
 def served(behave, key=KEY, port=0):
     """(the server, its base URL), in a thread: for programs that run beside the test; at port 0, any that is free."""
-    server, loop = Server(behave, key), asyncio.new_event_loop()
-    listening = loop.run_until_complete(asyncio.start_server(server, "127.0.0.1", port, backlog=512))
-    server.port = listening.sockets[0].getsockname()[1]
+    server = Server(behave, key)
+    with in_thread(server, port) as server.port:
+        yield server, f"http://127.0.0.1:{server.port}/v1"
+
+
+@contextlib.contextmanager
+def raw_server(answer):
+    """(the heads and bodies that came, the base URL) of a server that does what `answer(head, reader, writer)` does."""
+    came = []
+
+    async def serve(reader, writer):
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                size = int(next(x for x in head.lower().split("\r\n") if x.startswith("content-length")).split(":")[1])
+                came.append((head, await reader.readexactly(size)))
+                await answer(head, reader, writer)
+        writer.close()
+
+    with in_thread(serve) as port:
+        yield came, f"http://127.0.0.1:{port}/v1"
+
+
+@contextlib.contextmanager
+def in_thread(serve, port=0):
+    """The port at which a thread serves connections."""
+    loop = asyncio.new_event_loop()
+    listening = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", port, backlog=512))
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     try:
-        yield server, f"http://127.0.0.1:{server.port}/v1"
+        yield listening.sockets[0].getsockname()[1]
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

@@ -11,16 +11,10 @@ import numpy as np
 import pytest
 from jax.core import Tracer
 from misses import in_turn
+from own_families import FGM
 
 from rcjax.copulas import Clayton, Copula, Gumbel, Independence, param
 from rcjax.testing import check_copula
-
-
-class FGM(Copula):
-    theta: jax.Array = param(0.5, support=(-1.0, 1.0))
-
-    def cdf(self, u, v):
-        return u * v * (1 + self.theta * (1 - u) * (1 - v))
 
 
 class Ungrounded(Copula):

@@ -11,7 +11,8 @@ import typer
 from rcjax.cli.common import start_jax
 from rcjax.cli.failures import conclude, reported
 from rcjax.cli.inputs import PolicyFile, _load, _read
-from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices, fraction
+from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices
+from rcjax.cli.parsers import fraction
 from rcjax.cli.plausible import Really, require_plausible_prices
 from rcjax.cli.printing import command
 

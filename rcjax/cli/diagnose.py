@@ -23,10 +23,8 @@ from rcjax.cli.options import (
     Task,
     TaskOption,
     VotesOption,
-    as_search,
-    models_to_read,
-    names,
 )
+from rcjax.cli.parsers import as_search, models_to_read, names
 from rcjax.cli.plausible import Really, require_plausible_prices
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from rcjax.cli.audits import audited, table_beside
 from rcjax.cli.common import require_distinct, require_libraries, require_writable
 from rcjax.cli.failures import conclude, reported
 from rcjax.cli.interrupts import terminable
-from rcjax.cli.options import AsJson, AuditSize, GraderNames, Rubric, positive
+from rcjax.cli.options import AsJson, AuditSize, GraderNames, Rubric
+from rcjax.cli.parsers import positive
 from rcjax.cli.plausible import Really, require_plausible_models
 from rcjax.cli.rubrics import read_rubric
 

@@ -10,7 +10,8 @@ import typer
 
 from rcjax.cli.common import require_distinct, require_writable
 from rcjax.cli.failures import attempt, conclude, reported
-from rcjax.cli.options import AsJson, Prices, pairs, score, token_counts
+from rcjax.cli.options import AsJson, Prices
+from rcjax.cli.parsers import pairs, score, token_counts
 from rcjax.cli.plausible import Really, require_plausible_prices
 from rcjax.cli.printing import warn
 

@@ -15,15 +15,7 @@ from rcjax._base.wording import count
 from rcjax.cli.common import require_distinct, require_writable, start_jax
 from rcjax.cli.failures import conclude, reported
 from rcjax.cli.inputs import read_file
-from rcjax.cli.options import (
-    AsJson,
-    Labels,
-    LogFile,
-    Models,
-    Prices,
-    Task,
-    TaskOption,
-)
+from rcjax.cli.options import AsJson, Labels, LogFile, Models, Prices, Task, TaskOption
 from rcjax.cli.plausible import Really, require_plausible_prices
 from rcjax.cli.printing import warn
 

@@ -1,7 +1,5 @@
 """What people type as options of the command line: files, money, shares, names."""
 
-import math
-from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax.cli.panels import READ, SEARCH, TARGET, WAITING
+from rcjax.cli.parsers import family, fraction, money, names, numbers_of_votes, positive, seconds_limit
 
 if TYPE_CHECKING:
     from rcjax.policy.spec import Spec
     from rcjax.policy.targets import Target
-
-
-_KINDS = ("all", "full", "adaptive")
 
 
 LogFile = Annotated[
@@ -106,138 +102,6 @@ AuditSize = Annotated[
         help="Write so many answers to a table for you to grade; once that is done, say how often you agree.",
     ),
 ]
-
-
-_MOST, _LEAST = 1e30, 1e-30  # of sums of money and λ: beyond any currency, and products of three still are finite
-
-
-def money(text: str) -> float:
-    """Parse money per query: `0.00015`, `150/M` (per million queries) or `0.15/k` (per thousand)."""
-    amount, _, unit = text.strip().removeprefix("$").partition("/")
-    scales = {"": 1.0, "query": 1.0, "k": 1e-3, "m": 1e-6}
-    try:
-        value = float(amount) * scales[unit.strip().lower()]
-    except (ValueError, KeyError):
-        raise typer.BadParameter(f"{text!r} is no sum of money: give 0.00015, 0.15/k or 150/M") from None
-    return _bounded(_checked(value, text, "a sum of money of 0 or more"), text)
-
-
-def fraction(text: str) -> float:
-    """Parse an error probability: `0.05` or `5%`."""
-    value = _checked(text.strip().removesuffix("%"), text, "a share such as 0.05 or 5%")
-    value = value / 100 if text.strip().endswith("%") else value
-    if value > 1:
-        raise typer.BadParameter(f"{text!r} is more than 1: give a share such as 0.05, or 5%")
-    return value
-
-
-def score(text: str) -> float:
-    """Parse a score on any scale: `0.5`, `7` or `80%`."""
-    number = text.strip()
-    try:
-        value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise typer.BadParameter(f"{text!r} is no score: give a number such as 0.5, 7 or 80%")
-    return value
-
-
-def positive(text: str) -> float:
-    """Parse a number above 0."""
-    value = _checked(text.strip().removeprefix("$"), text, "a number above 0")
-    if value == 0:
-        raise typer.BadParameter(f"{text!r} is not above 0")
-    return _bounded(value, text)
-
-
-def _bounded(value: float, text: str) -> float:
-    """A sum of money or λ of a size that can be computed with."""
-    if value != 0 and not _LEAST <= value <= _MOST:
-        raise typer.BadParameter(f"{text!r} is not from {_LEAST:g} to {_MOST:g}, where sums of money must lie, and λ")
-    return value
-
-
-def _checked(number: Any, text: str, what: str) -> float:
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise typer.BadParameter(f"{text!r} is not {what}")
-    return value
-
-
-def seconds_limit(text: str) -> Any:
-    """Parse a limit on the seconds of a query: `2`, on average, or `p95=4`."""
-    from rcjax.policy.limits import SecondsLimit
-
-    try:
-        return SecondsLimit.of(text)
-    except ValueError as problem:
-        raise typer.BadParameter(str(problem).removeprefix("max_seconds").lstrip(": ")) from None
-
-
-def names(text: str) -> Any:
-    """Parse names of models, with commas between them."""
-    names = tuple(name.strip() for name in text.split(","))
-    if not all(names) or len(names) > len({*names}):
-        raise typer.BadParameter(f"{text!r}: give names of models, each once, with commas between them")
-    return names
-
-
-def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
-    """Parse pairs such as `old=new`, each of another name; a usage error for what is none.
-
-    >>> pairs(["correct=is_right", "model=engine"], "--column")
-    {'correct': 'is_right', 'model': 'engine'}
-    """
-    named: dict[str, str] = {}
-    for text in texts or ():
-        left, equals, right = (part.strip() for part in text.partition("="))
-        if not (left and equals and right) or left in named:
-            raise typer.BadParameter(f"{text!r}: give pairs of two names, NAME=NAME, each once", param_hint=option)
-        named[left] = right
-    return named
-
-
-def token_counts(text: str) -> tuple[float, float]:
-    """Parse how many tokens a call takes: `250,1`, sent and received."""
-    parts = text.split(",")
-    if len(parts) != 2:
-        raise typer.BadParameter(f"{text!r}: give the tokens of a call, sent and received, such as 250,1")
-    sent, received = (_bounded(_checked(part, text, "two numbers such as 250,1"), text) for part in parts)
-    return sent, received
-
-
-def as_search(cascade: tuple[str, ...]) -> Any:
-    """What `--cascade` names, as `solve_frontier` takes it: a word, or a list of one cascade.
-
-    >>> as_search(("full",)), as_search(("small", "large"))
-    ('full', [('small', 'large')])
-    """
-    return cascade[0] if len(cascade) == 1 and cascade[0] in _KINDS else [cascade]
-
-
-def models_to_read(models: tuple[str, ...] | None, cascade: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """The models that `--models` names, or those of one `--cascade`, asked in the order given, whatever they cost.
-
-    >>> models_to_read(None, ("large", "small")), models_to_read(None, ("full",))
-    (('large', 'small'), None)
-    """
-    return models or (None if cascade is None or cascade[0] in _KINDS else cascade)
-
-
-def family(text: str) -> str:
-    """Parse the name of a copula family, or auto."""
-    from rcjax.copulas.families import as_family
-
-    if text != "auto":
-        try:
-            as_family(text)
-        except ValueError as unknown:
-            raise typer.BadParameter(str(unknown).partition(", or a subclass")[0] + ", and auto") from None
-    return text
 
 
 Budget = Annotated[
@@ -370,14 +234,6 @@ Models = Annotated[
         rich_help_panel=SEARCH,
     ),
 ]
-
-
-def numbers_of_votes(text: str) -> Any:
-    """Parse how many samples vote: `1,2,3,5`."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() and 1 <= int(part) <= 1000 for part in parts):
-        raise typer.BadParameter(f"{text!r}: give whole numbers from 1 to 1000 with commas between them, such as 1,3,5")
-    return tuple(sorted({int(part) for part in parts}))
 
 
 VotesOption = Annotated[

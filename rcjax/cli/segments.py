@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax.cli.failures import attempt, conclude
-from rcjax.cli.options import fraction, pairs
 from rcjax.cli.panels import SEGMENTS
+from rcjax.cli.parsers import fraction, pairs
 from rcjax.cli.printing import command, shown
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ import typer
 
 from rcjax.cli.common import require_distinct, require_libraries, require_writable
 from rcjax.cli.failures import reported
-from rcjax.cli.options import AsJson, fraction, names, positive
+from rcjax.cli.options import AsJson
+from rcjax.cli.parsers import fraction, names, positive
 from rcjax.cli.plausible import Really, require_plausible_models
 from rcjax.cli.printing import print_json, shown
 

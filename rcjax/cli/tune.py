@@ -31,16 +31,12 @@ from rcjax.cli.options import (
     Task,
     TaskOption,
     VotesOption,
-    as_search,
     checked,
-    fraction,
-    models_to_read,
-    money,
-    names,
     one_target,
     price_of_refusing,
 )
 from rcjax.cli.panels import OUTPUT, PROMISES, SEARCH
+from rcjax.cli.parsers import as_search, fraction, models_to_read, money, names
 from rcjax.cli.plausible import Really, require_plausible_budget, require_plausible_prices
 from rcjax.cli.printing import warn
 from rcjax.cli.segments import By, Shares, tune_by

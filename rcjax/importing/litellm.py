@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.answers import Answer, Choices, DamageError, pieces, require_sound, seconds_of
+from rcjax.importing.answers import Answer, Choices, DamageError, require_sound, seconds_of
 from rcjax.importing.chats import looked_up, messages_of, prompt_of, query_of, replies_of
-from rcjax.importing.records import records
+from rcjax.importing.records import answers_of
 
 name, files = "litellm", "LiteLLM (standard logging payloads)"
 
@@ -30,15 +30,11 @@ def recognises(path: Path, head: bytes) -> bool:
 def read(path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
     """The answers of a log, one per call."""
     by = dict(choices.columns).get("query")
-    for where, record in records(path, "LiteLLM"):
-        if isinstance(record, DamageError):
-            yield record
-        else:
-            payload = record.get("standard_logging_object", record)
-            yield from pieces(where, "LiteLLM", lambda payload=payload, where=where: _answers(payload, by, where))
+    return answers_of(path, "LiteLLM", lambda record, where: _answers(record, by, where))
 
 
-def _answers(payload: Mapping[str, Any], by: str | None, where: str) -> list[Answer]:
+def _answers(record: Mapping[str, Any], by: str | None, where: str) -> list[Answer]:
+    payload = record.get("standard_logging_object", record)
     messages = messages_of(payload.get("messages"))
     named = query_of(messages) if by is None else looked_up(payload, by)
     require_sound(named is not None, where, f"nothing at {by}, which is to name the query")

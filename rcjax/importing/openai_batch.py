@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.answers import Answer, Choices, DamageError, pieces
+from rcjax.importing.answers import Answer, Choices, DamageError
 from rcjax.importing.chats import replies_of
-from rcjax.importing.records import records
+from rcjax.importing.records import answers_of
 
 name, files = "openai-batch", "OpenAI's batches (their output)"
 
@@ -25,11 +25,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 def read(path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
     """The answers of a file, one per line."""
-    for where, record in records(path, "OpenAI"):
-        if isinstance(record, DamageError):
-            yield record
-        else:
-            yield from pieces(where, "OpenAI", lambda record=record: _answers(record))
+    return answers_of(path, "OpenAI", lambda record, where: _answers(record))
 
 
 def _answers(line: Mapping[str, Any]) -> list[Answer]:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.answers import Answer, Choices, DamageError, pieces, require_sound, seconds_of
+from rcjax.importing.answers import Answer, Choices, DamageError, require_sound, seconds_of
 from rcjax.importing.chats import UNANSWERED, messages_of, prompt_of, query_of
-from rcjax.importing.records import records
+from rcjax.importing.records import answers_of
 
 name, files = "otel", "OpenTelemetry (OTLP JSON with GenAI spans)"
 
@@ -37,11 +37,7 @@ def recognises(path: Path, head: bytes) -> bool:
 def read(path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
     """The answers of a file, one per span of a call of a model."""
     by = dict(choices.columns).get("query")
-    for where, record in records(path, "OpenTelemetry"):
-        if isinstance(record, DamageError):
-            yield record
-        else:
-            yield from pieces(where, "OpenTelemetry", lambda record=record, where=where: [*_answers(record, by, where)])
+    return answers_of(path, "OpenTelemetry", lambda record, where: _answers(record, by, where))
 
 
 def _answers(record: Mapping[str, Any], by: str | None, where: str) -> Iterator[Answer]:

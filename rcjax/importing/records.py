@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.answers import DamageError
+from rcjax.importing.answers import Answer, DamageError, pieces
 
-__all__ = ["records"]
+__all__ = ["answers_of", "records"]
 
 
 def records(path: Path, program: str) -> Iterator[tuple[str, Mapping[str, Any] | DamageError]]:
@@ -31,6 +32,23 @@ def records(path: Path, program: str) -> Iterator[tuple[str, Mapping[str, Any] |
         raise DamageError(f"{path.name}: cannot be read as {program} writes it: {problem}: is it whole?") from None
     if not any_record:
         raise DamageError(f"{path.name}: holds no answers: was it written completely?")
+
+
+def answers_of(
+    path: Path, program: str, read: Callable[[Mapping[str, Any], str], Iterable[Answer]]
+) -> Iterator[Answer | DamageError]:
+    """The answers of all objects in a file, and the damage of those that cannot be read.
+
+    Args:
+        path: the file, as `records` takes it.
+        program: whose it is.
+        read: gives the answers of an object and its place; what it raises of damage is that of this object.
+    """
+    for where, record in records(path, program):
+        if isinstance(record, DamageError):
+            yield record
+        else:
+            yield from pieces(where, program, partial(read, record, where))
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Any]]:

@@ -10,7 +10,7 @@
 What log_prob is where marginals have point masses is said at the head of `rcjax.interop.chain`.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -106,11 +106,11 @@ def _biject_to_entries(constraint: _Entries) -> _EntriesTransform:
 class _ChainDistribution(dist.Distribution):
     """A chain of margins and copulas as a distribution of vectors."""
 
-    def _chain(self) -> Chain:
-        raise NotImplementedError
+    if TYPE_CHECKING:  # what the classes below say of themselves
 
-    def _massed(self) -> bool:
-        raise NotImplementedError
+        def _chain(self) -> Chain: ...
+
+        def _massed(self) -> bool: ...
 
     def _set_up(self, validate_args: bool | None) -> None:
         chain = self._chain()

@@ -86,8 +86,8 @@ def priced_words(prices: Any, models: Iterable[str]) -> str | None:
     entries = priced_by(prices, models)
     if not entries:
         return None
-    each = [f"{brief(model)} is priced by {brief(entry)}, {_both(prices[entry])}" for model, entry in entries.items()]
-    return f"{prices.name}: {'; '.join(each)} per million tokens"
+    pairs = [f"{brief(model)} is priced by {brief(entry)}, {_both(prices[entry])}" for model, entry in entries.items()]
+    return f"{prices.name}: {'; '.join(pairs)} per million tokens"
 
 
 def _both(pair: tuple[float, float]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float)
     0.2916...
     """
     check_arguments(area_under_curve, locals())
-    traced = any(type(values).__name__.endswith("Tracer") for values in (cost, error))
+    traced = "jax" in sys.modules and _are_traced(cost, error)
     costs, errors = _arrays_of_jax(cost, error) if traced else (_numbers(cost, "cost"), _numbers(error, "error"))
     if costs.ndim != 1 or costs.shape != errors.shape or not costs.size:
         raise ValueError(f"cost and error have shapes {costs.shape} and {errors.shape}: give two of one length")
@@ -70,6 +71,12 @@ def _traced_area(cost: Any, error: Any, low: float, high: float) -> Any:
     at_ends = height[:-1] + jnp.diff(height) * divide(ends - start, end - start)
     area = (at_ends.mean(0) * (ends[1] - ends[0])).sum() / (high - low)
     return jnp.where((cost[0] <= low) & (low < high) & (high <= cost[-1]), area, jnp.nan)
+
+
+def _are_traced(*values: ArrayLike) -> bool:
+    from rcjax._core.signatures import is_traced
+
+    return is_traced([*values])
 
 
 def _arrays_of_jax(*values: ArrayLike) -> list[Any]:

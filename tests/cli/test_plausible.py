@@ -5,7 +5,7 @@ import json
 import pytest
 from command_line import TOKEN_PRICES, rows_of, run, write_log
 
-from rcjax.cli.options import money
+from rcjax.cli.parsers import money
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from chat_server import served
 from command_line import run
-from models_of_a_test import ENVIRONMENT, Models, questions, write_models, write_questions
+from models_of_a_test import Models, questions, write_models, write_questions
 
 import rcjax
 from rcjax.logs import LeftOutWarning
@@ -15,13 +15,6 @@ pytestmark = pytest.mark.usefixtures("own_settings")
 
 NAMES = ("tiny", "large")
 N = 6
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    for name, value in ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-    return tmp_path
 
 
 def collect(place, *options, rows=None, served_as="org/", more=""):

@@ -23,23 +23,9 @@ from models_of_a_test import ABILITIES, ENVIRONMENT, PRICES, Models, money, ques
 from statsmodels.stats.proportion import proportion_confint
 
 import rcjax
-from rcjax.collecting import respondent
 from rcjax.logs import LeftOutWarning
 
 pytestmark = pytest.mark.usefixtures("own_settings")
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    """Servers of tests need no patience."""
-    monkeypatch.setattr(respondent, "_BACKOFF", (0.01, 0.05))
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    for name, value in ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-    return tmp_path
 
 
 def collect(place, behave, *options, n=20, names=tuple(ABILITIES), rows=None, more=""):

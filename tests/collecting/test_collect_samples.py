@@ -12,26 +12,12 @@ import pytest
 from chat_server import completion, served, sure
 from command_line import run
 from misses import in_turn
-from models_of_a_test import ENVIRONMENT, Models, lot, questions, write_models, write_questions
+from models_of_a_test import Models, lot, questions, write_models, write_questions
 
 import rcjax
-from rcjax.collecting import respondent
 from rcjax.logs import LeftOutWarning
 
 pytestmark = pytest.mark.usefixtures("own_settings")
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    """Servers of tests need no patience."""
-    monkeypatch.setattr(respondent, "_BACKOFF", (0.01, 0.05))
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    for name, value in ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-    return tmp_path
 
 
 class Varied(Models):

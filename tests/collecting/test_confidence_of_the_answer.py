@@ -6,17 +6,10 @@ import math
 import pytest
 from chat_server import Response, completion, served
 from command_line import run
-from models_of_a_test import ENVIRONMENT, lot, questions, write_models, write_questions
+from models_of_a_test import lot, questions, write_models, write_questions
 from server_replies import token
 
 pytestmark = pytest.mark.usefixtures("own_settings")
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    for name, value in ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-    return tmp_path
 
 
 def collect(place, behave, n, *options):

@@ -1,65 +1,23 @@
 """Endpoints that hold a call, send too much, or send it elsewhere; secrets go where they belong alone."""
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import zlib
 
 import pytest
-from chat_server import KEY, Response, _end_the_rest, completion, served, sure
+from chat_server import KEY, Response, completion, raw_server, served, sure
 from command_line import run
 from misses import in_turn
-from models_of_a_test import ENVIRONMENT, Models, questions, write_models, write_questions
+from models_of_a_test import Models, questions, write_models, write_questions
 
 from rcjax.collecting import clients, respondent
 
 pytestmark = pytest.mark.usefixtures("own_settings")
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    """Servers of tests need no patience."""
-    monkeypatch.setattr(respondent, "_BACKOFF", (0.01, 0.05))
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    for name, value in ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-    return tmp_path
-
-
-@contextlib.contextmanager
-def raw_server(answer):
-    """(the heads and bodies that came, the base URL) of a server that does what `answer(head, reader, writer)` does."""
-    came, loop = [], asyncio.new_event_loop()
-
-    async def serve(reader, writer):
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                size = int(next(x for x in head.lower().split("\r\n") if x.startswith("content-length")).split(":")[1])
-                came.append((head, await reader.readexactly(size)))
-                await answer(head, reader, writer)
-        writer.close()
-
-    listening = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0))
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    try:
-        yield came, f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        listening.close()
-        loop.run_until_complete(_end_the_rest())
-        loop.close()
 
 
 def plain(body, status="200 OK", *lines):

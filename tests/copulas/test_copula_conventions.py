@@ -8,22 +8,12 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 from misses import in_turn
+from own_families import FGM, Clayton90
 
 import rcjax
-from rcjax.copulas import Clayton, Copula, Frank, Gaussian, Gumbel, Joe, Rotation, StudentT, SurvivalClayton, param
+from rcjax.copulas import Clayton, Frank, Gaussian, Gumbel, Joe, StudentT, SurvivalClayton
 
 pytestmark = pytest.mark.usefixtures("float64")
-
-
-class FGM(Copula):
-    theta: jax.Array = param(0.5, support=(-1.0, 1.0))
-
-    def cdf(self, u, v):
-        return u * v * (1 + self.theta * (1 - u) * (1 - v))
-
-
-class Clayton90(Rotation, of=Clayton, degrees=90):
-    pass
 
 
 def test_samples_have_the_shape_ahead_of_the_batch():

@@ -14,6 +14,7 @@ import pytest
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own_families import FGM, Clayton90, Clayton270
 from tiers import examples, thorough
 
 from rcjax.copulas import (
@@ -36,15 +37,6 @@ from rcjax.testing import check_copula
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-class FGM(Copula):
-    """A family as a user would write it: a parameter and a cdf."""
-
-    theta: jax.Array = param(0.5, support=(-1.0, 1.0))
-
-    def cdf(self, u, v):
-        return u * v * (1 + self.theta * (1 - u) * (1 - v))
-
-
 class Lopsided(Copula):
     """A user's family that is not exchangeable."""
 
@@ -52,14 +44,6 @@ class Lopsided(Copula):
 
     def cdf(self, u, v):
         return u * v * (1 + self.theta * (1 - u) * (1 - v) * v)
-
-
-class Clayton90(Rotation, of=Clayton, degrees=90):
-    pass
-
-
-class Clayton270(Rotation, of=Clayton, degrees=270):
-    pass
 
 
 def column(*values):

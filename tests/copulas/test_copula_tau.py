@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.integrate
+from own_families import FGM, Clayton90, Clayton270
 
 from rcjax.copulas import (
     Clayton,
@@ -19,32 +20,13 @@ from rcjax.copulas import (
     Gumbel,
     Independence,
     Joe,
-    Rotation,
     StudentT,
     SurvivalClayton,
     SurvivalGumbel,
     SurvivalJoe,
-    param,
 )
 
 pytestmark = pytest.mark.usefixtures("float64")
-
-
-class FGM(Copula):
-    """A family as a user would write it; its τ is 2 θ / 9."""
-
-    theta: jax.Array = param(0.5, support=(-1.0, 1.0))
-
-    def cdf(self, u, v):
-        return u * v * (1 + self.theta * (1 - u) * (1 - v))
-
-
-class Clayton90(Rotation, of=Clayton, degrees=90):
-    pass
-
-
-class Clayton270(Rotation, of=Clayton, degrees=270):
-    pass
 
 
 POSITIVE = (Gumbel, SurvivalGumbel, Clayton, SurvivalClayton, Joe, SurvivalJoe)

@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from own_families import FGM
 from tiers import slow_to_compile, thorough
 
-from rcjax import Clayton, Copula, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, SurvivalGumbel, param
+from rcjax import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, SurvivalGumbel
 from rcjax.copulas import OneOf
 from rcjax.model import pair_likelihood
 from rcjax.model.marginals import Marginal
@@ -27,15 +28,6 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 class TurnedClayton(Rotation, of=Clayton, degrees=90):
     """Not exchangeable: both conditionals are needed."""
-
-
-class FGM(Copula):
-    """A family with no closed form but its cdf."""
-
-    theta: jax.Array = param(0.5, support=(-1.0, 1.0))
-
-    def cdf(self, u, v):
-        return u * v * (1 + self.theta * (1 - u) * (1 - v))
 
 
 COPULAS = [

@@ -73,11 +73,17 @@ class _Guard:
         return None
 
     def _knows(self, host: str) -> bool:
-        name = _name_of(host)
-        return name in self._hosts or is_local(name)
+        name, local = _named(host)
+        return local or name in self._hosts
 
 
 @lru_cache(maxsize=256)
+def _named(host: str) -> tuple[str, bool]:
+    """(a host without its port, whether only this machine can call it), found out once for each."""
+    name = _name_of(host)
+    return name, is_local(name)
+
+
 def _name_of(host: str) -> str:
     """A host without its port.
 

@@ -1,14 +1,12 @@
 """Endpoints that drip, that have a query in their address, or are not OpenAI's; what a request may leave in the log."""
 
 import asyncio
-import contextlib
 import json
 import socket
-import threading
 import time
 
 import pytest
-from chat_server import Response, _end_the_rest, sure
+from chat_server import Response, raw_server, sure
 from gateway_service import MODELS, SURE, gateway
 from misses import in_turn
 
@@ -21,38 +19,19 @@ def answers(request, headers):
     return Response(sure("B", SURE))
 
 
-@contextlib.contextmanager
-def raw_upstream(drips=False):
-    """(the heads that came, its base URL); where it drips, a byte of the answer comes now and then."""
-    heads, loop = [], asyncio.new_event_loop()
+async def at_once(head, reader, writer):
+    body = json.dumps(sure("B", SURE)).encode()
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
 
-    async def serve(reader, writer):
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            while True:
-                heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
-                lines = heads[-1].lower().split("\r\n")
-                size = next(int(line.split(":")[1]) for line in lines if line.startswith("content-length"))
-                await reader.readexactly(size)
-                body = json.dumps(sure("B", SURE)).encode()
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body))
-                for byte in body if drips else ():
-                    writer.write(bytes([byte]))
-                    await writer.drain()
-                    await asyncio.sleep(0.1)
-                writer.write(b"" if drips else body)
-        writer.close()
 
-    listening = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0))
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    try:
-        yield heads, f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        listening.close()
-        loop.run_until_complete(_end_the_rest())
-        loop.close()
+async def drips(head, reader, writer):
+    """A byte of the answer now and then."""
+    body = json.dumps(sure("B", SURE)).encode()
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body))
+    for byte in body:
+        writer.write(bytes([byte]))
+        await writer.drain()
+        await asyncio.sleep(0.1)
 
 
 def test_what_is_for_openai_goes_to_openai_alone(monkeypatch):
@@ -60,19 +39,19 @@ def test_what_is_for_openai_goes_to_openai_alone(monkeypatch):
     monkeypatch.setenv("OPENAI_ORG_ID", "s3cret-org")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "s3cret-project")
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Custom: s3cret\nAuthorization: Bearer s3cret")
-    with raw_upstream() as (heads, url), gateway(base_url=url) as service:
+    with raw_server(at_once) as (came, url), gateway(base_url=url) as service:
         assert service.ask().status == 200
         assert service.post({**QUESTION, "model": "large"}).status == 200
-    assert len(heads) == 2
-    assert not any("s3cret" in head for head in heads)
+    assert len(came) == 2
+    assert not any("s3cret" in head for head, _ in came)
 
 
 def test_a_base_url_may_have_a_query():
     """The path of the interface was put behind the query."""
-    with raw_upstream() as (heads, url), gateway(base_url=f"{url}?api-version=2024-10-21") as service:
+    with raw_server(at_once) as (came, url), gateway(base_url=f"{url}?api-version=2024-10-21") as service:
         assert service.ask().status == 200
         assert service.post({**QUESTION, "model": "large"}).status == 200
-    assert {head.split()[1] for head in heads} == {"/v1/chat/completions?api-version=2024-10-21"}
+    assert {head.split()[1] for head, _ in came} == {"/v1/chat/completions?api-version=2024-10-21"}
 
 
 @in_turn("value", ['"é"', '"one\\ntwo"', "3"])
@@ -86,12 +65,12 @@ def test_a_header_that_cannot_be_sent_is_told_at_the_start(value):
 def test_an_attempt_has_an_end_whatever_drips_in():
     """The limit was one of each read: all of --deadline went by."""
     limits = {"timeout": 0.4, "deadline": 30.0, "retries": 1}
-    with raw_upstream(drips=True) as (heads, url), gateway(base_url=url, limits=limits) as service:
+    with raw_server(drips) as (came, url), gateway(base_url=url, limits=limits) as service:
         start = time.monotonic()
         reply = service.post({**QUESTION, "model": "large"})
         assert time.monotonic() - start < 10
         assert (reply.status, reply.json["error"]["code"]) == (504, "upstream_timed_out")
-        assert len(heads) == 2
+        assert len(came) == 2
         assert [(row["error"], row["attempts"]) for row in service.log_rows()] == [("timed out", 2)]
 
 

@@ -1,0 +1,22 @@
+"""Families as users would write them."""
+
+import jax
+
+from rcjax.copulas import Clayton, Copula, Rotation, param
+
+
+class FGM(Copula):
+    """A family as a user would write it; its τ is 2 θ / 9."""
+
+    theta: jax.Array = param(0.5, support=(-1.0, 1.0))
+
+    def cdf(self, u, v):
+        return u * v * (1 + self.theta * (1 - u) * (1 - v))
+
+
+class Clayton90(Rotation, of=Clayton, degrees=90):
+    pass
+
+
+class Clayton270(Rotation, of=Clayton, degrees=270):
+    pass
