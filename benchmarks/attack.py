@@ -233,37 +233,37 @@ def attacks() -> dict[str, Callable[[Service], str | None]]:
     return found
 
 
-def behave_well(service: Service, seen: Meanwhile, stop: threading.Event) -> None:
+def behave_well(service: Service, meanwhile: Meanwhile, stop: threading.Event) -> None:
     """Ask ordinary questions, one after the other."""
     while not stop.is_set():
         start = time.monotonic()
         try:
             status, body = service.ask("good")
             if status != 200:
-                seen.failures.append(f"{status} {body[:200]!r}")
+                meanwhile.failures.append(f"{status} {body[:200]!r}")
         except (OSError, HTTPException) as problem:
-            seen.failures.append(repr(problem))
-        seen.answers += 1
-        seen.slowest = max(seen.slowest, time.monotonic() - start)
+            meanwhile.failures.append(repr(problem))
+        meanwhile.answers += 1
+        meanwhile.slowest = max(meanwhile.slowest, time.monotonic() - start)
         stop.wait(0.05)
 
 
-def look(service: Service, seen: Meanwhile, stop: threading.Event) -> None:
+def look(service: Service, meanwhile: Meanwhile, stop: threading.Event) -> None:
     """Look at /health again and again."""
     while not stop.is_set():
         start = time.monotonic()
         if b" 200 OK" not in service.send(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"):
-            seen.failures.append("/health")
-        seen.health = max(seen.health, time.monotonic() - start)
+            meanwhile.failures.append("/health")
+        meanwhile.health = max(meanwhile.health, time.monotonic() - start)
         stop.wait(0.1)
 
 
 def run(service: Service, seconds: float) -> tuple[dict[str, Row], Meanwhile, list[float], list[int]]:
     """(what each attack came to, what others saw, megabytes and open files after each round)."""
-    rows, seen, stop = defaultdict[str, Row](Row), Meanwhile(), threading.Event()
+    rows, meanwhile, stop = defaultdict[str, Row](Row), Meanwhile(), threading.Event()
     for _ in range(_WELL_BEHAVED):
-        threading.Thread(target=behave_well, args=(service, seen, stop), daemon=True).start()
-    threading.Thread(target=look, args=(service, seen, stop), daemon=True).start()
+        threading.Thread(target=behave_well, args=(service, meanwhile, stop), daemon=True).start()
+    threading.Thread(target=look, args=(service, meanwhile, stop), daemon=True).start()
     end, memory, files = time.monotonic() + seconds, list[float](), list[int]()
     while time.monotonic() < end or len(memory) < 2:
         for name, attack in attacks().items():
@@ -279,7 +279,7 @@ def run(service: Service, seconds: float) -> tuple[dict[str, Row], Meanwhile, li
         files.append(sum(open_files(pid) for pid in service.pids()))
     stop.set()
     time.sleep(1.0)
-    return rows, seen, memory, files
+    return rows, meanwhile, memory, files
 
 
 def stop_while_asked(service: Any, clients: int = 140, seconds: float = 3.0) -> int:
@@ -314,10 +314,10 @@ def stop_while_asked(service: Any, clients: int = 140, seconds: float = 3.0) -> 
     return len(resets)
 
 
-def what_missed(rows: dict[str, Row], seen: Meanwhile, memory: Sequence[float]) -> list[str]:
+def what_missed(rows: dict[str, Row], meanwhile: Meanwhile, memory: Sequence[float]) -> list[str]:
     """What did not hold, a line each."""
-    misses = [f"{name}: {miss}" for name, row in rows.items() for miss in row.misses[:3]] + seen.failures[:5]
-    misses += [f"a wait of {wait:.1f} s" for wait in (seen.slowest, seen.health) if wait > _PATIENCE]
+    misses = [f"{name}: {miss}" for name, row in rows.items() for miss in row.misses[:3]] + meanwhile.failures[:5]
+    misses += [f"a wait of {wait:.1f} s" for wait in (meanwhile.slowest, meanwhile.health) if wait > _PATIENCE]
     return misses + (["memory grows"] if memory[-1] > _GROWTH * memory[0] else [])
 
 
@@ -332,22 +332,23 @@ def main() -> None:
         misbehaving() as base_url,
         serving(Path(folder), base_url, chosen.workers) as service,
     ):
-        rows, seen, memory, files = run(service, 60 * chosen.minutes)
+        rows, meanwhile, memory, files = run(service, 60 * chosen.minutes)
         resets = stop_while_asked(service)
         said = (Path(folder) / "stderr").read_text()
     print("| attack | times | held | longest, s |\n|---|--:|--:|--:|")
     for name, row in rows.items():
         print(f"| {name} | {row.times} | {row.times - len(row.misses)} | {row.seconds:.1f} |")
-    failed = f"{len(seen.failures)} failed, the slowest took {seen.slowest:.2f} s"
-    print(f"\n{seen.answers:,} ordinary questions meanwhile: {failed}.")
-    print(f"The slowest look at /health took {seen.health:.2f} s.")
+    failed = f"{len(meanwhile.failures)} failed, the slowest took {meanwhile.slowest:.2f} s"
+    print(f"\n{meanwhile.answers:,} ordinary questions meanwhile: {failed}.")
+    print(f"The slowest look at /health took {meanwhile.health:.2f} s.")
     print(f"Memory: {memory[0]:.0f} MB after the first round, {memory[-1]:.0f} MB after the last of {len(memory)}.")
     print(f"Open files: {files[0]}, then {files[-1]}. At the end, {resets} of 140 clients were reset.")
-    misses = what_missed(rows, seen, memory) + (["a traceback"] if "Traceback" in said else [])
+    misses = what_missed(rows, meanwhile, memory) + (["a traceback"] if "Traceback" in said else [])
     misses += [f"{resets} resets at the end"] if resets else []
     attacked = f"`rcjax serve` under {len(rows)} attacks for {chosen.minutes:.0f} minutes"
     record.headline(
-        f"{attacked}: held; ordinary questions that failed", f"{_held(rows)}; {len(seen.failures)} of {seen.answers:,}"
+        f"{attacked}: held; ordinary questions that failed",
+        f"{_held(rows)}; {len(meanwhile.failures)} of {meanwhile.answers:,}",
     )
     record.headline("the same: memory after the first round and the last, MB", f"{memory[0]:.0f}; {memory[-1]:.0f}")
     if misses:

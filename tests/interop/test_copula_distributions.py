@@ -83,8 +83,8 @@ def test_shapes_batches_and_draws(library, margins):
     np.testing.assert_allclose(taus, 1 - 1 / theta, atol=0.05)
     for column, law in enumerate((stats.norm(0, 1), stats.norm(1, 2))):
         assert stats.kstest(draws[:, :, 1, column].ravel(), law.cdf).pvalue > 1e-3
-    each = [library.ours.CopulaDistribution(rcjax.Gumbel(float(t)), margins).log_prob(POINTS) for t in theta]
-    np.testing.assert_allclose(batch.log_prob(POINTS[:, None]), np.stack(each, 1), rtol=1e-10)
+    alone = [library.ours.CopulaDistribution(rcjax.Gumbel(float(t)), margins).log_prob(POINTS) for t in theta]
+    np.testing.assert_allclose(batch.log_prob(POINTS[:, None]), np.stack(alone, 1), rtol=1e-10)
 
 
 def test_a_distribution_is_a_pytree_with_gradients(library, margins):

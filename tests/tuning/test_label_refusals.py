@@ -43,8 +43,8 @@ def tried(*arguments):
     return judged_by(Rows(*rows), lam, Judging(refusal=refusal))
 
 
-def loss(found):
-    return np.asarray(found.error) + LAM[:, None] * np.asarray(found.cost)
+def loss(candidates):
+    return np.asarray(candidates.error) + LAM[:, None] * np.asarray(candidates.cost)
 
 
 def cuts(confidence):
@@ -80,8 +80,8 @@ def by_definition(confidence, crossed, correct, present, price):
 def test_no_refusals_and_thresholds_are_better(price):
     for seed in range(6):
         log = random_log(seed, levels=(2, 4, 50)[seed % 3])
-        found = tried(*log, COST, LAM, price_of(price))
-        np.testing.assert_allclose(loss(found).min(1), by_definition(*log, price), rtol=1e-10, err_msg=str(seed))
+        candidates = tried(*log, COST, LAM, price_of(price))
+        np.testing.assert_allclose(loss(candidates).min(1), by_definition(*log, price), rtol=1e-10, err_msg=str(seed))
 
 
 @pytest.mark.parametrize("price", [0.1, 0.3, 0.6])
@@ -96,20 +96,22 @@ def test_to_refuse_is_no_worse_than_never_to(price):
 def test_where_a_refusal_is_worth_nothing_all_is_as_without():
     for seed in range(5):
         log = random_log(seed)
-        found, never = tried(*log, COST, LAM, price_of(1.0)), without_refusals(*log, COST)
-        assert (np.asarray(found.abstention)[np.arange(len(LAM)), loss(found).argmin(1)] == 0).all()
+        candidates, never = tried(*log, COST, LAM, price_of(1.0)), without_refusals(*log, COST)
+        assert (np.asarray(candidates.abstention)[np.arange(len(LAM)), loss(candidates).argmin(1)] == 0).all()
         np.testing.assert_allclose(
-            loss(found).min(1), (np.asarray(never.error) + LAM[:, None] * np.asarray(never.cost)).min(1), rtol=1e-12
+            loss(candidates).min(1),
+            (np.asarray(never.error) + LAM[:, None] * np.asarray(never.cost)).min(1),
+            rtol=1e-12,
         )
 
 
 def test_where_it_costs_nothing_the_cheapest_model_refuses_all():
     confidence, crossed, correct, present = random_log(3)
-    found = tried(confidence.clip(max=0.9), crossed, correct, present, COST, LAM, price_of(0.0))
-    best = loss(found).argmin(1)
+    candidates = tried(confidence.clip(max=0.9), crossed, correct, present, COST, LAM, price_of(0.0))
+    best = loss(candidates).argmin(1)
     assert (best == 0).all()
-    np.testing.assert_allclose(np.asarray(found.abstention)[:, 0], 1.0)
-    np.testing.assert_allclose(np.asarray(found.refused)[:, 0], 1.0)
+    np.testing.assert_allclose(np.asarray(candidates.abstention)[:, 0], 1.0)
+    np.testing.assert_allclose(np.asarray(candidates.refused)[:, 0], 1.0)
 
 
 def test_by_labels_alone_the_figures_are_those_of_a_walk():
@@ -117,8 +119,8 @@ def test_by_labels_alone_the_figures_are_those_of_a_walk():
     confidence, crossed, correct, present = random_log(1, missing=0.0)
     charge = COST * np.random.default_rng(1).uniform(0.2, 5, (N, K))
     rows = Rows(confidence, crossed, correct, present, charge)
-    found = judged_by(rows, LAM, Judging(Blend(0.0, 0.0), price_of(0.3)))
-    flat = jax.jit(merged)(found)
+    candidates = judged_by(rows, LAM, Judging(Blend(0.0, 0.0), price_of(0.3)))
+    flat = jax.jit(merged)(candidates)
     cascades = jax.jit(lambda flat: as_cascades(flat, jnp.arange(len(flat.error)), K))(flat)
     wrong, spent, refused = (np.asarray(column) for column in jax.jit(outcomes)(confidence, correct, charge, cascades))
     kept = np.isfinite(flat.error)
@@ -131,34 +133,34 @@ def test_by_labels_alone_the_figures_are_those_of_a_walk():
 
 def test_each_price_chooses_among_its_own_candidates():
     log = random_log(5)
-    found = tried(*log, COST, LAM, price_of(0.2))
-    np.testing.assert_array_equal(jax.jit(best_candidates)(found, LAM), loss(found).argmin(1))
+    candidates = tried(*log, COST, LAM, price_of(0.2))
+    np.testing.assert_array_equal(jax.jit(best_candidates)(candidates, LAM), loss(candidates).argmin(1))
 
 
 def test_in_single_precision(float32):
     confidence, crossed, correct, present = random_log(0)
     lower = [each.astype(np.float32) for each in (confidence, crossed, COST, LAM)]
-    found = tried(*lower[:2], correct, present, *lower[2:], jnp.asarray(0.7))
-    assert found.error.dtype == found.abstention.dtype == found.refused.dtype == jnp.float32
+    candidates = tried(*lower[:2], correct, present, *lower[2:], jnp.asarray(0.7))
+    assert candidates.error.dtype == candidates.abstention.dtype == candidates.refused.dtype == jnp.float32
     expected = by_definition(confidence, crossed, correct, present, 0.3)
-    np.testing.assert_allclose(loss(found).min(1), expected, rtol=1e-5)
+    np.testing.assert_allclose(loss(candidates).min(1), expected, rtol=1e-5)
 
 
 def test_of_no_queries_nothing_is_known():
     confidence, crossed, correct, present = random_log(0)
     nobody = np.zeros_like(present)
     nobody[:, 0] = True
-    found = tried(confidence, crossed, correct & nobody, nobody, COST, LAM, price_of(0.3))
-    assert np.isfinite(np.asarray(found.error)[:, 0]).all()
-    assert not np.isfinite(np.asarray(found.error)[:, 1:]).any()
+    candidates = tried(confidence, crossed, correct & nobody, nobody, COST, LAM, price_of(0.3))
+    assert np.isfinite(np.asarray(candidates.error)[:, 0]).all()
+    assert not np.isfinite(np.asarray(candidates.error)[:, 1:]).any()
 
 
 def test_few_cuts_are_spread_over_many_queries(monkeypatch):
     confidence, present = np.random.default_rng(0).uniform(size=101), np.ones(101, bool)
-    found = jax.jit(spread_cuts, static_argnums=2)(confidence, present, 10)
-    below = (confidence[:, None] <= np.asarray(found.threshold)).sum(0)
+    candidates = jax.jit(spread_cuts, static_argnums=2)(confidence, present, 10)
+    below = (confidence[:, None] <= np.asarray(candidates.threshold)).sum(0)
     np.testing.assert_array_equal(below[:-1], [11, 21, 31, 41, 51, 61, 71, 81, 91])
-    assert not found.parts[-1]
+    assert not candidates.parts[-1]
     monkeypatch.setattr(label_refusals, "MOST_CUTS", 10)
     right = np.where(confidence > 0.5, 0.9, 0.1)
     refusal, gain, share = jax.jit(refuse_alone)(confidence, right, present, np.asarray(0.5))
