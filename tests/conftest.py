@@ -26,6 +26,8 @@ settings.register_profile("rcjax", deadline=None)
 settings.load_profile("rcjax")
 
 SHARED = Path(__file__).parents[2] / "shared"
+#: No example stands in a conftest, and doctest takes two of them for one module.
+collect_ignore_glob = ["conftest.py", "*/conftest.py"]
 
 
 #: Bytes and memory maps of a worker, above which it lets go of what is compiled; Linux allows 65,530 maps.
