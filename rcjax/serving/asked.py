@@ -14,7 +14,7 @@ from rcjax.serving.asking import Endpoint
 from rcjax.serving.recorded import digest_of_others, recorded_options
 from rcjax.signals.records import record_signal
 
-__all__ = ["NEUTRAL", "record_asked", "record_endpoint"]
+__all__ = ["NEUTRAL", "AskedRecords", "record_asked", "record_endpoint"]
 
 
 #: Options of a request that change no answer; some of them say who asks.
@@ -70,6 +70,36 @@ def record_endpoint(endpoint: Endpoint, own: Mapping[str, Any] | None = None) ->
     options, needed = endpoint.options_for(told), endpoint.signal.options
     more = {name: value for name, value in options.items() if name not in needed or needed[name] != value}
     return record_asked(endpoint.signal, more, endpoint.price)
+
+
+class AskedRecords:
+    """How models are asked, by the options of a question: what was made once serves the questions that are alike.
+
+    Args:
+        endpoints: of each model by name.
+    """
+
+    def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
+        self._endpoints = endpoints
+        self._usual = {model: record_endpoint(endpoint) for model, endpoint in endpoints.items()}
+        self._made: dict[tuple[str, str], str | None] = {}
+
+    def of(self, model: str, own: Mapping[str, Any]) -> str | None:
+        """`record_endpoint` of a model, and of a question's own options."""
+        if not own:
+            return self._usual[model]
+        key = model, repr(own)
+        if key in self._made:
+            return self._made[key]
+        record = record_endpoint(self._endpoints[model], own)
+        if len(key[1]) <= _LONGEST_KEPT:
+            if len(self._made) >= _MOST_KEPT:
+                self._made.clear()
+            self._made[key] = record
+        return record
+
+
+_MOST_KEPT, _LONGEST_KEPT = 256, 512  # ways of asking; characters of one
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 from rcjax._base.wording import visible
 from rcjax.policy.policy import Policy
 from rcjax.serving.answer_keys import CascadeWarning
-from rcjax.serving.asked import record_endpoint
+from rcjax.serving.asked import AskedRecords
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.completions import CallError, Failure, NoTextError, Usage, choice_text, joined, read_reply
@@ -92,7 +92,7 @@ class Caller:
         self, endpoints: Mapping[str, Endpoint], log: CallLog | None, concurrency: int, observe: Observe | None = None
     ) -> None:
         self.endpoints, self.log = endpoints, log
-        self._asked = {model: record_endpoint(endpoint) for model, endpoint in endpoints.items()}
+        self._asked = AskedRecords(endpoints)
         self._slots = asyncio.Semaphore(concurrency)
         self._observe = observe
         self._seconds: dict[str, deque[float]] = {model: deque(maxlen=_REMEMBERED) for model in endpoints}
@@ -225,7 +225,7 @@ class Caller:
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
             shadow=question.shadow,
             error=error,
-            asked=record_endpoint(endpoint, question.options) if question.options else self._asked[model],
+            asked=self._asked.of(model, question.options),
             segment=question.segment,
             likeliest=progress.likeliest,
         )

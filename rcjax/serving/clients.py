@@ -35,6 +35,9 @@ except ImportError:
 RETRIES = "x-stainless-retry-count"  # the client's own header, which counts from 0
 
 
+_RETRIES = RETRIES.encode()
+
+
 #: Arguments of `chat.completions.create` that are not sent in the body, as `post` has them.
 _OPTIONS = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
 
@@ -98,7 +101,7 @@ class DirectClient(openai.AsyncOpenAI):
         )
         if _NOT_READ in response.extensions:
             raise CallError(f"malformed answer: {response.extensions[_NOT_READ]}")
-        return response.content, int(response.request.headers.get(RETRIES, "0")) + 1
+        return response.content, int(_header(response.request, _RETRIES) or 0) + 1
 
 
 def direct_client(
@@ -144,21 +147,29 @@ def _session(transport: Any) -> Any:
 LARGEST = 32_000_000  # bytes of a reply
 
 
-_RAW = "x-stainless-raw-response"  # the client's own header, by which it says that a reply is read piece by piece
+_RAW = b"x-stainless-raw-response"  # the client's own header, by which it says that a reply is read piece by piece
 
 
 _NOT_READ = "rcjax_not_read"  # why not all of a response was read, in its extensions
 
 
+def _header(message: Any, name: bytes) -> bytes:
+    """A request's or a response's header of a name, which is in lower case; empty where there is none.
+
+    HTTPX decodes all headers to look for one.
+    """
+    return b", ".join([value for one, value in message.headers.raw if one.lower() == name])
+
+
 async def _limit(response: Any) -> None:
     """Have no more read of a response than is to be read, and no longer: one that streams may take its time."""
-    headers, request = response.headers, response.request
-    streams = request.headers.get(_RAW) == "stream"
+    request = response.request
+    streams = _header(request, _RAW) == b"stream"
     most = LARGEST * (8 if streams else 1)
     seconds = None if streams else request.extensions.get("timeout", {}).get("read")
-    packed = headers.get("content-encoding", "identity").strip().lower() not in ("", "identity")
+    packed = _header(response, b"content-encoding").strip().lower() not in (b"", b"identity")
     if packed:  # a few bytes of it may be as many as there is memory for
-        del headers["content-encoding"]
+        del response.headers["content-encoding"]
         response.extensions[_NOT_READ] = "compressed, which was not asked for"
         most = 0
     response.stream = _Part(response, most, seconds)

@@ -54,7 +54,7 @@ _MOST = 64  # entries of a list or of biases
 _LONGEST_STOP, _LARGEST = 32, 10**15
 
 
-_LONGEST = 8192  # characters of all that is kept, as JSON: more says not how an answer is drawn
+_LONGEST = 8192  # characters of all that is kept: more says not how an answer is drawn
 
 
 def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def digest_of_others(options: Mapping[str, Any]) -> str | None:
 def _parted(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """(the options that are kept, the others): where those to keep are too long, all are others."""
     recorded, others = _split(options)
-    return ({}, {"kept": recorded, **others}) if len(json.dumps(recorded)) > _LONGEST else (recorded, others)
+    return ({}, {"kept": recorded, **others}) if len(str(recorded)) > _LONGEST else (recorded, others)
 
 
 def _split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -24,6 +23,10 @@ __all__ = ["guards"]
 
 
 _PROBES = frozenset({"/health", "/ready"})  # which say nothing, and are asked by all names
+
+
+#: Headers by which requests are refused, as ASGI has them: in lower case.
+_LOOKED_AT = {b"host": 0, b"origin": 1, b"content-type": 2}
 
 
 def guards(access: Access, metrics: Metrics) -> Iterator[Middleware]:
@@ -58,17 +61,22 @@ class _Guard:
         await Responder(send).error(problem, {"connection": "close"})
 
     def _problem(self, scope: Scope) -> ApiError | None:
-        headers = Headers(scope=scope)
-        if self._access.hosts is not None and not all(self._knows(host) for host in headers.getlist("host")):
+        """What is wrong with how the gateway is called."""
+        told: tuple[list[str], list[str], list[str]] = ([], [], [])
+        for name, value in scope["headers"]:
+            index = _LOOKED_AT.get(name)
+            if index is not None:
+                told[index].append(value.decode("latin-1"))
+        hosts, origins, kinds = told
+        if self._access.hosts is not None and not all(map(self._knows, hosts)):
             what = "the service is not known by the name in Host: --allow-host adds names"
             return ApiError(421, what, "unknown_host")
         if not self._access.guarded:
             return None
         allowed = self._access.origins
-        if "*" not in allowed and not all(origin in allowed for origin in headers.getlist("origin")):
+        if origins and "*" not in allowed and not all(origin in allowed for origin in origins):
             return ApiError(403, "web pages of this origin may not call: --cors adds origins", "foreign_origin")
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if scope["method"] == "POST" and kind != "application/json":
+        if scope["method"] == "POST" and (not kinds or _kind(kinds[0]) != "application/json"):
             return ApiError(415, "send Content-Type: application/json", "unsupported_media_type")
         return None
 
@@ -82,6 +90,11 @@ def _named(host: str) -> tuple[str, bool]:
     """(a host without its port, whether only this machine can call it), found out once for each."""
     name = _name_of(host)
     return name, is_local(name)
+
+
+def _kind(content_type: str) -> str:
+    """A content type without its parameters."""
+    return content_type.partition(";")[0].strip().lower()
 
 
 def _name_of(host: str) -> str:
