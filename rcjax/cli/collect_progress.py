@@ -1,12 +1,13 @@
-"""How far a run of `rcjax collect` is, on standard error where that is a terminal: model by model."""
+"""How far a run of `rcjax collect` is, on standard error: model by model on a terminal, else a line now and then."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rcjax.cli.console import Screen
+from rcjax.cli.console import Screen, pulse, time_left
 from rcjax.cli.printing import escaped
 
 if TYPE_CHECKING:
@@ -15,12 +16,22 @@ if TYPE_CHECKING:
 __all__ = ["progress"]
 
 
+def _how_far(run: Run, seconds: float) -> str:
+    """Of all answers of a run, how many there are, how many calls failed, and how long the rest takes."""
+    tallies = run.tallies.values()
+    failed = sum(tally.failed for tally in tallies)
+    told = time_left(sum(tally.done for tally in tallies), sum(tally.to_do for tally in tallies), seconds)
+    return told + (f", {failed:,} failed" if failed else "")
+
+
 @contextmanager
 def progress(run: Run) -> Iterator[None]:
-    """A line for each model while a run lasts: answered, failed, money, seconds to go."""
+    """A line for each model while a run lasts: answered, failed, money, seconds to go; in a pipe one for all."""
     screen = Screen(stderr=True)
     if not screen.is_terminal:
-        yield
+        started = time.monotonic()
+        with pulse("asking", lambda: _how_far(run, time.monotonic() - started)):
+            yield
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

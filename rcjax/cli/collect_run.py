@@ -17,7 +17,10 @@ from rcjax.cli.interrupts import interruptible, terminable
 from rcjax.cli.printing import warn
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rcjax.collecting.answer_file import AnswerFile, Answers
+    from rcjax.collecting.estimate import Estimate
     from rcjax.collecting.plan import Crew, Plan
     from rcjax.collecting.questions import Question
 
@@ -165,6 +168,7 @@ def _estimated(collection: Collection, crew: Crew, answers: Answers) -> dict[str
     estimates = [estimate(asked, collection.questions, answers) for asked in assumed]
     left = None if crew.purse.left is None else float(crew.purse.left)
     notes = [f"{asked.name}: {asked.why_alike}: its samples will be alike" for asked in assumed if asked.why_alike]
+    notes += _of_two_kinds(collection.questions, estimates)
     asked = {question.query for question in collection.questions}
     others = sum(query not in asked for query, *_ in answers.answered)
     if others:
@@ -181,6 +185,16 @@ def _estimated(collection: Collection, crew: Crew, answers: Answers) -> dict[str
         "estimate": as_document(estimates),
         "reach": reach(estimates, left),
     }
+
+
+def _of_two_kinds(questions: Sequence[Question], estimates: Sequence[Estimate]) -> list[str]:
+    """What it costs, in words, that some questions have choices and others do not; nothing where it costs nothing."""
+    choices = sum(bool(question.choices) for question in questions)
+    twice = [one.model for one in estimates if one.requests > one.calls]
+    if not twice or not 0 < choices < len(questions):
+        return []
+    what = f"{choices:,} of the {count(len(questions), 'question')} have choices, and a model has one signal for all"
+    return [f"{what}: it is asked each of them twice; in a file of their own they would be asked once, by choice"]
 
 
 async def _ask(collection: Collection, crew: Crew, file: AnswerFile) -> dict[str, Any]:

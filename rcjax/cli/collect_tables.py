@@ -50,14 +50,16 @@ def show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None:
     screen = Screen(stderr=before)
     rows = document["estimate"]
     likely, most = (sum(row[name] for row in rows) for name in ("likely_cost", "most_cost"))
-    calls = sum(row["calls"] for row in rows)
-    heading = f"{count(document['questions'], 'question')}, {count(len(rows), 'model')}: {count(calls, 'call')} to make"
+    calls, requests = (sum(row[name] for row in rows) for name in ("calls", "requests"))
+    to_make = count(calls, "call") + (f" of {count(requests, 'request')}" if requests > calls else "")
+    heading = f"{count(document['questions'], 'question')}, {count(len(rows), 'model')}: {to_make} to make"
     screen.print(f"{heading}, about ${figure(likely)} (at most ${figure(most)})", style="bold")
     if document["spent"]:
         hang(screen, "spent", f"${figure(document['spent'])} by earlier runs")
     for row in rows:
         asked = count(row["questions"], "question")
         several = "" if row["calls"] == row["questions"] else f", {count(row['calls'], 'call')}"
+        several += "" if row["requests"] == row["calls"] else f", {count(row['requests'], 'request')}"
         money = f"about ${figure(row['likely_cost'])}, at most ${figure(row['most_cost'])}"
         hang(screen, row["model"], f"{asked}{several}, {money}")
     for note in document["notes"]:
@@ -102,8 +104,7 @@ def show_collected(document: Mapping[str, Any]) -> None:
         hang(screen, "silent", f"no answer at all: {', '.join(document['silent'])}")
     for name, why in document["stopped"].items():
         hang(screen, "stopped", f"{name}: {why}")
-    if document["ungraded"] < document["answers"]:
-        _show_ungraded(screen, document["ungraded"])
+    _show_graded(screen, document)
     if document["grading"]:
         hang(screen, "grading", f"stopped: {document['grading']}")
     if document["budget_spent"]:
@@ -114,17 +115,29 @@ def show_collected(document: Mapping[str, Any]) -> None:
     hang(screen, "next", _next(document))
 
 
+def _show_graded(screen: Screen, document: Mapping[str, Any]) -> None:
+    """Who has graded how many answers, and how many nobody has."""
+    graders = sorted(document["graded_by"].items(), key=lambda item: -item[1])
+    if graders:
+        hang(screen, "graded", ", ".join(f"{count(number, 'answer')} by {name}" for name, number in graders))
+        _show_ungraded(screen, document["ungraded"], document["without_reference"])
+
+
 def _next(document: Mapping[str, Any]) -> str:
-    left = sum(row["left"] for row in document["models"])
+    """What to do first: nothing that ends as this run did."""
     out = shlex.quote(document["out"])
     if document["ungraded"] == document["answers"] and document["answers"]:
         return f"no answer is graded: rcjax grade {out} --grade …, or rcjax tune {out} --labels labels.csv"
+    left = sum(row["left"] for row in document["models"])
+    stopped = ", ".join(dict.fromkeys([*document["stopped"], *document["silent"]]))
+    before = f"see to what stopped {stopped} (above), then " if stopped else ""
+    more = f"{before}the same command {'with a larger --budget' if document['budget_spent'] else 'again'}"
+    if left and document["answered_by_all"] < 30:
+        return f"{more}, which asks what is missing"
     task = " --task choice" if {*document["signals"].values()} == {"choice"} else ""
     budget = budget_between([row["cost"] for row in document["models"]])
     tune = f"rcjax tune {out}{task} --budget {budget} --out policy.json"
-    if left and document["answered_by_all"] < 30:
-        return "the same command again, which asks what is missing"
-    return f"{tune}; the same command again asks the {left:,} that are missing" if left else tune
+    return f"{tune}; {more} asks the {left:,} that are missing" if left else tune
 
 
 def _table(models: Sequence[Mapping[str, Any]], signals: Mapping[str, str]) -> Any:
@@ -141,11 +154,14 @@ def show_grading(document: Mapping[str, Any], path: Any) -> None:
     """Print what was graded, and how far a person agrees."""
     screen = Screen()
     if "graded" in document:
-        heading = (
-            f"{count(document['graded'], 'answer')} graded, {document['changed']:,} with another verdict than before"
-        )
+        new = f"{document['changed']:,} with a verdict that they had not before"
+        heading = f"{count(document['graded'], 'answer')} graded, {new}"
         screen.print(heading, style="bold")
         _show_ungraded(screen, document["without_verdict"])
+        labelled = document["labelled"]
+        if labelled:
+            words = f"agrees with {document['agree']:,} of the {count(labelled, 'label')} in correct"
+            hang(screen, "agreement", f"the grader {words}, {percent(document['agree'] / labelled)}")
         for note in document["notes"]:
             hang(screen, "note", note)
         if document["spent"]:
@@ -154,9 +170,10 @@ def show_grading(document: Mapping[str, Any], path: Any) -> None:
     _show_audit(screen, document.get("audit"))
 
 
-def _show_ungraded(screen: Screen, answers: int) -> None:
+def _show_ungraded(screen: Screen, answers: int, without_reference: int = 0) -> None:
     if answers:
-        hang(screen, "note", f"{count(answers, 'answer')} without a verdict")
+        why = f"; {without_reference:,} of them to questions without a right answer" if without_reference else ""
+        hang(screen, "note", f"{count(answers, 'answer')} without a verdict{why}")
 
 
 def _show_audit(screen: Screen, audit: Mapping[str, Any] | None) -> None:

@@ -133,6 +133,8 @@ def _run(command: _Command) -> None:
             "graded": told.graded,
             "changed": told.changed,
             "without_verdict": told.without,
+            "labelled": told.labelled,
+            "agree": told.agree,
             "spent": float(told.spent),
             "notes": notes,
         }

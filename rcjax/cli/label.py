@@ -125,7 +125,7 @@ def label(
         data = read_file(read_log, log, _OTHERS, unlabelled=True, **reading)
         draw, sheet = _drawn(data, log, n, seed, out, beside)
         sheet.write()
-        document = _document(data, draw, out)
+        document = _document(data, draw, out) | _shown(sheet, len(draw.query))
         conclude(document, partial(show_draw, data.describe(), document, "" if ask else back), as_json=json_)
         if ask:
             ask_labels(sheet, back)
@@ -212,6 +212,15 @@ def _texts(drawn: set[AnswerKey], source: Path, beside: _Beside) -> dict[AnswerK
         if answer.query in asked
     }
     return completed(texts, told)
+
+
+def _shown(sheet: LabelSheet, drawn: int) -> dict[str, int]:
+    """How many of the answers to label show no question, and how many no answer: the first rows of the table."""
+    texts = [sheet.texts(place) for place in range(drawn)]
+    return {
+        "without_question": sum(not one.question for one in texts),
+        "without_answer": sum(not one.answer for one in texts),
+    }
 
 
 def _document(data: Log, draw: LabelDraw, out: Path) -> dict[str, Any]:

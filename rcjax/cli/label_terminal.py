@@ -10,7 +10,7 @@ import typer
 from rich.rule import Rule
 
 from rcjax._base.wording import count, visible
-from rcjax.cli.console import Screen, make_table
+from rcjax.cli.console import Screen, hang, make_table
 from rcjax.cli.failures import INTERRUPTED
 from rcjax.cli.printing import escaped, shown
 
@@ -39,6 +39,11 @@ def show_draw(log: str, document: Mapping[str, Any], back: str) -> None:
     for row in document["models"]:
         table.add_row(row["model"], f"{row['answers']:,}", f"{row['labelled']:,}", f"{row['drawn']:,}")
     screen.print(table)
+    for missing, option in (("question", "--questions"), ("answer", "--answers")):
+        number = document[f"without_{missing}"]
+        if number:
+            words = f"{number:,} of the {document['drawn']:,} show no {missing}: give {option} FILE, and another --out"
+            hang(screen, "note", words)
     how = f": fill in its column correct, 1 or 0, then {back}" if back else ""
     screen.print(f"written to {document['written']}{how}", soft_wrap=True)
 

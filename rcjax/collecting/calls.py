@@ -23,7 +23,7 @@ from rcjax.serving.completions import CallError
 from rcjax.signals import Reading, Reply, Signal, SignalError
 from rcjax.signals.records import signal_by_name
 
-__all__ = ["Asked", "call", "worst_of"]
+__all__ = ["Asked", "call", "second_options", "worst_of"]
 
 _SECOND_TEMPLATE = 400  # tokens of a second question besides the question and the answer, at most
 
@@ -90,13 +90,18 @@ class _Progress:
     start: float = field(default_factory=time.perf_counter)
 
 
+def second_options(signal: Signal) -> Mapping[str, Any] | None:
+    """The options of the second request of a signal's calls; None where one request is all."""
+    return None if getattr(signal, "question", "") is None else getattr(signal, "second_options", None)
+
+
 def worst_of(asked: Asked, question: Question) -> tuple[Decimal, Decimal]:
     """Money that the first request of a call may cost, and the second one of its signal."""
     signal = asked.signal_for(question)
     options = asked.options_for(signal)
     first = asked.respondent.worst(question.messages, options)
-    second = getattr(signal, "second_options", None)
-    if second is None or getattr(signal, "question", "") is None:
+    second = second_options(signal)
+    if second is None:
         return first, Decimal(0)
     # The second question repeats the first one and what was answered to it.
     words = most_input_tokens(question.messages) + 4 * most_output_tokens(options) + _SECOND_TEMPLATE

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from rcjax.collecting.answer_file import Answers
-from rcjax.collecting.calls import Asked, worst_of
+from rcjax.collecting.calls import Asked, second_options, worst_of
 from rcjax.collecting.purse import most_output_tokens, usual_input_tokens
 from rcjax.collecting.questions import Question
 
@@ -36,6 +36,8 @@ class Estimate:
     """Money for them, as things usually are."""
     most: float
     """Money for them, at the worst."""
+    requests: int = 0
+    """That the calls consist of, where none fails: two of each whose signal asks a second question."""
 
 
 def estimate(asked: Asked, questions: Sequence[Question], answers: Answers) -> Estimate:
@@ -55,7 +57,9 @@ def estimate(asked: Asked, questions: Sequence[Question], answers: Answers) -> E
     else:
         likely = sum((_usual(asked, question) for question in waiting), Decimal(0))
     distinct = len({question.query for question in waiting})
-    return Estimate(asked.name, distinct, len(waiting), float(min(likely, most)), float(most))
+    twice = sum(second_options(asked.signal_for(question)) is not None for question in waiting)
+    money = float(min(likely, most)), float(most)
+    return Estimate(asked.name, distinct, len(waiting), *money, len(waiting) + twice)
 
 
 def _usual(asked: Asked, question: Question) -> Decimal:
@@ -64,7 +68,7 @@ def _usual(asked: Asked, question: Question) -> Decimal:
     read, samples = usual_input_tokens(question.messages), options.get("n") or 1
     usual = (_USUAL_CHOICE if question.choices else _USUAL_TEXT) * samples
     written = min(usual, most_output_tokens(options))
-    second = getattr(signal, "second_options", None)
+    second = second_options(signal)
     if second is not None:
         read += read + written + _SECOND
         written += min(4, most_output_tokens(second))
@@ -90,6 +94,7 @@ def as_document(estimates: Iterable[Estimate]) -> list[Mapping[str, Any]]:
             "model": one.model,
             "questions": one.questions,
             "calls": one.calls,
+            "requests": one.requests,
             "likely_cost": one.likely,
             "most_cost": one.most,
         }

@@ -34,6 +34,10 @@ class Regrading:
     """Why grading has ended early."""
     spent: Decimal
     """Money for judges."""
+    labelled: int = 0
+    """Answers with a verdict in a judge's column, and a label besides."""
+    agree: int = 0
+    """Those of them on which both say the same."""
 
 
 async def regrade(
@@ -140,4 +144,7 @@ def _told(
     now = [answers.rows[row["call"]] for row in judged]
     changed = sum(old.get(into) != new.get(into) for old, new in zip(judged, now, strict=True))
     without = sum(row.get(into) is None for row in now)
-    return Regrading(len(now) - without, changed, without, problems[0] if problems else None, purse.spent)
+    problem = problems[0] if problems else None
+    both = [row for row in now if None not in (row.get(into), row.get("correct"))] if into != "correct" else []
+    agree = sum(row[into] == row["correct"] for row in both)
+    return Regrading(len(now) - without, changed, without, problem, purse.spent, len(both), agree)

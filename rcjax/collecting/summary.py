@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ def collected(path: Path, questions: Sequence[Question], outcome: Outcome) -> di
 
     Of each model: `answers`, `graded`, `accuracy`, `separation`, `cost` (money per answer), `failed` and `left` (in
     this run), `samples` (answers asked for, to each question), `not_likeliest` (answers that give another choice than
-    the one that the model held likeliest); then `answered_by_all` (questions, with all samples), `answers`, `ungraded`,
+    the one that the model held likeliest); then `answered_by_all` (questions, with all samples), `answers`,
+    `ungraded`, `without_reference` (of these, to questions without a right answer), `graded_by` (answers by grader),
     `silent` (models without any answer), `stopped` (why a model is not asked any more), `notes` (remarks, in words),
     and `out`.
     """
@@ -55,6 +57,8 @@ def collected(path: Path, questions: Sequence[Question], outcome: Outcome) -> di
         "models": models,
         "answers": len(rows),
         "ungraded": outcome.ungraded,
+        "without_reference": sum(row["correct"] is None and not row.get("reference") for row in rows),
+        "graded_by": dict(Counter(row["graded_by"] for row in rows if row["correct"] is not None)),
         "answered_by_all": len(complete),
         "silent": [row["model"] for row in models if not row["answers"]],
         "stopped": {name: tally.stopped for name, tally in outcome.tallies.items() if tally.stopped},

@@ -1,0 +1,103 @@
+"""What `rcjax collect`, `grade` and `label` tell: requests, graders, what is missing, and a next step that helps."""
+
+import json
+import time
+from types import SimpleNamespace
+
+import pytest
+from chat_server import served
+from command_line import run
+from models_of_a_test import Models, questions, write_models, write_questions
+
+from rcjax.cli import console
+from rcjax.cli.collect_progress import progress
+from rcjax.collecting.run import Tally
+
+pytestmark = pytest.mark.usefixtures("own_settings")
+
+
+def in_words(result):
+    """What a command has printed, without the breaks of lines."""
+    return " ".join(result.stdout.split())
+
+
+def of_two_kinds(n):
+    """Every second question without choices, every third without a right answer."""
+    rows = questions(n)
+    for row in rows[::2]:
+        del row["choices"]
+    for row in rows[::3]:
+        row.pop("answer")
+    return rows
+
+
+def test_requests_are_counted_and_two_kinds_of_question_told(place):
+    with served(Models()) as (_, url):
+        models = write_models(place / "models.toml", url, ["tiny"])
+        for rows, requests, note in ((questions(6), 6, False), (of_two_kinds(6), 12, True)):
+            asked = write_questions(place / "questions.jsonl", rows)
+            result = run("collect", asked, "--models", models, "--dry-run")
+            assert ("6 calls of 12 requests to make" in in_words(result)) == note
+            assert ("3 of the 6 questions have choices" in in_words(result)) == note
+            document = json.loads(run("collect", asked, "--models", models, "--dry-run", "--json").stdout)
+            assert [row["requests"] for row in document["estimate"]] == [requests]
+
+
+def test_graders_and_what_they_left_are_told(place):
+    rows = questions(12)
+    for row in rows[::3]:
+        row.pop("answer")
+    asked = write_questions(place / "questions.jsonl", rows)
+    with served(Models()) as (_, url):
+        models = write_models(place / "models.toml", url, ["tiny", "large"])
+        told = in_words(run("collect", asked, "--models", models, "--out", place / "a.jsonl"))
+        assert "graded 16 answers by choice" in told
+        assert "8 answers without a verdict; 8 of them to questions without a right answer" in told
+        judged = "grade", place / "a.jsonl", "--grade", "regex:^A", "--into", "judged"
+        told = in_words(run(*judged, "--questions", asked))
+        assert "24 answers graded, 24 with a verdict that they had not before" in told
+        kept = [row for row in map(json.loads, (place / "a.jsonl").read_text().splitlines()) if row["error"] is None]
+        both = [row["judged"] == row["correct"] for row in kept if row["correct"] is not None]
+        assert f"the grader agrees with {sum(both)} of the 16 labels in correct" in told
+        assert 0 < sum(both) < 16
+
+
+@pytest.mark.parametrize(
+    ("document", "step"),
+    [
+        ({"stopped": {"large": "HTTP 401"}}, "see to what stopped large (above), then the same command again, which"),
+        ({"silent": ["tiny"]}, "see to what stopped tiny (above), then the same command again, which asks"),
+        ({"budget_spent": True}, "the same command with a larger --budget, which asks what is missing"),
+        ({}, "the same command again, which asks what is missing"),
+        ({"answered_by_all": 50}, "rcjax tune a.jsonl --budget 1/M --out policy.json; the same command again asks"),
+    ],
+)
+def test_the_next_step_does_not_end_as_the_run_did(document, step):
+    from rcjax.cli.collect_tables import _next
+
+    model = {"left": 5, "cost": 2e-6}
+    usual = {"stopped": {}, "silent": [], "budget_spent": False, "ungraded": 0, "answers": 90, "answered_by_all": 9}
+    usual |= {"out": "a.jsonl", "signals": {"tiny": "stated"}, "models": [model]}
+    assert _next(usual | document).startswith(step)
+
+
+def test_a_pipe_is_told_how_far_a_run_is(monkeypatch, capfd):
+    halfway = SimpleNamespace(tallies={"tiny": Tally(to_do=30, done=10, failed=2), "large": Tally(to_do=10, done=10)})
+    monkeypatch.setattr(console, "EVERY", 0.05)
+    with progress(halfway):
+        time.sleep(0.3)
+    lines = capfd.readouterr().err.splitlines()
+    assert lines
+    assert lines[0].startswith("asking: 20 of 40, 50 %, about 0 s left, 2 failed")
+
+
+def test_a_table_to_label_says_which_questions_and_answers_are_missing(place):
+    log = place / "log.csv"
+    lines = [f"{i},{model},-0.{1 + i % 7},0.001" for i in range(40) for model in ("small", "large")]
+    log.write_text("\n".join(["query,model,logprob,cost", *lines]) + "\n")
+    told = in_words(run("label", log, "--n", 10, "--out", place / "one.csv"))
+    assert "10 of the 10 show no question: give --questions FILE, and another --out" in told
+    assert "10 of the 10 show no answer: give --answers FILE, and another --out" in told
+    asked = write_questions(place / "asked.jsonl", [{"query": str(i), "prompt": f"Question {i}?"} for i in range(40)])
+    told = in_words(run("label", log, "--n", 10, "--out", place / "two.csv", "--questions", asked))
+    assert "show no question" not in told
