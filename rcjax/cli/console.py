@@ -10,10 +10,11 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 import typer
 from rich import box
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
-__all__ = ["EVERY", "Screen", "Steps", "busy", "hang", "make_table", "next_step", "pulse", "time_left"]
+__all__ = ["EVERY", "HowFar", "Screen", "Steps", "busy", "hang", "make_table", "next_step", "pulse", "time_left"]
 
 
 EVERY = 10.0  # seconds between two lines of progress in a pipe
@@ -31,22 +32,24 @@ class Screen(Console):
 
 
 @contextmanager
-def busy(what: str, after: float = 1.0) -> Iterator[None]:
+def busy(what: str, after: float = 1.0, how_far: Callable[[], str] = str) -> Iterator[None]:
     """Tell on standard error what lasts, and for how long: a spinner once it took `after` seconds, or lines in a pipe.
 
     Args:
         what: the work, in words.
         after: seconds until a terminal shows it; where standard error is none, a line is written every ten seconds.
+        how_far: what is done of it, in words; empty where nobody knows.
     """
     screen = Screen(stderr=True)
-    with _spinner(screen, what, after) if screen.is_terminal else pulse(what):
+    with _spinner(screen, what, after, how_far) if screen.is_terminal else pulse(what, how_far):
         yield
 
 
 @contextmanager
-def _spinner(screen: Screen, what: str, after: float) -> Iterator[None]:
-    """What is done and the seconds that it took, on a terminal, while the block lasts."""
-    columns = SpinnerColumn(), TextColumn("{task.description} …", markup=False), TimeElapsedColumn()
+def _spinner(screen: Screen, what: str, after: float, how_far: Callable[[], str]) -> Iterator[None]:
+    """What is done, how far it is and the seconds that it took, on a terminal, while the block lasts."""
+    far = _Words(how_far)
+    columns = SpinnerColumn(), TextColumn("{task.description} …", markup=False), far, TimeElapsedColumn()
     progress = Progress(*columns, console=screen, transient=True)
     progress.add_task(what, total=None)
     timer = threading.Timer(after, progress.start)
@@ -59,6 +62,40 @@ def _spinner(screen: Screen, what: str, after: float) -> Iterator[None]:
         timer.join()  # so that a spinner that is just starting is stopped, too
         if progress.live.is_started:
             progress.stop()
+
+
+class _Words(ProgressColumn):
+    """A column that says what a function says."""
+
+    def __init__(self, say: Callable[[], str]) -> None:
+        super().__init__()
+        self._say = say
+
+    def render(self, task: Task) -> Text:
+        """What it says now."""
+        return Text(self._say())
+
+
+class HowFar:
+    """The share of some work that is done, and the time left, in words; `note` is told both.
+
+    >>> far = HowFar()
+    >>> far.note(0, 4)
+    >>> far()
+    '0 of 4, 0 %'
+    """
+
+    def __init__(self) -> None:
+        self._done = self._whole = 0
+        self._started = time.monotonic()
+
+    def note(self, done: int, whole: int) -> None:
+        """So many are done of so many."""
+        self._done, self._whole = done, whole
+
+    def __call__(self) -> str:
+        """In words; empty where nothing was noted yet."""
+        return time_left(self._done, self._whole, time.monotonic() - self._started) if self._whole else ""
 
 
 @contextmanager

@@ -146,18 +146,19 @@ def _run(command: _Command) -> None:
 
 async def _grade(command: _Command) -> tuple[Regrading, list[str]]:
     """(what has changed, what is to be said of judges)."""
-    from rcjax.cli.console import busy
+    from rcjax.cli.console import HowFar, busy
     from rcjax.collecting.plan import Crew
     from rcjax.collecting.purse import Purse
-    from rcjax.collecting.regrade import regrade
+    from rcjax.collecting.regrade import Manner, regrade
 
     purse = Purse(command.plan.budget)
     crew = Crew(command.plan, purse)
     try:
         crew.graders.require(command.questions.values())
-        with busy("grading"):
-            how = {"into": command.into, "again": command.again}
-            told = await regrade(command.file, command.questions, crew.graders, purse, **how)
+        far = HowFar()
+        with busy("grading", how_far=far):
+            manner = Manner(command.into, command.again, watch=far.note)
+            told = await regrade(command.file, command.questions, crew.graders, purse, manner)
         return told, crew.graders.remarks()
     finally:
         await crew.close()

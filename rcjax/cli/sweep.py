@@ -144,17 +144,13 @@ def _bar() -> Iterator[Callable[[int, int], None]]:
     """How many problems are done and how long the rest takes, on standard error: a bar, or a line every ten seconds."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from rcjax.cli.console import Screen, pulse, time_left
+    from rcjax.cli.console import HowFar, Screen, pulse
 
     screen = Screen(stderr=True)
     if not screen.is_terminal:
-        far, started = {"done": 0, "whole": 0}, time.monotonic()
-
-        def told() -> str:
-            return time_left(far["done"], far["whole"], time.monotonic() - started) if far["whole"] else ""
-
-        with pulse("solving", told):
-            yield lambda done, total: far.update(done=done, whole=total)
+        far = HowFar()
+        with pulse("solving", far):
+            yield far.note
         return
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=screen, transient=True) as bar:

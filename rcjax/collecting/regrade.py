@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -17,7 +17,25 @@ from rcjax.collecting.purse import Purse
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill
 
-__all__ = ["Regrading", "regrade"]
+__all__ = ["Manner", "Regrading", "regrade"]
+
+
+def _nobody(done: int, whole: int) -> None:
+    """Tells nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How answers are graded again."""
+
+    into: str = "correct"
+    """The column of the verdicts; that of a judge leaves the labels in `correct` as they are."""
+    again: bool = False
+    """Also what the same grader has graded by the same right answer."""
+    concurrency: int = 8
+    """How many at once."""
+    watch: Callable[[int, int], object] = _nobody
+    """Is told how many answers have been looked at, of how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +63,7 @@ async def regrade(
     questions: Mapping[str, Question],
     graders: Graders,
     purse: Purse,
-    *,
-    into: str = "correct",
-    again: bool = False,
-    concurrency: int = 8,
+    manner: Manner | None = None,
 ) -> Regrading:
     """Grade the answers of a file.
 
@@ -57,24 +72,25 @@ async def regrade(
         questions: by id, where their file is at hand; others are taken from the rows.
         graders: that judge.
         purse: that pays for judges.
-        into: the column of the verdicts; that of a judge leaves the labels in `correct` as they are.
-        again: also what the same grader has graded by the same right answer.
-        concurrency: how many at once.
+        manner: how; None for the usual one.
 
     Where a grader cannot work, what is graded until then counts. Raises OSError where the file cannot be written.
     """
+    manner = manner or Manner()
+    into = manner.into
     problems: list[GraderError] = []
     judged = [row for row in file.answers.rows.values() if row.get("error") is None]
-    waiting = iter(judged)
+    waiting = enumerate(judged)
 
     async def work() -> None:
-        for row in waiting:
+        for number, row in waiting:
             if problems:
                 return
+            manner.watch(number, len(judged))
             question = _question(row, questions)
             reference = _reference(row, question, into)
             by_it = row.get(into) is not None and row.get(_author(into)) == graders.named(question)
-            if by_it and reference == row.get("reference") and not again:
+            if by_it and reference == row.get("reference") and not manner.again:
                 continue
             name = f"{row['call']}/judge"
             bill = Bill(partial(file.begin, name, row["query"], row["model"]))
@@ -92,7 +108,7 @@ async def regrade(
                 file.write(placed)
             file.end(name)
 
-    tasks = [asyncio.ensure_future(work()) for _ in range(concurrency)]
+    tasks = [asyncio.ensure_future(work()) for _ in range(manner.concurrency)]
     try:
         await asyncio.gather(*tasks)
     except BaseException as problem:  # an interrupt, or a disk that is full

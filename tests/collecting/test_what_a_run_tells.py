@@ -1,6 +1,7 @@
 """What `rcjax collect`, `grade` and `label` tell: requests, graders, what is missing, and a next step that helps."""
 
 import json
+import re
 import time
 from types import SimpleNamespace
 
@@ -60,6 +61,18 @@ def test_graders_and_what_they_left_are_told(place):
         both = [row["judged"] == row["correct"] for row in kept if row["correct"] is not None]
         assert f"the grader agrees with {sum(both)} of the 16 labels in correct" in told
         assert 0 < sum(both) < 16
+
+
+def test_a_pipe_is_told_how_far_grading_is(place, monkeypatch):
+    monkeypatch.setattr(console, "EVERY", 0.05)
+    (place / "slow.py").write_text("import time\n\ndef right(answer, reference):\n    time.sleep(0.3)\n    return True\n")
+    monkeypatch.syspath_prepend(place)
+    asked = write_questions(place / "questions.jsonl", questions(12))
+    with served(Models()) as (_, url):
+        models = write_models(place / "models.toml", url, ["tiny"])
+        run("collect", asked, "--models", models, "--out", place / "a.jsonl")
+    told = run("grade", place / "a.jsonl", "--grade", "python:slow:right", "--again").stderr
+    assert re.search(r"grading: [1-9]\d? of 12, \d+ %, about \d s left", told), told
 
 
 @pytest.mark.parametrize(
