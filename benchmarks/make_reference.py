@@ -1,9 +1,9 @@
-"""The reference of all public names, `rcjax/docs/reference.md`, from their docstrings.
+"""The reference of all public names, `rcjax/docs/reference.md` and its pages, from their docstrings.
 
     python -m benchmarks.make_reference
 
-pdoc finds members, signatures and the docstrings of attributes; this puts them on one page that any viewer of Markdown
-shows.
+pdoc finds members, signatures and the docstrings of attributes; this puts them on pages that any viewer of Markdown
+shows: one for what belongs together, and a first one that lists every name with its first sentence.
 """
 
 import re
@@ -13,8 +13,8 @@ import pdoc.doc
 
 import rcjax
 
-PAGE = Path(rcjax.__file__).parent / "docs" / "reference.md"
-#: Sections of the page: what belongs together, in the order in which data flows.
+DOCS = Path(rcjax.__file__).parent / "docs"
+#: The pages: what belongs together, in the order in which data flows.
 SECTIONS = {
     "The four verbs": ["read_log", "tune", "Tuned", "replay", "Replay", "Seconds", "check_policy", "PolicyCheck"],
     "Logs": [
@@ -71,24 +71,36 @@ SECTIONS = {
         "Rotation",
     ],
 }
+#: A link to a page beside those of the reference's first one.
+LINK = re.compile(r"\]\((?!\w+:|#)")
 
 
-def page() -> str:
-    """The whole page."""
+def pages() -> dict[str, str]:
+    """The text of each page, by its path under `rcjax/docs`."""
     for name in rcjax.__all__:  # which are imported when they are first used
         getattr(rcjax, name)
     module = pdoc.doc.Module(rcjax)
-    parts = ["# Reference", "Made from the docstrings by `python -m benchmarks.make_reference`."]
+    lists = ["# Reference", "Every public name; made from the docstrings by `python -m benchmarks.make_reference`."]
+    texts = {}
     for section, names in SECTIONS.items():
-        parts.append(f"## {section}")
-        parts += [part for name in names for part in describe(module.members[name], name)]
-    return "\n\n".join(parts) + "\n"
+        path = f"reference/{section.lower().replace(',', '').replace(' ', '-')}.md"
+        parts = [f"# {section}", *(part for name in names for part in describe(module.members[name], name))]
+        texts[path] = LINK.sub("](../", "\n\n".join(parts) + "\n")
+        items = [f"- [`{name}`]({path}#{name.lower()}): {_first(module.members[name])}" for name in names]
+        lists += [f"## {section}", "\n".join(items)]
+    return {"reference.md": "\n\n".join(lists) + "\n", **texts}
+
+
+def _first(member: pdoc.doc.Doc) -> str:
+    """The first sentence of a docstring."""
+    paragraph = " ".join(member.docstring.strip().split("\n\n")[0].split())
+    return re.split(r"(?<=[.!?]) (?=[A-Z`])", paragraph)[0]
 
 
 def describe(member: pdoc.doc.Doc, name: str) -> list[str]:
     """The parts of one name: heading with its signature, docstring, and for a class its members."""
     signature = str(member.signature) if isinstance(member, pdoc.doc.Function) else ""
-    parts = [f"### `{name}`", *code(f"{name}{_short(signature)}" if signature else ""), *prose(member.docstring)]
+    parts = [f"## `{name}`", *code(f"{name}{_short(signature)}" if signature else ""), *prose(member.docstring)]
     if isinstance(member, pdoc.doc.Class) and not issubclass(member.obj, BaseException):
         own = [part for part in (*member.own_members, *_inherited(member)) if part.docstring and part.name[0] != "_"]
         parts += [text for part in own for text in _describe_member(name, part)]
@@ -108,7 +120,7 @@ def _describe_member(owner: str, member: pdoc.doc.Doc) -> list[str]:
         text = " ".join(member.docstring.split())
         return [f"- **`{owner}.{member.name}`**: {text}"]
     signature = _short(str(member.signature)) if isinstance(member, pdoc.doc.Function) else ""
-    return [f"#### `{owner}.{member.name}`", *code(f"{member.name}{signature}"), *prose(member.docstring)]
+    return [f"### `{owner}.{member.name}`", *code(f"{member.name}{signature}"), *prose(member.docstring)]
 
 
 def _short(signature: str) -> str:
@@ -154,4 +166,8 @@ def parameters(lines: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    for old in (DOCS / "reference").glob("*.md"):
+        old.unlink()
+    for path, text in pages().items():
+        (DOCS / path).parent.mkdir(exist_ok=True)
+        (DOCS / path).write_text(text, encoding="utf-8")

@@ -97,7 +97,7 @@ def anchors(page):
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-@in_turn("page", PAGES, ids=lambda page: page.stem)
+@in_turn("page", [*PAGES, *sorted(DOCS.glob("reference/*.md"))], ids=lambda page: page.stem)
 def test_links_within_the_repository_lead_somewhere(page):
     links = re.findall(r"\]\((?!https?:)([^)]*)\)", page.read_text("utf-8"))
     for link in links:
@@ -186,9 +186,11 @@ def test_the_reference_is_up_to_date():
     def without_signatures(text):
         return re.sub(r"```text\n.*?```", "", text, flags=re.DOTALL)
 
-    stored = make_reference.PAGE.read_text("utf-8")
     message = "run `python -m benchmarks.make_reference`"
-    assert without_signatures(stored) == without_signatures(make_reference.page()), message
+    pages = make_reference.pages()
+    assert {path.relative_to(DOCS).as_posix() for path in DOCS.glob("reference/*.md")} == {*pages} - {"reference.md"}
+    for path, text in pages.items():
+        assert without_signatures((DOCS / path).read_text("utf-8")) == without_signatures(text), f"{path}: {message}"
 
 
 def test_the_citation_is_that_of_the_readme():

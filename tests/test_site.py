@@ -42,7 +42,7 @@ def test_the_picture_of_the_readme_is_that_of_the_page_s_colours():
 
 def test_every_page_is_in_the_menu():
     menu = make_site.CONFIG.read_text("utf-8").partition("\nnav:")[2]
-    pages = [path.name for path in (ROOT / DOCS).glob("*.md")]
+    pages = [path.relative_to(ROOT / DOCS).as_posix() for path in (ROOT / DOCS).glob("**/*.md")]
     assert [page for page in pages if page not in menu] == []
 
 

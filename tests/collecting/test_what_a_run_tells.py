@@ -65,7 +65,9 @@ def test_graders_and_what_they_left_are_told(place):
 
 def test_a_pipe_is_told_how_far_grading_is(place, monkeypatch):
     monkeypatch.setattr(console, "EVERY", 0.05)
-    (place / "slow.py").write_text("import time\n\ndef right(answer, reference):\n    time.sleep(0.3)\n    return True\n")
+    (place / "slow.py").write_text(
+        "import time\n\ndef right(answer, reference):\n    time.sleep(0.3)\n    return True\n"
+    )
     monkeypatch.syspath_prepend(place)
     asked = write_questions(place / "questions.jsonl", questions(12))
     with served(Models()) as (_, url):
