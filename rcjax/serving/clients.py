@@ -80,6 +80,13 @@ class DirectClient(openai.AsyncOpenAI):
     def __init__(self, *, base_url: Any = None, **settings: Any) -> None:
         with environment_for(base_url):  # `with_options` makes another one, which has the address of the first
             super().__init__(base_url=base_url, **settings)
+        self._addresses: dict[str, Any] = {}
+
+    def _prepare_url(self, url: str) -> Any:
+        """The address of a path, made once: to make it takes a tenth of the time of sending a request."""
+        if url not in self._addresses:
+            self._addresses[url] = super()._prepare_url(url)
+        return self._addresses[url]
 
     async def completion(self, model: str, messages: Sequence[Any], options: Mapping[str, Any]) -> tuple[bytes, int]:
         """(the JSON of a completion, how many requests were sent).

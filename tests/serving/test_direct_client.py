@@ -250,3 +250,17 @@ def test_as_many_requests_are_in_flight_as_there_are(kind, monkeypatch):
             return await asyncio.gather(*(complete(client, "m", MESSAGES, {}, Usage()) for _ in range(count)))
 
     assert len(asyncio.run(main())) == count
+
+
+def test_a_copy_of_a_client_asks_at_its_own_address():
+    """The address of requests is made once, for each client."""
+
+    async def addresses():
+        first = clients.direct_client(base_url="http://one.test/v1", key="k", timeout=1.0)
+        other = first.with_options(base_url="http://other.test/v2")
+        told = [str(client._prepare_url("/chat/completions")) for client in (first, other, first)]
+        await first.close()
+        return told
+
+    one, other = "http://one.test/v1/chat/completions", "http://other.test/v2/chat/completions"
+    assert asyncio.run(addresses()) == [one, other, one]
