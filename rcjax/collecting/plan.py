@@ -164,7 +164,7 @@ async def _choose(crew: Crew, name: str, questions: Sequence[Question], file: An
     if signal is None:
         signal, why = await _suited(respondent, options, questions, file)
         if signal == "stated" and respondent.stopped is None and _samples(crew, name) == 1:
-            why = f"{why}; --samples 5 has rcjax tune try votes, and costs five answers"
+            why = f"{why}; --samples 5 has the share of five answers that agree, and costs five"
     return _asked(crew, name, signal, options), why
 
 

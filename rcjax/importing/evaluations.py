@@ -159,7 +159,7 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices
     frame, more = as_frame(rows, rates, how, sampled=bool(sampled))
     if sampled:
         what = f"{listed(sampled)} answered each query several times: a row for each sample, with its answer"
-        more.append(f"{what}, so that votes are tried; --signal votes makes one row of them")
+        more.append(f"{what}, whose confidence is how many agree; --signal votes makes one row of them")
     more += _not_likeliest(rows, [*models_by_signal.get(_CHOICE.says, ())]) + _of_ends(rows) + _of_labels(rows)
     signals = [f"the confidence of {listed(models)} is {says}" for says, models in models_by_signal.items()]
     lost = f"{count(sum(left_out.values()), 'answer')} left out: {_reasons(left_out)}" if left_out else None

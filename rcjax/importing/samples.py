@@ -15,7 +15,7 @@ def _nothing(answers: Sequence[Answer]) -> Confident:
 
 
 #: The confidence of one answer where the files tell none, which is the same for all.
-ALONE = Signal("none", "1 for each answer by itself, as the files tell none: only their votes do", _nothing)
+ALONE = Signal("none", "1 for each answer by itself, as the files tell none: only how many agree does", _nothing)
 
 #: The same where no query has several answers.
 UNTOLD = Signal("none", "1 for each answer, as the files tell none: whether models agree is all that tells", _nothing)

@@ -7,15 +7,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-__all__ = ["VOTES", "Samples", "Vote", "vote"]
+__all__ = ["Samples", "Vote", "vote"]
 
 
 #: Of what else is known of the answers that vote, what counts is the most: they are asked for at once.
 _LONGEST = ("seconds",)
-
-
-#: How many answers vote, where nobody says so and the log holds as many.
-VOTES = (1, 2, 3, 5)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +59,7 @@ def vote(samples: Samples, number: int) -> Vote:
 
     Args:
         samples: the answers.
-        number: how many of them vote, 1 or more.
+        number: how many of them vote, from 1 to S.
 
     >>> right, there, money = np.array([True, True, False]), np.ones(3, bool), np.array([1.0, 1.0, 2.0])
     >>> answers = Samples(np.log([0.9, 0.8, 0.7]), right, money, np.array([7, 7, 5]), there)
@@ -72,10 +68,6 @@ def vote(samples: Samples, number: int) -> Vote:
     (0.6667, True, 4.0, 7)
     """
     answered = samples.answered.sum(-1) >= number
-    if samples.answered.shape[-1] < number:
-        nothing = np.zeros(answered.shape)
-        also = {name: _empty_like(values[..., 0], answered) for name, values in samples.also.items()}
-        return Vote(nothing * np.nan, answered, nothing, nothing.astype(samples.answer.dtype), answered, also)
     logprob, correct, cost, answer = (
         values[..., :number] for values in (samples.logprob, samples.correct, samples.cost, samples.answer)
     )

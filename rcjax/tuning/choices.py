@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike
 
 from rcjax.frontier.policies import Policies, either
 from rcjax.model.calibration import Calibrator
-from rcjax.tuning.agreement_candidates import Agreeing, as_policies, judge_answers, without_barred_models
+from rcjax.tuning.agreement_candidates import Agreeing, as_policies, judge_answers
 from rcjax.tuning.judging import AS_USUAL, Judging
 from rcjax.tuning.label_candidates import Candidates, judge_log
-from rcjax.tuning.label_choices import RESERVE, as_cascades, best_candidates, merged, reserve, within, without_barred
+from rcjax.tuning.label_choices import RESERVE, as_cascades, best_candidates, merged, reserve, within
 
 __all__ = ["Choice", "Targets", "choose", "judge_all", "tune_by_labels"]
 
@@ -65,7 +65,7 @@ def judge_all(
     rows: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike | None],
     charge: ArrayLike,
     lam: np.ndarray,
-    how: tuple[Judging, np.ndarray | None],
+    judging: Judging,
 ) -> tuple[Candidates, Agreeing | None]:
     """(single models and pairs, policies that compare answers) by the labels of n queries, in numpy's arrays.
 
@@ -74,17 +74,14 @@ def judge_all(
         rows: (logprob, correct, present, answer), each (n, k); None for the last where no answers are to be compared.
         charge: (n, k) money of each answer, or (k,) of any.
         lam: (L,) prices that refusals are the best for, where models may refuse.
-        how: how they are judged, and which models never stand in one cascade, (k, k) bool or None.
+        judging: how they are judged.
     """
     *log, answer = rows
-    judging, barred = how
     prices = np.asarray(lam, np.asarray(charge).dtype)
     pairs = jax.tree.map(np.asarray, judge_log(calibrators, log[0], log[1], log[2], charge, prices, judging))
-    pairs = without_barred(pairs, barred)
     if answer is None:
         return pairs, None
-    answers = judge_answers(calibrators, log[0], log[1], log[2], charge, answer, judging)
-    return pairs, without_barred_models(answers, barred)
+    return pairs, judge_answers(calibrators, log[0], log[1], log[2], charge, answer, judging)
 
 
 def choose(pairs: Candidates, answers: Agreeing | None, targets: Targets, k: int) -> Choice:
@@ -147,13 +144,13 @@ def tune_by_labels(
     rows: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike | None],
     charge: ArrayLike,
     lam: np.ndarray,
-    how: tuple[Judging, np.ndarray | None] = (AS_USUAL, None),
+    judging: Judging = AS_USUAL,
 ) -> Policies:
     """(L,) the best for each λ: of single models, pairs, and where there are answers, policies that compare them.
 
     Args:
-        calibrators, rows, charge, how: as of `judge_all`.
+        calibrators, rows, charge, judging: as of `judge_all`.
         lam: (L,) in errors per unit of money.
     """
     prices, k = np.asarray(lam, np.asarray(charge).dtype), np.shape(rows[0])[1]
-    return choose(*judge_all(calibrators, rows, charge, prices, how), Targets(prices), k).policies
+    return choose(*judge_all(calibrators, rows, charge, prices, judging), Targets(prices), k).policies

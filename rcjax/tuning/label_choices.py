@@ -1,6 +1,5 @@
 """Which of the candidates are the best: for prices, and within budgets; and as policies."""
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -14,20 +13,6 @@ from rcjax.tuning.label_candidates import Candidates
 #: Standard errors of the bill of a pair that a budget keeps in hand: more costs errors, less overspends more often
 #: (`benchmarks.budgets`).
 RESERVE = 0.75
-
-
-def without_barred(candidates: Candidates, barred: np.ndarray | None, xp: Any = np) -> Candidates:
-    """The candidates, of which those that are barred are never the best.
-
-    Args:
-        candidates: all of them, (C,) or (L, C).
-        barred: (k, k) bool, as of `rcjax.model.pairs.barred_pairs`; None: nobody is.
-        xp: numpy, or jax.numpy within a jitted function.
-    """
-    if barred is None:
-        return candidates
-    out = xp.asarray(barred)[candidates.first, candidates.second]
-    return dataclasses.replace(candidates, error=xp.where(out, np.inf, candidates.error))
 
 
 def merged(candidates: Candidates) -> Candidates:

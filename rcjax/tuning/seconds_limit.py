@@ -218,7 +218,7 @@ def _luck(log: Log, model: CascadeModel, limit: SecondsLimit, allowed: float, se
         values = None if stated is None else stated.logprob
         calibrators, _ = calibrate_log(*fill_up(*rows), transform=model.calibrators.transform, values=values)
         trial = judge_log(calibrators, *rows, charges(log))
-        trial = pairs_on_trial(jax.tree.map(np.asarray, trial), model.models)
+        trial = pairs_on_trial(jax.tree.map(np.asarray, trial), len(model.models))
         inner, outer = _figures(limit, trial.policies, calibrators, log, [~out, out])
         within_limit = np.flatnonzero(inner <= allowed * (1 + 1e-9))
         binds = inner[trial.loss(lam).argmin(1)] > allowed * (1 + 1e-9)

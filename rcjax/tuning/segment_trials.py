@@ -19,12 +19,10 @@ from rcjax.logs.segments import UNTOLD
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting_steps import calibrate_log
 from rcjax.model.label_outcomes import corrected_log, expected_log
-from rcjax.model.pairs import barred_pairs
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.lambda_grid import lam_range, log_lam
 from rcjax.tuning.choices import tune_by_labels
 from rcjax.tuning.cross_validation import PRICES
-from rcjax.tuning.judging import AS_USUAL
 from rcjax.tuning.resampling import deal_folds
 
 __all__ = ["FEWEST", "WEIGHTS", "SegmentTrial", "Trials", "pooled_rows", "segment_names", "try_segments"]
@@ -147,9 +145,8 @@ class _Bench(NamedTuple):
         logprob, correct, answered = fill_up(*columns, size=self.size)
         values = None if calibrators.stated is None else calibrators.stated.logprob
         fitted, _ = calibrate_log(logprob, correct, answered, transform=calibrators.transform, values=values)
-        barred = barred_pairs(log.models)
         labels = logprob, correct, answered, None
-        return fitted, tune_by_labels(fitted, labels, cost, self.lam, (AS_USUAL, barred))
+        return fitted, tune_by_labels(fitted, labels, cost, self.lam)
 
     def loss(self, tuned: tuple[Any, Policies], rows: np.ndarray, cost: Any) -> tuple[np.ndarray, np.ndarray]:
         """(error + λ·cost, error), (G, m) each, of m queries."""

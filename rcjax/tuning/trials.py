@@ -1,22 +1,21 @@
 """Policies to choose from, judged on a log: single models and pairs, and those that go by whether answers agree."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from rcjax._core.batching import part
-from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Agreements, Policies, Splits, either, of_one_kind
+from rcjax.frontier.policies import NEVER_REFUSE, Policies, either, of_one_kind
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.pairs import barred_pairs
-from rcjax.tuning.agreement_candidates import as_policies, judge_answers, without_barred_models
+from rcjax.tuning.agreement_candidates import as_policies, judge_answers
 from rcjax.tuning.comparison import Comparison
 from rcjax.tuning.judging import Judging
 from rcjax.tuning.label_candidates import Candidates, judge_log
-from rcjax.tuning.label_choices import RESERVE, as_cascades, merged, reserve, without_barred
+from rcjax.tuning.label_choices import RESERVE, as_cascades, merged, reserve
 from rcjax.tuning.label_weights import charges
 
 #: How far above the frontier a policy may be, in standard errors of its error.
@@ -120,17 +119,16 @@ def judge_pairs(log: Log, model: CascadeModel, lam: np.ndarray, judging: Judging
     """
     rows, prices = (log.logprob, log.correct, log.answered), jnp.asarray(lam, log.cost.dtype)
     trial = jax.tree.map(np.asarray, judge_log(model.calibrators, *rows, charges(log), prices, judging))
-    return pairs_on_trial(merged(trial), model.models)
+    return pairs_on_trial(merged(trial), len(model.models))
 
 
-def pairs_on_trial(candidates: Candidates, models: tuple[str, ...]) -> Trial:
-    """Single models and pairs, in numpy's arrays, but for those that are of no use.
+def pairs_on_trial(trial: Candidates, k: int) -> Trial:
+    """Single models and pairs of k models, in numpy's arrays, but for those that are of no use.
 
-    That are those that are barred, thresholds that part no queries, and pairs than which a single model errs less often
-    and costs less on the log itself: whatever is expected, nobody would choose them.
+    That are thresholds that part no queries, and pairs than which a single model errs less often and costs less on the
+    log itself: whatever is expected, nobody would choose them.
     """
-    trial = without_barred(candidates, barred_pairs(models))
-    error, k = np.asarray(trial.error), len(models)
+    error = np.asarray(trial.error)
     use = np.isfinite(error)
     if trial.refused is None:
         less = trial.counted[:k] < trial.counted[:, None] - _ROUNDING
@@ -156,7 +154,6 @@ def judge_agreements(log: Log, model: CascadeModel, judging: Judging) -> Trial:
     assert log.answer is not None
     rows = log.logprob, log.correct, log.answered
     trial = judge_answers(model.calibrators, *rows, charges(log), log.answer, judging)
-    trial = without_barred_models(trial, barred_pairs(model.models))
     trial = part(trial, np.flatnonzero(np.isfinite(trial.error)))
     policies = as_policies(trial, np.arange(len(trial.error)), len(model.models), True)
     return Trial(trial.error, trial.cost, RESERVE * trial.cost_se, trial.abstention, policies)
@@ -169,32 +166,3 @@ def may_refuse(policies: Policies) -> Policies:
     never = np.full_like(policies.thresholds, NEVER_REFUSE)
     how = {"agreements": policies.agreements, "splits": policies.splits}
     return Policies.of_cascades(policies.thresholds, policies.members, never, **how)
-
-
-def spread_over(policies: Policies, places: np.ndarray, k: int) -> Policies:
-    """(L,) cascades of some models as cascades of all k, that never ask the others; numpy's arrays.
-
-    Args:
-        policies: of m models, which may refuse.
-        places: (m,) of these models among all, rising.
-        k: the number of all models.
-    """
-    size = len(policies.members), k
-
-    def spread(own: np.ndarray, others: Any) -> np.ndarray:
-        whole = np.full(size, others, own.dtype)
-        whole[:, places] = own
-        return whole
-
-    agreements = policies.agreements
-    if agreements is not None:
-        # By position, which the others move; ABSTAIN and what else is below 0 is nobody's.
-        moved = (np.where(own >= 0, places[np.maximum(own, 0)], own) for own in (agreements.earlier, agreements.differ))
-        nobody = Agreements.none(size)
-        agreements = jax.tree.map(lambda own, other: spread(own, other), Agreements(*moved), nobody)
-    thresholds, members = spread(policies.thresholds, NEVER_ANSWER), spread(policies.members, False)
-    refusals = None if policies.refusals is None else spread(policies.refusals, NEVER_REFUSE)
-    splits = policies.splits
-    if splits is not None:
-        splits = Splits(spread(splits.above, NEVER_ANSWER), spread(splits.share, 1.0))
-    return Policies.of_cascades(thresholds, members, refusals, agreements=agreements, splits=splits)
