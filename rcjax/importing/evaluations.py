@@ -15,11 +15,10 @@ import polars as pl
 from rcjax._base.arguments import check_arguments
 from rcjax._base.wording import count, not_likeliest
 from rcjax.importing.answers import Answer
-from rcjax.importing.confidences import SIGNALS, Confident, Signal
+from rcjax.importing.confidences import SIGNALS, UNTOLD, Confident, Signal, alone_signal, has_samples
 from rcjax.importing.frames import as_frame
 from rcjax.importing.gathering import Attempts, gather
 from rcjax.importing.how import How
-from rcjax.importing.samples import UNTOLD, alone_signal, has_samples
 from rcjax.importing.scores import is_right
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed

@@ -34,7 +34,9 @@ def models_named(
     """
     for name in wanted or ():
         if name not in every and voting_model(name) in every:
-            raise LogError(f"{where}, model {brief(name)}: {VOTES_ARE_GONE}: name {brief(str(voting_model(name)))}")
+            model = brief(str(voting_model(name)))
+            advice = f"name {model}; a policy that asks it is to be tuned anew"
+            raise LogError(f"{where}, model {brief(name)}: {VOTES_ARE_GONE}: {advice}")
     names = tuple(held.models) if wanted is None else _chosen(wanted, every, where)
     unused = [name for name in (every if wanted is None else names) if name not in held.models]
     if unused and (wanted is not None or not held.models):

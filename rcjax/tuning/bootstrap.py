@@ -40,10 +40,9 @@ from rcjax.solving.lambda_grid import lay_out_problem, solve_at
 from rcjax.solving.paths import MANY_STEPS, Plan, only, plan_cascades
 from rcjax.tuning.choices import Targets, choose, judge_all
 from rcjax.tuning.cross_validation import longer_cascades
+from rcjax.tuning.intervals import mean_of_known, quantiles, sample_noise, search_luck, threshold_intervals
 from rcjax.tuning.judging import Judging
 from rcjax.tuning.label_weights import charges, judging_of
-from rcjax.tuning.replicate_intervals import mean_of_known, quantiles, sample_noise, search_luck
-from rcjax.tuning.threshold_intervals import threshold_intervals
 
 _ROUND = 16
 

@@ -190,6 +190,22 @@ class Comparison:
             earned &= ~(self.gain[best] > self.gain_se[best])
         return earned
 
+    def luckier(self, target: TargetName, comparing: bool) -> float:
+        """By how much luckier the choice of pairs is than that of single models, 0 at the least.
+
+        The best of many looks better than it is on other queries, and there are many more cascades to choose from than
+        models. By so much the errors of cascades are raised: so both are told by one measure, and single models are as
+        counted. Over all prices together, or all budgets, or all limits on the error: single figures of that are noise.
+
+        Args:
+            target: the kind of target that is chosen for.
+            comparing: of policies that may compare answers, where there are any.
+        """
+        if self.luck is None:
+            return 0.0
+        luck = self.luck.at(target)
+        return max(float(luck[-1 if comparing else min(1, len(luck) - 1)] - luck[0]), 0.0)
+
     @property
     def _longer(self) -> int | None:
         """The place of the longer cascades that gain most, of those that gain enough over all prices together."""

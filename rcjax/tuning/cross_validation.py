@@ -18,11 +18,10 @@ from rcjax.model.label_outcomes import expected_right
 from rcjax.solving.at_lambda import Solutions
 from rcjax.solving.lambda_grid import lam_range, lay_out_problem, solve_at
 from rcjax.solving.paths import Plan, make_plan, only
-from rcjax.tuning.choices import Choice, Targets, choose
+from rcjax.tuning.choices import Choice, Targets, choose, within
 from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Luck, Rival
 from rcjax.tuning.contest import Arm, Contest, Judged, Losses, compares, contest
 from rcjax.tuning.judging import Judging
-from rcjax.tuning.label_choices import within
 from rcjax.tuning.resampling import deal_folds
 
 PRICES, BUDGETS, ERRORS = 40, 24, 12

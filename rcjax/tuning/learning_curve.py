@@ -205,7 +205,8 @@ def learning_curve(log: Log, *, repeats: int = 10, seed: int = 0) -> LearningCur
     compares = log.answer is not None and comparable_models(len(log.models), None)
     if compares:
         gain = areas[:, -1] - tuned_on(sizes[-1:], log.answer)[2][:, 0]
-        compares = bool(gain.mean() > max(overlap * gain.std(ddof=1), COMPARING_ALONE.least * areas[:, -1].mean()))
+        figures = np.array([gain.mean(), overlap * gain.std(ddof=1)]) / max(areas[:, -1].mean(), 1e-300)
+        compares = bool(COMPARING_ALONE.earned(*figures, *figures))
     if compares:
         error, charge, areas = tuned_on(sizes, log.answer)
     single = (wrong + lam[:, None] * cost).min(1)

@@ -4,8 +4,8 @@ Policies are chosen by estimates, which are noisy: the more are searched, the lu
 hold luck down. Pairs are judged by labels that are averaged with what is expected of them (`judging`). A chain of three
 models or more must beat the pair in the contest by more than one standard error (Breiman, Friedman, Olshen & Stone
 1984, "Classification and Regression Trees", section 3.4.3), and so must policies that go by whether two models' answers
-are equal (`agreement_candidates`). And what was chosen among many has its error raised by the luck of that (`luck`),
-where a single model is counted: so no cascade stands beside a model that does better.
+are equal (`agreement_candidates`). And what was chosen among many has its error raised by the luck of that
+(`Comparison.luckier`), where a single model is counted: so no cascade stands beside a model that does better.
 """
 
 import dataclasses
@@ -32,14 +32,21 @@ from rcjax.policy.targets import Target, TargetName
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.lambda_grid import check_lam, lay_out_problem, select, solve_at
 from rcjax.solving.paths import only
+from rcjax.tuning.choices import RESERVE
 from rcjax.tuning.comparison import Comparison
 from rcjax.tuning.cross_validation import Longer, cross_validate, longer_cascades
-from rcjax.tuning.label_choices import RESERVE
 from rcjax.tuning.label_weights import charges, judging_of
-from rcjax.tuning.luck import raised_by_luck
 from rcjax.tuning.resampling import require_queries, sample_queries
-from rcjax.tuning.trials import AgreementTrial, Trial, all_trials, judge_pairs, may_refuse, near_best
-from rcjax.tuning.undominated import undominated
+from rcjax.tuning.trials import (
+    AgreementTrial,
+    Trial,
+    all_trials,
+    judge_pairs,
+    may_refuse,
+    near_best,
+    raised_by_luck,
+    undominated,
+)
 from rcjax.tuning.verdict import tell_choice
 
 _HELD = 2**25  # outcomes, queries × policies, held at a time

@@ -13,7 +13,6 @@ from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.policies import ABSTAIN, Agreements
 from rcjax.policy.targets import TargetName
 from rcjax.tuning.comparison import Comparison
-from rcjax.tuning.luck import luck_of
 
 __all__ = ["tell_choice", "tell_corrections"]
 
@@ -51,7 +50,7 @@ def tell_corrections(frontier: Frontier, comparison: Comparison, target: TargetN
         target: the kind of target.
         labelled: whether every answer of the log has a label; else errors are estimates.
     """
-    luck = luck_of(comparison, target, comparing=frontier.policies.agreements is not None)
+    luck = comparison.luckier(target, comparing=frontier.policies.agreements is not None)
     how = "counted on them" if labelled else "estimated from labels and judges"
     counted = f"costs are the bills of these queries, and errors of single models are {how}"
     if luck < 5e-4 or not (np.asarray(frontier.members).sum(1) > 1).any():

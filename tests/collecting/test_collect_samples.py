@@ -186,12 +186,36 @@ def test_samples_that_will_be_alike_are_told(options, says, place):
     assert "alike" not in run(*line).stdout
 
 
-def test_votes_of_the_signal_and_samples_do_not_go_together(place):
-    result, server = collect(place, Varied(), "--samples", 2, signal="votes")
+@pytest.mark.parametrize("signal", [(), ("--signal", "votes")])
+def test_samples_need_no_confidence_of_their_own(place, signal):
+    asked = write_questions(place / "questions.jsonl", questions(10))
+    with served(Varied()) as (server, url):
+        models = write_models(place / "models.toml", url, ["tiny", "large"])
+        line = "collect", asked, "--models", models, "--out", place / "answers.jsonl", "--samples", 3, *signal
+        assert run(*line).exit_code == 0
+        assert len(server.requests) == 2 * 10 * 3  # no probe, no second question
+        assert not any({"logprobs", "temperature", "n"} & {*request} for request in server.requests)
+    assert keys(answers(place)) == each(10, tiny=3, large=3)
+    assert {row["answer"] for row in answers(place)} == {"A", "B"}
+    with pytest.warns(LeftOutWarning, match="of tiny 3"):
+        log = rcjax.read_log(place / "answers.jsonl", task="choice")
+    assert log.asked["tiny"]["samples"] == 3
+    assert {round(3 * math.exp(share)) for share in log.logprob.ravel().tolist()} == {2, 3}
+
+
+def test_samples_and_several_answers_as_one_are_not_mixed(place):
+    class Several(Varied):
+        def answer(self, name, prompt, counts):
+            choice = completion("A", None, counts)
+            return choice | {"choices": choice["choices"] * 5}
+
+    collect(place, Several(), n=2, signal="votes")
+    result, server = collect(place, Varied(), "--samples", 2, signal="votes", n=2)
     assert result.exit_code == 1
-    assert "model tiny: signal votes takes several answers as one" in " ".join(result.stderr.split())
+    assert "model tiny: in the log that is there signal votes took several answers as one" in " ".join(
+        result.stderr.split()
+    )
     assert server.requests == []
-    assert not (place / "answers.jsonl").exists()
 
 
 @in_turn("number", ["0", "-1", "1001", "two", "1.5"])
@@ -211,10 +235,8 @@ def test_who_states_is_told_of_samples(place):
     with served(Stating()) as (_, url):
         models = write_models(place / "models.toml", url, ["tiny"])
         line = "collect", asked, "--models", models, "--out", place / "answers.jsonl"
-        first, second = run(*line), run(*line, "--samples", 2, "--out", place / "other.jsonl")
+        first = run(*line)
     assert "signal stated; --samples 5 has the share of five answers that agree" in " ".join(first.stdout.split())
-    assert "--samples 5" not in second.stdout
-    assert keys(row for row in map(json.loads, (place / "other.jsonl").read_text().splitlines()) if not row["error"])
 
 
 def test_a_sample_that_stands_there_twice_counts_once(place):

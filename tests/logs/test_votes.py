@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from misses import in_turn
 
 from rcjax import IncompleteLogWarning, LeftOutWarning, LogError, read_log
-from rcjax.logs.votes import Samples, vote
+from rcjax.logs.sampled_rows import Samples, vote
 
 ANSWERS = st.lists(
     st.tuples(st.integers(0, 3), st.booleans(), st.floats(0, 10), st.floats(-5, 0)), min_size=1, max_size=6
@@ -186,7 +186,7 @@ def test_labels_by_answer_judge_every_sample():
         (
             sampled(),
             {"models": ["small ×3", "large"]},
-            r"model small ×3: votes as models beside their own \(small ×3\) are gone, .*: name small$",
+            r"model small ×3: votes as models beside their own \(small ×3\) are gone, .*: name small; a policy",
         ),
         (
             sampled(),

@@ -17,12 +17,12 @@ from rcjax.solving.lambda_grid import lam_range
 from rcjax.solving.solve import solve_frontier
 from rcjax.tuning import cross_validation
 from rcjax.tuning.agreement_candidates import as_policies, judge_answers
+from rcjax.tuning.choices import RESERVE, as_cascades
 from rcjax.tuning.comparison import Luck
 from rcjax.tuning.contest import Losses, Targets, contest, gains_of
 from rcjax.tuning.cross_validation import BUDGETS, ERRORS, PRICES, cross_validate, longer_cascades, targets_of
 from rcjax.tuning.judging import Blend, Judging
 from rcjax.tuning.label_candidates import judge_log
-from rcjax.tuning.label_choices import RESERVE, as_cascades
 from rcjax.tuning.label_weights import judging_of
 from rcjax.tuning.resampling import deal_folds
 

@@ -13,9 +13,9 @@ from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER
 from rcjax.model.fitting import fit
 from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes
+from rcjax.tuning.choices import RESERVE, as_cascades, best_candidates, reserve, within
 from rcjax.tuning.judging import AS_USUAL, ATOM, Blend, Judging, centred
 from rcjax.tuning.label_candidates import Candidates, Rows, candidates, judge_log, refusing_candidates
-from rcjax.tuning.label_choices import RESERVE, as_cascades, best_candidates, reserve, within
 from rcjax.tuning.label_weights import charges, estimate_blend, has_atoms, judging_of
 from rcjax.tuning.trials import pairs_on_trial
 
