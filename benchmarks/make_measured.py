@@ -20,7 +20,7 @@ BEGIN, END = "<!-- python -m benchmarks.make_measured writes from here -->", "<!
 
 #: What people ask first: is it better, is it honest, is it fast. Files that are not named follow, by name.
 ORDER = (
-    *("budgets", "selection", "agreement", "votes"),
+    *("budgets", "selection", "agreement"),
     *("labels_areas_100", "labels_areas_300", "segments", "segments_same"),
     *("paper", "coverage", "labels_intervals"),
     *("guarantee", "labels_guarantee", "latency", "latency_prices", "drift"),

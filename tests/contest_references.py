@@ -7,7 +7,7 @@ import numpy as np
 from selection_references import logistic
 
 from rcjax.frontier.policies import ABSTAIN, NOBODY
-from rcjax.tuning.label_choices import RESERVE
+from rcjax.tuning.choices import RESERVE
 
 
 class Pair(NamedTuple):

@@ -1,18 +1,14 @@
 """Logs with several samples of a model, for tests."""
 
-from typing import Any
-
 import numpy as np
 import polars as pl
-
-import rcjax
 
 COST = {"small": 1.0, "medium": 6.0, "large": 30.0}
 RIGHT = {"small": 0.6, "medium": 0.75, "large": 0.9}
 
 
 def sampled_frame(n: int = 150, seed: int = 0, samples: int = 3) -> pl.DataFrame:
-    """Models of which the small one answers several times, independently: votes are worth their money."""
+    """Models of which the small one answers several times, independently."""
     rng = np.random.default_rng(seed)
     rows = []
     for query in range(n):
@@ -24,8 +20,3 @@ def sampled_frame(n: int = 150, seed: int = 0, samples: int = 3) -> pl.DataFrame
                 row["confidence"] = round(float(1 / (1 + np.exp(-(1.0 * right + rng.normal())))), 2)
                 rows.append(row)
     return pl.DataFrame(rows)
-
-
-def sampled_log(n: int = 150, seed: int = 0, samples: int = 3, **options: Any) -> rcjax.Log:
-    """The same as a log."""
-    return rcjax.read_log(sampled_frame(n, seed, samples), **options)

@@ -16,7 +16,7 @@ from misses import in_turn
 
 import benchmarks
 import rcjax
-from benchmarks import make_measured, make_picture, methods, record, segments, votes
+from benchmarks import make_measured, make_picture, methods, record, segments
 from benchmarks.gateway import __main__ as gateway_race
 from benchmarks.gateway import servers, soak
 from benchmarks.gateway.load import Load
@@ -266,18 +266,6 @@ def test_growth_is_that_of_ten_minutes():
     looks = [soak.Look(seconds, 80 + seconds / 60, 50) for seconds in range(100)]
     assert soak.slope(looks, "memory") == pytest.approx(10)
     assert soak.slope(looks, "files") == 0
-
-
-@in_turn("case", votes.CASES, ids=lambda case: case.name)
-def test_samples_are_as_often_right_as_is_said_and_alike_where_that_is(case):
-    log = votes.simulate(4_000, case, seed=0)
-    right = dict(zip(log.models, np.asarray(log.correct).mean(0), strict=True))
-    assert {*right} == {"small", "small ×2", "small ×3", "small ×5", "large"}
-    assert right["small"] == pytest.approx(votes.MEAN, abs=0.03)
-    agreed = np.exp(np.asarray(log.logprob)[:, log.models.index("small ×5")]) == 1
-    assert agreed.mean() > 0.95 if case.name == "always the same answer" else agreed.mean() < 0.9
-    gain = right["small ×5"] - right["small"]
-    assert gain > 0.1 if case.name == "independent samples" else gain > -0.02
 
 
 def test_frontiers_are_compared_by_areas_and_by_what_budgets_get():

@@ -75,7 +75,10 @@ def collect(
     samples: Annotated[
         int,
         typer.Option(
-            min=1, max=1000, metavar="N", help="Answers of a model to each question, for `rcjax tune` to try votes."
+            min=1,
+            max=1000,
+            metavar="N",
+            help="Answers of a model to each question: how many agree is its confidence.",
         ),
     ] = 1,
     grade: GraderNames = None,

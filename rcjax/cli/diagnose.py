@@ -86,7 +86,7 @@ def diagnose(
         steps = Steps(4 if plots else 3)
         with steps("reading"):
             chosen = models_to_read(models, cascade)
-            reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value, "votes": votes}
+            reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value}
             training, fresh = read_pair(log, test, others, chosen, **reading)
         judged = fresh or training
         with steps("fitting the model"):

@@ -179,22 +179,20 @@ def _drawn(data: Log, source: Path, number: int, seed: int, out: Path, beside: _
         texts = _texts({*answers.values()}, source, beside)
     correct = np.asarray(data.correct)
     labels = dict.fromkeys(new) | {place: bool(correct[place]) for place in old}
-    # By answer, as variants of a model that give the same one share its label.
-    rows = {
-        answer: (answer, texts.get(answer, Texts()), labels[place], float(draw.chance[place]))
+    rows = [
+        (answer, texts.get(answer, Texts()), labels[place], float(draw.chance[place]))
         for place, answer in answers.items()
-    }
-    return draw, LabelSheet.of(out, [*rows.values()])
+    ]
+    return draw, LabelSheet.of(out, rows)
 
 
 def _answer_at(data: Log, query: int, model: int) -> AnswerKey:
-    from rcjax._base.variants import base_model
     from rcjax.logs.label_sheet import AnswerKey
 
     name, samples = data.models[model], data.hand and data.hand.samples
     if samples is None:
         return AnswerKey(str(data.queries[query]), name)
-    return AnswerKey(str(data.queries[query]), base_model(name), str(samples[query, model]))
+    return AnswerKey(str(data.queries[query]), name, str(samples[query, model]))
 
 
 def _texts(drawn: set[AnswerKey], source: Path, beside: _Beside) -> dict[AnswerKey, Texts]:
@@ -227,15 +225,10 @@ def _document(data: Log, draw: LabelDraw, out: Path) -> dict[str, Any]:
     """What was drawn, in JSON values."""
     import numpy as np
 
-    from rcjax.tuning.label_places import LabelPlaces
-
-    places = LabelPlaces.of(data)
-    counts = np.bincount(places.column[draw.model], minlength=len(places.models))
-    answers, labelled = (
-        places.gathered(np.logical_or, np.asarray(mask)).sum(0) for mask in (data.answered, data.labelled)
-    )
+    counts = np.bincount(draw.model, minlength=len(data.models))
+    answers, labelled = (np.asarray(mask).sum(0) for mask in (data.answered, data.labelled))
     models = [
         {"model": name, "answers": int(all_), "labelled": int(old), "drawn": int(new)}
-        for name, all_, old, new in zip(places.models, answers, labelled, counts, strict=True)
+        for name, all_, old, new in zip(data.models, answers, labelled, counts, strict=True)
     ]
     return {"drawn": len(draw.query), "models": models, "written": str(out)}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax.cli.panels import READ, SEARCH, TARGET, WAITING
-from rcjax.cli.parsers import family, fraction, money, names, numbers_of_votes, positive, seconds_limit
+from rcjax.cli.parsers import family, fraction, money, names, no_votes, positive, seconds_limit
 
 if TYPE_CHECKING:
     from rcjax.policy.spec import Spec
@@ -240,11 +240,9 @@ VotesOption = Annotated[
     Any,
     typer.Option(
         "--votes",
-        parser=numbers_of_votes,
-        metavar="1,2,3,…",
-        help="Where LOG has several answers per query and model (a column sample): how many of them vote; 1: none. "
-        "[default: 1, 2, 3 and 5, as far as they are there]",
-        rich_help_panel=READ,
+        parser=no_votes,
+        hidden=True,
+        help="Gone: votes as models beside their own were measured to bring nothing.",
     ),
 ]
 

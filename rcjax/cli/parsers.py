@@ -6,6 +6,8 @@ from typing import Any
 
 import typer
 
+from rcjax.policy.record import VOTES_ARE_GONE
+
 _KINDS = ("all", "full", "adaptive")
 
 
@@ -141,9 +143,6 @@ def family(text: str) -> str:
     return text
 
 
-def numbers_of_votes(text: str) -> Any:
-    """Parse how many samples vote: `1,2,3,5`."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() and 1 <= int(part) <= 1000 for part in parts):
-        raise typer.BadParameter(f"{text!r}: give whole numbers from 1 to 1000 with commas between them, such as 1,3,5")
-    return tuple(sorted({int(part) for part in parts}))
+def no_votes(text: str) -> Any:
+    """Refuse an option that is gone, whatever its value."""
+    raise typer.BadParameter(f"{VOTES_ARE_GONE}: leave it out")

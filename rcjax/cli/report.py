@@ -88,7 +88,7 @@ def report(
         require_plausible_prices(prices, really)
         steps = Steps(3)
         with steps("reading"):
-            reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value, "votes": votes}
+            reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value}
             reading |= {} if by is None else {"by": by}
             training, fresh = read_pair(log, test, others, models, **reading)
         require_plausible_budget(target, training.with_waiting(second_cost or 0.0), really)

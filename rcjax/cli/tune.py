@@ -268,7 +268,7 @@ def tune(
             require_libraries("--plot", "plots", "matplotlib")
         start_jax()  # before JAX is imported
         require_plausible_prices(prices, really)
-        reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value, "votes": votes}
+        reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value}
         reading |= {} if by is None else {"by": by}
         from rcjax.cli.console import Steps
 

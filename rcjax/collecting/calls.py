@@ -20,8 +20,9 @@ from rcjax.serving.asked import record_asked
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Call, call_row
 from rcjax.serving.completions import CallError
-from rcjax.signals import Reading, Reply, Signal, SignalError
-from rcjax.signals.records import signal_by_name
+from rcjax.serving.voting import AsInLog
+from rcjax.signals import Reading, Reply, Signal, SignalError, Votes
+from rcjax.signals.records import LetterOf, signal_by_name
 
 __all__ = ["Asked", "call", "second_options", "worst_of"]
 
@@ -39,6 +40,8 @@ class Asked:
     """Of each request, those of the signal besides."""
     samples: int = 1
     """Answers to each question, by a call each."""
+    apart: bool = False
+    """Whether nothing but the answer is asked for, as its confidence is how many others agree."""
 
     @property
     def name(self) -> str:
@@ -67,7 +70,10 @@ class Asked:
         return [(q, number) for q in questions for number in samples if (q.query, self.name, number) not in answered]
 
     def signal_for(self, question: Question) -> Signal:
-        """The signal, for a question with its choices."""
+        """The signal, for a question with its choices; of one of several answers that vote, none but the answer."""
+        if self.apart:
+            normalise = LetterOf(tuple(question.choices)) if question.choices else AsInLog("text")
+            return Votes(1, temperature=None, normalise=normalise, apart=True)
         return signal_by_name(self.signal, question.choices)
 
     def options_for(self, signal: Signal) -> dict[str, Any]:

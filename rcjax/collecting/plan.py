@@ -115,26 +115,26 @@ async def probe_all(crew: Crew) -> list[Abilities]:
 
 
 def assume_signals(crew: Crew, questions: Sequence[Question], answers: Answers) -> list[Asked]:
-    """How each model will be asked, as far as that is known before any is: each is taken to give log-probabilities.
-
-    Raises ValueError where a model is to give several samples, and its signal takes several answers already.
-    """
+    """How each model will be asked, as far as that is known before any is: each is taken to give log-probabilities."""
     asked = []
     for name in crew.respondents:
         able = Abilities(name, logprobs=True, top=20)
-        signal = _told_signal(crew, name, _asked_before(answers, name))
-        signal = signal or default_signal(able, _with_choices(questions))
-        asked.append(_asked(crew, name, signal, crew.options(name, questions)))
+        before = _asked_before(answers, name)
+        signal = _told_signal(crew, name, before)
+        if signal is None:
+            signal = "votes" if _samples(crew, name) > 1 else default_signal(able, _with_choices(questions))
+        asked.append(_asked(crew, name, signal, before, crew.options(name, questions)))
     return asked
 
 
-def _asked(crew: Crew, name: str, signal: str, options: Mapping[str, Any]) -> Asked:
-    """How a model is asked. Raises ValueError where its signal takes several answers already."""
-    samples = _samples(crew, name)
-    if samples > 1 and signal == "votes":
-        what = f"signal votes takes several answers as one, and samples are {samples} answers by themselves"
-        raise ValueError(f"model {name}: {what}: give another signal, or one sample")
-    return Asked(crew.respondents[name], signal, options, samples)
+def _asked(crew: Crew, name: str, signal: str, before: Mapping[str, Any] | None, options: Mapping[str, Any]) -> Asked:
+    """How a model is asked. Raises ValueError where its answers `before` are several as one, and samples are not."""
+    samples, before = _samples(crew, name), before or {}
+    if samples > 1 and signal == before.get("signal") == "votes" and not before.get("apart"):
+        what = f"signal votes took several answers as one, and samples are {samples} answers by themselves"
+        raise ValueError(f"model {name}: in the log that is there {what}: write another one")
+    apart = signal == "votes" and (samples > 1 or bool(before.get("apart")))
+    return Asked(crew.respondents[name], signal, options, samples, apart)
 
 
 def _samples(crew: Crew, name: str) -> int:
@@ -161,11 +161,13 @@ async def _choose(crew: Crew, name: str, questions: Sequence[Question], file: An
     respondent, options, why = crew.respondents[name], crew.options(name, questions), None
     before = _asked_before(file.answers, name)
     signal = _told_signal(crew, name, before)
-    if signal is None:
+    if signal is None and _samples(crew, name) > 1:
+        signal = "votes"  # of all answers together: nothing needs to be told with each
+    elif signal is None:
         signal, why = await _suited(respondent, options, questions, file)
-        if signal == "stated" and respondent.stopped is None and _samples(crew, name) == 1:
-            why = f"{why}; --samples 5 has rcjax tune try votes, and costs five answers"
-    return _asked(crew, name, signal, options), why
+        if signal == "stated" and respondent.stopped is None:
+            why = f"{why}; --samples 5 has the share of five answers that agree, and costs five"
+    return _asked(crew, name, signal, before, options), why
 
 
 def _with_choices(questions: Sequence[Question]) -> bool:

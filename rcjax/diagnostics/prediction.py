@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.variants import rivals
 from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
 from rcjax.copulas import OneOf
@@ -119,12 +118,9 @@ def predict(held: Sequence[HeldOut]) -> list[Prediction]:
 
 
 def _cascades(models: tuple[str, ...]) -> list[tuple[int, ...]]:
-    """All cascades; of so many models that these are too many, single ones, pairs and the full cascade.
-
-    Variants of one model stand in them like any others: what is predicted of a cascade is judged, not its worth.
-    """
+    """All cascades; of so many models that these are too many, single ones, pairs and the full cascade."""
     k = len(models)
-    lengths = range(1, k + 1) if k <= MOST_MODELS and not rivals(models) else sorted({1, min(2, k), k})
+    lengths = range(1, k + 1) if k <= MOST_MODELS else sorted({1, min(2, k), k})
     return [path for length in lengths for path in itertools.combinations(range(k), length)]
 
 

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rcjax._base.variants import require_no_rivals
 from rcjax.frontier.policies import NEVER_REFUSE
 from rcjax.model.cascade_model import positions
 from rcjax.policy.record import EARLY_IS_GONE, EXPECTED_IS_GONE
@@ -15,10 +14,7 @@ Chain = Literal["exact", "paper"]
 
 
 def check_cascade(models: tuple[str, ...], cascade: Sequence[str]) -> tuple[int, ...]:
-    """Positions of a cascade's models; ValueError where it is empty, repeats a model, or is out of order.
-
-    So where it names two variants of one model.
-    """
+    """Positions of a cascade's models; ValueError where it is empty, repeats a model, or is out of order."""
     if isinstance(cascade, str) or not len(cascade):
         raise ValueError(f"a cascade is a non-empty tuple of model names, not {cascade!r}")
     members = positions(models, cascade)
@@ -27,7 +23,6 @@ def check_cascade(models: tuple[str, ...], cascade: Sequence[str]) -> tuple[int,
             f"the cascade {' → '.join(cascade)} does not follow the model's order {' → '.join(models)}; "
             "read the log with models= in the order in which they are to be asked"
         )
-    require_no_rivals(cascade)
     return members
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,7 +14,10 @@ from rcjax.signals.measures import read_choice
 from rcjax.signals.replies import logprob_of
 from rcjax.signals.tokens import NO_LOGPROB, TokensError, read_tokens
 
-__all__ = ["SIGNALS", "Confident", "Signal", "Told", "of_choice", "of_content", "of_numbers"]
+__all__ = [
+    *("ALONE", "SIGNALS", "UNTOLD", "Confident", "Signal", "Told", "alone_signal"),
+    *("has_samples", "of_choice", "of_content", "of_numbers"),
+]
 
 
 class Told(NamedTuple):
@@ -125,3 +128,38 @@ SIGNALS = (
     Signal("mean", "the mean log-probability of the tokens", partial(_told, "mean")),
     Signal("votes", "the share of the samples that give the answer", _votes),
 )
+
+
+def _nothing(answers: Sequence[Answer]) -> Confident:
+    return Confident(answers[0], 0.0)
+
+
+#: The confidence of one answer where the files tell none, which is the same for all.
+ALONE = Signal("none", "1 for each answer by itself, as the files tell none: only how many agree does", _nothing)
+
+#: The same where no query has several answers.
+UNTOLD = Signal("none", "1 for each answer, as the files tell none: whether models agree is all that tells", _nothing)
+
+
+def has_samples(queries: Sequence[Sequence[Answer]]) -> bool:
+    """Whether most queries have several answers, and all of these a score: some programs score one of them alone.
+
+    Args:
+        queries: the answers to each, those that did not fail.
+    """
+    several = [len(answers) > 1 for answers in queries]
+    scored = all(answer.scored for answers in queries for answer in answers if len(answers) > 1)
+    return scored and 2 * sum(several) > len(several)
+
+
+def alone_signal(queries: Iterable[Sequence[Answer]]) -> Signal:
+    """What tells the confidence of each answer by itself: the first signal that most of them allow, or none.
+
+    Args:
+        queries: the answers to each, those that did not fail.
+    """
+    answers = [answer for several in queries for answer in several]
+    signals = [signal for signal in SIGNALS if signal.name != "votes"]
+    counts = [sum(signal.read([answer]) is not None for answer in answers) for signal in signals]
+    best = max(range(len(signals)), key=lambda place: (counts[place], -place))
+    return signals[best] if counts[best] else ALONE

@@ -15,11 +15,10 @@ import polars as pl
 from rcjax._base.arguments import check_arguments
 from rcjax._base.wording import count, not_likeliest
 from rcjax.importing.answers import Answer
-from rcjax.importing.confidences import SIGNALS, Confident, Signal
+from rcjax.importing.confidences import SIGNALS, UNTOLD, Confident, Signal, alone_signal, has_samples
 from rcjax.importing.frames import as_frame
 from rcjax.importing.gathering import Attempts, gather
 from rcjax.importing.how import How
-from rcjax.importing.samples import UNTOLD, alone_signal, has_samples
 from rcjax.importing.scores import is_right
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
@@ -159,7 +158,7 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices
     frame, more = as_frame(rows, rates, how, sampled=bool(sampled))
     if sampled:
         what = f"{listed(sampled)} answered each query several times: a row for each sample, with its answer"
-        more.append(f"{what}, so that votes are tried; --signal votes makes one row of them")
+        more.append(f"{what}, whose confidence is how many agree; --signal votes makes one row of them")
     more += _not_likeliest(rows, [*models_by_signal.get(_CHOICE.says, ())]) + _of_ends(rows) + _of_labels(rows)
     signals = [f"the confidence of {listed(models)} is {says}" for says, models in models_by_signal.items()]
     lost = f"{count(sum(left_out.values()), 'answer')} left out: {_reasons(left_out)}" if left_out else None

@@ -93,7 +93,7 @@ class Log:
     """Which answers a person has labelled, and what judges say; None where all answers are labelled and none is judged.
     `correct` is False where an answer has no label."""
     seconds: jax.Array | None = None
-    """(n, k) how long each answer took, of answers that vote the longest; NaN where that is not known or there is no
+    """(n, k) how long each answer took, of several that vote the longest; NaN where that is not known or there is no
     answer. None where the log does not tell."""
     waiting: Waiting | None = None
     """What a second is worth, where the costs count it (`with_waiting`); None where they are money alone."""

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rcjax._base.variants import base_model, is_variant_in, samples_of
 from rcjax.logs.columns import TO_LABEL
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 from rcjax.logs.log import LeftOutWarning, _chosen, _mean_cost
 from rcjax.logs.matrices import Matrices
+from rcjax.policy.record import VOTES_ARE_GONE, voting_model
 
 __all__ = ["by_cost", "labelled_models", "models_named", "require_answers"]
 
@@ -33,9 +33,10 @@ def models_named(
         fewest: models that there must be.
     """
     for name in wanted or ():
-        if name not in every and is_variant_in(name, every):
-            what = f"{brief(name)} is the vote of {samples_of(name)} answers of {brief(base_model(name))}"
-            raise LogError(f"{where}: {what}: the log needs as many to a query, with columns sample and answer")
+        if name not in every and voting_model(name) in every:
+            model = brief(str(voting_model(name)))
+            advice = f"name {model}; a policy that asks it is to be tuned anew"
+            raise LogError(f"{where}, model {brief(name)}: {VOTES_ARE_GONE}: {advice}")
     names = tuple(held.models) if wanted is None else _chosen(wanted, every, where)
     unused = [name for name in (every if wanted is None else names) if name not in held.models]
     if unused and (wanted is not None or not held.models):
@@ -61,7 +62,7 @@ def labelled_models(
     labels = dict(zip(held.models, held.take("labelled").sum(0).tolist(), strict=True))
     if not any(labels.values()):
         raise LogError(f"{where}: no answer has a label: {TO_LABEL}")
-    unknown = [name for name in names if labels[name] < (_FEWEST_LABELS if samples_of(name) > 1 else 1)]
+    unknown = [name for name in names if not labels[name]]
     if unknown and wanted is not None:
         what = f"none of its answers has a label: label {_FEWEST_LABELS} or more, or leave it out of the models"
         raise LogError(f"{where}, model {brief(unknown[0])}: {what}; {TO_LABEL}")

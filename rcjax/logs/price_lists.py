@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from rcjax._base.variants import base_model
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 
@@ -101,22 +100,20 @@ def _per_million(price: Any) -> float | None:
 
 
 def entry_for(prices: Mapping[str, tuple[float, float]], model: str) -> str | None:
-    """The name of the entry that prices a model, or a vote of it; None where there is none.
+    """The name of the entry that prices a model; None where there is none.
 
     Raises `LogError` where several entries of a list may be meant, and their prices differ.
 
     >>> prices = PriceList({"openai/tiny": (0.1, 0.4), "azure/eu/tiny": (0.1, 0.4), "a/big": (2, 8), "b/big": (3, 8)})
-    >>> entry_for(prices, "tiny"), entry_for(prices, "azure/tiny"), entry_for({"tiny": (1, 1)}, "tiny ×3")
+    >>> entry_for(prices, "tiny"), entry_for(prices, "azure/tiny"), entry_for({"tiny": (1, 1)}, "tiny")
     ('openai/tiny', None, 'tiny')
     """
-    for name in (model, base_model(model)):
-        if name in prices:
-            return name
+    if model in prices:
+        return model
     if not isinstance(prices, PriceList):
         return None
-    name = base_model(model)
-    short = name.rpartition("/")[2]
-    meant = [entry for entry in prices if entry.endswith(f"/{name}") or entry == short]
+    short = model.rpartition("/")[2]
+    meant = [entry for entry in prices if entry.endswith(f"/{model}") or entry == short]
     if len({prices[entry] for entry in meant}) > 1:
         advice = "write a file with the price that it had"
         what = f"may be priced by {listed(meant)}, which differ"
@@ -127,10 +124,10 @@ def entry_for(prices: Mapping[str, tuple[float, float]], model: str) -> str | No
 def priced_by(prices: Any, models: Iterable[str]) -> dict[str, str]:
     """The entry that prices each model, where prices come from a list; nothing of prices that name models as logs do.
 
-    >>> priced_by(PriceList({"openai/tiny": (0.1, 0.4)}), ["tiny", "tiny ×3"])
+    >>> priced_by(PriceList({"openai/tiny": (0.1, 0.4)}), ["tiny"])
     {'tiny': 'openai/tiny'}
     """
     if not isinstance(prices, PriceList):
         return {}
-    entries = {model: entry_for(prices, model) for model in dict.fromkeys(map(base_model, models))}
+    entries = {model: entry_for(prices, model) for model in models}
     return {model: entry for model, entry in entries.items() if entry is not None}

@@ -61,7 +61,7 @@ def price_for(
 
     Args:
         prices: as `read_prices` gives them.
-        model: the model, or a vote of it.
+        model: the model.
         where: before the message, such as "log.csv, ".
         others: models whose prices are theirs, and were not meant.
 

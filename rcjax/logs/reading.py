@@ -16,7 +16,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from rcjax._base.arguments import check_arguments, what_it_is
-from rcjax._base.variants import base_model
 from rcjax.logs.answers import Compared, read_answer_table
 from rcjax.logs.checked_rows import Rows, numbers, require_models, require_money
 from rcjax.logs.columns import SAMPLE, TOKENS, tells_no_confidence
@@ -40,10 +39,11 @@ from rcjax.logs.log_files import LogFiles
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.models_of_log import by_cost, labelled_models, models_named, require_answers
 from rcjax.logs.prices import price_for, priced_words, read_prices
-from rcjax.logs.sampled_rows import SampledRows, checked_votes
+from rcjax.logs.sampled_rows import SampledRows
 from rcjax.logs.seconds import seconds_cells
 from rcjax.logs.segments import Segments
 from rcjax.logs.ways_of_asking import UNTOLD
+from rcjax.policy.record import refuse_votes
 
 __all__ = ["read_answers", "read_log"]
 
@@ -59,7 +59,7 @@ def read_log(
     task: Literal["generation", "choice"] = "generation",
     labels: Any = None,
     answers: Any = None,
-    votes: int | Iterable[int] | None = None,
+    votes: Any = None,
     unlabelled: bool = False,
     by: str | None = None,
 ) -> Log:
@@ -74,11 +74,11 @@ def read_log(
     all answers then count as sure, with a `NoConfidenceWarning`. Others are ignored. Names of columns may be in
     capitals, and have spaces for underscores.
 
-    With a column `sample` there are several answers per query and model, and each model becomes several: `small`, its
-    first answer with its own confidence, and votes such as `small ×3`, three answers together. Of a vote, the
-    confidence is the share of the most common answer (of equally common ones, that which came first), the cost that of
-    all, the seconds those of the longest, as all are asked for at once, and it is right where the first sample that
-    gave this answer is. Samples come by number, or where they are no whole numbers by first appearance.
+    With a column `sample` there are several answers per query and model, as many as at least half of the queries of a
+    model have, and they vote: the confidence is the share of the most common answer (of equally common ones, that which
+    came first), the cost that of all, the seconds those of the longest, as all are asked for at once, and it is right
+    where the first sample that gave this answer is. A query that has fewer lacks the model. Samples come by number, or
+    where they are no whole numbers by first appearance. A `LeftOutWarning` says how many vote.
 
     Args:
         source: the path of a `.csv`, `.tsv`, `.parquet`, `.jsonl` or `.ndjson` file, or a dataframe (pandas, polars,
@@ -94,8 +94,7 @@ def read_log(
             replaced; one with empty cells is added to, and of two labels that from here counts.
         answers: a file or dataframe of what was answered, in place of the log's own columns, by `query`, `model` and
             `answer` or `answer_key`.
-        votes: how many samples vote: 3, or [1, 3]; 1 for none. By default 1, 2, 3 and 5, each as far as half of a
-            model's queries have so many; a query that has fewer lacks that variant. With `models`, those named.
+        votes: leave it out: votes as models beside their own were measured to bring nothing, and are gone.
         unlabelled: read a log that has no labels too, or none of some models.
         by: a column that is known before the first call, such as a language, and the same in all rows of a query: it
             becomes `Log.segment`, for `tune_segments`. The log of a service tells it in its column `segment`, empty
@@ -136,7 +135,8 @@ def read_log(
     for name, table in {"source": source, **beside}.items():
         if table is None or isinstance(table, bytes | int | float | list | type):
             raise TypeError(f"{name} must be the path of a file, or a dataframe, not {what_it_is(table)}")
-    return _read(source, prices, models, task, votes, Beside(labels, answers, not unlabelled, fewest=2, by=by))
+    refuse_votes(votes)
+    return _read(source, prices, models, task, Beside(labels, answers, not unlabelled, fewest=2, by=by))
 
 
 def read_answers(
@@ -162,7 +162,7 @@ def read_answers(
     >>> read_answers(pl.DataFrame(table | {"cost": [1.0, 3.0]}), ["small"]).cost.tolist()
     [2.0]
     """
-    return _read(source, prices, models, task, None, Beside(labels, answers, needed=True, fewest=1, by=by))
+    return _read(source, prices, models, task, Beside(labels, answers, needed=True, fewest=1, by=by))
 
 
 class Beside(NamedTuple):
@@ -183,7 +183,6 @@ def _read(
     prices: Any,
     models: Iterable[str] | None,
     task: Any,
-    votes: int | Iterable[int] | None,
     beside: Beside,
 ) -> Log:
     """The log, with what is told beside it."""
@@ -192,7 +191,7 @@ def _read(
     rates = None if prices is None else read_prices(prices)
     wanted = None if models is None else (models,) if isinstance(models, str) else tuple(models)
     table = None if beside.answers is None else read_answer_table(beside.answers, task)
-    calls, compared, sampled = UsableCalls(), Compared(task, table), SampledRows(checked_votes(votes), wanted)
+    calls, compared, sampled = UsableCalls(), Compared(task, table), SampledRows()
     segments = None if beside.by is None else Segments(beside.by)
     held, every, name = _scattered(source, rates, wanted, beside, (calls, compared, sampled, segments))
     replaced = settle_labels(held)
@@ -205,7 +204,7 @@ def _read(
     columns = [held.models[model] for model in names]
     matrices = [held.take("logprob"), held.take("correct"), held.take("cost"), held.take("row") >= 0]
     matrices = [np.ascontiguousarray(matrix[:, columns]) for matrix in matrices]
-    told = sampled.asked(names, compared.how, calls.ways.asked) | calls.ways.asked
+    told = calls.ways.asked | sampled.asked(compared.how, calls.ways.asked)
     facts: dict[str, Any] = {
         "task": task,
         "source": str(source) if isinstance(source, str | os.PathLike) else name,
@@ -248,11 +247,8 @@ def _scattered(
     files, every = LogFiles(source, segments and segments.columns), dict[str, None]()
     for rows in _judged_rows(files, rates is not None, beside, every, calls):
         require_models(rows)
-        several = SAMPLE in rows.frame.columns
-        if several:
-            sampled.check_names(rows)
         if wanted is not None:
-            rows = rows.keep(rows.frame["model"].is_in([base_model(name) if several else name for name in wanted]))
+            rows = rows.keep(rows.frame["model"].is_in(list(wanted)))
         if not rows.frame.height:
             continue
         place = held.place(rows)
@@ -261,7 +257,7 @@ def _scattered(
         values = {"logprob": _logprob(rows), **label_cells(rows), **seconds_cells(rows)}
         values["cost"] = _cost(rows, list(held.models), place[1], rates)
         ways = calls.ways.of(rows)
-        if several:
+        if SAMPLE in rows.frame.columns:
             sampled.add(rows, place, compared.hashes(rows), way=ways, **values)
             continue
         again = held.repeated(rows, place)
@@ -279,16 +275,16 @@ def _scattered(
     if sampled.any:
         sampled.leave_out(lambda model, way: calls.ways.settle(files.name, held.models, model, way))
     else:
-        sampled.require_none(files.name)
         _leave_out_others(held, calls, files.name)
     # After that: a mean must not count what calls cost that are left out.
     lost = tell_lost(sampled.mend_costs(list(held.models)) if sampled.any else mend_matrix(held))
     if lost is not None:
         warnings.warn(f"{files.name}: {lost}", LeftOutWarning, stacklevel=4)
-    if not sampled.any:
-        return held, list(every), files.name
-    held = sampled.variants(held)
-    return held, list(dict.fromkeys([*held.models, *every])), files.name
+    if sampled.any:
+        held = sampled.voted(held)
+        if (said := sampled.told()) is not None:
+            warnings.warn(f"{files.name}: {said}", LeftOutWarning, stacklevel=4)
+    return held, list(every), files.name
 
 
 def _leave_out_others(held: Matrices, calls: UsableCalls, name: str) -> None:

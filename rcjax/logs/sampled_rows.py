@@ -1,24 +1,22 @@
-"""Rows of a log with several answers per query and model, and the variants of each model that they make."""
+"""Rows of a log with several answers per query and model, and the votes that they come to."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rcjax._base.variants import base_model, samples_of, variant_name
-from rcjax._base.wording import count
 from rcjax.logs.checked_rows import Rows
 from rcjax.logs.columns import SAMPLE
 from rcjax.logs.costs import Lost, mend
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 from rcjax.logs.matrices import Matrices, numbered
-from rcjax.logs.votes import VOTES, Samples, vote
 
-__all__ = ["SampledRows", "checked_votes"]
+__all__ = ["SampledRows", "Samples", "Vote", "vote"]
 
 
 _ENOUGH = 0.5  # of a model's queries, with as many answers as are to vote
@@ -30,40 +28,105 @@ _COLUMNS = ("logprob", "correct", "cost", "answer")
 _PLACES = ("query", "model", "sample", "position", "order")
 
 
-_ALONE = "or read one answer of each alone, by votes=1 (--votes 1)"
+#: Of what else is known of the answers that vote, what counts is the most: they are asked for at once.
+_LONGEST = ("seconds",)
 
 
-def checked_votes(votes: int | Iterable[int] | None) -> tuple[int, ...] | None:
-    """How many answers are to vote, each number once, by size; None for as many as suit the log.
+@dataclasses.dataclass(frozen=True)
+class Samples:
+    """Answers of models to queries, S of each at most, in order; arrays of shape (…, S), those that are there first."""
 
-    Raises `LogError` for what is no such number.
+    logprob: np.ndarray
+    """Natural log of the raw confidence of each answer."""
+    correct: np.ndarray
+    """bool: the answer is right."""
+    cost: np.ndarray
+    """Money."""
+    answer: np.ndarray
+    """Whole numbers: equal ones are equal answers, 0 is none."""
+    answered: np.ndarray
+    """bool: there is such an answer."""
+    also: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """What else is known of each answer, by name."""
 
-    >>> checked_votes(3), checked_votes([5, 1, 5]), checked_votes(None)
-    ((3,), (1, 5), None)
+
+@dataclasses.dataclass(frozen=True)
+class Vote:
+    """What answers come to; arrays of shape (…)."""
+
+    logprob: np.ndarray
+    """Natural log of the confidence; NaN where there are too few answers."""
+    correct: np.ndarray
+    """bool: the answer of most is right, as the first that gave it is."""
+    cost: np.ndarray
+    """Money, the sum of theirs; 0 where there are too few."""
+    answer: np.ndarray
+    """The answer of most; 0 where there are too few."""
+    answered: np.ndarray
+    """bool: there are enough answers."""
+    also: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """What else is known, by name: that of the first answer that is that of most; of `seconds` the longest of those
+    that vote, NaN where one is not known. NaN or False where too few."""
+
+
+def vote(samples: Samples, number: int) -> Vote:
+    """The vote of the first so many answers; one answer keeps its own confidence.
+
+    Confidence is the share of the most common answer. Of equally common ones the one that came first counts. An empty
+    answer votes for nothing, but counts; where all are empty, the confidence is 0.
+
+    Args:
+        samples: the answers.
+        number: how many of them vote, from 1 to S.
+
+    >>> right, there, money = np.array([True, True, False]), np.ones(3, bool), np.array([1.0, 1.0, 2.0])
+    >>> answers = Samples(np.log([0.9, 0.8, 0.7]), right, money, np.array([7, 7, 5]), there)
+    >>> three = vote(answers, 3)
+    >>> round(float(np.exp(three.logprob)), 4), bool(three.correct), float(three.cost), int(three.answer)
+    (0.6667, True, 4.0, 7)
     """
-    if votes is None:
-        return None
-    numbers = [votes] if isinstance(votes, int) else list(votes)
-    if not numbers or any(isinstance(number, bool) or not isinstance(number, int) for number in numbers):
-        raise LogError(f"votes {votes!r:.60}: give whole numbers, such as 1, 3 and 5")
-    if not all(1 <= number <= 1000 for number in numbers):
-        raise LogError(f"votes {listed(numbers)}: so many answers cannot vote: give numbers from 1 to 1,000")
-    return tuple(sorted({*numbers}))
+    answered = samples.answered.sum(-1) >= number
+    logprob, correct, cost, answer = (
+        values[..., :number] for values in (samples.logprob, samples.correct, samples.cost, samples.answer)
+    )
+    alike = ((answer[..., :, None] == answer[..., None, :]) & (answer[..., None] != 0)).sum(-1)
+    first = alike.argmax(-1)[..., None]  # the first of the largest
+    if number > 1:
+        with np.errstate(divide="ignore"):
+            logprob = np.log(alike / number)
+    own = [np.take_along_axis(values, first, -1)[..., 0] for values in (logprob, correct, answer)]
+    also = {
+        name: values[..., :number].max(-1) if name in _LONGEST else np.take_along_axis(values, first, -1)[..., 0]
+        for name, values in samples.also.items()
+    }
+    return Vote(
+        logprob=np.where(answered, own[0], np.nan),
+        correct=own[1] & answered,
+        cost=np.where(answered, cost.sum(-1), 0.0),
+        answer=np.where(answered, own[2], 0),
+        answered=answered,
+        also={name: np.where(answered, values, _empty_like(values, answered)) for name, values in also.items()},
+    )
+
+
+def _empty_like(values: np.ndarray, answered: np.ndarray) -> np.ndarray:
+    """What stands where there is no vote: False of bool values, NaN of numbers."""
+    return np.full(answered.shape, False if values.dtype == bool else np.nan)
 
 
 class SampledRows:
-    """Gathers the rows of a log with a column sample; `variants` makes of them a model for each number of answers.
+    """Gathers the rows of a log with a column sample; `voted` makes one answer of several of a model to a query.
 
     Answers to a query come in the order of their samples: by number where all samples of the log are whole numbers,
     else by first appearance in the log.
     """
 
-    def __init__(self, votes: tuple[int, ...] | None, named: Sequence[str] | None) -> None:
-        self._votes, self._named = votes, named
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        """How many answers of each model vote, once that is known."""
         self._labels: dict[str, int] = {}
         self._parts: list[dict[str, np.ndarray]] = []
         self._last: Rows | None = None
-        self._compared = False
 
     @property
     def any(self) -> bool:
@@ -82,17 +145,13 @@ class SampledRows:
         """
         texts = rows.frame[SAMPLE]
         rows.refuse(texts.is_null(), SAMPLE, "is missing: number the answers of a model to a query")
-        told = hashes is not None
         if hashes is None:
-            if self._needed() != {1}:
-                what = "column sample, but no column answer (or answer_key) to tell which samples agree"
-                raise LogError(f"{rows.name}: {what}: add it, {_ALONE}")
-            hashes = np.zeros(len(texts), np.int64)
+            what = "column sample, but no column answer (or answer_key) to tell which samples agree"
+            raise LogError(f"{rows.name}: {what}: add it, or keep one row per query and model")
         sample = numbered(self._labels, texts)
         self._last = rows
         part = {"query": place[0], "model": place[1], "sample": sample, "position": rows.position, "answer": hashes}
         self._parts.append(part | values)
-        self._compared |= told
 
     def mend_costs(self, models: Sequence[str]) -> Lost:
         """Leave costs that were lost out of the mean of each model (`rcjax.logs.costs`)."""
@@ -116,76 +175,51 @@ class SampledRows:
             for part, own in zip(self._parts, np.split(bad, starts), strict=True)
         ]
 
-    def _needed(self) -> set[int]:
-        if self._named is not None:
-            return {samples_of(name) for name in self._named}
-        return {*(VOTES if self._votes is None else self._votes)}
-
-    @staticmethod
-    def check_names(rows: Rows) -> None:
-        """Refuse samples of a model that is called as votes are. Raises `LogError`."""
-        for model in rows.frame["model"].unique(maintain_order=True):
-            if samples_of(model) > 1:
-                what = f"{brief(model)} is the name of a vote, and has samples of its own"
-                raise LogError(f"{rows.name}: model {what}: give it another name")
-
-    def require_none(self, where: str) -> None:
-        """Refuse votes that were asked for, of a log without the column. Raises `LogError`."""
-        if self._votes is not None and max(self._votes) > 1:
-            what = f"votes of {max(self._votes)}, but no column sample: it tells several answers to a query apart"
-            raise LogError(f"{where}: {what}: add it, or leave out the votes")
-
-    def asked(
-        self, names: Iterable[str], compare: str, alone: Mapping[str, Mapping[str, Any]]
-    ) -> dict[str, dict[str, Any]]:
-        """How the votes among some models are asked for, by name, as a policy keeps it.
+    def asked(self, compare: str, alone: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """How the models whose answers vote are asked, by name, as a policy keeps it.
 
         Args:
-            names: of the models, votes and others.
             compare: how answers are compared.
             alone: how single answers are asked for, by model; votes have their options and prices.
         """
-        if not self.any:
-            return {}
-        votes = {name: samples_of(name) for name in names if samples_of(name) > 1}
         return {
             name: {
-                **{
-                    key: value for key, value in alone.get(base_model(name), {}).items() if key in ("options", "prices")
-                },
+                **{key: value for key, value in alone.get(name, {}).items() if key in ("options", "prices")},
                 **{"signal": "votes", "samples": number, "apart": True, "compare": compare},
             }
-            for name, number in votes.items()
+            for name, number in self.numbers.items()
+            if number > 1
         }
 
-    def variants(self, held: Matrices) -> Matrices:
-        """The matrices of the log, with a model for each variant, by what `held` knows of queries and models.
+    def told(self) -> str | None:
+        """What became of several answers, in words; None where no model has several."""
+        several = {name: number for name, number in self.numbers.items() if number > 1}
+        if not several:
+            return None
+        numbers = listed([f"of {name} {number:,}" for name, number in several.items()])
+        return f"several answers to a query ({numbers}): the confidence is the share that agree, the cost that of all"
 
-        Raises `LogError` where a sample is there twice, or no model has as many answers as are to vote.
+    def voted(self, held: Matrices) -> Matrices:
+        """The matrices of the log, of votes where a model has several answers, by what `held` knows of its queries.
+
+        Raises `LogError` where a sample is there twice.
         """
         columns = {name: np.concatenate([part[name] for part in self._parts]) for name in self._parts[0]}
         columns |= {"order": self._order()[columns["sample"]], "label_of": columns["sample"].astype(float)}
         order = np.lexsort((columns["order"], columns["query"], columns["model"]))
         columns = {name: values[order] for name, values in columns.items()}
         self._refuse_repeated(columns, list(held.models))
-        samples = _in_order(columns, (len(held.queries), len(held.models)), max(self._needed()))
-        numbers = self._numbers(samples.answered, list(held.models))
-        votes = {
-            variant_name(model, number): vote(_of_model(samples, place), number)
-            for place, (model, several) in enumerate(zip(held.models, numbers, strict=True))
-            for number in several
-        }
-        matrices = {
-            name: np.stack([getattr(one, name) for one in votes.values()], 1)
-            for name in (_COLUMNS if self._compared else _COLUMNS[:3])
-        }
-        matrices |= {name: np.stack([one.also[name] for one in votes.values()], 1) for name in samples.also}
+        samples = _in_order(columns, (len(held.queries), len(held.models)))
+        has = np.stack([(samples.answered.sum(-1) > fewer).sum(0) for fewer in range(samples.answered.shape[-1])], 1)
+        self.numbers = {model: _number(queries) for model, queries in zip(held.models, has, strict=True)}
+        votes = [vote(_of_model(samples, place), number) for place, number in enumerate(self.numbers.values())]
+        matrices = {name: np.stack([getattr(one, name) for one in votes], 1) for name in _COLUMNS}
+        matrices |= {name: np.stack([one.also[name] for one in votes], 1) for name in samples.also}
         # A vote is right where the first sample is that gave its answer: that one is to be labelled.
         places = np.nan_to_num(matrices.pop("label_of"), nan=len(self._labels)).astype(int)
         matrices[SAMPLE] = np.array([*self._labels, ""])[places]
-        answered = np.stack([one.answered for one in votes.values()], 1)
-        models = {name: place for place, name in enumerate(votes)}
-        return Matrices.whole(held.queries, models, row=np.where(answered, 0, -1), **matrices)
+        answered = np.stack([one.answered for one in votes], 1)
+        return Matrices.whole(held.queries, held.models, row=np.where(answered, 0, -1), **matrices)
 
     def _order(self) -> np.ndarray:
         """(labels,) the rank of each sample."""
@@ -210,52 +244,25 @@ class SampledRows:
             what = f"sample {label} of the query is there already in {rows.place(first)}"
             raise LogError(f"{rows.name}, {rows.place(second)}, model {model}: {what}: number the samples")
 
-    def _numbers(self, answered: np.ndarray, models: Sequence[str]) -> list[tuple[int, ...]]:
-        """How many answers of each model vote: those asked for that some query has; else those that most have."""
-        assert self._last is not None
-        has = np.stack([(answered.sum(-1) > number).sum(0) for number in range(answered.shape[-1])])  # (S, k)
-        if self._named is not None:
-            return [self._named_numbers(model, own) for model, own in zip(models, has.T, strict=True)]
-        if self._votes is None:
-            return [tuple(n for n in VOTES if n == 1 or _is_enough(own, n)) for own in has.T]
-        most = int((has > 0).any(1).sum())
-        if max(self._votes) > most:
-            what = f"votes of {max(self._votes)}: no model has so many answers to a query, but {most} at most"
-            raise LogError(f"{self._last.name}: {what}: ask for fewer, or log more")
-        several = [tuple(number for number in self._votes if own[number - 1]) for own in has.T]
-        return [numbers or (1,) for numbers in several]
 
-    def _named_numbers(self, model: str, has: np.ndarray) -> tuple[int, ...]:
-        assert self._named is not None
-        assert self._last is not None
-        numbers = tuple(sorted(samples_of(name) for name in self._named if base_model(name) == model))
-        for number in numbers:
-            if number > len(has) or not has[number - 1]:
-                most = count(int((has > 0).sum()), "answer")
-                what = f"{brief(variant_name(model, number))} needs {number} answers to a query"
-                raise LogError(f"{self._last.name}: model {what}, and the log has {most} at most: log more")
-        return numbers
+def _number(has: np.ndarray) -> int:
+    """How many answers of a model vote: as many as enough queries have, of which has (S,) have 1, 2, … or more."""
+    enough = has >= max(2, _ENOUGH * has[0])
+    return max(1, int(enough.sum()))  # that falls with S
 
 
-def _is_enough(has: np.ndarray, number: int) -> bool:
-    """Whether enough queries have so many answers, of which there are has (S,) that have 1, 2, … or more."""
-    return number <= len(has) and has[number - 1] >= max(2, _ENOUGH * has[0])
-
-
-def _in_order(columns: dict[str, np.ndarray], shape: tuple[int, int], most: int) -> Samples:
-    """The first so many samples of each query and model, from rows in order of model, query and sample."""
+def _in_order(columns: dict[str, np.ndarray], shape: tuple[int, int]) -> Samples:
+    """The samples of each query and model, from rows in order of model, query and sample."""
     cell = columns["model"] * shape[0] + columns["query"]
     starts = np.flatnonzero(np.diff(cell, prepend=-1))
     rank = np.arange(len(cell)) - np.repeat(starts, np.diff(starts, append=len(cell)))
-    size = min(most, int(rank.max()) + 1)
-    chosen = rank < size
-    places = columns["query"][chosen], columns["model"][chosen], rank[chosen]
+    places, size = (columns["query"], columns["model"], rank), int(rank.max()) + 1
 
     also = [name for name in columns if name not in (*_COLUMNS, *_PLACES)]
 
     def laid_out(values: np.ndarray, empty: Any) -> np.ndarray:
         whole = np.full((*shape, size), empty, values.dtype)
-        whole[places] = values[chosen]
+        whole[places] = values
         return whole
 
     return Samples(

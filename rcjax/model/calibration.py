@@ -123,6 +123,11 @@ class Calibrator:
         return divide(special.logit(self(logprob)) - self.coefficients[0], self.unit, own)
 
     @property
+    def values(self) -> jax.Array | None:
+        """(…, V) raw log-probabilities that models state, for another fit (`fit_calibrator`); None: no model does."""
+        return None if self.stated is None else self.stated.logprob
+
+    @property
     def unit(self) -> jax.Array:
         """(…) by how much the log-odds of the calibrated confidence rise with `features`.
 

@@ -167,9 +167,8 @@ def fit_near(
         cost: (k,) money per answer.
     """
     how = model.calibrators.transform, model.copulas
-    stated = model.calibrators.stated
-    values = None if stated is None else stated.logprob
-    calibrators, marginals, copulas = fit_arrays(logprob, correct, answered, *how, near=model.marginals, values=values)
+    near = {"near": model.marginals, "values": model.calibrators.values}
+    calibrators, marginals, copulas = fit_arrays(logprob, correct, answered, *how, **near)
     return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=cost)
 
 

@@ -7,6 +7,7 @@ writes it. ValueError names the place of what is not.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,16 @@ EXPECTED_IS_GONE = "the search of least expected loss is gone, as it was measure
 EARLY_IS_GONE = "refusals by models before the last of a cascade are gone, as they were measured to bring nothing"
 
 
+#: Of models such as `small ×3`, and of what asked for them.
+VOTES_ARE_GONE = (
+    "votes as models beside their own (small ×3) are gone, as they were measured to bring nothing; of a model with "
+    "several answers to a query the confidence is the share that agrees (the signal votes)"
+)
+
+
+_VOTE = re.compile(r"(.+) ×(?:[2-9]|[1-9]\d{1,3})", re.DOTALL)
+
+
 _METHODS, _CRITERIA = ("tau", "likelihood"), ("aic", "cv")
 
 
@@ -43,6 +54,22 @@ _TARGETS = ("budget", "max_error", "error_cost", "lam")
 
 
 _TUNING = "provenance.tuning"
+
+
+def voting_model(name: str) -> str | None:
+    """The model of which several answers voted under a name, as files of before have it; None for other names.
+
+    >>> voting_model("small ×3"), voting_model("small")
+    ('small', None)
+    """
+    match = _VOTE.fullmatch(name)
+    return match[1] if match else None
+
+
+def refuse_votes(votes: Any) -> None:
+    """ValueError for an argument that is gone, unless it is left out."""
+    if votes is not None:
+        raise ValueError(f"{VOTES_ARE_GONE}: leave votes out")
 
 
 def refuse_early(abstain_early: Any) -> None:

@@ -13,7 +13,6 @@ from decimal import Decimal
 from typing import Any
 
 from rcjax._base.arguments import instance, what_it_is
-from rcjax._base.variants import base_model, of_model, samples_of
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
 from rcjax.policy.record import recorded_asked, recorded_prices
@@ -21,7 +20,7 @@ from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.serving.completions import Usage
 from rcjax.serving.endpoint import AsyncCompletions, openai
 from rcjax.serving.streams import in_short
-from rcjax.serving.voting import signal_of_votes
+from rcjax.serving.voting import refuse_voting_models, votes_apart
 from rcjax.signals import Reading, Reply, Signal, SignalError
 from rcjax.signals.records import contradiction, signal_from_record
 
@@ -65,7 +64,7 @@ class Asking:
         for name in ("served", "options", "model_options", "prices"):
             instance(getattr(self, name), (Mapping, type(None)), name)
         for name, by_model in (("served", self.served or {}), ("model_options", self.model_options or {})):
-            unknown = {*by_model} - {*models} - {base_model(model) for model in models}
+            unknown = {*by_model} - {*models}
             if unknown:
                 listed = ", ".join(sorted(map(str, unknown)))
                 raise ValueError(f"{name} names {listed}; {known} {', '.join(models)}")
@@ -171,9 +170,10 @@ def known_endpoints(
     Raises TypeError or ValueError for arguments that cannot be right.
     """
     asking.check(models, "the policy has" if tuple(models) == tuple(policy.models) else "there are")
+    refuse_voting_models(models, asking.served or {})
     clients = _for_each(models, asking.client, "client")
     records = recorded_asked(policy)
-    signals = _signals(models, asking, records, policy.transform)
+    signals = _signals(models, asking, records)
     served, model_options = asking.served or {}, asking.model_options or {}
     for model in models:
         if not isinstance(clients[model], openai.AsyncOpenAI):
@@ -185,17 +185,17 @@ def known_endpoints(
     endpoints = {
         model: Endpoint(
             clients[model].with_options(timeout=asking.timeout, max_retries=asking.retries),
-            of_model(served, model) or base_model(model),
+            served.get(model, model),
             signals[model],
             checked_options(
                 {
-                    **(of_model(_recorded_options(records), model) or {}),
+                    **records.get(model, {}).get("options", {}),
                     **(asking.options or {}),
                     **signals[model].options,
-                    **(of_model(model_options, model) or {}),
+                    **model_options.get(model, {}),
                 }
             ),
-            _price(of_model(known, model), model),
+            _price(known.get(model), model),
             policy.cost.get(model),
             signals[model].samples if getattr(signals[model], "apart", False) else 1,
         )
@@ -210,27 +210,18 @@ def known_endpoints(
 def _for_each(models: Sequence[str], value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         return dict.fromkeys(models, value)
-    missing = [model for model in models if model not in value and base_model(model) not in value]
+    missing = [model for model in models if model not in value]
     if missing:
         raise ValueError(f"{what}: none given for {', '.join(missing)}")
-    return {model: of_model(value, model) for model in models}
+    return {model: value[model] for model in models}
 
 
-def _recorded_options(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    return {model: record["options"] for model, record in records.items() if "options" in record}
-
-
-def _signals(
-    models: Sequence[str],
-    asking: Asking,
-    records: Mapping[str, Mapping[str, Any]],
-    transform: str,
-) -> dict[str, Any]:
+def _signals(models: Sequence[str], asking: Asking, records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The signal of each model: as given, or that of the log that the policy was tuned on; votes have their own."""
     signal, key = asking.signal, asking.answer_key
-    own = signal if isinstance(signal, Mapping) else {}
-    voting = [model for model in models if samples_of(model) > 1 and model not in own]
-    votes = {model: signal_of_votes(model, records.get(model, {}), transform, key) for model in voting}
+    named = signal if isinstance(signal, Mapping) else {}
+    apart = {model: votes_apart(records.get(model, {}), model, key) for model in models if model not in named}
+    votes = {model: one for model, one in apart.items() if one is not None}
     models = [model for model in models if model not in votes]
     if signal is not None:
         return _for_each(models, signal, "signal") | votes

@@ -1,20 +1,20 @@
-"""Several answers of one model that vote, in service: the confidence of `small ×3`, as its log had it.
+"""Several answers of one model that vote, in service: their share as its confidence, as its log had it.
 
 Standard library only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from rcjax._base.variants import base_model, samples_of
 from rcjax.policy.answers import COMPARISONS, Comparison, comparable
+from rcjax.policy.record import VOTES_ARE_GONE, voting_model
 from rcjax.serving.answer_keys import AnswerKeys
 from rcjax.signals import Votes
 
-__all__ = ["AsInLog", "signal_of_votes"]
+__all__ = ["AsInLog", "refuse_voting_models", "votes_apart"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +41,34 @@ class AsInLog:
 _OTHERWISE = "such answers vote for nothing"
 
 
-def signal_of_votes(
-    name: str, record: Mapping[str, Any], transform: str, key: Callable[[str], Any] | None = None
-) -> Votes:
-    """The signal of a vote: so many answers, each by a request of its own, and the share of the most common one.
+def votes_apart(record: Mapping[str, Any], model: str, key: Callable[[str], Any] | None = None) -> Votes | None:
+    """The signal of a model of whose log several answers voted, each asked for by itself; None for another signal.
 
     Args:
-        name: of the vote, such as "small ×3".
-        record: what the policy keeps of how it was asked; empty for nothing.
-        transform: that of the policy's confidences; of choices, letters are compared.
+        record: what the policy keeps of how the model was asked.
+        model: its name.
         key: what makes a key of an answer, where the answers of the log were compared by keys.
 
     Raises ValueError where they were, and nothing makes keys.
 
-    >>> signal_of_votes("small ×3", {}, "choice")
+    >>> votes_apart({"signal": "votes", "samples": 3, "apart": True, "compare": "choice"}, "small")
     Votes(samples=3, temperature=None, normalise=AsInLog(compare='choice'), apart=True)
     """
-    compare = record.get("compare", "choice" if transform == "choice" else "text")
+    compare = record.get("compare")
+    if record.get("signal") != "votes" or compare is None:
+        return None
     if compare == "key" and key is not None:
-        keyed = AsInLog("key", AnswerKeys(key, _OTHERWISE))
-        return Votes(samples_of(name), record.get("temperature"), keyed, apart=True)
-    if compare not in COMPARISONS or compare == "key":
-        what = f"the answers of {base_model(name)} vote by keys, as the column answer_key of its log has them"
+        normalise = AsInLog("key", AnswerKeys(key, _OTHERWISE))
+    elif compare not in COMPARISONS or compare == "key":
+        what = f"the answers of {model} vote by keys, as the column answer_key of its log has them"
         raise ValueError(f"{what}, which no reply tells: give answer_key, the function that makes one of an answer")
-    temperature = record.get("temperature")
-    return Votes(samples_of(name), temperature, AsInLog(cast(Comparison, compare)), apart=True)
+    else:
+        normalise = AsInLog(cast(Comparison, compare))
+    return Votes(int(record.get("samples", 1)), record.get("temperature"), normalise, apart=True)
+
+
+def refuse_voting_models(models: Iterable[str], named: Container[str] = ()) -> None:
+    """ValueError for models that are votes of another one, as policies of before have them, but for those `named`."""
+    for name in models:
+        if name not in named and (model := voting_model(name)) is not None:
+            raise ValueError(f"model {name}: {VOTES_ARE_GONE}: tune again, with {model}")

@@ -2,15 +2,12 @@
 
 import dataclasses
 import itertools
-import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from rcjax._base.variants import base_model, rivals
 from rcjax.frontier.searches import Search, check_cascade
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.pairs import pairs
@@ -111,43 +108,19 @@ def candidate_paths(
     everything = tuple(range(k))
     if isinstance(cascades, str):
         if cascades == "adaptive":
-            _require_one_variant(models, cascades)
             return None
         if cascades == "full":
-            _require_one_variant(models, cascades)
             return [everything]
         if cascades != "all":
             raise ValueError(f"cascades is {cascades!r}; it is 'all', 'full', 'adaptive' or a list of cascades")
-        variants = Counter(map(base_model, models)).values()
-        longest, number = min(max_length or k, len(variants)), math.prod(many + 1 for many in variants) - 1
+        longest, number = min(max_length or k, k), 2**k - 1
         if number >= 2**13 - 1 and longest > 4:
             raise ValueError(f"{k} models have {number} subcascades: set max_length (at most 4), or use 'adaptive'")
-        taken = rivals(models)
-        return [path for size in range(1, longest + 1) for path in paths_of_length(k, size, taken)]
+        return [path for size in range(1, longest + 1) for path in itertools.combinations(everything, size)]
     paths = [check_cascade(models, (path,) if isinstance(path, str) else path) for path in cascades]
     if not paths:
         raise ValueError("cascades is empty: name at least one cascade")
     return list(dict.fromkeys(paths))
-
-
-def paths_of_length(k: int, length: int, taken: Sequence[tuple[int, int]] = ()) -> Iterator[tuple[int, ...]]:
-    """The cascades of so many of k models, as positions, without those that hold both of a pair that is taken.
-
-    >>> [*paths_of_length(3, 2)], [*paths_of_length(3, 2, [(0, 2)])]
-    ([(0, 1), (0, 2), (1, 2)], [(0, 1), (1, 2)])
-    """
-    paths = itertools.combinations(range(k), length)
-    if not taken:
-        return paths
-    barred = {*taken}
-    return (path for path in paths if not any(pair in barred for pair in itertools.combinations(path, 2)))
-
-
-def _require_one_variant(models: tuple[str, ...], search: str) -> None:
-    """Refuse searches that may ask a model twice. ValueError."""
-    for i, j in rivals(models)[:1]:
-        what = f"{models[i]} and {models[j]} are variants of one model, which no cascade may both ask"
-        raise ValueError(f"cascades={search!r}: {what}: choose among the models, with models= or votes=1")
 
 
 def only(plan: Plan, rows: Any) -> Plan:

@@ -37,9 +37,9 @@ from rcjax.solving.at_lambda import adaptive_points, optimise, points_at
 from rcjax.solving.objective import Tables, transition
 from rcjax.solving.paths import Plan
 from rcjax.solving.quadrature import build_grid
+from rcjax.tuning.choices import as_cascades, best_candidates
 from rcjax.tuning.judging import AS_USUAL
 from rcjax.tuning.label_candidates import judge
-from rcjax.tuning.label_choices import as_cascades, best_candidates
 
 _AXIS = "problems"
 

@@ -75,7 +75,7 @@ class Library:
                 warnings.simplefilter("ignore", IncompleteLogWarning)
                 warnings.simplefilter("ignore", LeftOutWarning)
                 warnings.simplefilter("ignore", UnlabelledWarning)
-                self._read[name] = _fully_labelled(read_log(source, **{"votes": 1, **self._reading}))
+                self._read[name] = _fully_labelled(read_log(source, **self._reading))
             while len(self._read) > 1 and sum(map(_bytes, self._read.values())) > _KEPT:
                 self._read.popitem(last=False)
         self._read.move_to_end(name)

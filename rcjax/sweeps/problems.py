@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rcjax._base.variants import rivals
 from rcjax.copulas.families import as_family
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
@@ -184,9 +183,6 @@ def shape_of(log: Log, settings: Settings) -> Shape:
     answers = np.asarray(log.answered)
     if not (answers.astype(np.float32).T @ answers.astype(np.float32)).all():
         raise LogError(f"{log.source}: two models share no query, or one has no answer: a sweep needs some for all")
-    if "labels" in settings.cascades.values() and rivals(log.models):
-        what = "a search by the labels takes one variant of each model"
-        raise LogError(f"{log.source}: {what}: read the log with votes=1, or choose among its models")
     paths = tuple(_paths(log.models, search, settings.max_length) for search in settings.cascades.values())
     drawn = size_of_training(log.n_queries, settings.train, log.source)
     values = stated_in(log)

@@ -248,21 +248,6 @@ def judge_answers(
     return jax.tree.map(np.asarray, _judge_filled(calibrators, *rows, money, codes, how))
 
 
-def without_barred_models(trial: Agreeing, barred: np.ndarray | None) -> Agreeing:
-    """The candidates, of which those with two models that never stand in one cascade are never the best.
-
-    Args:
-        trial: all candidates, in numpy's arrays.
-        barred: (k, k) bool, as of `rcjax.model.pairs.barred_pairs`; None: nobody is.
-    """
-    if barred is None:
-        return trial
-    asks = trial.third != ABSTAIN
-    third = np.where(asks, trial.third, trial.second)
-    out = barred[trial.first, trial.second] | barred[trial.first, third] | (asks & barred[trial.second, third])
-    return dataclasses.replace(trial, error=np.where(out, np.inf, trial.error))
-
-
 def as_policies(trial: Agreeing, places: Any, k: int, refusing: bool) -> Policies:
     """(L,) the candidates at some places, as policies over k models, in numpy's arrays.
 

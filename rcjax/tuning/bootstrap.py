@@ -16,7 +16,6 @@ import numpy as np
 from jax import lax
 
 from rcjax._base.arguments import check_arguments
-from rcjax._base.variants import rivals
 from rcjax._core.batching import part, stack
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
@@ -34,7 +33,6 @@ from rcjax.model.calibration import Calibrator, calibrate_all
 from rcjax.model.fitting import fit_near
 from rcjax.model.fitting_steps import calibrate_log
 from rcjax.model.label_outcomes import corrected_log, expected_log
-from rcjax.model.pairs import barred_as_in
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import replay
 from rcjax.replaying.walk import walk
@@ -42,10 +40,9 @@ from rcjax.solving.lambda_grid import lay_out_problem, solve_at
 from rcjax.solving.paths import MANY_STEPS, Plan, only, plan_cascades
 from rcjax.tuning.choices import Targets, choose, judge_all
 from rcjax.tuning.cross_validation import longer_cascades
+from rcjax.tuning.intervals import mean_of_known, quantiles, sample_noise, search_luck, threshold_intervals
 from rcjax.tuning.judging import Judging
 from rcjax.tuning.label_weights import charges, judging_of
-from rcjax.tuning.replicate_intervals import mean_of_known, quantiles, sample_noise, search_luck
-from rcjax.tuning.threshold_intervals import threshold_intervals
 
 _ROUND = 16
 
@@ -204,7 +201,7 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
     panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
     data = [np.asarray(column) for column in _data(log)]
     data[3] = charges(log)
-    codes, barred = np.asarray(log.answer), barred_as_in(model.models, np.asarray(frontier.members))
+    codes = np.asarray(log.answer)
     judging = judging_of(log, model.calibrators.transform, refusal) if selected else Judging(refusal=refusal)
     targets = Targets(lam=lam) if by_price else Targets(budgets=_budgets(frontier, places))
 
@@ -225,7 +222,7 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarr
         # A few draws are judged as their own queries say, so that those left out have no part in it.
         alone = judging_of(log.take(draw), model.calibrators.transform, refusal) if by_price else judging
         answers = None if agreements is None else codes[draw]
-        judged = judge_all(calibrators, (*rows, answers), charge, lam, (alone, barred))
+        judged = judge_all(calibrators, (*rows, answers), charge, lam, alone)
         policies, both = (choose(judged[0], also, targets, len(model.models)).policies for also in (None, judged[1]))
         policies = _replaced(policies, by_model.on_host(), longer) if longer.any() else policies
         return calibrators, policies if answers is None else _replaced(policies, both, comparing)
@@ -262,10 +259,10 @@ def _plan_again(frontier: Frontier, chains: np.ndarray) -> Plan | None:
     if frontier.search != "selected":
         return plan_cascades(model, frontier.search)
     lengths = set(np.asarray(frontier.members)[chains].sum(1).tolist())
-    k, taken = len(model.models), rivals(model.models)
-    longer = longer_cascades(k, None, taken)
+    k = len(model.models)
+    longer = longer_cascades(k, None)
     if not lengths <= set(longer.lengths):
-        longer = longer_cascades(k, max(lengths), taken)
+        longer = longer_cascades(k, max(lengths))
     chosen = [np.unique(rows) for length, rows in zip(longer.lengths, longer.rows, strict=True) if length in lengths]
     return only(longer.plan, np.resize(np.concatenate(chosen), longer.rows.shape[1]))
 

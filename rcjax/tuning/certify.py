@@ -32,10 +32,9 @@ from rcjax.policy.record import with_record
 from rcjax.replaying.replay import replay
 from rcjax.replaying.waiting import as_tuned
 from rcjax.tuning.betting import JudgedLosses, judged_losses
-from rcjax.tuning.certify_seconds import Beyond, count_beyond
-from rcjax.tuning.evidence import Evidence, evidence_of
+from rcjax.tuning.evidence import Beyond, Evidence, count_beyond, evidence_of
 from rcjax.tuning.overlap import overlap, overlap_with_tuned, require_unseen
-from rcjax.tuning.queries_needed import queries_needed
+from rcjax.tuning.p_values import last_shown, queries_needed
 
 __all__ = ["Certificate", "at_model_costs", "certify"]
 
@@ -170,11 +169,7 @@ def certify(
         evidence = [dataclasses.replace(one, beyond=own) for one, own in zip(evidence, beyond, strict=True)]
     if losses is not None:
         evidence = [dataclasses.replace(one, bet=partial(losses.p_value, row)) for row, one in enumerate(evidence)]
-    chosen = None
-    for index in order:
-        if targets.p_value(evidence[index]) > targets.level:
-            break
-        chosen = index
+    chosen = last_shown(order, lambda index: targets.p_value(evidence[index]), targets.level)
     if chosen is None:
         raise InfeasibleError(_infeasible(evidence[order[0]], targets))
     policy = frontier.point(chosen, targets.by_name)

@@ -4,20 +4,29 @@ Of single models and pairs (`label_candidates`), and beside them of policies tha
 (`agreement_candidates`).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rcjax.frontier.policies import Policies, either
+from rcjax._core.batching import part
+from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Policies, Splits, either
 from rcjax.model.calibration import Calibrator
-from rcjax.tuning.agreement_candidates import Agreeing, as_policies, judge_answers, without_barred_models
+from rcjax.tuning.agreement_candidates import Agreeing, as_policies, judge_answers
 from rcjax.tuning.judging import AS_USUAL, Judging
 from rcjax.tuning.label_candidates import Candidates, judge_log
-from rcjax.tuning.label_choices import RESERVE, as_cascades, best_candidates, merged, reserve, within, without_barred
 
-__all__ = ["Choice", "Targets", "choose", "judge_all", "tune_by_labels"]
+__all__ = [
+    *("RESERVE", "Choice", "Targets", "as_cascades", "best_candidates", "choose"),
+    *("judge_all", "merged", "reserve", "tune_by_labels", "within"),
+]
+
+
+#: Standard errors of the bill of a pair that a budget keeps in hand: more costs errors, less overspends more often
+#: (`benchmarks.budgets`).
+RESERVE = 0.75
 
 
 _NONE = np.zeros(0)
@@ -65,7 +74,7 @@ def judge_all(
     rows: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike | None],
     charge: ArrayLike,
     lam: np.ndarray,
-    how: tuple[Judging, np.ndarray | None],
+    judging: Judging,
 ) -> tuple[Candidates, Agreeing | None]:
     """(single models and pairs, policies that compare answers) by the labels of n queries, in numpy's arrays.
 
@@ -74,17 +83,14 @@ def judge_all(
         rows: (logprob, correct, present, answer), each (n, k); None for the last where no answers are to be compared.
         charge: (n, k) money of each answer, or (k,) of any.
         lam: (L,) prices that refusals are the best for, where models may refuse.
-        how: how they are judged, and which models never stand in one cascade, (k, k) bool or None.
+        judging: how they are judged.
     """
     *log, answer = rows
-    judging, barred = how
     prices = np.asarray(lam, np.asarray(charge).dtype)
     pairs = jax.tree.map(np.asarray, judge_log(calibrators, log[0], log[1], log[2], charge, prices, judging))
-    pairs = without_barred(pairs, barred)
     if answer is None:
         return pairs, None
-    answers = judge_answers(calibrators, log[0], log[1], log[2], charge, answer, judging)
-    return pairs, without_barred_models(answers, barred)
+    return pairs, judge_answers(calibrators, log[0], log[1], log[2], charge, answer, judging)
 
 
 def choose(pairs: Candidates, answers: Agreeing | None, targets: Targets, k: int) -> Choice:
@@ -147,13 +153,78 @@ def tune_by_labels(
     rows: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike | None],
     charge: ArrayLike,
     lam: np.ndarray,
-    how: tuple[Judging, np.ndarray | None] = (AS_USUAL, None),
+    judging: Judging = AS_USUAL,
 ) -> Policies:
     """(L,) the best for each λ: of single models, pairs, and where there are answers, policies that compare them.
 
     Args:
-        calibrators, rows, charge, how: as of `judge_all`.
+        calibrators, rows, charge, judging: as of `judge_all`.
         lam: (L,) in errors per unit of money.
     """
     prices, k = np.asarray(lam, np.asarray(charge).dtype), np.shape(rows[0])[1]
-    return choose(*judge_all(calibrators, rows, charge, prices, how), Targets(prices), k).policies
+    return choose(*judge_all(calibrators, rows, charge, prices, judging), Targets(prices), k).policies
+
+
+def merged(candidates: Candidates) -> Candidates:
+    """The candidates in one row: where models may refuse each λ has its own, (L, C), and so many are there, (L·C,)."""
+    if candidates.refused is None:
+        return candidates
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), candidates)
+
+
+def best_candidates(candidates: Candidates, lam: Any, xp: Any = np) -> Any:
+    """(L,) the place of the candidate with the least error + λ·cost for each λ (L,), among all of them or its own.
+
+    A price parts no queries of one confidence: to pass on all of them, or none, is as good at the least.
+    """
+    error = candidates.error
+    if candidates.share is not None:
+        error = xp.where(candidates.share < 1, xp.inf, error)
+    return (error + lam[:, None] * candidates.cost).argmin(-1)
+
+
+def within(limits: np.ndarray, limited: np.ndarray, least: np.ndarray) -> np.ndarray:
+    """(B,) for each limit, the place of the least of those that keep to it; of the least limited where none does.
+
+    Args:
+        limits: (B,) budgets, or errors.
+        limited: (C,) what each needs, or how often it errs; infinite for what is never to be taken.
+        least: (C,) what is to be low: the error within a budget, the bill within a limit on the error.
+
+    >>> within(np.array([2.5, 0.5]), np.array([1.0, 2.0, 3.0]), np.array([0.3, 0.2, 0.1])).tolist()
+    [1, 0]
+    """
+    fits = np.isfinite(limited) & (limited <= limits[:, None])
+    return np.where(fits.any(1), np.where(fits, least, np.inf).argmin(1), limited.argmin())
+
+
+def reserve(candidates: Candidates) -> np.ndarray:
+    """(C,) money that a budget keeps in hand: `RESERVE` standard errors of the bill of a pair, whose threshold is free.
+
+    The bill of a single model is what it is.
+    """
+    return np.where(candidates.first == candidates.second, 0.0, RESERVE * candidates.cost_se)
+
+
+def as_cascades(trial: Candidates, places: Any, k: int, xp: Any = jnp) -> Policies:
+    """(L,) the candidates at some places, as policies over k models.
+
+    Args:
+        trial: all candidates.
+        places: (L,) by position.
+        k: the number of models.
+        xp: jax.numpy, or numpy outside of a jitted function.
+    """
+    chosen = part(trial, places)
+    everyone = np.arange(k)
+    is_first, is_second = (place[:, None] == everyone for place in (chosen.first, chosen.second))
+    alone = xp.where(is_second, ALWAYS_ANSWER, NEVER_ANSWER).astype(chosen.threshold.dtype)
+    thresholds, members = xp.where(is_first, chosen.threshold[:, None], alone), is_first | is_second
+    if chosen.refused is not None:
+        refusals = xp.where(is_second, chosen.refused[:, None], NEVER_REFUSE)
+        return Policies.of_cascades(xp.maximum(thresholds, refusals), members, refusals, xp)
+    if chosen.share is None or chosen.above is None:
+        return Policies.of_cascades(thresholds, members, xp=xp)
+    above = xp.where(is_first, chosen.above[:, None], thresholds)
+    share = xp.where(is_first, chosen.share[:, None], xp.ones_like(thresholds))
+    return Policies.of_cascades(thresholds, members, xp=xp, splits=Splits(above, share))

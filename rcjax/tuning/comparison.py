@@ -9,8 +9,8 @@ from rcjax.policy.targets import TargetName
 from rcjax.solving.lambda_grid import log_lam
 
 __all__ = [
-    *("COMPARING", "COMPARING_ALONE", "LONGER", "VOTES"),
-    *("AtBudgets", "Bar", "Comparison", "Gain", "Luck", "Rival", "VotesGain", "over_neighbours"),
+    *("COMPARING", "COMPARING_ALONE", "LONGER"),
+    *("AtBudgets", "Bar", "Comparison", "Gain", "Luck", "Rival", "over_neighbours"),
 ]
 
 
@@ -56,10 +56,6 @@ COMPARING = Bar(0.002, 0.0)
 COMPARING_ALONE = Bar(0.004, 1.0)
 
 
-#: Several samples of a model: with four variants of each to choose from, one or another looks better by luck.
-VOTES = Bar(0.008, 1.0)
-
-
 class Gain(NamedTuple):
     """What S arms gain on a rival in error + λ·cost, G prices, on queries that were left out; numpy's arrays."""
 
@@ -100,28 +96,6 @@ class Rival:
     def earned(self) -> bool:
         """Whether comparing answers gains enough over all prices together (`COMPARING`)."""
         return bool(COMPARING.earned(self.overall, self.overall_se, self.counted, self.counted_se))
-
-
-@dataclasses.dataclass(frozen=True)
-class VotesGain:
-    """What several samples of a model gain: the best pair of all variants against the best of one sample each.
-
-    On queries that neither was tuned on, with errors as they are expected there, as those of `Rival` are: counted by
-    the labels of 300 queries, gains of 12 % of area would be missed in two of three logs. G prices λ, numpy's arrays.
-    """
-
-    models: tuple[str, ...]  # of which several samples vote
-    gain: np.ndarray  # (G,) by how much error + λ·cost is lower with several samples
-    gain_se: np.ndarray  # (G,) its standard error, over queries
-    overall: float  # the gain as a share of error + λ·cost, averaged over the prices
-    overall_se: float
-    counted: float  # the same by the labels of the queries left out themselves
-    counted_se: float
-
-    @property
-    def earned(self) -> bool:
-        """Whether several samples gain enough over all prices together for any to be used (`VOTES`)."""
-        return bool(VOTES.earned(self.overall, self.overall_se, self.counted, self.counted_se))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +159,6 @@ class Comparison:
     overall: np.ndarray  # (S,) the gain as a share of the pair's error + λ·cost, averaged over the prices
     overall_se: np.ndarray  # (S,)
     agreement: Rival | None = None  # policies that compare answers, where the log tells answers
-    votes: VotesGain | None = None  # several samples against one, where the log has variants of models
     at_budgets: AtBudgets | None = None  # what budgets get
     luck: Luck | None = None
 
@@ -216,6 +189,22 @@ class Comparison:
         if best is not None and self.overall[best] > rival.overall:
             earned &= ~(self.gain[best] > self.gain_se[best])
         return earned
+
+    def luckier(self, target: TargetName, comparing: bool) -> float:
+        """By how much luckier the choice of pairs is than that of single models, 0 at the least.
+
+        The best of many looks better than it is on other queries, and there are many more cascades to choose from than
+        models. By so much the errors of cascades are raised: so both are told by one measure, and single models are as
+        counted. Over all prices together, or all budgets, or all limits on the error: single figures of that are noise.
+
+        Args:
+            target: the kind of target that is chosen for.
+            comparing: of policies that may compare answers, where there are any.
+        """
+        if self.luck is None:
+            return 0.0
+        luck = self.luck.at(target)
+        return max(float(luck[-1 if comparing else min(1, len(luck) - 1)] - luck[0]), 0.0)
 
     @property
     def _longer(self) -> int | None:

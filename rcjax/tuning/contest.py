@@ -1,7 +1,7 @@
 """One experiment: ways to choose policies are tuned without some queries, and answer these.
 
 Each *arm* is a way to choose policies from a log: single models, pairs, chains by the model, policies that compare
-answers, one sample of each model. The queries are dealt into folds; each fold in turn is left out of the fit
+answers. The queries are dealt into folds; each fold in turn is left out of the fit
 (calibrators, marginals, copulas) and of the choice, for every price, budget and limit on the error, and then answered.
 Of the losses of each arm on each query come gains of one over another, with their standard errors, and luck: the more
 policies are searched, the luckier the best one looks on the queries of the search, and on those that were left out it
@@ -22,7 +22,6 @@ from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit_near
 from rcjax.model.label_outcomes import corrected_log, expected_log, expected_without, is_whole
-from rcjax.model.pairs import barred_pairs
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.tuning.agreement_candidates import Agreeing, comparable_models
 from rcjax.tuning.agreement_odds import expected_on_log
@@ -199,7 +198,7 @@ def _tuned_without(
     penalty = np.stack([[fate.penalty(price) for fate in fates] for fates in walked])
     charge = np.stack([fate.cost for fate in walked[0]])
     softened = penalty.copy()
-    if judged.answers is not None or barred_pairs(log.models, votes=False) is not None:
+    if judged.answers is not None:
         # What rivals gain is told by what is expected: of all policies of two models at most, and by agreement.
         few = [n for n, own in enumerate(policies) if own.members.sum(1).max() <= 2 or own.agreements is not None]
         compared = [policies[place].comparing() for place in few]
@@ -212,9 +211,8 @@ def _judged(fitted: CascadeModel, log: Log, train: np.ndarray, money: np.ndarray
     """What there is to choose from; chains at the same time, as they compile, the first time."""
     codes = log.answer if compares(log, of.judging) else None
     rows = log.logprob, log.correct, train, codes
-    how = of.judging, barred_pairs(log.models)
     chains, judged = at_once(
-        lambda: of.chains(fitted), lambda: judge_all(fitted.calibrators, rows, money, of.targets.lam, how)
+        lambda: of.chains(fitted), lambda: judge_all(fitted.calibrators, rows, money, of.targets.lam, of.judging)
     )
     pairs, answers = judged
     return Judged(log.models, pairs, answers, chains)

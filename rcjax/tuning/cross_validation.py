@@ -1,29 +1,27 @@
-"""The arms of the contest that chooses cascades: single models, pairs, longer chains, agreement, one sample of each.
+"""The arms of the contest that chooses cascades: single models, pairs, longer chains, agreement.
 
 Single models and pairs are chosen by the labels (`label_candidates`), and so are policies that compare answers
 (`agreement_candidates`); longer chains are solved by the Markov-copula model.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from rcjax._base.variants import base_model, rivals
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import expected_right
-from rcjax.model.pairs import barred_pairs
 from rcjax.solving.at_lambda import Solutions
 from rcjax.solving.lambda_grid import lam_range, lay_out_problem, solve_at
-from rcjax.solving.paths import Plan, make_plan, only, paths_of_length
-from rcjax.tuning.choices import Choice, Targets, choose
-from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Luck, Rival, VotesGain
+from rcjax.solving.paths import Plan, make_plan, only
+from rcjax.tuning.choices import Choice, Targets, choose, within
+from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Luck, Rival
 from rcjax.tuning.contest import Arm, Contest, Judged, Losses, compares, contest
 from rcjax.tuning.judging import Judging
-from rcjax.tuning.label_choices import within, without_barred
 from rcjax.tuning.resampling import deal_folds
 
 PRICES, BUDGETS, ERRORS = 40, 24, 12
@@ -41,21 +39,17 @@ class Longer:
     rows: np.ndarray  # (lengths, N) numbers of the plan's paths of each length, again and again
 
 
-def longer_cascades(k: int, max_length: int | None, taken: Sequence[tuple[int, int]] = ()) -> Longer:
-    """All cascades of 3 to `max_length` of k models; by default as long as there are not more than 1,000.
-
-    None of them holds both of a pair that is `taken`, which are variants of one model.
-    """
+def longer_cascades(k: int, max_length: int | None) -> Longer:
+    """All cascades of 3 to `max_length` of k models; by default as long as there are not more than 1,000."""
     lengths: list[int] = []
     total = 0
     for length in range(3, min(max_length or k, k) + 1):
-        size = sum(1 for _ in paths_of_length(k, length, taken)) if taken else math.comb(k, length)
-        total += size
-        if not size or (max_length is None and total > _MOST_PATHS):
+        total += math.comb(k, length)
+        if max_length is None and total > _MOST_PATHS:
             break
         lengths.append(length)
     # With the shorter ones this is the plan of all cascades, whose programmes others need as well.
-    paths = [path for length in (1, 2, *lengths) for path in paths_of_length(k, length, taken)]
+    paths = [path for length in (1, 2, *lengths) for path in itertools.combinations(range(k), length)]
     plan = make_plan(paths, k)
     size = plan.ends.shape[0]
     rows = [np.resize([n for n, path in enumerate(paths) if len(path) == length], size) for length in lengths]
@@ -86,15 +80,13 @@ def cross_validate(
         folds: how many.
         seed: of the deal.
     """
-    targets, barred = targets_of(log), barred_pairs(log.models, votes=False)
+    targets = targets_of(log)
     lengths = [1, 2, *longer.lengths][: max(len(model.models), 1)]
     arms: dict[str, Arm] = {"1": _single_models, "2": _pairs}
     price = None if judging.refusal is None else 1 - float(judging.refusal)
     arms = {str(length): arms.get(str(length), _Chains(place, price)) for place, length in enumerate(lengths, -2)}
     if compares(log, judging):
         arms["answers"] = _comparing
-    if barred is not None:
-        arms["one sample"] = _OneSample(barred)
 
     def chains(fitted: CascadeModel) -> list[Solutions]:
         if not longer.lengths:
@@ -104,20 +96,16 @@ def cross_validate(
 
     of = Contest(model, arms, chains, targets, judging)
     losses = contest(log, of, deal_folds(log.complete, folds, seed))
-    return _compared(losses, lengths, log)
+    return _compared(losses, lengths)
 
 
-def _compared(losses: Losses, lengths: Sequence[int], log: Log) -> Comparison:
+def _compared(losses: Losses, lengths: Sequence[int]) -> Comparison:
     """What a contest has shown."""
     own, prices = [str(length) for length in lengths], losses.targets.prices
     error, cost = losses.means(own)
     pair = own[:2][-1]
     gain = losses.gain(own, pair)
-    votes, rival = None, None
-    if "one sample" in losses.arms:
-        names = [base_model(log.models[place]) for taken in rivals(log.models) for place in taken]
-        figures = _of_one(losses.gain([pair], "one sample", expected=True))
-        votes = VotesGain(tuple(dict.fromkeys(names)), *figures)
+    rival = None
     if "answers" in losses.arms:
         errors, costs = (figure[0, prices] for figure in losses.means(["answers"]))
         rival = Rival(errors, costs, *_of_one(losses.gain(["answers"], pair, expected=True)))
@@ -129,7 +117,6 @@ def _compared(losses: Losses, lengths: Sequence[int], log: Log) -> Comparison:
         cost[:, prices],
         *gain[:4],
         agreement=rival,
-        votes=votes,
         at_budgets=_at_budgets(losses, chosen),
         luck=_luck(losses, chosen),
     )
@@ -159,16 +146,6 @@ def _single_models(judged: Judged, targets: Targets) -> Choice:
 
 def _pairs(judged: Judged, targets: Targets) -> Choice:
     return choose(judged.pairs, None, targets, len(judged.models))
-
-
-@dataclasses.dataclass(frozen=True)
-class _OneSample:
-    """Single models and pairs, of one sample of each model."""
-
-    barred: np.ndarray  # (k, k)
-
-    def __call__(self, judged: Judged, targets: Targets) -> Choice:
-        return choose(without_barred(judged.pairs, self.barred), None, targets, len(judged.models))
 
 
 @dataclasses.dataclass(frozen=True)

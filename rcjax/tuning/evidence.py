@@ -1,4 +1,4 @@
-"""What held-out queries say of the error and cost of a policy, as p-values and limits. All in float64."""
+"""What held-out queries say of the error, cost and seconds of a policy, as p-values and limits. All in float64."""
 
 import dataclasses
 from collections.abc import Callable
@@ -8,10 +8,45 @@ import numpy as np
 
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.policies import ABSTAIN, entered
-from rcjax.tuning.certify_seconds import Beyond
-from rcjax.tuning.p_values import binomial_tail, bounded_mean_p_value, upper_limit
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import Log
+from rcjax.policy.limits import SecondsLimit
+from rcjax.replaying.packing import columns_of, pack_frontier
+from rcjax.replaying.waiting import path_mixtures, seconds_columns
+from rcjax.tuning.p_values import mean_p_value, upper_limit
 
-__all__ = ["Evidence", "evidence_of"]
+__all__ = ["Beyond", "Evidence", "count_beyond", "evidence_of"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Beyond:
+    """How many of n held-out queries waited longer than a limit under one policy.
+
+    >>> beyond = Beyond(SecondsLimit.of("p95=4"), 3, 200)
+    >>> round(beyond.p_value, 4), round(beyond.bound(0.05), 4)
+    (0.009, 0.0383)
+    """
+
+    limit: SecondsLimit
+    count: int
+    n: int
+    """Those whose seconds are known along the whole path."""
+    share: float | None = None
+    """The share of them that waits longer, where lots decide which and the count is rounded; None: counted."""
+
+    @property
+    def p_value(self) -> float:
+        """Of the null that a larger share of the queries waits longer than the limit allows; exact if counted."""
+        assert self.limit.share is not None
+        return self._tail(1 - self.limit.share)
+
+    def bound(self, level: float) -> float:
+        """Upper confidence limit of the share of queries that wait longer (Clopper & Pearson 1934)."""
+        return upper_limit(self._tail, level)
+
+    def _tail(self, share: float) -> float:
+        beyond = self.count / max(self.n, 1) if self.share is None else self.share
+        return mean_p_value(beyond, self.n, share, counted=self.share is None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,9 +69,7 @@ class Evidence:
         """Of the null that the policy errs with a higher probability, refusals at their price."""
         if self.bet is not None:
             return float(self.bet(probability))
-        if self.price is None and self.lost is None:
-            return binomial_tail(self.errors, self.n, probability)
-        return bounded_mean_p_value(self.penalty, self.n, probability)
+        return mean_p_value(self.penalty, self.n, probability, counted=self.price is None and self.lost is None)
 
     @property
     def penalty(self) -> float:
@@ -48,9 +81,7 @@ class Evidence:
         """Of the null that the cost lies, in expectation, above this share of the way from `low` to `high`."""
         scaled = min(max((self.cost - self.low) / (self.high - self.low), 0.0), 1.0)
         # With two models a query costs the one or the other, so that counting those that were deferred is exact.
-        if self.asked == 2 and self.lost is None:
-            return binomial_tail(round(scaled * self.n), self.n, share)
-        return bounded_mean_p_value(scaled, self.n, share)
+        return mean_p_value(scaled, self.n, share, counted=self.asked == 2 and self.lost is None)
 
     def cost_p_value(self, cost: float) -> float:
         """Of the null that the policy costs more, in expectation; what cannot be has a p-value of 0."""
@@ -106,3 +137,28 @@ def _may_refuse(frontier: Frontier) -> np.ndarray:
         differing = (np.asarray(agreements.compares) & (np.asarray(agreements.differ) == ABSTAIN)).any(-1)
     live = entered(frontier.bounds, frontier.policies.shares, 0.0) & (np.asarray(frontier.actions) == ABSTAIN)
     return (live.any(-1) & np.asarray(frontier.members)).any(-1) | differing
+
+
+def count_beyond(frontier: Frontier, log: Log, limit: SecondsLimit) -> list[Beyond]:
+    """What the policies (L,) of a frontier come to on a held-out log.
+
+    Args:
+        frontier: the frontier.
+        log: the held-out log.
+        limit: for a share of the queries.
+
+    Raises LogError where the log tells no seconds, ValueError for a limit on the mean.
+    """
+    if limit.share is None:
+        raise ValueError("max_seconds of a mean cannot be guaranteed: give a share of the queries, such as p95=4")
+    packed = pack_frontier(frontier, log.logprob.dtype)
+    logprob, _, _, codes = columns_of(log, frontier.models, packed.asked)
+    told = seconds_columns(log, frontier.models, packed.asked)
+    if told is None:
+        raise LogError(f"{log.source}: no column seconds (or latency_ms): a limit on the seconds needs it")
+    counts = []
+    for paths, _ in path_mixtures(packed, logprob, told, codes):
+        known = ~np.any([np.isnan(waits) for _, waits in paths], axis=0)
+        longer, n = sum(weight * int((waits[known] > limit.seconds).sum()) for weight, waits in paths), int(known.sum())
+        counts.append(Beyond(limit, round(longer), n, None if len(paths) == 1 else longer / max(n, 1)))
+    return counts

@@ -13,7 +13,6 @@ from rcjax._base.wording import count
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import label_probability
-from rcjax.tuning.label_places import LabelPlaces
 
 __all__ = ["LabelDraw", "draw_labels"]
 
@@ -28,7 +27,7 @@ class LabelDraw:
     query: np.ndarray
     """(m,) their rows."""
     model: np.ndarray
-    """(m,) their columns; of several variants of a model that give an answer, the first."""
+    """(m,) their columns."""
     chance: np.ndarray
     """(n, k) the probability with which a label of each answer counts from now on, those of earlier rounds too; above 0
     and at most 1, NaN where there is no answer, or no label of its model."""
@@ -38,9 +37,6 @@ def draw_labels(log: Log, number: int, *, seed: int = 0) -> LabelDraw:
     """Draw answers of a log to label by hand: exactly so many, each with a known probability, none with 0.
 
     Models get so many that all have as many labels in the end, and of a model each answer is as likely as another.
-
-    Where the log has several samples, one that several variants of a model answer by is drawn once, and its label
-    counts for all of them.
 
     Labels that are there already were drawn in earlier rounds. Where any answer of the model was as likely in these, so
     it is in all rounds together. Else an answer can have a label from two draws of different probabilities. Both
@@ -64,21 +60,20 @@ def draw_labels(log: Log, number: int, *, seed: int = 0) -> LabelDraw:
     >>> len({*zip(draw.query.tolist(), draw.model.tolist())}), bool((draw.chance > 0).all())
     (20, True)
     """
-    places, labelled = LabelPlaces.of(log), log.labelled
-    unlabelled = np.asarray(log.answered) & ~labelled
-    free, old = places.gathered(np.logical_or, unlabelled), places.gathered(np.logical_or, labelled).sum(0)
+    labelled = log.labelled
+    free, old = np.asarray(log.answered) & ~labelled, labelled.sum(0)
     _require(log.source, number, free, old)
     labels = _per_model(number, old, free)
     drawn, share = labels / np.maximum(free.sum(0), 1), _share_of_round(labels, old, free)
-    chosen = _at_random(labels, free, np.random.default_rng(seed))
+    row, column = _at_random(labels, free, np.random.default_rng(seed))
     counted = label_probability(log) if labelled.any() else np.zeros(labelled.shape)
-    earlier = places.gathered(np.maximum, np.where(labelled, counted, 0.0))
+    earlier = np.where(labelled, counted, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):  # a model of which none is drawn has no share
         chance = np.where(free, np.minimum(drawn / share, 1.0), np.nan)
         chance = np.where(earlier > 0, 1 / ((1 - share) / earlier + share), chance)
     even = _is_even(earlier)
     chance = np.where(even & (free | (earlier > 0)), (old + labels) / np.maximum(old + free.sum(0), 1), chance)
-    return LabelDraw(*places.first(*chosen, unlabelled), places.spread(chance))
+    return LabelDraw(row, column, chance)
 
 
 def _require(source: str, number: int, free: np.ndarray, labels: np.ndarray) -> None:

@@ -35,14 +35,12 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Transform
 from rcjax.model.fitting_steps import calibrate_log
 from rcjax.model.label_outcomes import labelled_by_hand
-from rcjax.model.pairs import barred_pairs
 from rcjax.replaying.curves import area_under_curve
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning.agreement_candidates import comparable_models
 from rcjax.tuning.choices import tune_by_labels
 from rcjax.tuning.comparison import COMPARING_ALONE
-from rcjax.tuning.judging import AS_USUAL
 
 __all__ = ["LearningCurve", "area_of_points", "fit_power_law", "learning_curve", "tune_and_answer"]
 
@@ -200,15 +198,15 @@ def learning_curve(log: Log, *, repeats: int = 10, seed: int = 0) -> LearningCur
 
     def tuned_on(sizes: np.ndarray, answer: Any = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(error, cost, area) of each deal and size."""
-        how = {"transform": log.task, "barred": barred_pairs(log.models), "answer": answer}
-        error, charge = tune_and_answer(*data, tests, whole, sizes, **how)
+        error, charge = tune_and_answer(*data, tests, whole, sizes, log.task, answer)
         return error, charge, area_of_points(charge, error, low, high)
 
     error, charge, areas = tuned_on(sizes)
     compares = log.answer is not None and comparable_models(len(log.models), None)
     if compares:
         gain = areas[:, -1] - tuned_on(sizes[-1:], log.answer)[2][:, 0]
-        compares = bool(gain.mean() > max(overlap * gain.std(ddof=1), COMPARING_ALONE.least * areas[:, -1].mean()))
+        figures = np.array([gain.mean(), overlap * gain.std(ddof=1)]) / max(areas[:, -1].mean(), 1e-300)
+        compares = bool(COMPARING_ALONE.earned(*figures, *figures))
     if compares:
         error, charge, areas = tuned_on(sizes, log.answer)
     single = (wrong + lam[:, None] * cost).min(1)
@@ -273,7 +271,6 @@ def tune_and_answer(
     others: np.ndarray,
     sizes: np.ndarray,
     transform: Transform,
-    barred: np.ndarray | None = None,
     answer: ArrayLike | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(error, cost), each (J, M, L): what pairs tuned on the first m of some queries do on others, for each λ.
@@ -286,7 +283,6 @@ def tune_and_answer(
         others: (J, P) those to tune on.
         sizes: (M,) how many of these, at most P.
         transform: that of the raw confidence.
-        barred: (k, k) bool, which models never stand in one cascade; None for none.
         answer: (n, k) codes of answers: then policies that compare them are tuned too; None: pairs alone are.
     """
     logprob, correct = np.asarray(logprob), np.asarray(correct)
@@ -298,7 +294,7 @@ def tune_and_answer(
         rows = logprob[other], correct[other], present
         calibrators, _ = calibrate_log(*fill_up(*rows), transform=transform)
         labels = *rows, None if codes is None else codes[other]
-        policies = tune_by_labels(calibrators, labels, cost, lam, (AS_USUAL, barred))
+        policies = tune_by_labels(calibrators, labels, cost, lam)
         there = None if codes is None else codes[test]
         fates = outcomes_on_log(calibrators, logprob[test], correct[test], everyone, cost, policies, there)
         return [np.asarray(figure, float).mean(-1) for figure in (fates.wrong, fates.cost)]

@@ -15,7 +15,9 @@ from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
+from rcjax.logs.listing import listed
 from rcjax.logs.log import Log
+from rcjax.logs.segments import UNTOLD
 from rcjax.model.calibration import calibrate_all
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
@@ -23,7 +25,7 @@ from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.agreement import tell_need
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
-from rcjax.policy.record import EARLY_IS_GONE, EXPECTED_IS_GONE, tuning_record
+from rcjax.policy.record import EARLY_IS_GONE, EXPECTED_IS_GONE, recorded_asked, recorded_shares, tuning_record
 from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
@@ -32,8 +34,9 @@ from rcjax.replaying.replay import walk_log
 from rcjax.replaying.waiting import as_tuned
 from rcjax.replaying.walk import walk
 from rcjax.tuning.bootstrap import tune_again
-from rcjax.tuning.retune_segments import retune_segments, with_asked
+from rcjax.tuning.segment_trials import segment_names
 from rcjax.tuning.tune import tune_in_stages
+from rcjax.tuning.tune_segments import tune_segments_in_stages
 
 _FOLDS = 5
 
@@ -65,6 +68,19 @@ class Recorded:
         if not isinstance(search, str):
             search = tuple(path for path in search if set(path) <= set(kept))
         return dataclasses.replace(self, models=kept, spec=dataclasses.replace(self.spec, search=search))
+
+    def on(self, log: Log, bands: bool | None) -> tuple["Recorded", list[str]]:
+        """(the same for a log, what to say of models that it lacks); bands: whether to draw them, None as before.
+
+        Raises LogError where fewer than two models are left.
+        """
+        tuning = self.within(log.models)
+        absent = listed([name for name in self.models if name not in tuning.models])
+        if not tuning.searches:
+            raise LogError(f"{log.source}: it lacks {absent}: there are no two models left to tune")
+        if bands is not None:
+            tuning = dataclasses.replace(tuning, spec=dataclasses.replace(tuning.spec, intervals=bands))
+        return tuning, [f"the log lacks {absent}: tuned without"] if absent else []
 
     @property
     def searches(self) -> bool:
@@ -149,26 +165,22 @@ def retune(policy: Policy | Mixture | SegmentedPolicy, log: Log, *, bands: bool 
     """
     check_arguments(retune, locals())
     if isinstance(policy, SegmentedPolicy):
-        return Retuned(*retune_segments(policy, log, recorded_tuning(policy), bands))
+        return _retune_segments(policy, log, bands)
     before = recorded_tuning(policy)
     if not before.spec.targets:
         raise ValueError("the policy records neither a target nor its λ: tune a new one with rcjax tune")
     if before.spec.search == "minimised":
         raise ValueError("the policy minimises an objective that its file does not hold: call rcjax.minimise again")
-    tuning = before.within(log.models)
-    absent = [name for name in before.models if name not in tuning.models]
-    if not tuning.searches:
-        raise LogError(f"{log.source}: it lacks {', '.join(absent)}: there are no two models left to tune")
-    remarks = [f"the log lacks {', '.join(absent)}: tuned without"] if absent else []
+    tuning, remarks = before.on(log, bands)
     remarks.extend(tell_search(policy))
-    spec = tuning.spec if bands is None else dataclasses.replace(tuning.spec, intervals=bands)
+    spec = tuning.spec
     if any(part.agreements for part in policy.policies):
         if spec.search != "selected":
             what = "tuned without (rcjax tune without --cascade compares them)"
             remarks.append(f"the policy compares answers, and a named cascade no longer does: {what}")
         elif log.answer is None:
             remarks.append("the policy compares answers, and the log tells none: tuned without")
-    chosen = with_asked(log.select(tuning.models), policy)
+    chosen = _with_asked(log.select(tuning.models), policy)
     tuned = tune_in_stages(chosen, None, spec)
     if tuned.certificate is not None:
         confidence, n = tuned.certificate.confidence, tuned.certificate.n
@@ -178,6 +190,34 @@ def retune(policy: Policy | Mixture | SegmentedPolicy, log: Log, *, bands: bool 
     verdict = () if tuned.verdict is None else (tuned.verdict,)
     assert tuned.policy is not None  # as there is a target
     return Retuned(tuned.policy, tuned.frontier, (*verdict, *remarks, *tell_need(tuned.policy.policies)))
+
+
+def _retune_segments(policy: SegmentedPolicy, log: Log, bands: bool | None) -> Retuned:
+    """`retune` of policies of segments, on a log with theirs; the frontier is of one policy for all.
+
+    Shares that were given are taken again where they are of the same segments; else those of the fresh log count.
+    Queries of the log that were told no segment count with those that share a policy.
+    """
+    if log.segment is None:
+        raise LogError(f"{log.source}: the policy has segments by {policy.by}: read the log with by={policy.by!r}")
+    tuning, remarks = recorded_tuning(policy).on(log, bands)
+    shares, here = recorded_shares(policy), segment_names(log)
+    if shares is not None and set(shares) != set(here):
+        remarks.append("the segments are others than before: their shares are those of the log")
+        shares = None
+    gone = [name for name in policy.segments if name not in here and name != UNTOLD]
+    if gone:
+        remarks.append(f"the log has no query of {listed(gone)}: the common policy takes them from now on")
+    spec = dataclasses.replace(tuning.spec, segments=True, shares=shares)
+    chosen = _with_asked(dataclasses.replace(log.select(tuning.models), by=policy.by), policy)
+    tuned = tune_segments_in_stages(chosen, None, spec)
+    return Retuned(tuned.policy, tuned.whole.frontier, (*tuned.remarks, *remarks))
+
+
+def _with_asked(log: Log, policy: Policy | Mixture | SegmentedPolicy) -> Log:
+    """The log, which for models that it does not tell it of takes from the policy how they were asked."""
+    recorded = {model: how for model, how in recorded_asked(policy).items() if model in log.models}
+    return dataclasses.replace(log, asked={**recorded, **(log.asked or {})} or None)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -211,14 +211,13 @@ def _luck(log: Log, model: CascadeModel, limit: SecondsLimit, allowed: float, se
     """
     lam = lam_range(np.asarray(log.cost, float), _PRICES)
     fold = deal_folds(np.ones(log.n_queries, bool), _FOLDS, seed)
+    how = {"transform": model.calibrators.transform, "values": model.calibrators.values}
     more = []
     for out in (fold == number for number in range(_FOLDS)):
         rows = np.asarray(log.logprob), np.asarray(log.correct), np.asarray(log.answered) & ~out[:, None]
-        stated = model.calibrators.stated
-        values = None if stated is None else stated.logprob
-        calibrators, _ = calibrate_log(*fill_up(*rows), transform=model.calibrators.transform, values=values)
+        calibrators, _ = calibrate_log(*fill_up(*rows), **how)
         trial = judge_log(calibrators, *rows, charges(log))
-        trial = pairs_on_trial(jax.tree.map(np.asarray, trial), model.models)
+        trial = pairs_on_trial(jax.tree.map(np.asarray, trial), len(model.models))
         inner, outer = _figures(limit, trial.policies, calibrators, log, [~out, out])
         within_limit = np.flatnonzero(inner <= allowed * (1 + 1e-9))
         binds = inner[trial.loss(lam).argmin(1)] > allowed * (1 + 1e-9)

@@ -21,8 +21,7 @@ from rcjax.tuning.judging import AS_USUAL
 from rcjax.tuning.seconds import with_seconds
 from rcjax.tuning.segment_budget import Menu
 from rcjax.tuning.segment_trials import Trials, pooled_calibrators, pooled_rows
-from rcjax.tuning.trials import judge_pairs
-from rcjax.tuning.undominated import undominated
+from rcjax.tuning.trials import judge_pairs, undominated
 
 __all__ = ["Traffic", "own_traffic", "queries_of", "shared_traffic"]
 

@@ -21,7 +21,7 @@ from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import labelled_by_hand
 from rcjax.policy.targets import Target
 from rcjax.replaying.walk import outcomes_on_log
-from rcjax.tuning.p_values import binomial_tail, bounded_mean_p_value, upper_limit
+from rcjax.tuning.p_values import bounded_mean_p_value, last_shown, mean_p_value, upper_limit
 from rcjax.tuning.segment_budget import Allocation, best_sums
 from rcjax.tuning.segment_frontiers import Traffic, queries_of
 
@@ -120,11 +120,7 @@ def certify_segments(
     budgeted, level = target.name == "budget", 1 - confidence
     p_values = [_p_value(trialled, row, target) for row in range(len(rows))]
     order = range(len(rows)) if budgeted else range(len(rows) - 1, -1, -1)
-    chosen = None
-    for row in order:
-        if p_values[row] > level:
-            break
-        chosen = row
+    chosen = last_shown(order, p_values.__getitem__, level)
     if chosen is None:
         raise InfeasibleError(_unpromised(trialled, order[0], target, confidence))
     names = [name for traffic in traffics for name in traffic.names if name]
@@ -180,11 +176,8 @@ def _p_value(trialled: _Trialled, row: int, target: Target) -> float:
     """Of the hypothesis that an allocation does not keep to the target."""
     n, most = len(trialled.weight), float(trialled.weight.max())
     if target.name == "max_error":
-        if most == 1.0 and _counted(trialled.wrong[row]):
-            return binomial_tail(round(trialled.wrong[row].sum()), n, target.value)
-        return bounded_mean_p_value(
-            float((trialled.wrong[row] * trialled.weight).mean()) / most, n, target.value / most
-        )
+        mean = float((trialled.wrong[row] * trialled.weight).mean()) / most
+        return mean_p_value(mean, n, target.value / most, counted=most == 1.0 and _counted(trialled.wrong[row]))
     width = (trialled.high - trialled.low) * most
     share = ((trialled.cost[row] - trialled.low) * trialled.weight).mean() / width
     return bounded_mean_p_value(float(share), n, (target.value - trialled.low) / width)
@@ -195,10 +188,7 @@ def _limit(trialled: _Trialled, row: int, level: float, name: str) -> SegmentLim
     n, wrong = int(own.sum()), trialled.wrong[row, own]
     errors, counted = round(wrong.sum()), _counted(wrong)
 
-    def p_value(probability: float) -> float:
-        return binomial_tail(errors, n, probability) if counted else bounded_mean_p_value(wrong.mean(), n, probability)
-
-    bound = upper_limit(p_value, level) if n else 1.0
+    bound = upper_limit(lambda probability: mean_p_value(wrong.mean(), n, probability, counted), level) if n else 1.0
     return SegmentLimit(n, errors, bound if n >= _FEWEST else None)
 
 

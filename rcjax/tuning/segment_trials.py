@@ -19,12 +19,12 @@ from rcjax.logs.segments import UNTOLD
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting_steps import calibrate_log
 from rcjax.model.label_outcomes import corrected_log, expected_log
-from rcjax.model.pairs import barred_pairs
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.lambda_grid import lam_range, log_lam
 from rcjax.tuning.choices import tune_by_labels
+from rcjax.tuning.comparison import Bar
+from rcjax.tuning.contest import gains_of
 from rcjax.tuning.cross_validation import PRICES
-from rcjax.tuning.judging import AS_USUAL
 from rcjax.tuning.resampling import deal_folds
 
 __all__ = ["FEWEST", "WEIGHTS", "SegmentTrial", "Trials", "pooled_rows", "segment_names", "try_segments"]
@@ -81,9 +81,8 @@ class SegmentTrial:
     @property
     def earned(self) -> bool:
         """Whether it gains enough over all prices together for a policy of its own: so many errors, and 0.2 %."""
-        if self.weight is None:
-            return False
-        return self.overall > self.head_start + max(_LEAST_GAIN, self.needed * self.overall_se)
+        figures = self.overall - self.head_start, self.overall_se
+        return self.weight is not None and bool(Bar(_LEAST_GAIN, self.needed).earned(*figures, *figures))
 
 
 class Trials(NamedTuple):
@@ -145,11 +144,10 @@ class _Bench(NamedTuple):
         log, calibrators = self.log, self.model.calibrators
         columns = (np.asarray(column)[rows] for column in (log.logprob, log.correct, log.answered))
         logprob, correct, answered = fill_up(*columns, size=self.size)
-        values = None if calibrators.stated is None else calibrators.stated.logprob
-        fitted, _ = calibrate_log(logprob, correct, answered, transform=calibrators.transform, values=values)
-        barred = barred_pairs(log.models)
+        how = {"transform": calibrators.transform, "values": calibrators.values}
+        fitted, _ = calibrate_log(logprob, correct, answered, **how)
         labels = logprob, correct, answered, None
-        return fitted, tune_by_labels(fitted, labels, cost, self.lam, (AS_USUAL, barred))
+        return fitted, tune_by_labels(fitted, labels, cost, self.lam)
 
     def loss(self, tuned: tuple[Any, Policies], rows: np.ndarray, cost: Any) -> tuple[np.ndarray, np.ndarray]:
         """(error + λ·cost, error), (G, m) each, of m queries."""
@@ -219,21 +217,21 @@ def _bench(log: Log, model: CascadeModel, lam: np.ndarray, own: dict[str, np.nda
 def _trial(name: str, losses: np.ndarray, errors: np.ndarray, needed: float, head_start: float) -> SegmentTrial:
     """What the losses (W + 1, G, n) of a segment's queries say, the last of them of one policy for all."""
     n, common = losses.shape[-1], losses[-1]
-    gain = common - losses[:-1]
-    share = (gain / np.maximum(common.mean(-1), np.finfo(float).tiny)[:, None]).mean(1)
-    best = int(share.mean(-1).argmax())
-    behind = share[best] - share  # by the one-standard-error rule, as much weight of others as is not shown to be worse
-    best = int(np.flatnonzero(behind.mean(-1) <= behind.std(-1, ddof=1) / np.sqrt(n))[-1])
+    gain, gain_se, overall, overall_se = gains_of((common - losses[:-1])[None], common[None])
+    best = int(overall.argmax())
+    # By the one-standard-error rule, as much weight of others as is not shown to be worse.
+    behind, behind_se = gains_of((losses[:-1] - losses[best])[None], common[None])[2:]
+    best = int(np.flatnonzero(behind <= behind_se)[-1])
     return SegmentTrial(
         name=name,
         n=n,
         weight=WEIGHTS[best],
-        gain=gain[best].mean(-1),
-        gain_se=gain[best].std(-1, ddof=1) / np.sqrt(n),
+        gain=gain[best],
+        gain_se=gain_se[best],
         loss=common.mean(-1),
         error=errors[best].mean(-1),
-        overall=float(share[best].mean()),
-        overall_se=float(share[best].std(ddof=1) / np.sqrt(n)),
+        overall=float(overall[best]),
+        overall_se=float(overall_se[best]),
         needed=needed,
         head_start=head_start,
     )
@@ -243,7 +241,6 @@ def pooled_calibrators(log: Log, model: CascadeModel, rows: np.ndarray) -> Any:
     """(k,) the calibrators of some rows of a log, positions that may repeat."""
     expected = expected_log(log)
     columns = (np.asarray(column)[rows] for column in (expected.logprob, expected.correct, expected.answered))
-    stated = model.calibrators.stated
-    values = None if stated is None else stated.logprob
-    fitted, _ = calibrate_log(*fill_up(*columns), transform=model.calibrators.transform, values=values)
+    how = {"transform": model.calibrators.transform, "values": model.calibrators.values}
+    fitted, _ = calibrate_log(*fill_up(*columns), **how)
     return jax.tree.map(np.asarray, fitted)

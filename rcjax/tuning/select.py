@@ -4,8 +4,8 @@ Policies are chosen by estimates, which are noisy: the more are searched, the lu
 hold luck down. Pairs are judged by labels that are averaged with what is expected of them (`judging`). A chain of three
 models or more must beat the pair in the contest by more than one standard error (Breiman, Friedman, Olshen & Stone
 1984, "Classification and Regression Trees", section 3.4.3), and so must policies that go by whether two models' answers
-are equal (`agreement_candidates`). And what was chosen among many has its error raised by the luck of that (`luck`),
-where a single model is counted: so no cascade stands beside a model that does better.
+are equal (`agreement_candidates`). And what was chosen among many has its error raised by the luck of that
+(`Comparison.luckier`), where a single model is counted: so no cascade stands beside a model that does better.
 """
 
 import dataclasses
@@ -16,7 +16,6 @@ import jax
 import numpy as np
 
 from rcjax._base.arguments import check_arguments
-from rcjax._base.variants import rivals
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
@@ -25,23 +24,29 @@ from rcjax.frontier.refusal import check_abstain_price, refusal_at
 from rcjax.frontier.statuses import PointStatus
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.cascade_model import CascadeModel, of_models
+from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.model.label_outcomes import expected_log
-from rcjax.model.pairs import barred_pairs
 from rcjax.policy.record import refuse_early
 from rcjax.policy.targets import Target, TargetName
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.lambda_grid import check_lam, lay_out_problem, select, solve_at
 from rcjax.solving.paths import only
+from rcjax.tuning.choices import RESERVE
 from rcjax.tuning.comparison import Comparison
 from rcjax.tuning.cross_validation import Longer, cross_validate, longer_cascades
-from rcjax.tuning.label_choices import RESERVE
 from rcjax.tuning.label_weights import charges, judging_of
-from rcjax.tuning.luck import raised_by_luck
 from rcjax.tuning.resampling import require_queries, sample_queries
-from rcjax.tuning.trials import AgreementTrial, Trial, all_trials, judge_pairs, may_refuse, near_best, spread_over
-from rcjax.tuning.undominated import undominated
+from rcjax.tuning.trials import (
+    AgreementTrial,
+    Trial,
+    all_trials,
+    judge_pairs,
+    may_refuse,
+    near_best,
+    raised_by_luck,
+    undominated,
+)
 from rcjax.tuning.verdict import tell_choice
 
 _HELD = 2**25  # outcomes, queries × policies, held at a time
@@ -87,14 +92,12 @@ def select_frontier(
     Single models and pairs, at every threshold, are judged by the log's own queries (`label_candidates`). Longer
     cascades have the thresholds that are best under the model, and are used only where they earn it on the queries of
     folds that were left out (`Comparison.chosen`); so are policies that go by whether answers agree, where the log
-    tells answers (`Comparison.agreeing`). Variants of a model, such as "small ×3", compete as models do, and no cascade
-    asks two of one model; where several samples do not earn their place (`Comparison.votes`), one sample of each
-    competes alone. The frontier holds the policies that no other beats in both error and cost: the corners of their
-    convex hull (`PointStatus.CONVERGED`), which some λ leads to, and between them what budgets and limits on the error
-    can have there (`PointStatus.INTERPOLATED`). `Frontier.cost` is the bill of the log's queries. `Frontier.error` is
-    counted for single models; of others it is raised by how much better the best for such a target look on the queries
-    that they were chosen on than on folds that were left out. A budget keeps `Frontier.reserve` in hand. Of more than
-    50,000 queries, so many are taken at random for that and for the comparison of lengths.
+    tells answers (`Comparison.agreeing`). The frontier holds the policies that no other beats in both error and cost:
+    the corners of their convex hull (`PointStatus.CONVERGED`), which some λ leads to, and between them what budgets and
+    limits on the error can have there (`PointStatus.INTERPOLATED`). `Frontier.cost` is the bill of the log's queries.
+    `Frontier.error` is counted for single models; of others it is raised by how much better the best for such a target
+    look on the queries that they were chosen on than on folds that were left out. A budget keeps `Frontier.reserve` in
+    hand. Of more than 50,000 queries, so many are taken at random for that and for the comparison of lengths.
 
     Args:
         log: the log to learn from.
@@ -163,13 +166,11 @@ class _Points(NamedTuple):
 def _search(log: Log, model: CascadeModel, how: _How) -> tuple[_Points, Comparison]:
     """The policies that earn their place on a log of the model's models, and what they were compared with."""
     longest = how.max_length if int(log.complete.sum()) >= _LEAST_COMPLETE else 2
-    longer = longer_cascades(len(model.models), longest, rivals(model.models))
+    longer = longer_cascades(len(model.models), longest)
     refusal = refusal_at(how.abstain_price, log.cost.dtype)
     sample = sample_queries(log, how.seed)
     judging = judging_of(sample, model.calibrators.transform, refusal)
     comparison = cross_validate(sample, model, longer, judging, how.folds, how.seed)
-    if comparison.votes is not None and not comparison.votes.earned:
-        return _search_without_votes(log, model, how, comparison)
     log = expected_log(log)
     lam = comparison.lam if how.lam is None else how.lam
     pairs = judge_pairs(log, model, lam, judging)
@@ -189,22 +190,6 @@ def _search(log: Log, model: CascadeModel, how: _How) -> tuple[_Points, Comparis
     others = [] if agreeing is None else [agreeing.near_best(pairs, log.n_queries)]
     trial = raised_by_luck(all_trials(pairs, chains, *others), comparison, how.target)
     return _Points(*undominated(trial)), comparison
-
-
-def _search_without_votes(
-    log: Log, model: CascadeModel, how: _How, comparison: Comparison
-) -> tuple[_Points, Comparison]:
-    """`_search` among one sample of each model, as votes have not earned a place; its policies are of all models."""
-    barred = barred_pairs(model.models, votes=False)
-    assert barred is not None
-    assert comparison.votes is not None
-    places = np.flatnonzero(~barred.diagonal())
-    alone = of_models(model, places)
-    points, own = _search(log.select(alone.models), alone, how)
-    trial = points.trial._replace(policies=spread_over(points.trial.policies, places, len(model.models)))
-    gained, near = comparison.votes, comparison.nearest(own.lam)
-    votes = dataclasses.replace(gained, gain=gained.gain[near], gain_se=gained.gain_se[near])
-    return points._replace(trial=trial), dataclasses.replace(own, votes=votes)
 
 
 def _chains(

@@ -1,22 +1,29 @@
-"""Policies to choose from, judged on a log: single models and pairs, and those that go by whether answers agree."""
+"""Policies to choose from, judged on a log: single models and pairs, and those that go by whether answers agree.
+
+Of all of them, a frontier has those that no other beats in both error and cost. The corners of their convex hull are
+best at some price of an error; between two corners, where no price leads, stand the best that a budget or a limit on
+the error can have there.
+"""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from rcjax._core.batching import part
-from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Agreements, Policies, Splits, either, of_one_kind
+from rcjax.frontier.hull import lower_hull, pareto
+from rcjax.frontier.policies import NEVER_REFUSE, Policies, either, of_one_kind
+from rcjax.frontier.statuses import PointStatus
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.pairs import barred_pairs
-from rcjax.tuning.agreement_candidates import as_policies, judge_answers, without_barred_models
+from rcjax.policy.targets import TargetName
+from rcjax.tuning.agreement_candidates import as_policies, judge_answers
+from rcjax.tuning.choices import RESERVE, as_cascades, merged, reserve
 from rcjax.tuning.comparison import Comparison
 from rcjax.tuning.judging import Judging
 from rcjax.tuning.label_candidates import Candidates, judge_log
-from rcjax.tuning.label_choices import RESERVE, as_cascades, merged, reserve, without_barred
 from rcjax.tuning.label_weights import charges
 
 #: How far above the frontier a policy may be, in standard errors of its error.
@@ -27,6 +34,9 @@ _NEAR = 150  # policies for each λ, where each λ has refusals of its own
 
 
 _ROUNDING = 1e-6  # of an error, and of a bill, in single precision
+
+
+_MOST_POINTS = 250  # of a frontier
 
 
 _FINE = 400  # λ at which policies that go by agreement are taken to the frontier
@@ -120,17 +130,16 @@ def judge_pairs(log: Log, model: CascadeModel, lam: np.ndarray, judging: Judging
     """
     rows, prices = (log.logprob, log.correct, log.answered), jnp.asarray(lam, log.cost.dtype)
     trial = jax.tree.map(np.asarray, judge_log(model.calibrators, *rows, charges(log), prices, judging))
-    return pairs_on_trial(merged(trial), model.models)
+    return pairs_on_trial(merged(trial), len(model.models))
 
 
-def pairs_on_trial(candidates: Candidates, models: tuple[str, ...]) -> Trial:
-    """Single models and pairs, in numpy's arrays, but for those that are of no use.
+def pairs_on_trial(trial: Candidates, k: int) -> Trial:
+    """Single models and pairs of k models, in numpy's arrays, but for those that are of no use.
 
-    That are those that are barred, thresholds that part no queries, and pairs than which a single model errs less often
-    and costs less on the log itself: whatever is expected, nobody would choose them.
+    That are thresholds that part no queries, and pairs than which a single model errs less often and costs less on the
+    log itself: whatever is expected, nobody would choose them.
     """
-    trial = without_barred(candidates, barred_pairs(models))
-    error, k = np.asarray(trial.error), len(models)
+    error = np.asarray(trial.error)
     use = np.isfinite(error)
     if trial.refused is None:
         less = trial.counted[:k] < trial.counted[:, None] - _ROUNDING
@@ -156,7 +165,6 @@ def judge_agreements(log: Log, model: CascadeModel, judging: Judging) -> Trial:
     assert log.answer is not None
     rows = log.logprob, log.correct, log.answered
     trial = judge_answers(model.calibrators, *rows, charges(log), log.answer, judging)
-    trial = without_barred_models(trial, barred_pairs(model.models))
     trial = part(trial, np.flatnonzero(np.isfinite(trial.error)))
     policies = as_policies(trial, np.arange(len(trial.error)), len(model.models), True)
     return Trial(trial.error, trial.cost, RESERVE * trial.cost_se, trial.abstention, policies)
@@ -171,30 +179,65 @@ def may_refuse(policies: Policies) -> Policies:
     return Policies.of_cascades(policies.thresholds, policies.members, never, **how)
 
 
-def spread_over(policies: Policies, places: np.ndarray, k: int) -> Policies:
-    """(L,) cascades of some models as cascades of all k, that never ask the others; numpy's arrays.
+def raised_by_luck(trial: Trial, comparison: Comparison, target: TargetName) -> Trial:
+    """Policies, but for single models with errors that are raised by the luck of their choice (`Comparison.luckier`).
 
     Args:
-        policies: of m models, which may refuse.
-        places: (m,) of these models among all, rising.
-        k: the number of all models.
+        trial: the policies.
+        comparison: what the contest has shown.
+        target: the kind of target that they are to be chosen for.
     """
-    size = len(policies.members), k
+    agreements = trial.policies.agreements
+    compares = False if agreements is None else agreements.compares.any(-1)
+    luck = np.where(compares, comparison.luckier(target, True), comparison.luckier(target, False))
+    penalty = trial.penalty + np.where(trial.alone, 0.0, luck)
+    return trial._replace(penalty=np.clip(penalty, 0.0, 1.0))
 
-    def spread(own: np.ndarray, others: Any) -> np.ndarray:
-        whole = np.full(size, others, own.dtype)
-        whole[:, places] = own
-        return whole
 
-    agreements = policies.agreements
-    if agreements is not None:
-        # By position, which the others move; ABSTAIN and what else is below 0 is nobody's.
-        moved = (np.where(own >= 0, places[np.maximum(own, 0)], own) for own in (agreements.earlier, agreements.differ))
-        nobody = Agreements.none(size)
-        agreements = jax.tree.map(lambda own, other: spread(own, other), Agreements(*moved), nobody)
-    thresholds, members = spread(policies.thresholds, NEVER_ANSWER), spread(policies.members, False)
-    refusals = None if policies.refusals is None else spread(policies.refusals, NEVER_REFUSE)
-    splits = policies.splits
-    if splits is not None:
-        splits = Splits(spread(splits.above, NEVER_ANSWER), spread(splits.share, 1.0))
-    return Policies.of_cascades(thresholds, members, refusals, agreements=agreements, splits=splits)
+def undominated(points: Trial) -> tuple[Trial, np.ndarray, np.ndarray]:
+    """(policies, λ, status), each of L, the dearest first: CONVERGED at the corners of the hull, else INTERPOLATED."""
+    hull, front = lower_hull(points.cost, points.penalty), pareto(points.cost, points.penalty)
+    points, instead = _instead_of_models(points, front)
+    places = _thinned(front, np.concatenate([hull, instead]))[::-1]
+    slopes = -np.diff(points.penalty[hull]) / np.diff(points.cost[hull])
+    lam, corner = _prices(points.cost[places], points.cost[hull], slopes)
+    return points.take(places), lam, np.where(corner, PointStatus.CONVERGED, PointStatus.INTERPOLATED)
+
+
+def _instead_of_models(points: Trial, front: np.ndarray) -> tuple[Trial, np.ndarray]:
+    """(the policies, places of cascades) with less in hand for cascades that stand instead of a single model.
+
+    A single model needs nothing in hand. Where only that sets it above a cascade, which errs less and costs less, a
+    budget that pays for the model pays for the cascade: else it would get what is worse than either.
+    """
+    models, (error, cost) = np.flatnonzero(points.alone), (points.penalty, points.cost)
+    reserve, instead = points.reserve.copy(), []
+    for model in models[pareto(cost[models], error[models])]:
+        better = front[(cost[front] <= cost[model]) & (error[front] <= error[model])]
+        place = better[(cost + reserve)[better].argmin()]
+        if cost[place] + reserve[place] > cost[model]:
+            reserve[place] = cost[model] - cost[place]
+            instead.append(place)
+    return points._replace(reserve=reserve), np.array(instead, int)
+
+
+def _thinned(places: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """At most so many of the places, spread evenly; some are kept in any case."""
+    if len(places) <= _MOST_POINTS:
+        return places
+    spread = places[np.linspace(0, len(places) - 1, _MOST_POINTS).round().astype(int)]
+    return places[np.isin(places, spread) | np.isin(places, kept)]
+
+
+def _prices(cost: np.ndarray, corners: np.ndarray, slopes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(λ, whether it is a corner of the hull) of points with these costs: λ is the slope, amid both at a corner.
+
+    Corners by rising cost, slopes (falling) between neighbours.
+    """
+    if not slopes.size:
+        return np.where(cost > 0, 1 / np.where(cost > 0, cost, 1.0), 1.0), np.ones(len(cost), bool)
+    around = np.concatenate([[4 * slopes[0]], slopes, [slopes[-1] / 4]])
+    place = np.searchsorted(corners, cost)
+    corner = corners[np.minimum(place, len(corners) - 1)] == cost
+    amid = np.sqrt(around[place] * around[np.minimum(place + 1, len(around) - 1)])
+    return np.where(corner, amid, around[place]), corner

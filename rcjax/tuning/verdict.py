@@ -13,8 +13,6 @@ from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.policies import ABSTAIN, Agreements
 from rcjax.policy.targets import TargetName
 from rcjax.tuning.comparison import Comparison
-from rcjax.tuning.luck import luck_of
-from rcjax.tuning.vote_words import tell_votes
 
 __all__ = ["tell_choice", "tell_corrections"]
 
@@ -31,7 +29,7 @@ def tell_choice(frontier: Frontier, comparison: Comparison, point: int, target: 
         point: the place of the policy.
         target: by its name; empty where the point was asked for by itself, at its λ.
     """
-    models, votes = frontier.models, comparison.votes
+    models = frontier.models
     members = [models[j] for j in np.flatnonzero(np.asarray(frontier.members)[point])]
     price = int(comparison.nearest(float(np.asarray(frontier.lam)[point])))
     what = f"use {' → '.join(members)}" if len(members) > 1 else f"use {members[0]} alone"
@@ -40,8 +38,7 @@ def tell_choice(frontier: Frontier, comparison: Comparison, point: int, target: 
     why = (
         _for_money(frontier, comparison, point, target) if limited else _for_price(comparison, members, compared, price)
     )
-    chosen = f"{what}{f', {compared}' if compared else ''}: {why}"
-    return chosen if votes is None else f"{chosen}; {tell_votes(members, votes, price)}"
+    return f"{what}{f', {compared}' if compared else ''}: {why}"
 
 
 def tell_corrections(frontier: Frontier, comparison: Comparison, target: TargetName, labelled: bool = True) -> str:
@@ -53,7 +50,7 @@ def tell_corrections(frontier: Frontier, comparison: Comparison, target: TargetN
         target: the kind of target.
         labelled: whether every answer of the log has a label; else errors are estimates.
     """
-    luck = luck_of(comparison, target, comparing=frontier.policies.agreements is not None)
+    luck = comparison.luckier(target, comparing=frontier.policies.agreements is not None)
     how = "counted on them" if labelled else "estimated from labels and judges"
     counted = f"costs are the bills of these queries, and errors of single models are {how}"
     if luck < 5e-4 or not (np.asarray(frontier.members).sum(1) > 1).any():

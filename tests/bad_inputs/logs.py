@@ -71,12 +71,6 @@ LOGS = (
         text_file("unnumbered.csv", f"{_SAMPLED}\n1,small,1,-1,1,1,a\n1,small,,-1,1,1,a\n"),
         ("unnumbered.csv, line 3, model small: sample is missing: number the answers of a model to a query",),
     ),
-    BadFile(
-        "calls a model as votes are called",
-        "log",
-        text_file("votes.csv", f"{_SAMPLED}\n1,small ×3,1,-1,1,1,a\n"),
-        ("votes.csv: model small ×3 is the name of a vote, and has samples of its own: give it another name",),
-    ),
     *(
         BadFile(f"has a cost of {cost}", "log", _with_cost(cost), (f"line 2, model small: cost {cost} {sign} 1e",))
         for cost, sign in (("1e200", ">"), ("1e155", ">"), ("1e19", ">"), ("1e-300", "<"), ("1e-19", "<"))

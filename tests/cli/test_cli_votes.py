@@ -19,14 +19,11 @@ def path(tmp_path_factory):
 
 
 @pytest.mark.thorough
-def test_variants_are_rows_of_their_own(path, tmp_path):
+def test_a_model_with_several_answers_is_one_model(path, tmp_path):
     policy = tmp_path / "policy.json"
     tuned = json.loads(succeed("tune", path, "--budget", "9", "--no-bands", "--out", policy, "--json"))
-    assert tuned["models"] == ["small", "small ×2", "small ×3", "medium", "large"]
-    assert [row["model"] for row in tuned["model_summary"]] == tuned["models"]
-    assert any("sample" in remark for remark in tuned["remarks"])
-    told = json.loads(succeed("evaluate", policy, path, "--json"))
-    assert told["predicted"] is not None
+    assert tuned["models"] == ["small", "medium", "large"]
+    assert rcjax.load_policy(policy).provenance["asked"]["small"]["samples"] == 3
     sampled_frame(seed=1).write_csv(fresh := tmp_path / "fresh.csv")
     checked = json.loads(run("check", policy, fresh, "--no-retuning", "--json").stdout)
     assert (checked["n"], checked["policy_models"]) == (150, list(rcjax.load_policy(policy).models))
@@ -34,23 +31,16 @@ def test_variants_are_rows_of_their_own(path, tmp_path):
     assert again["policy"]["provenance"]["tuning"]["models"] == tuned["models"]
 
 
-def test_votes_are_chosen(path):
-    tuned = json.loads(succeed("tune", path, "--votes", "1", "--no-bands", "--json"))
-    assert tuned["models"] == ["small", "medium", "large"]
-    shown = succeed("tune", path, "--votes", "3,1", "--no-bands")
-    assert "small ×3" in shown
-    assert "small ×2" not in shown
+@pytest.mark.parametrize("command", ["tune", "diagnose", "report"])
+def test_the_option_that_is_gone_is_told(path, command):
+    outcome = run(command, path, "--votes", "1,3")
+    assert outcome.exit_code == 2
+    message = " ".join(outcome.stderr.replace("│", " ").split())
+    assert "votes as models beside their own (small ×3) are gone" in message
+    assert "leave it out" in message
 
 
-@pytest.mark.parametrize(
-    ("votes", "status", "message"),
-    [
-        ("0", 2, "'0': give whole numbers from 1 to 1000"),
-        ("many", 2, "'many': give whole numbers"),
-        ("7", 1, "votes of 7: no model has so many answers to a query, but 3 at most"),
-    ],
-)
-def test_votes_that_there_are_not(path, votes, status, message):
-    outcome = run("tune", path, "--votes", votes)
-    assert outcome.exit_code == status
-    assert message in " ".join(outcome.stderr.replace("│", " ").split())
+def test_a_model_that_is_gone_is_told(path):
+    outcome = run("tune", path, "--models", "small ×3,large")
+    assert outcome.exit_code == 1
+    assert "(the signal votes): name small" in " ".join(outcome.stderr.split())

@@ -1,4 +1,4 @@
-"""`rcjax collect --samples`: several answers of a model to each question: counted, paid for, graded, tuned as votes."""
+"""`rcjax collect --samples`: several answers of a model to each question: counted, paid, graded, and how many agree."""
 
 import json
 import math
@@ -73,23 +73,21 @@ def test_every_sample_is_asked_once_paid_for_and_graded(place):
 
 
 @pytest.mark.thorough
-def test_the_log_is_tuned_as_votes(place):
+def test_the_log_is_tuned_by_how_many_agree(place):
     collect(place, Varied(), "--samples", 3, n=60, more="options = { temperature = 0.7 }")
     log = rcjax.read_log(place / "answers.jsonl", task="choice")
-    assert log.models == ("tiny", "tiny ×2", "tiny ×3", "large", "large ×2", "large ×3")
+    assert log.models == ("tiny", "large")
     assert log.complete.all()
-    single = rcjax.read_log(place / "answers.jsonl", task="choice", votes=1)
-    assert single.models == ("tiny", "large")
-    assert float(log.cost[2]) == pytest.approx(3 * float(single.cost[0]), rel=1e-6)
-    # A service asks for votes as the log did, also where single answers are no models of the policy.
-    named = rcjax.read_log(place / "answers.jsonl", task="choice", models=["tiny ×3", "large"])
-    assert named.asked is not None
-    vote = named.asked["tiny ×3"]
+    paid = [row["cost"] for row in answers(place) if row["model"] == "tiny"]
+    assert float(log.cost[0]) == pytest.approx(3 * sum(paid) / len(paid), rel=1e-6)
+    # A service asks for votes as the log did.
+    assert log.asked is not None
+    vote = log.asked["tiny"]
     assert (vote["signal"], vote["samples"], vote["compare"]) == ("votes", 3, "choice")
     assert vote["options"]["temperature"] == 0.7
     assert vote["prices"] == {"input": 0.1, "output": 0.3}
     told = run("tune", place / "answers.jsonl", "--task", "choice", "--lam", 1000, "--no-bands", "--json")
-    assert "tiny ×3" in json.loads(told.stdout)["models"]
+    assert json.loads(told.stdout)["models"] == ["tiny", "large"]
 
 
 def test_more_samples_of_a_log_with_one_are_only_those_that_are_new(place):
@@ -108,7 +106,7 @@ def test_more_samples_of_a_log_with_one_are_only_those_that_are_new(place):
     assert keys(answers(place)) == each(20, tiny=3, large=3) + Counter(
         (f"q{i}", name, 1) for i in (20, 21) for name in ("tiny", "large")
     )
-    assert rcjax.read_log(place / "answers.jsonl", task="choice", votes=1).n_queries == 22
+    assert rcjax.read_log(place / "answers.jsonl", task="choice").n_queries == 20
 
 
 def test_a_model_of_the_file_has_its_own_number(place):
@@ -188,12 +186,36 @@ def test_samples_that_will_be_alike_are_told(options, says, place):
     assert "alike" not in run(*line).stdout
 
 
-def test_votes_of_the_signal_and_samples_do_not_go_together(place):
-    result, server = collect(place, Varied(), "--samples", 2, signal="votes")
+@pytest.mark.parametrize("signal", [(), ("--signal", "votes")])
+def test_samples_need_no_confidence_of_their_own(place, signal):
+    asked = write_questions(place / "questions.jsonl", questions(10))
+    with served(Varied()) as (server, url):
+        models = write_models(place / "models.toml", url, ["tiny", "large"])
+        line = "collect", asked, "--models", models, "--out", place / "answers.jsonl", "--samples", 3, *signal
+        assert run(*line).exit_code == 0
+        assert len(server.requests) == 2 * 10 * 3  # no probe, no second question
+        assert not any({"logprobs", "temperature", "n"} & {*request} for request in server.requests)
+    assert keys(answers(place)) == each(10, tiny=3, large=3)
+    assert {row["answer"] for row in answers(place)} == {"A", "B"}
+    with pytest.warns(LeftOutWarning, match="of tiny 3"):
+        log = rcjax.read_log(place / "answers.jsonl", task="choice")
+    assert log.asked["tiny"]["samples"] == 3
+    assert {round(3 * math.exp(share)) for share in log.logprob.ravel().tolist()} == {2, 3}
+
+
+def test_samples_and_several_answers_as_one_are_not_mixed(place):
+    class Several(Varied):
+        def answer(self, name, prompt, counts):
+            choice = completion("A", None, counts)
+            return choice | {"choices": choice["choices"] * 5}
+
+    collect(place, Several(), n=2, signal="votes")
+    result, server = collect(place, Varied(), "--samples", 2, signal="votes", n=2)
     assert result.exit_code == 1
-    assert "model tiny: signal votes takes several answers as one" in " ".join(result.stderr.split())
+    assert "model tiny: in the log that is there signal votes took several answers as one" in " ".join(
+        result.stderr.split()
+    )
     assert server.requests == []
-    assert not (place / "answers.jsonl").exists()
 
 
 @in_turn("number", ["0", "-1", "1001", "two", "1.5"])
@@ -213,10 +235,8 @@ def test_who_states_is_told_of_samples(place):
     with served(Stating()) as (_, url):
         models = write_models(place / "models.toml", url, ["tiny"])
         line = "collect", asked, "--models", models, "--out", place / "answers.jsonl"
-        first, second = run(*line), run(*line, "--samples", 2, "--out", place / "other.jsonl")
-    assert "signal stated; --samples 5 has rcjax tune try votes" in " ".join(first.stdout.split())
-    assert "--samples 5" not in second.stdout
-    assert keys(row for row in map(json.loads, (place / "other.jsonl").read_text().splitlines()) if not row["error"])
+        first = run(*line)
+    assert "signal stated; --samples 5 has the share of five answers that agree" in " ".join(first.stdout.split())
 
 
 def test_a_sample_that_stands_there_twice_counts_once(place):
@@ -226,7 +246,7 @@ def test_a_sample_that_stands_there_twice_counts_once(place):
     path.write_text(path.read_text() + json.dumps(again) + "\n")
     with pytest.warns(LeftOutWarning, match="1 repeated answers"):
         log = rcjax.read_log(path, task="choice")
-    assert log.models == ("tiny", "tiny ×2", "large", "large ×2")
+    assert log.models == ("tiny", "large")
     path.write_text(path.read_text() + json.dumps(again | {"call": "third", "sample": None, "query": "q99"}) + "\n")
     with pytest.raises(rcjax.LogError, match=r"row 42, model .*: sample is missing"):
         rcjax.read_log(path, task="choice")

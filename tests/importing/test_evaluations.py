@@ -124,7 +124,7 @@ def test_samples_make_the_votes_that_one_row_has(write, tmp_path):
     both |= {"input_tokens": [10] * 12, "output_tokens": [1] * 12}
     prices = {"m": (1, 1), "n": (2, 2)}
     one, apart = (read(write(**both), signal=signal, prices=prices) for signal in ("votes", None))
-    whole, votes = rcjax.read_log(one), rcjax.read_log(apart, models=["m ×3", "n ×3"])
+    whole, votes = rcjax.read_log(one), rcjax.read_log(apart, models=["m", "n"])
     for name in ("logprob", "correct", "query_cost"):
         assert np.allclose(np.asarray(getattr(whole, name)), np.asarray(getattr(votes, name)))
 

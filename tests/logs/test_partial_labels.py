@@ -157,7 +157,7 @@ def test_right_answers_to_some_queries():
 
 
 def test_votes_take_the_label_of_their_answer():
-    """Three samples of a model say A, B, B: one vote is the first sample's, three votes are the second's."""
+    """Three samples of a model say A, B, B: the label is the second's."""
     rows = [
         {"query": query, "model": "small", "sample": sample, "answer": answer, "correct": right, "judged": verdict}
         for query in range(4)
@@ -165,16 +165,16 @@ def test_votes_take_the_label_of_their_answer():
     ]
     rows += [{"query": query, "model": "large", "sample": 0, "answer": "B", "correct": query % 2} for query in range(4)]
     frame = pl.DataFrame([{"judged": None} | row | {"confidence": 0.5, "cost": 1.0} for row in rows])
-    log = quiet(frame, unlabelled=True, votes=[1, 3], models=["small", "small ×3", "large"])
-    assert log.labelled.tolist() == [[False, True, True]] * 4
-    assert np.asarray(log.correct)[:, 1].all()
+    log = quiet(frame, unlabelled=True, models=["small", "large"])
+    assert log.labelled.tolist() == [[True, True]] * 4
+    assert np.asarray(log.correct)[:, 0].all()
     assert log.hand is not None
-    np.testing.assert_array_equal(log.hand.judged[..., 0], [[0.25, 0.75, np.nan]] * 4)
-    with pytest.warns(LeftOutWarning, match="no answer of theirs has a label: small:"):
-        assert quiet(frame, votes=[1, 3]).models == ("large", "small ×3")
-    labels = pl.DataFrame({"query": [0, 1], "model": ["small"] * 2, "sample": [0, 0], "correct": [1, 0]})
-    added = quiet(frame, votes=[1, 3], labels=labels, models=["small", "large"])
-    assert added.labelled[:, 0].tolist() == [True, True, False, False]
+    np.testing.assert_array_equal(log.hand.judged[..., 0], [[0.75, np.nan]] * 4)
+    labels = {"query": [0, 1] * 2, "model": ["small"] * 2 + ["large"] * 2, "sample": [1, 1, 0, 0]}
+    labels = pl.DataFrame(labels | {"correct": [1, 0, 1, 0]})
+    instead = quiet(frame, labels=labels, models=["small", "large"])
+    assert instead.labelled[:, 0].tolist() == [True, True, False, False]
+    assert np.asarray(instead.correct)[:2, 0].tolist() == [True, False]
     assert "labels by query and model do not tell samples apart" in refusal(frame, labels=labels.drop("sample"))
     assert "the log has no column sample" in refusal(table(), labels=labels)
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from misses import in_turn
 
-from rcjax import IncompleteLogWarning, LogError, read_log
-from rcjax.logs.votes import Samples, vote
+from rcjax import IncompleteLogWarning, LeftOutWarning, LogError, read_log
+from rcjax.logs.sampled_rows import Samples, vote
 
 ANSWERS = st.lists(
     st.tuples(st.integers(0, 3), st.booleans(), st.floats(0, 10), st.floats(-5, 0)), min_size=1, max_size=6
@@ -66,134 +66,127 @@ def sampled(answers: Any = "aab", right="110", **more):
     return pl.DataFrame(rows).with_columns(confidence=pl.Series(confidence), **more)
 
 
-def test_each_number_of_answers_is_a_model():
-    log = read_log(sampled())
-    assert log.models == ("small", "small ×2", "small ×3", "large")
-    assert np.asarray(log.cost).tolist() == [1.0, 2.0, 3.0, 9.0]
-    assert np.exp(np.asarray(log.logprob)[0]).tolist() == pytest.approx([0.1, 1.0, 2 / 3, 0.7])
-    assert np.asarray(log.correct)[0].tolist() == [True, True, True, True]
-    assert np.asarray(log.answer)[0].tolist() == [0, 0, 0, 0]
-    assert log.asked == {
-        f"small ×{n}": {"signal": "votes", "samples": n, "apart": True, "compare": "text"} for n in (2, 3)
-    }
+def quiet(frame, **options):
+    """The log, without what is said of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return read_log(frame, **options)
+
+
+def share(log, query=0):
+    """The confidence of small."""
+    return float(np.exp(np.asarray(log.logprob)[query, log.models.index("small")]))
+
+
+def test_several_answers_of_a_model_are_one():
+    says = r"several answers to a query \(of small 3\): the confidence is the share that agree, the cost that of all$"
+    with pytest.warns(LeftOutWarning, match=says):
+        log = read_log(sampled())
+    assert log.models == ("small", "large")
+    assert np.asarray(log.cost).tolist() == [3.0, 9.0]
+    assert np.exp(np.asarray(log.logprob)[0]).tolist() == pytest.approx([2 / 3, 0.7])  # of one answer its own
+    assert np.asarray(log.correct)[0].tolist() == [True, True]
+    assert np.asarray(log.answer)[0].tolist() == [0, 0]
+    assert log.asked == {"small": {"signal": "votes", "samples": 3, "apart": True, "compare": "text"}}
+
+
+def test_a_log_of_one_sample_is_that_without_the_column():
+    alone = sampled().filter(pl.col("sample") == 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_log(alone).digest == read_log(alone.drop("sample")).digest
 
 
 def test_ties_go_to_the_answer_that_came_first():
-    log = read_log(sampled("abc", "100"))
-    assert np.exp(np.asarray(log.logprob)[0, :3]).tolist() == pytest.approx([0.1, 0.5, 1 / 3])
-    assert np.asarray(log.correct)[0, :3].all()
-    assert not np.asarray(read_log(sampled("bba", "001")).correct)[0, :3].any()
-
-
-def test_a_tie_of_two_pairs():
-    frame = sampled("baab", "0110").filter(pl.col("model") == "small")
-    other = frame.with_columns(model=pl.lit("large"))
-    log = read_log(pl.concat([frame, other]), votes=4)
-    assert log.models == ("small ×4", "large ×4")
-    assert np.exp(np.asarray(log.logprob)).ravel().tolist() == pytest.approx([0.5] * 4)
-    assert not np.asarray(log.correct).any()  # the first answer was b
+    log = quiet(sampled("abc", "100"))
+    assert share(log) == pytest.approx(1 / 3)
+    assert np.asarray(log.correct)[0, 0]
+    assert not np.asarray(quiet(sampled("bba", "001")).correct)[0, 0]
+    tie = quiet(sampled("baab", "0110"))
+    assert share(tie) == pytest.approx(0.5)
+    assert not np.asarray(tie.correct)[:, 0].any()  # the first answer was b
 
 
 @in_turn(
     "column", [pl.col("sample"), pl.col("sample") * 5, pl.format("{}", 8 + pl.col("sample")), pl.col("sample") - 1]
 )
 def test_samples_come_by_number_in_any_order_of_rows(column):
-    log = read_log(sampled("bca", "010"), models=["small", "small ×3", "large"])
-    other = sampled("bca", "010").with_columns(sample=column)
-    shuffled = read_log(other.sample(fraction=1, shuffle=True, seed=3), models=["small", "small ×3", "large"])
+    log = quiet(sampled("bca", "010"))
+    shuffled = quiet(sampled("bca", "010").with_columns(sample=column).sample(fraction=1, shuffle=True, seed=3))
     order = [shuffled.queries.index(query) for query in log.queries]
     for name in ("logprob", "correct", "query_cost", "answer"):
         assert np.array_equal(np.asarray(getattr(log, name)), np.asarray(getattr(shuffled, name))[order])
 
 
 def test_other_labels_come_by_first_appearance():
-    named = sampled("bca", "010").with_columns(sample=pl.col("sample").replace_strict({1: "zoe", 2: "ann", 3: "bob"}))
-    assert np.asarray(read_log(named).logprob)[0, 0] == pytest.approx(np.log(0.1))
+    named = sampled("bca", "100").with_columns(sample=pl.col("sample").replace_strict({1: "zoe", 2: "ann", 3: "bob"}))
+    assert np.asarray(quiet(named).correct)[0, 0]
 
 
 def test_answers_are_compared_as_everywhere():
-    log = read_log(sampled(["1,000", " 1000.0 ", "7"], "110"))
-    assert np.exp(np.asarray(log.logprob)[0, 2]) == pytest.approx(2 / 3)
-    choices = read_log(sampled(["(B)", "The answer is B.", "C"], "110"), task="choice")
-    assert np.exp(np.asarray(choices.logprob)[0, 2]) == pytest.approx(2 / 3)
+    assert share(quiet(sampled(["1,000", " 1000.0 ", "7"], "110"))) == pytest.approx(2 / 3)
+    assert share(quiet(sampled(["(B)", "The answer is B.", "C"], "110"), task="choice")) == pytest.approx(2 / 3)
     keys = sampled(["1,000", "1000.0", "7"], "110").rename({"answer": "answer_key"})
-    assert np.exp(np.asarray(read_log(keys).logprob)[0, 2]) == pytest.approx(1 / 3)
+    assert share(quiet(keys)) == pytest.approx(1 / 3)
 
 
 def test_empty_answers_vote_for_nothing_but_count():
-    log = read_log(sampled([None, "b", None], "011"))
-    assert np.exp(np.asarray(log.logprob)[0, 2]) == pytest.approx(1 / 3)
-    assert np.asarray(log.correct)[0].tolist() == [False, True, True, True]
-    nothing = read_log(sampled([None, None, None], "011"))
-    assert np.asarray(nothing.logprob)[0, 2] == -np.inf
-    assert not np.asarray(nothing.correct)[0, 2]
+    log = quiet(sampled([None, "b", None], "011"))
+    assert share(log) == pytest.approx(1 / 3)
+    assert np.asarray(log.correct)[0].all()
+    nothing = quiet(sampled([None, None, None], "011"))
+    assert share(nothing) == 0
+    assert not np.asarray(nothing.correct)[0, 0]
 
 
-def test_votes_say_which_variants_there_are():
-    assert read_log(sampled(), votes=[3, 1]).models == ("small", "small ×3", "large")
-    assert read_log(sampled(), votes=3).models == ("small ×3", "large")
-    alone = read_log(sampled().drop("answer"), votes=1)
-    assert alone.models == ("small", "large")
-    plain = sampled().filter(pl.col("sample") == 1).drop("sample", "answer")
-    assert alone.digest == read_log(plain).digest
-    assert read_log(sampled(), models=["large", "small ×2"]).models == ("large", "small ×2")
-
-
-def test_a_query_with_fewer_answers_lacks_the_variant():
+def test_a_query_with_fewer_answers_lacks_the_model():
     more = pl.concat([sampled(), sampled().with_columns(query=pl.col("query") + 2)])
     fewer = more.filter(~((pl.col("query") == 2) & (pl.col("sample") == 3)))
-    with pytest.warns(IncompleteLogWarning, match=r"small 4, small ×2 4, small ×3 3, large 4"):
+    with pytest.warns(IncompleteLogWarning, match=r"small 3, large 4"):
         log = read_log(fewer)
-    assert np.asarray(log.answered)[1].tolist() == [True, True, False, True]
+    assert np.asarray(log.answered)[1].tolist() == [False, True]
     assert log.complete.tolist() == [True, False, True, True]
 
 
-def test_a_variant_that_few_queries_have_is_there_where_it_is_asked_for():
+def test_as_many_vote_as_half_of_the_queries_have():
     more = pl.concat([sampled().with_columns(query=pl.col("query") + 2 * i) for i in range(3)])
     few = more.filter((pl.col("sample") < 3) | (pl.col("query") < 3))
-    assert read_log(few).models == ("small", "small ×2", "large")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", IncompleteLogWarning)
-        assert read_log(few, votes=[1, 3]).models == ("small", "small ×3", "large")
+    log = quiet(few)
+    assert log.asked["small"]["samples"] == 2
+    assert (float(log.cost[0]), share(log)) == (2.0, pytest.approx(1.0))
 
 
 def test_prices_of_a_model_are_those_of_its_votes():
     tokens = sampled().drop("cost").with_columns(input_tokens=10, output_tokens=2)
-    log = read_log(tokens, prices={"small": (1, 1), "large": (9, 9)})
-    assert log.prices == {"small": (1, 1), "small ×2": (1, 1), "small ×3": (1, 1), "large": (9, 9)}
-    assert np.asarray(log.cost).tolist() == pytest.approx([12e-6, 24e-6, 36e-6, 108e-6])
+    log = quiet(tokens, prices={"small": (1, 1), "large": (9, 9)})
+    assert log.prices == {"small": (1, 1), "large": (9, 9)}
+    assert np.asarray(log.cost).tolist() == pytest.approx([36e-6, 108e-6])
 
 
-def test_labels_by_answer_judge_every_sample(tmp_path):
+def test_labels_by_answer_judge_every_sample():
     labels = pl.DataFrame({"query": [1, 2], "answer": ["a", "b"]})
-    log = read_log(sampled("aab").drop("correct"), labels=labels)
-    assert np.asarray(log.correct)[:, log.models.index("small ×3")].tolist() == [True, False]
+    log = quiet(sampled("aab").drop("correct"), labels=labels)
+    assert np.asarray(log.correct)[:, log.models.index("small")].tolist() == [True, False]
 
 
 @in_turn(
     ("frame", "options", "message"),
     [
-        (sampled().drop("answer"), {}, r"column sample, but no column answer .* by votes=1 \(--votes 1\)$"),
+        (
+            sampled().drop("answer"),
+            {},
+            r"column sample, but no column answer .*: add it, or keep one row per",
+        ),
         (
             pl.concat([sampled(), sampled()[:1]]),
             {},
             r"row 9, model small: sample 1 of the query is there already in row 1",
         ),
-        (sampled(), {"votes": 5}, "votes of 5: no model has so many answers to a query, but 3 at most: ask for fewer"),
-        (sampled(), {"votes": 0}, "votes 0: so many answers cannot vote: give numbers from 1 to 1,000"),
-        (sampled(), {"votes": []}, "give whole numbers, such as 1, 3 and 5"),
+        (sampled(sample=None), {}, "row 1, model small: sample is missing: number the answers"),
         (
             sampled(),
-            {"models": ["small ×4", "large"]},
-            "small ×4 needs 4 answers to a query, and the log has 3",
-        ),
-        (sampled().filter(pl.col("sample") == 1).drop("sample"), {"votes": 3}, "votes of 3, but no column sample"),
-        (sampled(sample=None), {}, "row 1, model small: sample is missing: number the answers"),
-        (sampled(model=pl.format("{} ×2", "model")), {}, "small ×2 is the name of a vote, and has samples of its own"),
-        (
-            sampled().filter(pl.col("sample") == 1).drop("sample"),
             {"models": ["small ×3", "large"]},
-            "small ×3 is the vote of 3 answers of small: the log needs as many to a query, with columns sample and",
+            r"model small ×3: votes as models beside their own \(small ×3\) are gone, .*: name small; a policy",
         ),
         (
             sampled(),
@@ -215,3 +208,8 @@ def test_what_cannot_be_used_is_said(frame, options, message):
 def test_without_the_column_a_second_answer_is_refused():
     with pytest.raises(LogError, match="query 1 was answered already in row 1: keep one row per query and model"):
         read_log(sampled().drop("sample"))
+
+
+def test_an_argument_that_is_gone_is_told():
+    with pytest.raises(ValueError, match=r"votes as models beside their own .* are gone, .*: leave votes out"):
+        read_log(sampled(), votes=3)

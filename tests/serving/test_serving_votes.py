@@ -1,4 +1,4 @@
-"""Policies that let several answers of a model vote: who is asked, what is paid, what is logged, what fails."""
+"""Policies of whose log several answers of a model voted: who is asked, what is paid, what is logged, what fails."""
 
 import asyncio
 import json
@@ -17,22 +17,28 @@ from rcjax import signals
 from rcjax.policy import Policy, Rule
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade, CascadeWarning
-from rcjax.serving.voting import AsInLog, signal_of_votes
+from rcjax.serving.voting import AsInLog, votes_apart
 from rcjax.signals.records import contradiction, record_signal
 
 MONEY = {name: {"input": read, "output": written} for name, (read, written) in PRICES.items()}
 
 
+def votes(compare="text", **more):
+    """How a log with three answers to a query says that small was asked."""
+    return {"asked": {"small": {"signal": "votes", "samples": 3, "apart": True, "compare": compare, **more}}}
+
+
 def voting_policy(threshold=0.5, **changes) -> Policy:
-    """small ×3 → large, where a share of one half or less is too little."""
+    """small → large, where a share of one half or less of three answers is too little."""
     plain = make_policy().calibrations["small"]
-    names = "small ×3", "large"
+    names = "small", "large"
     cut = 1 / (1 + math.exp(-(2 + 4 * math.log(threshold))))
     parts = {
         "models": names,
         "calibrations": dict.fromkeys(names, plain),
-        "rules": {"small ×3": (Rule(cut, "ask", "large"), Rule(1.0, "answer")), "large": (Rule(1.0, "answer"),)},
-        "cost": {"small ×3": 3e-5, "large": 3e-4},
+        "rules": {"small": (Rule(cut, "ask", "large"), Rule(1.0, "answer")), "large": (Rule(1.0, "answer"),)},
+        "cost": {"small": 3e-5, "large": 3e-4},
+        "provenance": votes(),
     }
     return Policy(**{**parts, **changes})
 
@@ -72,7 +78,7 @@ def test_a_model_is_asked_several_times_and_the_most_common_answer_is_kept():
     result, requests = ask("Mars", "Jupiter.", " jupiter ")
     assert [request["model"] for request in requests] == ["small"] * 3
     assert all("n" not in request and "temperature" not in request for request in requests)
-    assert (result.status, result.model) == ("answered", "small ×3")
+    assert (result.status, result.model) == ("answered", "small")
     assert result.text.strip().lower().startswith("jupiter")
     assert result.answer == result.text  # as labels are compared with it
     (call,) = result.calls
@@ -83,17 +89,17 @@ def test_a_model_is_asked_several_times_and_the_most_common_answer_is_kept():
 
 
 def test_answers_of_choices_are_letters():
-    plain = voting_policy().calibrations["small ×3"]
+    plain = voting_policy().calibrations["small"]
     calibration = type(plain)("choice", 2.0, 4.0, 0.0, 9.0)
-    policy = voting_policy(calibrations=dict.fromkeys(("small ×3", "large"), calibration))
+    policy = voting_policy(calibrations=dict.fromkeys(("small", "large"), calibration), provenance=votes("choice"))
     result, _ = ask("(B)", "A", "The answer is B.", policy=policy)
-    assert (result.model, result.answer, result.text) == ("small ×3", "b", "(B)")
+    assert (result.model, result.answer, result.text) == ("small", "b", "(B)")
 
 
 def test_answers_that_differ_go_to_the_next_model():
-    result, requests = ask("Mars", "Venus", "Jupiter", signal={"small": signals.Choice(), "large": signals.Choice()})
+    result, requests = ask("Mars", "Venus", "Jupiter", signal={"large": signals.Choice()})
     assert [request["model"] for request in requests] == ["small"] * 3 + ["large"]
-    assert [call.model for call in result.calls] == ["small ×3", "large"]
+    assert [call.model for call in result.calls] == ["small", "large"]
     assert result.model == "large"
 
 
@@ -117,8 +123,9 @@ def test_a_sample_that_fails_leaves_no_confidence():
         warnings.simplefilter("error")  # nothing is read where nothing came
         result, _ = ask(BROKEN, BROKEN, BROKEN)
     assert result.calls[0].error.startswith("HTTP 400")
-    calibration = voting_policy().calibrations["small ×3"]
-    last = Policy(("small ×3",), {"small ×3": calibration}, {"small ×3": (Rule(1.0, "answer"),)}, {"small ×3": 3e-5})
+    calibration = voting_policy().calibrations["small"]
+    rules = {"small": (Rule(1.0, "answer"),)}
+    last = Policy(("small",), {"small": calibration}, rules, {"small": 3e-5}, provenance=votes())
     with pytest.warns(CascadeWarning):
         result, _ = ask("Mars", BROKEN, "Venus", policy=last)
     assert (result.status, result.text) == ("answered", "Mars")
@@ -134,15 +141,15 @@ def test_what_is_told_of_the_model_holds_of_its_votes():
 
 
 def test_a_signal_of_ones_own_goes_before():
-    votes = signals.Votes(3, temperature=0.5, normalise=lambda text: text[:1])
-    large = signals.Choice()
+    own = signals.Votes(3, temperature=0.5, normalise=lambda text: text[:1])
+    large, untold = signals.Choice(), voting_policy(provenance={})
     choice = completion("Mars")["choices"][0]
     several = completion("Mars") | {"choices": [choice, choice, choice]}
-    result, requests = ask(Response(several), signal={"small ×3": votes, "large": large})
+    result, requests = ask(Response(several), signal={"small": own, "large": large}, policy=untold)
     assert [(request["n"], request["temperature"]) for request in requests] == [(3, 0.5)]
     assert result.answer == "M"
     apart = signals.Votes(2, normalise=str.upper, apart=True)
-    result, requests = ask("a", "A", signal={"small ×3": apart, "large": large})
+    result, requests = ask("a", "A", signal={"small": apart, "large": large}, policy=untold)
     assert [request["temperature"] for request in requests] == [0.7, 0.7]
     assert result.answer == "A"
 
@@ -151,22 +158,22 @@ def test_records_tell_the_votes_and_make_the_signal_again(tmp_path):
     with CallLog(tmp_path / "calls.jsonl") as log:
         ask("a", "a", "b", log=log)
     (row,) = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
-    assert row["model"] == "small ×3"
+    assert row["model"] == "small"
     record = json.loads(row["asked"])
     assert {name: record[name] for name in ("signal", "samples", "apart", "compare")} == {
         "signal": "votes", "samples": 3, "apart": True, "compare": "text",
     }  # fmt: skip
-    again = signal_of_votes("small ×3", record, "choice")
+    again = votes_apart(record, "small")
     assert again.normalise == AsInLog("text")
     assert contradiction(record, again) is None
     assert record_signal(signals.Votes()) == {"signal": "votes", "samples": 5, "temperature": 0.7}
-    asked = {"asked": {"small ×3": record, "large": {"signal": "mean"}}}
+    asked = {"asked": {"small": record, "large": {"signal": "mean"}}}
     result, _ = ask("a", "a", "b", policy=voting_policy(provenance=asked), signal=None)
     assert result.answer == "a"
 
 
 def test_keys_that_no_reply_tells():
-    asked = {"asked": {"small ×3": {"signal": "votes", "samples": 3, "compare": "key"}}}
+    asked = votes("key")
     with pytest.raises(ValueError, match=r"of small vote by keys, .* give answer_key, the function that makes one"):
         ask(policy=voting_policy(provenance=asked))
     with (
@@ -177,7 +184,7 @@ def test_keys_that_no_reply_tells():
     assert "\n" not in str(caught.value)
 
 
-KEYED = {"asked": {"small ×3": {"signal": "votes", "samples": 3, "apart": True, "compare": "key"}}}
+KEYED = votes("key")
 
 
 def planet(answer):
@@ -188,13 +195,13 @@ def test_keys_are_made_by_the_users_function():
     policy = voting_policy(provenance=KEYED)
     said = "It is Mars!", "venus, I think", "mars of course"
     result, requests = ask(*said, policy=policy, answer_key=planet)
-    assert (result.model, result.text, result.answer) == ("small ×3", "It is Mars!", "It is Mars!")
+    assert (result.model, result.text, result.answer) == ("small", "It is Mars!", "It is Mars!")
     assert result.calls[0].logprob == pytest.approx(math.log(2 / 3))
     assert len(requests) == 3
     result, _ = ask(*said, policy=voting_policy())  # as texts, no two are equal
     assert result.model == "large"
     # Who needs no keys is not told of the function.
-    assert ask("a", "a", "b", policy=voting_policy(), answer_key=planet)[0].model == "small ×3"
+    assert ask("a", "a", "b", policy=voting_policy(), answer_key=planet)[0].model == "small"
 
 
 def test_an_answer_without_a_key_votes_for_nothing():
@@ -203,7 +210,7 @@ def test_an_answer_without_a_key_votes_for_nothing():
     assert result.calls[0].logprob == pytest.approx(math.log(2 / 3))
     result, _ = ask("Pluto", "Ceres", "Mars", policy=policy, answer_key=planet)
     assert (result.model, result.calls[0].logprob) == ("large", pytest.approx(math.log(1 / 3)))
-    with pytest.warns(CascadeWarning, match="model small ×3: its confidence cannot be read: no sample has an"):
+    with pytest.warns(CascadeWarning, match="model small: its confidence cannot be read: no sample has an"):
         assert ask("Pluto", "Ceres", "Eris", policy=policy, answer_key=planet)[0].model == "large"
 
 
@@ -214,15 +221,15 @@ def test_a_function_that_fails_is_told(broken):
 
     with pytest.warns(CascadeWarning, match=r"answer_key failed: .*: such answers vote for nothing"):
         result, _ = ask("Mars", "Pluto", "Mars", policy=voting_policy(provenance=KEYED), answer_key=half_broken)
-    assert (result.model, result.text) == ("small ×3", "Mars")
+    assert (result.model, result.text) == ("small", "Mars")
 
 
 def test_votes_by_keys_are_those_of_the_log(tmp_path):
     """A log with keys, the policy of its votes, and a service that makes the keys: the same shares."""
     frame = sampled_frame(60).with_columns(answer_key=pl.col("answer").str.to_uppercase()).drop("answer")
-    tuned = rcjax.tune(rcjax.read_log(frame, models=["small ×3", "large"]), cascade=["small ×3", "large"], lam=0.001)
-    assert tuned.policy.models == ("small ×3", "large")
-    log = rcjax.read_log(frame, models=["small ×3", "large"])
+    tuned = rcjax.tune(rcjax.read_log(frame, models=["small", "large"]), cascade=["small", "large"], lam=0.001)
+    assert tuned.policy.models == ("small", "large")
+    log = rcjax.read_log(frame, models=["small", "large"])
     for query in range(8):
         said = frame.filter((pl.col("query") == query) & (pl.col("model") == "small"))["answer_key"].to_list()
         texts = [f"{text.lower()} {number}" for number, text in enumerate(said)]
@@ -237,7 +244,7 @@ def test_a_service_asks_the_model_of_its_file():
         assert reply.json["choices"][0]["message"]["content"].lower() == "jupiter"
         assert len(reply.json["choices"]) == 1
         assert reply.json["usage"]["prompt_tokens"] == 300
-        assert reply.json["rcjax"]["models"] == ["small ×3"]
+        assert reply.json["rcjax"]["models"] == ["small"]
         assert reply.json["rcjax"]["changed"] == []
         assert [request["model"] for request in service.server.requests] == ["org/small"] * 3
         several = service.ask("Which planet is largest?", n=2)  # nobody judges it
@@ -261,7 +268,19 @@ def test_a_service_logs_what_can_be_learnt_from(tmp_path):
     labels.write_text("query,answer\n0,a\n1,b\n2,a\n3,b\n")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        log = rcjax.read_log(tmp_path / "calls.jsonl", labels=labels, models=["small ×3", "large"])
-    assert log.models == ("small ×3", "large")
+        log = rcjax.read_log(tmp_path / "calls.jsonl", labels=labels, models=["small", "large"])
+    assert log.models == ("small", "large")
     assert [round(float(p), 3) for p in log.logprob[:, 0]] == pytest.approx([0, math.log(1 / 3)] * 2, abs=1e-3)
-    assert log.asked["small ×3"]["samples"] == 3
+    assert log.asked["small"]["samples"] == 3
+
+
+def test_a_policy_with_votes_as_a_model_is_told_to_be_tuned_again():
+    new = voting_policy()
+    calibrations = {"small ×3": new.calibrations["small"], "large": new.calibrations["large"]}
+    rules = {"small ×3": new.rules["small"], "large": new.rules["large"]}
+    old = Policy(("small ×3", "large"), calibrations, rules, {"small ×3": 3e-5, "large": 3e-4})
+    says = r"model small ×3: votes as models beside their own .* tune again, with small$"
+    with pytest.raises(ValueError, match=says):
+        ask(policy=old)
+    with pytest.raises(ValueError, match=says), gateway(old, Upstream()):
+        pass

@@ -319,7 +319,7 @@ def test_agreement_is_chosen_where_it_pays_and_lowers_the_error(log):
 def test_a_budget_gets_no_worse_a_policy_with_answers_than_without(log, monkeypatch):
     """By the estimate that policies are chosen by, which has no luck added to it, of all points."""
     monkeypatch.setattr("rcjax.tuning.select.raised_by_luck", lambda trial, *_, **__: trial)
-    monkeypatch.setattr("rcjax.tuning.undominated._MOST_POINTS", 10**6)  # thinned, each has other points
+    monkeypatch.setattr("rcjax.tuning.trials._MOST_POINTS", 10**6)  # thinned, each has other points
     with_answers = rcjax.select_frontier(log).frontier
     without = rcjax.select_frontier(dataclasses.replace(log, answer=None)).frontier
     assert with_answers.policies.agreements is not None

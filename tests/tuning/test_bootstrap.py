@@ -16,7 +16,7 @@ from rcjax.model.calibration import Calibrator
 from rcjax.model.stated import Stated
 from rcjax.tuning import bootstrap as resampling
 from rcjax.tuning.bootstrap import bootstrap
-from rcjax.tuning.threshold_intervals import on_scale
+from rcjax.tuning.intervals import on_scale
 
 pytestmark = pytest.mark.usefixtures("float64")
 

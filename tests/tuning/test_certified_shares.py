@@ -15,8 +15,7 @@ from rcjax.logs import Log
 from rcjax.policy.limits import SecondsLimit
 from rcjax.replaying.replay import replay
 from rcjax.tuning.certify import certify
-from rcjax.tuning.certify_seconds import Beyond, count_beyond
-from rcjax.tuning.evidence import evidence_of
+from rcjax.tuning.evidence import Beyond, count_beyond, evidence_of
 from rcjax.tuning.p_values import binomial_tail, bounded_mean_p_value
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -8,24 +8,21 @@ import jax
 import numpy as np
 import pytest
 from contest_references import by_folds, columns, dealt, walk_by_hand
-from sampled_logs import sampled_log
 from selection_references import make_log
 
 import rcjax
-from rcjax._base.variants import rivals
 from rcjax.frontier.refusal import refusal_at
 from rcjax.model.fitting import fit_near
-from rcjax.model.pairs import barred_pairs
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.solving.solve import solve_frontier
 from rcjax.tuning import cross_validation
 from rcjax.tuning.agreement_candidates import as_policies, judge_answers
+from rcjax.tuning.choices import RESERVE, as_cascades
 from rcjax.tuning.comparison import Luck
 from rcjax.tuning.contest import Losses, Targets, contest, gains_of
 from rcjax.tuning.cross_validation import BUDGETS, ERRORS, PRICES, cross_validate, longer_cascades, targets_of
 from rcjax.tuning.judging import Blend, Judging
 from rcjax.tuning.label_candidates import judge_log
-from rcjax.tuning.label_choices import RESERVE, as_cascades
 from rcjax.tuning.label_weights import judging_of
 from rcjax.tuning.resampling import deal_folds
 
@@ -44,7 +41,7 @@ def losses_of(log, judging, folds, seed, monkeypatch, max_length=2):
 
     monkeypatch.setattr(cross_validation, "contest", keep)
     model = rcjax.fit(log)
-    longer = longer_cascades(len(log.models), max_length, rivals(log.models))
+    longer = longer_cascades(len(log.models), max_length)
     comparison = cross_validate(log, model, longer, judging, folds, seed)
     return kept[0], comparison, model
 
@@ -252,7 +249,7 @@ def by_hand(log, model, judging, targets, folds, seed):
     """{arm: (penalty (T, m), charge (T, m), told (T,))} by loops: fit without the fold, judge, choose, walk."""
     logprob, right, answered, charge = columns(log)
     complete, k = answered.all(1), right.shape[1]
-    fold, barred = dealt(complete, folds, seed), barred_pairs(log.models)
+    fold = dealt(complete, folds, seed)
     price = None if judging.refusal is None else 1 - float(judging.refusal)
     arms = {}
     for number in range(folds):
@@ -261,16 +258,13 @@ def by_hand(log, model, judging, targets, folds, seed):
         rows = logprob, right, train
         fitted = fit_near(model, *rows, log.cost)
         trial = jax.tree.map(np.asarray, judge_log(fitted.calibrators, *rows, charge, targets.lam, judging))
-        may = np.ones_like(trial.error, bool) if barred is None else ~barred[trial.first, trial.second]
+        may = np.ones_like(trial.error, bool)
         allowed = {"1": np.broadcast_to(np.arange(may.shape[-1]) < k, may.shape), "2": may}
-        if barred is not None:
-            single = barred_pairs(log.models, votes=False)
-            allowed["one sample"] = ~single[trial.first, trial.second]
         choices = {name: chosen_pairs(trial, own, targets, k) for name, own in allowed.items()}
-        if log.answer is not None and k > 2 and barred is None:
+        if log.answer is not None and k > 2:
             compared = judge_answers(fitted.calibrators, *rows, charge, log.answer, judging)
             choices["answers"] = chosen_answers(compared, choices["2"], targets, k, price is not None)
-        if k == 3 and barred is None:
+        if k == 3:
             choices["3"] = chosen_chains(fitted, targets, price)
         confidence = np.asarray(fitted.calibrate(logprob))
         part = out & complete
@@ -287,7 +281,6 @@ def by_hand(log, model, judging, targets, folds, seed):
 LOGS = {
     "answers, one confidence for many": (lambda: agreement_logs.make_log(90, 0.2, seed=1), None, ["answers", "3"]),
     "refusals": (lambda: agreement_logs.make_log(90, 0.2, seed=2), 0.3, ["answers", "3"]),
-    "several samples": (lambda: sampled_log(90, seed=1), None, ["one sample"]),
 }
 
 

@@ -19,12 +19,10 @@ from rcjax.tuning.comparison import (
     COMPARING,
     COMPARING_ALONE,
     LONGER,
-    VOTES,
     AtBudgets,
     Bar,
     Comparison,
     Rival,
-    VotesGain,
 )
 from rcjax.tuning.cross_validation import PRICES, cross_validate, longer_cascades
 from rcjax.tuning.judging import AS_USUAL
@@ -91,10 +89,6 @@ BARS = [  # gain, its standard error, counted, its standard error: whether it ea
     (COMPARING_ALONE, (0.0041, 0.0040, 0.0, 0.1), True),
     (COMPARING_ALONE, (0.0041, 0.0042, 0.0, 0.1), False),
     (COMPARING_ALONE, (0.0039, 0.0, 0.0, 0.1), False),
-    (VOTES, (0.0081, 0.0080, 0.0, 0.1), True),
-    (VOTES, (0.0079, 0.0, 0.0, 0.1), False),
-    (VOTES, (0.02, 0.021, 0.0, 0.1), False),
-    (VOTES, (0.02, 0.001, -0.4, 0.1), False),
     (Bar(0.5, 2.0), (np.nan, np.nan, np.nan, np.nan), False),
 ]
 
@@ -104,14 +98,12 @@ def test_what_earns_a_place(bar, figures, earned):
     assert bool(bar.earned(*figures)) is earned
 
 
-def test_rivals_and_votes_go_by_their_bars():
+def test_rivals_go_by_their_bar():
     nothing = np.zeros(3)
     for bar, figures, earned in BARS:
         rival = Rival(nothing, nothing, nothing, nothing, *figures)
         if bar is COMPARING:
             assert rival.earned is earned
-        if bar is VOTES:
-            assert VotesGain(("small",), nothing, nothing, *figures).earned is earned
 
 
 def test_comparing_answers_must_gain_at_the_price_and_more_than_a_longer_chain():

@@ -16,10 +16,9 @@ from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning import label_candidates
-from rcjax.tuning.choices import tune_by_labels
+from rcjax.tuning.choices import as_cascades, best_candidates, tune_by_labels
 from rcjax.tuning.judging import AS_USUAL, Blend, Judging, cross_calibrate
 from rcjax.tuning.label_candidates import Candidates, Rows, candidates
-from rcjax.tuning.label_choices import as_cascades, best_candidates
 from rcjax.tuning.label_weights import charges
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -11,9 +11,9 @@ from selection_references import centred
 
 from rcjax.replaying.walk import outcomes
 from rcjax.tuning import label_refusals
+from rcjax.tuning.choices import as_cascades, best_candidates, merged
 from rcjax.tuning.judging import AS_USUAL, Blend, Judging
 from rcjax.tuning.label_candidates import Rows, candidates, refusing_candidates
-from rcjax.tuning.label_choices import as_cascades, best_candidates, merged
 from rcjax.tuning.label_refusals import refuse_alone, spread_cuts
 
 pytestmark = pytest.mark.usefixtures("float64")

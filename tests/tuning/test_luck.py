@@ -13,8 +13,7 @@ from tiers import examples
 from rcjax.frontier.policies import Agreements, Policies
 from rcjax.policy.targets import TargetName
 from rcjax.tuning.comparison import Comparison, Luck
-from rcjax.tuning.luck import luck_of, raised_by_luck
-from rcjax.tuning.trials import Trial
+from rcjax.tuning.trials import Trial, raised_by_luck
 
 PENALTY = np.array([0.30, 0.10, 0.25, 0.15, 0.12, 0.999])
 
@@ -66,8 +65,8 @@ def test_of_one_model_there_is_nothing_to_raise():
     own, shown = trial(compares=False).take(np.array([0])), comparison((0.3,), (0.2,))
     for target in get_args(TargetName):
         assert raised_by_luck(own, shown, target).penalty.tolist() == [0.30]
-        assert luck_of(shown, target, comparing=False) == 0.0
-    assert luck_of(dataclasses.replace(shown, luck=None), "budget", True) == 0.0
+        assert shown.luckier(target, comparing=False) == 0.0
+    assert dataclasses.replace(shown, luck=None).luckier("budget", True) == 0.0
 
 
 @settings(max_examples=examples(50), deadline=None)

@@ -16,10 +16,10 @@ from rcjax.logs import LogError
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.solving.solve import solve_frontier
 from rcjax.tuning import resampling, select
+from rcjax.tuning.choices import RESERVE
 from rcjax.tuning.comparison import AtBudgets, Comparison, Luck
 from rcjax.tuning.cross_validation import PRICES
 from rcjax.tuning.judging import AS_USUAL
-from rcjax.tuning.label_choices import RESERVE
 from rcjax.tuning.label_weights import estimate_blend, has_atoms
 from rcjax.tuning.select import select_frontier
 from rcjax.tuning.verdict import tell_corrections

@@ -7,8 +7,7 @@ from tiers import examples
 
 from rcjax.frontier.policies import Policies
 from rcjax.frontier.statuses import PointStatus
-from rcjax.tuning.trials import Trial, all_trials
-from rcjax.tuning.undominated import _thinned, undominated
+from rcjax.tuning.trials import Trial, _thinned, all_trials, undominated
 
 
 def trial_of(cost, error, reserve=None, compares=False):

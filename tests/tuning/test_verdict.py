@@ -10,7 +10,7 @@ from misses import in_turn
 
 import rcjax
 from rcjax.frontier.policies import ABSTAIN, Agreements, Policies
-from rcjax.tuning.comparison import AtBudgets, Comparison, Luck, Rival, VotesGain
+from rcjax.tuning.comparison import AtBudgets, Comparison, Luck, Rival
 from rcjax.tuning.select import Selection
 from rcjax.tuning.verdict import tell_choice, tell_corrections
 
@@ -35,7 +35,7 @@ def frontier(float64):
     return dataclasses.replace(base, lam=figures, cost=figures, error=figures / 100, policies=policies)
 
 
-def shown(gain=0.0, gain_se=0.01, saved=0.0, saved_se=0.01, rival=None, votes=None, luck=0.02, lengths=3):
+def shown(gain=0.0, gain_se=0.01, saved=0.0, saved_se=0.01, rival=None, luck=0.02, lengths=3):
     """A contest that shows at the middle of three prices, and budgets, what is given; elsewhere far more."""
 
     def amid(value):
@@ -54,7 +54,7 @@ def shown(gain=0.0, gain_se=0.01, saved=0.0, saved_se=0.01, rival=None, votes=No
     lucks = np.array([0.01, 0.01 + luck, 0.01 + luck][:arms])
     compared = None if rival is None else Rival(nothing[0], nothing[0], amid(rival), np.full(3, gain_se), *[0.0] * 4)
     arrays = np.arange(1, lengths + 1), np.geomspace(1, 100, 3), nothing, nothing, own, spread, overall, overall
-    return Comparison(*arrays, agreement=compared, votes=votes, at_budgets=at, luck=Luck(0 * lucks, lucks, 2 * lucks))
+    return Comparison(*arrays, agreement=compared, at_budgets=at, luck=Luck(0 * lucks, lucks, 2 * lucks))
 
 
 def say(frontier, kind, target, **figures):
@@ -110,12 +110,6 @@ def test_a_budget_is_told_at_its_own_figures_and_a_limit_at_the_bill(frontier):
     for budget, words in ((1.0, "900.0 ± 1.0 points fewer"), (1e3, "900.0 ± 1.0 points more"), (9.0, "3.0 ± 1.0")):
         assert words in say(frontier, "pair", {"budget": budget}, saved=0.03)
     assert "3.0 ± 1.0" in say(frontier, "pair", {"max_error": 0.5}, saved=0.03)  # its point costs 10
-
-
-def test_what_samples_are_worth_is_added(frontier):
-    votes = VotesGain(("middle",), np.full(3, 0.03), np.full(3, 0.01), 0.1, 0.05, 0.1, 0.08)
-    said = say(frontier, "single", {"budget": 10.0}, votes=votes)
-    assert said == ("use middle alone: no cascade is shown to be better at this budget; one sample of middle is enough")
 
 
 def test_words_and_figures_never_contradict_each_other(frontier):

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rcjax._base.variants import of_model, samples_of
 from rcjax.policy.files import load_policy
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
@@ -23,7 +22,7 @@ from rcjax.serving.clients import DirectClient, direct_client
 from rcjax.serving.gateway.expectations import expect
 from rcjax.serving.gateway.settings import Settings
 from rcjax.serving.models_file import ModelSettings, read_models
-from rcjax.serving.voting import signal_of_votes
+from rcjax.serving.voting import refuse_voting_models, votes_apart
 from rcjax.signals import Signal
 from rcjax.signals.records import signal_by_name, signal_from_record
 
@@ -146,22 +145,18 @@ class _Cascades:
         expect(policy)  # and damaged queries, not when figures are shown
         records = recorded_asked(policy)
         keyed = {one.compare for part in policy.policies for one in part.agreements.values()}
-        keyed |= {records.get(model, {}).get("compare") for model in policy.models if model not in self.models}
+        keyed |= {records.get(model, {}).get("compare") for model in policy.models}
         if "key" in keyed:
             what = "it compares keys of answers (answer_key), which a service cannot make"
             raise ValueError(f"{what}: tune on a log with a column answer, or run it by rcjax.Cascade(answer_key=…)")
         asked = [*policy.models, *self.settings.shadow_models]
-        missing = ", ".join(model for model in policy.models if of_model(self.models, model) is None)
+        refuse_voting_models(policy.models, self.models)
+        missing = ", ".join(model for model in policy.models if model not in self.models)
         if missing:
             raise ValueError(f"it asks {missing}, for which {self.settings.models.name} has no table: add it")
-        settings, limits = {model: self._of(model) for model in asked}, self.settings.limits
+        settings, limits = {model: self.models[model] for model in asked}, self.settings.limits
         unjudged = self.settings.unjudged or settings[policy.models[-1]].name
-        signals = {
-            model: self._signal(one, records.get(model, {}))
-            if samples_of(model) == 1 or model in self.models
-            else signal_of_votes(model, records.get(model, {}), policy.transform)
-            for model, one in settings.items()
-        }
+        signals = {model: self._signal(one, records.get(model, {})) for model, one in settings.items()}
         cascade = Cascade(
             policy,
             {model: self.clients.of(one) for model, one in settings.items()},
@@ -182,14 +177,14 @@ class _Cascades:
         needed = tuple(signals[model].options for model in policy.models)
         return ServedPolicy(name, policy, digest_of(policy), cascade, unjudged, options, needed)
 
-    def _of(self, model: str) -> ModelSettings:
-        """The settings of a model; of a vote, those of the model that is asked."""
-        settings = of_model(self.models, model)
-        assert settings is not None  # as is checked before
-        return settings
-
     def _signal(self, model: ModelSettings, record: Mapping[str, Any]) -> Signal:
-        """The signal that the policy records, or else the one that the file of models names."""
+        """The signal that the policy records, or else the one that the file of models names.
+
+        Where several answers voted, the file names what each of them was asked with.
+        """
+        votes = votes_apart(record, model.name)
+        if votes is not None:
+            return votes
         recorded = signal_from_record(record) if record else None
         if recorded is not None and (model.signal is None or record.get("signal") == model.signal):
             return recorded

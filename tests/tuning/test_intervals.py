@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 from misses import in_turn
 
-from rcjax.tuning.replicate_intervals import quantiles, sample_noise, search_luck
+from rcjax.tuning.intervals import quantiles, sample_noise, search_luck
 
 
 @in_turn("level, tolerance", [(0.5, 0.01), (0.9, 0.015), (0.99, 0.05)])
