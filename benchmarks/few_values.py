@@ -28,7 +28,7 @@ from rcjax._core.batching import part
 from rcjax._core.kendall import kendall_tau
 from rcjax.diagnostics.copulas import copula_test
 from rcjax.diagnostics.marginals import marginal_test
-from rcjax.model.copula_fitting import fit_copula
+from rcjax.model.copula_fitting import fit_pair
 from rcjax.model.marginals import cramer_von_mises
 from rcjax.model.pair_likelihood import ATOMS, HIGHEST, LOWEST, Ranks
 from rcjax.model.sampling import sample_confidences
@@ -130,7 +130,7 @@ def thetas(family: type[rcjax.Copula], theta: float, values: int, samples: int) 
         atoms = many * end[:-2], many * end[1:-1]
         ends = many[:, 0] * end[0], many[:, 0] * end[-2]
         margins.append(Ranks(jnp.full(place.shape, 0.5), *ends, jnp.asarray(side), atoms))
-    fit = jax.jit(jax.vmap(lambda one, other: fit_copula(family, one, other, jnp.ones(QUERIES)).copula))
+    fit = jax.jit(jax.vmap(lambda one, other: fit_pair(family, one, other, jnp.ones(QUERIES)).copula))
     taus = jax.jit(jax.vmap(kendall_tau))(*(place.astype(float) for place in places), np.ones(places[0].shape, bool))
     by_tau = jax.vmap(family.from_tau)(taus)
     return {name: np.asarray(vars(own)["theta"]) for name, own in (("likelihood", fit(*margins)), ("τ-b", by_tau))}

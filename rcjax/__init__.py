@@ -89,6 +89,7 @@ _HOMES = {
     ),
     "model.fitting": ("fit",),
     "model.marginals": ("Marginal",),
+    "model.pair_fitting": ("fit_copula",),
     "model.sampling": ("sample_confidences",),
     "policy.files": ("load_policy",),
     "policy.mixture": ("Mixture",),
@@ -203,6 +204,7 @@ if TYPE_CHECKING:
     from rcjax.model.demo import demo_model, sample_log
     from rcjax.model.fitting import fit
     from rcjax.model.marginals import Marginal
+    from rcjax.model.pair_fitting import fit_copula
     from rcjax.model.sampling import sample_confidences
     from rcjax.policy.files import load_policy
     from rcjax.policy.mixture import Mixture
@@ -297,6 +299,7 @@ __all__ = [
     "error_and_cost",
     "expected_calibration_error",
     "fit",
+    "fit_copula",
     "influence",
     "learning_curve",
     "load_frontier",

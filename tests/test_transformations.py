@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh, PartitionSpec
 
 import rcjax
 from rcjax.model.cascade_model import of_models
@@ -18,7 +20,7 @@ from rcjax.model.weighted import reweigh, rows_of
 pytestmark = pytest.mark.usefixtures("float64")
 
 PAGE = Path(rcjax.__file__).parent / "docs" / "python.md"
-COLUMNS = ("jit", "vmap", "slopes", "second slopes", "float32")
+COLUMNS = ("jit", "vmap", "shard_map", "slopes", "second slopes", "float32")
 MODELS = ("llama3.2-1b", "llama3.1-70b")
 N = 96
 
@@ -73,6 +75,32 @@ def figures(cast):
     return lambda x: jnp.stack(rcjax.error_and_cost(model, x)) * jnp.array([1.0, 1e4], x.dtype)
 
 
+def with_theta(cast, theta):
+    model = of_pair(cast)
+    return replace(model, copulas=rcjax.Gumbel(theta))
+
+
+def fit_by(method):
+    """θ by weights, of pairs that were drawn once: in single precision others are drawn."""
+
+    def make(cast):
+        u, v = cast(pairs_of_ranks())
+        return lambda weights: rcjax.fit_copula(u, v, "gumbel", weights, method=method).theta
+
+    return make
+
+
+@cache
+def pairs_of_ranks():
+    return rcjax.Gumbel(2.0).sample(jax.random.key(0), (N,))
+
+
+def earlier(cast):
+    """The mean of what the second model says where the first one is in a mass, and smooth, by θ."""
+    confidence = cast(jnp.array([[0.4], [0.6]]))
+    return lambda x: with_theta(cast, x).sample_conditional(jax.random.key(0), confidence, (200,)).mean((0, 2))
+
+
 COST, ERROR = np.array([1.0, 1.5, 2.2, 3.0]), np.array([0.5, 0.4, 0.35, 0.3])
 POINT, LEVELS = np.array([0.3, 0.6]), np.array([0.7])
 ROWS = {
@@ -82,15 +110,23 @@ ROWS = {
     "`Copula.log_density`": Row(of_copula("log_density"), POINT),
     "`Copula.from_tau`": Row(lambda cast: lambda x: rcjax.Gumbel.from_tau(x).theta, np.array([0.3])),
     "`CascadeModel.calibrate`": Row(lambda cast: lambda x: of_pair(cast).calibrate(x), np.array([-0.1, -0.4])),
+    "`CascadeModel.log_prob`": Row(lambda cast: lambda x: of_pair(cast).log_prob(x), np.array([0.55, 0.8])),
+    # In single precision other numbers are drawn.
+    "`CascadeModel.sample`": Row(
+        lambda cast: lambda x: with_theta(cast, x).sample(jax.random.key(0), (200,)).mean(0), np.array([1.7]), close=0.1
+    ),
+    "`CascadeModel.sample_conditional`": Row(earlier, np.array([1.7]), close=0.1),
+    "`fit_copula`": Row(fit_by("tau"), np.ones(N), close=1e-3),
+    '`fit_copula(method="likelihood")`': Row(fit_by("likelihood"), np.ones(N), close=1e-3),
     "`error_and_cost`": Row(figures, LEVELS),
     "`outcome`": Row(paths, LEVELS),
     "`solve`": Row(solved, np.array(1.0), close=1e-2),
-    "`model.weighted.reweigh`": Row(refitted, np.ones(N), COLUMNS[:3] + COLUMNS[4:], close=1e-2),
+    "`model.weighted.reweigh`": Row(refitted, np.ones(N), COLUMNS[:4] + COLUMNS[5:], close=1e-2),
     "`area_under_curve`": Row(lambda cast: lambda x: rcjax.area_under_curve(COST.astype(x.dtype), x, 1.2, 2.8), ERROR),
     "`expected_calibration_error`": Row(
         lambda cast: lambda x: rcjax.expected_calibration_error(x, jnp.arange(20) % 3 == 0),
         np.linspace(0.2, 0.9, 20),
-        COLUMNS[:3] + COLUMNS[4:],  # it is made of straight pieces
+        COLUMNS[:4] + COLUMNS[5:],  # it is made of straight pieces
     ),
     "`smooth_maximum`": Row(lambda cast: lambda x: rcjax.smooth_maximum(x, 0.1), np.array([0.2, 0.5, 0.55])),
     "`smooth_quantile`": Row(
@@ -107,7 +143,7 @@ def table():
     lines = [f"| function | {' | '.join(COLUMNS)} |", "|---|" + "---|" * len(COLUMNS)]
     for name, row in ROWS.items():
         lines.append(f"| {name} | {' | '.join('yes' if column in row.holds else '–' for column in COLUMNS)} |")
-    return "\n".join([*lines, f"| {ON_THE_HOST} | {' | '.join(['–'] * 4)} | yes |"])
+    return "\n".join([*lines, f"| {ON_THE_HOST} | {' | '.join(['–'] * 5)} | yes |"])
 
 
 def test_the_page_has_the_table():
@@ -115,7 +151,7 @@ def test_the_page_has_the_table():
     assert block.strip() == table(), f"python.md:\n{table()}"
 
 
-DEAR = ("`solve`", "`model.weighted.reweigh`")
+DEAR = ("`solve`", '`fit_copula(method="likelihood")`', "`model.weighted.reweigh`")
 
 
 @pytest.mark.parametrize(
@@ -130,6 +166,10 @@ def test_what_the_table_says_holds(name):
     both = jax.jit(jax.vmap(function))(jnp.stack([at, at * 0.99]))
     np.testing.assert_allclose(both[0], value, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(both[1], run(at * 0.99), rtol=1e-9, atol=1e-12)
+    if "shard_map" in row.holds:
+        mesh, entries = Mesh(np.array(jax.devices()[:1]), ("entries",)), PartitionSpec("entries")
+        spread = jax.jit(jax.shard_map(jax.vmap(function), mesh=mesh, in_specs=entries, out_specs=entries))
+        np.testing.assert_allclose(spread(at[None])[0], value, rtol=1e-9, atol=1e-12)
     way = jnp.asarray(np.random.default_rng(0).standard_normal(at.shape)) * 0.1
 
     def along(t):

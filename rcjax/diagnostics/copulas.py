@@ -29,7 +29,7 @@ from rcjax._core.numerics import divide, open_unit
 from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula
 from rcjax.diagnostics.bootstrap import bootstrap_size, in_batches, p_value, replicate
-from rcjax.model.copula_fitting import fit_copula
+from rcjax.model.copula_fitting import fit_pair
 from rcjax.model.pair_likelihood import masses_of, present_counts, ranks_of_counts, with_tied_values
 
 _CELLS, _LEVELS = 24, 40
@@ -213,7 +213,7 @@ def statistics(
     if atoms is not None:
         ranked = jax.vmap(with_tied_values, (0, 0, None, 0))(ranked, both, present, jnp.stack(atoms))
     first, second = part(ranked, 0), part(ranked, 1)
-    copula = fit_copula(family, first, second, weights, tau).copula
+    copula = fit_pair(family, first, second, weights, tau).copula
     through = counts[1]
     u, v = through / (m + 1)
     places = through.astype(jnp.int32)

@@ -8,7 +8,7 @@ Giordano et al. 2019, "A Swiss Army infinitesimal jackknife").
 
 import dataclasses
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -61,11 +61,16 @@ class Influence:
         """(m − 1,) standard errors of the thresholds, likewise."""
         return np.sqrt((self.thresholds**2).sum(0))
 
-    def top(self, count: int = 10) -> tuple[int, ...]:
-        """Positions of the queries that move the thresholds most, in units of their standard errors; the first most."""
+    def top(self, count: int = 10, by: Literal["thresholds", "error", "cost"] = "thresholds") -> tuple[int, ...]:
+        """Positions of the queries that move the thresholds, the error or the cost most; the first most.
+
+        Several thresholds count in units of their standard errors. Raises ValueError for another `by`.
+        """
         check_arguments(Influence.top, locals())
+        if by not in ("thresholds", "error", "cost"):
+            raise ValueError(f"by is {by!r}; it is 'thresholds', 'error' or 'cost'")
         unit = np.where(self.threshold_se > 0, self.threshold_se, 1.0)
-        moved = np.abs(self.thresholds / unit).max(1)
+        moved = np.abs(self.thresholds / unit).max(1) if by == "thresholds" else np.abs(getattr(self, by))
         return tuple(int(row) for row in np.argsort(-moved, kind="stable")[:count])
 
 

@@ -7,7 +7,7 @@
 >>> pair.sample(jax.random.key(0), (3,)).shape, pair.event_shape
 ((3, 2), (2,))
 
-What log_prob is where marginals have point masses is said at the head of `rcjax.interop.chain`.
+What log_prob is where marginals have point masses is said at the head of `rcjax.model.chain`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,13 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from rcjax._base.arguments import instance
 from rcjax._base.extras import required
 from rcjax.copulas import Copula, OneOf
-from rcjax.interop import chain as chains
-from rcjax.interop.chain import Chain, Uniform
+from rcjax.interop.pair import Uniform, pair
+from rcjax.model import chain as chains
 from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.chain import Chain
 from rcjax.model.marginals import Marginal
 
 dist = required("numpyro.distributions", extra="posterior")
@@ -133,7 +135,7 @@ class _ChainDistribution(dist.Distribution):
 
     @validate_sample
     def log_prob(self, value: ArrayLike, intermediates: Any = None) -> jax.Array:
-        """Log density of values (…, k), with masses as at the head of `rcjax.interop.chain`."""
+        """Log density of values (…, k), with masses as at the head of `rcjax.model.chain`."""
         return chains.log_prob(self._chain(), value)
 
 
@@ -165,7 +167,7 @@ class CopulaDistribution(_ChainDistribution):
         self._set_up(validate_args)
 
     def _chain(self) -> Chain:
-        return chains.pair(self.copula, self.marginals)
+        return pair(self.copula, self.marginals)
 
     def _massed(self) -> bool:
         return chains.have_masses(*(self.marginals or ()))
@@ -187,11 +189,12 @@ class CascadeDistribution(_ChainDistribution):
     pytree_data_fields = ("model",)
 
     def __init__(self, model: CascadeModel, *, validate_args: bool | None = None) -> None:
+        instance(model, CascadeModel, "model")
         self.model = model
         self._set_up(validate_args)
 
     def _chain(self) -> Chain:
-        return chains.of_model(self.model)
+        return chains.through(self.model.marginals, self.model.copulas)
 
     def _massed(self) -> bool:
         return chains.have_masses(self.model.marginals)

@@ -7,7 +7,7 @@
 >>> pair.sample(3, seed=jax.random.key(0)).shape, pair.event_shape
 ((3, 2), TensorShape([2]))
 
-What log_prob is where marginals have point masses is said at the head of `rcjax.interop.chain`. Releases up to 0.25 do
+What log_prob is where marginals have point masses is said at the head of `rcjax.model.chain`. Releases up to 0.25 do
 not run on the JAX that rcjax needs; `tfp-nightly` does.
 """
 
@@ -20,9 +20,10 @@ import numpy as np
 from rcjax._base.arguments import instance
 from rcjax._base.extras import required
 from rcjax.copulas import Copula
-from rcjax.interop import chain as chains
-from rcjax.interop.chain import Chain, Uniform
+from rcjax.interop.pair import Uniform, check_pair, pair
+from rcjax.model import chain as chains
 from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.chain import Chain
 from rcjax.model.marginals import Marginal
 
 try:
@@ -113,7 +114,7 @@ class CopulaDistribution(_ChainDistribution):
     ) -> None:
         parameters = dict(locals())
         self.copula, self.marginals = copula, marginals
-        chains.check_pair(copula, marginals)
+        check_pair(copula, marginals)
         massed = chains.have_masses(*(marginals or ()))
         self._set_up(parameters, massed, validate_args=validate_args, allow_nan_stats=allow_nan_stats, name=name)
 
@@ -122,7 +123,7 @@ class CopulaDistribution(_ChainDistribution):
         return {}  # pytrees, of which the base class knows nothing
 
     def _chain(self) -> Chain:
-        return chains.pair(self.copula, self.marginals)
+        return pair(self.copula, self.marginals)
 
 
 class CascadeDistribution(_ChainDistribution):
@@ -155,7 +156,7 @@ class CascadeDistribution(_ChainDistribution):
         return {}  # pytrees, of which the base class knows nothing
 
     def _chain(self) -> Chain:
-        return chains.of_model(self.model)
+        return chains.through(self.model.marginals, self.model.copulas)
 
 
 def _bijectors(margin: Any) -> list[Any]:

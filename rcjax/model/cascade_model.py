@@ -26,6 +26,7 @@ from rcjax._core.signatures import is_traced
 from rcjax.copulas import Copula, OneOf
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
+from rcjax.model import chain
 from rcjax.model.calibration import Calibrator, calibrate_all, calibrate_rows
 from rcjax.model.marginals import Marginal
 from rcjax.model.margins_file import (
@@ -114,6 +115,55 @@ class CascadeModel:
         whole_log = logprob.ndim == 2 and not is_traced(jax.tree.leaves((self.calibrators, logprob)))
         return (calibrate_rows if whole_log else calibrate_all)(self.calibrators, logprob)
 
+    def log_prob(self, confidence: jax.Array) -> jax.Array:
+        """(…) log density of calibrated confidences (…, k) under the chain through all models, in their order.
+
+        Pure, and differentiable in the confidences and in the model. A confidence that is a point mass of its model
+        (φ_min, φ_max, a value that is stated) counts with its probability, one between with its density: so log p
+        compares confidences in the same masses, the density's integral plus the masses' sum is one, and a mean of log
+        p is no entropy (`rcjax.model.chain`). −∞ outside of the supports; NaN where a model did not answer. Models
+        with a leading axis broadcast against (…). Raises ValueError for another last axis than k.
+
+        >>> import rcjax
+        >>> model = rcjax.demo_model()
+        >>> confidence = model.sample(jax.random.key(0), (3,))
+        >>> model.log_prob(confidence).shape, float(model.log_prob(confidence[0] - 1))
+        ((3,), -inf)
+        """
+        check_arguments(CascadeModel.log_prob, locals())
+        return chain.log_prob(self._chain(), confidence)
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """(*shape, k) calibrated confidences drawn from the chain through all models, in their order.
+
+        Pure. Of a model with leading axes (stacked ones) (*shape, *axes, k), as NumPyro has it.
+
+        >>> import rcjax
+        >>> rcjax.demo_model().sample(jax.random.key(0), (3, 2)).shape
+        (3, 2, 5)
+        """
+        check_arguments(CascadeModel.sample, locals())
+        return _sample(self.marginals, self.copulas, key, tuple(shape))
+
+    def sample_conditional(self, key: jax.Array, confidence: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """(*shape, …, k − m) confidences of the later models, where the first m have confidences (…, m).
+
+        Pure. Models with a leading axis broadcast against (…). NaN where a confidence is not possible: outside of the
+        model's support, or no number. Raises ValueError unless 0 < m < k.
+
+        >>> import rcjax
+        >>> model = rcjax.demo_model()
+        >>> low, high = model.marginals.lowest[0], model.marginals.highest[0]
+        >>> draws = model.sample_conditional(jax.random.key(0), jnp.stack([low, high])[:, None], (1000,))
+        >>> draws.shape, bool((draws[:, 0].mean(0) < draws[:, 1].mean(0)).all())
+        ((1000, 2, 4), True)
+        """
+        check_arguments(CascadeModel.sample_conditional, locals())
+        return _sample_conditional(self.marginals, self.copulas, key, confidence, tuple(shape))
+
+    def _chain(self) -> chain.Chain:
+        return chain.through(self.marginals, self.copulas)
+
     def index(self, names: Sequence[str]) -> tuple[int, ...]:
         """Positions of the named models; a name that is not a model's raises ValueError."""
         check_arguments(CascadeModel.index, locals())
@@ -191,6 +241,19 @@ class CascadeModel:
             "cost": np.asarray(self.cost).tolist(),
             "details": self.details.to_json(),
         }
+
+
+# Of the arrays alone: models of other names share what is compiled.
+@partial(jax.jit, static_argnames="shape")
+def _sample(marginals: Marginal, copulas: Copula, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    return chain.sample(chain.through(marginals, copulas), key, shape)
+
+
+@partial(jax.jit, static_argnames="shape")
+def _sample_conditional(
+    marginals: Marginal, copulas: Copula, key: jax.Array, confidence: jax.Array, shape: tuple[int, ...]
+) -> jax.Array:
+    return chain.sample_conditional(chain.through(marginals, copulas), key, confidence, shape)
 
 
 def _copulas_to_json(copulas: Any) -> dict[str, Any]:

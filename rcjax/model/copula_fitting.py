@@ -57,7 +57,7 @@ def count_parameters(family: type[Copula]) -> int:
     return len(family.free) + len(family.grids)
 
 
-def fit_copula(
+def fit_pair(
     family: type[Copula], first: Ranks, second: Ranks, weights: jax.Array, tau: jax.Array | float = 0.3
 ) -> CopulaFit:
     """The member of a family under which a pair of margins is likeliest.
@@ -74,7 +74,7 @@ def fit_copula(
     >>> from rcjax import Clayton
     >>> u, v = Clayton(2.0).sample(jax.random.key(0), (1000,))
     >>> first, second = (Ranks(z, jnp.zeros(()), jnp.ones(()), None) for z in (u, v))
-    >>> fitted = fit_copula(Clayton, first, second, jnp.ones(1000))
+    >>> fitted = fit_pair(Clayton, first, second, jnp.ones(1000))
     >>> abs(float(fitted.copula.theta) - 2.0) < 3 * float(fitted.standard_errors["theta"]), int(fitted.status)
     (True, 0)
     """
@@ -97,7 +97,7 @@ def fit_copula(
 
 
 def fit_pairs(family: type[Copula], first: Ranks, second: Ranks, weights: jax.Array, tau: jax.Array) -> CopulaFit:
-    """`fit_copula` of a family to every pair and replicate: to be jitted, the family static.
+    """`fit_pair` of a family to every pair and replicate: to be jitted, the family static.
 
     The fit has leading axes (pairs,) or (replicates, pairs).
 
@@ -107,7 +107,7 @@ def fit_pairs(family: type[Copula], first: Ranks, second: Ranks, weights: jax.Ar
         weights: (pairs, n) or (replicates, pairs, n).
         tau: (pairs,) where the searches start, those of all replicates.
     """
-    fit = jax.vmap(lambda *pair: fit_copula(family, *pair))
+    fit = jax.vmap(lambda *pair: fit_pair(family, *pair))
     if weights.ndim == 2:
         return fit(first, second, weights, tau)
     return jax.vmap(lambda replicate: fit(first, second, replicate, tau))(weights)

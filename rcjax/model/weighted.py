@@ -2,13 +2,12 @@
 
 Every part of a fit but Kendall's τ and the costs solves equations of weighted sums: the score equations of a logistic
 regression and of a mixture of betas. From a fitted model a few Newton steps solve them for other weights; the implicit
-function theorem gives their derivatives (`_stationary`). So a bootstrap is one vmap, and one derivative stands for it:
-the infinitesimal jackknife (Jaeckel 1972; Giordano, Stephenson, Liu, Jordan & Broderick 2019, "A Swiss Army
-infinitesimal jackknife").
+function theorem gives their derivatives (`rcjax.model.stationary`). So a bootstrap is one vmap, and one derivative
+stands for it: the infinitesimal jackknife (Jaeckel 1972; Giordano, Stephenson, Liu, Jordan & Broderick 2019, "A Swiss
+Army infinitesimal jackknife").
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -27,12 +26,10 @@ from rcjax.model.marginal_fitting import REFIT_STEPS, climb_on, columns_of
 from rcjax.model.marginals import Atoms, Marginal, at_value, log_components
 from rcjax.model.pairs import pairs
 from rcjax.model.stated import estimate
+from rcjax.model.stationary import stationary
 
 __all__ = ["Rows", "reweigh", "rows_of", "weighted_taus"]
 
-_STEPS = 8
-#: Curvatures below this share of the largest are none: what they belong to stays where it is.
-_FLAT = 1e-10
 #: Rows that are compared with all others at a time.
 _BLOCK = 128
 
@@ -118,33 +115,6 @@ def weighted_taus(columns: jax.Array, weights: jax.Array) -> jax.Array:
     return lax.map(tau, jnp.asarray(np.array(pairs(columns.shape[1]), int).reshape(-1, 2)))
 
 
-def _stationary(objective: Callable[..., jax.Array], start: jax.Array, *inputs: Any) -> jax.Array:
-    """The maximum (d,) of objective(x, *inputs) near `start`, by Newton steps, with derivatives by the inputs.
-
-    By the implicit function theorem dx = −(∂²f/∂x²)⁻¹ (∂²f/∂x∂inputs). Directions in which the objective does not curve
-    down stay where they are.
-    """
-    still = lax.stop_gradient(inputs)
-
-    def divided(curvature: jax.Array, slope: jax.Array) -> jax.Array:
-        bends, axes = jnp.linalg.eigh(curvature)
-        down = bends < -_FLAT * jnp.abs(bends).max()
-        return axes @ (jnp.where(down, 1 / jnp.where(down, bends, 1.0), 0.0) * (axes.T @ slope))
-
-    def step(_: Any, x: jax.Array) -> jax.Array:
-        moved = x - divided(jax.hessian(objective)(x, *still), jax.grad(objective)(x, *still))
-        least = objective(x, *still)
-        least -= 64 * jnp.finfo(x.dtype).eps * (1 + jnp.abs(least))  # what rounding takes
-        return jnp.where(objective(moved, *still) >= least, moved, x)
-
-    return lax.custom_root(
-        lambda x: jax.grad(objective)(x, *inputs),
-        lax.stop_gradient(start),
-        lambda _, start: lax.fori_loop(0, _STEPS, step, start),
-        lambda linear, slope: divided(jax.jacobian(linear)(slope), slope),
-    )
-
-
 def _calibrator(near: Calibrator, logprob: jax.Array, correct: jax.Array, weight: jax.Array) -> Calibrator:
     """The calibrator of one model; columns (n,) of its answers."""
     features = transform_confidence(logprob, near.transform)
@@ -171,7 +141,7 @@ def _calibrator(near: Calibrator, logprob: jax.Array, correct: jax.Array, weight
     flat = jnp.stack([special.logit((right + 0.5) / (count + 1)), jnp.zeros_like(count)])
     intercept, slope = near.coefficients
     start = jnp.stack([intercept + slope * center, slope * spread])
-    intercept, slope = _stationary(likelihood, start, (features - center) / spread, weight)
+    intercept, slope = stationary(likelihood, start, (features - center) / spread, weight)
     fitted = jnp.stack([intercept - slope * center / spread, slope / spread])
     coefficients = jnp.where(constant, flat, fitted)
     own = dataclasses.replace(near, coefficients=coefficients, smallest=smallest, largest=largest, stated=None)
@@ -217,7 +187,7 @@ def _mixture(near: Marginal, x: jax.Array, weight: jax.Array) -> tuple[jax.Array
     (proportion, a, b), _ = climb_on(columns_of(*lax.stop_gradient((x, weight > 0, weight))), mixture, REFIT_STEPS)
     share = jnp.clip(proportion, jnp.finfo(x.dtype).tiny, 1.0)
     start = jnp.concatenate([jnp.log(share[:1]) - jnp.log(share[1:]), jnp.log(a), jnp.log(b)])
-    return _of_free(_stationary(likelihood, start, x, weight))
+    return _of_free(stationary(likelihood, start, x, weight))
 
 
 def _of_free(free: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

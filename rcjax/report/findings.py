@@ -16,6 +16,7 @@ from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.policy.targets import Target
 from rcjax.replaying.replay import Replay
+from rcjax.report.influential import InfluentialQueries
 from rcjax.tuning.label_worth import LabelWorth, label_worth
 from rcjax.tuning.learning_curve import FURTHEST, LearningCurve
 from rcjax.tuning.select import Selection
@@ -71,15 +72,14 @@ class Findings:
     """Policies of segments, where the log tells some and there is a target."""
     segments_replayed: Mapping[str, Replay] = dataclasses.field(default_factory=dict)
     """What each segment's policy did on fresh queries, where there are any."""
+    influential: InfluentialQueries | None = None
+    """Which queries move what the policy to start with promises; None where nobody looked."""
 
     @property
     def chosen(self) -> int:
         """The point to start with: that for the target; without one, the cheapest as good as the baseline, or where
         there is none, that which errs least."""
-        if self.target:
-            return self.frontier.choose(**self.target.to_json())
-        best = self.against.at_its_error
-        return int(np.argmin(np.asarray(self.frontier.error, float))) if best is None else best
+        return starting_point(self.frontier, self.target, self.against)
 
     def concerns(self, check: Check, point: int) -> bool:
         """Whether a check says something of the policy at a point, and not only of others."""
@@ -191,8 +191,17 @@ class Findings:
             "diagnosis": self.diagnosis.to_json(),
             "learning_curve": learning,
             "label_worth": None if worth is None else worth.to_json(),
+            "influential": None if self.influential is None else self.influential.to_json(),
             **({} if self.segments is None else {"segments": self.segments.to_json()}),
         }
+
+
+def starting_point(frontier: Frontier, target: Target | None, against: Against) -> int:
+    """The point to start with: for the target; without one, the cheapest as good as the baseline, else the best."""
+    if target:
+        return frontier.choose(**target.to_json())
+    best = against.at_its_error
+    return int(np.argmin(np.asarray(frontier.error, float))) if best is None else best
 
 
 def compare(frontier: Frontier, j: int, error: float) -> Against:

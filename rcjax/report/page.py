@@ -33,6 +33,7 @@ from rcjax.plots import plot_frontier, plot_learning_curve
 from rcjax.policy.rules import split_of
 from rcjax.report.drawings import draw_checks
 from rcjax.report.findings import Against, Findings
+from rcjax.report.influential import influential_context
 from rcjax.report.segments import segments_context
 from rcjax.report.svg import places, style, to_svg
 
@@ -86,6 +87,7 @@ def context(report: Findings) -> dict[str, Any]:
         "judged": _judged(report),
         "tried": _tried(report),
         "figures": report.drawn or draw_checks(report.diagnosis, report.model, report.judged),
+        "influential": None if report.influential is None else influential_context(report.influential, money),
         "learning": _learning(report),
         "segments": _segments(report, money),
         "provenance": report.model.provenance,

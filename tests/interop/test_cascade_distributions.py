@@ -12,7 +12,8 @@ from stated_samples import stated_log
 
 import rcjax
 from rcjax._core.batching import part
-from rcjax.interop import chain
+from rcjax.interop.pair import pair
+from rcjax.model import chain
 from rcjax.model.cascade_model import of_models
 from rcjax.model.marginals import Atoms, Marginal
 from rcjax.model.sampling import sample_confidences
@@ -51,7 +52,7 @@ def test_a_chain_is_made_of_its_pairs(model):
     values = np.asarray(sample_confidences(model, jax.random.key(0), 60))
     first, middle, last = (part(model.marginals, j) for j in range(3))
     links = [part(model.copulas, place) for place in (0, 2)]  # of the pairs 0 → 1 and 1 → 2
-    pairs = [chain.pair(links[0], (first, middle)), chain.pair(links[1], (middle, last))]
+    pairs = [pair(links[0], (first, middle)), pair(links[1], (middle, last))]
     expected = sum(np.asarray(chain.log_prob(p, values[:, j : j + 2])) for j, p in enumerate(pairs))
     span = float(middle.lowest), float(middle.highest - middle.lowest)
     laws = [stats.beta(a, b, *span) for a, b in zip(middle.a, middle.b, strict=True)]
@@ -61,7 +62,7 @@ def test_a_chain_is_made_of_its_pairs(model):
     masses = [middle.mass_lowest, *middle.atoms.mass[middle.atoms.mass > 0], middle.mass_highest]
     for value, mass in zip(values_of(middle), masses, strict=True):
         density = np.where(np.abs(values[:, 1] - value) < 1e-12, mass, density)
-    got = chain.log_prob(chain.of_model(model), values)
+    got = chain.log_prob(chain.through(model.marginals, model.copulas), values)
     np.testing.assert_allclose(got, expected - np.log(density), rtol=1e-9, atol=1e-9)
 
 
@@ -69,7 +70,7 @@ def test_where_models_state_all_that_they_say_probabilities_sum_to_one():
     model = rcjax.fit(stated_log("stated"))
     lines = [values_of(part(model.marginals, j)) for j in range(3)]
     cells = np.stack(np.meshgrid(*lines, indexing="ij"), -1).reshape(-1, 3)
-    total = np.exp(np.asarray(chain.log_prob(chain.of_model(model), cells))).sum()
+    total = np.exp(np.asarray(chain.log_prob(chain.through(model.marginals, model.copulas), cells))).sum()
     assert total == pytest.approx(1.0, abs=1e-9)
 
 

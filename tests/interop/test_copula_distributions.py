@@ -13,7 +13,8 @@ from misses import in_turn
 from scipy import integrate, stats
 
 import rcjax
-from rcjax.interop import chain
+from rcjax.interop.pair import pair
+from rcjax.model import chain
 from rcjax.model.marginals import Atoms, Marginal
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -70,7 +71,7 @@ def test_a_bare_copula_is_a_distribution_of_ranks(library):
     expected = np.log(REFERENCES[rcjax.Frank(4.0)].pdf(inside))
     np.testing.assert_allclose(ranks.log_prob(inside), expected, rtol=1e-8)
     np.testing.assert_array_equal(ranks.log_prob(np.array([[-0.1, 0.5], [0.5, 1.1]])), [-np.inf, -np.inf])
-    assert np.isnan(chain.log_prob(chain.pair(rcjax.Frank(4.0), None), np.array([np.nan, 0.5])))
+    assert np.isnan(chain.log_prob(pair(rcjax.Frank(4.0), None), np.array([np.nan, 0.5])))
 
 
 def test_shapes_batches_and_draws(library, margins):
@@ -158,14 +159,14 @@ def test_point_masses_count_with_their_probability(first, second):
     values = [[m.lowest, m.highest, 0.43, 0.8, *([] if m.atoms is None else (0.5, 0.7))] for m in (first, second)]
     for copula in (rcjax.Gumbel(2.5), rcjax.Frank(4.0)):
         pairs = np.array([(x, y) for x in values[0] for y in values[1]])
-        got = chain.log_prob(chain.pair(copula, (first, second)), pairs)
+        got = chain.log_prob(pair(copula, (first, second)), pairs)
         expected = [mixed(REFERENCES[copula], place(first, x), place(second, y)) for x, y in pairs]
         np.testing.assert_allclose(np.exp(got), expected, rtol=2e-5)
 
 
 def test_masses_and_the_density_between_sum_to_one():
     nodes, weights = np.polynomial.legendre.leggauss(80)
-    joint = chain.pair(rcjax.Gumbel(2.5), (MASSES, ATOMS))
+    joint = pair(rcjax.Gumbel(2.5), (MASSES, ATOMS))
     lines = []
     for m in (MASSES, ATOMS):
         x = (m.lowest + m.highest) / 2 + nodes * (m.highest - m.lowest) / 2
@@ -202,7 +203,7 @@ def test_gradients_go_through_masses():
 
     def total(theta, mass, b):
         first = Marginal(0.1, 0.9, mass, 0.3, jnp.array([0.4, 0.6]), jnp.array([2.0, 5.0]), jnp.stack([b, 1.5]))
-        return chain.log_prob(chain.pair(rcjax.Gumbel(theta), (first, ATOMS)), pairs).sum()
+        return chain.log_prob(pair(rcjax.Gumbel(theta), (first, ATOMS)), pairs).sum()
 
     at, h = np.array([2.5, 0.2, 3.0]), 1e-6
     slopes = jax.jit(jax.grad(total, (0, 1, 2)))(*jnp.asarray(at))
@@ -223,11 +224,11 @@ def test_what_is_no_marginal_is_refused():
         ((MASSES, Vectors()), ValueError, r"event shape \(2,\); it must be of single numbers"),
     ):
         with pytest.raises(kind, match=message):
-            chain.pair(rcjax.Gumbel(2.0), marginals)
+            pair(rcjax.Gumbel(2.0), marginals)
     with pytest.raises(TypeError, match="copula must be a Copula"):
-        chain.pair("gumbel", None)
+        pair("gumbel", None)
     with pytest.raises(ValueError, match=r"value has shape \(3,\); its last axis must be the 2 margins"):
-        chain.log_prob(chain.pair(rcjax.Gumbel(2.0), None), np.zeros(3))
+        chain.log_prob(pair(rcjax.Gumbel(2.0), None), np.zeros(3))
 
 
 @pytest.mark.parametrize(

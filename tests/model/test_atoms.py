@@ -14,7 +14,7 @@ import rcjax
 from rcjax import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, SurvivalGumbel
 from rcjax._core.batching import part
 from rcjax._core.kendall import kendall_tau
-from rcjax.model.copula_fitting import fit_copula
+from rcjax.model.copula_fitting import fit_pair
 from rcjax.model.fitting import fit_near
 from rcjax.model.marginal_fitting import fit_marginal, refit_marginal
 from rcjax.model.marginals import Atoms, Marginal, cramer_von_mises
@@ -205,7 +205,7 @@ def test_the_likeliest_copula_of_few_values_is_the_one_they_are_drawn_from(famil
     u, v = map(np.asarray, family(theta).sample(jax.random.key(values), (200, 300)))
     pairs = [[of_few_values(x, values, seed)[0] for x, seed in ((u[r], 1), (v[r], 2))] for r in range(200)]
     first, second = (jax.tree.map(lambda *x: jnp.stack(x), *column) for column in zip(*pairs, strict=True))
-    fits = jax.jit(jax.vmap(lambda a, b: fit_copula(family, a, b, jnp.ones(300))))(first, second)
+    fits = jax.jit(jax.vmap(lambda a, b: fit_pair(family, a, b, jnp.ones(300))))(first, second)
     thetas = np.asarray(fits.copula.theta)
     assert thetas.mean() == pytest.approx(theta, rel=0.05)
     # The standard errors are those of the spread.

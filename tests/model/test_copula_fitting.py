@@ -13,7 +13,7 @@ from rcjax import Clayton, Copula, Frank, Gaussian, Gumbel, Independence, Joe, R
 from rcjax._core.kendall import kendall_tau
 from rcjax.copulas.families import FAMILIES
 from rcjax.model import pair_likelihood
-from rcjax.model.copula_fitting import FitStatus, constrain, count_parameters, fit_copula, fit_pairs, unconstrain
+from rcjax.model.copula_fitting import FitStatus, constrain, count_parameters, fit_pair, fit_pairs, unconstrain
 from rcjax.model.pair_likelihood import HIGHEST, LOWEST, SMOOTH, Ranks
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -63,7 +63,7 @@ def test_the_fit_is_scipys_maximum(family):
     copula = jax.jit(family.from_tau)(0.4)
     u, v = draw(copula, 1, (400,))
     first, second = tied(np.asarray(u), 0.1, 0.0), tied(np.asarray(v), 0.0, 0.2)
-    found = jax.jit(lambda tau: fit_copula(family, first, second, jnp.ones(400), tau))(0.1)
+    found = jax.jit(lambda tau: fit_pair(family, first, second, jnp.ones(400), tau))(0.1)
     name = family.free[0]
 
     @jax.jit
@@ -91,7 +91,7 @@ def test_the_fit_is_scipys_maximum(family):
 
 def test_degrees_of_freedom_are_profiled():
     u, v = draw(StudentT(0.5, 3.0), 2, (N,))
-    found = jax.jit(lambda: fit_copula(StudentT, *smooth(u, v), jnp.ones(N)))()
+    found = jax.jit(lambda: fit_pair(StudentT, *smooth(u, v), jnp.ones(N)))()
     every = [float(log_likelihood(StudentT(found.copula.rho, df), *smooth(u, v)).sum()) for df in StudentT.grids["df"]]
     assert float(found.copula.df) == StudentT.grids["df"][int(np.argmax(every))]
     assert float(found.copula.df) in (2.0, 3.0, 4.0)
@@ -101,7 +101,7 @@ def test_degrees_of_freedom_are_profiled():
 
 def test_two_parameters_at_once():
     u, v = draw(BB1(0.8, 1.6), 3, (N,))
-    found = jax.jit(lambda: fit_copula(BB1, *smooth(u, v), jnp.ones(N)))()
+    found = jax.jit(lambda: fit_pair(BB1, *smooth(u, v), jnp.ones(N)))()
     assert int(found.status) == FitStatus.CONVERGED
 
     def loss(parameters):
@@ -125,7 +125,7 @@ def test_ties_bias_tau_and_not_the_likelihood():
         first = Ranks(u, jnp.asarray(0.5), jnp.asarray(1.0), side_u)
         second = Ranks(v, jnp.asarray(0.0), jnp.asarray(0.5), side_v)
         tau = kendall_tau(jnp.maximum(u, 0.5), jnp.minimum(v, 0.5), jnp.ones(N, bool))
-        return Gumbel.from_tau(tau).theta, fit_copula(Gumbel, first, second, jnp.ones(N), tau).copula.theta
+        return Gumbel.from_tau(tau).theta, fit_pair(Gumbel, first, second, jnp.ones(N), tau).copula.theta
 
     inverted, likely = (np.asarray(x) for x in jax.jit(jax.vmap(both))(u, v))
     assert abs(likely.mean() - 4) < 0.1
@@ -134,18 +134,18 @@ def test_ties_bias_tau_and_not_the_likelihood():
 
 def test_opposite_dependence_ends_at_the_bound():
     u, v = draw(Frank(-6.0), 4, (N,))
-    found = jax.jit(lambda: fit_copula(Gumbel, *smooth(u, v), jnp.ones(N)))()
+    found = jax.jit(lambda: fit_pair(Gumbel, *smooth(u, v), jnp.ones(N)))()
     assert int(found.status) == FitStatus.AT_BOUND
     assert float(found.copula.theta) - 1 < 1e-2
     assert float(found.log_likelihood) < 0.5  # independence, or all but
-    turned = jax.jit(lambda: fit_copula(NegativeGumbel, *smooth(u, v), jnp.ones(N), -0.3))()
+    turned = jax.jit(lambda: fit_pair(NegativeGumbel, *smooth(u, v), jnp.ones(N), -0.3))()
     assert int(turned.status) == FitStatus.CONVERGED
     assert float(turned.copula.theta) > 1.5
 
 
 @pytest.mark.parametrize("theta", [-25.0, 15.0])
 def test_strong_dependence_without_a_bound_is_at_none(theta):
-    fit = jax.jit(lambda u, v: fit_copula(Frank, *smooth(u, v), jnp.ones(N)))(*draw(Frank(theta), 6, (N,)))
+    fit = jax.jit(lambda u, v: fit_pair(Frank, *smooth(u, v), jnp.ones(N)))(*draw(Frank(theta), 6, (N,)))
     assert int(fit.status) == FitStatus.CONVERGED
     np.testing.assert_allclose(fit.copula.theta, theta, rtol=0.15)
 
@@ -153,7 +153,7 @@ def test_strong_dependence_without_a_bound_is_at_none(theta):
 def test_the_same_confidence_twice_ends_at_a_bound_without_nan():
     u = jnp.linspace(0.01, 0.99, 50)
     for family in (Gumbel, Clayton, Frank, Joe, Gaussian):
-        found = jax.jit(lambda family=family: fit_copula(family, *smooth(u, u), jnp.ones(50)))()
+        found = jax.jit(lambda family=family: fit_pair(family, *smooth(u, u), jnp.ones(50)))()
         assert int(found.status) != FitStatus.FAILED, FitStatus.FAILED.message
         assert float(tau_of(found.copula)) > 0.9
         assert np.isfinite(found.log_likelihood)
@@ -163,7 +163,7 @@ def test_the_same_confidence_twice_ends_at_a_bound_without_nan():
 def test_the_start_does_not_matter(start):
     u, v = draw(Frank(4.0), 5, (N,))
     for family, expected in ((Frank, 4.0), (Gaussian, 0.6)):
-        found = jax.jit(lambda tau, family=family: fit_copula(family, *smooth(u, v), jnp.ones(N), tau))(start)
+        found = jax.jit(lambda tau, family=family: fit_pair(family, *smooth(u, v), jnp.ones(N), tau))(start)
         assert int(found.status) == FitStatus.CONVERGED
         assert abs(float(jax.tree.leaves(found.copula)[0]) - expected) < 0.5
 
@@ -180,13 +180,13 @@ def test_weights_count_repetitions_and_absent_rows_do_not_matter():
 
 def test_two_observations_are_survived():
     for family in (Independence, Gumbel, Frank, Gaussian):
-        found = jax.jit(lambda family=family: fit_copula(family, *smooth([0.3, 0.6], [0.5, 0.2]), jnp.ones(2)))()
+        found = jax.jit(lambda family=family: fit_pair(family, *smooth([0.3, 0.6], [0.5, 0.2]), jnp.ones(2)))()
         assert np.isfinite(found.log_likelihood)
 
 
 @functools.cache
 def single(family):
-    return jax.jit(lambda u, v, weights: fit_copula(family, *smooth(u, v), weights))
+    return jax.jit(lambda u, v, weights: fit_pair(family, *smooth(u, v), weights))
 
 
 def test_a_batch_of_pairs_and_replicates_is_the_single_fits():

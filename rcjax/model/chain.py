@@ -1,7 +1,7 @@
-"""A chain of margins joined by copulas, as pure functions: all that distributions of a pair and of a cascade need.
+"""A chain of margins joined by copulas, as pure functions: its log density, its draws, and draws of what comes later.
 
 Margins F_1 … F_k and copulas C_1 … C_{k−1} of neighbours make a Markov chain (section 4.3 of the paper). A margin is
-the mixture of `rcjax.model.marginals`, with its point masses, a distribution of another library, or uniform. Where
+the mixture of `rcjax.model.marginals`, with its point masses, or a smooth distribution of another library. Where
 every margin is smooth, the density is
 
     p(x) = Π_j f_j(x_j) · Π_j c_j(F_j(x_j), F_{j+1}(x_{j+1}))
@@ -25,11 +25,9 @@ import numpy as np
 from jax.scipy import special
 from jax.typing import ArrayLike
 
-from rcjax._base.arguments import instance, what_it_is
 from rcjax._core.numerics import betaln, open_unit
 from rcjax._core.signatures import is_traced
 from rcjax.copulas import Copula
-from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.model.pair_likelihood import HIGHEST, SMOOTH, Ranks, log_likelihood, mass_number, masses_of, ranks
 from rcjax.model.pairs import pairs
@@ -38,25 +36,6 @@ from rcjax.model.pairs import pairs
 _PARTS = ("proportion", "a", "b")
 
 Shape = tuple[int, ...]
-
-
-class Uniform:
-    """The margin of a bare copula, with the methods that margins of other libraries have."""
-
-    batch_shape: Shape = ()
-    event_shape: Shape = ()
-
-    def cdf(self, value: jax.Array) -> jax.Array:
-        """The value itself, held within [0, 1]."""
-        return jnp.clip(value, 0.0, 1.0)
-
-    def log_prob(self, value: jax.Array) -> jax.Array:
-        """0 within [0, 1], else −∞."""
-        return jnp.where((value < 0) | (value > 1), -jnp.inf, 0.0 * value)
-
-    def quantile(self, level: jax.Array) -> jax.Array:
-        """The level itself."""
-        return level
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,26 +59,12 @@ class Chain:
         return np.broadcast_shapes(*shapes)
 
 
-def check_pair(copula: Copula, marginals: tuple[Any, Any] | None) -> None:
-    """TypeError for what is no copula, or no two distributions or `Marginal`s; ValueError for one of vectors."""
-    instance(copula, Copula, "copula")
-    if marginals is not None and (not isinstance(marginals, tuple | list) or len(marginals) != 2):
-        raise TypeError(f"marginals must be a pair of distributions or None, not {what_it_is(marginals)}")
-    for margin in marginals or ():
-        if isinstance(margin, Marginal):
-            continue
-        if not all(hasattr(margin, name) for name in ("cdf", "log_prob", "batch_shape", "event_shape")):
-            raise TypeError(f"a marginal must be a distribution or a rcjax Marginal, not {what_it_is(margin)}")
-        if tuple(margin.event_shape):
-            raise ValueError(f"a marginal has event shape {tuple(margin.event_shape)}; it must be of single numbers")
-
-
 def have_masses(*margins: Any) -> bool:
     """Whether any of the margins has point masses, or may have, while jax traces.
 
     >>> from rcjax import demo_model
-    >>> have_masses(demo_model().marginals), have_masses(Uniform())
-    (True, False)
+    >>> have_masses(demo_model().marginals)
+    True
     """
     ours = [margin for margin in margins if isinstance(margin, Marginal)]
     masses = jax.tree.leaves([(m.mass_lowest, m.mass_highest, m.atoms and m.atoms.mass) for m in ours])
@@ -109,20 +74,16 @@ def have_masses(*margins: Any) -> bool:
     return any(value.dtype.kind not in "fiu" or bool((value > 0).any()) for value in values)
 
 
-def pair(copula: Copula, marginals: tuple[Any, Any] | None) -> Chain:
-    """The chain of two: margins of another library or `Marginal`s; None: uniform. Raises as `check_pair`."""
-    check_pair(copula, marginals)
-    margins = (Uniform(), Uniform()) if marginals is None else marginals
-    joined = jax.tree.map(lambda leaf: jnp.asarray(leaf)[..., None], copula)
-    return Chain(joined, tuple(_one_margin(margin) for margin in margins))
+def through(marginals: Marginal, copulas: Copula) -> Chain:
+    """The chain through all models of a cascade, in their order.
 
-
-def of_model(model: CascadeModel) -> Chain:
-    """The chain through all models, in their order; a leading axis of all arrays batches it."""
-    instance(model, CascadeModel, "model")
-    k = jnp.shape(model.marginals.lowest)[-1]
+    Args:
+        marginals: (*batch, k) of the models.
+        copulas: (*batch, k(k − 1)/2) of all pairs, in the order of `pairs(k)`; those of neighbours are taken.
+    """
+    k = jnp.shape(marginals.lowest)[-1]
     neighbours = np.array([p for p, (i, j) in enumerate(pairs(k)) if j == i + 1], int)
-    return Chain(jax.tree.map(lambda leaf: jnp.asarray(leaf)[..., neighbours], model.copulas), (model.marginals,))
+    return Chain(jax.tree.map(lambda leaf: jnp.asarray(leaf)[..., neighbours], copulas), (marginals,))
 
 
 def log_prob(chain: Chain, value: ArrayLike) -> jax.Array:
@@ -130,9 +91,10 @@ def log_prob(chain: Chain, value: ArrayLike) -> jax.Array:
 
     Ranks are kept off 0 and 1 by what the float type resolves: 8 standard deviations of a normal margin in float64.
 
-    >>> from rcjax import Gumbel
-    >>> round(float(log_prob(pair(Gumbel(1.0), None), jnp.array([0.2, 0.7]))), 4)
-    0.0
+    >>> from rcjax import demo_model
+    >>> model = demo_model()
+    >>> log_prob(through(model.marginals, model.copulas), model.marginals.highest) > 0  # the log of a density
+    Array(False, dtype=bool)
     """
     value = jnp.asarray(value, jnp.result_type(float))
     batch, k = chain.batch_shape, chain.size
@@ -142,11 +104,7 @@ def log_prob(chain: Chain, value: ArrayLike) -> jax.Array:
     rows = jnp.broadcast_to(value, (*shape, k)).reshape(-1, *batch, k)
     ranked, log_density, log_mass, inside = _place(chain, rows, batch)
     total = log_density.sum(1) - log_mass[:, 1:-1].sum(1)  # a mass between two copulas is in both their terms
-    if k > 1:
-        copulas = jax.tree.map(lambda leaf: _flat(leaf, (*batch, k - 1)), chain.copulas)
-        total = total + _links(copulas, ranked)
-    else:
-        total = total + log_mass.sum(1)
+    total = total + _links(_flat_links(chain, batch), ranked) if k > 1 else total + log_mass.sum(1)
     total = jnp.where(inside.all(1), total, -jnp.inf).T.reshape(shape)
     return jnp.where(jnp.isnan(value).any(-1), jnp.nan, total)
 
@@ -157,11 +115,69 @@ def sample(chain: Chain, key: jax.Array, shape: Shape = ()) -> jax.Array:
     The chain remembers a value, not where in a point mass it stood: a rank in a mass is drawn again for the next one.
     """
     batch, k = chain.batch_shape, chain.size
-    count, width = math.prod(shape), math.prod(batch)
-    draws = open_unit(jax.random.uniform(key, (2, k, width, count)))
-    copulas = jax.tree.map(lambda leaf: _flat(leaf, (*batch, k - 1)), chain.copulas)
-    levels = _walk(copulas, _edges(chain, batch), draws) if k > 1 else draws[0]
+    draws = open_unit(jax.random.uniform(key, (2, k, math.prod(batch), math.prod(shape))))
+    levels = draws[0]
+    if k > 1:
+        later = _walk(levels[0], _flat_links(chain, batch), _edges(chain, batch), levels[1:], draws[1, :-1])
+        levels = jnp.concatenate([levels[:1], later])
     return _quantiles(chain, levels, batch).reshape(*shape, *batch, k)
+
+
+def sample_conditional(chain: Chain, key: jax.Array, value: ArrayLike, shape: Shape = ()) -> jax.Array:
+    """Draws (*shape, …, k − m) of the later margins, where the first m have values (…, m), broadcast against the batch.
+
+    By Markov's property the last of these values decides; the others are looked at for whether they are possible. Of
+    what is not, outside a support or no number, draws are NaN. ValueError unless 0 < m < k.
+    """
+    value = jnp.asarray(value, jnp.result_type(float))
+    batch, k = chain.batch_shape, chain.size
+    if not value.ndim or not 0 < value.shape[-1] < k:
+        raise ValueError(f"value has shape {value.shape}; its last axis must be the first of the {k} margins, not all")
+    m = value.shape[-1]
+    full = np.broadcast_shapes(value.shape[:-1], batch)
+    rows = jnp.broadcast_to(value, (*full, m)).reshape(-1, *batch, m)
+    placed = _place(_between(chain, 0, m), rows, batch)
+    rank = jnp.tile(_last_rank(placed.ranks), (1, math.prod(shape)))
+    draws = open_unit(jax.random.uniform(key, (2, k - m, *rank.shape)))
+    from_last = _between(chain, m - 1, k)
+    levels = _walk(rank, _flat_links(from_last, batch), _edges(from_last, batch), *draws)
+    later = _quantiles(_between(chain, m, k), levels, batch).reshape(*shape, *full, k - m)
+    return jnp.where(placed.inside.all(1).T.reshape(*full, 1), later, jnp.nan)
+
+
+def _between(chain: Chain, first: int, last: int) -> Chain:
+    """The chain of the margins from `first` to before `last`."""
+    margins, start = [], 0
+    for margin in chain.margins:
+        low, high = max(first - start, 0), min(last - start, _width(margin))
+        start += _width(margin)
+        if low < high:
+            margins.append(_columns(margin, slice(low, high)) if isinstance(margin, Marginal) else margin)
+    return Chain(jax.tree.map(lambda leaf: leaf[..., first : last - 1], chain.copulas), tuple(margins))
+
+
+def _columns(marginal: Marginal, columns: slice) -> Marginal:
+    """Some of a model's marginals."""
+    return map_marginal(lambda leaf, core: leaf[(..., columns, *[slice(None)] * core)], marginal)
+
+
+@jax.jit
+def _last_rank(ranked: Ranks) -> jax.Array:
+    """(B, S) ranks of the last margin's values; of those in a mass its middle, as the mass is drawn from anew."""
+    last = jax.tree.map(lambda leaf: leaf[:, -1], ranked)
+    if last.side is None:
+        return last.u
+
+    def of_one(one: Ranks) -> jax.Array:
+        start, end = masses_of(one)
+        return jnp.where(one.side == SMOOTH, one.u, ((start + end) / 2)[mass_number(one)])
+
+    return jax.vmap(of_one)(last)
+
+
+def _flat_links(chain: Chain, batch: Shape) -> Copula:
+    """The copulas (B, k − 1)."""
+    return jax.tree.map(lambda leaf: _flat(leaf, (*batch, chain.size - 1)), chain.copulas)
 
 
 @jax.jit
@@ -172,8 +188,17 @@ def _links(copulas: Copula, ranked: Ranks) -> jax.Array:
 
 
 @jax.jit
-def _walk(copulas: Copula, edges: tuple[jax.Array, jax.Array], draws: jax.Array) -> jax.Array:
-    """(k, B, S) ranks along chains, from copulas (B, k − 1), the edges of masses (B, k, M) and draws (2, k, B, S)."""
+def _walk(
+    rank: jax.Array, copulas: Copula, edges: tuple[jax.Array, jax.Array], draws: jax.Array, renewing: jax.Array
+) -> jax.Array:
+    """(m, B, S) the next m ranks of chains.
+
+    Args:
+        rank: (B, S) of the margin before.
+        copulas: (B, m) to each next margin.
+        edges: (B, m + 1, M) of the masses, of the margin before too.
+        draws, renewing: (m, B, S) uniform, of the next rank and of the place in a mass before it.
+    """
 
     def advance(rank: jax.Array, step: tuple[Any, ...]) -> tuple[jax.Array, jax.Array]:
         copula, (start, end), draw, again = step
@@ -185,8 +210,7 @@ def _walk(copulas: Copula, edges: tuple[jax.Array, jax.Array], draws: jax.Array)
 
     links = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), copulas)
     before = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0)[:-1], edges)
-    _, later = jax.lax.scan(advance, draws[0, 0], (links, before, draws[0, 1:], draws[1, :-1]))
-    return jnp.concatenate([draws[0, :1], later])
+    return jax.lax.scan(advance, rank, (links, before, draws, renewing))[1]
 
 
 class _Placed(NamedTuple):
@@ -325,12 +349,6 @@ def _quantile_of(margin: Any) -> Callable[[jax.Array], jax.Array]:
     return getattr(margin, "quantile", None) or margin.icdf
 
 
-def _one_margin(margin: Any) -> Any:
-    if isinstance(margin, Marginal):
-        return _map_marginal(lambda leaf, core: jnp.expand_dims(leaf, jnp.ndim(leaf) - core), margin)
-    return margin
-
-
 def _width(margin: Any) -> int:
     return jnp.shape(margin.lowest)[-1] if isinstance(margin, Marginal) else 1
 
@@ -347,10 +365,10 @@ def _flat(leaf: ArrayLike, shape: Shape, core: int = 0) -> jax.Array:
 
 
 def _flat_marginal(marginal: Marginal, shape: Shape) -> Marginal:
-    return _map_marginal(lambda leaf, core: _flat(jnp.asarray(leaf, jnp.result_type(float)), shape, core), marginal)
+    return map_marginal(lambda leaf, core: _flat(jnp.asarray(leaf, jnp.result_type(float)), shape, core), marginal)
 
 
-def _map_marginal(function: Callable[[Any, int], Any], marginal: Marginal) -> Marginal:
+def map_marginal(function: Callable[[Any, int], Any], marginal: Marginal) -> Marginal:
     """A function of an array and its number of axes behind those of the batch, of all of a marginal's arrays."""
     fields = {f.name: getattr(marginal, f.name) for f in dataclasses.fields(marginal)}
     mapped = {

@@ -1,0 +1,185 @@
+"""A model's chain of confidences: its density against SciPy and quadrature, its draws, and draws given earlier ones."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import rcjax
+from rcjax.model.cascade_model import of_models
+from rcjax.model.marginals import Atoms, Marginal
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+RHO, N = 0.6, 20_000
+#: Two models: one of masses at both ends, one of an atom between them too.
+MASSES = {0: [(0.1, 0.2), (0.9, 0.1)], 1: [(0.2, 0.1), (0.6, 0.25), (1.0, 0.2)]}
+ENDS, SHAPES, PROPORTION = [(0.1, 0.9), (0.2, 1.0)], ([2.0, 5.0], [3.0, 1.5]), [0.4, 0.6]
+
+
+@pytest.fixture(scope="module")
+def model(float64):
+    """Joined by a Gaussian copula, of which SciPy knows every probability."""
+    lowest, highest = np.array(ENDS).T
+    marginals = Marginal(
+        *(lowest, highest, np.array([0.2, 0.1]), np.array([0.1, 0.2])),
+        *(np.tile(row, (2, 1)) for row in (PROPORTION, *SHAPES)),
+        Atoms(np.array([[0.9], [0.6]]), np.array([[0.0], [0.25]])),
+    )
+    demo = of_models(rcjax.demo_model(), np.arange(2))
+    copulas = rcjax.Gaussian(np.array([RHO]))
+    return jax.tree.map(jnp.asarray, dataclasses.replace(demo, marginals=marginals, copulas=copulas))
+
+
+@pytest.fixture(scope="module")
+def draws(model):
+    return np.asarray(model.sample(jax.random.key(0), (N,)))
+
+
+def margin(j, value):
+    """(where the ranks of what ties with a value start and end, the density there or 1 in a mass), by SciPy."""
+    low, high = ENDS[j]
+    laws = [stats.beta(a, b, low, high - low) for a, b in zip(*SHAPES, strict=True)]
+    smooth = 1 - sum(mass for _, mass in MASSES[j])
+    start = sum(mass for at, mass in MASSES[j] if at < value)
+    start += smooth * sum(p * law.cdf(value) for p, law in zip(PROPORTION, laws, strict=True))
+    mass = dict(MASSES[j]).get(value)
+    if mass is not None:
+        return start, start + mass, None
+    return start, start, smooth * sum(p * law.pdf(value) for p, law in zip(PROPORTION, laws, strict=True))
+
+
+def reference(first, second):
+    """The density of a pair, by SciPy's normal distributions: smooth with smooth, in strips, in cells of masses."""
+    (a, b, f), (c, d, g) = margin(0, first), margin(1, second)
+    (x0, x1), (y0, y1) = stats.norm.ppf([a, b]), stats.norm.ppf([c, d])
+    spread = np.sqrt(1 - RHO**2)
+    if f is not None and g is not None:
+        joint = stats.multivariate_normal([0, 0], [[1, RHO], [RHO, 1]]).pdf([x0, y0])
+        return f * g * joint / stats.norm.pdf(x0) / stats.norm.pdf(y0)
+    if f is not None:
+        return f * np.diff(stats.norm.cdf((np.array([y0, y1]) - RHO * x0) / spread))[0]
+    if g is not None:
+        return g * np.diff(stats.norm.cdf((np.array([x0, x1]) - RHO * y0) / spread))[0]
+    law = stats.multivariate_normal([0, 0], [[1, RHO], [RHO, 1]], abseps=1e-12, releps=1e-12)
+    return law.cdf(np.clip([x1, y1], -38, 38), lower_limit=np.clip([x0, y0], -38, 38))
+
+
+def line(j, count=80):
+    """(points, weights) of one model: Gauss–Legendre nodes of the smooth part, and the masses with weight one."""
+    nodes, weights = np.polynomial.legendre.leggauss(count)
+    (low, high), at = ENDS[j], [value for value, _ in MASSES[j]]
+    points = np.concatenate([(low + high) / 2 + nodes * (high - low) / 2, at])
+    return points, np.concatenate([weights * (high - low) / 2, np.ones(len(at))])
+
+
+def grid(count=80):
+    """(points (S, 2), weights (S,)) of both."""
+    (x, by_x), (y, by_y) = line(0, count), line(1, count)
+    return np.stack(np.meshgrid(x, y, indexing="ij"), -1).reshape(-1, 2), np.outer(by_x, by_y).ravel()
+
+
+def test_log_densities_are_those_of_scipy_and_sum_to_one(model):
+    values = np.array([[x, y] for x in (0.1, 0.43, 0.8, 0.9) for y in (0.2, 0.43, 0.6, 0.8, 1.0)])
+    expected = [reference(*value) for value in values]
+    np.testing.assert_allclose(np.exp(model.log_prob(values)), expected, rtol=1e-7)
+    points, weights = grid()
+    assert weights @ np.exp(model.log_prob(points)) == pytest.approx(1.0, abs=2e-4)
+    # A value outside, and none at all.
+    odd = model.log_prob(np.array([[0.05, 0.5], [0.5, 1.01], [np.nan, 0.5]]))
+    assert odd[:2].tolist() == [-np.inf, -np.inf]
+    assert np.isnan(odd[2])
+
+
+def test_draws_have_the_moments_of_the_density(model, draws):
+    points, weights = grid()
+    weights = weights * np.exp(model.log_prob(points))
+    for moment in (lambda x: x[:, 0], lambda x: x[:, 1], lambda x: x[:, 0] * x[:, 1], lambda x: x[:, 1] ** 3):
+        mean = weights @ moment(points)
+        deviation = np.sqrt(weights @ (moment(points) - mean) ** 2 / N)
+        assert moment(draws).mean() == pytest.approx(mean, abs=4.5 * deviation)
+    for j, masses in MASSES.items():
+        for value, mass in masses:
+            assert (draws[:, j] == value).mean() == pytest.approx(mass, abs=4.5 * np.sqrt(mass / N))
+
+
+def test_draws_of_later_models_are_those_of_the_joint_law(model, draws):
+    """Of all first values drawn together; and where the first one is in a mass, or smooth, by its conditional law."""
+    later = np.asarray(model.sample_conditional(jax.random.key(1), draws[:, :1]))
+    assert later.shape == (N, 1)
+    for here in (draws[:, 0] == 0.1, draws[:, 0] == 0.9, (draws[:, 0] > 0.4) & (draws[:, 0] < 0.6)):
+        assert stats.ks_2samp(later[here, 0], draws[here, 1]).pvalue > 1e-4
+    values, weights = line(1)
+    for first in (0.1, 0.5, 0.9):
+        alone = np.asarray(model.sample_conditional(jax.random.key(2), np.array([first]), (4000,)))[:, 0]
+        law = weights * np.exp(model.log_prob(np.stack([np.full_like(values, first), values], -1)))
+        law /= law.sum()
+        deviation = np.sqrt(law @ (values - law @ values) ** 2 / 4000)
+        assert alone.mean() == pytest.approx(law @ values, abs=4.5 * deviation + 2e-4)
+        mass = law[values == 0.6].item()
+        assert (alone == 0.6).mean() == pytest.approx(mass, abs=4.5 * np.sqrt(mass / 4000))
+
+
+def test_only_the_last_of_the_earlier_models_decides():
+    demo = rcjax.demo_model()
+    drawn = demo.sample(jax.random.key(0), (40,))
+    mixed = drawn[:, :3].at[:, :2].set(drawn[::-1, :2])
+    same = [demo.sample_conditional(jax.random.key(1), x, (2,)) for x in (drawn[:, :3], mixed)]
+    assert same[0].shape == (2, 40, 2)
+    np.testing.assert_array_equal(*same)
+    impossible = demo.sample_conditional(jax.random.key(1), jnp.array([[0.0, 0.6], [jnp.nan, 0.6], [0.3, 2.0]]))
+    assert np.isnan(impossible).all()
+    for shape in ((5,), (0,), ()):
+        with pytest.raises(ValueError, match=r"confidence|value has shape"):
+            demo.sample_conditional(jax.random.key(1), jnp.zeros(shape))
+    with pytest.raises(ValueError, match=r"value has shape \(4,\); its last axis must be the 5 margins"):
+        demo.log_prob(jnp.zeros(4))
+
+
+def test_stacked_models_under_vmap_and_as_a_batch(model):
+    other = dataclasses.replace(model, copulas=rcjax.Gaussian(jnp.array([-0.3])))
+    both = jax.tree.map(lambda *leaves: jnp.stack(leaves), model, other)
+    values = model.sample(jax.random.key(0), (6,))
+    apart = np.stack([m.log_prob(values) for m in (model, other)])
+    np.testing.assert_allclose(jax.vmap(lambda m: m.log_prob(values))(both), apart, rtol=1e-12)
+    np.testing.assert_allclose(both.log_prob(values[:, None]).T, apart, rtol=1e-12)
+    keys = jax.random.split(jax.random.key(1))
+    drawn = jax.jit(jax.vmap(lambda m, key: m.sample(key, (3,))))(both, keys)
+    np.testing.assert_allclose(drawn[1], other.sample(keys[1], (3,)), rtol=1e-9)
+    later = jax.vmap(lambda m, key: m.sample_conditional(key, values[:, :1], (2,)))(both, keys)
+    np.testing.assert_allclose(later[0], model.sample_conditional(keys[0], values[:, :1], (2,)), rtol=1e-9)
+    assert both.sample(keys[0], (4,)).shape == (4, 2, 2)
+    assert both.sample_conditional(keys[0], values[:, None, :1], (4,)).shape == (4, 6, 2, 1)
+
+
+def test_slopes_are_differences(model):
+    """By confidences off the masses, by masses, shapes of betas and the copula; pathwise by draws."""
+    values = jnp.array([[0.43, 0.8], [0.1, 0.43], [0.43, 0.6], [0.9, 1.0]])
+
+    def total(rho, mass, a, values):
+        marginals = dataclasses.replace(model.marginals, mass_lowest=mass, a=a)
+        return dataclasses.replace(model, marginals=marginals, copulas=rcjax.Gaussian(rho)).log_prob(values).sum()
+
+    at = jnp.array([RHO]), model.marginals.mass_lowest, model.marginals.a, values
+    slopes = jax.jit(jax.grad(total, (0, 1, 2, 3)))(*at)
+    run, h = jax.jit(total), 1e-6
+    for place, index in ((0, (0,)), (1, (0,)), (1, (1,)), (2, (0, 1)), (2, (1, 0)), (3, (0, 0)), (3, (0, 1))):
+        ends = [run(*at[:place], at[place].at[index].add(sign * h), *at[place + 1 :]) for sign in (1, -1)]
+        assert float(slopes[place][index]) == pytest.approx(float(ends[0] - ends[1]) / 2 / h, rel=1e-5)
+
+
+def test_single_precision(model):
+    points, _ = grid(12)
+    narrow = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == jnp.float64 else leaf, model)
+    expected, mean = np.asarray(model.log_prob(points)), np.asarray(model.sample(jax.random.key(0), (N,))).mean(0)
+    with jax.enable_x64(False):
+        got = narrow.log_prob(jnp.asarray(points, jnp.float32))
+        drawn = narrow.sample(jax.random.key(0), (N,))
+        later = narrow.sample_conditional(jax.random.key(1), drawn[:, :1])
+    assert got.dtype == drawn.dtype == later.dtype == jnp.float32
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-3)
+    for sample in (drawn[:, 1], later[:, 0]):
+        assert np.asarray(sample).mean() == pytest.approx(mean[1], abs=6 * 0.25 / np.sqrt(N))

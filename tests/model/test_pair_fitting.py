@@ -1,0 +1,106 @@
+"""A copula fitted to pairs: against SciPy and `rcjax.fit`, by weights, in batches, its slopes, and what it refuses."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+import statsmodels.distributions.copula.api as references
+from scipy import stats
+
+import rcjax
+from rcjax.model.fitting_steps import taus_of_log
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+N = 120
+
+
+@pytest.fixture(scope="module")
+def sample(float64):
+    return np.asarray(rcjax.Frank(4.0).sample(jax.random.key(0), (N,)))
+
+
+def test_both_methods_are_those_of_references(sample):
+    u, v = sample
+    tau = stats.kendalltau(u, v).statistic
+    assert float(rcjax.fit_copula(u, v, "gumbel").theta) == pytest.approx(1 / (1 - tau), rel=1e-12)
+    likeliest = scipy.optimize.minimize_scalar(
+        lambda theta: -np.log(references.FrankCopula(theta).pdf(sample.T)).sum(), (1.0, 8.0), tol=1e-12
+    )
+    got = rcjax.fit_copula(u, v, rcjax.Frank, method="likelihood")
+    assert float(got.theta) == pytest.approx(likeliest.x, rel=1e-6)
+    # As `fit` does it, on any scale.
+    log = rcjax.sample_log(96, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
+    model = rcjax.fit(log)
+    confidence = model.calibrate(log)
+    assert float(rcjax.fit_copula(*confidence.T, "gumbel").theta) == pytest.approx(float(model.copulas.theta[0]))
+    assert float(taus_of_log(confidence, log.answered)[0]) == pytest.approx(float(model.copulas.tau()[0]))
+    assert type(rcjax.fit_copula(u, v, "independence", method="likelihood")) is rcjax.Independence
+
+
+def test_weights_are_observations_drawn_again_and_slopes_are_differences(sample):
+    counts = np.random.default_rng(0).multinomial(N, np.full(N, 1 / N)).astype(float)
+    again = np.repeat(sample, counts.astype(int), axis=1)
+    way = np.random.default_rng(1).uniform(-1, 1, N)
+    for method, by_grid in (("tau", False), ("likelihood", False), ("likelihood", True)):
+        family, name = (rcjax.StudentT, "rho") if by_grid else (rcjax.Frank, "theta")
+
+        def parameter(weights, family=family, name=name, method=method, columns=sample):
+            return getattr(rcjax.fit_copula(*columns, family, weights, method=method), name)
+
+        if not by_grid:
+            plain = getattr(rcjax.fit_copula(*again, family, method=method), name)
+            np.testing.assert_allclose([parameter(counts), parameter(counts / 7)], plain, rtol=1e-7)
+        ones, h = jnp.ones(N), 1e-4
+        run = jax.jit(jax.vmap(parameter))
+        ends = run(jnp.stack([ones + h * way, ones - h * way]))
+        slope = jax.jit(jax.grad(parameter))(ones)
+        assert float(slope @ way) == pytest.approx(float(ends[0] - ends[1]) / 2 / h, rel=1e-5)
+        assert float(slope.sum()) == pytest.approx(0.0, abs=1e-9)  # twice all of them is the same sample
+
+
+def test_slopes_by_the_ranks_of_the_likeliest(sample):
+    def theta(u):
+        return rcjax.fit_copula(u, sample[1], "frank", method="likelihood").theta
+
+    way = np.random.default_rng(2).uniform(-1, 1, N) * np.minimum(sample[0], 1 - sample[0])
+    ends, h = jax.jit(jax.vmap(theta))(jnp.stack([sample[0] + 1e-5 * way, sample[0] - 1e-5 * way])), 1e-5
+    slope = float(jax.jit(jax.grad(theta))(jnp.asarray(sample[0])) @ way)
+    assert slope == pytest.approx(float(ends[0] - ends[1]) / 2 / h, rel=1e-5)
+
+
+def test_at_an_end_of_its_support_a_parameter_stays():
+    u, v = np.asarray(rcjax.Gaussian(-0.6).sample(jax.random.key(0), (N,)))
+    fitted = jax.jit(jax.value_and_grad(lambda w: rcjax.fit_copula(u, v, "gumbel", w, method="likelihood").theta))
+    theta, slope = fitted(jnp.ones(N))
+    assert float(theta) == pytest.approx(1.0, abs=1e-4)
+    assert not np.asarray(slope).any()
+
+
+def test_single_precision(sample):
+    wide = [float(rcjax.fit_copula(*sample, "frank", method=method).theta) for method in ("tau", "likelihood")]
+    with jax.enable_x64(False):
+        narrow = jnp.asarray(sample, jnp.float32)
+        got = [rcjax.fit_copula(*narrow, "frank", method=method).theta for method in ("tau", "likelihood")]
+    assert all(theta.dtype == jnp.float32 for theta in got)
+    np.testing.assert_allclose(np.array(got, float), wide, rtol=1e-3)
+
+
+def test_what_is_wrong_is_said(sample):
+    u, v = sample
+    for changed, message in (
+        ({"family": "frnk"}, "unknown copula 'frnk'"),
+        ({"method": "moments"}, "method is 'moments'; it is 'tau' or 'likelihood'"),
+        ({"v": v[1:]}, r"v has shape \(119,\); it must be \(n,\), as u has \(120,\)"),
+        ({"u": sample, "v": sample}, r"u has shape \(2, 120\).*jax.vmap for more"),
+        ({"u": u[:1], "v": v[:1]}, "u has 1 values; dependence must be fitted to 2 or more"),
+        ({"u": np.where(u == u[3], np.nan, u)}, r"u\[3\] is nan; it must be a number"),
+        ({"v": np.where(v == v[5], 1.5, v), "method": "likelihood"}, r"v\[5\] is 1\.5; it must be in \[0, 1\]"),
+        ({"weights": np.where(u == u[2], -1.0, 1.0)}, r"weights\[2\] is -1; it must be at least 0"),
+        ({"weights": np.eye(N)[0]}, "weights must be above 0 for 2 observations or more"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            rcjax.fit_copula(**({"u": u, "v": v, "family": "frank"} | changed))
+    with pytest.raises(TypeError, match="family must be a text or a class of Copula, not a Frank"):
+        rcjax.fit_copula(u, v, rcjax.Frank(2.0))
