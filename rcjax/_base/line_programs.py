@@ -49,6 +49,7 @@ class LineProgram:
         self.words, self._silent = tuple(words), silent
         self.process: asyncio.subprocess.Process | None = None
         """None where it does not run."""
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def exchange(self, line: bytes, seconds: float) -> bytes:
         """The line that it answers a line with; one call at a time.
@@ -73,8 +74,23 @@ class LineProgram:
         """The next line that it writes by itself, as it starts; raises as `exchange` does."""
         return await self.exchange(b"", seconds)
 
+    @property
+    def runs(self) -> bool:
+        """Whether the next line goes to a program that is there already: one of another event loop cannot be heard."""
+        return self.process is not None and self._loop is asyncio.get_running_loop()
+
+    async def end(self) -> None:
+        """End the program at once."""
+        process, self.process = self.process, None
+        if process is not None:
+            end_at_once(process)
+            if self._loop is asyncio.get_running_loop():
+                await process.wait()
+
     async def _started(self) -> asyncio.subprocess.Process:
-        if self.process is None:
+        if self.process is None or not self.runs:
+            await self.end()
+            self._loop = asyncio.get_running_loop()
             pipe, nobody = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
             streams = {"stdin": pipe, "stdout": pipe, "stderr": nobody if self._silent else None}
             self.process = await asyncio.create_subprocess_exec(
