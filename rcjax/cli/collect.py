@@ -68,8 +68,9 @@ def collect(
         typer.Option(
             show_default=False,
             metavar="NAME",
-            help="Confidence: **choice**, **verification**, **votes**, **stated** or **mean**. [default: what suits "
-            "the questions, and what the models can do]",
+            help="Confidence: **choice**, **verification**, **votes**, **stated** or **mean**; or a check, **json**, "
+            "**regex:**…, **length**, **python:**module:function, **command:**./check. [default: what suits the "
+            "questions, and what the models can do]",
         ),
     ] = None,
     samples: Annotated[
@@ -153,10 +154,12 @@ def _require_logs(logs: Sequence[tuple[str, Path | None]], again: bool) -> None:
 
 
 def _require_signal(name: str | None) -> None:
-    from rcjax.signals.records import NAMES
+    from rcjax.signals.records import require_signal_name
 
-    if name is not None and name not in NAMES:
-        raise typer.BadParameter(f"{name!r} is no signal: give {', '.join(NAMES)}", param_hint="--signal")
+    try:
+        require_signal_name("choice" if name is None else name)
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem), param_hint="--signal") from None
 
 
 def _probe(plan: Plan, as_json: bool) -> None:

@@ -212,5 +212,5 @@ async def _ask(collection: Collection, crew: Crew, file: AnswerFile) -> dict[str
     with progress(run), interruptible(run.stop):
         outcome = await run.go()
     signals_used = {asked.name: asked.signal for asked in models}
-    notes = [*remarks, *([] if regraded is None else [regraded]), *crew.graders.remarks()]
+    notes = [*remarks, *([] if regraded is None else [regraded]), *crew.remarks()]
     return {"outcome": outcome, "notes": notes, "signals": signals_used, "spent": float(crew.purse.spent)}

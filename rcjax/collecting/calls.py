@@ -19,9 +19,10 @@ from rcjax.collecting.respondent import Bill, Respondent, StoppedError
 from rcjax.serving.asked import record_asked
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Call, call_row
+from rcjax.serving.checks import Checks
 from rcjax.serving.completions import CallError
 from rcjax.serving.voting import AsInLog
-from rcjax.signals import Reading, Reply, Signal, SignalError, Votes
+from rcjax.signals import Check, Reading, Reply, Signal, SignalError, Votes
 from rcjax.signals.records import LetterOf, signal_by_name
 
 __all__ = ["Asked", "call", "second_options", "worst_of"]
@@ -42,6 +43,10 @@ class Asked:
     """Answers to each question, by a call each."""
     apart: bool = False
     """Whether nothing but the answer is asked for, as its confidence is how many others agree."""
+    check: Check | None = None
+    """Its signal, where that is a check."""
+    checks: Checks | None = None
+    """What runs checks, where its signal is one."""
 
     @property
     def name(self) -> str:
@@ -74,7 +79,7 @@ class Asked:
         if self.apart:
             normalise = LetterOf(tuple(question.choices)) if question.choices else AsInLog("text")
             return Votes(1, temperature=None, normalise=normalise, apart=True)
-        return signal_by_name(self.signal, question.choices)
+        return self.check or signal_by_name(self.signal, question.choices)
 
     def options_for(self, signal: Signal) -> dict[str, Any]:
         """The options of the first request."""
@@ -92,6 +97,8 @@ class _Progress:
     text: str | None = None
     reading: Reading | None = None
     error: str | None = None
+    check_cost: float = 0.0
+    """Money that a check says it cost."""
     characters: int = 0
     start: float = field(default_factory=time.perf_counter)
 
@@ -157,11 +164,12 @@ async def _ask(asked: Asked, question: Question, bill: Bill, progress: _Progress
         reply = await respondent.ask(question.messages, options, bill, after)
         progress.text = reply.text or next(filter(None, reply.texts))
         progress.characters = _characters(question.messages, reply)
-        follow_up, second = endpoint.follow_up(question.messages, reply), None
-        if follow_up is not None:
-            second = await respondent.ask(_whole(follow_up[0]), follow_up[1], bill)
-            progress.characters += _characters(follow_up[0], second)
-        progress.reading = endpoint.read(reply, second)
+        if asked.check is not None and asked.checks is not None:
+            told = asked.check, question.messages, reply, options
+            progress.reading, progress.check_cost = await asked.checks.reading(*told)
+            bill.spent += Decimal(str(progress.check_cost))
+        else:
+            progress.reading = await _read(endpoint, asked, question, bill, progress, reply)
         progress.text = progress.reading.text or progress.text
         respondent.count_reading(None)
     except CallError as problem:
@@ -173,6 +181,17 @@ async def _ask(asked: Asked, question: Question, bill: Bill, progress: _Progress
         progress.error = str(problem)
     except BudgetSpentError:
         progress.error = "the budget did not reach for another attempt"
+
+
+async def _read(
+    endpoint: Endpoint, asked: Asked, question: Question, bill: Bill, progress: _Progress, reply: Reply
+) -> Reading:
+    """What the signal reads in a reply, its second question asked."""
+    follow_up, second = endpoint.follow_up(question.messages, reply), None
+    if follow_up is not None:
+        second = await asked.respondent.ask(_whole(follow_up[0]), follow_up[1], bill)
+        progress.characters += _characters(follow_up[0], second)
+    return endpoint.read(reply, second)
 
 
 def _whole(messages: Any) -> Any:
@@ -199,7 +218,7 @@ def _row(asked: Asked, question: Question, bill: Bill, progress: _Progress, name
         answer=None if reading is None else reading.answer,
         logprob=None if reading is None else reading.logprob,
         confidence=None,
-        cost=float(cost),
+        cost=float(cost) + progress.check_cost,
         input_tokens=usage.input_tokens if counted else None,
         output_tokens=usage.output_tokens if counted else None,
         estimated=bool(usage.replies) and not counted,

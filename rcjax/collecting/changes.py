@@ -67,6 +67,7 @@ def changes(models: Iterable[Asked], questions: Sequence[Question], answers: Ans
             "system message of digest": row.get("system_digest"),
             "question (its choices and template included) of digest": row.get("question_digest"),
             "signal": told.get("signal"),
+            "check of digest": told.get("check"),
             "options": None if told.get("options") is None else recorded_options(told["options"]),
             "other options of digest": None if told.get("options") is None else _others(told),
         }
@@ -91,6 +92,7 @@ def _way(asked: Asked, questions: Sequence[Question]) -> dict[str, Any]:
     return {
         "served model": asked.respondent.settings.served,
         "signal": told["signal"],
+        "check of digest": told.get("check"),
         "options": told["options"],
         "other options of digest": _others(told),
     }

@@ -23,7 +23,10 @@ from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill, Respondent
 from rcjax.serving.asking import checked_options
 from rcjax.serving.call_log import VERSION
+from rcjax.serving.checks import Checks, prepared, without_schemas
 from rcjax.serving.models_file import ModelSettings
+from rcjax.signals import Check
+from rcjax.signals.checks import is_check
 
 __all__ = ["Crew", "Plan", "assume_signals", "choose_signals", "probe_all"]
 
@@ -57,7 +60,7 @@ class Plan:
 
 
 class Crew:
-    """The models of a run, each behind its client, and the graders.
+    """The models of a run, each behind its client, the graders, and what runs checks.
 
     Raises ValueError where a key is not in the environment, and GraderError for graders that are none.
     """
@@ -67,6 +70,8 @@ class Crew:
         self._respondents: dict[str, Respondent] = {}
         self.respondents = {name: self._respondent(name) for name in plan.models}
         self.graders: Graders = make_graders(plan.grade, self._ask_of, plan.rubric)
+        self.checks = Checks(plan.timeout)
+        self._checks: dict[str, Check] = {}
 
     def _respondent(self, name: str) -> Respondent:
         known = {**self.plan.judges, **self.plan.models}
@@ -77,6 +82,17 @@ class Crew:
             client = open_client(known[name], self.plan.timeout)
             self._respondents[name] = Respondent(known[name], client, self.purse, self.plan.timeout)
         return self._respondents[name]
+
+    def check(self, name: str) -> Check | None:
+        """The check of a signal's name, as it is now; None for another signal. Raises ValueError for one that fails."""
+        if is_check(name) and name not in self._checks:
+            self._checks |= prepared([Check(name)])
+        return self._checks.get(name)
+
+    def remarks(self) -> list[str]:
+        """What is to be said of graders and checks at the end."""
+        alone = filter(None, map(without_schemas, self._checks.values()))
+        return [*self.graders.remarks(), *alone, *self.checks.remarks()]
 
     def _ask_of(self, name: str) -> Ask:
         return judge_by(self._respondent(name))
@@ -89,9 +105,10 @@ class Crew:
         return own if limited else {"max_tokens": self.plan.max_tokens or usual, **own}
 
     async def close(self) -> None:
-        """Close all clients, and end the graders' programs. Raises GraderError where one has written too much."""
+        """Close all clients, end checks and the graders' programs. Raises GraderError for one that wrote too much."""
         for respondent in self._respondents.values():
             await respondent.close()
+        await self.checks.close()
         await self.graders.close()
 
 
@@ -134,7 +151,7 @@ def _asked(crew: Crew, name: str, signal: str, before: Mapping[str, Any] | None,
         what = f"signal votes took several answers as one, and samples are {samples} answers by themselves"
         raise ValueError(f"model {name}: in the log that is there {what}: write another one")
     apart = signal == "votes" and (samples > 1 or bool(before.get("apart")))
-    return Asked(crew.respondents[name], signal, options, samples, apart)
+    return Asked(crew.respondents[name], signal, options, samples, apart, crew.check(signal), crew.checks)
 
 
 def _samples(crew: Crew, name: str) -> int:

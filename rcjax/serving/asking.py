@@ -6,6 +6,7 @@ No JAX, no numpy: the client of OpenAI and the standard library.
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,12 +18,15 @@ from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
 from rcjax.policy.record import recorded_asked, recorded_prices
 from rcjax.policy.segmented import SegmentedPolicy
+from rcjax.serving.answer_keys import CascadeWarning
+from rcjax.serving.checks import prepared, without_schemas
 from rcjax.serving.completions import Usage
 from rcjax.serving.endpoint import AsyncCompletions, openai
 from rcjax.serving.streams import in_short
 from rcjax.serving.voting import refuse_voting_models, votes_apart
-from rcjax.signals import Reading, Reply, Signal, SignalError
-from rcjax.signals.records import contradiction, signal_from_record
+from rcjax.signals import Check, Reading, Reply, Signal, SignalError
+from rcjax.signals.checks import is_check
+from rcjax.signals.records import another_check, contradiction, signal_from_record
 
 __all__ = ["Asking", "Endpoint", "checked_options", "known_endpoints"]
 
@@ -180,6 +184,7 @@ def known_endpoints(
             raise ValueError(f"client of {model}: give an openai.AsyncOpenAI, not {what_it_is(clients[model])}")
         _require_signal(signals[model], model)
         _require_as_tuned(records.get(model, {}), signals[model], model)
+    signals = _with_versions(signals, records)
     told = {model: record["prices"] for model, record in records.items() if record.get("prices")}
     known = told | _known_prices(policy) | dict(asking.prices or {})
     endpoints = {
@@ -227,11 +232,30 @@ def _signals(models: Sequence[str], asking: Asking, records: Mapping[str, Mappin
         return _for_each(models, signal, "signal") | votes
     recorded = {model: signal_from_record(records.get(model, {})) for model in models}
     unknown = [model for model, one in recorded.items() if one is None]
+    code = {model: str(records.get(model, {}).get("signal")) for model in unknown}
+    if unknown and all(map(is_check, code.values())):
+        advice = "which no file of a policy starts by itself: give signal=rcjax.signals.Check(…)"
+        raise ValueError(f"signal: {', '.join(unknown)}: the policy was tuned on {code[unknown[0]]}, {advice}")
     if unknown:
         raise ValueError(
             f"signal: the policy does not tell that of {', '.join(unknown)}: give what its log was made with"
         )
     return recorded | votes
+
+
+def _with_versions(signals: Mapping[str, Any], records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The signals, whose checks can be run and have their versions; a warning where one is not that of the policy."""
+    checks = prepared(signal for signal in signals.values() if isinstance(signal, Check))
+    ready = {model: checks[one.name] if isinstance(one, Check) else one for model, one in signals.items()}
+    news = dict.fromkeys(filter(None, map(without_schemas, checks.values())))
+    for model, signal in ready.items():
+        other = another_check(records.get(model, {}), signal)
+        if other is not None:
+            what = f"signal of {model}: the check {signal.name} is not that of the policy's log: {other}"
+            news[f"{what}: its verdicts may mean something else: tune again, or bring back the one before"] = None
+    for line in news:
+        warnings.warn(line, CascadeWarning, stacklevel=5)
+    return ready
 
 
 def _require_as_tuned(record: Mapping[str, Any], signal: Any, model: str) -> None:

@@ -18,11 +18,12 @@ from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.asked import AskedRecords
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Call, CallLog
+from rcjax.serving.checks import Checks
 from rcjax.serving.completions import CallError, Failure, NoTextError, Usage, choice_text, joined, read_reply
 from rcjax.serving.endpoint import TIMED_OUT, complete, openai, stream_lines
 from rcjax.serving.questions import Question, text_bytes
 from rcjax.serving.streams import Assembly, Delivery, in_short, read_chunks
-from rcjax.signals import SignalError
+from rcjax.signals import Check, Reading, Reply, SignalError
 
 __all__ = ["Attempt", "Caller", "CascadeWarning", "Observe"]
 
@@ -66,12 +67,17 @@ class _Progress:
     logprob: float | None = None
     error: str | None = None
     failure: Failure | None = None
+    checking: bool = False
+    """The answer is there, and is being checked."""
+    check_cost: float = 0.0
+    """Money that its check says it cost."""
     sent: int = 0
     """Bytes of text of a request, as far as they may be charged though nothing came back."""
 
     def fail(self, problem: CallError) -> None:
         """Note a request that failed: the first, or the second on an answer that is there."""
-        self.error = str(problem) if self.text is None else f"the second question: {problem}"
+        later = "the check" if self.checking else "the second question:"
+        self.error = str(problem) if self.text is None else f"{later} {problem}"
         if self.text is None:
             self.failure = problem.failure
         if str(problem) != TIMED_OUT:  # a server that says no, or hangs up, has not worked on it
@@ -86,12 +92,19 @@ class Caller:
         log: where to write each call.
         concurrency: how many requests may be in flight at once.
         observe: is told of each call as it ends.
+        check_seconds: that a check of an answer may take.
     """
 
     def __init__(
-        self, endpoints: Mapping[str, Endpoint], log: CallLog | None, concurrency: int, observe: Observe | None = None
+        self,
+        endpoints: Mapping[str, Endpoint],
+        log: CallLog | None,
+        concurrency: int,
+        observe: Observe | None = None,
+        check_seconds: float = 30.0,
     ) -> None:
         self.endpoints, self.log = endpoints, log
+        self._checks = Checks(check_seconds)
         self._asked = AskedRecords(endpoints)
         self._slots = asyncio.Semaphore(concurrency)
         self._observe = observe
@@ -150,11 +163,7 @@ class Caller:
                 return
             reply, progress.completion = read_reply(completion), completion
             progress.text = reply.text or next(filter(None, reply.texts))
-            second = endpoint.follow_up(question.messages, reply)
-            if second is not None:
-                async with self._slots:
-                    second = read_reply(await complete(endpoint.client, endpoint.served, *second, progress.usage))
-            reading = endpoint.read(reply, second)
+            reading = await self._reading(question, endpoint, reply, progress)
             progress.text, progress.answer = reading.text or progress.text, reading.answer
             progress.logprob, progress.likeliest = reading.logprob, reading.likeliest
         except CallError as problem:
@@ -164,6 +173,23 @@ class Caller:
         except SignalError as problem:
             progress.error = str(problem)
             self._warn_once(model, f"model {model}: its confidence cannot be read: {problem}")
+
+    async def _reading(self, question: Question, endpoint: Endpoint, reply: Reply, progress: _Progress) -> Reading:
+        """What the signal reads in a reply: by a second question to the model, or by a check."""
+        if isinstance(endpoint.signal, Check):
+            progress.checking = True
+            told = question.messages, reply, endpoint.options_for(question.options)
+            reading, progress.check_cost = await self._checks.reading(endpoint.signal, *told)
+            return reading
+        second = endpoint.follow_up(question.messages, reply)
+        if second is not None:
+            async with self._slots:
+                second = read_reply(await complete(endpoint.client, endpoint.served, *second, progress.usage))
+        return endpoint.read(reply, second)
+
+    async def close(self) -> None:
+        """End what runs checks."""
+        await self._checks.close()
 
     async def _first(self, question: Question, endpoint: Endpoint, progress: _Progress) -> Mapping[str, Any]:
         """The completion of the question itself."""
@@ -209,6 +235,7 @@ class Caller:
         endpoint, usage, logprob = self.endpoints[model], progress.usage, progress.logprob
         known = policy is not None and model in policy.models and logprob is not None
         account, error = endpoint.account(usage, progress.sent), progress.error or question.unjudged
+        account["cost"] = None if account["cost"] is None else account["cost"] + progress.check_cost
         if account["cost"] is None:  # free it was not: learning leaves out what failed
             account["cost"], error = 0.0, error or "the server tells no tokens: what it cost is not known"
         return Call(

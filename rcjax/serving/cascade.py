@@ -120,7 +120,8 @@ class Cascade:
         client: an `openai.AsyncOpenAI`, for any OpenAI-compatible endpoint, or one for each model by name.
         signal: how to read the confidence, from `rcjax.signals`; or one for each model by name. It must be what the
             log was made with that the policy was tuned on: a policy that records it (`rcjax collect` does) needs none,
-            and refuses another.
+            and refuses another. Of a `rcjax.signals.Check` that runs code it records the name alone: give it here. It
+            has `timeout` seconds for a verdict.
         log: where to write each call.
         served: names of the models at the endpoint, where they differ from those in the policy.
         options: of `chat.completions.create` for every question, such as `{"max_tokens": 1, "temperature": 0}`;
@@ -182,7 +183,7 @@ class Cascade:
         if not number(timeout, "timeout", 0.0, math.inf):
             raise ValueError("timeout must be above 0 seconds")
         asking = Asking(client, signal, served, options, model_options, prices, timeout, retries, answer_key)
-        self._caller = Caller(known_endpoints(policy, self._everyone, asking), log, concurrency, observe)
+        self._caller = Caller(known_endpoints(policy, self._everyone, asking), log, concurrency, observe, timeout)
         self._shadow, self._salt = shadow, shadow_salt
         self._concurrency = concurrency
         self._background: set[asyncio.Task[Any]] = set()
@@ -247,9 +248,10 @@ class Cascade:
             yield result
 
     async def close(self) -> None:
-        """Wait for the shadow calls under way. Clients and log stay open: they are the caller's."""
+        """Wait for the shadow calls under way, and end checks. Clients and log stay open: they are the caller's."""
         while self._background:
             await asyncio.gather(*self._background)
+        await self._caller.close()
 
     async def __aenter__(self) -> Cascade:
         return self

@@ -181,12 +181,23 @@ def read_reply(completion: Mapping[str, Any]) -> Reply:
         kind = NoTextError if all(isinstance(choice, Mapping) for choice in choices) else CallError
         raise kind(f"an answer without text (finish_reason {known})")
     logprobs = first.get("logprobs") if isinstance(first, Mapping) else None
+    ending = _ending(first)
     try:
-        return Reply(texts, read_tokens(logprobs.get("content") if isinstance(logprobs, Mapping) else None, texts[0]))
+        content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
+        return Reply(texts, read_tokens(content, texts[0]), None, *ending)
     except TokensError as problem:
-        return Reply(texts, None, str(problem))
+        return Reply(texts, None, str(problem), *ending)
     except SignalError:  # the server told none
-        return Reply(texts)
+        return Reply(texts, None, None, *ending)
+
+
+def _ending(choice: Any) -> tuple[str | None, tuple[Mapping[str, Any], ...]]:
+    """(the reason to finish, the calls of tools) of a choice, as far as they are such."""
+    told = choice if isinstance(choice, Mapping) else {}
+    message, reason = told.get("message"), told.get("finish_reason")
+    calls = message.get("tool_calls") if isinstance(message, Mapping) else None
+    known = calls if isinstance(calls, list) else []
+    return reason if isinstance(reason, str) else None, tuple(call for call in known if isinstance(call, Mapping))
 
 
 def joined(completions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

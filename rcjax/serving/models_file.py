@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from rcjax._base.json_checks import parsed, shown
-from rcjax.signals.records import NAMES
+from rcjax.signals.records import require_signal_name
 
 __all__ = ["MOST_SAMPLES", "ModelSettings", "read_models", "sendable"]
 
@@ -53,7 +53,7 @@ class ModelSettings:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of `chat.completions.create`."""
     signal: str | None = None
-    """The name of the signal that its confidence is read by; None for the command's."""
+    """The name of the signal, or of the check, that its confidence is read by; None for the command's."""
     samples: int | None = None
     """How many answers `rcjax collect` asks for, to each question; None for as many as the command says."""
 
@@ -142,12 +142,19 @@ def _settings(name: str, entry: Any, where: str) -> ModelSettings:
         raise ValueError(f"{where}: options must be a table, such as {{ max_tokens = 1 }}")
     _check_headers(options.get("extra_headers", {}), f"{where}: options: extra_headers")
     signal = _text(entry, "signal", where)
-    if signal is not None and signal not in NAMES:
-        raise ValueError(f"{where}: {shown(signal)} is no signal: give {', '.join(NAMES)}")
+    if signal is not None:
+        _require_signal(signal, where)
     price = _price(entry["input"], f"{where}: input"), _price(entry["output"], f"{where}: output")
     served = _text(entry, "model", where) or name
     own = dict(options), signal, _samples(entry.get("samples"), where)
     return ModelSettings(name, served, price, base_url, _text(entry, "key_env", where), *own)
+
+
+def _require_signal(name: str, where: str) -> None:
+    try:
+        require_signal_name(name)
+    except ValueError as problem:
+        raise ValueError(f"{where}: {problem}") from None
 
 
 def _check_headers(headers: Any, where: str) -> None:

@@ -7,11 +7,13 @@
 | `Votes` | several samples | any endpoint; answers that can be compared |
 | `Stated` | nothing but text | any endpoint |
 | `MeanLogprob` | the log-probability of each token | short free text |
+| `Check` | nothing but text | replies that something can check: tests, a schema, a validator |
 
 The confidence is a natural log-probability, as `Policy.step` and a log take it. It need not be calibrated, but a log
 and the policy tuned on it must be of one signal. Standard library only.
 """
 
+from rcjax.signals.checks import Check
 from rcjax.signals.measures import (
     choice_logprob,
     likeliest_choice,
@@ -25,6 +27,7 @@ from rcjax.signals.replies import Reading, Reply, SignalError, Token
 from rcjax.signals.signal import Choice, MeanLogprob, Signal, Stated, Verification, Votes
 
 __all__ = [
+    "Check",
     "Choice",
     "MeanLogprob",
     "Reading",

@@ -8,14 +8,26 @@ from functools import partial
 from typing import Any
 
 from rcjax._base.json_checks import thawed
+from rcjax.signals.checks import FORMS, Check, is_check
 from rcjax.signals.chosen import chosen_choice
 from rcjax.signals.measures import normalise_answer
 from rcjax.signals.signal import Choice, MeanLogprob, Signal, Stated, Verification, Votes
 
-__all__ = ["NAMES", "LetterOf", "contradiction", "record_signal", "signal_by_name", "signal_from_record"]
+__all__ = [
+    "NAMES",
+    "LetterOf",
+    "another_check",
+    "contradiction",
+    "record_signal",
+    "require_signal_name",
+    "signal_by_name",
+    "signal_from_record",
+]
 
 #: Signals as they are named on the command line and in files.
 NAMES = ("choice", "verification", "votes", "stated", "mean")
+
+_VERSION = "check"  # what a record calls the version of a check
 
 _KINDS: dict[str, Callable[..., Any]] = {
     "choice": Choice,
@@ -37,14 +49,26 @@ class LetterOf:
         return chosen_choice(text, self.choices) or ""
 
 
+def require_signal_name(name: str) -> None:
+    """Refuse what names no signal and no check, with a ValueError.
+
+    >>> require_signal_name("regex:^(yes|no)$")
+    """
+    if is_check(name):
+        Check(name)
+    elif name not in NAMES:
+        raise ValueError(f"{name!r} is no signal: give {', '.join(NAMES)}, or a check: {', '.join(FORMS)}")
+
+
 def signal_by_name(name: str, choices: Sequence[str] = ()) -> Signal:
     """The signal of a name, for questions with these choices. Raises ValueError for another name.
 
     >>> signal_by_name("choice", "AB")
     Choice(choices=('A', 'B'), top=20)
     """
-    if name not in NAMES:
-        raise ValueError(f"{name!r} is no signal: give {', '.join(NAMES)}")
+    require_signal_name(name)
+    if is_check(name):
+        return Check(name)
     own = tuple(choices)
     if name == "choice":
         return Choice(own) if own else Choice()
@@ -59,6 +83,8 @@ def record_signal(signal: Any) -> dict[str, Any]:
     >>> record_signal(Votes(samples=3))
     {'signal': 'votes', 'samples': 3, 'temperature': 0.7}
     """
+    if type(signal) is Check:
+        return {"signal": signal.name} | ({} if signal.version is None else {_VERSION: signal.version})
     name = next((name for name, kind in _KINDS.items() if type(signal) is kind), None)
     if name is None:
         return {"signal": type(signal).__name__}
@@ -85,12 +111,28 @@ def contradiction(record: Mapping[str, Any], signal: Any) -> str | None:
     'top is 20, not 5'
     """
     told = record_signal(signal)
-    names = [name for name in told if name in record and thawed(told[name]) != thawed(record[name])]
+    compared = [name for name in told if name in record and name != _VERSION]
+    names = [name for name in compared if thawed(told[name]) != thawed(record[name])]
     return f"{names[0]} is {told[names[0]]!r}, not {record[names[0]]!r}" if names else None
+
+
+def another_check(record: Mapping[str, Any], signal: Any) -> str | None:
+    """Where a check has the name that a record tells and is another one all the same, both versions in words.
+
+    >>> another_check({"signal": "command:./check", "check": "0a1b"}, Check("command:./check", "2c3d"))
+    'it is 2c3d now, and was 0a1b'
+    """
+    told = record_signal(signal)
+    if type(signal) is not Check or record.get("signal") != told["signal"]:
+        return None
+    then, now = (one.get(_VERSION, "of no version") for one in (record, told))
+    return None if then == now else f"it is {now} now, and was {then}"
 
 
 def signal_from_record(record: Mapping[str, Any]) -> Signal | None:
     """The signal that `record_signal` told of; None for one of the user's own, which no record can make.
+
+    Such is a check that runs code, too: a file must not make a service run what it likes.
 
     >>> signal_from_record({"signal": "choice", "choices": ["A", "B"], "top": 5})
     Choice(choices=('A', 'B'), top=5)
@@ -98,6 +140,8 @@ def signal_from_record(record: Mapping[str, Any]) -> Signal | None:
     own = {name: value for name, value in record.items() if name not in ("options", "others", "prices")}
     values = {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in own.items()}
     name = values.pop("signal", None)
+    if isinstance(name, str) and is_check(name):
+        return _built_in(name)
     if name not in NAMES or "normalise" in values or (name == "choice" and "choices" not in values):
         return None
     if name == "votes" and "choices" in values:
@@ -106,3 +150,12 @@ def signal_from_record(record: Mapping[str, Any]) -> Signal | None:
         return partial(_KINDS[str(name)], **values)()
     except TypeError:  # a newer rcjax may record more
         return None
+
+
+def _built_in(name: str) -> Check | None:
+    """The check of a name, where it is built in."""
+    try:
+        check = Check(name)
+    except ValueError:  # a newer rcjax may take more
+        return None
+    return None if check.runs_code else check

@@ -42,6 +42,10 @@ class Reply:
     texts: tuple[str, ...]
     tokens: tuple[Token, ...] | None = None
     without_tokens: str | None = None
+    finish_reason: str | None = None
+    """Why the first sample ends there, as the endpoint has it."""
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    """Of the first sample, as the endpoint has them."""
 
     @property
     def text(self) -> str:

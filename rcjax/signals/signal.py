@@ -53,7 +53,7 @@ class Signal(Protocol):
         ...
 
 
-def _conversation(messages: Sequence[Mapping[str, Any]]) -> str:
+def last_question(messages: Sequence[Mapping[str, Any]]) -> str:
     """The last question of the user, as text."""
     for message in reversed(messages):
         if message.get("role") == "user":
@@ -72,7 +72,7 @@ def _tokens_of(reply: Reply | None) -> tuple[Token, ...] | None:
     return None if reply is None else reply.tokens
 
 
-class _OneReply:
+class OneReply:
     """A signal that the first reply is enough for."""
 
     __slots__ = ()
@@ -83,7 +83,7 @@ class _OneReply:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice(_OneReply):
+class Choice(OneReply):
     """Multiple choice: the probability of the choice made, as `choice_logprob` has it; for `task="choice"`.
 
     `choices` are their names, each a single token; `top` is how many of the likeliest tokens to ask for (OpenAI and
@@ -129,7 +129,7 @@ class Verification:
     ) -> tuple[list[Mapping[str, Any]], Mapping[str, Any]]:
         """The second question, by itself: without the conversation, and so cheap."""
         # One pass, so that braces in a question or an answer stay what they are.
-        fillings = {"{question}": _conversation(messages), "{answer}": reply.text}
+        fillings = {"{question}": last_question(messages), "{answer}": reply.text}
         question = re.sub(r"\{question\}|\{answer\}", lambda match: fillings[match[0]], self.template)
         options = {**self.second_options, "logprobs": True, "top_logprobs": self.top}
         return [{"role": "user", "content": question}], options
@@ -140,7 +140,7 @@ class Verification:
 
 
 @dataclass(frozen=True, slots=True)
-class Votes(_OneReply):
+class Votes(OneReply):
     """Any endpoint with `n`: the share of several samples that give the most frequent answer.
 
     `normalise` brings an answer to the form in which answers are compared, such as by taking the number out of it. A
@@ -201,7 +201,7 @@ class Stated:
 
 
 @dataclass(frozen=True, slots=True)
-class MeanLogprob(_OneReply):
+class MeanLogprob(OneReply):
     """Short free text: the mean log-probability of the tokens of the answer."""
 
     @property

@@ -165,7 +165,7 @@ def test_a_program_is_started_once(tmp_path):
         graders = make_graders([name])
         try:
             one = graders.by_name[name]
-            return [await one.grade(attempt(text, "a")) for text in "aba"], one._process.pid
+            return [await one.grade(attempt(text, "a")) for text in "aba"], one._program.process.pid
         finally:
             await graders.close()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rcjax._base import line_programs
 from rcjax.collecting.answer_file import AnswerFile
 from rcjax.collecting.graders import programs
 from rcjax.collecting.graders.attempt import Attempt, NoVerdictError
@@ -45,7 +46,7 @@ for number, line in enumerate(sys.stdin):
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="Linux")
 def test_a_grader_that_forks_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setattr(programs, "_SECONDS", 3.0)
-    monkeypatch.setattr(programs, "_LEAVE", 1.0)
+    monkeypatch.setattr(line_programs, "_LEAVE", 1.0)
     script = tmp_path / "grade.py"
     script.write_text(FORKS)
 

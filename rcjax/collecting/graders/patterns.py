@@ -1,18 +1,11 @@
-"""A grader by a regular expression of the user's, which is searched for in a process of its own.
-
-Python's `re` may take longer than anybody lives over a text that a stranger wrote, such as `^(a+)+$` over "aaa…b", and
-nothing else runs meanwhile. A process beside this one ends itself, and the answer is left without a verdict.
-"""
+"""A grader by a regular expression of the user's, which is searched for in a process of its own, with a limit."""
 
 from __future__ import annotations
 
 import json
 import re
-import signal
-import sys
-from pathlib import Path
 
-from rcjax.collecting.graders import pattern_search
+from rcjax._base.line_programs import pattern_program, took_too_long
 from rcjax.collecting.graders.attempt import GraderError, NoVerdictError
 from rcjax.collecting.graders.programs import Program
 
@@ -36,9 +29,7 @@ class Matching(Program):
         except (re.error, RecursionError, OverflowError) as error:
             raise GraderError(f"regex:{pattern}: no regular expression: {error}") from None
         self.needs_reference = "{answer}" in pattern
-        script = str(Path(pattern_search.__file__).resolve())
-        words = [sys.executable, "-I", "-S", "-W", "ignore", script, json.dumps(pattern), str(_SECONDS)]
-        super().__init__(words, f"regex:{pattern}")
+        super().__init__(pattern_program(pattern, _SECONDS), f"regex:{pattern}")
 
     def _verdict(self, line: bytes, number: int) -> bool | None:
         told = json.loads(line)
@@ -47,6 +38,6 @@ class Matching(Program):
         return super()._verdict(line, number)
 
     def _broken(self, status: int) -> NoVerdictError:
-        if status == -getattr(signal, "SIGPROF", 0):
+        if took_too_long(status):
             return NoVerdictError(f"{self.name} takes more than {_SECONDS:g} seconds")
         return super()._broken(status)

@@ -8,22 +8,17 @@ import inspect
 import json
 import os
 import shlex
-import signal
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from rcjax._base.arguments import what_it_is
+from rcjax._base.line_programs import EndedError, LineProgram
 from rcjax.collecting.graders.attempt import Attempt, GraderError, NoVerdictError
 
 __all__ = ["Function", "Program", "function_grader", "program_grader"]
 
 _SECONDS = 60.0  # that a program may take for one answer
-
-_LEAVE = 5.0  # seconds that a program may take to end
-
-_MOST_REST = 2**16  # bytes that are looked at behind the last answer
 
 _ONE_LINE = "it must write one line for each that it reads, and nothing else to standard output"
 
@@ -87,8 +82,8 @@ class Program:
     needs_reference = False
 
     def __init__(self, words: Sequence[str], name: str) -> None:
-        self.words, self.name = words, name
-        self._process: asyncio.subprocess.Process | None = None
+        self.name = name
+        self._program = LineProgram(words)
         self._sent = self._read = 0
         self._turn = asyncio.Lock()
 
@@ -128,83 +123,27 @@ class Program:
         return _verdict(reply["correct"], self.name)
 
     async def _answer(self, line: bytes) -> bytes:
-        process = await self._started()
         try:
-            answer = await asyncio.wait_for(_exchange(process, line), _SECONDS)
+            return await self._program.exchange(line, _SECONDS)
         except TimeoutError:
-            _kill(process)
-            await self._end(process)
             what = f"{self.name} gives no answer for {_SECONDS:g} seconds"
-            raise NoVerdictError(f"{what}: does it flush its output?") from None
+            problem: GraderError = NoVerdictError(f"{what}: does it flush its output?")
+        except EndedError as error:
+            problem = self._broken(error.status)
+            problem = problem if error.status else GraderError(str(problem))  # status 0: it holds that to be right
         except (ConnectionError, ValueError) as error:
-            raise GraderError(f"{self.name} cannot be talked to: {error}") from None
-        if not answer:
-            status = await self._end(process)
-            problem = self._broken(status)
-            raise problem if status else GraderError(str(problem))  # status 0: it holds that to be right
-        return answer
-
-    async def _end(self, process: asyncio.subprocess.Process) -> int:
-        """See a program off that cannot go on, so that another is started for the next answer; its status."""
-        self._process, self._read = None, self._sent
-        try:
-            return await asyncio.wait_for(process.wait(), _LEAVE)
-        except TimeoutError:
-            _kill(process)
-            return await process.wait()
-        finally:
-            _kill(process)
-
-    async def _started(self) -> asyncio.subprocess.Process:
-        if self._process is None:
-            pipe = asyncio.subprocess.PIPE
-            try:
-                self._process = await asyncio.create_subprocess_exec(
-                    *self.words, stdin=pipe, stdout=pipe, limit=2**24, start_new_session=True
-                )
-            except OSError as error:
-                raise GraderError(f"{self.name} cannot be started: {error.strerror or error}") from None
-        return self._process
+            problem = GraderError(f"{self.name} cannot be talked to: {error}")
+        except OSError as error:
+            problem = GraderError(f"{self.name} cannot be started: {error.strerror or error}")
+        self._read = self._sent
+        raise problem
 
     async def close(self) -> GraderError | None:
         """End the program; what is wrong where it has written a line that answers nothing."""
-        process, self._process = self._process, None
-        if process is None:
-            return None
-        assert process.stdin is not None
-        assert process.stdout is not None
-        rest = b""
-        with suppress(ProcessLookupError, ConnectionError):
-            process.stdin.close()
-            try:
-                rest = await asyncio.wait_for(process.stdout.read(_MOST_REST), _LEAVE)
-                await asyncio.wait_for(process.wait(), _LEAVE)
-            except TimeoutError:
-                _kill(process)
-                await process.wait()
-        _kill(process)
+        rest = await self._program.close()
         if self._read < self._sent or not rest.strip():  # what is late was complained of before
             return None
         return GraderError(f"{self.name} writes more lines than it reads: {_ONE_LINE}")
-
-
-def _kill(process: asyncio.subprocess.Process) -> None:
-    """End a program, and what it has started and left behind, which is of its session."""
-    with suppress(ProcessLookupError, PermissionError):
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
-
-
-async def _exchange(process: asyncio.subprocess.Process, line: bytes) -> bytes:
-    """The line that a program answers a line with; nothing where it has ended."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with suppress(ConnectionError):
-        process.stdin.write(line)
-        await process.stdin.drain()
-    return await process.stdout.readline()
 
 
 def program_grader(command: str) -> Program:

@@ -24,6 +24,7 @@ from rcjax.serving.gateway.settings import Settings
 from rcjax.serving.models_file import ModelSettings, read_models
 from rcjax.serving.voting import refuse_voting_models, votes_apart
 from rcjax.signals import Signal
+from rcjax.signals.checks import is_check
 from rcjax.signals.records import signal_by_name, signal_from_record
 
 __all__ = ["Clients", "Lineup", "ServedPolicy", "digest_of", "read_lineup"]
@@ -188,6 +189,10 @@ class _Cascades:
         recorded = signal_from_record(record) if record else None
         if recorded is not None and (model.signal is None or record.get("signal") == model.signal):
             return recorded
+        if model.signal is None and is_check(str(record.get("signal"))):
+            advice = f"add it as its signal to {self.settings.models.name}"
+            what = f"{model.name}: it was tuned on the check {record['signal']}"
+            raise ValueError(f"{what}, which no file of a policy starts by itself: {advice}")
         if model.signal is None:
             advice = f'add signal = "choice", or what its log was made with, to {self.settings.models.name}'
             raise ValueError(f"it does not tell how the confidence of {model.name} is read: {advice}")

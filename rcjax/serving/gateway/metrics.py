@@ -57,6 +57,9 @@ _KINDS = {
     "an error in place of an answer": "error reply",
     "the client failed": "client failed",
     "the server tells no tokens": "no tokens",
+    "the check timed out": "check timed out",
+    "the check gave nothing": "check gave nothing",
+    "the check ": "check failed",
 }
 
 

@@ -1,4 +1,4 @@
-"""Searches replies for a regular expression, as a program of its own (`patterns`): JSON Lines in, JSON Lines out.
+"""Searches replies for a regular expression, as a program of its own (`line_programs`): JSON Lines in, JSON Lines out.
 
 Where it can, it ends itself once one reply takes too long. Nothing of rcjax is imported, so that it starts at once.
 """

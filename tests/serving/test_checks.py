@@ -1,0 +1,204 @@
+"""Checks by themselves: what each says of a reply, what is refused before it runs, and that nothing stays behind."""
+
+import asyncio
+import json
+import math
+import os
+import subprocess
+import time
+
+import pytest
+from checks_of_a_test import FUNCTIONS, PROGRAMS, expected, write_checks, write_program
+from misses import in_turn
+
+from rcjax.serving.checks import Checks, prepared
+from rcjax.signals import Check, Reply, SignalError
+from rcjax.signals.records import another_check, record_signal, signal_from_record
+
+SECRET = "what nobody is to read"
+ASKED = [{"role": "user", "content": SECRET}]
+REPLY = Reply(("B",), finish_reason="stop")
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_checks(tmp_path)
+    return tmp_path
+
+
+def verdicts(names, reply=REPLY, options=None, seconds=1.0):
+    """By name: the confidence, or what is said in its place; and what is said at the end, and the money."""
+    checks, costs = Checks(seconds), {}
+
+    async def one(name):
+        try:
+            reading, costs[name] = await checks.reading(Check(name), ASKED, reply, options or {})
+        except SignalError as problem:
+            return str(problem)
+        assert reading.answer == reply.text
+        return math.exp(reading.logprob)
+
+    async def ask():
+        try:
+            return {name: await one(name) for name in names}
+        finally:
+            await checks.close()
+            await asyncio.sleep(0.05)  # for the loop to hear of the ends of its pipes
+
+    return asyncio.run(ask()), checks.remarks(), costs
+
+
+def misses(came, wanted):
+    """Where what came is neither the number wanted nor begins with the text."""
+    return {
+        name: came[name]
+        for name, value in wanted.items()
+        if not (came[name].startswith(value) if isinstance(value, str) else came[name] == pytest.approx(value))
+    }
+
+
+def test_functions_and_programs_pass_fail_hang_break_down_flood_and_talk_nonsense(place):
+    wanted = {f"python:of_a_test:{name}": outcome for name, outcome in expected(FUNCTIONS).items()}
+    wanted |= {f"command:./check.py {name}": outcome for name, outcome in expected(PROGRAMS).items()}
+    came, remarks, costs = verdicts(wanted)
+    assert misses(came, wanted) == {}
+    assert SECRET not in str(came) + str(remarks)
+    assert {name for name, cost in costs.items() if cost == 0.125} == {
+        "python:of_a_test:costs",
+        "command:./check.py costs",
+    }
+    assert "check command:./check.py hangs: no confidence in 1 answer, as it timed out (1)" in remarks
+    assert len(remarks) == sum(isinstance(outcome, str) for outcome in wanted.values())
+
+
+def test_what_a_check_is_told(place):
+    write_program(place / "told", "open('told.json', 'w').write(json.dumps(call)); print(1)")
+    calls = ({"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}},)
+    form = {"type": "json_object"}
+    reply = Reply(("B",), finish_reason="tool_calls", tool_calls=calls)
+    came, *_ = verdicts(["command:./told"], reply, {"response_format": form, "extra_headers": {"Authorization": "key"}})
+    assert came == {"command:./told": 1.0}
+    told = json.loads((place / "told.json").read_text())
+    assert told == {
+        "question": SECRET,
+        "messages": ASKED,
+        "answer": "B",
+        "finish_reason": "tool_calls",
+        "tool_calls": [*calls],
+        "response_format": form,
+    }
+
+
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object", "required": ["city"]}}}
+HOSTILE = {"type": "json_schema", "json_schema": {"schema": {"type": "string", "pattern": "^(a+)+$"}}}
+ELSEWHERE = {"type": "json_schema", "json_schema": {"schema": {"$ref": "http://127.0.0.1:9/schema.json"}}}
+
+
+@in_turn(
+    ("name", "text", "form", "wanted"),
+    [
+        ("json", '{"city": "Paris"}', None, 1.0),
+        ("json", "[1, 2", None, 0.0),
+        ("json", "NaN", None, 0.0),
+        ("json", "[" * 100_000, None, 0.0),
+        ("json", '{"city": "Paris"}', SCHEMA, 1.0),
+        ("json", '{"town": "Paris"}', SCHEMA, 0.0),
+        ("json", "[]", {"type": "json_object"}, 0.0),
+        ("json", '"' + "a" * 40 + 'b"', HOSTILE, "the check timed out"),
+        ("json", "{}", ELSEWHERE, "the check failed: "),
+        ("json", "1", {"type": "json_schema", "json_schema": {"schema": {"type": "nonsense"}}}, "the check failed: "),
+        ("regex:^(yes|no)$", "yes", None, 1.0),
+        ("regex:^(yes|no)$", "perhaps", None, 0.0),
+        ("regex:^(a+)+$", "a" * 40 + "b", None, "the check timed out"),
+        ("length", "x", None, 1.0),
+        ("length:2-", "x", None, 0.0),
+        ("length:-2", "xyz", None, 0.0),
+    ],
+)
+def test_checks_that_are_built_in(name, text, form, wanted):
+    came, *_ = verdicts([name], Reply((text,)), {"response_format": form} if form else {}, 3.0)
+    assert misses(came, {name: wanted}) == {}
+
+
+def test_a_reply_that_was_cut_short_is_not_long_enough():
+    assert verdicts(["length"], Reply(("x",), finish_reason="length"))[0] == {"length": 0.0}
+
+
+@in_turn(
+    ("name", "says"),
+    [
+        ("python:no_such_module:f", "there is no module no_such_module"),
+        ("python:of_a_test:no_such", "the module of_a_test has no no_such"),
+        ("python:of_a_test:time", "time is no function"),
+        ("python:breaks:f", "the module breaks fails as it is imported: ZeroDivisionError in breaks.py, line 1"),
+        ("python:lacks:f", "the module lacks needs no_such_library, which is not installed"),
+        ("command:./no_such", "there is no program ./no_such"),
+        ("command:./plain.txt", "./plain.txt cannot be executed: chmod +x ./plain.txt"),
+        ("command:./with space", "put a path with spaces into quotes, command:'./with space'"),
+        ("command:.", "there is no program .|. is a folder"),
+        ("command:'", "No closing quotation"),
+        ("regex:(", "no regular expression"),
+        ("length:9-2", "give the smaller number first"),
+        ("python:of_a_test", "give python:module:function"),
+        ("sure", "'sure' is no check: give json, regex:PATTERN"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_with_a_line(tmp_path, name, says):
+    before = os.getcwd()
+    os.chdir(tmp_path)
+    write_checks(tmp_path)
+    (tmp_path / "breaks.py").write_text("1 / 0\n")
+    (tmp_path / "lacks.py").write_text("import no_such_library\n")
+    (tmp_path / "plain.txt").write_text("no program\n")
+    write_program(tmp_path / "with space", "print(1)")
+    try:
+        with pytest.raises(ValueError, match=r"^[^\n]*$") as problem:
+            prepared([Check(name)])
+    finally:
+        os.chdir(before)
+    assert any(part in str(problem.value) for part in says.split("|"))
+    assert name in str(problem.value)
+
+
+def test_the_version_is_a_digest_of_the_files_that_are_named(place):
+    names = ["command:./check.py passes", "python:of_a_test:passes", "json", "regex:x", "length"]
+    before = prepared(map(Check, names))
+    assert [check.version for check in before.values()][2:] == ["schemas", None, None]
+    records = {name: record_signal(check) for name, check in before.items()}
+    assert all(another_check(records[name], check) is None for name, check in before.items())
+    for file in ("check.py", "of_a_test.py"):
+        (place / file).write_text((place / file).read_text() + "\n# another\n")
+    after = prepared(map(Check, names))
+    news = [another_check(records[name], check) for name, check in after.items()]
+    assert [new is not None for new in news] == [True, True, False, False, False]
+    assert news[0] == f"it is {after[names[0]].version} now, and was {before[names[0]].version}"
+    assert [signal_from_record(record) for record in records.values()][:2] == [None, None]  # no file starts code
+    assert signal_from_record(records["json"]) == Check("json")
+    quoted = write_program(place / "with space", "print(1)")
+    assert prepared([Check(f"command:'{quoted}'")])
+
+
+def test_nothing_stays_behind_and_no_shell_reads_the_command(place):
+    write_program(place / "forks", "import os, time\nif not os.fork():\n    time.sleep(77.125)\nprint(1)")
+    names = ["command:./forks ; touch broken", "python:of_a_test:hangs", "command:./check.py hangs"]
+    start = time.monotonic()
+    came, *_ = verdicts(names)
+    assert time.monotonic() - start < 30
+    assert not (place / "broken").exists()
+    processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert [line for line in processes.splitlines() if str(place) in line or "of_a_test" in line] == []
+    assert all("timed out" in said for said in came.values())
+
+
+def test_many_replies_are_checked_side_by_side_and_in_several_event_loops(place):
+    checks, check = Checks(30.0), Check("python:of_a_test:passes")
+
+    async def ask(n):
+        replies = [Reply(("AB"[i % 2],)) for i in range(n)]
+        came = await asyncio.gather(*(checks.reading(check, ASKED, reply, {}) for reply in replies))
+        await checks.close()
+        return [reading.logprob == 0 for reading, _ in came]
+
+    for _ in range(2):
+        assert asyncio.run(ask(20)) == [False, True] * 10
