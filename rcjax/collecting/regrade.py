@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -16,8 +16,11 @@ from rcjax.collecting.grading import graded, question_of
 from rcjax.collecting.purse import Purse
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill
+from rcjax.logs.errors import LogError
+from rcjax.logs.listing import listed, near
+from rcjax.policy.reference import SAME_AS
 
-__all__ = ["Regrading", "regrade"]
+__all__ = ["Regrading", "questions_against", "regrade"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ async def regrade(
     *,
     into: str = "correct",
     again: bool = False,
+    against: str | None = None,
     concurrency: int = 8,
 ) -> Regrading:
     """Grade the answers of a file.
@@ -55,12 +59,17 @@ async def regrade(
         purse: that pays for judges.
         into: the column of the verdicts; that of a judge leaves the labels in `correct` as they are.
         again: also what the same grader has graded by the same right answer.
+        against: the model whose answers are the right ones of the `questions` (`questions_against`); what it answered
+            itself is not graded, nor are the queries that it did not answer.
         concurrency: how many at once.
 
     Where a grader cannot work, what is graded until then counts. Raises OSError where the file cannot be written.
     """
     problems: list[GraderError] = []
     judged = [row for row in file.answers.rows.values() if row.get("error") is None]
+    if against is not None:
+        judged = [row for row in judged if row["model"] != against and row["query"] in questions]
+    marks = {} if against is None else {SAME_AS: against}
     waiting = iter(judged)
 
     async def work() -> None:
@@ -70,6 +79,7 @@ async def regrade(
             question = _question(row, questions)
             reference = _reference(row, question, into)
             by_it = row.get(into) is not None and row.get(_author(into)) == graders.named(question)
+            by_it = by_it and all(row.get(name) == value for name, value in marks.items())
             if by_it and reference == row.get("reference") and not again:
                 continue
             name = f"{row['call']}/judge"
@@ -83,7 +93,7 @@ async def regrade(
                 problems.append(problem)
                 placed = {**row, "grading_cost": verdict["grading_cost"]}
             else:
-                placed = _placed(verdict, row, into)
+                placed = {**_placed(verdict, row, into), **marks}
             if placed != row:
                 file.write(placed)
             file.end(name)
@@ -100,6 +110,28 @@ async def regrade(
         raise
     file.tidy()
     return _told(judged, file.answers, into, problems, purse)
+
+
+def questions_against(answers: Answers, questions: Mapping[str, Question], reference: str) -> dict[str, Question]:
+    """The questions with what a model answered in place of the right answers, of those that it has answered.
+
+    Args:
+        answers: of a file.
+        questions: by id, where their file is at hand; others are taken from the rows.
+        reference: the model.
+
+    Raises LogError where it has answered none.
+    """
+    replies = {row["query"]: row for (_, model, _), row in reversed([*answers.answered.items()]) if model == reference}
+    if not replies:
+        models = sorted({model for _, model, _ in answers.answered})
+        raise LogError(f"no answer of {reference}, the reference{near(reference, models)}: it has {listed(models)}")
+    said = {query: row.get("text") or "" for query, row in replies.items()}
+    return {
+        query: replace(_question(row, questions), reference=(said[query],), grade=None)
+        for query, row in replies.items()
+        if said[query].strip()
+    }
 
 
 def _reference(row: Mapping[str, Any], question: Question, into: str) -> Any:

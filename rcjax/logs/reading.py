@@ -259,7 +259,7 @@ def _read(
     queries = _ids(held.queries)
     del held  # before jax has matrices of its own
     log = _log(*matrices, models=names, queries=queries, **facts)
-    if by_labels is not None:
+    if by_labels is not None and reference is not None:
         judging = dataclasses.replace(reference, counts="errors")
         errors = dataclasses.replace(log, correct=by_labels[0], hand=by_labels[1], reference=judging)
         log = dataclasses.replace(log, errors=errors)

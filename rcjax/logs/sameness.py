@@ -21,17 +21,17 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed, near
 from rcjax.logs.log import LeftOutWarning
 from rcjax.logs.matrices import Matrices
-from rcjax.policy.reference import BY_ANSWER, Reference
+from rcjax.policy.reference import BY_ANSWER, SAME_AS, Reference
 
-__all__ = ["JUDGED_SAME", "SAME_AS", "SAME_BY", "Same", "Sameness", "count_differences", "tells_errors"]
+__all__ = ["JUDGED_SAME", "SAME_BY", "Same", "Sameness", "count_differences", "tells_errors"]
 
 
 #: (query, answer, the reference's answer) → whether they are the same; None where that cannot be told.
 Same = Callable[[str, str, str], bool | None]
 
 
-#: Columns that tell which model's answers `judged_same` is about, and which grader said it (`rcjax grade --reference`).
-SAME_AS, SAME_BY = "same_as", f"graded_by_{JUDGED_SAME}"
+#: The column that tells which grader said what is in `judged_same`; `SAME_AS` tells of which model's answers.
+SAME_BY = f"graded_by_{JUDGED_SAME}"
 
 
 _GRADE = "rcjax grade {log} --reference {model} --grade {same} gives them"
@@ -105,7 +105,8 @@ class Sameness:
         if lost.any():
             told = f"{count(int(lost.sum()), 'query')} of {len(lost):,} left out"
             warnings.warn(f"{name}: {told}, as {model}, the reference, gave no answer", LeftOutWarning, stacklevel=4)
-            held.clear(np.nonzero(answered & lost[:, None]))
+            query, place = np.nonzero(answered & lost[:, None])
+            held.clear((query, place))
         labelled = bool((held.take("labelled") & (held.take("row") >= 0)).any())
         counts = self.reference.counts or ("errors" if labelled else "differences")
         held.add(JUDGED_SAME, math.nan)

@@ -23,7 +23,7 @@ Counts = Literal["differences", "errors"]
 BY_ANSWER = "answer"
 
 
-#: Where a policy records its reference, in its provenance.
+#: Where a policy records its reference, in its provenance, and a file of answers whose answers others were held to.
 SAME_AS = "same_as"
 
 

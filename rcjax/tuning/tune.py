@@ -105,10 +105,11 @@ class Tuned:
         points = self.frontier.to_json()["frontier"]
         rows = [plain(dataclasses.asdict(model)) for model in self.alone]
         rows = [{name: own for name, own in row.items() if name != "seconds" or own is not None} for row in rows]
+        counted = {} if self.log.reference is None else {"counted": self.log.reference.to_json()}
         document = {"models": list(self.model.models), "model_summary": rows, "frontier": points}
         copulas = {"copulas": self.model.copula_table} if self.model.copula_table else {}
         chosen = {"policy": self.policy.to_json(), "remarks": list(self.remarks)} if self.policy else {}
-        return document | copulas | chosen | ({"label_worth": self.worth.to_json()} if self.worth else {})
+        return document | counted | copulas | chosen | ({"label_worth": self.worth.to_json()} if self.worth else {})
 
 
 def tune(

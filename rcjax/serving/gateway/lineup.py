@@ -14,6 +14,7 @@ from rcjax.policy.files import load_policy
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
 from rcjax.policy.record import recorded_asked, tuning_record
+from rcjax.policy.reference import recorded_reference
 from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.serving.asking import Endpoint, checked_options
 from rcjax.serving.call_log import Call, CallLog
@@ -150,7 +151,8 @@ class _Cascades:
         if "key" in keyed:
             what = "it compares keys of answers (answer_key), which a service cannot make"
             raise ValueError(f"{what}: tune on a log with a column answer, or run it by rcjax.Cascade(answer_key=…)")
-        asked = [*policy.models, *self.settings.shadow_models]
+        shadowing = self._shadow_models(policy)
+        asked = [*policy.models, *shadowing]
         missing = ", ".join(model for model in policy.models if of_model(self.models, model) is None)
         if missing:
             raise ValueError(f"it asks {missing}, for which {self.settings.models.name} has no table: add it")
@@ -174,13 +176,21 @@ class _Cascades:
             timeout=limits.timeout,
             retries=limits.retries,
             shadow=self.settings.shadow,
-            shadow_models=self.settings.shadow_models,
+            shadow_models=shadowing,
             shadow_salt=self.settings.salt,
             observe=self.observe,
         )
         options = {model: record["options"] for model, record in records.items() if "options" in record}
         needed = tuple(signals[model].options for model in policy.models)
         return ServedPolicy(name, policy, digest_of(policy), cascade, unjudged, options, needed)
+
+    def _shadow_models(self, policy: Policy | Mixture | SegmentedPolicy) -> tuple[str, ...]:
+        """The models that shadow queries are asked of besides: the policy's reference is one, whose answers tell later
+        whether the policy is still right."""
+        reference = recorded_reference(policy.policies[0].provenance)
+        if not self.settings.shadow or reference is None or of_model(self.models, reference.model) is None:
+            return self.settings.shadow_models
+        return tuple(dict.fromkeys([*self.settings.shadow_models, reference.model]))
 
     def _of(self, model: str) -> ModelSettings:
         """The settings of a model; of a vote, those of the model that is asked."""
