@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import numpy as np
+from gateway_service import PRICES
 
 import rcjax
 
 NAMES = {"llama3.2-1b": "small", "llama3.1-8b": "middle", "llama3.1-70b": "large"}
-COSTS = {"small": 1e-5, "middle": 3e-5, "large": 2e-4}
+COSTS = {name: (100 * read + written) / 1e6 for name, (read, written) in PRICES.items()}  # of 100 tokens and one
 
 
 def letters(n: int, seed: int, worse: bool = False) -> tuple[np.ndarray, np.ndarray]:
