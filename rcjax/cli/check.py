@@ -14,7 +14,7 @@ from rcjax.cli.inputs import PolicyFile, _load, _read
 from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices
 from rcjax.cli.parsers import fraction
 from rcjax.cli.plausible import Really, require_plausible_prices
-from rcjax.cli.printing import command
+from rcjax.cli.printing import command, said
 
 __all__ = ["check"]
 
@@ -60,6 +60,7 @@ def check(
         from rcjax.cli.check_tables import show_check
         from rcjax.cli.console import Steps
         from rcjax.cli.segments import show_segment_checks
+        from rcjax.replaying.beside_reference import tell_beside
 
         start_jax()
         import rcjax
@@ -79,5 +80,9 @@ def check(
                 files = {"prices": prices, "labels": labels, "answers": answers}
                 show = partial(show_check, retune=command("retune", policy, log, **files, out=policy))
         drifted, document = outcome.drifted, outcome.to_json()
+        if fresh.reference is not None:
+            checks = [one | {"advice": said(one["advice"])} for one in document.get("checks", ())]
+            remarks = [*map(said, document["remarks"]), *tell_beside(subject, fresh)]
+            document |= {"checks": checks, "remarks": remarks}
         conclude(document, partial(show, document), as_json=json_)
     raise typer.Exit({False: 0, True: 1, None: 2}[drifted])

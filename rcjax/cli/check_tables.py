@@ -11,7 +11,7 @@ from rich.table import Table
 
 from rcjax._base.wording import check_figure, check_meaning, check_name, count, percent
 from rcjax.cli.console import Screen, hang, make_table, next_step
-from rcjax.cli.printing import shown
+from rcjax.cli.printing import said, shown
 
 __all__ = ["show_check", "show_diagnosis"]
 
@@ -108,7 +108,7 @@ def _explain(screen: Screen, checks: Sequence[Mapping[str, Any]], chance: str) -
     table = Table.grid(padding=(0, 1))
     for name in dict.fromkeys(check["name"] for check in checks):
         if check_meaning(name):
-            table.add_row(f"  {check_name(name)}", check_meaning(name))
+            table.add_row(f"  {said(check_name(name))}", said(check_meaning(name)))
     table.add_row("  p", f"how likely chance alone makes such a figure{chance}")
     if any(_by_chance(check) for check in checks):
         table.add_row("  by chance", "beyond its limit, and fine all the same, as chance explains it")
@@ -155,7 +155,7 @@ def _summary_table(checks: Sequence[Mapping[str, Any]]) -> Table:
         counts = [sum(check["verdict"] == verdict for check in group) for verdict in _GRADES]
         worst = max(group, key=_badness)
         cells = (str(count or "") for count in counts)
-        table.add_row(check_name(name), *cells, _figure(worst), _check_limit(worst))
+        table.add_row(said(check_name(name)), *cells, _figure(worst), _check_limit(worst))
     return table
 
 
@@ -194,7 +194,7 @@ def _checks_table(checks: Sequence[Mapping[str, Any]], verdicts: Mapping[str, st
         p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"
         verdict = "by chance" if _by_chance(check) else (verdicts or {}).get(check["verdict"], check["verdict"])
         figure = check_figure(check["figure"], check["unit"])
-        table.add_row(verdict, check_name(check["name"]), check["subject"], figure, p, _check_limit(check))
+        table.add_row(verdict, said(check_name(check["name"])), check["subject"], figure, p, _check_limit(check))
     return table
 
 

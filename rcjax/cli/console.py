@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any
 
 import typer
 from rich import box
@@ -13,6 +14,8 @@ from rich.console import Console
 from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+
+from rcjax.cli.printing import said
 
 __all__ = ["EVERY", "HowFar", "Screen", "Steps", "busy", "hang", "make_table", "next_step", "pulse", "time_left"]
 
@@ -25,6 +28,14 @@ class Screen(Console):
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+    def print(self, *objects: Any, **named: Any) -> None:
+        """Print, texts on errors in the words of what is counted."""
+        super().print(*(said(one) if isinstance(one, str) else one for one in objects), **named)
+
+    def print_path(self, text: str) -> None:
+        """Print a line with the name of a file or a command, which is never broken, as it is."""
+        super().print(text, soft_wrap=True)
 
     def on_broken_pipe(self) -> None:  # called while the exception is handled; rich itself would exit with 1
         """Let the exception pass."""
@@ -159,7 +170,7 @@ def next_step(screen: Screen, words: str, command: str = "") -> None:
     """The end of what a command prints: what to do next, and below it the command to type, which is never broken."""
     screen.print(f"Next: {words}{':' * (bool(command) and not words.endswith('?'))}")
     if command:
-        screen.print(f"  {command}", soft_wrap=True)
+        screen.print_path(f"  {command}")
 
 
 def hang(screen: Screen, label: str, text: str) -> None:
@@ -167,7 +178,7 @@ def hang(screen: Screen, label: str, text: str) -> None:
     table = Table.grid(padding=(0, 1))
     table.add_column(min_width=11, no_wrap=True)
     table.add_column(overflow="fold")  # a path of a command to type is never cut
-    table.add_row(f"  {label}", text)
+    table.add_row(f"  {label}", said(text))
     screen.print(table)
 
 
@@ -176,5 +187,5 @@ def make_table(*columns: str, numbers: int | None = None) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for i, column in enumerate(columns):
         right = i >= 1 if numbers is None else i < numbers
-        table.add_column(column, justify="right" if right else "left", no_wrap=not right)
+        table.add_column(said(column), justify="right" if right else "left", no_wrap=not right)
     return table

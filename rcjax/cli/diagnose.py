@@ -20,9 +20,12 @@ from rcjax.cli.options import (
     LogFile,
     Models,
     Prices,
+    ReferenceModel,
+    SameBy,
     Task,
     TaskOption,
     VotesOption,
+    counted,
 )
 from rcjax.cli.parsers import as_search, models_to_read, names
 from rcjax.cli.plausible import Really, require_plausible_prices
@@ -41,6 +44,8 @@ def diagnose(
     prices: Prices = None,
     labels: Labels = None,
     answers: Answers = None,
+    reference: ReferenceModel = None,
+    same: SameBy = None,
     task: TaskOption = Task.generation,
     models: Models = None,
     votes: VotesOption = None,
@@ -69,6 +74,7 @@ def diagnose(
     and checks calibration, marginals, copulas, the Markov property, and its own predictions. Each check is fine,
     doubtful or bad, says what to do, and which policies it affects.
     """
+    compared = counted(reference, same)
     figures = sorted(plots.glob("*.png")) if plots else []
     inputs = [("LOG", log), ("--test", test), ("--prices", prices), ("--labels", labels), ("--answers", answers)]
     require_distinct([("--plots", figure) for figure in figures], inputs)
@@ -87,6 +93,7 @@ def diagnose(
         with steps("reading"):
             chosen = models_to_read(models, cascade)
             reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value}
+            reading |= {"reference": compared}
             training, fresh = read_pair(log, test, others, chosen, **reading)
         judged = fresh or training
         with steps("fitting the model"):

@@ -10,7 +10,7 @@ import typer
 from rcjax.cli.common import start_jax
 from rcjax.cli.failures import reported
 from rcjax.cli.inputs import is_training_log, load_tuned, read_for
-from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices
+from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices, ReferenceModel, SameBy, counted
 from rcjax.cli.plausible import Really, require_plausible_prices
 from rcjax.cli.printing import command, print_json
 
@@ -24,6 +24,8 @@ def evaluate(
     prices: Prices = None,
     labels: Labels = None,
     answers: Answers = None,
+    reference: ReferenceModel = None,
+    same: SameBy = None,
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
@@ -32,6 +34,7 @@ def evaluate(
     Use queries that were not in the log for tuning. Models of the log that the policy does not know are
     ignored; without `--prices`, token counts are priced as when tuning.
     """
+    compared = counted(reference, same)
     with reported(as_json=json_):
         from rcjax.cli.console import Screen, Steps, hang
         from rcjax.cli.replay_tables import expectation, plain_replay, show_next_of_replay, show_replay
@@ -39,28 +42,34 @@ def evaluate(
 
         start_jax()
         import rcjax
+        from rcjax.replaying.beside_reference import beside_reference
         from rcjax.tuning.overlap import overlap_with_tuned
 
         require_plausible_prices(prices, really)
         steps = Steps(2)
         with steps("reading"):
             subject = load_tuned(policy_or_frontier)
-            data = read_for(subject, log, prices, labels, answers)
+            data = read_for(subject, log, prices, labels, answers, compared)
+        is_frontier = isinstance(subject, rcjax.Frontier)
         with steps("replaying"):
+            beside = None if is_frontier else beside_reference(subject, data)
             replayed = plain_replay(rcjax.replay(subject, data))
             segmented = isinstance(subject, rcjax.SegmentedPolicy)
             rows = replay_by_segment(subject, data) if segmented else []
         predicted, shared = expectation(subject), overlap_with_tuned(data, subject)
-        same = shared.whole or is_training_log(subject, data, log, prices, labels)
+        tuned_here = shared.whole or is_training_log(subject, data, log, prices, labels)
         if json_:
             counts = {"queries_tuned_on": shared.queries, "rows_tuned_on": shared.rows}
             parts = {"by": subject.by, "segments": rows} if segmented else {}
-            print_json(replayed | {"predicted": predicted, "tuned_on_this_log": same} | counts | parts)
+            parts |= {} if beside is None else {"reference": beside.to_json()}
+            print_json(replayed | {"predicted": predicted, "tuned_on_this_log": tuned_here} | counts | parts)
         else:
-            show_replay(data.describe(), predicted, replayed, same)
+            show_replay(data.describe(), predicted, replayed, tuned_here)
             if segmented:
                 show_replays(rows, subject.by)
-            if shared and not same:
+            if beside is not None:
+                hang(Screen(), "note", f"on these queries it {beside.describe()}")
+            if shared and not tuned_here:
                 hang(Screen(), "note", f"{shared.describe()}, where it looks better than it is: evaluate it on others")
             files = {"prices": prices, "labels": labels, "answers": answers}
             is_policy = not isinstance(replayed["cost"], list)

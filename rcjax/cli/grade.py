@@ -20,6 +20,7 @@ from rcjax.cli.options import AsJson, AuditSize, GraderNames, Rubric
 from rcjax.cli.parsers import positive
 from rcjax.cli.plausible import Really, require_plausible_models
 from rcjax.cli.rubrics import read_rubric
+from rcjax.logs.columns import JUDGED_SAME
 
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile
@@ -59,6 +60,16 @@ def grade(
             "correct as they are, which then correct the judge (`rcjax tune`).",
         ),
     ] = "correct",
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            "--reference",
+            show_default=False,
+            metavar="MODEL",
+            help="The answers of this model take the place of right ones: whether others are the same goes to "
+            "**judged_same**, for `rcjax tune --reference MODEL --same GRADER`.",
+        ),
+    ] = None,
     again: Annotated[bool, typer.Option("--again", help="Also what the same grader has graded.")] = False,
     audit: AuditSize = None,
     audit_file: Annotated[
@@ -75,6 +86,16 @@ def grade(
     """
     if into != "correct" and not re.fullmatch(r"judged(_\w+)?", into):
         raise typer.BadParameter(f"{into!r} is neither correct nor judged, nor judged_NAME", param_hint="--into")
+    if reference is not None:
+        if into not in ("correct", JUDGED_SAME):
+            raise typer.BadParameter(
+                f"goes without --reference, whose verdicts go to {JUDGED_SAME}", param_hint="--into"
+            )
+        if audit or audit_file:
+            raise typer.BadParameter(
+                "goes without --reference: it is of verdicts on right and wrong", param_hint="--audit"
+            )
+        into = JUDGED_SAME
     with reported(as_json=json_):
         require_libraries("rcjax grade", "run", "openai")
         inputs = [("ANSWERS", answers), ("--questions", questions), ("--models", models), ("--rubric", rubric)]
@@ -85,6 +106,7 @@ def grade(
         from rcjax.collecting.answer_file import AnswerFile
         from rcjax.collecting.plan import Plan
         from rcjax.collecting.questions import read_questions
+        from rcjax.collecting.regrade import questions_against
         from rcjax.logs.errors import LogError
         from rcjax.serving.models_file import read_models
 
@@ -99,7 +121,9 @@ def grade(
         try:
             if not file.answers.answered:
                 raise LogError(f"{answers.name}: no answers in it: was it written completely?")
-            _run(_Command(plan, file, asked, into, again, table, audit or 0, seed, bool(graders), json_))
+            if reference is not None:
+                asked = questions_against(file.answers, asked, reference)
+            _run(_Command(plan, file, asked, into, reference, again, table, audit or 0, seed, bool(graders), json_))
         finally:
             file.close()
 
@@ -112,6 +136,7 @@ class _Command:
     file: AnswerFile
     questions: dict[str, Question]
     into: str
+    against: str | None
     again: bool
     table: Path | None
     size: int
@@ -157,7 +182,7 @@ async def _grade(command: _Command) -> tuple[Regrading, list[str]]:
         crew.graders.require(command.questions.values())
         far = HowFar()
         with busy("grading", how_far=far):
-            manner = Manner(command.into, command.again, watch=far.note)
+            manner = Manner(command.into, command.again, command.against, watch=far.note)
             told = await regrade(command.file, command.questions, crew.graders, purse, manner)
         return told, crew.graders.remarks()
     finally:

@@ -13,22 +13,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax._base.json_checks import load
-from rcjax.cli.printing import warn
+from rcjax.cli.printing import say_as, warn
+from rcjax.policy.reference import recorded_reference
 
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
     from rcjax.logs.log import Log
     from rcjax.policy.mixture import Mixture
     from rcjax.policy.policy import Policy
+    from rcjax.policy.reference import Reference
     from rcjax.policy.segmented import SegmentedPolicy
 
-__all__ = ["echoed", "is_training_log", "load_tuned", "read_file", "read_for", "read_pair"]
+__all__ = ["echoed", "is_training_log", "load_tuned", "read_file", "read_for", "read_pair", "reference_of"]
 
 
 def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any) -> Log:
-    """Read a log; if it is incomplete, a line on standard error says so, and what becomes of the `others`."""
+    """Read a log; if it is incomplete, a line on standard error says so, and what becomes of the `others`.
+
+    Where it is read with a reference, what is printed from now on has the words for that.
+    """
     import rcjax
+    from rcjax.collecting.sameness import same_by
     from rcjax.logs.errors import MissingPricesError
+
+    if options.get("reference") is not None:
+        options["same"] = same_by(options["reference"].same)
 
     told = (rcjax.LeftOutWarning, rcjax.NoConfidenceWarning, rcjax.PartsWarning, rcjax.PricesWarning)
     with echoed(*told, rcjax.UnlabelledWarning):
@@ -38,6 +47,8 @@ def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any)
         except MissingPricesError:
             advice = "give --prices FILE, or add a column cost"
             raise MissingPricesError(f"{path.name}: token counts but no prices: {advice}") from None
+    if log.reference is not None:
+        say_as(log.reference.say)
     complete = int(log.complete.sum())
     if complete < log.n_queries:
         counts = f"{complete:,} of {log.n_queries:,} queries have an answer of every model"
@@ -95,6 +106,7 @@ def read_for(
     prices: Path | None,
     labels: Path | None = None,
     answers: Path | None = None,
+    reference: Reference | None = None,
 ) -> Log:
     """Read the log for a replay: the models of the policy or frontier, at its prices where tokens have no others.
 
@@ -102,6 +114,7 @@ def read_for(
         subject: the policy, mixture or frontier.
         path: of the log.
         prices, labels, answers: files beside it.
+        reference: whose answers take the place of right ones; by default that which it was tuned with.
     """
     from rcjax.logs.errors import MissingPricesError
     from rcjax.logs.reading import read_answers
@@ -115,6 +128,7 @@ def read_for(
         stored, transform = subject.model.prices, subject.model.calibrators.transform
     task = "choice" if transform == "choice" else "generation"
     options = {"models": subject.models, "task": task, "labels": labels, "answers": answers, **_segments(subject)}
+    options["reference"] = reference or reference_of(subject)
     read = partial(read_file, read_answers, path, "the others are left out", **options)
     try:
         return read(prices=prices)
@@ -132,6 +146,7 @@ def is_training_log(
     labels: Path | None,
 ) -> bool:
     """Whether a file, read as `log` for the models of a policy, is the log that it was tuned on, by its hash."""
+    from rcjax.collecting.sameness import same_by
     from rcjax.logs.errors import LogError
     from rcjax.logs.reading import read_answers
     from rcjax.policy.mixture import Mixture
@@ -145,14 +160,24 @@ def is_training_log(
     if "digest" not in told:
         return False
     if tuning.models != log.models:  # the hash is that of all models that it was chosen from
-        options: Any = {"models": tuning.models, "task": log.task, "labels": labels}
+        options: Any = {"models": tuning.models, "task": log.task, "labels": labels, "reference": log.reference}
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
+                options["same"] = None if log.reference is None else same_by(log.reference.same)
                 log = read_answers(path, prices=prices or tuning.prices, **options)
         except LogError:
             return False
     return log.digest == told["digest"]
+
+
+def reference_of(subject: Any) -> Reference | None:
+    """The model whose answers took the place of right ones when a policy or frontier was tuned; None for none."""
+    from rcjax.frontier.frontier import Frontier
+
+    if isinstance(subject, Frontier):
+        return recorded_reference(subject.model.provenance)
+    return recorded_reference(subject.policies[0].provenance)
 
 
 def _segments(subject: Any) -> dict[str, Any]:
@@ -197,7 +222,15 @@ def _read(
     tuning = recorded_tuning(policy)
     task = "choice" if tuning.spec.transform == "choice" else "generation"
     read = partial(
-        read_file, read_answers, path, _OTHERS, task=task, labels=labels, answers=answers, **_segments(policy)
+        read_file,
+        read_answers,
+        path,
+        _OTHERS,
+        task=task,
+        labels=labels,
+        answers=answers,
+        reference=reference_of(policy),
+        **_segments(policy),
     )
 
     def priced(models: tuple[str, ...]) -> Log:

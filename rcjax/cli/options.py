@@ -10,6 +10,7 @@ from rcjax.cli.panels import READ, SEARCH, TARGET, WAITING
 from rcjax.cli.parsers import family, fraction, money, names, no_votes, positive, seconds_limit
 
 if TYPE_CHECKING:
+    from rcjax.policy.reference import Reference
     from rcjax.policy.spec import Spec
     from rcjax.policy.targets import Target
 
@@ -55,6 +56,33 @@ Answers = Annotated[
         metavar="FILE",
         help="What the models answered to the queries of LOG, so that policies may compare answers, in place of a "
         "column answer: a table of query, model and answer (or answer_key, which is compared as it is).",
+        rich_help_panel=READ,
+    ),
+]
+
+
+ReferenceModel = Annotated[
+    str | None,
+    typer.Option(
+        "--reference",
+        show_default=False,
+        metavar="MODEL",
+        help="A model of LOG whose answers take the place of right ones: counted is how often answers differ from its. "
+        "With labels besides, that an answer is the same is a judge's verdict, which they correct.",
+        rich_help_panel=READ,
+    ),
+]
+
+
+SameBy = Annotated[
+    str | None,
+    typer.Option(
+        "--same",
+        show_default=False,
+        metavar="GRADER",
+        help="What tells whether an answer is that of `--reference`: **answer** (as policies compare answers), "
+        "**exact**, **choice**, **number**, **contains**, **python:module:function**, or **judge:MODEL**, once "
+        "`rcjax grade --reference` has asked it. [default: answer]",
         rich_help_panel=READ,
     ),
 ]
@@ -126,6 +154,17 @@ MaxError = Annotated[
 ]
 
 
+MaxDifference = Annotated[
+    Any,
+    typer.Option(
+        parser=fraction,
+        metavar="SHARE",
+        help="Least money at this share of answers that differ from those of `--reference`: 0.03 or 3%.",
+        rich_help_panel=TARGET,
+    ),
+]
+
+
 ErrorCost = Annotated[
     Any, typer.Option(parser=positive, metavar="MONEY", help="What one wrong answer costs you.", rich_help_panel=TARGET)
 ]
@@ -162,16 +201,54 @@ MaxSeconds = Annotated[
 
 
 def one_target(
-    budget: float | None, max_error: float | None, error_cost: float | None, lam: float | None
+    budget: float | None,
+    max_error: float | None,
+    error_cost: float | None,
+    lam: float | None,
+    max_difference: float | None = None,
 ) -> "Target | None":
-    """The target, None where there is none; a usage error for several."""
+    """The target, None where there is none; a usage error for several. A limit on the difference is one on the error.
+
+    Args:
+        budget, max_error, error_cost, lam, max_difference: the options, None where they are not given.
+    """
     from rcjax.policy.targets import Target  # imported when a command starts to work
 
     targets = Target.those(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
+    if max_difference is not None:
+        if targets:
+            other = targets[0].name.replace("_", "-")
+            raise typer.BadParameter(f"give one target, not --{other} and --max-difference")
+        return Target("max_error", max_difference)
     if len(targets) > 1:
         options = " and ".join("--" + target.name.replace("_", "-") for target in targets)
         raise typer.BadParameter(f"give one target, not {options}")
     return targets[0] if targets else None
+
+
+def counted(reference: str | None, same: str | None, max_difference: float | None = None) -> "Reference | None":
+    """What is counted in place of errors by labels, None where that is they; a usage error for what needs a reference.
+
+    Args:
+        reference, same, max_difference: the options, None where they are not given.
+    """
+    from rcjax.collecting.graders.attempt import GraderError
+    from rcjax.collecting.sameness import require_sameness
+    from rcjax.policy.reference import BY_ANSWER, Reference
+
+    if reference is None:
+        for option, value in (("--same", same), ("--max-difference", max_difference)):
+            if value is not None:
+                what = "needs --reference, the model whose answers the others are compared with"
+                raise typer.BadParameter(what, param_hint=option)
+        return None
+    if not reference:
+        raise typer.BadParameter("is empty: give the name of a model of LOG", param_hint="--reference")
+    try:
+        require_sameness(same or BY_ANSWER)
+    except GraderError as problem:
+        raise typer.BadParameter(str(problem), param_hint="--same") from None
+    return Reference(reference, same or BY_ANSWER, None if max_difference is None else "differences")
 
 
 def checked(spec: "Spec", held_out: bool = False) -> None:

@@ -14,7 +14,7 @@ from rcjax._base.wording import Money, between, choose_unit, count, describe_cas
 from rcjax._core.json_values import plain
 from rcjax._core.thinning import spread
 from rcjax.cli.console import Screen, hang, make_table, next_step
-from rcjax.cli.printing import shown
+from rcjax.cli.printing import said, shown
 from rcjax.cli.seconds_words import brief_seconds, expected_seconds, seconds_rows, tell_unknown
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
@@ -143,7 +143,7 @@ def show_retuning(heading: str, facts: Mapping[str, Any], saved: Path | None, *,
     def row(label: str, show: Any) -> None:
         table.add_row(label, *(show(name) for name in policies))
 
-    row("expected error", lambda name: _maybe(policies[name]["expected"].get("error"), percent))
+    row(said("expected error"), lambda name: _maybe(policies[name]["expected"].get("error"), percent))
     row("replayed", lambda name: _maybe(replays[name], lambda replay: _error(replay["error"], replay["error_se"])))
     table.add_section()
     row(f"expected $ per {money.name}", lambda name: _maybe(policies[name]["expected"].get("cost"), money.show))
@@ -164,7 +164,7 @@ def show_retuning(heading: str, facts: Mapping[str, Any], saved: Path | None, *,
     for remark in facts["remarks"]:
         hang(screen, "note", remark)
     if saved:
-        screen.print(f"Policy written to {saved}", soft_wrap=True)
+        screen.print_path(f"Policy written to {saved}")
         next_step(screen, "rcjax serve takes it within seconds where it serves this file; else deploy it")
     elif done:
         next_step(screen, "the same command with --out writes the new policy")
@@ -182,11 +182,11 @@ def _replay_table(predicted: Mapping[str, Any], replayed: Mapping[str, Any], mon
         if "level" in predicted:
             error += f" ({between(predicted['error_interval'])})"
             cost += f" ({'–'.join(money.show(end) for end in predicted['cost_interval'])})"
-        table.add_row("error", error, _error(replayed["error"], replayed["error_se"]))
+        table.add_row(said("error"), error, _error(replayed["error"], replayed["error_se"]))
         if replayed["abstention"] or predicted.get("abstention"):
             refused = _maybe(predicted.get("abstention"), percent)
             table.add_row("without answer", refused, percent(replayed["abstention"]))
-            table.add_row("error among the answered", "", percent(replayed["error_answered"]))
+            table.add_row(said("error among the answered"), "", percent(replayed["error_answered"]))
         table.add_row(f"$ per {money.name}, as billed", cost, _cost(replayed["spent"], replayed["spent_se"], money))
         table.add_row("  at mean prices", "", _cost(replayed["cost"], replayed["cost_se"], money))
         if replayed.get("money") is not None:

@@ -23,14 +23,18 @@ from rcjax.cli.options import (
     Labels,
     Lam,
     LogFile,
+    MaxDifference,
     MaxError,
     Models,
     Prices,
+    ReferenceModel,
+    SameBy,
     SecondCost,
     Task,
     TaskOption,
     VotesOption,
     checked,
+    counted,
     one_target,
 )
 from rcjax.cli.plausible import Really, require_plausible_budget, require_plausible_prices
@@ -51,10 +55,13 @@ def report(
     ] = None,
     budget: Budget = None,
     max_error: MaxError = None,
+    max_difference: MaxDifference = None,
     error_cost: ErrorCost = None,
     lam: Lam = None,
     labels: Labels = None,
     answers: Answers = None,
+    reference: ReferenceModel = None,
+    same: SameBy = None,
     task: TaskOption = Task.generation,
     votes: VotesOption = None,
     models: Models = None,
@@ -70,7 +77,8 @@ def report(
     one of `--budget`, `--max-error`, `--error-cost` and `--lam`, the page opens at the policy for it, and with `--by`
     it tells of the policies of segments. The page needs no network and no other file.
     """
-    target = one_target(budget, max_error, error_cost, lam)
+    target = one_target(budget, max_error, error_cost, lam, max_difference)
+    compared = counted(reference, same, max_difference)
     checked(Spec(() if target is None else (target,), segments=by is not None))
     inputs = [("LOG", log), ("--test", test), ("--prices", prices), ("--labels", labels), ("--answers", answers)]
     require_distinct([("--out", out)], inputs)
@@ -89,6 +97,7 @@ def report(
         steps = Steps(3)
         with steps("reading"):
             reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value}
+            reading |= {"reference": compared}
             reading |= {} if by is None else {"by": by}
             training, fresh = read_pair(log, test, others, models, **reading)
         require_plausible_budget(target, training.with_waiting(second_cost or 0.0), really)

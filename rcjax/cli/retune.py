@@ -14,6 +14,7 @@ from rcjax.cli.failures import attempt, conclude, reported
 from rcjax.cli.inputs import PolicyFile, _load, _read
 from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices
 from rcjax.cli.plausible import Really, require_plausible_prices
+from rcjax.cli.printing import said
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
@@ -88,7 +89,7 @@ def retune(
             "policy": retuned.policy.to_json(),
             "replayed": replays,
             "gain": None if gain is None else plain(dataclasses.asdict(gain) | {"share": gain.share}),
-            "remarks": [*retuned.remarks, *remarks],
+            "remarks": [*retuned.remarks, *map(said, remarks)],
         }
         show = partial(show_retuning, fresh.describe(), document, written, done=problem is None)
         told = {"written": str(written)} if written else {}

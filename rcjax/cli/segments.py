@@ -125,7 +125,7 @@ def show_segments(
     for remark in document["remarks"]:
         hang(screen, "note", remark)
     if written:
-        screen.print(f"Policies written to {written}", soft_wrap=True)
+        screen.print_path(f"Policies written to {written}")
         words = "are they as good on queries that are not in this log?"
         next_step(screen, words, command("evaluate", written, "NEW_LOG.csv"))
     elif done:

@@ -14,7 +14,7 @@ from rcjax.cli.failures import reported
 from rcjax.cli.options import AsJson
 from rcjax.cli.parsers import fraction, names, positive
 from rcjax.cli.plausible import Really, require_plausible_models
-from rcjax.cli.printing import print_json, shown
+from rcjax.cli.printing import print_json, shown, warn
 
 if TYPE_CHECKING:
     from rcjax.serving.gateway.lineup import Lineup
@@ -146,6 +146,8 @@ class _Announcement:
         self._settings, self._as_json = settings, as_json
 
     def __call__(self, address: Address, lineup: Lineup) -> None:
+        for name, served in lineup.policies.items():
+            self._tell_reference(name, served.policy, lineup)
         if self._as_json:
             policies = {
                 name: {"models": list(served.policy.models), "policy_hash": served.digest}
@@ -155,6 +157,15 @@ class _Announcement:
         else:
             policies = {f"{name} ({one.digest})": list(one.policy.models) for name, one in lineup.policies.items()}
             _show(address.url, policies)
+
+    def _tell_reference(self, name: str, policy: Any, lineup: Lineup) -> None:
+        """A line where shadow queries cannot be asked of the model that the policy is compared with."""
+        from rcjax.policy.reference import recorded_reference
+
+        reference = recorded_reference(policy.policies[0].provenance)
+        if self._settings.shadow and reference is not None and reference.model not in lineup.models:
+            what = f"{self._settings.models.name} has no table for {reference.model}, the reference of policy {name}"
+            warn(f"{what}: shadow queries are not asked of it, and rcjax check cannot tell what differs: add it")
 
 
 @shown

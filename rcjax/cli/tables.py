@@ -13,7 +13,7 @@ from rcjax._base.wording import Money, between, choose_unit, describe_cascade, f
 from rcjax._core.thinning import spread
 from rcjax.cli.ascii_plot import sketch
 from rcjax.cli.console import Screen, hang, make_table, next_step
-from rcjax.cli.printing import command, shown
+from rcjax.cli.printing import command, said, shown
 from rcjax.cli.replay_tables import LEVEL, _indent, _parts, _point
 from rcjax.cli.seconds_words import brief_seconds, tell_seconds
 from rcjax.policy.targets import Target
@@ -117,11 +117,13 @@ def show_policy(
     sure = f"   ({100 * level:.4g} % interval " if level else ""
     errors = f"{sure}{between([expected['error_low'], expected['error_high']])})" if level else ""
     costs = f"{sure}{'–'.join(money.show(expected[end]) for end in ('cost_low', 'cost_high'))})" if level else ""
-    screen.print(f"  expected error  {percent(expected['error'])}{errors}")
+    heads = [said("expected error"), "expected cost", "without answer"]
+    of_error, of_cost, of_none = (f"  {head:<{max(map(len, heads))}} " for head in heads)
+    screen.print(f"{of_error} {percent(expected['error'])}{errors}")
     apart = "" if expected.get("money") is None else f", with waiting; money alone ${money.show(expected['money'])}"
-    screen.print(f"  expected cost   {money.full(expected['cost'])}{apart}{costs}")
+    screen.print(f"{of_cost} {money.full(expected['cost'])}{apart}{costs}")
     if expected.get("abstention") is not None:
-        screen.print(f"  without answer  {percent(expected['abstention'])} of the queries,", end=" ")
+        screen.print(f"{of_none} {percent(expected['abstention'])} of the queries,", end=" ")
         screen.print(f"each counted as {expected['abstain_price']:.3g} errors")
     if expected.get("seconds") is not None:
         hang(screen, "seconds", tell_seconds(expected))
@@ -133,7 +135,7 @@ def show_written(written: Sequence[Path | None]) -> None:
     screen = Screen()
     for path, what in zip(written, ("Policy", "Frontier", "Drawing"), strict=True):
         if path is not None:
-            screen.print(f"{what} written to {path}", soft_wrap=True)
+            screen.print_path(f"{what} written to {path}")
 
 
 @shown
@@ -179,7 +181,7 @@ def show_report(headline: str, written: Path | None) -> None:
     screen = Screen()
     screen.print(headline)
     if written:
-        screen.print(f"Report written to {written}", soft_wrap=True)
+        screen.print_path(f"Report written to {written}")
         next_step(screen, "open it in a browser; it needs no network, and can be sent as it is")
 
 

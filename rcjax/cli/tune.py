@@ -23,15 +23,19 @@ from rcjax.cli.options import (
     Labels,
     Lam,
     LogFile,
+    MaxDifference,
     MaxError,
     MaxSeconds,
     Models,
     Prices,
+    ReferenceModel,
+    SameBy,
     SecondCost,
     Task,
     TaskOption,
     VotesOption,
     checked,
+    counted,
     one_target,
     price_of_refusing,
 )
@@ -203,6 +207,7 @@ def tune(
     prices: Prices = None,
     budget: Budget = None,
     max_error: MaxError = None,
+    max_difference: MaxDifference = None,
     error_cost: ErrorCost = None,
     lam: Lam = None,
     out: PolicyOut = None,
@@ -211,6 +216,8 @@ def tune(
     bands: Bands = True,
     labels: Labels = None,
     answers: Answers = None,
+    reference: ReferenceModel = None,
+    same: SameBy = None,
     task: TaskOption = Task.generation,
     votes: VotesOption = None,
     models: Models = None,
@@ -236,7 +243,8 @@ def tune(
 
     Most need LOG, a target and `--out`. Money is in the currency of the prices, shown as $.
     """
-    target, outputs = one_target(budget, max_error, error_cost, lam), Outputs(out, frontier, plot)
+    target, outputs = one_target(budget, max_error, error_cost, lam, max_difference), Outputs(out, frontier, plot)
+    compared = counted(reference, same, max_difference)
     options = [("--out", out), ("--frontier", frontier), ("--plot", plot)]
     inputs = [("LOG", log), ("--prices", prices), ("--labels", labels), ("--answers", answers)]
     require_distinct(options, [*inputs, ("--held-out", held_out)])
@@ -269,7 +277,7 @@ def tune(
         start_jax()  # before JAX is imported
         require_plausible_prices(prices, really)
         reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value}
-        reading |= {} if by is None else {"by": by}
+        reading |= {"reference": compared} | ({} if by is None else {"by": by})
         from rcjax.cli.console import Steps
 
         steps = Steps(5 if by is not None else 3)

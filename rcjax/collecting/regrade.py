@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -16,8 +16,11 @@ from rcjax.collecting.grading import graded, question_of
 from rcjax.collecting.purse import Purse
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill
+from rcjax.logs.errors import LogError
+from rcjax.logs.listing import listed, near
+from rcjax.policy.reference import SAME_AS
 
-__all__ = ["Manner", "Regrading", "regrade"]
+__all__ = ["Manner", "Regrading", "questions_against", "regrade"]
 
 
 def _nobody(done: int, whole: int) -> None:
@@ -32,6 +35,9 @@ class Manner:
     """The column of the verdicts; that of a judge leaves the labels in `correct` as they are."""
     again: bool = False
     """Also what the same grader has graded by the same right answer."""
+    against: str | None = None
+    """The model whose answers are the right ones of the questions (`questions_against`); what it answered itself is not
+    graded, nor are the queries that it did not answer."""
     concurrency: int = 8
     """How many at once."""
     watch: Callable[[int, int], object] = _nobody
@@ -80,6 +86,9 @@ async def regrade(
     into = manner.into
     problems: list[GraderError] = []
     judged = [row for row in file.answers.rows.values() if row.get("error") is None]
+    if manner.against is not None:
+        judged = [row for row in judged if row["model"] != manner.against and row["query"] in questions]
+    marks = {} if manner.against is None else {SAME_AS: manner.against}
     waiting = enumerate(judged)
 
     async def work() -> None:
@@ -90,6 +99,7 @@ async def regrade(
             question = _question(row, questions)
             reference = _reference(row, question, into)
             by_it = row.get(into) is not None and row.get(_author(into)) == graders.named(question)
+            by_it = by_it and all(row.get(name) == value for name, value in marks.items())
             if by_it and reference == row.get("reference") and not manner.again:
                 continue
             name = f"{row['call']}/judge"
@@ -103,7 +113,7 @@ async def regrade(
                 problems.append(problem)
                 placed = {**row, "grading_cost": verdict["grading_cost"]}
             else:
-                placed = _placed(verdict, row, into)
+                placed = {**_placed(verdict, row, into), **marks}
             if placed != row:
                 file.write(placed)
             file.end(name)
@@ -120,6 +130,28 @@ async def regrade(
         raise
     file.tidy()
     return _told(judged, file.answers, into, problems, purse)
+
+
+def questions_against(answers: Answers, questions: Mapping[str, Question], reference: str) -> dict[str, Question]:
+    """The questions with what a model answered in place of the right answers, of those that it has answered.
+
+    Args:
+        answers: of a file.
+        questions: by id, where their file is at hand; others are taken from the rows.
+        reference: the model.
+
+    Raises LogError where it has answered none.
+    """
+    replies = {row["query"]: row for (_, model, _), row in reversed([*answers.answered.items()]) if model == reference}
+    if not replies:
+        models = sorted({model for _, model, _ in answers.answered})
+        raise LogError(f"no answer of {reference}, the reference{near(reference, models)}: it has {listed(models)}")
+    said = {query: row.get("text") or "" for query, row in replies.items()}
+    return {
+        query: replace(_question(row, questions), reference=(said[query],), grade=None)
+        for query, row in replies.items()
+        if said[query].strip()
+    }
 
 
 def _reference(row: Mapping[str, Any], question: Question, into: str) -> Any:

@@ -15,8 +15,17 @@ from rcjax.signals.replies import logprob_of
 from rcjax.signals.tokens import NO_LOGPROB, TokensError, read_tokens
 
 __all__ = [
-    *("ALONE", "SIGNALS", "UNTOLD", "Confident", "Signal", "Told", "alone_signal"),
-    *("has_samples", "of_choice", "of_content", "of_numbers"),
+    "ALONE",
+    "SIGNALS",
+    "UNTOLD",
+    "Confident",
+    "Signal",
+    "Told",
+    "alone_signal",
+    "has_samples",
+    "of_choice",
+    "of_content",
+    "of_numbers",
 ]
 
 

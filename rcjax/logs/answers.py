@@ -23,14 +23,15 @@ from rcjax.policy.answers import Comparison, comparable
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["NO_ANSWER", "AnswerTable", "Compared", "equal_answers", "hash_answers", "read_answer_table"]
+__all__ = ["NO_ANSWER", "UNKNOWN", "AnswerTable", "Compared", "equal_answers", "hash_answers", "read_answer_table"]
 
 
 #: Code of a query that a model gave no answer to, or none that is known.
 NO_ANSWER = -1
 
 
-_UNKNOWN = 0  # hash of no answer
+#: Hash of no answer.
+UNKNOWN = 0
 
 
 _FORM = "give a table of query, model and answer (or answer_key)"
@@ -50,7 +51,7 @@ class AnswerTable:
         import polars as pl
 
         pairs = zip(rows.frame["query"].cast(pl.String), rows.frame["model"], strict=True)
-        hashes = np.array([self._hashes.get(pair, _UNKNOWN) for pair in pairs], np.int64)
+        hashes = np.array([self._hashes.get(pair, UNKNOWN) for pair in pairs], np.int64)
         self._any |= bool(hashes.any())
         return hashes
 
@@ -82,7 +83,7 @@ class Compared:
         """Put the hashes of the answers of some rows into their cells of a log's matrices."""
         hashes = self.hashes(rows)
         if hashes is not None:
-            held.add("answer", _UNKNOWN)
+            held.add("answer", UNKNOWN)
             held.put(place, answer=hashes)
 
     def hashes(self, rows: Rows) -> np.ndarray | None:
@@ -170,7 +171,7 @@ def hash_answers(answers: pl.Series, compare: Comparison) -> np.ndarray:
 
 def _hash(text: str | None) -> int:
     if text is None:
-        return _UNKNOWN
+        return UNKNOWN
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1 or 1
 
@@ -183,9 +184,9 @@ def equal_answers(hashes: np.ndarray) -> np.ndarray | None:
     >>> equal_answers(np.array([[7, 0, 7], [5, 6, 6]])).tolist()
     [[0, -1, 0], [0, 1, 1]]
     """
-    if not ((hashes != _UNKNOWN).sum(1) > 1).any():
+    if not ((hashes != UNKNOWN).sum(1) > 1).any():
         return None
     codes = np.full(hashes.shape, NO_ANSWER, np.int32)
     for j in reversed(range(hashes.shape[1])):
         codes[hashes == hashes[:, j : j + 1]] = j
-    return np.where(hashes == _UNKNOWN, NO_ANSWER, codes).astype(np.int32)
+    return np.where(hashes == UNKNOWN, NO_ANSWER, codes).astype(np.int32)

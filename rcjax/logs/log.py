@@ -20,6 +20,7 @@ from rcjax.logs.label_counts import label_counts
 from rcjax.logs.listing import brief, listed, near
 from rcjax.logs.seconds import Waiting, require_all_seconds, tell_seconds
 from rcjax.policy.answers import Comparison
+from rcjax.policy.reference import Reference
 
 __all__ = [
     "IncompleteLogWarning",
@@ -101,6 +102,12 @@ class Log:
     """The column that told the segments; None where the log was read without."""
     segment: tuple[str, ...] | None = None
     """The n segments of the queries; "" in the log of a service for a query that it was told none of."""
+    reference: Reference | None = None
+    """The model whose answers take the place of right ones, and what is counted then: where that is differences,
+    `correct` says whether an answer is the reference's. None where right and wrong are known."""
+    errors: Log | None = None
+    """Where differences are counted and there are labels besides: the same answers by these labels, `judged_same` a
+    judge. None for other logs, and where a model has fewer than two labels."""
 
     @property
     def n_queries(self) -> int:
@@ -155,7 +162,10 @@ class Log:
         answer = None if self.answer is None else np.asarray(self.answer)[rows]
         segment = self.segment and tuple(self.segment[i] for i in rows)
         changes: dict[str, Any] = {"queries": ids, "segment": segment, "hand": self.hand and self.hand.take(rows)}
-        changes |= {"waiting": self.waiting and self.waiting.take(rows)}
+        changes |= {
+            "waiting": self.waiting and self.waiting.take(rows),
+            "errors": self.errors and self.errors.take(rows),
+        }
         changes |= {"seconds": None if self.seconds is None else np.asarray(self.seconds)[rows]}
         return self._with(*(matrix[rows] for matrix in self._matrices()), **changes, answer=answer)
 
@@ -185,6 +195,7 @@ class Log:
         asked = self.asked and {name: self.asked[name] for name in names if name in self.asked}
         changes = {"models": names, "prices": prices, "asked": asked, "hand": self.hand and self.hand.select(columns)}
         changes |= {"waiting": self.waiting and self.waiting.select(columns)}
+        changes |= {"errors": self.errors and self.errors.select(names)}
         changes |= {"seconds": None if self.seconds is None else np.asarray(self.seconds)[:, columns]}
         answer = None if self.answer is None else np.asarray(self.answer)[:, columns]
         return self._with(*(matrix[:, columns] for matrix in self._matrices()), **changes, answer=answer)
@@ -210,7 +221,8 @@ class Log:
             return self
         logprob, correct, held, answered = self._matrices()
         money = held if self.waiting is None else np.asarray(self.waiting.money)
-        facts = {"hand": self.hand, "answer": self.answer, "seconds": self.seconds}
+        facts: dict[str, Any] = {"hand": self.hand, "answer": self.answer, "seconds": self.seconds}
+        facts |= {"errors": self.errors and self.errors.with_waiting(second_cost)}
         if second_cost == 0:
             return self._with(logprob, correct, money, answered, **facts)
         told = None if self.seconds is None else np.asarray(self.seconds)
@@ -238,6 +250,7 @@ class Log:
         if self.seconds is not None:
             timed = f"; {tell_seconds(self.models, np.asarray(self.seconds), np.asarray(self.answered))}"
         told = f"{head}; {'every model answered every query' if self.complete.all() else full}{timed}."
+        told += "" if self.reference is None else f" {self.reference.describe()}"
         if self.hand is None:
             return told
         labels = label_counts(self.models, np.asarray(self.answered), np.asarray(self.correct), self.hand)
@@ -250,7 +263,7 @@ class Log:
         return [np.asarray(m) for m in (self.logprob, self.correct, self.query_cost, self.answered)]
 
     def _with(self, *matrices: np.ndarray, **changes: Any) -> Log:
-        names = ("models", "queries", "task", "source", "prices", "asked", "compare", "by", "segment")
+        names = ("models", "queries", "task", "source", "prices", "asked", "compare", "by", "segment", "reference")
         facts = {name: getattr(self, name) for name in names}
         return _log(*matrices, **facts | changes)
 

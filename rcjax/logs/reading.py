@@ -6,6 +6,7 @@ rest of the package works on.  What it cannot use it refuses with one line: wher
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import re
@@ -13,6 +14,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+import jax
 import numpy as np
 
 from rcjax._base.arguments import check_arguments, what_it_is
@@ -21,6 +23,7 @@ from rcjax.logs.checked_rows import Rows, numbers, require_models, require_money
 from rcjax.logs.columns import SAMPLE, TOKENS, tells_no_confidence
 from rcjax.logs.costs import mend_matrix, tell_lost
 from rcjax.logs.errors import LogError
+from rcjax.logs.hand_labels import HandLabels
 from rcjax.logs.label_cells import empty_cell, hand_labels_of, label_cells, settle_labels
 from rcjax.logs.label_counts import label_counts
 from rcjax.logs.labels import Labeller, UsableCalls, read_labels
@@ -39,11 +42,13 @@ from rcjax.logs.log_files import LogFiles
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.models_of_log import by_cost, labelled_models, models_named, require_answers
 from rcjax.logs.prices import price_for, priced_words, read_prices
+from rcjax.logs.sameness import Same, Sameness, count_differences, tells_errors
 from rcjax.logs.sampled_rows import SampledRows
 from rcjax.logs.seconds import seconds_cells
 from rcjax.logs.segments import Segments
 from rcjax.logs.ways_of_asking import UNTOLD
 from rcjax.policy.record import refuse_votes
+from rcjax.policy.reference import Reference
 
 __all__ = ["read_answers", "read_log"]
 
@@ -62,6 +67,8 @@ def read_log(
     votes: Any = None,
     unlabelled: bool = False,
     by: str | None = None,
+    reference: str | Reference | None = None,
+    same: Same | None = None,
 ) -> Log:
     """Read and check a log with one row per query and model.
 
@@ -99,6 +106,12 @@ def read_log(
         by: a column that is known before the first call, such as a language, and the same in all rows of a query: it
             becomes `Log.segment`, for `tune_segments`. The log of a service tells it in its column `segment`, empty
             where it was told none.
+        reference: a model whose answers take the place of right ones: an answer is wrong where it is another one.
+            With labels, that it is the same is a judge's verdict, `judged_same`, which they correct; a
+            `Reference` whose `counts` is "differences" counts differences all the same. `Log.reference` says which.
+        same: whether two answers are the same, of (query, answer, answer of the reference), None where that cannot
+            be told. By default they are as policies compare them (`answer`), or as a judge has said, by a
+            `Reference` whose `same` names it.
 
     Labels need not be there for all answers: a cell of `correct` may be empty, and beside verdicts of judges, or with
     `labels`, so may the whole column. Judges (a larger model, a heuristic) have columns `judged`, or `judged_a`,
@@ -136,7 +149,9 @@ def read_log(
         if table is None or isinstance(table, bytes | int | float | list | type):
             raise TypeError(f"{name} must be the path of a file, or a dataframe, not {what_it_is(table)}")
     refuse_votes(votes)
-    return _read(source, prices, models, task, Beside(labels, answers, not unlabelled, fewest=2, by=by))
+    counted = _sameness(reference, same)
+    beside_it = Beside(labels, answers, not unlabelled, fewest=2, by=by, sameness=counted)
+    return _read(source, prices, models, task, beside_it)
 
 
 def read_answers(
@@ -148,13 +163,15 @@ def read_answers(
     labels: Any = None,
     answers: Any = None,
     by: str | None = None,
+    reference: str | Reference | None = None,
+    same: Same | None = None,
 ) -> Log:
     """Read what some models answered, as `read_log` does, except that one model is enough.
 
     There is nothing to tune on one model, but a policy that asks only one can be replayed.
 
     Args:
-        source, prices, task, labels, answers, by: as `read_log` takes them.
+        source, prices, task, labels, answers, by, reference, same: as `read_log` takes them.
         models: the models to keep, in this order.
 
     >>> import polars as pl
@@ -162,7 +179,8 @@ def read_answers(
     >>> read_answers(pl.DataFrame(table | {"cost": [1.0, 3.0]}), ["small"]).cost.tolist()
     [2.0]
     """
-    return _read(source, prices, models, task, Beside(labels, answers, needed=True, fewest=1, by=by))
+    counted = _sameness(reference, same)
+    return _read(source, prices, models, task, Beside(labels, answers, True, fewest=1, by=by, sameness=counted))
 
 
 class Beside(NamedTuple):
@@ -176,6 +194,17 @@ class Beside(NamedTuple):
     """Models that the log must have."""
     by: str | None = None
     """The column that tells segments."""
+    sameness: Sameness | None = None
+    """What tells whether answers are those of a reference."""
+
+
+def _sameness(reference: str | Reference | None, same: Same | None) -> Sameness | None:
+    """What gathers it, for the arguments of `read_log`."""
+    if reference is None:
+        if same is not None:
+            raise ValueError("same needs reference, the model whose answers the others are compared with")
+        return None
+    return Sameness(Reference(reference) if isinstance(reference, str) else reference, same)
 
 
 def _read(
@@ -190,18 +219,27 @@ def _read(
         raise LogError(f"task {brief(task)!r} is unknown: choose generation or choice")
     rates = None if prices is None else read_prices(prices)
     wanted = None if models is None else (models,) if isinstance(models, str) else tuple(models)
+    sameness = beside.sameness
+    read = wanted
+    if sameness is not None and wanted is not None:  # its answers are needed even where it is none of the models
+        read = tuple(dict.fromkeys([*wanted, sameness.reference.model]))
     table = None if beside.answers is None else read_answer_table(beside.answers, task)
     calls, compared, sampled = UsableCalls(), Compared(task, table), SampledRows()
     segments = None if beside.by is None else Segments(beside.by)
-    held, every, name = _scattered(source, rates, wanted, beside, (calls, compared, sampled, segments))
+    held, every, name = _scattered(source, rates, read, beside, (calls, compared, sampled, segments))
     replaced = settle_labels(held)
+    reference = None if sameness is None else sameness.settle(held, name)
     names = models_named(held, every, wanted, name, beside.fewest)
     require_answers((held.take("row") >= 0)[:, [held.models[model] for model in names]], names, name)
-    if beside.needed:
+    differences = reference is not None and reference.counts == "differences"
+    if beside.needed and not differences:
         names = labelled_models(held, names, wanted, name, beside.fewest)
     if models is None:
         names = by_cost(held, names)
     columns = [held.models[model] for model in names]
+    by_labels = _labels(held, columns) if differences and tells_errors(held, columns) else None
+    if differences:
+        count_differences(held)
     matrices = [held.take("logprob"), held.take("correct"), held.take("cost"), held.take("row") >= 0]
     matrices = [np.ascontiguousarray(matrix[:, columns]) for matrix in matrices]
     told = calls.ways.asked | sampled.asked(compared.how, calls.ways.asked)
@@ -215,19 +253,29 @@ def _read(
         "seconds": np.ascontiguousarray(held.take("seconds")[:, columns]) if held.has("seconds") else None,
     }
     facts |= {} if facts["answer"] is None else {"compare": compared.how}
+    facts["reference"] = reference
     facts |= {} if segments is None else {"by": beside.by, "segment": segments.of(held.queries)}
     queries = _ids(held.queries)
     del held  # before jax has matrices of its own
     log = _log(*matrices, models=names, queries=queries, **facts)
+    if by_labels is not None and reference is not None:
+        judging = dataclasses.replace(reference, counts="errors")
+        errors = dataclasses.replace(log, correct=by_labels[0], hand=by_labels[1], reference=judging)
+        log = dataclasses.replace(log, errors=errors)
     if not matrices[3].any(1).all():  # of models that have no label
         log = log.take(matrices[3].any(1))
     if not log.complete.all():
         warnings.warn(log.describe(), IncompleteLogWarning, stacklevel=3)
     if (priced := priced_words(rates, names)) is not None:
         warnings.warn(priced, PricesWarning, stacklevel=3)
-    if beside.needed and not log.labelled[np.asarray(log.answered)].all():
+    if beside.needed and not differences and not log.labelled[np.asarray(log.answered)].all():
         _warn_of_labels(log, replaced)
     return log
+
+
+def _labels(held: Matrices, columns: list[int]) -> tuple[jax.Array, HandLabels | None]:
+    """(which answers of some models are labelled right, who has labelled what)."""
+    return jax.device_put(np.ascontiguousarray(held.take("correct")[:, columns])), hand_labels_of(held, columns)
 
 
 def _scattered(
@@ -244,7 +292,10 @@ def _scattered(
     """
     calls, compared, sampled, segments = takers
     held = Matrices(logprob=math.nan, correct=False, labelled=False, cost=0.0)
-    files, every = LogFiles(source, segments and segments.columns), dict[str, None]()
+    sameness = beside.sameness
+    more = [taker.columns for taker in (segments, sameness) if taker is not None]
+    files = LogFiles(source, lambda name, columns: [column for choose in more for column in choose(name, columns)])
+    every = dict[str, None]()
     for rows in _judged_rows(files, rates is not None, beside, every, calls):
         require_models(rows)
         if wanted is not None:
@@ -254,6 +305,8 @@ def _scattered(
         place = held.place(rows)
         if segments is not None:
             segments.put(rows)
+        if sameness is not None:
+            sameness.put(held, place, rows)
         values = {"logprob": _logprob(rows), **label_cells(rows), **seconds_cells(rows)}
         values["cost"] = _cost(rows, list(held.models), place[1], rates)
         ways = calls.ways.of(rows)
@@ -303,7 +356,8 @@ def _judged_rows(
     `every` gets the names of all models of the source by first appearance, those with no row to use too.
     """
     known = None if beside.labels is None else read_labels(beside.labels, files.source)
-    told_by = "answer" if known and known.by == "answer" else "correct" if known is None and beside.needed else None
+    needed = beside.needed and beside.sameness is None
+    told_by = "answer" if known and known.by == "answer" else "correct" if known is None and needed else None
     labeller = known and Labeller(known)
     read, usable, untold = 0, set[str](), False
     for rows in files.rows(priced, told_by):

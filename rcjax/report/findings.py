@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.policy.targets import Target
+from rcjax.replaying.beside_reference import beside_reference, in_words_of
 from rcjax.replaying.replay import Replay
 from rcjax.report.influential import InfluentialQueries
 from rcjax.tuning.label_worth import LabelWorth, label_worth
@@ -120,7 +122,14 @@ class Findings:
         against = self.against
         start = f"Asking {against.model} for everything is wrong on {percent(against.error)}"
         start += f" of the queries, at {self.money.full(against.cost)}."
-        return " ".join([start, self._to_be_had(), *([] if self.target is None else [self._for_target(self.target)])])
+        told = [start, self._to_be_had(), *([] if self.target is None else [self._for_target(self.target)])]
+        return " ".join(in_words_of(self.log, told))
+
+    @cached_property
+    def beside(self) -> str | None:
+        """What the policy that the page starts with does by a reference and by labels, both; None without one."""
+        beside = beside_reference(self.frontier.point(self.chosen), self.judged)
+        return None if beside is None else f"The policy that this page starts with {beside.describe()}."
 
     def _to_be_had(self) -> str:
         """What cascades are worth against the baseline, in a sentence."""
@@ -183,6 +192,7 @@ class Findings:
             "models": list(self.frontier.models),
             "baseline": self.baseline,
             "headline": self.headline(),
+            **({} if self.log.reference is None else {"counted": self.log.reference.to_json(), "beside": self.beside}),
             "comparisons": [plain(dataclasses.asdict(comparison)) for comparison in self.comparisons],
             "frontier": self.frontier.to_json()["frontier"],
             "target": {} if self.target is None else self.target.to_json(),

@@ -51,7 +51,7 @@ function show() {
   document.querySelectorAll("#problems tr[data-check]").forEach((line, at) =>
     line.classList.toggle("aside", !point.concerned.includes(at)));
   byId("members").replaceChildren(...point.rows.map(row));
-  slider.setAttribute("aria-valuetext", `error ${point.error}, cost ${point.cost}: ${point.cascade}`);
+  slider.setAttribute("aria-valuetext", `${byId("counted").textContent.toLowerCase()} ${point.error}, cost ${point.cost}: ${point.cascade}`);
   mark.setAttribute("cx", point.x);
   mark.setAttribute("cy", point.y);
   for (const [line, ends] of [[across, { x2: point.x, y1: point.y, y2: point.y }], [down, { x1: point.x, x2: point.x, y1: point.y }]])

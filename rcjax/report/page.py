@@ -1,6 +1,7 @@
 """A report as one HTML page: words for its figures, its drawings, and the template that they go into."""
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import PurePath
@@ -30,6 +31,7 @@ from rcjax.diagnostics.verdicts import Check, remarks
 from rcjax.frontier.statuses import PointStatus
 from rcjax.model.calibration import Calibrator
 from rcjax.plots import plot_frontier, plot_learning_curve
+from rcjax.policy.reference import BY_ANSWER, Reference
 from rcjax.policy.rules import split_of
 from rcjax.report.drawings import draw_checks
 from rcjax.report.findings import Against, Findings
@@ -47,7 +49,19 @@ def render(report: Findings) -> str:
     """The page."""
     environment = Environment(loader=PackageLoader("rcjax.report", "."), autoescape=True, trim_blocks=True)
     environment.lstrip_blocks = True
-    return environment.get_template("page.html.jinja").render(context(report))
+    page = environment.get_template("page.html.jinja").render(context(report))
+    return page if report.log.reference is None else _said(page, report.log.reference)
+
+
+def _said(page: str, reference: Reference) -> str:
+    """A page in the words of what is counted: its texts, and the labels that are read aloud; not its scripts."""
+    parts = re.split(r"(<(script|style)\b.*?</\2>)", page, flags=re.S)
+    words = re.compile(r"(?<=>)[^<>]+(?=<)|(?<=label=\")[^\"<>]+(?=\")")
+    # Of three parts each, the second is what is left alone, and the third its kind.
+    return "".join(
+        words.sub(lambda text: reference.say(text[0]), part) if place % 3 == 0 else part * (place % 3 == 1)
+        for place, part in enumerate(parts)
+    )
 
 
 def context(report: Findings) -> dict[str, Any]:
@@ -64,6 +78,8 @@ def context(report: Findings) -> dict[str, Any]:
         "script": Markup(folder.joinpath("page.js").read_text("utf-8")),
         "source": PurePath(report.log.source).name,
         "described": f"{report.log.n_queries:,} queries and {len(report.frontier.models)} models",
+        "beside": report.beside,
+        "counted": _counted(report.log.reference),
         "headline": report.headline().replace(" %", "\u00a0%"),
         "replicates": report.frontier.bands.replicates,  # type: ignore[union-attr]
         "money": money,
@@ -93,6 +109,14 @@ def context(report: Findings) -> dict[str, Any]:
         "provenance": report.model.provenance,
         "reference": report.model.reference,
     }
+
+
+def _counted(reference: Reference | None) -> str:
+    """The options of a command by which the same is counted."""
+    if reference is None:
+        return ""
+    same = "" if reference.same == BY_ANSWER else f" --same {reference.same}"
+    return f" --reference {reference.model}{same}"
 
 
 def _frontier(report: Findings) -> tuple[str, np.ndarray, tuple[float, float]]:
@@ -146,6 +170,8 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
                 "share": percent(float(report.shares[index, j])),
             }
         )
+    said = str if report.log.reference is None else report.log.reference.say
+    trust = _trust(report, index)
     return {
         "x": round(spot[0], 2),
         "y": round(spot[1], 2),
@@ -161,10 +187,11 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
         "costs": costs,
         "error": percent(expected["error"]),
         "errors": f"{between([expected['error_low'], expected['error_high']])} %",
-        "target": _target(report, index),
+        "target": said(_target(report, index)),
         **_waits(expected, money),
-        "verdict": _verdict(report, index),
-        **_trust(report, index),
+        "verdict": said(_verdict(report, index)),
+        **trust,
+        "tried": said(trust["tried"]),
         "rows": rows,
         "policy": told,
     }

@@ -19,8 +19,17 @@ from rcjax.tuning.judging import AS_USUAL, Judging
 from rcjax.tuning.label_candidates import Candidates, judge_log
 
 __all__ = [
-    *("RESERVE", "Choice", "Targets", "as_cascades", "best_candidates", "choose"),
-    *("judge_all", "merged", "reserve", "tune_by_labels", "within"),
+    "RESERVE",
+    "Choice",
+    "Targets",
+    "as_cascades",
+    "best_candidates",
+    "choose",
+    "judge_all",
+    "merged",
+    "reserve",
+    "tune_by_labels",
+    "within",
 ]
 
 

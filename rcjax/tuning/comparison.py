@@ -9,8 +9,16 @@ from rcjax.policy.targets import TargetName
 from rcjax.solving.lambda_grid import log_lam
 
 __all__ = [
-    *("COMPARING", "COMPARING_ALONE", "LONGER"),
-    *("AtBudgets", "Bar", "Comparison", "Gain", "Luck", "Rival", "over_neighbours"),
+    "COMPARING",
+    "COMPARING_ALONE",
+    "LONGER",
+    "AtBudgets",
+    "Bar",
+    "Comparison",
+    "Gain",
+    "Luck",
+    "Rival",
+    "over_neighbours",
 ]
 
 

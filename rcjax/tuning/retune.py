@@ -29,6 +29,7 @@ from rcjax.policy.record import EARLY_IS_GONE, EXPECTED_IS_GONE, recorded_asked,
 from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
+from rcjax.replaying.beside_reference import in_words_of, tell_beside
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import walk_log
 from rcjax.replaying.waiting import as_tuned
@@ -189,7 +190,9 @@ def retune(policy: Policy | Mixture | SegmentedPolicy, log: Log, *, bands: bool 
         remarks.append(tuned.admitted.describe(tuned.policy, tuned.log))
     verdict = () if tuned.verdict is None else (tuned.verdict,)
     assert tuned.policy is not None  # as there is a target
-    return Retuned(tuned.policy, tuned.frontier, (*verdict, *remarks, *tell_need(tuned.policy.policies)))
+    beside = tell_beside(tuned.policy, tuned.log)
+    told = in_words_of(log, (*verdict, *remarks, *beside, *tell_need(tuned.policy.policies)))
+    return Retuned(tuned.policy, tuned.frontier, told)
 
 
 def _retune_segments(policy: SegmentedPolicy, log: Log, bands: bool | None) -> Retuned:

@@ -27,6 +27,7 @@ from rcjax.policy.policy import Policy
 from rcjax.policy.record import EXPECTED_IS_GONE, with_record
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
+from rcjax.replaying.beside_reference import in_words_of, tell_beside
 from rcjax.tuning.bills import by_bill, tell_money
 from rcjax.tuning.certify import Certificate, certify
 from rcjax.tuning.held_out import hold_out
@@ -96,17 +97,19 @@ class Tuned:
         promise = () if self.certificate is None else (_promise(self.certificate),)
         worth = () if self.worth is None else (self.worth.describe(),)
         need = () if self.policy is None else tell_need(self.policy.policies)
-        return (*(() if self.verdict is None else (self.verdict,)), *promise, *worth, *self.notes, *need)
+        remarks = (*(() if self.verdict is None else (self.verdict,)), *promise, *worth, *self.notes, *need)
+        return in_words_of(self.log, remarks)
 
     def to_json(self) -> dict[str, Any]:
         """The document of `rcjax tune --json`."""
         points = self.frontier.to_json()["frontier"]
         rows = [plain(dataclasses.asdict(model)) for model in self.alone]
         rows = [{name: own for name, own in row.items() if name != "seconds" or own is not None} for row in rows]
+        counted = {} if self.log.reference is None else {"counted": self.log.reference.to_json()}
         document = {"models": list(self.model.models), "model_summary": rows, "frontier": points}
         copulas = {"copulas": self.model.copula_table} if self.model.copula_table else {}
         chosen = {"policy": self.policy.to_json(), "remarks": list(self.remarks)} if self.policy else {}
-        return document | copulas | chosen | ({"label_worth": self.worth.to_json()} if self.worth else {})
+        return document | counted | copulas | chosen | ({"label_worth": self.worth.to_json()} if self.worth else {})
 
 
 def tune(
@@ -273,6 +276,7 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
     if tuned.admitted is not None:
         policy = record_limit(policy, tuned.admitted.limit)
         notes.append(tuned.admitted.describe(policy, tuned.log))
+    notes.extend(tell_beside(policy, tuned.log))
     worth = label_worth(policy, tuned.log)
     if worth is not None and spec.label_prices is not None:
         notes.append(worth.advise(_PURSE, *spec.label_prices))

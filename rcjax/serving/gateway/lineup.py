@@ -13,6 +13,7 @@ from rcjax.policy.files import load_policy
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
 from rcjax.policy.record import recorded_asked, tuning_record
+from rcjax.policy.reference import recorded_reference
 from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.serving.asking import Endpoint, checked_options
 from rcjax.serving.call_log import Call, CallLog
@@ -150,7 +151,8 @@ class _Cascades:
         if "key" in keyed:
             what = "it compares keys of answers (answer_key), which a service cannot make"
             raise ValueError(f"{what}: tune on a log with a column answer, or run it by rcjax.Cascade(answer_key=…)")
-        asked = [*policy.models, *self.settings.shadow_models]
+        shadowing = self._shadow_models(policy)
+        asked = [*policy.models, *shadowing]
         refuse_voting_models(policy.models, self.models)
         missing = ", ".join(model for model in policy.models if model not in self.models)
         if missing:
@@ -170,13 +172,21 @@ class _Cascades:
             timeout=limits.timeout,
             retries=limits.retries,
             shadow=self.settings.shadow,
-            shadow_models=self.settings.shadow_models,
+            shadow_models=shadowing,
             shadow_salt=self.settings.salt,
             observe=self.observe,
         )
         options = {model: record["options"] for model, record in records.items() if "options" in record}
         needed = tuple(signals[model].options for model in policy.models)
         return ServedPolicy(name, policy, digest_of(policy), cascade, unjudged, options, needed)
+
+    def _shadow_models(self, policy: Policy | Mixture | SegmentedPolicy) -> tuple[str, ...]:
+        """The models that shadow queries are asked of besides: the policy's reference is one, whose answers tell later
+        whether the policy is still right."""
+        reference = recorded_reference(policy.policies[0].provenance)
+        if not self.settings.shadow or reference is None or reference.model not in self.models:
+            return self.settings.shadow_models
+        return tuple(dict.fromkeys([*self.settings.shadow_models, reference.model]))
 
     def _signal(self, model: ModelSettings, record: Mapping[str, Any]) -> Signal:
         """The signal that the policy records, or else the one that the file of models names.

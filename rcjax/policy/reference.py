@@ -1,0 +1,138 @@
+"""A model whose answers count as right: what is counted then, and the words for it. Standard library only.
+
+Where nobody knows right answers, those of a model that is trusted take their place: an answer is the same, or it
+differs. All figures are then of differences, and `Reference.say` is the one place that has the words for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rcjax._base import json_checks as check
+
+__all__ = ["BY_ANSWER", "SAME_AS", "Counts", "Reference", "recorded_reference"]
+
+
+Counts = Literal["differences", "errors"]
+
+
+#: How answers are the same where nobody says it: as a policy compares them (`rcjax.policy.answers`).
+BY_ANSWER = "answer"
+
+
+#: Where a policy records its reference, in its provenance, and a file of answers whose answers others were held to.
+SAME_AS = "same_as"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A model whose answers take the place of right ones.
+
+    Args:
+        model: its name in the log.
+        same: what tells whether an answer is that of the reference: `"answer"`, as policies compare answers, or what a
+            grader is called, such as `"exact"` or `"judge:large"`.
+        counts: what is counted: answers that differ from the reference's (`"differences"`), or errors by labels, of
+            which the reference is a judge (`"errors"`); None for errors where there are labels, else differences.
+
+    Raises ValueError for a name that is empty.
+
+    >>> Reference("large").say("at most 5 % wrong: the policy errs on 3 %, an error of 0.03")
+    'at most 5 % different from large: the policy differs from large on 3 %, a difference of 0.03'
+    """
+
+    model: str
+    same: str = BY_ANSWER
+    counts: Counts | None = None
+
+    def __post_init__(self) -> None:
+        check.name(self.model, "reference")
+        check.name(self.same, "same")
+        if self.counts not in (None, "differences", "errors"):
+            raise ValueError(f"counts is {self.counts!r}; it must be differences, errors or None")
+
+    def to_json(self) -> dict[str, Any]:
+        """As a provenance keeps it."""
+        return {"model": self.model, "same": self.same, "counts": self.counts}
+
+    def describe(self) -> str:
+        """What is counted, in a sentence.
+
+        >>> Reference("large", "exact", "differences").describe()
+        'Counted is whether answers differ from those of large (the same by exact), not whether they are right.'
+        """
+        by = f"(the same by {self.same})"
+        if self.counts == "errors":
+            return f"That an answer is that of {self.model} {by} is a judge's verdict, judged_same."
+        return f"Counted is whether answers differ from those of {self.model} {by}, not whether they are right."
+
+    def say(self, text: str) -> str:
+        """A text on errors, in the words of what is counted.
+
+        It stays as it is where errors are counted, and where it tells of both (`differs from large in`).
+        """
+        if self.counts == "errors" or f"differs from {self.model} in " in text:
+            return text
+        for pattern, words in _WORDS:
+            text = pattern.sub(_filled(words, self.model), text)
+        return text
+
+
+def recorded_reference(provenance: Mapping[str, Any]) -> Reference | None:
+    """The reference that a provenance records; None where right answers were known.
+
+    ValueError names the place of what is not as rcjax writes it.
+
+    >>> recorded_reference({}), recorded_reference({"same_as": {"model": "large", "same": "exact"}}).same
+    (None, 'exact')
+    """
+    if provenance.get(SAME_AS) is None:
+        return None
+    where = f"provenance.{SAME_AS}"
+    told = check.items(provenance[SAME_AS], where, check.as_it_is)
+    model, same = (
+        check.name(told.get("model"), f"{where}.model"),
+        check.name(told.get("same", BY_ANSWER), f"{where}.same"),
+    )
+    counts = check.choice(told.get("counts") or "differences", ("differences", "errors"), f"{where}.counts")
+    return Reference(model, same, counts)  # type: ignore[arg-type] - one of the two
+
+
+def _filled(words: str, model: str) -> Callable[[re.Match[str]], str]:
+    return lambda _: words.replace("{model}", model)
+
+
+def _words(*pairs: tuple[str, str]) -> list[tuple[re.Pattern[str], str]]:
+    # Not in names of files and options, nor in those of other errors.
+    before = r"(?<![\w./\\-])(?<!calibration )(?<!standard )(?<!squared )(?<!absolute )"
+    return [(re.compile(rf"{before}(?:{pattern})(?![\w/\\]|[.-]\w)"), words) for pattern, words in pairs]
+
+
+_WORDS = [
+    (re.compile(r"--max-error(?![\w-])"), "--max-difference"),
+    *_words(
+        ("(?:is|was) wrong on", "differs from {model} on"),
+        ("be wrong on", "differ from {model} on"),
+        ("one wrong answer costs", "one answer that differs from {model} costs"),
+        ("wrong answers", "answers that differ from {model}"),
+        ("answered wrongly", "answered differently from {model}"),
+        ("the right ones among them from the wrong ones", "those that are as of {model} from those that are not"),
+        ("an answer is right", "an answer is that of {model}"),
+        ("right answers", "answers that are as of {model}"),
+        ("a right answer", "an answer that is as of {model}"),
+        ("wrong ones", "ones that differ"),
+        ("a wrong one", "one that differs"),
+        ("wrong", "different from {model}"),
+        ("errs", "differs from {model}"),
+        ("erred", "differed from {model}"),
+        ("err", "differ from {model}"),
+        ("an error", "a difference"),
+        ("An error", "A difference"),
+        ("errors", "differences"),
+        ("error", "difference"),
+        ("Error", "Difference"),
+    ),
+]

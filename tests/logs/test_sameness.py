@@ -1,0 +1,100 @@
+"""Logs read with a reference: whose answers are the same, what is counted, and what is refused."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+import rcjax
+from rcjax.logs.errors import LogError
+from rcjax.policy.reference import Reference
+
+DIFFERENCES = Reference("large", counts="differences")
+
+
+def table(**more):
+    """Three queries of two models; the large one has not answered the last, and the small one differs in the second."""
+    columns = {
+        "query": [1, 1, 2, 2, 3, 3, 4, 4],
+        "model": ["small", "large"] * 4,
+        "answer": ["Paris", "paris.", "4", "5", "x", None, "1,000", "1000"],
+        "confidence": [0.4, 0.9, 0.8, 0.7, 0.6, 0.5, 0.3, 0.2],
+        "cost": [1.0, 3.0] * 4,
+    }
+    return pl.DataFrame(columns | more)
+
+
+def test_without_labels_what_differs_from_the_reference_is_wrong_and_queries_that_it_left_are_counted():
+    with pytest.warns(rcjax.LeftOutWarning, match="1 query of 4 left out, as large, the reference, gave no answer"):
+        log = rcjax.read_log(table(), reference="large")
+    assert log.queries == (1, 2, 4)
+    assert log.correct.tolist() == [[True, True], [False, True], [True, True]]
+    assert (log.hand, log.errors, log.reference) == (None, None, DIFFERENCES)
+    assert "differ from those of large" in log.describe()
+
+
+@pytest.mark.filterwarnings("ignore::rcjax.LeftOutWarning")
+def test_the_reference_need_not_be_a_model_of_the_log():
+    frame = pl.concat([table(), table(model=["middle", "other"] * 4)])
+    log = rcjax.read_log(frame, models=["small", "middle"], reference="large")
+    assert log.models == ("small", "middle")
+    assert log.correct.tolist() == [[True, True], [False, False], [True, True]]
+
+
+@pytest.mark.filterwarnings("ignore::rcjax.LeftOutWarning", "ignore::rcjax.UnlabelledWarning")
+def test_labels_make_the_reference_a_judge_unless_differences_are_to_count():
+    frame = table(correct=[1, 0, 0, 0, None, None, None, None])
+    judged = rcjax.read_log(frame, reference="large")
+    assert judged.reference.counts == "errors"
+    assert judged.hand.judges == ("judged_same",)
+    assert judged.hand.judged[..., 0].tolist() == [[1, 1], [0, 1], [1, 1]]
+    assert judged.correct.tolist() == [[True, False], [False, False], [False, False]]
+    log = rcjax.read_log(frame, reference=DIFFERENCES)
+    assert (log.reference, log.hand) == (DIFFERENCES, None)
+    assert log.correct.tolist() == [[True, True], [False, True], [True, True]]
+    for part, whole in ((log.errors, judged), (log.take([0]).errors, judged.take([0]))):
+        assert part.correct.tolist() == whole.correct.tolist()
+        assert part.hand.labelled.tolist() == whole.hand.labelled.tolist()
+    assert log.select(["large", "small"]).errors.models == ("large", "small")
+
+
+@pytest.mark.filterwarnings("ignore::rcjax.LeftOutWarning")
+def test_a_function_may_tell_what_is_the_same():
+    log = rcjax.read_log(table(), reference="large", same=lambda query, answer, right: len(answer) == len(right))
+    assert log.correct[:, 0].tolist() == [False, True, False]
+    assert log.reference.same.startswith("python:")
+    unsure = rcjax.read_log(table(), reference="large", same=lambda query, answer, right: None)
+    assert np.asarray(unsure.labelled)[:, 0].tolist() == [False] * 3
+
+
+@pytest.mark.filterwarnings("ignore::rcjax.LeftOutWarning")
+def test_a_judge_has_said_it_in_the_log():
+    says = {"judged_same": [0, None] * 4, "same_as": "large", "graded_by_judged_same": "judge:j"}
+    frame = table().with_columns(
+        **{name: pl.lit(value) if isinstance(value, str) else pl.Series(value) for name, value in says.items()}
+    )
+    log = rcjax.read_log(frame, reference=Reference("large", "judge:j"))
+    assert log.correct.tolist() == [[False, True]] * 4
+    with pytest.raises(LogError, match=r"same_as large is not small: rcjax grade .* --reference small --grade judge:j"):
+        rcjax.read_log(frame, reference=Reference("small", "judge:j"))
+    with pytest.raises(LogError, match="is not judge:k"):
+        rcjax.read_log(frame, reference=Reference("large", "judge:k"))
+
+
+@pytest.mark.filterwarnings("ignore::rcjax.LeftOutWarning")
+def test_what_cannot_be_a_reference_is_told_in_a_line():
+    cases = [
+        (table(), "lagre", "no model lagre (did you mean 'large'"),
+        (table().drop("answer"), "large", "add a column answer"),
+        (table(answer=["a", None] * 4), "large", "large has answered none of its queries"),
+        (table(), Reference("large", "judge:j"), "no column judged_same"),
+    ]
+    misses = []
+    for frame, reference, words in cases:
+        try:
+            rcjax.read_log(frame, reference=reference)
+            misses.append(f"{words}: not refused")
+        except LogError as problem:
+            misses += [] if words in str(problem) else [f"{words}: {problem}"]
+    assert misses == []
+    with pytest.raises(ValueError, match="same needs reference"):
+        rcjax.read_log(table(correct=[1] * 8), same=lambda *_: True)
