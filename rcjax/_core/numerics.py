@@ -1,6 +1,6 @@
 """Stable primitives that the rest of rcjax is written in: scalar mathematics, elementwise on arrays."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -10,34 +10,68 @@ from jax import lax
 from jax.typing import ArrayLike
 
 _FRACTION_TERMS = 80
+_ARTANH = [1 / (2 * power + 1) for power in range(17)]
 
 
 def log1mexp(x: ArrayLike) -> jax.Array:
     """log(1 − eˣ) for x ≤ 0, exact for x near 0 and for very negative x.
 
-    Reference: Mächler (2012), "Accurately computing log(1 − exp(−|a|))".
+    Mächler (2012), "Accurately computing log(1 − exp(−|a|))", has two formulas for it, here are both in one.
 
     >>> round(float(log1mexp(-1e-12)), 3)
     -27.631
     """
     x = jnp.asarray(x, dtype=jnp.result_type(float))
-    near = x > -0.6931471805599453
-    # Each branch sees a harmless argument where the other one is taken, so that gradients stay finite there.
-    return jnp.where(
-        near,
-        jnp.log(-jnp.expm1(jnp.where(near, x, -1.0))),
-        jnp.log1p(-jnp.exp(jnp.where(near, -1.0, x))),
-    )
+    return log_of_pair(-jnp.expm1(x), jnp.exp(x))
+
+
+def log_of_pair(value: jax.Array, complement: jax.Array) -> jax.Array:
+    """log u for u and 1 − u, each rounded: to the digits of 1 − u where that is the smaller.
+
+    One logarithm for both ends: in XLA `log1p` takes twice as long as `log`, and is off by up to 100 roundings.
+
+    >>> f"{float(log_of_pair(jnp.asarray(1.0), jnp.asarray(1e-30))):.0e}"
+    '-1e-30'
+    """
+    # What rounding took from u is the rest of 1 − u; over u, which 1/(2 − u) is near 1, where alone that matters.
+    lost = ((1 - value) - complement) * (2 - value)
+    return jnp.log(value) + jnp.where(value >= 0.5, lost, 0.0)
+
+
+def log1p_ratio(y: jax.Array) -> jax.Array:
+    """log(1 + y)/y for −½ ≤ y ≤ 1, smooth at 0 where it is 1.
+
+    By the series of 2 artanh s = log((1 + s)/(1 − s)) with s = y/(2 + y): s² is at most 1/9.
+
+    >>> float(log1p_ratio(jnp.asarray(0.0))), round(float(log1p_ratio(jnp.asarray(1.0))), 4)
+    (1.0, 0.6931)
+    """
+    square = (y / (2 + y)) ** 2
+    return 2 / (2 + y) * polynomial(_ARTANH, square)
+
+
+def polynomial(coefficients: Iterable[float], x: jax.Array) -> jax.Array:
+    """The polynomial at x by Horner's rule; coefficients from the constant on.
+
+    >>> float(polynomial([1.0, 0.0, 2.0], jnp.asarray(3.0)))
+    19.0
+    """
+    highest, *others = reversed(list(coefficients))
+    total = jnp.full_like(x, highest)
+    for coefficient in others:
+        total = total * x + coefficient
+    return total
 
 
 @jax.custom_jvp
 def softplus(x: jax.Array) -> jax.Array:
-    """log(1 + eˣ), for any x: with its derivatives in a third of the time that `jax.nn.softplus` takes.
+    """log(1 + eˣ), for any x: with its derivatives in a fraction of the time that `jax.nn.softplus` takes.
 
     >>> round(float(softplus(jnp.asarray(0.0))), 4), float(softplus(jnp.asarray(-jnp.inf)))
     (0.6931, 0.0)
     """
-    return jnp.maximum(x, 0.0) + jnp.log1p(jnp.exp(-jnp.abs(x)))
+    small = jnp.exp(-jnp.abs(x))
+    return jnp.maximum(x, 0.0) + small * log1p_ratio(small)
 
 
 @softplus.defjvp

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from rcjax.copulas.base import Copula, check_shapes, outside
-from rcjax.copulas.unit import Unit, unit
+from rcjax.copulas.unit import Unit, unit, with_flips
 
 
 class ClosedForm(Copula):
@@ -22,7 +22,7 @@ class ClosedForm(Copula):
 
     def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """C(u, v) = P(U ≤ u, V ≤ v)."""
-        below, _ = self.two_sided_cdf(*self._units(u, v))
+        below = self.lower_cdf(*self._units(u, v))
         return jnp.where(_below_0(u) | _below_0(v), 0.0, below)
 
     def conditional(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
@@ -42,6 +42,10 @@ class ClosedForm(Copula):
         """The v with h(v given u) = p."""
         return self.two_sided_inverse(*self._units(u, p)).value
 
+    def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
+        """C(u, v) alone."""
+        return self.two_sided_cdf(u, v)[0]
+
     def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
         """∂C/∂v and its complement."""
         return self.two_sided_conditional(v, u)
@@ -49,6 +53,19 @@ class ClosedForm(Copula):
     def _units(self, u: Any, v: Any) -> tuple[Unit, Unit]:
         check_shapes(self, u, v)
         return unit(u), unit(v)
+
+
+class RadialForm(ClosedForm):
+    """Base class of families that are their own survival copulas; a subclass defines `lower_cdf` in place of both."""
+
+    def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
+        """C(u, v) alone."""
+        raise NotImplementedError
+
+    def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
+        """C(u, v), and S(u, v) = C(1 − u, 1 − v)."""
+        below, above = self.lower_cdf(*with_flips(u, v, *jax.tree.leaves(self)))
+        return below, above
 
 
 def _below_0(u: ArrayLike) -> jax.Array:

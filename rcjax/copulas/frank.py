@@ -1,20 +1,24 @@
 """The Frank copula: dependence of either sign, without tails."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._core.numerics import log1mexp, softplus
+from rcjax._core.numerics import log1p_ratio, polynomial, softplus
 from rcjax.copulas.base import param
-from rcjax.copulas.closed import ClosedForm
-from rcjax.copulas.unit import Unit, from_logit, with_flips
+from rcjax.copulas.closed import RadialForm
+from rcjax.copulas.unit import Unit, turned
+
+_SERIES = [(-1) ** power / math.factorial(power + 1) for power in range(15)]
 
 
-class Frank(ClosedForm):
+class Frank(RadialForm):
     """C(u, v) = −log(1 + (e^{−θu} − 1)(e^{−θv} − 1)/(e^{−θ} − 1))/θ, any θ; θ = 0 is independence.
 
-    In log-space and in terms of e(x) = (1 − e^{−x})/x, so that nothing is divided by θ: the formulas are as smooth
-    at θ = 0 as the family is. The copula is its own survival copula. Nelsen (2006), family 4.2.5.
+    For |θ| < ½ in terms of e(x) = (1 − e^{−x})/x, so that nothing is divided by θ: the formulas are as smooth at θ = 0
+    as the family is. The copula is its own survival copula. Nelsen (2006), family 4.2.5.
 
     >>> round(float(Frank(5.0).tau()), 4), round(float(Frank(-5.0).tau()), 4)
     (0.4567, -0.4567)
@@ -22,35 +26,33 @@ class Frank(ClosedForm):
 
     theta: jax.Array | float = param(5.0, support=(-float("inf"), float("inf")))
 
-    def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
-        """C(u, v), and S(u, v) = C(1 − u, 1 − v)."""
-        theta = _array(self.theta)
-        below, above = _cdf(theta, *with_flips(u, v, theta))
-        return below, above
+    def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
+        """C = base ± log(1 + y)/|θ|, with base and y such that nothing cancels."""
+        theta, weak, strength, slight = _strength(self.theta)
+        positive, (base, y) = theta > 0, _strong_cdf(strength, theta > 0, u, v)
+        q = u.value * v.value * _e(slight * u.value) * _e(slight * v.value) / _e(slight)
+        y = jnp.where(weak, -slight * q, y)
+        return jnp.where(weak, 0.0, base) + jnp.where(weak, q, jnp.where(positive, -y, y) / strength) * log1p_ratio(y)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """h is the share of the first of two terms in their sum."""
-        theta = _array(self.theta)
-        first, second = _two_terms(theta, u, v, *_log_e(theta * v.value, theta * v.complement))
-        return from_logit(first - second)
+        first, second, _ = _two_terms(self.theta, u, v)
+        return Unit(first / (first + second), second / (first + second))
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """log c = log e(θ) − θ (u + v) − 2 log(the sum of the two terms of h)."""
-        theta = _array(self.theta)
-        whole, *parts = _log_e(theta, theta * v.value, theta * v.complement)
-        return whole - theta * (u.value + v.value) - 2 * jnp.logaddexp(*_two_terms(theta, u, v, *parts))
+        first, second, log_numerator = _two_terms(self.theta, u, v)
+        return log_numerator - 2 * jnp.log(first + second)
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """θ v = log(1 + e^q) − log(1 + e^{q − θ}) with q = logit p + θ u."""
-        theta = _array(self.theta)
+        theta, weak, _, slight = _strength(self.theta)
         logit = p.log - p.log_complement
-        weak = jnp.abs(theta) < 1
-        divisor = jnp.where(weak, 1.0, theta)
 
         def solve(q: jax.Array) -> jax.Array:
-            share = jax.nn.sigmoid(q) * jnp.exp(_log_e(jnp.where(weak, theta, 0.0))[0])
-            far = (softplus(q) - softplus(q - theta)) / divisor
-            return jnp.where(weak, share * _log_ratio(jnp.where(weak, theta * share, 0.0)), far)
+            share = jax.nn.sigmoid(q) * _e(slight)
+            far = (softplus(q) - softplus(q - theta)) / jnp.where(weak, 1.0, theta)
+            return jnp.where(weak, share * log1p_ratio(-slight * share), far)
 
         return Unit(solve(logit + theta * u.value), solve(theta * u.complement - logit))
 
@@ -76,40 +78,52 @@ def _array(theta: jax.Array | float) -> jax.Array:
     return jnp.asarray(theta, jnp.result_type(float))
 
 
-def _cdf(theta: jax.Array, u: Unit, v: Unit) -> jax.Array:
-    whole, of_u, of_v, of_rest = _log_e(theta, theta * u.value, theta * v.value, theta * v.complement)
-    log_q = u.log + v.log + of_u + of_v - whole
-    # C = −log(1 − θq)/θ. Near 0 by what is smooth in θ; far off, 1 − θq is the sum of the two terms over e(θ).
-    near = jnp.abs(theta) * jnp.exp(log_q) < 0.5
-    q = jnp.exp(jnp.where(near, log_q, -1.0))
-    size = jnp.where(near, 1.0, jnp.abs(theta))
-    negative = softplus(jnp.log(size) + log_q) / size
-    positive = (whole - jnp.logaddexp(*_two_terms(theta, u, v, of_v, of_rest))) / size
-    close = q * _log_ratio(jnp.where(near, theta * q, 0.0))
-    return jnp.where(near, close, jnp.where(theta < 0, negative, positive))
+def _strength(theta: jax.Array | float) -> tuple[jax.Array, ...]:
+    """(θ, whether it is so weak that we take series in it, |θ| where it is not, θ where it is); else harmless ones."""
+    theta = _array(theta)
+    weak = jnp.abs(theta) < 0.5
+    return theta, weak, jnp.where(weak, 1.0, jnp.abs(theta)), jnp.where(weak, theta, 0.0)
 
 
-def _two_terms(theta: jax.Array, u: Unit, v: Unit, of_v: jax.Array, of_rest: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """log of e^{−θu} v e(θv) and of e^{−θv} (1 − v) e(θ(1 − v)), whose shares of their sum are h and 1 − h."""
-    return v.log + of_v - theta * u.value, v.log_complement + of_rest - theta * v.value
+def _e(x: jax.Array) -> jax.Array:
+    """(1 − e^{−x})/x for |x| ≤ ½."""
+    return polynomial(_SERIES, x)
 
 
-def _log_e(*arguments: jax.Array) -> jax.Array:
-    """log((1 − e^{−x})/x) = log(sinh(x/2)/(x/2)) − x/2 of each, for x of either sign."""
-    # Stacked, they are one program: most of what a small formula costs is its compilation.
-    x = jnp.stack(jnp.broadcast_arrays(*arguments))
-    y = jnp.abs(x) / 2
-    small = y < 0.25
-    square = jnp.where(small, x * x / 4, 0.0)
-    inner = 1 - square * 4 / 63 * (1 - square * 3 / 40 * (1 - square * 8 / 99))
-    series = square / 6 * (1 - square / 30 * inner)
-    safe = jnp.where(small, 1.0, y)
-    return jnp.where(small, series, safe + log1mexp(-2 * safe) - jnp.log(2 * safe)) - x / 2
+def _strong_cdf(strength: jax.Array, positive: jax.Array, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
+    """(base, y) with C = base ∓ log(1 + y)/|θ|, − for θ > 0, where −½ ≤ y ≤ 1.
+
+    For θ > 0 C is −log(1 − r)/θ or, for r near 1, counted from min(u, v); for θ < 0 from max(u + v − 1, 0).
+    """
+    of_u, of_v, whole = (-jnp.expm1(-strength * z) for z in (u.value, v.value, 1.0))
+    r = of_u * of_v / whole
+    # Chosen, not `min` and `max`, whose slopes where both are equal are no side's.
+    lower, near, over = u.value <= v.value, r < 0.5, u.value > v.complement
+    apart = jnp.where(lower, v.value - u.value, u.value - v.value)
+    rest_of_v = -jnp.expm1(-strength * jnp.where(lower, v.complement, u.complement))
+    both = jnp.where(lower, of_v, of_u) + jnp.exp(-strength * apart) * rest_of_v
+    up = jnp.where(near, 0.0, jnp.where(lower, u.value, v.value)), jnp.where(near, -r, (both - whole) / whole)
+    excess = u.value - v.complement
+    beyond, short = jnp.where(over, excess, 0.0), jnp.where(over, 0.0, excess)
+    down = beyond, r * jnp.exp(strength * short) + jnp.expm1(-strength * beyond)
+    return jnp.where(positive, up[0], down[0]), jnp.where(positive, up[1], down[1])
 
 
-def _log_ratio(r: jax.Array) -> jax.Array:
-    """−log(1 − r)/r for r < 1, smooth at 0."""
-    small = jnp.abs(r) < 1e-3
-    safe = jnp.where(small, 0.5, r)
-    series = 1 + r * (1 / 2 + r * (1 / 3 + r * (1 / 4 + r * (1 / 5 + r / 6))))
-    return jnp.where(small, series, -jnp.log1p(-safe) / safe)
+def _two_terms(theta: jax.Array | float, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """e^{−θu} v e(θv) and e^{−θv} (1 − v) e(θ(1 − v)), and the log of what is c times their sum's square.
+
+    For strong θ the terms are times θ e^{θ min(u, v)}, so that the larger exponential is 1; θ < 0 turns v over.
+    """
+    theta, weak, strength, slight = _strength(theta)
+    near = jnp.exp(-slight * u.value) * v.value * _e(slight * v.value)
+    far = jnp.exp(-slight * v.value) * v.complement * _e(slight * v.complement)
+    other = turned(theta < 0, v)
+    lower = u.value <= other.value
+    apart = jnp.where(lower, other.value - u.value, u.value - other.value)
+    fall = jnp.exp(-strength * apart)
+    one = jnp.where(lower, 1.0, fall) * -jnp.expm1(-strength * other.value)
+    two = jnp.where(lower, fall, 1.0) * -jnp.expm1(-strength * other.complement)
+    first = jnp.where(weak, near, jnp.where(theta < 0, two, one))
+    second = jnp.where(weak, far, jnp.where(theta < 0, one, two))
+    log_whole = jnp.log(jnp.where(weak, _e(slight), -strength * jnp.expm1(-strength)))
+    return first, second, log_whole - jnp.where(weak, slight * (u.value + v.value), strength * apart)

@@ -1,24 +1,27 @@
 """The copula of the bivariate normal distribution: dependence of either sign, none in the tails."""
 
+from functools import partial
 from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.scipy.special import ndtr, ndtri
+from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 
 from rcjax._base.arguments import check_arguments
 from rcjax.copulas.base import param
-from rcjax.copulas.closed import ClosedForm
-from rcjax.copulas.elliptical import gap, nearer_tail, off_the_ends, residual, spread
-from rcjax.copulas.unit import Scored, Unit, turned, with_flips
+from rcjax.copulas.closed import RadialForm
+from rcjax.copulas.elliptical import gap, nearer_tail, off_the_ends, quadratic_form, residual, spread
+from rcjax.copulas.unit import Scored, Unit, is_zero, turned
 
-_NODES = 48
+#: Nodes of the integral; and of it where it starts from ρ = 0 and no quantile is as far out as `_NEAR`.
+_NODES, _FEW_NODES, _NEAR = 48, 20, 6.0
+_UNROLLED = 1
 
 
-class Gaussian(ClosedForm):
+class Gaussian(RadialForm):
     """C(u, v) = Φ₂(Φ⁻¹(u), Φ⁻¹(v); ρ), −1 ≤ ρ ≤ 1; ρ = 0 is independence. Without tail dependence.
 
     >>> round(float(Gaussian(0.5).cdf(0.5, 0.5)), 4)  # ¼ + asin(ρ)/(2π)
@@ -31,16 +34,13 @@ class Gaussian(ClosedForm):
         """u with its normal quantile."""
         return Scored(u.value, u.complement, _normal_quantile(u))
 
-    def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
-        """C by `_normal_cdf`, and S(u, v) = C(1 − u, 1 − v)."""
-        rho = off_the_ends(self.rho)
-        below, above = _normal_cdf(rho, *with_flips(u, v, rho))
-        return below, above
+    def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
+        """C by `_normal_cdf`."""
+        return _normal_cdf(off_the_ends(self.rho), u, v)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """h = Φ((y − ρx)/√(1 − ρ²)) with x = Φ⁻¹(u), y = Φ⁻¹(v)."""
-        z = residual(off_the_ends(self.rho), _normal_quantile(u), _normal_quantile(v))
-        return Unit(ndtr(z), ndtr(-z))
+        return _normal_conditional(off_the_ends(self.rho), u, v)
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """log c = −log √(1 − ρ²) − (ρ (x ∓ y))²/(2 (1 − ρ²)) + ρxy/(1 + |ρ|), − for ρ ≥ 0 and + for ρ < 0."""
@@ -51,8 +51,7 @@ class Gaussian(ClosedForm):
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """v = Φ(ρx + √(1 − ρ²) Φ⁻¹(p))."""
         rho = off_the_ends(self.rho)
-        y = rho * _normal_quantile(u) + spread(rho) * _normal_quantile(p)
-        return Unit(ndtr(y), ndtr(-y))
+        return _normal_probability(rho * _normal_quantile(u) + spread(rho) * _normal_quantile(p))
 
     def tau(self) -> jax.Array:
         """Kendall's τ = (2/π) asin ρ."""
@@ -78,6 +77,12 @@ def _normal_quantile(u: Unit | Scored) -> jax.Array:
     return jnp.where(lower, z, -z)
 
 
+def _normal_probability(z: jax.Array) -> Unit:
+    """Φ(z) and Φ(−z). By `erfc` alone, in a fifth of the time of `ndtr`, which takes `erf` too and chooses."""
+    return Unit(lax.erfc(-z * np.sqrt(0.5)) / 2, lax.erfc(z * np.sqrt(0.5)) / 2)
+
+
+@jax.custom_jvp
 def _normal_cdf(rho: jax.Array, u: Any, v: Any) -> jax.Array:
     """Φ₂ at the quantiles of u and v, from Plackett's (1954) ∂Φ₂/∂ρ = φ₂, integrated over the angle acos ρ.
 
@@ -91,9 +96,42 @@ def _normal_cdf(rho: jax.Array, u: Any, v: Any) -> jax.Array:
     first, second = turned(reflect, u), turned(reflect, v)
     x, y = _normal_quantile(first), _normal_quantile(second)
     apart, product = gap(rho, x, y), jnp.where(rho < 0, -x * y, x * y)
+    from_zero = (jnp.abs(apart) < jnp.arccos(jnp.abs(rho))) | (rho >= 0) & (rho < 0.9)
+    smooth = jnp.all(from_zero & (jnp.maximum(jnp.abs(x), jnp.abs(y)) < _NEAR))
+    few, many = partial(_angle_integral, _FEW_NODES), partial(_angle_integral, _NODES)
+    area = lax.cond(smooth, few, many, rho, from_zero, apart, product) / (2 * np.pi)
+    independent, smaller = first.value * second.value, jnp.minimum(first.value, second.value)
+    positive = jnp.where(from_zero, independent + area, smaller - area)
+    below = jnp.where(rho < 0, jnp.where(from_zero, independent - area, area), positive)
+    return jnp.where(reflect, u.value - v.complement, 0.0) + below
+
+
+@partial(_normal_cdf.defjvp, symbolic_zeros=True)
+def _normal_cdf_jvp(primals: tuple[jax.Array, Any, Any], tangents: tuple[Any, Any, Any]) -> tuple[jax.Array, jax.Array]:
+    # The integrand and the conditionals are the slopes: no loop is differentiated.
+    rho, u, v = primals
+    rho_tangent, u_tangent, v_tangent = tangents
+    value = _normal_cdf(rho, u, v)
+    change = jnp.zeros_like(value)
+    if not is_zero(rho_tangent):
+        form = quadratic_form(rho, _normal_quantile(u), _normal_quantile(v))
+        change += jnp.exp(-form / 2) / (2 * np.pi * spread(rho)) * rho_tangent
+    for condition, other, tangent in ((u, v, u_tangent), (v, u, v_tangent)):
+        if not is_zero(tangent.value):
+            change += _normal_conditional(rho, condition, other).value * tangent.value
+    return value, change
+
+
+def _normal_conditional(rho: jax.Array, u: Any, v: Any) -> Unit:
+    return _normal_probability(residual(rho, _normal_quantile(u), _normal_quantile(v)))
+
+
+def _angle_integral(
+    nodes: int, rho: jax.Array, from_zero: jax.Array, apart: jax.Array, product: jax.Array
+) -> jax.Array:
+    """2π times the integral of φ₂ over the angle, from ρ to 0 or to ±1, by Gauss–Legendre quadrature."""
     angle = jnp.arccos(jnp.abs(rho))
-    from_zero = (jnp.abs(apart) < angle) | (rho >= 0) & (rho < 0.9)
-    points, weights = np.polynomial.legendre.leggauss(_NODES)
+    points, weights = np.polynomial.legendre.leggauss(nodes)
     s, weight = (points + 1) / 2, weights / 2
     crowded, slope = 1 - (1 - s) ** 2, 2 * (1 - s)
 
@@ -110,9 +148,4 @@ def _normal_cdf(rho: jax.Array, u: Any, v: Any) -> jax.Array:
         steep, rest, width = (jnp.where(from_zero, one, other) for one, other in zip(ahead, close, strict=True))
         return total + weight_here * width * jnp.exp(-apart * apart * steep - product * rest)
 
-    start = jnp.zeros_like(apart * rho)
-    area = lax.fori_loop(0, _NODES, add, start) / (2 * np.pi)
-    independent, smaller = first.value * second.value, jnp.minimum(first.value, second.value)
-    positive = jnp.where(from_zero, independent + area, smaller - area)
-    below = jnp.where(rho < 0, jnp.where(from_zero, independent - area, area), positive)
-    return jnp.where(reflect, u.value - v.complement, 0.0) + below
+    return lax.fori_loop(0, nodes, add, jnp.zeros_like(apart * rho), unroll=_UNROLLED)

@@ -1,11 +1,13 @@
 """Probabilities with their complements: near 1 a float forgets what 1 − u still tells."""
 
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
+
+from rcjax._core.numerics import log_of_pair
 
 
 class Unit(NamedTuple):
@@ -90,17 +92,11 @@ def from_log(log: jax.Array) -> Unit:
     return Unit(jnp.exp(log), -jnp.expm1(log))
 
 
-def from_logit(logit: jax.Array) -> Unit:
-    """The probability with the given log(u / (1 − u))."""
-    return Unit(jax.nn.sigmoid(logit), jax.nn.sigmoid(-logit))
+def is_zero(tangent: Any) -> bool:
+    """Whether nothing moves with an argument, in a rule of derivatives with symbolic zeros."""
+    return isinstance(tangent, jax.custom_derivatives.SymbolicZero)
 
 
 def _log(value: jax.Array, complement: jax.Array) -> jax.Array:
-    # Each branch sees a harmless argument where the other one is taken, so that gradients stay finite there.
     # A probability that has underflown has the logarithm of the smallest number, and no gradient.
-    small = value < 0.5
-    return jnp.where(
-        small,
-        jnp.log(jnp.where(small, jnp.maximum(value, jnp.finfo(value.dtype).tiny), 0.5)),
-        jnp.log1p(-jnp.where(small, 0.5, complement)),
-    )
+    return log_of_pair(jnp.maximum(value, jnp.finfo(value.dtype).tiny), complement)
