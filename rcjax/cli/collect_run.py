@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,12 +16,13 @@ from rcjax._base.wording import count
 from rcjax.cli.audits import audited
 from rcjax.cli.failures import INTERRUPTED, conclude
 from rcjax.cli.interrupts import interruptible, terminable
-from rcjax.cli.printing import warn
+from rcjax.cli.printing import escaped, warn
 
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile, Answers
     from rcjax.collecting.plan import Crew, Plan
     from rcjax.collecting.questions import Question
+    from rcjax.collecting.run import Run
 
 __all__ = ["Collection", "run_collection"]
 
@@ -185,7 +188,6 @@ def _estimated(collection: Collection, crew: Crew, answers: Answers) -> dict[str
 
 async def _ask(collection: Collection, crew: Crew, file: AnswerFile) -> dict[str, Any]:
     """Ask until the end, with the progress shown, and an interrupt that lets calls under way finish."""
-    from rcjax.cli.collect_progress import progress
     from rcjax.collecting.changes import grade_anew
     from rcjax.collecting.plan import choose_signals
     from rcjax.collecting.run import Run
@@ -195,8 +197,46 @@ async def _ask(collection: Collection, crew: Crew, file: AnswerFile) -> dict[str
     models, remarks = await choose_signals(crew, collection.questions, file)
     regraded = grade_anew(file, collection.questions)
     run = Run(collection.questions, models, file, crew.purse, crew.graders, collection.concurrency)
-    with progress(run), interruptible(run.stop):
+    with _progress(run), interruptible(run.stop):
         outcome = await run.go()
     signals_used = {asked.name: asked.signal for asked in models}
     notes = [*remarks, *([] if regraded is None else [regraded]), *crew.graders.remarks()]
     return {"outcome": outcome, "notes": notes, "signals": signals_used, "spent": float(crew.purse.spent)}
+
+
+@contextmanager
+def _progress(run: Run) -> Iterator[None]:
+    """A line for each model while a run lasts: answered, failed, money, seconds to go."""
+    from rcjax.cli.console import Screen
+
+    screen = Screen(stderr=True)
+    if not screen.is_terminal:
+        yield
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[failed]}"),
+        TextColumn("{task.fields[money]}"),
+        TimeRemainingColumn(compact=True),
+    )
+    with Progress(*columns, console=screen, refresh_per_second=5, speed_estimate_period=60) as bars:
+        tasks = {
+            name: bars.add_task(
+                escaped(name), total=tally.to_do + tally.before, completed=tally.before, failed="", money=""
+            )
+            for name, tally in run.tallies.items()
+        }
+
+        def update() -> None:
+            for name, tally in run.tallies.items():
+                failed = f"{tally.failed} failed" if tally.failed else ""
+                whole = "" if tally.forecast is None else f" of about ${float(tally.forecast):.3g}"
+                spent = f"${float(tally.spent):.3g}{whole}"
+                bars.update(tasks[name], completed=tally.before + tally.done, failed=failed, money=spent)
+
+        run.on_change = update
+        yield

@@ -16,7 +16,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 from rcjax.logs.matrices import Matrices, numbered
 
-__all__ = ["SampledRows", "Samples", "Vote", "vote"]
+__all__ = ["SampledRows", "Samples", "vote"]
 
 
 _ENOUGH = 0.5  # of a model's queries, with as many answers as are to vote
@@ -34,42 +34,27 @@ _LONGEST = ("seconds",)
 
 @dataclasses.dataclass(frozen=True)
 class Samples:
-    """Answers of models to queries, S of each at most, in order; arrays of shape (…, S), those that are there first."""
+    """Answers of models to queries, S of each at most, in order; arrays of shape (…, S), those that are there first.
+
+    What they come to by `vote` has arrays of shape (…), which tell nothing where there are too few.
+    """
 
     logprob: np.ndarray
-    """Natural log of the raw confidence of each answer."""
+    """Natural log of the confidence of each answer, its raw one, or its share; NaN where there is none."""
     correct: np.ndarray
-    """bool: the answer is right."""
+    """bool: the answer is right; of several, as the first that gave that of most is."""
     cost: np.ndarray
-    """Money."""
+    """Money; of several, the sum of theirs."""
     answer: np.ndarray
     """Whole numbers: equal ones are equal answers, 0 is none."""
     answered: np.ndarray
-    """bool: there is such an answer."""
+    """bool: there is such an answer, or there are enough."""
     also: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    """What else is known of each answer, by name."""
+    """What else is known of each answer, by name; of several, that of the first that gave that of most, but of
+    `seconds` the longest of those that vote, NaN where one is not known. NaN or False where there is none."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Vote:
-    """What answers come to; arrays of shape (…)."""
-
-    logprob: np.ndarray
-    """Natural log of the confidence; NaN where there are too few answers."""
-    correct: np.ndarray
-    """bool: the answer of most is right, as the first that gave it is."""
-    cost: np.ndarray
-    """Money, the sum of theirs; 0 where there are too few."""
-    answer: np.ndarray
-    """The answer of most; 0 where there are too few."""
-    answered: np.ndarray
-    """bool: there are enough answers."""
-    also: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    """What else is known, by name: that of the first answer that is that of most; of `seconds` the longest of those
-    that vote, NaN where one is not known. NaN or False where too few."""
-
-
-def vote(samples: Samples, number: int) -> Vote:
+def vote(samples: Samples, number: int) -> Samples:
     """The vote of the first so many answers; one answer keeps its own confidence.
 
     Confidence is the share of the most common answer. Of equally common ones the one that came first counts. An empty
@@ -99,7 +84,7 @@ def vote(samples: Samples, number: int) -> Vote:
         name: values[..., :number].max(-1) if name in _LONGEST else np.take_along_axis(values, first, -1)[..., 0]
         for name, values in samples.also.items()
     }
-    return Vote(
+    return Samples(
         logprob=np.where(answered, own[0], np.nan),
         correct=own[1] & answered,
         cost=np.where(answered, cost.sum(-1), 0.0),
