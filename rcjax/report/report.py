@@ -24,9 +24,9 @@ from rcjax.policy.targets import Target
 from rcjax.replaying.by_segment import replay_segments
 from rcjax.replaying.replay import Replay, replay
 from rcjax.report.findings import Findings, compare
+from rcjax.tuning.bills import count_waiting, with_seconds
 from rcjax.tuning.bootstrap import bootstrap
 from rcjax.tuning.learning_curve import LearningCurve, learning_curve
-from rcjax.tuning.seconds import count_waiting, with_seconds
 from rcjax.tuning.select import select_frontier
 from rcjax.tuning.tune_segments import tune_segments_in_stages
 from rcjax.tuning.tuned_segments import TunedSegments
