@@ -41,7 +41,7 @@ from benchmarks.report import markdown, progress
 from rcjax.frontier.seconds import FIGURES
 from rcjax.policy.limits import SecondsLimit
 from rcjax.replaying.replay import walk_log
-from rcjax.tuning.seconds import count_waiting, with_seconds
+from rcjax.tuning.bills import count_waiting, with_seconds
 from rcjax.tuning.seconds_limit import admission
 
 TUNED_ON, HELD_OUT = 300, 300

@@ -48,7 +48,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.spec import Spec
 from rcjax.tuning.overlap import overlap, overlap_with_tuned, warn_of_overlap
-from rcjax.tuning.searching import find_frontier
+from rcjax.tuning.select import find_frontier
 
 if TYPE_CHECKING:
     from rcjax.diagnostics.calibration import CalibrationTest

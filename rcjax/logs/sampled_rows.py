@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 from rcjax.logs.matrices import Matrices, numbered
 
-__all__ = ["SampledRows", "Samples", "Vote", "vote"]
+__all__ = ["SampledRows", "Samples", "vote"]
 
 
 _ENOUGH = 0.5  # of a model's queries, with as many answers as are to vote
@@ -34,42 +35,27 @@ _LONGEST = ("seconds",)
 
 @dataclasses.dataclass(frozen=True)
 class Samples:
-    """Answers of models to queries, S of each at most, in order; arrays of shape (…, S), those that are there first."""
+    """Answers of models to queries, S of each at most, in order; arrays of shape (…, S), those that are there first.
+
+    What they come to by `vote` has arrays of shape (…), which tell nothing where there are too few.
+    """
 
     logprob: np.ndarray
-    """Natural log of the raw confidence of each answer."""
+    """Natural log of the confidence of each answer, its raw one, or its share; NaN where there is none."""
     correct: np.ndarray
-    """bool: the answer is right."""
+    """bool: the answer is right; of several, as the first that gave that of most is."""
     cost: np.ndarray
-    """Money."""
+    """Money; of several, the sum of theirs."""
     answer: np.ndarray
     """Whole numbers: equal ones are equal answers, 0 is none."""
     answered: np.ndarray
-    """bool: there is such an answer."""
+    """bool: there is such an answer, or there are enough."""
     also: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    """What else is known of each answer, by name."""
+    """What else is known of each answer, by name; of several, that of the first that gave that of most, but of
+    `seconds` the longest of those that vote, NaN where one is not known. NaN or False where there is none."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Vote:
-    """What answers come to; arrays of shape (…)."""
-
-    logprob: np.ndarray
-    """Natural log of the confidence; NaN where there are too few answers."""
-    correct: np.ndarray
-    """bool: the answer of most is right, as the first that gave it is."""
-    cost: np.ndarray
-    """Money, the sum of theirs; 0 where there are too few."""
-    answer: np.ndarray
-    """The answer of most; 0 where there are too few."""
-    answered: np.ndarray
-    """bool: there are enough answers."""
-    also: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    """What else is known, by name: that of the first answer that is that of most; of `seconds` the longest of those
-    that vote, NaN where one is not known. NaN or False where too few."""
-
-
-def vote(samples: Samples, number: int) -> Vote:
+def vote(samples: Samples, number: int) -> Samples:
     """The vote of the first so many answers; one answer keeps its own confidence.
 
     Confidence is the share of the most common answer. Of equally common ones the one that came first counts. An empty
@@ -99,7 +85,7 @@ def vote(samples: Samples, number: int) -> Vote:
         name: values[..., :number].max(-1) if name in _LONGEST else np.take_along_axis(values, first, -1)[..., 0]
         for name, values in samples.also.items()
     }
-    return Vote(
+    return Samples(
         logprob=np.where(answered, own[0], np.nan),
         correct=own[1] & answered,
         cost=np.where(answered, cost.sum(-1), 0.0),
@@ -209,9 +195,10 @@ class SampledRows:
         order = np.lexsort((columns["order"], columns["query"], columns["model"]))
         columns = {name: values[order] for name, values in columns.items()}
         self._refuse_repeated(columns, list(held.models))
-        samples = _in_order(columns, (len(held.queries), len(held.models)))
-        has = np.stack([(samples.answered.sum(-1) > fewer).sum(0) for fewer in range(samples.answered.shape[-1])], 1)
-        self.numbers = {model: _number(queries) for model, queries in zip(held.models, has, strict=True)}
+        n, k = len(held.queries), len(held.models)
+        counts = np.bincount(columns["model"] * n + columns["query"], minlength=n * k).reshape(k, n)
+        self.numbers = {model: _number(answers) for model, answers in zip(held.models, counts, strict=True)}
+        samples = _in_order(columns, (n, k), max(self.numbers.values()))
         votes = [vote(_of_model(samples, place), number) for place, number in enumerate(self.numbers.values())]
         matrices = {name: np.stack([getattr(one, name) for one in votes], 1) for name in _COLUMNS}
         matrices |= {name: np.stack([one.also[name] for one in votes], 1) for name in samples.also}
@@ -245,24 +232,29 @@ class SampledRows:
             raise LogError(f"{rows.name}, {rows.place(second)}, model {model}: {what}: number the samples")
 
 
-def _number(has: np.ndarray) -> int:
-    """How many answers of a model vote: as many as enough queries have, of which has (S,) have 1, 2, … or more."""
-    enough = has >= max(2, _ENOUGH * has[0])
-    return max(1, int(enough.sum()))  # that falls with S
+def _number(answers: np.ndarray) -> int:
+    """How many answers of a model vote: as many as enough queries have, of which each has so many answers (n,).
+
+    >>> _number(np.array([3, 2, 3, 0, 1])), _number(np.array([5, 1, 1]))
+    (3, 1)
+    """
+    answers = np.sort(answers[answers > 0])[::-1]
+    enough = max(2, math.ceil(_ENOUGH * len(answers)))
+    return int(answers[enough - 1]) if len(answers) >= enough else 1
 
 
-def _in_order(columns: dict[str, np.ndarray], shape: tuple[int, int]) -> Samples:
-    """The samples of each query and model, from rows in order of model, query and sample."""
+def _in_order(columns: dict[str, np.ndarray], shape: tuple[int, int], size: int) -> Samples:
+    """The first so many samples of each query and model, from rows in order of model, query and sample."""
     cell = columns["model"] * shape[0] + columns["query"]
     starts = np.flatnonzero(np.diff(cell, prepend=-1))
     rank = np.arange(len(cell)) - np.repeat(starts, np.diff(starts, append=len(cell)))
-    places, size = (columns["query"], columns["model"], rank), int(rank.max()) + 1
-
+    first = rank < size
+    places = columns["query"][first], columns["model"][first], rank[first]
     also = [name for name in columns if name not in (*_COLUMNS, *_PLACES)]
 
     def laid_out(values: np.ndarray, empty: Any) -> np.ndarray:
         whole = np.full((*shape, size), empty, values.dtype)
-        whole[places] = values
+        whole[places] = values[first]
         return whole
 
     return Samples(

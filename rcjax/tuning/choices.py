@@ -162,16 +162,15 @@ def tune_by_labels(
     rows: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike | None],
     charge: ArrayLike,
     lam: np.ndarray,
-    judging: Judging = AS_USUAL,
 ) -> Policies:
     """(L,) the best for each λ: of single models, pairs, and where there are answers, policies that compare them.
 
     Args:
-        calibrators, rows, charge, judging: as of `judge_all`.
+        calibrators, rows, charge: as of `judge_all`.
         lam: (L,) in errors per unit of money.
     """
     prices, k = np.asarray(lam, np.asarray(charge).dtype), np.shape(rows[0])[1]
-    return choose(*judge_all(calibrators, rows, charge, prices, judging), Targets(prices), k).policies
+    return choose(*judge_all(calibrators, rows, charge, prices, AS_USUAL), Targets(prices), k).policies
 
 
 def merged(candidates: Candidates) -> Candidates:

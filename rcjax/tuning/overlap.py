@@ -1,4 +1,4 @@
-"""Which queries of a log were tuned on as well, and which only look so by accident.
+"""Queries that tuning does not see; which of a log were tuned on as well, and which only look so by accident.
 
 A row is shared where the query's name, the model, its log-probability (in single precision, in which policies carry
 theirs) and right or wrong all agree. Names alone recur between the splits of a benchmark, and so do values: answers of
@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
     from rcjax.model.cascade_model import CascadeModel
 
-__all__ = ["Overlap", "OverlapWarning", "overlap", "overlap_with_tuned", "require_unseen", "warn_of_overlap"]
+__all__ = [
+    *("Overlap", "OverlapWarning", "hold_out", "overlap", "overlap_with_tuned", "require_unseen", "warn_of_overlap"),
+]
 
 
 _LEVEL = 1e-4  # probability, at most, that a test alarms by accident
@@ -58,6 +60,9 @@ _STEPS = [step for step in range(-_NEARBY, _NEARBY + 1) if step]
 
 
 _UNANSWERED = -1
+
+
+_HELD_OUT = 0.5  # of the queries of a log, where a guarantee is wanted and no other log given
 
 
 _GAMMA, _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
@@ -309,3 +314,37 @@ def _accident(count: int, n: int, expected: float) -> float:
     share, chance = count / n, expected / n
     rest = (1 - share) * math.log((1 - share) / (1 - chance)) if share < 1 else 0.0
     return math.exp(-n * (share * math.log(share / chance) + rest))
+
+
+def hold_out(log: Log, held_out: Log | None, confidence: float | None, judged: bool = False) -> tuple[Log, Log | None]:
+    """(the queries to tune on, those of the test; None without a guarantee).
+
+    Args:
+        log: the log.
+        held_out: a log for the test; None: half of the queries of `log`, drawn at random, where there is a confidence.
+        confidence: of the guarantee; None for none.
+        judged: whether judges' verdicts count for it. Where only labels by hand do, half of the queries that have them
+            are held out: the others are of no use to the test.
+
+    Raises LogError where the two logs share queries, or labels are too few.
+
+    >>> import rcjax
+    >>> tuned_on, tested = hold_out(rcjax.sample_log(100, seed=0), None, 0.95)
+    >>> tuned_on.n_queries, tested.n_queries
+    (50, 50)
+    """
+    if held_out is not None:
+        second_cost = 0.0 if log.waiting is None else log.waiting.second_cost
+        held_out = held_out.select(log.models).with_waiting(second_cost)
+        require_unseen(held_out, overlap(held_out, log))
+        return log, held_out
+    if confidence is None:
+        return log, None
+    if log.hand is None or judged:
+        tested, rest = log.split(_HELD_OUT, seed=0)
+        return rest, tested
+    whole = np.flatnonzero((log.labelled | ~np.asarray(log.answered)).all(1))
+    if len(whole) < 2:
+        raise LogError(f"{log.source}: fewer than two queries have labels for all answers: nothing to test on")
+    chosen = np.random.default_rng(0).permutation(whole)[: round(_HELD_OUT * len(whole))]
+    return log.take(np.setdiff1d(np.arange(log.n_queries), chosen)), log.take(np.sort(chosen))

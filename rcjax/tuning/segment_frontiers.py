@@ -16,9 +16,9 @@ from rcjax.model.label_outcomes import expected_log
 from rcjax.model.provenance import Details
 from rcjax.replaying.replay import replay
 from rcjax.solving.lambda_grid import log_lam
+from rcjax.tuning.bills import with_seconds
 from rcjax.tuning.comparison import over_neighbours
 from rcjax.tuning.judging import AS_USUAL
-from rcjax.tuning.seconds import with_seconds
 from rcjax.tuning.segment_budget import Menu
 from rcjax.tuning.segment_trials import Trials, pooled_calibrators, pooled_rows
 from rcjax.tuning.trials import judge_pairs, undominated

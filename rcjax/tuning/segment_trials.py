@@ -20,7 +20,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting_steps import calibrate_log
 from rcjax.model.label_outcomes import corrected_log, expected_log
 from rcjax.replaying.walk import outcomes_on_log
-from rcjax.solving.lambda_grid import lam_range, log_lam
+from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning.choices import tune_by_labels
 from rcjax.tuning.comparison import Bar
 from rcjax.tuning.contest import gains_of
@@ -95,10 +95,6 @@ class Trials(NamedTuple):
     def earned(self) -> tuple[str, ...]:
         """The segments that have earned a policy of their own."""
         return tuple(name for name, trial in self.segments.items() if trial.earned)
-
-    def nearest(self, lam: float) -> int:
-        """The place of the price nearest to a λ, on the logarithmic scale."""
-        return int(np.abs(log_lam(self.lam) - log_lam(np.asarray(lam))).argmin())
 
 
 def segment_names(log: Log) -> tuple[str, ...]:

@@ -28,14 +28,12 @@ from rcjax.policy.record import EXPECTED_IS_GONE, with_record
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
 from rcjax.replaying.beside_reference import in_words_of, tell_beside
-from rcjax.tuning.bills import by_bill, tell_money
+from rcjax.tuning.bills import by_bill, count_waiting, mean_seconds, tell_money, with_seconds
 from rcjax.tuning.certify import Certificate, certify
-from rcjax.tuning.held_out import hold_out
 from rcjax.tuning.label_worth import LabelWorth, label_worth
-from rcjax.tuning.searching import find_frontier
-from rcjax.tuning.seconds import count_waiting, mean_seconds, with_seconds
+from rcjax.tuning.overlap import hold_out
 from rcjax.tuning.seconds_limit import Admission, admission, record_limit, with_limit
-from rcjax.tuning.select import Selection
+from rcjax.tuning.select import Selection, find_frontier
 from rcjax.tuning.verdict import tell_corrections
 
 _PURSE = 100.0  # money that there is advice for, how to spend it

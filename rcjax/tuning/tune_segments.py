@@ -23,7 +23,7 @@ from rcjax.policy.policy import Policy
 from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
-from rcjax.tuning.held_out import hold_out
+from rcjax.tuning.overlap import hold_out
 from rcjax.tuning.segment_budget import Allocation, allocate
 from rcjax.tuning.segment_frontiers import Traffic, own_traffic, queries_of, shared_traffic
 from rcjax.tuning.segment_promise import SegmentsCertificate, certify_segments

@@ -10,7 +10,7 @@ from timed_logs import timed_log
 
 import rcjax
 from rcjax.plots import plot_frontier
-from rcjax.tuning.seconds import with_seconds
+from rcjax.tuning.bills import with_seconds
 
 pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.thorough]
 

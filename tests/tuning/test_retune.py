@@ -10,7 +10,7 @@ import rcjax
 from rcjax.logs import LogError
 from rcjax.policy.spec import Spec
 from rcjax.tuning.retune import Gain, held_out_gain, recorded_tuning
-from rcjax.tuning.searching import find_frontier
+from rcjax.tuning.select import find_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-70b")

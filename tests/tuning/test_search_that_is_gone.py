@@ -12,7 +12,7 @@ from rcjax.diagnostics.prediction import held_out
 from rcjax.diagnostics.promise import try_promise
 from rcjax.policy.spec import Spec
 from rcjax.tuning.retune import held_out_gain, recorded_tuning
-from rcjax.tuning.searching import find_frontier
+from rcjax.tuning.select import find_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")
 FILES = Path(__file__).parents[1] / "files_of_before"

@@ -11,9 +11,9 @@ import rcjax
 from rcjax.frontier.frontier import InfeasibleError
 from rcjax.logs import LogError, read_log
 from rcjax.policy.limits import SecondsLimit
+from rcjax.tuning.bills import count_waiting
 from rcjax.tuning.evidence import Beyond
 from rcjax.tuning.label_weights import judging_of
-from rcjax.tuning.seconds import count_waiting
 from rcjax.tuning.seconds_limit import _sure_to_pass, admission
 from rcjax.tuning.trials import judge_pairs
 
