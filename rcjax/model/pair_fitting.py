@@ -101,10 +101,11 @@ def _likeliest(
     """`fit_pair` of smooth ranks (n,), with derivatives by them and by the weights."""
     weights = weights * divide(len(weights), weights.sum())  # tolerances are per observation
 
-    def ranked(columns: tuple[jax.Array, jax.Array]) -> list[Ranks]:
-        return [Ranks(u, jnp.zeros((), u.dtype), jnp.ones((), u.dtype), None) for u in columns]
+    def ranked(columns: tuple[jax.Array, jax.Array]) -> tuple[Ranks, Ranks]:
+        first, second = (Ranks(u, jnp.zeros((), u.dtype), jnp.ones((), u.dtype), None) for u in columns)
+        return first, second
 
-    fitted = fit_pair(family, *ranked(lax.stop_gradient(columns)), *lax.stop_gradient((weights, tau)))
+    fitted = fit_pair(family, *ranked(lax.stop_gradient(columns)), lax.stop_gradient(weights), lax.stop_gradient(tau))
     copula: Any = fitted.copula
     names, supports = family.free, [family.supports[name] for name in family.free]
     if not names:

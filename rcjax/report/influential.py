@@ -100,7 +100,7 @@ def influential_context(influential: InfluentialQueries, money: Money) -> dict[s
             {
                 "query": row.query,
                 "said": [_said(row.confidence[name], row.correct[name]) for name in influential.models],
-                "error": _signed(f"{abs(100 * row.error):.2g}", row.error),
+                "error": _signed(f"{abs(100 * row.error):#.2g}".rstrip("."), row.error),
                 "cost": _signed(f"${money.show(abs(row.cost))}", row.cost),
             }
             for row in influential.rows

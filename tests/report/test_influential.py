@@ -9,7 +9,6 @@ from stated_samples import stated_log
 
 import rcjax
 from rcjax._base.wording import Money
-from rcjax.policy import Policy
 from rcjax.report.influential import find_influential, influential_context
 from rcjax.report.page import render
 
@@ -61,9 +60,7 @@ def test_where_it_is_not_known_the_page_says_why(report, log):
     policy = report.frontier.point(report.chosen)
     few = stated_log("stated", N, models=2)
     of_few = rcjax.solve_frontier(rcjax.fit(few), lam=[300.0], cascades="full").point(0)
-    alone = Policy.from_json(
-        policy.to_json() | {"models": [PAIR[1]], "rules": {PAIR[1]: policy.to_json()["rules"][PAIR[1]]}}
-    )
+    alone = rcjax.solve_frontier(report.model, lam=[300.0], cascades=[PAIR[1:]]).point(0)
     for other, queries, message in (
         (alone, log, "asks one model"),
         (dataclasses.replace(policy, expected={}), log, "price of an error"),

@@ -328,6 +328,7 @@ def test_a_solver_of_optaxs(one):
 @pytest.mark.parametrize(
     "solver",
     [
+        pytest.param(optax.lbfgs, id="optax"),
         pytest.param(lambda: pytest.importorskip("optimistix").BFGS(1e-8, 1e-8), id="optimistix"),
         pytest.param(
             lambda: pytest.importorskip("jaxopt", exc_type=ImportError).LBFGS(None, tol=1e-8),
@@ -336,7 +337,7 @@ def test_a_solver_of_optaxs(one):
         ),
     ],
 )
-def test_solvers_of_other_libraries_descend_from_anywhere(one, solver):
+def test_solvers_of_libraries_descend_from_anywhere(one, solver):
     """From the middle of all ranks, where no optimum is: `minimise` itself starts from Bellman's."""
     solver, bounds = solver(), Bounds(jnp.full(4, 0.05), jnp.full(4, 0.95))
     goal = jnp.array([0.2, 0.4, 0.6, 0.95])
