@@ -6,7 +6,7 @@ import time
 
 import pytest
 from chat_server import Response, completion
-from checks_of_a_test import FUNCTIONS, expected, write_checks
+from checks_of_a_test import FUNCTIONS, expected, write_checks, write_program
 from gateway_service import MODELS, gateway, gateway_process, make_policy
 
 from rcjax.serving.checks import prepared
@@ -86,3 +86,49 @@ def test_a_check_that_differs_is_said_at_the_start(place):
 def test_what_cannot_be_run_ends_the_start_with_a_line(signal, says):
     with pytest.raises(ValueError, match=f"^{says}[^\n]*$"), gateway(None, behave, signal=signal):
         pass
+
+
+FORM = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object", "required": ["city"]}}}
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
+CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "B"}'}}
+
+
+def by_form(request, headers):
+    """What was asked for, of the largest model alone: the others forget the city, or call no tool."""
+    large = request["model"] == "org/large"
+    if "tools" in request:
+        body = completion(None if large else "I would have to look that up.")
+        body["choices"][0]["message"] |= {"tool_calls": [CALL]} if large else {}
+        return Response(body)
+    return Response(completion('{"city": "Paris"}' if large else '{"town": "Paris"}'))
+
+
+def test_the_schema_of_a_request_is_judged_by_the_check_of_json_alone():
+    with gateway(None, by_form, signal="json") as service:
+        reply = service.ask(response_format=FORM)
+        assert reply.json["rcjax"]["models"] == [*MODELS]
+        assert (reply.json["rcjax"]["status"], reply.json["rcjax"]["not_judged"]) == ("answered", [])
+        assert [request["response_format"] for request in service.server.requests] == [FORM] * 3
+        assert [row["logprob"] for row in service.log_rows()] == ["-inf", "-inf", 0.0]
+        assert service.ask().json["rcjax"]["models"] == ["small"]  # without a schema, JSON is enough
+        assert service.ask(tools=TOOLS).json["rcjax"]["status"] == "not judged"
+    with gateway(None, lambda request, headers: Response(completion("{}")), signal="stated") as service:
+        assert service.ask(response_format=FORM).json["rcjax"]["not_judged"] == ["response_format"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_calls_of_tools_are_judged_by_checks_that_see_them(place, stream):
+    body = "calls = len(call['tool_calls'])\nprint(calls, file=open('seen', 'a'))\nprint(min(1, calls))"
+    write_program(place / "calls", body)
+    with gateway(None, by_form, signal="command:./calls") as service:
+        reply = service.ask(tools=TOOLS, tool_choice="auto", stream=stream)
+        assert reply.headers["x-rcjax-status"] == "answered", reply.body
+        if stream:
+            deltas = [choice["delta"] for event in reply.events[:-1] for choice in event["choices"]]
+            calls = [call for delta in deltas for call in delta.get("tool_calls") or ()]
+            assert "".join(call["function"]["arguments"] for call in calls) == CALL["function"]["arguments"]
+        else:
+            assert reply.json["choices"][0]["message"]["tool_calls"] == [CALL]
+            assert reply.json["rcjax"]["models"] == [*MODELS]
+        assert [(row["logprob"], row["error"]) for row in service.log_rows()] == [("-inf", None)] * 2 + [(0.0, None)]
+    assert (place / "seen").read_text().split() == ["0", "0", "1"]
