@@ -38,9 +38,10 @@ PROGRAMS = {
 
 
 def write_checks(folder):
-    """of_a_test.py with the functions, and check.py, a program that does what its argument says."""
+    """of_a_test.py with the functions, one of which does as a reply's first word says; check.py does as it is told."""
     head = "import json, os, subprocess, sys, time\n"
     defined = [f"def {name}(call):\n    {body}\n" for name, (body, _) in FUNCTIONS.items()]
+    defined.append("def by_word(call):\n    return globals()[call['answer'].split()[0]](call)\n")
     (folder / "of_a_test.py").write_text(head + "\n".join(defined))
     done = [f"if sys.argv[1] == {name!r}:\n    {body}\n" for name, (body, _) in PROGRAMS.items()]
     path = folder / "check.py"

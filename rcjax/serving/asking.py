@@ -247,13 +247,14 @@ def _with_versions(signals: Mapping[str, Any], records: Mapping[str, Mapping[str
     """The signals, whose checks can be run and have their versions; a warning where one is not that of the policy."""
     checks = prepared(signal for signal in signals.values() if isinstance(signal, Check))
     ready = {model: checks[one.name] if isinstance(one, Check) else one for model, one in signals.items()}
-    news = dict.fromkeys(filter(None, map(without_schemas, checks.values())))
+    others: dict[str, list[str]] = {}
     for model, signal in ready.items():
         other = another_check(records.get(model, {}), signal)
         if other is not None:
-            what = f"signal of {model}: the check {signal.name} is not that of the policy's log: {other}"
-            news[f"{what}: its verdicts may mean something else: tune again, or bring back the one before"] = None
-    for line in news:
+            what = f"the check {signal.name} is not that of the policy's log: {other}: its verdicts may mean something"
+            others.setdefault(f"{what} else: tune again, or bring back the one before", []).append(model)
+    lines = [f"signal of {', '.join(named)}: {what}" for what, named in others.items()]
+    for line in [*filter(None, map(without_schemas, checks.values())), *lines]:
         warnings.warn(line, CascadeWarning, stacklevel=5)
     return ready
 

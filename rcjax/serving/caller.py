@@ -161,8 +161,9 @@ class Caller:
             if endpoint.signal is None:
                 progress.text, progress.completion = _first_text(completion), completion
                 return
-            reply, progress.completion = read_reply(completion), completion
-            progress.text = reply.text or next(filter(None, reply.texts))
+            checked = isinstance(endpoint.signal, Check)
+            reply, progress.completion = read_reply(completion, calls_alone=checked), completion
+            progress.text = reply.text or next(filter(None, reply.texts), "")
             reading = await self._reading(question, endpoint, reply, progress)
             progress.text, progress.answer = reading.text or progress.text, reading.answer
             progress.logprob, progress.likeliest = reading.logprob, reading.likeliest

@@ -170,18 +170,21 @@ def read_json(content: bytes | str) -> Any:
         return None
 
 
-def read_reply(completion: Mapping[str, Any]) -> Reply:
-    """The texts of a completion, and the tokens of the first one's text. Raises CallError where it has no text."""
+def read_reply(completion: Mapping[str, Any], *, calls_alone: bool = False) -> Reply:
+    """The texts of a completion, the tokens of the first one's text, and how it ends.
+
+    Raises CallError where it has no text, unless calls of tools alone are a reply.
+    """
     choices = completion["choices"]
     first = choices[0]
     texts = tuple(choice_text(choice) for choice in choices)
-    if not any(texts):
+    ending = _ending(first)
+    if not any(texts) and not (calls_alone and ending[1]):
         reason = first.get("finish_reason") if isinstance(first, Mapping) else None
         known = reason if isinstance(reason, str) and re.fullmatch(r"[a-z_]{1,30}", reason) else "unknown"
         kind = NoTextError if all(isinstance(choice, Mapping) for choice in choices) else CallError
         raise kind(f"an answer without text (finish_reason {known})")
     logprobs = first.get("logprobs") if isinstance(first, Mapping) else None
-    ending = _ending(first)
     try:
         content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
         return Reply(texts, read_tokens(content, texts[0]), None, *ending)

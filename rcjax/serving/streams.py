@@ -107,6 +107,7 @@ class Assembly:
 
     texts: list[str] = field(default_factory=list)
     tokens: list[Any] = field(default_factory=list)
+    tool_calls: dict[Any, dict[str, Any]] = field(default_factory=dict)
     finish_reason: Any = None
     usage: Any = None
     arrived: bool = False
@@ -127,18 +128,35 @@ class Assembly:
             if choice.get("index", 0) != 0:
                 continue
             self.texts.append(choice_text({"message": choice.get("delta")}))
+            self._add_calls(choice.get("delta"))
             self.finish_reason = choice.get("finish_reason") or self.finish_reason
             logprobs = choice.get("logprobs")
             content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
             self.tokens += content if isinstance(content, list) else []
 
+    def _add_calls(self, delta: Any) -> None:
+        """Add what a delta says of calls of tools, whose arguments come in pieces."""
+        calls = delta.get("tool_calls") if isinstance(delta, Mapping) else None
+        for call in calls if isinstance(calls, list) else ():
+            if not isinstance(call, Mapping) or not isinstance(call.get("index", 0), int):
+                continue
+            whole = self.tool_calls.setdefault(call.get("index", 0), {"function": {"name": "", "arguments": ""}})
+            told = call.get("function")
+            for name, value in told.items() if isinstance(told, Mapping) else ():
+                if isinstance(value, str) and name in whole["function"]:
+                    whole["function"][name] += value
+            whole.update({name: call[name] for name in ("id", "type") if isinstance(call.get(name), str)})
+
     def completion(self, usage: Usage) -> dict[str, Any]:
         """The completion; what it used is added to the usage, if anything of it arrived."""
         if self.arrived:
             usage.add(self.usage)
+        message: dict[str, Any] = {"role": "assistant", "content": "".join(self.texts)}
+        if self.tool_calls:
+            message["tool_calls"] = [*self.tool_calls.values()]
         choice = {
             "index": 0,
-            "message": {"role": "assistant", "content": "".join(self.texts)},
+            "message": message,
             "finish_reason": self.finish_reason,
             "logprobs": {"content": self.tokens} if self.tokens else None,
         }

@@ -85,6 +85,11 @@ class Check(OneReply):
         return self.kind in ("python", "command")
 
     @property
+    def judges(self) -> frozenset[str]:
+        """Fields of a request that other signals judge no answer to: those of tools are for checks that see calls."""
+        return frozenset({"response_format"} | ({"tools", "tool_choice"} if self.runs_code else set()))
+
+    @property
     def options(self) -> Mapping[str, Any]:
         """Nothing special."""
         return {}

@@ -68,7 +68,7 @@ class Conversation:
     async def answer(self) -> None:
         """Answer it. Raises ApiError where no model does."""
         served = self.lineup.policies.get(self.request.model)
-        if served is not None and not self.request.unjudged:
+        if served is not None and served.checked.issuperset(self.request.unjudged):
             await self._by_policy(served)
         elif served is not None:
             await self._by_model(served.unjudged, served)
@@ -92,7 +92,7 @@ class Conversation:
         return Sending(Wording(self.request, self.settings.refusals), self.responder, account)
 
     async def _by_policy(self, served: ServedPolicy) -> None:
-        options = self.request.options(judged=True)
+        options = self.request.options(judged=True, checked=served.checked)
         replaced = replaced_options(options, served.needed)
         recorded = [served.options[model] for model in served.policy.models if model in served.options]
         changed = tuple(name for name in changed_options(options, recorded) if name not in replaced)

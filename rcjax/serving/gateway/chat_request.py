@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,8 +73,10 @@ class ChatRequest:
         """How many of the likeliest tokens it asks for."""
         return self.fields.get("top_logprobs") or 0
 
-    def options(self, *, judged: bool) -> dict[str, Any]:
+    def options(self, *, judged: bool, checked: Container[str] = ()) -> dict[str, Any]:
         """The fields as options of the client of OpenAI: of a judged request, without those that are as always.
+
+        Those that are `checked` go along.
 
         >>> read_request(b'{"model": "m", "messages": [{}], "seed": 1, "top_k": 2}').options(judged=True)
         {'seed': 1, 'extra_body': {'top_k': 2}}
@@ -82,7 +84,7 @@ class ChatRequest:
         fields = {name: value for name, value in self.fields.items() if value is not None}
         if judged:
             usual = ("n", "logprobs", "top_logprobs", *_UNJUDGED) if not self.logprobs else ("n", *_UNJUDGED)
-            fields = {name: value for name, value in fields.items() if name not in usual}
+            fields = {name: value for name, value in fields.items() if name not in usual or name in checked}
         options = {name: value for name, value in fields.items() if name in _PARAMETERS}
         others = {name: value for name, value in fields.items() if name not in _PARAMETERS}
         return options | ({"extra_body": others} if others else {})

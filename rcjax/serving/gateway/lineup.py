@@ -24,7 +24,7 @@ from rcjax.serving.gateway.expectations import expect
 from rcjax.serving.gateway.settings import Settings
 from rcjax.serving.models_file import ModelSettings, read_models
 from rcjax.serving.voting import refuse_voting_models, votes_apart
-from rcjax.signals import Signal
+from rcjax.signals import Check, Signal
 from rcjax.signals.checks import is_check
 from rcjax.signals.records import signal_by_name, signal_from_record
 
@@ -67,6 +67,8 @@ class ServedPolicy:
     """By which the models were asked for its log, by model."""
     needed: tuple[Mapping[str, Any], ...] = ()
     """Options that the signals of its models need."""
+    checked: frozenset[str] = frozenset()
+    """Fields of a request that the checks of its models judge an answer to, and other signals do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,9 @@ class _Cascades:
         )
         options = {model: record["options"] for model, record in records.items() if "options" in record}
         needed = tuple(signals[model].options for model in policy.models)
-        return ServedPolicy(name, policy, digest_of(policy), cascade, unjudged, options, needed)
+        judged = [one.judges if isinstance(one, Check) else frozenset() for one in map(signals.get, policy.models)]
+        checked = frozenset.intersection(*judged)
+        return ServedPolicy(name, policy, digest_of(policy), cascade, unjudged, options, needed, checked)
 
     def _shadow_models(self, policy: Policy | Mixture | SegmentedPolicy) -> tuple[str, ...]:
         """The models that shadow queries are asked of besides: the policy's reference is one, whose answers tell later

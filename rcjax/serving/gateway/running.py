@@ -85,7 +85,9 @@ def serve(settings: Settings, address: Address, workers: int, announce: Callable
 
     Raises ValueError or OSError for settings, files and addresses that cannot be used, before anything is served.
     """
-    lineup = read_lineup(settings, Clients(settings.limits.timeout))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CascadeWarning)  # said by whoever answers
+        lineup = read_lineup(settings, Clients(settings.limits.timeout))
     with _listening(address) as listener, _counting_together(settings, workers) as settings:
         _require_log(settings)
         config = Config(

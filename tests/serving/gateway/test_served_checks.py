@@ -1,0 +1,134 @@
+"""Checks as the signals of a service: who answers, what is counted, that nobody waits, what is said at the start."""
+
+import re
+import threading
+import time
+
+import pytest
+from chat_server import Response, completion
+from checks_of_a_test import FUNCTIONS, expected, write_checks, write_program
+from gateway_service import MODELS, gateway, gateway_process, make_policy
+
+from rcjax.serving.checks import prepared
+from rcjax.signals import Check
+from rcjax.signals.records import record_signal
+
+CHECK = Check("python:of_a_test:by_word")
+SECRET = "what nobody is to read"
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_checks(tmp_path)
+    return tmp_path
+
+
+def behave(request, headers):
+    """The smallest model says what it is asked for, the others what passes."""
+    word = request["messages"][-1]["content"].split()[0] if request["model"] == "org/small" else "passes"
+    return Response(completion(f"{word} B"))
+
+
+def recorded(check):
+    return make_policy(provenance={"asked": {model: record_signal(check) | {"options": {}} for model in MODELS}})
+
+
+def errors_by_kind(page):
+    pattern = r'rcjax_call_errors_total\{kind="([^"]*)",model="small"\} (\d+)'
+    return {kind: int(number) for kind, number in re.findall(pattern, page)}
+
+
+def test_a_check_that_passes_fails_hangs_breaks_down_or_talks_nonsense(place):
+    table = expected(FUNCTIONS)
+    with gateway(None, behave, signal=CHECK.name, limits={"timeout": 1.0}) as service:
+        for word, outcome in table.items():
+            reply = service.ask(f"{word} {SECRET}")
+            assert reply.status == 200, reply.body
+            assert reply.headers["x-rcjax-model"] == ("small" if word == "passes" else "middle"), word
+            row = service.log_rows()[-1 if word == "passes" else -2]
+            assert (row["error"] or "").startswith(outcome if isinstance(outcome, str) else ""), word
+        counted = errors_by_kind(service.get("/metrics").body.decode())
+        hanging = threading.Thread(target=service.ask, args=["hangs"])
+        start = time.monotonic()
+        hanging.start()
+        time.sleep(0.1)
+        service.ask("passes")  # beside it
+        assert hanging.is_alive() or time.monotonic() - start < 1.5
+        hanging.join()
+        log = (service.folder / "calls.jsonl").read_text()
+    failing = sum(isinstance(outcome, str) for outcome in table.values())
+    assert counted == {"check timed out": 1, "check gave nothing": 1, "check failed": failing - 2}
+    assert SECRET not in log
+
+
+def test_a_check_that_differs_is_said_at_the_start(place):
+    policy = recorded(prepared([CHECK])[CHECK.name])
+    with open(place / "of_a_test.py", "a") as file:
+        file.write("# another\n")
+    with gateway_process(policy, behave, signal=CHECK.name) as service:
+        assert service.ask("passes").headers["x-rcjax-model"] == "small"
+        said = (service.folder / "stderr").read_text()
+    lines = [line for line in said.splitlines() if "is not that of the policy's log" in line]
+    assert len(lines) == 1, said
+    assert "signal of small, middle, large: the check python:of_a_test:by_word" in lines[0]
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("signal", "says"),
+    [
+        ("python:no_such:f", "policy.json: python:no_such:f: cannot be run: there is no module no_such"),
+        ("command:./of_a_test.py", "policy.json: command:./of_a_test.py: ./of_a_test.py cannot be executed"),
+        ("regex:(", r"models.toml, model small: 'regex:\(': no regular expression"),
+    ],
+)
+def test_what_cannot_be_run_ends_the_start_with_a_line(signal, says):
+    with pytest.raises(ValueError, match=f"^{says}[^\n]*$"), gateway(None, behave, signal=signal):
+        pass
+
+
+FORM = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object", "required": ["city"]}}}
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
+CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "B"}'}}
+
+
+def by_form(request, headers):
+    """What was asked for, of the largest model alone: the others forget the city, or call no tool."""
+    large = request["model"] == "org/large"
+    if "tools" in request:
+        body = completion(None if large else "I would have to look that up.")
+        body["choices"][0]["message"] |= {"tool_calls": [CALL]} if large else {}
+        return Response(body)
+    return Response(completion('{"city": "Paris"}' if large else '{"town": "Paris"}'))
+
+
+def test_the_schema_of_a_request_is_judged_by_the_check_of_json_alone():
+    with gateway(None, by_form, signal="json") as service:
+        reply = service.ask(response_format=FORM)
+        assert reply.json["rcjax"]["models"] == [*MODELS]
+        assert (reply.json["rcjax"]["status"], reply.json["rcjax"]["not_judged"]) == ("answered", [])
+        assert [request["response_format"] for request in service.server.requests] == [FORM] * 3
+        assert [row["logprob"] for row in service.log_rows()] == ["-inf", "-inf", 0.0]
+        assert service.ask().json["rcjax"]["models"] == ["small"]  # without a schema, JSON is enough
+        assert service.ask(tools=TOOLS).json["rcjax"]["status"] == "not judged"
+    with gateway(None, lambda request, headers: Response(completion("{}")), signal="stated") as service:
+        assert service.ask(response_format=FORM).json["rcjax"]["not_judged"] == ["response_format"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_calls_of_tools_are_judged_by_checks_that_see_them(place, stream):
+    body = "calls = len(call['tool_calls'])\nprint(calls, file=open('seen', 'a'))\nprint(min(1, calls))"
+    write_program(place / "calls", body)
+    with gateway(None, by_form, signal="command:./calls") as service:
+        reply = service.ask(tools=TOOLS, tool_choice="auto", stream=stream)
+        assert reply.headers["x-rcjax-status"] == "answered", reply.body
+        if stream:
+            deltas = [choice["delta"] for event in reply.events[:-1] for choice in event["choices"]]
+            calls = [call for delta in deltas for call in delta.get("tool_calls") or ()]
+            assert "".join(call["function"]["arguments"] for call in calls) == CALL["function"]["arguments"]
+        else:
+            assert reply.json["choices"][0]["message"]["tool_calls"] == [CALL]
+            assert reply.json["rcjax"]["models"] == [*MODELS]
+        assert [(row["logprob"], row["error"]) for row in service.log_rows()] == [("-inf", None)] * 2 + [(0.0, None)]
+    assert (place / "seen").read_text().split() == ["0", "0", "1"]
