@@ -269,6 +269,7 @@ __all__ = [
     "Posterior",
     "PricesWarning",
     "Priors",
+    "Reference",
     "Replay",
     "Report",
     "Retuned",
