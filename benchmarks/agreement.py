@@ -100,8 +100,8 @@ def real(folder: Path, splits: int) -> Iterator[dict[str, Any]]:
             yield {"log": name, "queries": size, "split": split} | compare(*resplit(whole, size, split))
 
 
-def read_whole(folder: Path, name: str) -> rcjax.Log:
-    """All queries of a log, training and test ones, with their answers."""
+def read_whole(folder: Path, name: str, **options: Any) -> rcjax.Log:
+    """All queries of a log, training and test ones, with their answers; `options` of `read_log` besides."""
     frames = []
     for part in ("train", "test"):
         if (folder / f"{name}_{part}.csv").exists():
@@ -110,7 +110,8 @@ def read_whole(folder: Path, name: str) -> rcjax.Log:
             frame = log.join(answers, on=["query", "model"], how="left", maintain_order="left")
             frames.append(frame.with_columns(query=pl.format("{}-{}", pl.lit(part), "query")))
     task = "choice" if name.startswith("mmlu") else "generation"
-    return rcjax.read_log(pl.concat(frames, how="diagonal_relaxed"), prices=folder / "prices.toml", task=task)
+    whole = pl.concat(frames, how="diagonal_relaxed")
+    return rcjax.read_log(whole, prices=folder / "prices.toml", task=task, **options)
 
 
 def simulated_table(rows: list[dict[str, Any]]) -> pl.DataFrame:

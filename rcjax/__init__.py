@@ -94,6 +94,7 @@ _HOMES = {
     "policy.files": ("load_policy",),
     "policy.mixture": ("Mixture",),
     "policy.policy": ("Policy",),
+    "policy.reference": ("Reference",),
     "policy.segmented": ("SegmentedPolicy",),
     "policy.spec": ("Spec",),
     "replaying.curves": ("area_under_curve",),
@@ -209,6 +210,7 @@ if TYPE_CHECKING:
     from rcjax.policy.files import load_policy
     from rcjax.policy.mixture import Mixture
     from rcjax.policy.policy import Policy
+    from rcjax.policy.reference import Reference
     from rcjax.policy.segmented import SegmentedPolicy
     from rcjax.policy.spec import Spec
     from rcjax.replaying.curves import area_under_curve
@@ -269,6 +271,7 @@ __all__ = [
     "Posterior",
     "PricesWarning",
     "Priors",
+    "Reference",
     "Replay",
     "Report",
     "Retuned",

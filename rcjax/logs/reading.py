@@ -202,7 +202,7 @@ def _sameness(reference: str | Reference | None, same: Same | None) -> Sameness 
     """What gathers it, for the arguments of `read_log`."""
     if reference is None:
         if same is not None:
-            raise ValueError("same needs reference, the model whose answers the others are compared with")
+            raise ValueError("same needs reference: give the model whose answers the others are compared with")
         return None
     return Sameness(Reference(reference) if isinstance(reference, str) else reference, same)
 

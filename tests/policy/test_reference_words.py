@@ -42,6 +42,12 @@ def test_a_policy_records_it_and_older_ones_have_none():
     assert recorded_reference({}) is None
 
 
+def test_what_can_be_no_reference_is_refused():
+    for arguments in ((3,), ("",), ("large", None), ("large", "exact", "both")):
+        with pytest.raises(ValueError, match="must be"):
+            Reference(*arguments)
+
+
 @pytest.mark.parametrize(
     ("record", "where"),
     [
