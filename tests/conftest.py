@@ -33,8 +33,19 @@ collect_ignore_glob = ["conftest.py", "*/conftest.py"]
 #: Bytes and memory maps of a worker, above which it lets go of what is compiled; Linux allows 65,530 maps.
 MOST_MEMORY, MOST_MAPS = 2_500_000_000, 50_000
 LONG = LEVELS["long"]
-#: Docstrings whose examples sample a posterior, or make a report.
-DEAR_EXAMPLES = ("bayes.credible_bands.credible_bands", "bayes.posterior.sample_posterior", "report.report.make_report")
+#: Docstrings whose examples sample a posterior, make a report, or differentiate a whole fit or frontier.
+DEAR_EXAMPLES = (
+    "bayes.credible_bands.credible_bands",
+    "bayes.credible_bands.posterior_figures",
+    "bayes.posterior.sample_posterior",
+    "diagnostics.influence.influence",
+    "model.weighted.reweigh",
+    "report.report.make_report",
+    "solving.solution.solve",
+    "sweeps.running.Sweep",
+    "tuning.agreement_candidates.agreeing",
+    "tuning.tune_segments.tune_segments",
+)
 LEFT_OUT, PROGRAMS = pytest.StashKey[int](), pytest.StashKey[Path]()
 
 
@@ -89,6 +100,16 @@ def pytest_sessionfinish(session):
     """A worker tells the count to the process that prints."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_out"] = session.config.stash[LEFT_OUT]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """By folder where it would be by file: what two files compile alike is then traced and compiled once."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from sharing import ByFolder
+
+    return ByFolder(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)

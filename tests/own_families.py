@@ -20,3 +20,12 @@ class Clayton90(Rotation, of=Clayton, degrees=90):
 
 class Clayton270(Rotation, of=Clayton, degrees=270):
     pass
+
+
+class Lopsided(Copula):
+    """A user's family that is not exchangeable."""
+
+    theta: jax.Array = param(0.5, support=(0.0, 1.0))
+
+    def cdf(self, u, v):
+        return u * v * (1 + self.theta * (1 - u) * (1 - v) * v)

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+import tiers
 
 import rcjax
 import rcjax.plots
@@ -19,7 +20,8 @@ from rcjax._core.json_values import plain
 pytestmark = pytest.mark.usefixtures("float64")
 
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
-ORDERS = (MODELS[::-1], (MODELS[1], MODELS[0], MODELS[2]))
+#: The first, which is not its own inverse, is enough for the default tier.
+ORDERS = ((MODELS[1], MODELS[2], MODELS[0]), MODELS[::-1])
 
 #: Each public function that takes a fitted thing and a log, by name: its figures as JSON values, from the things and a
 #: log. One that is new must join.
@@ -118,7 +120,7 @@ def test_every_public_function_that_takes_a_log_beside_a_model_is_held_to_it():
 @pytest.mark.parametrize("name", TAKES_A_LOG)
 def test_the_order_of_the_columns_changes_nothing(name, the):
     seen = TAKES_A_LOG[name](the, the.fresh)
-    for order in ORDERS:
+    for order in ORDERS if tiers.EVERYTHING[0] else ORDERS[:1]:
         again = TAKES_A_LOG[name](the, the.fresh.select(order))
         assert jax.tree.structure(seen) == jax.tree.structure(again)
         for one, other in zip(jax.tree.leaves(plain(seen)), jax.tree.leaves(plain(again)), strict=True):

@@ -236,6 +236,7 @@ def test_the_picture_of_the_readme_is_small_and_has_the_colours_of_its_theme(the
     assert "var(" not in path.read_text("utf-8")
 
 
+@pytest.mark.thorough
 def test_the_picture_is_drawn_alike_each_time():
     log = rcjax.sample_log(100, seed=0)
     result = rcjax.tune(log, max_error=0.3, intervals=False)

@@ -15,9 +15,9 @@ GRAPH = {
 @pytest.mark.parametrize(
     ("files", "paths"),
     [
-        (["rcjax/policy/policy.py"], ["tests/logs", "tests/policy"]),
-        (["rcjax/logs/log.py"], ["tests/cli", "tests/logs"]),
-        (["rcjax/cli/tune.py", "README.md"], ["tests/cli"]),
+        (["rcjax/policy/policy.py"], ["rcjax/logs", "rcjax/policy", "tests/logs", "tests/policy"]),
+        (["rcjax/logs/log.py"], ["rcjax/cli", "rcjax/logs", "tests/cli", "tests/logs"]),
+        (["rcjax/cli/tune.py", "README.md"], ["rcjax/cli", "tests/cli"]),
         (["rcjax/testing.py"], ["tests/test_testing.py"]),
         (["tests/tuning/test_tune.py", "tests/test_docs.py"], ["tests/test_docs.py", "tests/tuning"]),
         (["rcjax/docs/method.md", "notebooks/a.ipynb"], ["tests/test_docs.py", "tests/test_notebooks.py"]),

@@ -43,7 +43,13 @@ if TYPE_CHECKING:
     from rcjax.model.cascade_model import CascadeModel
 
 __all__ = [
-    *("Overlap", "OverlapWarning", "hold_out", "overlap", "overlap_with_tuned", "require_unseen", "warn_of_overlap"),
+    "Overlap",
+    "OverlapWarning",
+    "hold_out",
+    "overlap",
+    "overlap_with_tuned",
+    "require_unseen",
+    "warn_of_overlap",
 ]
 
 

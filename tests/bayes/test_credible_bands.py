@@ -43,6 +43,7 @@ def test_without_doubt_the_figures_are_those_of_the_frontier(drawn, frontier):
     np.testing.assert_allclose(cost, np.broadcast_to(frontier.cost, cost.shape), atol=1e-4 * frontier.cost.max())
 
 
+@pytest.mark.thorough
 def test_a_draws_figures_are_those_of_its_simulation(drawn, frontier):
     place, n = 5, 200_000
     error, cost = (figure[place] for figure in rcjax.posterior_figures(drawn, frontier))

@@ -64,6 +64,10 @@ def test_a_column_does_what_a_table_beside_the_log_does(folder, tuned):
 def test_tables_say_what_is_compared(folder):
     shown = succeed("tune", folder / "train_both.csv", "--budget", "200/M", "--no-bands")
     assert "medium, agree? → large" in " ".join(shown.split())
+
+
+@pytest.mark.thorough
+def test_tables_say_what_is_compared_where_models_may_refuse(folder):
     refusing = succeed("tune", folder / "train_both.csv", "--budget", "200/M", "--no-bands", "--abstain-price", "20%")
     assert "agree" in refusing
 
@@ -106,6 +110,7 @@ def test_the_check_of_a_log_whose_answers_have_changed(folder, tmp_path):
     assert bad
 
 
+@pytest.mark.thorough
 def test_a_guarantee_of_a_policy_that_compares(folder):
     line = ("tune", folder / "train_both.csv", "--max-error", "30%", "--confidence", "90%", "--no-bands", "--json")
     document = json.loads(succeed(*line))

@@ -2,47 +2,24 @@
 
 import json
 import os
-import re
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 
-import polars as pl
 import pytest
 from chat_server import KEY, Response, completion, served, sure
+from collecting_runs import answers, collect, lines
 from command_line import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from misses import in_turn
-from models_of_a_test import ABILITIES, ENVIRONMENT, PRICES, Models, money, questions, write_models, write_questions
-from statsmodels.stats.proportion import proportion_confint
+from models_of_a_test import ABILITIES, ENVIRONMENT, PRICES, Models, questions, write_models, write_questions
 
 import rcjax
-from rcjax.logs import LeftOutWarning
 
 pytestmark = pytest.mark.usefixtures("own_settings")
-
-
-def collect(place, behave, *options, n=20, names=tuple(ABILITIES), rows=None, more=""):
-    """(the result, the server) of a run in this process."""
-    asked = write_questions(place / "questions.jsonl", questions(n) if rows is None else rows)
-    with served(behave) as (server, url):
-        models = write_models(place / "models.toml", url, names, more)
-        result = run("collect", asked, "--models", models, "--out", place / "answers.jsonl", *options)
-    return result, server
-
-
-def lines(place):
-    return [json.loads(line) for line in (place / "answers.jsonl").read_text().splitlines()]
-
-
-def answers(place):
-    return [row for row in lines(place) if row["error"] is None]
 
 
 def test_every_model_answers_every_question_once(place):
@@ -210,123 +187,6 @@ def test_the_budget_is_never_exceeded(thousandths, failures, usage, lengths, con
         assert behave.charged <= Decimal(str(budget))
 
 
-def start(place, url, *options, names=tuple(ABILITIES), under=()):
-    """A run in a process of its own, `under` another program."""
-    write_models(place / "models.toml", url, names)
-    line = [sys.executable, "-c", "from rcjax.cli import main; main()", "collect", place / "questions.jsonl"]
-    line += ["--models", place / "models.toml", "--out", place / "answers.jsonl", "--signal", "choice", *options]
-    line = [str(word) for word in [*under, *line]]
-    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for(behave, more, process):
-    goal = sum(behave.asked.values()) + more
-    while sum(behave.asked.values()) < goal and process.poll() is None:
-        time.sleep(0.002)
-
-
-@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.thorough)])
-def test_after_many_kills_the_log_is_the_same(kills, place):
-    behave = Models(failures=0.05, delay=0.03)
-    write_questions(place / "questions.jsonl", questions(150))
-    in_flight = 0
-    with served(behave) as (_, url):
-        for kill in range(kills):
-            process = start(place, url, names=["tiny", "large"])
-            wait_for(behave, 8, process)
-            process.kill()
-            _, told = process.communicate()
-            if kill and "were under way" in told:
-                in_flight += int(told.split("warning: ")[1].split()[0])
-        process = start(place, url, names=["tiny", "large"])
-        _, told = process.communicate(timeout=120)
-    assert process.returncode == 0, told
-    in_flight += int(told.split("warning: ")[1].split()[0])
-    rows = {(row["query"], row["model"]): row for row in answers(place)}
-    assert len(rows) == len(answers(place)) == 300
-    again = sum(count - 1 for count in behave.asked.values())
-    assert 0 < again <= in_flight
-    assert sum(row["error"].startswith("the run ended") for row in lines(place) if row["error"]) == in_flight
-    # What was paid for and lost counts at its most.
-    assert behave.charged <= sum(row["at_most"] for row in lines(place))
-    with pytest.warns(LeftOutWarning):
-        killed = rcjax.read_log(place / "answers.jsonl", task="choice")
-    (place / "answers.jsonl").unlink()
-    collect(place, Models(), "--signal", "choice", n=150, names=["tiny", "large"])
-    whole = rcjax.read_log(place / "answers.jsonl", task="choice")
-    order = [killed.queries.index(query) for query in whole.queries]
-    assert killed.take(order).digest == whole.digest
-
-
-def test_an_interrupt_finishes_the_calls_under_way(place):
-    behave = Models(delay=0.2)
-    write_questions(place / "questions.jsonl", questions(400))
-    with served(behave) as (_, url):
-        process = start(place, url)
-        wait_for(behave, 20, process)
-        process.send_signal(signal.SIGINT)
-        shown, told = process.communicate(timeout=60)
-        assert process.returncode == 130, told
-        assert "finishing the calls under way" in told
-        assert "the same command again" in " ".join(shown.split())
-        assert len(answers(place)) == sum(behave.asked.values())
-        assert not (place / "answers.jsonl.under-way").exists()
-
-
-def test_a_second_interrupt_does_not_wait(place):
-    behave = Models(delay=30.0)
-    write_questions(place / "questions.jsonl", questions(40))
-    with served(behave) as (_, url):
-        process = start(place, url)
-        wait_for(behave, 8, process)
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
-        before = time.perf_counter()
-        process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
-        assert time.perf_counter() - before < 15
-    assert process.returncode == 130, told
-    assert "Traceback" not in told
-    lost = [row for row in lines(place) if row["error"]]
-    assert lost
-    assert all(row["at_most"] > 0 for row in lost)
-
-
-def test_a_full_disk_loses_nothing_that_was_paid_for(place):
-    behave = Models(delay=0.05)
-    write_questions(place / "questions.jsonl", questions(200))
-
-    # As on a full disk, a write fails.
-    limited = ["bash", "-c", "trap '' XFSZ; ulimit -f 1075; exec \"$@\"", "limited"]
-    (place / "answers.jsonl").write_text("")
-    with served(behave) as (_, url):
-        process = start(place, url, under=limited)
-        _, told = process.communicate(timeout=120)
-        done = len({row["call"] for row in answers(place)})  # one that was graded has a line before and after
-        assert process.returncode in (0, 1)
-        assert "Traceback" not in told
-        process = start(place, url)
-        _, told = process.communicate(timeout=120)
-    assert process.returncode == 0, told
-    assert len(answers(place)) == 800
-    assert done <= 800
-
-
-def test_two_runs_do_not_write_to_one_file(place):
-    behave = Models(delay=0.3)
-    write_questions(place / "questions.jsonl", questions(60))
-    with served(behave) as (_, url):
-        process = start(place, url)
-        wait_for(behave, 4, process)
-        result = run(
-            "collect", place / "questions.jsonl", "--models", place / "models.toml", "--out", place / "answers.jsonl"
-        )
-        assert result.exit_code == 1
-        assert "another rcjax collect writes to it" in result.stderr
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-
-
 def test_the_key_is_nowhere(place):
     class Telling(Models):
         def wrong(self, draw):
@@ -434,141 +294,6 @@ def test_the_policy_tells_how_its_models_were_asked(place):
     asked = policy.provenance["asked"]["large"]
     assert (asked["signal"], asked["options"]) == ("choice", {"max_tokens": 16, "temperature": 0.0})
     assert rcjax.retune(policy, log.take(slice(40))).policy.provenance["asked"] == policy.provenance["asked"]
-
-
-def test_several_graders_by_kind(place):
-    rows = [row | {"grade": "letter" if i % 2 else "any"} for i, row in enumerate(questions(8))]
-    result, _ = collect(
-        place, Models(), "--grade", "letter=choice", "--grade", "any=regex:.", rows=rows, names=["tiny"]
-    )
-    assert result.exit_code == 0, result.stderr
-    by_kind = {row["grade"]: row["graded_by"] for row in answers(place)}
-    assert by_kind == {"letter": "choice", "any": "regex:."}
-    assert all(row["correct"] for row in answers(place) if row["grade"] == "any")
-
-
-class WithJudge(Models):
-    """The largest model judges: right where the answer is among the right ones, by the lines of the rubric."""
-
-    def __call__(self, request, headers):
-        prompt = request["messages"][-1]["content"]
-        if not prompt.startswith("You grade"):
-            return super().__call__(request, headers)
-        self.judged = getattr(self, "judged", 0) + 1
-        right, answer = (re.search(rf"<{part} \w+>\n(.*)", prompt)[1] for part in ("right_answer", "answer"))
-        self.charged += money("large", len(prompt) // 4, 1)
-        return Response(completion("Y" if answer == right else "N", None, (len(prompt) // 4, 1)))
-
-
-def test_a_judge_costs_money_and_is_blind(place):
-    behave = WithJudge()
-    result, server = collect(place, behave, "--grade", "judge:large", "--json", n=12, names=["tiny", "large"])
-    assert result.exit_code == 0, result.stderr
-    rows = answers(place)
-    assert behave.judged == 24
-    assert [row["correct"] for row in rows] == [row["answer"] == row["reference"][0] for row in rows]
-    assert len(lines(place)) == 24 + 2  # one line for each call, and the probes
-    assert json.loads(result.stdout)["spent"] == pytest.approx(float(behave.charged), rel=1e-9)
-    judged = [
-        r["messages"][0]["content"] for r in server.requests if r["messages"][0]["content"].startswith("You grade")
-    ]
-    assert not any("tiny" in prompt or "org/" in prompt for prompt in judged)
-
-
-def test_a_judge_that_fails_can_be_asked_later(place):
-    class Away(WithJudge):
-        def __call__(self, request, headers):
-            if request["messages"][-1]["content"].startswith("You grade"):
-                return Response({}, 401)
-            return super().__call__(request, headers)
-
-    result, _ = collect(place, Away(), "--grade", "judge:large", n=6, names=["tiny"], rows=None)
-    shown = " ".join(result.stdout.split())
-    assert "no model of this name" in result.stderr or "the judge large" in shown
-    with served(Away()) as (_, url):
-        models = write_models(place / "models.toml", url, ["tiny", "large"])
-        out = ["--models", models, "--out", place / "answers.jsonl"]
-        result = run("collect", place / "questions.jsonl", *out, "--grade", "judge:large")
-        assert "grading stopped: the judge large: HTTP 401" in " ".join(result.stdout.split())
-        assert all(row["correct"] is None for row in answers(place))
-    behave = WithJudge()
-    with served(behave) as (_, url):
-        write_models(place / "models.toml", url, ["tiny", "large"])
-        result = run("collect", place / "questions.jsonl", *out, "--grade", "judge:large")
-        assert result.exit_code == 0, result.stderr
-    assert behave.asked == Counter()
-    assert behave.judged == 12
-    assert all(row["correct"] is not None for row in answers(place))
-
-
-def test_a_judge_has_a_column_of_its_own(place):
-    """Verdicts into judged leave the labels as they are, and are read as those of a judge."""
-    collect(place, Models(), "--grade", "regex:^A", names=["tiny", "large"])
-    labels = [row["correct"] for row in answers(place)]
-    line = ["grade", place / "answers.jsonl", "--grade", "contains", "--into", "judged_b", "--json"]
-    document = json.loads(run(*line).stdout)
-    rows = answers(place)
-    assert [row["correct"] for row in rows] == labels
-    assert {row["judged_b"] for row in rows} <= {True, False}
-    assert {row["graded_by_judged_b"] for row in rows} == {"contains"}
-    assert {row["graded_by"] for row in rows} != {"contains"}
-    assert document["graded"] == len(rows) == document["changed"]
-    assert json.loads(run(*line).stdout)["changed"] == 0
-    assert run("grade", place / "answers.jsonl", "--into", "judgement").exit_code == 2
-    log = rcjax.read_log(place / "answers.jsonl", task="choice")
-    assert log.hand is not None
-    assert log.hand.judges == ("judged_b",)
-
-
-def test_grading_again_asks_no_model(place):
-    collect(place, Models(), "--grade", "regex:^A", names=["tiny"])
-    assert {row["correct"] for row in answers(place)} == {True, False}
-    result = run("grade", place / "answers.jsonl", "--json")
-    assert result.exit_code == 0, result.stderr
-    document = json.loads(result.stdout)
-    assert document["graded"] == 20
-    assert document["changed"] > 0
-    assert [row["correct"] for row in answers(place)] == [
-        row["answer"] == row["reference"][0] for row in answers(place)
-    ]
-    again = json.loads(run("grade", place / "answers.jsonl", "--json").stdout)
-    assert again["changed"] == 0
-
-
-def test_an_audit_by_hand(place):
-    collect(place, Models(), names=["tiny", "large"])
-    table = place / "answers.audit.csv"
-    line = ["grade", place / "answers.jsonl", "--questions", place / "questions.jsonl", "--audit", 25]
-    written = run(*line)
-    assert written.exit_code == 0, written.stderr
-    assert "25 answers to grade by hand are in" in " ".join(written.stdout.split())
-    frame = pl.read_csv(table)
-    assert frame.columns == ["id", "question", "right_answer", "answer", "correct"]
-    assert frame["question"][0].startswith("Question")
-    assert not any(name in table.read_text() for name in ("tiny", "large", "true", "false"))
-    assert "nothing is graded" in " ".join(run(*line).stdout.split())
-    verdicts = [int(row["answer"] == row["right_answer"]) for row in frame.iter_rows(named=True)]
-    verdicts[0] = 1 - verdicts[0]
-    frame.with_columns(correct=pl.Series(verdicts)).write_csv(table)
-    both = json.loads(run(*line, "--json").stdout)["audit"]["agreement"]
-    assert (both["n"], both["agree"], both["too_kind"] + both["too_strict"]) == (25, 24, 1)
-    assert (both["low"], both["high"]) == pytest.approx(proportion_confint(24, 25, alpha=0.1, method="wilson"))
-    frame.with_columns(correct=pl.lit("perhaps")).write_csv(table)
-    refused = run(*line)
-    assert refused.exit_code == 1
-    assert "answers.audit.csv, row 2: correct is 'perhaps': give 1 or 0" in refused.stderr
-
-
-def test_an_audit_with_the_run(place):
-    result, _ = collect(place, Models(), "--audit", 12, names=["tiny"])
-    assert result.exit_code == 0, result.stderr
-    table = place / "answers.audit.csv"
-    frame = pl.read_csv(table)
-    assert frame.height == 12
-    frame.with_columns(correct=(pl.col("answer") == pl.col("right_answer")).cast(int)).write_csv(table)
-    result, server = collect(place, Models(), "--audit", 12, "--json", names=["tiny"])
-    assert server.requests == []
-    assert json.loads(result.stdout)["audit"]["agreement"]["agree"] == 12
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a terminal")

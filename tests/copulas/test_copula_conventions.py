@@ -43,6 +43,7 @@ def test_from_tau_takes_lists(family):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.thorough
 def test_error_and_cost_runs_under_shard_map(demo):
     thresholds = jnp.linspace(0.4, 0.6, 8).reshape(2, 4)
     rows = PartitionSpec("rows")

@@ -74,6 +74,7 @@ def test_where_models_state_all_that_they_say_probabilities_sum_to_one():
     assert total == pytest.approx(1.0, abs=1e-9)
 
 
+@pytest.mark.thorough
 def test_probabilities_of_masses_are_frequencies(library, model):
     """Of all three models, and so of what the chain remembers, in our draws and in those of `sample_confidences`."""
     distribution = library.ours.CascadeDistribution(model)

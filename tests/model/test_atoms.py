@@ -53,19 +53,20 @@ def test_the_quantile_is_the_generalised_inverse_of_the_cdf(make):
 def test_samples_have_the_masses_and_the_mean(make):
     own = make()
     x = np.asarray(own.sample(jax.random.key(0), (200_000,)))
+    mean_above = jax.jit(own.mean_above)
     values = [0.1, *np.asarray(own.atoms.value)[np.asarray(own.atoms.mass) > 0], 0.95]
     masses = [own.mass_lowest, *own.atoms.mass[own.atoms.mass > 0], own.mass_highest]
     for value, mass in zip(values, masses, strict=True):
         assert np.mean(x == value) == pytest.approx(float(mass), abs=4e-3)
     for at in (-0.1, 0.1, 0.29, 0.3, 0.6, 0.95):
-        assert float(own.mean_above(jnp.asarray(at))) == pytest.approx((x * (x > at)).mean(), abs=4e-3)
+        assert float(mean_above(jnp.asarray(at))) == pytest.approx((x * (x > at)).mean(), abs=4e-3)
     assert float(cramer_von_mises(own, x)) < 5e-3
 
 
 def test_the_distance_is_the_integral():
     own = marginal()
     x = np.sort(np.asarray(own.sample(jax.random.key(1), (40,))))
-    fine = np.linspace(0, 1, 400_001)[:-1] + 1.25e-6
+    fine = np.linspace(0, 1, 100_001)[:-1] + 5e-6
     q = np.asarray(jax.jit(Marginal.quantile)(own, fine))
     empirical, cdf = np.searchsorted(x, q + 1e-12, side="right") / len(x), np.asarray(jax.jit(Marginal.cdf)(own, q))
     expected = np.sqrt(np.mean((empirical - cdf) ** 2))
@@ -86,7 +87,7 @@ def test_a_fit_counts_the_atoms_and_fits_the_rest():
     np.testing.assert_array_equal(again.atoms.mass, fitted.atoms.mass)
 
 
-@pytest.mark.parametrize("kind", thorough(KINDS, lambda kind: kind in ("twentieths", "votes")))
+@pytest.mark.parametrize("kind", thorough(KINDS, lambda kind: kind != "stated"))
 def test_a_fit_of_few_values_is_the_distribution_of_the_log(kind):
     log = stated_log(kind)
     model = rcjax.fit(log)
@@ -267,7 +268,7 @@ def test_gradients_in_the_masses_agree_with_differences():
     def cdf(masses):
         return dataclasses.replace(own, atoms=Atoms(own.atoms.value, masses)).cdf(at)
 
-    step = 1e-6
+    cdf, step = jax.jit(cdf), 1e-6
     slopes = jax.jacfwd(cdf)(own.atoms.mass)
     for place in range(3):
         ahead = jnp.zeros(4).at[place].set(step)

@@ -2,29 +2,15 @@
 
 import dataclasses
 import re
-import shutil
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from page_samples import CHROMIUM, in_a_browser
 
-import rcjax
 from rcjax.policy.targets import Target
 
 pytestmark = pytest.mark.usefixtures("float64")
-
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-
-
-@pytest.fixture(scope="module")
-def report(float64):
-    log = rcjax.sample_log(400, seed=0).select(("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")).split(0.5, seed=0)[0]
-    return rcjax.make_report(log, replicates=50)
-
-
-@pytest.fixture(scope="module")
-def page(report):
-    return report.to_html()
 
 
 def test_the_page_starts_with_no_point_that_is_worse_than_it_need_be(report):
@@ -64,7 +50,7 @@ def test_the_code_to_deploy_is_python(page):
     compile(code[1].replace("&#34;", '"').replace("&quot;", '"'), "page", "exec")
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, which is not installed")
+@in_a_browser
 def test_on_a_phone_nothing_is_cut(page, tmp_path):
     playwright = pytest.importorskip("playwright.sync_api")
     (tmp_path / "report.html").write_text(page, "utf-8")

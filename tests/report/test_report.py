@@ -1,14 +1,14 @@
-"""The report: its figures against loops, its words, a page that needs nothing else; in a browser, what people see."""
+"""The report: its figures against loops, its words, a page that needs nothing else."""
 
 import dataclasses
 import json
 import re
-import shutil
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from command_line import fail, run, succeed, write_folder
+from page_samples import MODELS, embedded
 
 import rcjax
 from rcjax.frontier.statuses import PointStatus
@@ -18,25 +18,6 @@ from rcjax.report.findings import compare
 from rcjax.report.page import context
 
 pytestmark = pytest.mark.usefixtures("float64")
-
-MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, which is not installed")
-
-
-@pytest.fixture(scope="module")
-def logs(float64):
-    return rcjax.sample_log(400, seed=0).select(MODELS).split(0.5, seed=0)
-
-
-@pytest.fixture(scope="module")
-def report(logs):
-    return rcjax.make_report(logs[0], replicates=50)
-
-
-@pytest.fixture(scope="module")
-def page(report):
-    return report.to_html()
 
 
 # -- figures
@@ -235,10 +216,6 @@ def test_names_are_text_and_never_markup(report):
     assert "&lt;b&gt;one&lt;/b&gt;" in html
 
 
-def embedded(page, name="points"):
-    return json.loads(re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', page, re.DOTALL)[1])
-
-
 def test_every_point_brings_its_policy(report, page):
     points = embedded(page)
     assert len(points) == len(report.frontier.lam)
@@ -320,96 +297,6 @@ def test_the_command_refuses_before_any_work(tmp_path):
     assert "not a model of the log" in fail("report", folder / "train.csv", "--baseline", "gpt")
     assert run("report").exit_code == 2
     assert run("report", folder / "train.csv", "--budget", "1/M", "--lam", "1").exit_code == 2
-
-
-# -- what people see
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as started:
-        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        running = started.chromium.launch(executable_path=CHROMIUM, args=options)
-        yield running
-        running.close()
-
-
-@pytest.fixture
-def opened(browser, page, tmp_path):
-    """A function that opens the page from disk; afterwards there was no request, and no error."""
-    (tmp_path / "report.html").write_text(page, "utf-8")
-    troubles = []
-
-    def start(**options):
-        tab = browser.new_page(**options)
-        tab.on("console", lambda message: troubles.append(message.text))
-        tab.on("pageerror", lambda error: troubles.append(str(error)))
-        tab.on("request", lambda request: troubles.append(request.url) if request.url != url else None)
-        tab.goto(url)
-        return tab
-
-    url = (tmp_path / "report.html").as_uri()
-    yield start
-    assert [each for each in troubles if not each.startswith("blob:")] == []
-
-
-def shown(tab):
-    return {name: tab.inner_text(f"#{name}") for name in ("error", "cost", "members", "verdict", "target")}
-
-
-@in_a_browser
-def test_a_click_picks_the_policy_there(opened, page):
-    tab, points = opened(viewport={"width": 1280, "height": 900}), embedded(page)
-    before = shown(tab)
-    for index in (0, len(points) // 3, len(points) - 1):
-        box = tab.locator("#drawing svg").bounding_box()
-        width = tab.evaluate("document.querySelector('#drawing svg').viewBox.baseVal.width")
-        scale = box["width"] / width
-        tab.mouse.click(box["x"] + points[index]["x"] * scale, box["y"] + points[index]["y"] * scale)
-        after = shown(tab)
-        assert (after["error"], after["cost"]) == (points[index]["error"], points[index]["cost"])
-        for row in points[index]["rows"]:
-            assert row["answers"] in after["members"]
-    assert after != before
-
-
-@in_a_browser
-def test_keys_move_along_the_curve(opened, page):
-    tab, points = opened(), embedded(page)
-    tab.focus("#slider")
-    tab.keyboard.press("Home")
-    assert tab.inner_text("#cost") == points[-1]["cost"]
-    tab.keyboard.press("ArrowRight")
-    assert tab.inner_text("#cost") == points[-2]["cost"]
-    assert points[-2]["cascade"] in tab.get_attribute("#slider", "aria-valuetext")
-    tab.keyboard.press("End")
-    assert tab.inner_text("#cost") == points[0]["cost"]
-
-
-@in_a_browser
-def test_the_policy_that_is_downloaded_is_the_one_shown(opened, report, tmp_path):
-    tab = opened()
-    tab.focus("#slider")
-    tab.keyboard.press("Home")
-    with tab.expect_download() as found:
-        tab.click("#download")
-    found.value.save_as(tmp_path / "policy.json")
-    assert rcjax.load_policy(tmp_path / "policy.json") == report.frontier.point(len(report.frontier.lam) - 1)
-
-
-@in_a_browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390], ids=["desktop", "phone"])
-def test_everybody_can_use_it(opened, width, scheme):
-    """What axe finds wrong: nothing. And nothing but what is meant to scrolls sideways."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    tab = opened(viewport={"width": width, "height": 844}, color_scheme=scheme)
-    for each in tab.locator("summary").all():
-        each.click()
-    found = axe.run(tab).response["violations"]
-    assert [(each["id"], each["nodes"][0]["html"][:90]) for each in found] == []
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.thorough

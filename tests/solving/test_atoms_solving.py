@@ -1,5 +1,6 @@
 """Atoms in quadrature, in the objective and in Bellman's equation: a threshold passes all of a value or none of it."""
 
+import functools
 import itertools
 
 import jax
@@ -78,9 +79,23 @@ def test_a_transition_conserves_mass_and_knows_no_place_within_a_value(grids):
     assert np.isfinite(kernel).all()
 
 
-@pytest.fixture(scope="module", params=thorough(KINDS, {"twentieths", "votes", "scale"}.__contains__))
+@functools.cache
+def fitted(kind):
+    return rcjax.fit(stated_log(kind))
+
+
+@pytest.fixture(params=thorough(KINDS, lambda kind: kind != "stated"))
 def model(request, float64):
-    return rcjax.fit(stated_log(request.param))
+    return fitted(request.param)
+
+
+@pytest.fixture(params=thorough(KINDS, lambda kind: kind != "certain"))
+def steps_only(request, float64):
+    """A model none of whose confidences is smooth."""
+    model = fitted(request.param)
+    if not (np.asarray(model.marginals.smooth) < 1e-9).all():
+        pytest.skip("some confidences are smooth: there are thresholds without end")
+    return model
 
 
 def middles(values):
@@ -90,10 +105,6 @@ def middles(values):
 def values_of(model):
     draws = np.asarray(sample_confidences(model, jax.random.key(0), 20_000))
     return [np.unique(column) for column in draws.T]
-
-
-def nothing_smooth(model):
-    return bool((np.asarray(model.marginals.smooth) < 1e-9).all())
 
 
 def test_error_and_cost_are_those_of_samples(model):
@@ -109,9 +120,8 @@ def test_error_and_cost_are_those_of_samples(model):
         assert float(cost) == pytest.approx(spent, rel=1e-2)
 
 
-def test_the_optimum_is_the_best_of_all_thresholds_between_values(model):
-    if not nothing_smooth(model):
-        pytest.skip("some confidences are smooth: there are thresholds without end")
+def test_the_optimum_is_the_best_of_all_thresholds_between_values(steps_only):
+    model = steps_only
     thresholds = np.array(list(itertools.product(*(middles(values) for values in values_of(model)[:2]))))
     error, cost = error_and_cost(model, thresholds)
     best = (np.asarray(error)[:, None] + LAM * np.asarray(cost)[:, None]).min(0)
@@ -119,11 +129,9 @@ def test_the_optimum_is_the_best_of_all_thresholds_between_values(model):
     np.testing.assert_allclose(full.error + LAM * full.cost, best, atol=1e-10)
 
 
-def test_a_threshold_lies_midway_between_two_values(model):
-    if not nothing_smooth(model):
-        pytest.skip("some confidences are smooth")
-    values = values_of(model)
-    frontier = solve_frontier(model, lam=LAM)
+def test_a_threshold_lies_midway_between_two_values(steps_only):
+    values = values_of(steps_only)
+    frontier = solve_frontier(steps_only, lam=LAM)
     for j, own in enumerate(values):
         thresholds = np.asarray(frontier.thresholds)[np.asarray(frontier.members)[:, j], j]
         assert all(np.abs(middles(own) - threshold).min() < 1e-6 for threshold in thresholds)
@@ -160,6 +168,7 @@ def test_the_papers_chain_has_finite_figures(model):
     assert np.isfinite(frontier.cost).all()
 
 
+@pytest.mark.thorough
 def test_predictions_are_what_a_replay_has(model):
     """On a large log drawn from the model's own chain, with labels as likely as its confidences say."""
     frontier = solve_frontier(model, lam=LAM[::4])

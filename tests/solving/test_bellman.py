@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tiers
 from cascade_references import random_models, take
 
 from rcjax import error_and_cost
@@ -34,7 +35,8 @@ def problem(model, panels=None):
 
 @pytest.fixture(scope="module")
 def fours(float64):
-    return [take(random_models(57, 4, 6), n) for n in range(6)]
+    models = random_models(57, 4, 6)
+    return [take(models, n) for n in range(6 if tiers.EVERYTHING[0] else 3)]
 
 
 @pytest.mark.parametrize("price", [None, 0.4])

@@ -63,13 +63,14 @@ def test_thresholds_are_stationary_to_rounding(three, lam):
     assert float(jnp.abs(jnp.where(inner, slope, 0.0)).max()) < 1e-12
 
 
-@pytest.fixture(scope="module")
-def at(three, lam):
-    """What is solved as a function of arrays, and where it is differentiated."""
-    values = three.copulas.theta, three.cost, three.marginals.lowest, jnp.asarray(lam[2])
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.thorough)], ids=["two", "three"])
+def at(request, demo, three, lam):
+    """What is solved as a function of arrays, and where it is differentiated; of two models or three."""
+    model = three if request.param == 3 else of_models(demo, np.array([0, 4]))
+    values = model.copulas.theta, model.cost, model.marginals.lowest, jnp.asarray(lam[2])
 
     def solved(theta, cost, lowest, price):
-        return figures(solve(with_arrays(three, theta, cost, lowest), price, "full"))
+        return figures(solve(with_arrays(model, theta, cost, lowest), price, "full"))
 
     return solved, values
 
@@ -84,7 +85,7 @@ def test_derivatives_are_those_of_differences(at):
             step[entry] = 1e-5 * abs(flat[entry])
             ends = [(flat + sign * step).reshape(np.shape(value)) for sign in (1, -1)]
             high, low = (run(*values[:argument], jnp.asarray(end), *values[argument + 1 :]) for end in ends)
-            slope = np.asarray(forward[argument]).reshape(5, flat.size)[:, entry]
+            slope = np.asarray(forward[argument]).reshape(-1, flat.size)[:, entry]
             scale = np.abs(slope).max()
             np.testing.assert_allclose(slope, (high - low) / (2 * step[entry]), rtol=1e-5, atol=1e-5 * scale)
 
@@ -111,18 +112,20 @@ def test_forward_and_reverse_are_the_same(at):
 
 def test_the_loss_moves_as_the_envelope_theorem_says(three, lam):
     price = jnp.asarray(lam[1])
-    by_cost, by_price = jax.jit(
-        jax.grad(lambda cost, price: solve(dataclasses.replace(three, cost=cost), price, "full").loss, (0, 1))
-    )(three.cost, price)
-    solution = solve(three, price, "full")
-    np.testing.assert_allclose(by_price, solution.cost, rtol=1e-9)
+
+    def solved(cost, price):
+        solution = solve(dataclasses.replace(three, cost=cost), price, "full")
+        return solution.loss, solution.cost
+
+    (_, cost), (by_cost, by_price) = jax.jit(jax.value_and_grad(solved, (0, 1), has_aux=True))(three.cost, price)
+    np.testing.assert_allclose(by_price, cost, rtol=1e-9)
     asked = by_cost / price
     np.testing.assert_allclose(asked[0], 1.0, rtol=1e-9)  # the first model is asked every query
-    np.testing.assert_allclose(asked @ three.cost, solution.cost, rtol=1e-9)
+    np.testing.assert_allclose(asked @ three.cost, cost, rtol=1e-9)
     assert (jnp.diff(asked) < 0).all()
 
 
-def test_it_is_vmapped_over_prices_and_models_and_compiles_once(three, lam, compilations):
+def test_it_is_vmapped_over_models_and_compiles_once(three, lam, compilations):
     many = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), three)
     many = dataclasses.replace(many, cost=many.cost * jnp.array([[1.0], [1.2]]))
     over_models = jax.jit(jax.vmap(lambda model: solve(model, jnp.asarray(lam), "full")))
@@ -131,12 +134,16 @@ def test_it_is_vmapped_over_prices_and_models_and_compiles_once(three, lam, comp
         own = solve(dataclasses.replace(three, cost=three.cost * factor), lam, "full")
         np.testing.assert_allclose(both.thresholds[row], own.thresholds, atol=1e-9)
         np.testing.assert_allclose(both.loss[row], own.loss, rtol=1e-12)
-    one_by_one = jax.jit(jax.vmap(lambda price: solve(three, price, "full")))
-    np.testing.assert_allclose(one_by_one(jnp.asarray(lam)).loss, solve(three, lam, "full").loss, rtol=1e-12)
     dearer = dataclasses.replace(many, cost=many.cost * 1.01)
     with compilations() as messages:
         over_models(dearer)
     assert not messages
+
+
+@pytest.mark.thorough
+def test_it_is_vmapped_over_prices(three, lam):
+    one_by_one = jax.jit(jax.vmap(lambda price: solve(three, price, "full")))
+    np.testing.assert_allclose(one_by_one(jnp.asarray(lam)).loss, solve(three, lam, "full").loss, rtol=1e-12)
 
 
 @pytest.mark.thorough

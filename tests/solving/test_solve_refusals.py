@@ -95,7 +95,14 @@ def walked(confidence, cost, first, bounds, actions):
     return error, spent, refused
 
 
-@pytest.mark.parametrize(("search", "theta"), [("full", 8.0), ("all", 1.0), ("adaptive", 1.0)])
+@pytest.mark.parametrize(
+    ("search", "theta"),
+    [
+        ("full", 8.0),
+        pytest.param("all", 1.0, marks=pytest.mark.thorough),
+        pytest.param("adaptive", 1.0, marks=pytest.mark.thorough),
+    ],
+)
 def test_predictions_are_those_of_draws(search, theta):
     """Draws are of the chain through every model, which policies that skip one share where models are independent."""
     model = take(random_models(83, 3, 1, theta=(1.0, theta)), 0)

@@ -293,7 +293,9 @@ def test_the_command_line_refuses_counts_and_warns(folder, tmp_path):
     [
         ("diagnose --replicates 50", "some", "30 of its 240 queries were tuned on"),
         ("diagnose --replicates 50", "fresh", ""),
-        ("report --out report.html", "some", "30 of its 240 queries were tuned on"),
+        pytest.param(
+            *("report --out report.html", "some", "30 of its 240 queries were tuned on"), marks=pytest.mark.thorough
+        ),
     ],
 )
 def test_a_log_to_judge_by_is_warned_of_in_one_line(folder, tmp_path, monkeypatch, command, name, told):

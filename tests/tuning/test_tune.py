@@ -140,10 +140,12 @@ def test_stages_are_told_as_they_begin(log):
 
 
 @pytest.mark.usefixtures("own_settings")
-def test_it_is_what_the_command_prints(tmp_path):
-    folder = write_folder(tmp_path)
-    printed = json.loads(succeed("tune", folder / "train.csv", "--task", "choice", "--max-error", "40%", "--json"))
-    tuned = rcjax.tune(rcjax.read_log(folder / "train.csv", task="choice"), max_error=0.4)
+@pytest.mark.parametrize("intervals", [False, pytest.param(True, marks=pytest.mark.thorough)])
+def test_it_is_what_the_command_prints(tmp_path, intervals):
+    folder, bands = write_folder(tmp_path), () if intervals else ("--no-bands",)
+    line = ("tune", folder / "train.csv", "--task", "choice", "--max-error", "40%", "--json")
+    printed = json.loads(succeed(*line, *bands))
+    tuned = rcjax.tune(rcjax.read_log(folder / "train.csv", task="choice"), max_error=0.4, intervals=intervals)
     document = json.loads(json.dumps(tuned.to_json()))
     for one in (printed, document):
         del one["policy"]["provenance"]["date"]

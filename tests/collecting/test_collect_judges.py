@@ -1,0 +1,152 @@
+"""Graders and judges of a run, grading again, and audits by hand."""
+
+import json
+import re
+from collections import Counter
+
+import polars as pl
+import pytest
+from chat_server import Response, completion, served
+from collecting_runs import answers, collect, lines
+from command_line import run
+from models_of_a_test import Models, money, questions, write_models
+from statsmodels.stats.proportion import proportion_confint
+
+import rcjax
+
+pytestmark = pytest.mark.usefixtures("own_settings")
+
+
+def test_several_graders_by_kind(place):
+    rows = [row | {"grade": "letter" if i % 2 else "any"} for i, row in enumerate(questions(8))]
+    result, _ = collect(
+        place, Models(), "--grade", "letter=choice", "--grade", "any=regex:.", rows=rows, names=["tiny"]
+    )
+    assert result.exit_code == 0, result.stderr
+    by_kind = {row["grade"]: row["graded_by"] for row in answers(place)}
+    assert by_kind == {"letter": "choice", "any": "regex:."}
+    assert all(row["correct"] for row in answers(place) if row["grade"] == "any")
+
+
+class WithJudge(Models):
+    """The largest model judges: right where the answer is among the right ones, by the lines of the rubric."""
+
+    def __call__(self, request, headers):
+        prompt = request["messages"][-1]["content"]
+        if not prompt.startswith("You grade"):
+            return super().__call__(request, headers)
+        self.judged = getattr(self, "judged", 0) + 1
+        right, answer = (re.search(rf"<{part} \w+>\n(.*)", prompt)[1] for part in ("right_answer", "answer"))
+        self.charged += money("large", len(prompt) // 4, 1)
+        return Response(completion("Y" if answer == right else "N", None, (len(prompt) // 4, 1)))
+
+
+def test_a_judge_costs_money_and_is_blind(place):
+    behave = WithJudge()
+    result, server = collect(place, behave, "--grade", "judge:large", "--json", n=12, names=["tiny", "large"])
+    assert result.exit_code == 0, result.stderr
+    rows = answers(place)
+    assert behave.judged == 24
+    assert [row["correct"] for row in rows] == [row["answer"] == row["reference"][0] for row in rows]
+    assert len(lines(place)) == 24 + 2  # one line for each call, and the probes
+    assert json.loads(result.stdout)["spent"] == pytest.approx(float(behave.charged), rel=1e-9)
+    judged = [
+        r["messages"][0]["content"] for r in server.requests if r["messages"][0]["content"].startswith("You grade")
+    ]
+    assert not any("tiny" in prompt or "org/" in prompt for prompt in judged)
+
+
+def test_a_judge_that_fails_can_be_asked_later(place):
+    class Away(WithJudge):
+        def __call__(self, request, headers):
+            if request["messages"][-1]["content"].startswith("You grade"):
+                return Response({}, 401)
+            return super().__call__(request, headers)
+
+    result, _ = collect(place, Away(), "--grade", "judge:large", n=6, names=["tiny"], rows=None)
+    shown = " ".join(result.stdout.split())
+    assert "no model of this name" in result.stderr or "the judge large" in shown
+    with served(Away()) as (_, url):
+        models = write_models(place / "models.toml", url, ["tiny", "large"])
+        out = ["--models", models, "--out", place / "answers.jsonl"]
+        result = run("collect", place / "questions.jsonl", *out, "--grade", "judge:large")
+        assert "grading stopped: the judge large: HTTP 401" in " ".join(result.stdout.split())
+        assert all(row["correct"] is None for row in answers(place))
+    behave = WithJudge()
+    with served(behave) as (_, url):
+        write_models(place / "models.toml", url, ["tiny", "large"])
+        result = run("collect", place / "questions.jsonl", *out, "--grade", "judge:large")
+        assert result.exit_code == 0, result.stderr
+    assert behave.asked == Counter()
+    assert behave.judged == 12
+    assert all(row["correct"] is not None for row in answers(place))
+
+
+def test_a_judge_has_a_column_of_its_own(place):
+    """Verdicts into judged leave the labels as they are, and are read as those of a judge."""
+    collect(place, Models(), "--grade", "regex:^A", names=["tiny", "large"])
+    labels = [row["correct"] for row in answers(place)]
+    line = ["grade", place / "answers.jsonl", "--grade", "contains", "--into", "judged_b", "--json"]
+    document = json.loads(run(*line).stdout)
+    rows = answers(place)
+    assert [row["correct"] for row in rows] == labels
+    assert {row["judged_b"] for row in rows} <= {True, False}
+    assert {row["graded_by_judged_b"] for row in rows} == {"contains"}
+    assert {row["graded_by"] for row in rows} != {"contains"}
+    assert document["graded"] == len(rows) == document["changed"]
+    assert json.loads(run(*line).stdout)["changed"] == 0
+    assert run("grade", place / "answers.jsonl", "--into", "judgement").exit_code == 2
+    log = rcjax.read_log(place / "answers.jsonl", task="choice")
+    assert log.hand is not None
+    assert log.hand.judges == ("judged_b",)
+
+
+def test_grading_again_asks_no_model(place):
+    collect(place, Models(), "--grade", "regex:^A", names=["tiny"])
+    assert {row["correct"] for row in answers(place)} == {True, False}
+    result = run("grade", place / "answers.jsonl", "--json")
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert document["graded"] == 20
+    assert document["changed"] > 0
+    assert [row["correct"] for row in answers(place)] == [
+        row["answer"] == row["reference"][0] for row in answers(place)
+    ]
+    again = json.loads(run("grade", place / "answers.jsonl", "--json").stdout)
+    assert again["changed"] == 0
+
+
+def test_an_audit_by_hand(place):
+    collect(place, Models(), names=["tiny", "large"])
+    table = place / "answers.audit.csv"
+    line = ["grade", place / "answers.jsonl", "--questions", place / "questions.jsonl", "--audit", 25]
+    written = run(*line)
+    assert written.exit_code == 0, written.stderr
+    assert "25 answers to grade by hand are in" in " ".join(written.stdout.split())
+    frame = pl.read_csv(table)
+    assert frame.columns == ["id", "question", "right_answer", "answer", "correct"]
+    assert frame["question"][0].startswith("Question")
+    assert not any(name in table.read_text() for name in ("tiny", "large", "true", "false"))
+    assert "nothing is graded" in " ".join(run(*line).stdout.split())
+    verdicts = [int(row["answer"] == row["right_answer"]) for row in frame.iter_rows(named=True)]
+    verdicts[0] = 1 - verdicts[0]
+    frame.with_columns(correct=pl.Series(verdicts)).write_csv(table)
+    both = json.loads(run(*line, "--json").stdout)["audit"]["agreement"]
+    assert (both["n"], both["agree"], both["too_kind"] + both["too_strict"]) == (25, 24, 1)
+    assert (both["low"], both["high"]) == pytest.approx(proportion_confint(24, 25, alpha=0.1, method="wilson"))
+    frame.with_columns(correct=pl.lit("perhaps")).write_csv(table)
+    refused = run(*line)
+    assert refused.exit_code == 1
+    assert "answers.audit.csv, row 2: correct is 'perhaps': give 1 or 0" in refused.stderr
+
+
+def test_an_audit_with_the_run(place):
+    result, _ = collect(place, Models(), "--audit", 12, names=["tiny"])
+    assert result.exit_code == 0, result.stderr
+    table = place / "answers.audit.csv"
+    frame = pl.read_csv(table)
+    assert frame.height == 12
+    frame.with_columns(correct=(pl.col("answer") == pl.col("right_answer")).cast(int)).write_csv(table)
+    result, server = collect(place, Models(), "--audit", 12, "--json", names=["tiny"])
+    assert server.requests == []
+    assert json.loads(result.stdout)["audit"]["agreement"]["agree"] == 12

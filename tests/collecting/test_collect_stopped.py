@@ -1,0 +1,117 @@
+"""A run of `rcjax collect` that is killed, interrupted or out of space: nothing that was paid for is lost."""
+
+import signal
+import time
+
+import pytest
+from chat_server import served
+from collecting_runs import answers, collect, lines, start, wait_for
+from command_line import run
+from models_of_a_test import Models, questions, write_questions
+
+import rcjax
+from rcjax.logs import LeftOutWarning
+
+pytestmark = pytest.mark.usefixtures("own_settings")
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.thorough)])
+def test_after_many_kills_the_log_is_the_same(kills, place):
+    behave = Models(failures=0.05, delay=0.03)
+    write_questions(place / "questions.jsonl", questions(150))
+    in_flight = 0
+    with served(behave) as (_, url):
+        for kill in range(kills):
+            process = start(place, url, names=["tiny", "large"])
+            wait_for(behave, 8, process)
+            process.kill()
+            _, told = process.communicate()
+            if kill and "were under way" in told:
+                in_flight += int(told.split("warning: ")[1].split()[0])
+        process = start(place, url, names=["tiny", "large"])
+        _, told = process.communicate(timeout=120)
+    assert process.returncode == 0, told
+    in_flight += int(told.split("warning: ")[1].split()[0])
+    rows = {(row["query"], row["model"]): row for row in answers(place)}
+    assert len(rows) == len(answers(place)) == 300
+    again = sum(count - 1 for count in behave.asked.values())
+    assert 0 < again <= in_flight
+    assert sum(row["error"].startswith("the run ended") for row in lines(place) if row["error"]) == in_flight
+    # What was paid for and lost counts at its most.
+    assert behave.charged <= sum(row["at_most"] for row in lines(place))
+    with pytest.warns(LeftOutWarning):
+        killed = rcjax.read_log(place / "answers.jsonl", task="choice")
+    (place / "answers.jsonl").unlink()
+    collect(place, Models(), "--signal", "choice", n=150, names=["tiny", "large"])
+    whole = rcjax.read_log(place / "answers.jsonl", task="choice")
+    order = [killed.queries.index(query) for query in whole.queries]
+    assert killed.take(order).digest == whole.digest
+
+
+def test_an_interrupt_finishes_the_calls_under_way(place):
+    behave = Models(delay=0.2)
+    write_questions(place / "questions.jsonl", questions(400))
+    with served(behave) as (_, url):
+        process = start(place, url)
+        wait_for(behave, 20, process)
+        process.send_signal(signal.SIGINT)
+        shown, told = process.communicate(timeout=60)
+        assert process.returncode == 130, told
+        assert "finishing the calls under way" in told
+        assert "the same command again" in " ".join(shown.split())
+        assert len(answers(place)) == sum(behave.asked.values())
+        assert not (place / "answers.jsonl.under-way").exists()
+
+
+def test_a_second_interrupt_does_not_wait(place):
+    behave = Models(delay=30.0)
+    write_questions(place / "questions.jsonl", questions(40))
+    with served(behave) as (_, url):
+        process = start(place, url)
+        wait_for(behave, 8, process)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        before = time.perf_counter()
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+        assert time.perf_counter() - before < 15
+    assert process.returncode == 130, told
+    assert "Traceback" not in told
+    lost = [row for row in lines(place) if row["error"]]
+    assert lost
+    assert all(row["at_most"] > 0 for row in lost)
+
+
+def test_a_full_disk_loses_nothing_that_was_paid_for(place):
+    behave = Models(delay=0.05)
+    write_questions(place / "questions.jsonl", questions(200))
+
+    # As on a full disk, a write fails.
+    limited = ["bash", "-c", "trap '' XFSZ; ulimit -f 1075; exec \"$@\"", "limited"]
+    (place / "answers.jsonl").write_text("")
+    with served(behave) as (_, url):
+        process = start(place, url, under=limited)
+        _, told = process.communicate(timeout=120)
+        done = len({row["call"] for row in answers(place)})  # one that was graded has a line before and after
+        assert process.returncode in (0, 1)
+        assert "Traceback" not in told
+        process = start(place, url)
+        _, told = process.communicate(timeout=120)
+    assert process.returncode == 0, told
+    assert len(answers(place)) == 800
+    assert done <= 800
+
+
+def test_two_runs_do_not_write_to_one_file(place):
+    behave = Models(delay=0.3)
+    write_questions(place / "questions.jsonl", questions(60))
+    with served(behave) as (_, url):
+        process = start(place, url)
+        wait_for(behave, 4, process)
+        result = run(
+            "collect", place / "questions.jsonl", "--models", place / "models.toml", "--out", place / "answers.jsonl"
+        )
+        assert result.exit_code == 1
+        assert "another rcjax collect writes to it" in result.stderr
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
