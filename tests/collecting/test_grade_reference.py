@@ -4,9 +4,10 @@ import json
 
 import pytest
 from chat_server import served
+from collecting_runs import answers
 from command_line import run
 from models_of_a_test import questions, write_models, write_questions
-from test_collect import WithJudge, answers
+from test_collect_judges import WithJudge
 
 import rcjax
 from rcjax.policy.reference import Reference
