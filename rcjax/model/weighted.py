@@ -109,7 +109,9 @@ def weighted_taus(columns: jax.Array, weights: jax.Array) -> jax.Array:
             products = jnp.stack([by_x * by_y, by_x * by_x, by_y * by_y])
             return sums + (products @ weight) @ weight[rows], None
 
-        concordant, untied_x, untied_y = lax.scan(add, jnp.zeros(3, columns.dtype), blocks)[0]
+        # Like what is added, so that under `jax.shard_map` both vary over the same devices.
+        nothing = jnp.zeros_like(x + y + weight, shape=(3,))
+        concordant, untied_x, untied_y = lax.scan(add, nothing, blocks)[0]
         return divide(concordant, jnp.sqrt(jnp.maximum(untied_x * untied_y, jnp.finfo(columns.dtype).tiny)))
 
     return lax.map(tau, jnp.asarray(np.array(pairs(columns.shape[1]), int).reshape(-1, 2)))
