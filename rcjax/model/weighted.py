@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 from jax.scipy import special
 
+from rcjax._core.batching import varying_together
 from rcjax._core.numerics import divide, extremes
 from rcjax.copulas import Copula, OneOf
 from rcjax.logs.log import Log
@@ -73,7 +74,7 @@ def reweigh(model: CascadeModel, rows: Rows, weights: jax.Array) -> CascadeModel
     >>> bool(jnp.allclose(same.marginals.mass_highest, model.marginals.mass_highest))
     True
     """
-    weights = jnp.asarray(weights, model.cost.dtype)
+    model, rows, weights = varying_together((model, rows, jnp.asarray(weights, model.cost.dtype)))
     counted = weights[:, None] * rows.answered
     calibrators = jax.vmap(_calibrator, (0, 1, 1, 1))(model.calibrators, rows.logprob, rows.correct, counted)
     confidence = calibrate_all(calibrators, rows.logprob, rows.answered)
