@@ -42,6 +42,23 @@ def stack(trees: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
+def varying_together(tree: Any) -> Any:
+    """A pytree with zero added to its floats: under `jax.shard_map` all then vary over the same devices, as loops ask.
+
+    >>> varying_together({"mean": jnp.array([1.0, 2.0]), "count": 3})["mean"].tolist()
+    [1.0, 2.0]
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    floats = [jnp.issubdtype(jnp.result_type(leaf), jnp.floating) for leaf in leaves]
+    zero = jnp.zeros_like(sum(jnp.sum(leaf) for leaf, there in zip(leaves, floats, strict=True) if there))
+    return structure.unflatten(
+        [
+            leaf + zero.astype(jnp.result_type(leaf)) if there else leaf
+            for leaf, there in zip(leaves, floats, strict=True)
+        ]
+    )
+
+
 #: From how many queries on things are computed one after the other: memory counts then, and each keeps all cores busy.
 MANY = 2**16
 

@@ -210,7 +210,9 @@ def _walk(
 
     links = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), copulas)
     before = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0)[:-1], edges)
-    return jax.lax.scan(advance, rank, (links, before, draws, renewing))[1]
+    # Like what comes next, so that under `jax.shard_map` both vary over the same devices.
+    start = rank + jnp.zeros_like(sum(leaf.sum() for leaf in jax.tree.leaves((links, before, draws))), rank.dtype)
+    return jax.lax.scan(advance, start, (links, before, draws, renewing))[1]
 
 
 class _Placed(NamedTuple):

@@ -151,8 +151,11 @@ def _climb(family: type[Copula], objective: Callable[..., Any], start: Any) -> C
         rest = gradient @ _direction(gradient, hessian) / 2
         return ~(jnp.isfinite(mean) & (rest <= jnp.sqrt(jnp.finfo(z.dtype).eps) * 1e-2))
 
-    nowhere = z, jnp.asarray(-jnp.inf, z.dtype), jnp.zeros_like(z), -jnp.eye(len(names), dtype=z.dtype)
-    state = 0, z, jnp.ones((), z.dtype), nowhere
+    # All like the objective, so that under `jax.shard_map` it varies over the same devices.
+    like = jnp.zeros_like(value(z), z.dtype)
+    z = z + like
+    nowhere = z, like - jnp.inf, jnp.zeros_like(z), like - jnp.eye(len(names), dtype=z.dtype)
+    state = 0, z, like + 1, nowhere
     *_, best = lax.while_loop(lambda state: (state[0] < _STEPS) & climbable(state[-1]), step, state)
     z, mean, _, hessian = best
     low, high = (jnp.where(jnp.abs(end) == _FAR, jnp.sign(end) * _AT_END, end) for end in (nearest, farthest))

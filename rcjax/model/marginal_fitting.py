@@ -201,7 +201,7 @@ def climb_on(columns: jax.Array, mixture: Mixture, steps: int, axis: str | None 
         mixture, new = _climb(columns, mixture, axis)
         return step + 1, mixture, new, jnp.abs(new - likelihood)
 
-    unknown = jnp.asarray(-jnp.inf, columns.dtype)
+    unknown = jnp.full_like(columns, -jnp.inf, shape=())  # varies as they do under `jax.shard_map`
     step, mixture, *_ = lax.while_loop(unfinished, advance, (0, mixture, unknown, -unknown))
     return mixture, step
 

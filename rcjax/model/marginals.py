@@ -303,6 +303,7 @@ def probe_mixture(marginal: Marginal) -> Probes:
 
 def _invert_mixture(marginal: Marginal, z: jax.Array, probes: Probes) -> tuple[jax.Array, jax.Array]:
     """(x, components at x): safeguarded Newton steps from the inverse cubic through the probes around z."""
+    z = z + jnp.zeros_like(probes.z, z.dtype, shape=())  # under `jax.shard_map` all of the loop varies as both do
     right = jnp.clip(jnp.searchsorted(probes.z, z, method="compare_all"), 1, probes.x.shape[0] - 1)
     columns = jnp.stack([probes.x, probes.z, probes.density])
     left, right = jnp.moveaxis(columns[:, jnp.stack([right - 1, right])], 0, 1)
@@ -330,7 +331,7 @@ def _invert_mixture(marginal: Marginal, z: jax.Array, probes: Probes) -> tuple[j
         return x, components, low, high, step + 1, done
 
     bottom, top = z <= 0, z >= 1
-    none = jnp.zeros((*z.shape, 2), z.dtype)
+    none = jnp.zeros_like(z, shape=(*z.shape, 2))
     start = (_inverse_hermite(z, left, right), none, left[0], right[0], 0, bottom | top)
     x, components, *_ = lax.while_loop(unfinished, advance, start)
     x = jnp.where(bottom, 0.0, jnp.where(top, 1.0, x))

@@ -48,8 +48,8 @@ def fit_copula(
 
     >>> import rcjax
     >>> u, v = rcjax.Frank(5.0).sample(jax.random.key(0), (1000,))
-    >>> [round(float(fit_copula(u, v, "frank", method=method).theta)) for method in ("tau", "likelihood")]
-    [5, 5]
+    >>> [abs(float(fit_copula(u, v, "frank", method=how).theta) - 5) < 1 for how in ("tau", "likelihood")]
+    [True, True]
     """
     check_arguments(fit_copula, locals())
     if method not in ("tau", "likelihood"):

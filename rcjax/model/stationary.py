@@ -40,6 +40,7 @@ def stationary(objective: Callable[..., jax.Array], start: jax.Array, *inputs: A
     return lax.custom_root(
         lambda x: jax.grad(objective)(x, *inputs),
         lax.stop_gradient(start),
-        lambda _, start: lax.fori_loop(0, _STEPS, step, start),
+        # From what varies as the objective does, over the devices of `jax.shard_map`.
+        lambda _, start: lax.fori_loop(0, _STEPS, step, start + jnp.zeros_like(objective(start, *still))),
         lambda linear, slope: divided(jax.jacobian(linear)(slope), slope),
     )

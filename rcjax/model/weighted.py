@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 from jax.scipy import special
 
+from rcjax._core.batching import varying_together
 from rcjax._core.numerics import divide, extremes
 from rcjax.copulas import Copula, OneOf
 from rcjax.logs.log import Log
@@ -73,7 +74,7 @@ def reweigh(model: CascadeModel, rows: Rows, weights: jax.Array) -> CascadeModel
     >>> bool(jnp.allclose(same.marginals.mass_highest, model.marginals.mass_highest))
     True
     """
-    weights = jnp.asarray(weights, model.cost.dtype)
+    model, rows, weights = varying_together((model, rows, jnp.asarray(weights, model.cost.dtype)))
     counted = weights[:, None] * rows.answered
     calibrators = jax.vmap(_calibrator, (0, 1, 1, 1))(model.calibrators, rows.logprob, rows.correct, counted)
     confidence = calibrate_all(calibrators, rows.logprob, rows.answered)
@@ -109,7 +110,9 @@ def weighted_taus(columns: jax.Array, weights: jax.Array) -> jax.Array:
             products = jnp.stack([by_x * by_y, by_x * by_x, by_y * by_y])
             return sums + (products @ weight) @ weight[rows], None
 
-        concordant, untied_x, untied_y = lax.scan(add, jnp.zeros(3, columns.dtype), blocks)[0]
+        # Like what is added, so that under `jax.shard_map` both vary over the same devices.
+        nothing = jnp.zeros_like(x + y + weight, shape=(3,))
+        concordant, untied_x, untied_y = lax.scan(add, nothing, blocks)[0]
         return divide(concordant, jnp.sqrt(jnp.maximum(untied_x * untied_y, jnp.finfo(columns.dtype).tiny)))
 
     return lax.map(tau, jnp.asarray(np.array(pairs(columns.shape[1]), int).reshape(-1, 2)))

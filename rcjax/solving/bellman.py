@@ -99,10 +99,11 @@ def best_cascades(
         better = _improve(tables, lam[rows], plan, part(search, rows), refusal)
         return jax.tree.map(lambda old, new: old.at[rows].set(new, unique_indices=True), search, better)
 
-    none = jnp.full(lam.shape, -jnp.inf, lam.dtype)
-    nowhere = jnp.zeros((*lam.shape, tables.cost.shape[0]), lam.dtype)
+    # Like λ, and not constants: under `jax.shard_map` what a loop begins with varies as what it comes to.
+    none = jnp.full_like(lam, -jnp.inf)
+    nowhere = jnp.zeros_like(lam, shape=(*lam.shape, tables.cost.shape[0]))
     cuts = Cut.at(nowhere)
-    zeros = jnp.zeros(lam.shape, int)
+    zeros = jnp.zeros_like(lam, int)
     start = _Search(zeros, none, zeros, cuts, -none, zeros > 0)
     together = _together(lam.shape[0], _TOGETHER)
     if plan.steps.shape[0] > MANY_STEPS:
@@ -229,7 +230,7 @@ def _backward(
         stop = jax.vmap(partial(_stopping_cut, refusal))(tables.grid)
         answering += jax.vmap(Grid.below)(tables.grid, stop.u) * (refusal - tables.grid.quantile)
     integrands = jnp.broadcast_to(answering[plan.heads, None], (*plan.heads.shape, *lam.shape, answering.shape[-1]))
-    to_gain = untaken = jnp.zeros((plan.steps.shape[0], *lam.shape), lam.dtype)
+    to_gain = untaken = jnp.zeros_like(lam, shape=(plan.steps.shape[0], *lam.shape))
     cuts = None
     if plan.steps.shape[0]:
         cuts = Cut(untaken, untaken, untaken)

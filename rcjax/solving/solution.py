@@ -20,6 +20,7 @@ import numpy as np
 from jax import lax
 
 from rcjax._base.arguments import check_arguments
+from rcjax._core.batching import varying_together
 from rcjax._core.compilation import compiled
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER
@@ -133,7 +134,7 @@ class _Route(NamedTuple):
 
 def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: Plan, chosen: tuple[Any, Any, Any]) -> Solution:
     """The solutions for λ (L,) of (marginals (k,), copulas of all pairs, cost (k,)), all pairs of the plan `chosen`."""
-    marginals, copulas, cost = arrays
+    (marginals, copulas, cost), lam = varying_together((arrays, lam))
     tables = dataclasses.replace(lay_out(marginals, copulas, cost, chosen), copulas=None)
     still = lax.stop_gradient((marginals, tables, lam))
     optima = optimise(still[1], still[2], plan, "exact")
@@ -183,7 +184,7 @@ def _newton(problem: _Problem, route: _Route, start: jax.Array) -> jax.Array:
         inside = (moved > problem.marginals.lowest) & (moved < problem.marginals.highest)
         return _Newton(jnp.where(free & inside, moved, newton.thresholds), *best)
 
-    return lax.fori_loop(0, _STEPS, step, _Newton(start, start, jnp.asarray(jnp.inf, start.dtype))).best
+    return lax.fori_loop(0, _STEPS, step, _Newton(start, start, jnp.full_like(start, jnp.inf, shape=()))).best
 
 
 def _expected(route: _Route, thresholds: jax.Array, problem: _Problem) -> Outcomes:

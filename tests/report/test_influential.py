@@ -81,4 +81,4 @@ def test_what_was_not_answered_or_labelled_is_said(report):
     )
     (shown,) = influential_context(dataclasses.replace(report.influential, rows=(row,)), Money(1e6, "million"))["rows"]
     assert shown["said"] == ["no answer", "0.50, no label"]
-    assert (shown["error"], shown["cost"]) == ("−0.12", "+$0.2")
+    assert (shown["error"], shown["cost"]) == ("−0.12", "+$0.200")
