@@ -13,11 +13,12 @@ everything done over in each replicate (`--tuned` of them). Coverage is in per c
 all logs, ± one standard error over logs. Beside it, the mean width of the interval for the error, and the mean of the
 true error less the predicted one, in points.
 
-`--jackknife`: the error in service of policies by the model, at these prices, over logs drawn from a known model of five
-models (the demo's) or of eleven (fitted to the demo's drawn thrice, each time dearer). Beside the bootstrap's intervals
-stand those of the infinitesimal jackknife (Jaeckel 1972; Giordano et al. 2019): what the model predicts ± Student's t
-times the root of the sum of squares of its derivatives by how much each query counts; and as wide ones around the
-bootstrap's middle, which tells width from bias. Seconds are medians for all prices, of the first log those to compile.
+`--jackknife`: the error in service of policies by the model, at these prices, over logs drawn from a known model of
+five models (the demo's) or of eleven (fitted to the demo's drawn thrice, each time dearer). Beside the bootstrap's
+intervals stand those of the infinitesimal jackknife (Jaeckel 1972; Giordano et al. 2019): what the model predicts ±
+Student's t times the root of the sum of squares of its derivatives by how much each query counts; and as wide ones
+around the bootstrap's middle, which tells width from bias. Seconds are medians for all prices, of the first log those
+to compile.
 """
 
 import sys
@@ -247,11 +248,11 @@ def shares(true: np.ndarray, predicted: np.ndarray, half: np.ndarray, ends: np.n
 
 def main_jackknife(models: int, logs: int, replicates: int) -> None:
     """The table of `--jackknife`."""
-    model, lam, sizes = rcjax.demo_model(), np.unique(prices()), SIZES
+    model, lam = rcjax.demo_model(), np.unique(prices())
     if models > len(model.models):
-        model, lam, sizes = eleven_models(), np.geomspace(3.0, 3000.0, PRICES), SIZES[1:2]
+        model, lam = eleven_models(), np.geomspace(3.0, 3000.0, PRICES)
     rows = []
-    for row in beside_the_jackknife(model, lam, sizes, logs, replicates):
+    for row in beside_the_jackknife(model, lam, SIZES[1:2], logs, replicates):
         print(row, file=sys.stderr, flush=True)
         rows.append(row)
     for kind in dict.fromkeys(row["intervals"] for row in rows):
