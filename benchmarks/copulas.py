@@ -186,11 +186,12 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
     parser = record.parser(__doc__)
     parser.add_argument("--points", type=int, default=1_000_000)
-    parser.add_argument("--replicates", type=int, default=200)
+    parser.add_argument("--replicates", type=int, default=200, help="that are fitted; 0: evaluations only")
     parser.add_argument("--sample", type=int, default=10, help="replicates that the peer fits")
     options = parser.parse_args()
     evaluations(options.points)
-    fits(options.replicates, options.sample)
+    if options.replicates:
+        fits(options.replicates, options.sample)
 
 
 if __name__ == "__main__":

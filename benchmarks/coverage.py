@@ -1,7 +1,7 @@
 """Do the intervals of `rcjax.bootstrap` cover the truth as often as they say?
 
     python -m benchmarks.coverage [--logs 200] [--tuned 60] [--replicates 200]
-    python -m benchmarks.coverage --jackknife 5 [--tuned 60]   # or 11; beside one derivative in place of all replicates
+    python -m benchmarks.coverage --jackknife 5 [--queries 300] [--tuned 60]   # or 11; beside one derivative
 
 Logs of 100, 300 and 1,000 queries are drawn from two populations of 30,000: one sampled from the demo's Markov chain of
 Gumbel copulas, and one in which everything that rcjax assumes is false: one latent difficulty drives all confidences
@@ -199,25 +199,24 @@ def slopes(model: rcjax.CascadeModel, rows: Rows, lam: jax.Array) -> jax.Array:
 
 
 def beside_the_jackknife(
-    model: rcjax.CascadeModel, lam: np.ndarray, sizes: tuple[int, ...], logs: int, replicates: int
+    model: rcjax.CascadeModel, lam: np.ndarray, n: int, logs: int, replicates: int
 ) -> Iterator[dict[str, Any]]:
-    """A row for each size of the log and each kind of interval."""
+    """A row for each kind of interval."""
     population, random = drawn(model, POPULATION, 1), np.random.default_rng(0)
-    for n in sizes:
-        found, seconds = [], []
-        for seed in range(logs):
-            log = population.take(np.sort(random.choice(POPULATION, n, replace=False)))
-            fitted = rcjax.fit(log)
-            frontier = rcjax.solve_frontier(fitted, lam=lam)
-            true, clock = np.asarray(rcjax.replay(frontier, population).error), [time.perf_counter()]
-            variance = (np.asarray(slopes(fitted, rows_of(log), jnp.asarray(lam))) ** 2).sum(1)
-            clock.append(time.perf_counter())
-            bands = rcjax.bootstrap(frontier, log, replicates=replicates, level=LEVEL, seed=seed)
-            clock.append(time.perf_counter())
-            half = t.ppf((1 + LEVEL) / 2, n - 1) * np.sqrt(variance)
-            found.append(shares(true, np.asarray(frontier.error), half, bands.error))
-            seconds.append(np.diff(clock))
-        yield from rows_beside(found, np.array(seconds), {"models": len(model.models), "queries": n, "logs": logs})
+    found, seconds = [], []
+    for seed in range(logs):
+        log = population.take(np.sort(random.choice(POPULATION, n, replace=False)))
+        fitted = rcjax.fit(log)
+        frontier = rcjax.solve_frontier(fitted, lam=lam)
+        true, clock = np.asarray(rcjax.replay(frontier, population).error), [time.perf_counter()]
+        variance = (np.asarray(slopes(fitted, rows_of(log), jnp.asarray(lam))) ** 2).sum(1)
+        clock.append(time.perf_counter())
+        bands = rcjax.bootstrap(frontier, log, replicates=replicates, level=LEVEL, seed=seed)
+        clock.append(time.perf_counter())
+        half = t.ppf((1 + LEVEL) / 2, n - 1) * np.sqrt(variance)
+        found.append(shares(true, np.asarray(frontier.error), half, bands.error))
+        seconds.append(np.diff(clock))
+    yield from rows_beside(found, np.array(seconds), {"models": len(model.models), "queries": n, "logs": logs})
 
 
 def rows_beside(found: list[tuple[float, ...]], seconds: np.ndarray, of: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -246,13 +245,13 @@ def shares(true: np.ndarray, predicted: np.ndarray, half: np.ndarray, ends: np.n
     return tuple(float(np.mean(figure)) for figure in figures)
 
 
-def main_jackknife(models: int, logs: int, replicates: int) -> None:
+def main_jackknife(models: int, queries: int, logs: int, replicates: int) -> None:
     """The table of `--jackknife`."""
     model, lam = rcjax.demo_model(), np.unique(prices())
     if models > len(model.models):
         model, lam = eleven_models(), np.geomspace(3.0, 3000.0, PRICES)
     rows = []
-    for row in beside_the_jackknife(model, lam, SIZES[1:2], logs, replicates):
+    for row in beside_the_jackknife(model, lam, queries, logs, replicates):
         print(row, file=sys.stderr, flush=True)
         rows.append(row)
     for kind in dict.fromkeys(row["intervals"] for row in rows):
@@ -268,10 +267,11 @@ def main() -> None:
     parser.add_argument("--tuned", type=int, default=60)
     parser.add_argument("--replicates", type=int, default=200)
     parser.add_argument("--jackknife", type=int, choices=(5, 11), help="models; beside one derivative, nothing else")
+    parser.add_argument("--queries", type=int, default=300, help="of a log beside the jackknife")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     if options.jackknife:
-        main_jackknife(options.jackknife, options.tuned, options.replicates)
+        main_jackknife(options.jackknife, options.queries, options.tuned, options.replicates)
         return
     rows = []
     for name, population in (("Markov, Gumbel", markov()), ("one factor", one_factor())):
