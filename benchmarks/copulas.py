@@ -1,4 +1,4 @@
-"""Copulas against pyvinecopulib and statsmodels: evaluations of cdf, conditional and log-density, and fits.
+"""Copulas against pyvinecopulib and statsmodels: cdf, conditional, log-density and inverse conditional, and fits.
 
     pip install -e '.[bench]'
     python -m benchmarks.copulas [--points 1000000] [--replicates 200]
@@ -55,7 +55,12 @@ COPULAS: tuple[tuple[Copula, Any], ...] = (
     (rcjax.Independence(), sm.IndependenceCopula()),
 )
 #: Our method, pyvinecopulib's and statsmodels'.
-METHODS = (("cdf", "cdf", "cdf"), ("conditional", "hfunc1", None), ("log_density", "pdf", "logpdf"))
+METHODS = (
+    ("cdf", "cdf", "cdf"),
+    ("conditional", "hfunc1", None),
+    ("log_density", "pdf", "logpdf"),
+    ("inverse_conditional", "hinv1", None),
+)
 CHUNK = 50
 #: Seconds for all runs of an evaluation, and of a fit.
 PATIENCE, FIT_PATIENCE = 5.0, 25.0
@@ -78,14 +83,21 @@ def evaluations(points: int) -> None:
     print(f"{points:,} evaluations, {os.cpu_count()} cores; peers' times as multiples of ours\n")
     print("| | | compile, s | ours, ns each | pyvinecopulib | largest difference | statsmodels |")
     print("|---|---|--:|--:|--:|--:|--:|")
+    ratios = {}
     for (copula, models), (ours, vine, model) in itertools.product(COPULAS, METHODS):
         compile_time, run, values = timed(partial(jax.jit(getattr(type(copula), ours)), copula, u, v), PATIENCE)
         peer = bicop(type(copula), [float(getattr(copula, name)) for name in (*copula.free, *copula.grids)])
         _, theirs, others = timed(partial(getattr(peer, vine), uv), PATIENCE)
         gap = np.abs(np.asarray(values) - (np.log(others) if ours == "log_density" else others)).max()
         ratio = ratio_to(run, models, model, uv)
+        ratios[f"{type(copula).__name__}'s `{ours}`"] = theirs / run
         cells = f"{compile_time:.2f} | {run / points * 1e9:.1f} | {theirs / run:.2g} | {gap:.0e} | {ratio}"
         print(f"| {copula} | `{ours}` | {cells} |", flush=True)
+    slowest = sorted(ratios, key=lambda name: ratios[name])[:2]
+    record.headline(
+        "pyvinecopulib's time over ours, evaluations: median; least two",
+        f"{np.median(list(ratios.values())):.2g}; " + ", ".join(f"{ratios[name]:.2g} ({name})" for name in slowest),
+    )
 
 
 def ratio_to(run: float, copula: Any, method: str | None, uv: np.ndarray) -> str:
@@ -174,11 +186,12 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
     parser = record.parser(__doc__)
     parser.add_argument("--points", type=int, default=1_000_000)
-    parser.add_argument("--replicates", type=int, default=200)
+    parser.add_argument("--replicates", type=int, default=200, help="that are fitted; 0: evaluations only")
     parser.add_argument("--sample", type=int, default=10, help="replicates that the peer fits")
     options = parser.parse_args()
     evaluations(options.points)
-    fits(options.replicates, options.sample)
+    if options.replicates:
+        fits(options.replicates, options.sample)
 
 
 if __name__ == "__main__":
