@@ -34,7 +34,7 @@ _PATTERN = 2.0  # of computing, over one reply
 
 _LONGEST = 2**16  # bytes that a program may print
 
-_MOST = max(2, os.cpu_count() or 2)  # processes of one check
+_MOST = max(4, 2 * (os.cpu_count() or 1))  # processes of one check: some wait for a disk, or for others
 
 
 class CheckError(SignalError):
