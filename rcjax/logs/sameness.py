@@ -16,14 +16,14 @@ import numpy as np
 from rcjax._base.wording import count
 from rcjax.logs.answers import UNKNOWN
 from rcjax.logs.checked_rows import Rows
-from rcjax.logs.columns import ANSWERS, JUDGED_SAME, LABEL_PROBABILITY, SAMPLE, judge_columns
+from rcjax.logs.columns import ANSWERS, LABEL_PROBABILITY, SAMPLE, judge_columns
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed, near
 from rcjax.logs.log import LeftOutWarning
 from rcjax.logs.matrices import Matrices
-from rcjax.policy.reference import BY_ANSWER, SAME_AS, Reference
+from rcjax.policy.reference import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
 
-__all__ = ["JUDGED_SAME", "SAME_BY", "Same", "Sameness", "count_differences", "tells_errors"]
+__all__ = ["SAME_BY", "Same", "Sameness", "count_differences", "tells_errors"]
 
 
 #: (query, answer, the reference's answer) → whether they are the same; None where that cannot be told.
