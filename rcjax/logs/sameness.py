@@ -154,7 +154,11 @@ def count_differences(held: Matrices) -> None:
     held.take("labelled")[:] = np.isfinite(same)
 
 
-def tells_errors(held: Matrices, columns: Sequence[int]) -> bool:
-    """Whether labels tell errors besides: each of some models has two at least."""
-    labelled = held.take("labelled") & (held.take("row") >= 0)
-    return bool((labelled[:, columns].sum(0) >= 2).all())
+def tells_errors(held: Matrices, columns: Sequence[int], name: str) -> bool:
+    """Whether labels tell errors besides: each of some models has two at least. A warning says where labels are few."""
+    labelled = (held.take("labelled") & (held.take("row") >= 0))[:, columns].sum(0)
+    few = [model for model, number in zip(np.array([*held.models])[columns], labelled, strict=True) if number < 2]
+    if few and labelled.any():
+        what = f"{count(int(labelled.sum()), 'label')} left out, as {listed(few)} has fewer than 2"
+        warnings.warn(f"{name}: {what}: label more to know errors besides", LeftOutWarning, stacklevel=4)
+    return not few
