@@ -20,7 +20,7 @@ from rcjax.cli.options import AsJson, AuditSize, GraderNames, Rubric
 from rcjax.cli.parsers import positive
 from rcjax.cli.plausible import Really, require_plausible_models
 from rcjax.cli.rubrics import read_rubric
-from rcjax.logs.columns import JUDGED_SAME
+from rcjax.policy.reference import JUDGED_SAME
 
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile

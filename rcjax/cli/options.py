@@ -67,8 +67,7 @@ ReferenceModel = Annotated[
         "--reference",
         show_default=False,
         metavar="MODEL",
-        help="A model of LOG whose answers take the place of right ones: counted is how often answers differ from its. "
-        "With labels besides, that an answer is the same is a judge's verdict, which they correct.",
+        help="A model of LOG whose answers take the place of right ones: counted is how often answers differ.",
         rich_help_panel=READ,
     ),
 ]
@@ -80,9 +79,8 @@ SameBy = Annotated[
         "--same",
         show_default=False,
         metavar="GRADER",
-        help="What tells whether an answer is that of `--reference`: **answer** (as policies compare answers), "
-        "**exact**, **choice**, **number**, **contains**, **python:module:function**, or **judge:MODEL**, once "
-        "`rcjax grade --reference` has asked it. [default: answer]",
+        help="By what an answer is that of `--reference`: **exact**, **choice**, **number**, **contains**, "
+        "**python:module:function**, or **judge:MODEL** after `rcjax grade`. [default: answer, as policies compare]",
         rich_help_panel=READ,
     ),
 ]

@@ -16,7 +16,6 @@ __all__ = [
     "ADVICE",
     "ANSWERS",
     "CALL_COLUMNS",
-    "JUDGED_SAME",
     "LABEL_PROBABILITY",
     "SAMPLE",
     "SECONDS",
@@ -78,10 +77,6 @@ LABEL_PROBABILITY = "label_probability"  # with which an answer was drawn to be 
 
 
 _JUDGE = re.compile("judged(_.+)?")  # what a judge says of an answer, or each of several judges
-
-
-#: What a judge says of whether an answer is that of a reference model.
-JUDGED_SAME = "judged_same"
 
 
 #: How to come by labels, for messages.

@@ -237,7 +237,7 @@ def _read(
     if models is None:
         names = by_cost(held, names)
     columns = [held.models[model] for model in names]
-    by_labels = _labels(held, columns) if differences and tells_errors(held, columns) else None
+    by_labels = _labels(held, columns) if differences and tells_errors(held, columns, name) else None
     if differences:
         count_differences(held)
     matrices = [held.take("logprob"), held.take("correct"), held.take("cost"), held.take("row") >= 0]

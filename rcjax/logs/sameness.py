@@ -16,14 +16,14 @@ import numpy as np
 from rcjax._base.wording import count
 from rcjax.logs.answers import UNKNOWN
 from rcjax.logs.checked_rows import Rows
-from rcjax.logs.columns import ANSWERS, JUDGED_SAME, LABEL_PROBABILITY, SAMPLE, judge_columns
+from rcjax.logs.columns import ANSWERS, LABEL_PROBABILITY, SAMPLE, judge_columns
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed, near
 from rcjax.logs.log import LeftOutWarning
 from rcjax.logs.matrices import Matrices
-from rcjax.policy.reference import BY_ANSWER, SAME_AS, Reference
+from rcjax.policy.reference import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
 
-__all__ = ["JUDGED_SAME", "SAME_BY", "Same", "Sameness", "count_differences", "tells_errors"]
+__all__ = ["SAME_BY", "Same", "Sameness", "count_differences", "tells_errors"]
 
 
 #: (query, answer, the reference's answer) → whether they are the same; None where that cannot be told.
@@ -154,7 +154,11 @@ def count_differences(held: Matrices) -> None:
     held.take("labelled")[:] = np.isfinite(same)
 
 
-def tells_errors(held: Matrices, columns: Sequence[int]) -> bool:
-    """Whether labels tell errors besides: each of some models has two at least."""
-    labelled = held.take("labelled") & (held.take("row") >= 0)
-    return bool((labelled[:, columns].sum(0) >= 2).all())
+def tells_errors(held: Matrices, columns: Sequence[int], name: str) -> bool:
+    """Whether labels tell errors besides: each of some models has two at least. A warning says where labels are few."""
+    labelled = (held.take("labelled") & (held.take("row") >= 0))[:, columns].sum(0)
+    few = [model for model, number in zip(np.array([*held.models])[columns], labelled, strict=True) if number < 2]
+    if few and labelled.any():
+        what = f"{count(int(labelled.sum()), 'label')} left out, as {listed(few)} has fewer than 2"
+        warnings.warn(f"{name}: {what}: label more to know errors besides", LeftOutWarning, stacklevel=4)
+    return not few

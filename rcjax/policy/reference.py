@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from rcjax._base import json_checks as check
 
-__all__ = ["BY_ANSWER", "SAME_AS", "Counts", "Reference", "recorded_reference"]
+__all__ = ["BY_ANSWER", "JUDGED_SAME", "SAME_AS", "Counts", "Reference", "recorded_reference"]
 
 
 Counts = Literal["differences", "errors"]
@@ -25,6 +25,10 @@ BY_ANSWER = "answer"
 
 #: Where a policy records its reference, in its provenance, and a file of answers whose answers others were held to.
 SAME_AS = "same_as"
+
+
+#: The column of a log with what a judge says of whether an answer is that of the reference.
+JUDGED_SAME = "judged_same"
 
 
 @dataclass(frozen=True, slots=True)

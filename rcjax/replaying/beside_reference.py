@@ -11,8 +11,8 @@ import numpy as np
 
 from rcjax._base.wording import percent
 from rcjax.logs.log import Log
-from rcjax.logs.sameness import JUDGED_SAME
 from rcjax.model.label_outcomes import corrected_log
+from rcjax.policy.reference import JUDGED_SAME
 from rcjax.replaying.replay import replay
 
 __all__ = ["BesideReference", "beside_reference", "in_words_of", "tell_beside"]

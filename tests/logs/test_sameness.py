@@ -57,6 +57,12 @@ def test_labels_make_the_reference_a_judge_unless_differences_are_to_count():
     assert log.select(["large", "small"]).errors.models == ("large", "small")
 
 
+def test_labels_that_are_too_few_to_tell_errors_are_counted():
+    frame = table(correct=[1, 0, 0, None, None, None, None, None], answer=["a", "b"] * 4)
+    with pytest.warns(rcjax.LeftOutWarning, match="3 labels left out, as large has fewer than 2"):
+        assert rcjax.read_log(frame, reference=DIFFERENCES).errors is None
+
+
 @pytest.mark.filterwarnings("ignore::rcjax.LeftOutWarning")
 def test_a_function_may_tell_what_is_the_same():
     log = rcjax.read_log(table(), reference="large", same=lambda query, answer, right: len(answer) == len(right))
