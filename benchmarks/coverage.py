@@ -40,6 +40,7 @@ import rcjax
 from benchmarks import record
 from benchmarks.report import machine, markdown
 from benchmarks.start import write_drawn
+from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.marginals import Marginal
 from rcjax.model.weighted import Rows, reweigh, rows_of
@@ -69,7 +70,7 @@ def one_factor(seed: int = 1, loading: float = 0.75, pull: float = 0.8) -> rcjax
     confidence = jax.vmap(Marginal.quantile, (0, 1), 1)(model.marginals, jnp.asarray(ranks))
     logprob = jax.vmap(Calibrator.inverse, (0, 1), 1)(model.calibrators, confidence)
     right = random.random(ranks.shape) < expit(logit(np.asarray(confidence)) + pull * ease)
-    return rcjax.logs.Log(**(vars(log) | {"logprob": logprob, "correct": jnp.asarray(right)}))
+    return Log(**(vars(log) | {"logprob": logprob, "correct": jnp.asarray(right)}))
 
 
 def prices() -> np.ndarray:
@@ -179,7 +180,7 @@ def drawn(model: rcjax.CascadeModel, n: int, seed: int) -> rcjax.Log:
     """A log of n queries that the model describes; every call costs the model's mean."""
     for_confidence, for_answer = jax.random.split(jax.random.key(seed))
     confidence = rcjax.sample_confidences(model, for_confidence, n)
-    return rcjax.logs.Log(
+    return Log(
         models=model.models,
         logprob=jax.vmap(Calibrator.inverse, (0, 1), 1)(model.calibrators, confidence),
         correct=jax.random.bernoulli(for_answer, confidence),
@@ -214,7 +215,7 @@ def beside_the_jackknife(
         bands = rcjax.bootstrap(frontier, log, replicates=replicates, level=LEVEL, seed=seed)
         clock.append(time.perf_counter())
         half = t.ppf((1 + LEVEL) / 2, n - 1) * np.sqrt(variance)
-        found.append(shares(true, np.asarray(frontier.error), half, bands.error))
+        found.append(shares(true, np.asarray(frontier.error), half, np.asarray(bands.error)))
         seconds.append(np.diff(clock))
     yield from rows_beside(found, np.array(seconds), {"models": len(model.models), "queries": n, "logs": logs})
 
