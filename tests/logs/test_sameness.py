@@ -105,5 +105,5 @@ def test_what_cannot_be_a_reference_is_told_in_a_line():
         except LogError as problem:
             misses += [] if words in str(problem) else [f"{words}: {problem}"]
     assert misses == []
-    with pytest.raises(ValueError, match="same needs reference"):
+    with pytest.raises(ValueError, match="same, a function, needs reference"):
         rcjax.read_log(table(correct=[1] * 8), same=lambda *_: True)
