@@ -12,13 +12,14 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import numpy as np
 
 from rcjax._base.arguments import check_arguments, what_it_is
 from rcjax.logs.answers import Compared, read_answer_table
+from rcjax.logs.beside import Beside, sameness_of
 from rcjax.logs.checked_rows import Rows, numbers, require_models, require_money
 from rcjax.logs.columns import SAMPLE, TOKENS, tells_no_confidence
 from rcjax.logs.costs import mend_matrix, tell_lost
@@ -42,7 +43,7 @@ from rcjax.logs.log_files import LogFiles
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.models_of_log import by_cost, labelled_models, models_named, require_answers
 from rcjax.logs.prices import price_for, priced_words, read_prices
-from rcjax.logs.sameness import Same, Sameness, count_differences, tells_errors
+from rcjax.logs.sameness import Same, count_differences, tells_errors
 from rcjax.logs.sampled_rows import SampledRows
 from rcjax.logs.seconds import seconds_cells
 from rcjax.logs.segments import Segments
@@ -149,7 +150,7 @@ def read_log(
         if table is None or isinstance(table, bytes | int | float | list | type):
             raise TypeError(f"{name} must be the path of a file, or a dataframe, not {what_it_is(table)}")
     refuse_votes(votes)
-    counted = _sameness(reference, same)
+    counted = sameness_of(reference, same)
     beside_it = Beside(labels, answers, not unlabelled, fewest=2, by=by, sameness=counted)
     return _read(source, prices, models, task, beside_it)
 
@@ -179,32 +180,8 @@ def read_answers(
     >>> read_answers(pl.DataFrame(table | {"cost": [1.0, 3.0]}), ["small"]).cost.tolist()
     [2.0]
     """
-    counted = _sameness(reference, same)
+    counted = sameness_of(reference, same)
     return _read(source, prices, models, task, Beside(labels, answers, True, fewest=1, by=by, sameness=counted))
-
-
-class Beside(NamedTuple):
-    """What is told beside a log, and what is needed of it."""
-
-    labels: Any
-    answers: Any
-    needed: bool
-    """Whether models need labels."""
-    fewest: int
-    """Models that the log must have."""
-    by: str | None = None
-    """The column that tells segments."""
-    sameness: Sameness | None = None
-    """What tells whether answers are those of a reference."""
-
-
-def _sameness(reference: str | Reference | None, same: Same | None) -> Sameness | None:
-    """What gathers it, for the arguments of `read_log`."""
-    if reference is None:
-        if same is not None:
-            raise ValueError("same needs reference: give the model whose answers the others are compared with")
-        return None
-    return Sameness(Reference(reference) if isinstance(reference, str) else reference, same)
 
 
 def _read(

@@ -44,13 +44,16 @@ def test_the_reference_need_not_be_a_model_of_the_log():
 def test_labels_make_the_reference_a_judge_unless_differences_are_to_count():
     frame = table(correct=[1, 0, 0, 0, None, None, None, None])
     judged = rcjax.read_log(frame, reference="large")
+    assert judged.reference is not None
     assert judged.reference.counts == "errors"
+    assert judged.hand is not None
     assert judged.hand.judges == ("judged_same",)
     assert judged.hand.judged[..., 0].tolist() == [[1, 1], [0, 1], [1, 1]]
     assert judged.correct.tolist() == [[True, False], [False, False], [False, False]]
     log = rcjax.read_log(frame, reference=DIFFERENCES)
     assert (log.reference, log.hand) == (DIFFERENCES, None)
     assert log.correct.tolist() == [[True, True], [False, True], [True, True]]
+    assert log.errors is not None
     for part, whole in ((log.errors, judged), (log.take([0]).errors, judged.take([0]))):
         assert part.correct.tolist() == whole.correct.tolist()
         assert part.hand.labelled.tolist() == whole.hand.labelled.tolist()
@@ -102,5 +105,5 @@ def test_what_cannot_be_a_reference_is_told_in_a_line():
         except LogError as problem:
             misses += [] if words in str(problem) else [f"{words}: {problem}"]
     assert misses == []
-    with pytest.raises(ValueError, match="same needs reference"):
+    with pytest.raises(ValueError, match="same, a function, needs reference"):
         rcjax.read_log(table(correct=[1] * 8), same=lambda *_: True)
