@@ -94,7 +94,8 @@ FUNCTIONS = {
     "posterior_figures": Public(("posterior", "frontier")),
     "read_evaluations": Public(("path",), {"prices": "a text"}),
     "read_log": Public(
-        ("path",), {"labels": "None, a text", "answers": "None, a text", "source": "a text", "prices": "a text"}
+        ("path",),
+        {"labels": "None, a text", "answers": "None, a text", "source": "a text", "prices": "a text", "votes": GONE},
     ),
     "replay": Public(("policy", "log")),
     "retune": Public(("policy", "log")),

@@ -128,6 +128,12 @@ def sample_conditional(chain: Chain, key: jax.Array, value: ArrayLike, shape: Sh
 
     By Markov's property the last of these values decides; the others are looked at for whether they are possible. Of
     what is not, outside a support or no number, draws are NaN. ValueError unless 0 < m < k.
+
+    Args:
+        chain: of k margins.
+        key: of `jax.random`.
+        value: (…, m) the values of the first m margins.
+        shape: of the draws, ahead of the batch.
     """
     value = jnp.asarray(value, jnp.result_type(float))
     batch, k = chain.batch_shape, chain.size

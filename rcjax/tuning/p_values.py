@@ -39,7 +39,13 @@ def bounded_mean_p_value(mean: float, n: int, limit: float) -> float:
 
 
 def mean_p_value(mean: float, n: int, limit: float, counted: bool) -> float:
-    """`bounded_mean_p_value`, or the exact binomial tail where each of the variables is `counted`: 0 or 1.
+    """`bounded_mean_p_value`, or the exact binomial tail where each of the variables is 0 or 1.
+
+    Args:
+        mean: of the variables, which are in [0, 1].
+        n: how many there are.
+        limit: the mean of the law that is to be refuted.
+        counted: each is 0 or 1.
 
     >>> round(mean_p_value(0.1, 200, 0.2, counted=True), 5), round(mean_p_value(0.1, 200, 0.2, counted=False), 5)
     (0.00011, 0.00029)

@@ -48,7 +48,7 @@ def likelihood(model, log):
     confidence, total = np.asarray(model.calibrate(log)), 0.0
     for marginal, column in zip(map(partial(part, model.marginals), range(2)), confidence.T, strict=True):
         x = (column - marginal.lowest) / (marginal.highest - marginal.lowest)
-        x = x[(x > 0) & (x < 1)]
+        x = x[(x > 1e-9) & (x < 1 - 1e-9)]  # a mass may be a rounding beside its end
         parts = log_components(marginal.proportion, marginal.a, marginal.b, jnp.log(x), jnp.log1p(-x))
         total += float(jax.nn.logsumexp(parts, axis=-1).mean())
     return total

@@ -34,7 +34,8 @@ def test_a_point_of_the_frontier(monkeypatch):
     own.expected, own.to_json = told, lambda: policy().to_json()
     frontier = SimpleNamespace(models=own.models, thresholds=np.array([[0.62, 0.0]]), point=lambda index: own)
     selection = SimpleNamespace(verdict=lambda index: "")
-    findings = SimpleNamespace(frontier=frontier, shares=np.array([[0.7, 0.3]]), selection=selection)
+    parts = {"frontier": frontier, "shares": np.array([[0.7, 0.3]]), "selection": selection}
+    findings = SimpleNamespace(**parts, log=SimpleNamespace(reference=None))
     for name in ("_trust", "_waits", "_target", "_verdict"):
         monkeypatch.setattr(page, name, lambda *_: {})
     point = page._point(findings, 0, [0.0, 0.0], np.array([0.5, 0.1]), choose_unit([1e-4]))

@@ -118,7 +118,8 @@ def test_votes_that_never_came_have_no_part_in_the_mean():
         async with serving(lambda request, headers: left.pop(0)) as (_, client):
             policy = voting_policy()
             model = policy.models[0]
-            last = Policy((model,), {model: policy.calibrations[model]}, {model: (Rule(1.0, "answer"),)}, {model: 3e-5})
+            rules, cost = {model: (Rule(1.0, "answer"),)}, {model: 3e-5}
+            last = Policy((model,), {model: policy.calibrations[model]}, rules, cost, provenance=policy.provenance)
             async with Cascade(last, client, signal=signals.MeanLogprob(), retries=0) as cascade:
                 return await cascade.ask("?")
 
