@@ -26,10 +26,10 @@ HEAD = ("log", "published", "gate on the whole log", "tuned for", "right, points
 
 def gate(log: rcjax.Log) -> tuple[float, float]:
     """(share right, dollars per query) where the cheaper model's answer is kept if it passes all its tests."""
-    kept = np.asarray(log.logprob[:, 0]) == 0
+    passed = np.asarray(log.logprob[:, 0]) == 0
     correct, cost = np.asarray(log.correct), np.asarray(log.query_cost)
-    right = np.where(kept, correct[:, 0], correct[:, 1])
-    return float(right.mean()), float((cost[:, 0] + ~kept * cost[:, 1]).mean())
+    right = np.where(passed, correct[:, 0], correct[:, 1])
+    return float(right.mean()), float((cost[:, 0] + ~passed * cost[:, 1]).mean())
 
 
 def compare(log: rcjax.Log, split: int) -> Iterator[tuple[float, float]]:

@@ -204,7 +204,7 @@ def beside_the_jackknife(
 ) -> Iterator[dict[str, Any]]:
     """A row for each kind of interval."""
     population, random = drawn(model, POPULATION, 1), np.random.default_rng(0)
-    found, seconds = [], []
+    shares_covered, seconds = [], []
     for seed in range(logs):
         log = population.take(np.sort(random.choice(POPULATION, n, replace=False)))
         fitted = rcjax.fit(log)
@@ -215,14 +215,16 @@ def beside_the_jackknife(
         bands = rcjax.bootstrap(frontier, log, replicates=replicates, level=LEVEL, seed=seed)
         clock.append(time.perf_counter())
         half = t.ppf((1 + LEVEL) / 2, n - 1) * np.sqrt(variance)
-        found.append(shares(true, np.asarray(frontier.error), half, np.asarray(bands.error)))
+        shares_covered.append(shares(true, np.asarray(frontier.error), half, np.asarray(bands.error)))
         seconds.append(np.diff(clock))
-    yield from rows_beside(found, np.array(seconds), {"models": len(model.models), "queries": n, "logs": logs})
+    yield from rows_beside(shares_covered, np.array(seconds), {"models": len(model.models), "queries": n, "logs": logs})
 
 
-def rows_beside(found: list[tuple[float, ...]], seconds: np.ndarray, of: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def rows_beside(
+    shares_covered: list[tuple[float, ...]], seconds: np.ndarray, of: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
     """The rows of one size of the log, from `shares` and (derivative, bootstrap) seconds of each log."""
-    mean, se = 100 * np.mean(found, 0), 100 * np.std(found, 0, ddof=1) / np.sqrt(len(found))
+    mean, se = 100 * np.mean(shares_covered, 0), 100 * np.std(shares_covered, 0, ddof=1) / np.sqrt(len(shares_covered))
     took, first = np.median(seconds[1:], 0), seconds[0]
     kinds = (("the bootstrap's", 1, 0), ("the jackknife's", 0, 1), ("as wide, around the bootstrap's middle", 0, 0))
     for number, (kind, clock, middle) in enumerate(kinds):

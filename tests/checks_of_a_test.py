@@ -3,6 +3,8 @@
 import sys
 import textwrap
 
+SECRET = "what nobody is to read"
+
 #: By name: what the function does with `call`, and what comes of it: a confidence, or what is said in its place.
 FUNCTIONS = {
     "passes": ("return 'B' in call['answer']", 1.0),

@@ -1,21 +1,50 @@
-"""Costs that a log lost: rows of 0 of a model whose other answers cost money, such as streamed calls without usage."""
+"""What rows cost, and costs that a log lost.
+
+Lost are rows of 0 of a model whose other answers cost money, such as streamed calls without usage.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from rcjax._base.wording import count
+from rcjax.logs.checked_rows import Rows, numbers, require_money
+from rcjax.logs.columns import TOKENS
 from rcjax.logs.listing import listed
 from rcjax.logs.matrices import Matrices
+from rcjax.logs.prices import price_for
 
-__all__ = ["Lost", "mend", "mend_matrix", "tell_lost"]
+__all__ = ["Lost", "cost_cells", "mend", "mend_matrix", "tell_lost"]
 
 
 #: (answers that lost their cost, all answers) by model.
 Lost = Mapping[str, tuple[int, int]]
+
+
+def cost_cells(rows: Rows, names: Sequence[str], by_model: np.ndarray, rates: Mapping | None) -> np.ndarray:
+    """The money (m,) that each row cost: its own column, or its tokens by prices.
+
+    Args:
+        rows: m of a log.
+        names: of all models so far.
+        by_model: (m,) the place of each row's model among them.
+        rates: money per million tokens of input and of output, by model; None where the log tells costs.
+
+    Raises `LogError` for what is no money, and for a model without a price.
+    """
+    if rates is None:
+        cost = numbers(rows, "cost")
+        require_money(rows, cost, "cost")
+        return cost
+    per_million = np.array([price_for(rates, name, f"{rows.name}, ", names) for name in names])[by_model]
+    tokens = np.stack([numbers(rows, column) for column in TOKENS], axis=1)
+    with np.errstate(over="ignore"):  # what overflows is refused
+        cost = (tokens * per_million).sum(axis=1) / 1e6
+    require_money(rows, cost, TOKENS[0])
+    return cost
 
 
 def mend(cost: np.ndarray) -> int:

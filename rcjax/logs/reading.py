@@ -11,7 +11,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import jax
@@ -20,9 +20,9 @@ import numpy as np
 from rcjax._base.arguments import check_arguments, what_it_is
 from rcjax.logs.answers import Compared, read_answer_table
 from rcjax.logs.beside import Beside, sameness_of
-from rcjax.logs.checked_rows import Rows, numbers, require_models, require_money
-from rcjax.logs.columns import SAMPLE, TOKENS, tells_no_confidence
-from rcjax.logs.costs import mend_matrix, tell_lost
+from rcjax.logs.checked_rows import Rows, numbers, require_models
+from rcjax.logs.columns import SAMPLE, tells_no_confidence
+from rcjax.logs.costs import cost_cells, mend_matrix, tell_lost
 from rcjax.logs.errors import LogError
 from rcjax.logs.hand_labels import HandLabels
 from rcjax.logs.label_cells import empty_cell, hand_labels_of, label_cells, settle_labels
@@ -285,7 +285,7 @@ def _scattered(
         if sameness is not None:
             sameness.put(held, place, rows)
         values = {"logprob": _logprob(rows), **label_cells(rows), **seconds_cells(rows)}
-        values["cost"] = _cost(rows, list(held.models), place[1], rates)
+        values["cost"] = cost_cells(rows, list(held.models), place[1], rates)
         ways = calls.ways.of(rows)
         if SAMPLE in rows.frame.columns:
             sampled.add(rows, place, compared.hashes(rows), way=ways, **values)
@@ -390,17 +390,3 @@ def _logprob(rows: Rows) -> np.ndarray:
     with np.errstate(divide="ignore"):  # a confidence of 0 is -inf, as meant
         has_logprob = "logprob" in rows.frame.columns
         return numbers(rows, "logprob") if has_logprob else np.log(numbers(rows, "confidence"))
-
-
-def _cost(rows: Rows, names: Sequence[str], by_model: np.ndarray, rates: Mapping | None) -> np.ndarray:
-    """Return the money that each row cost."""
-    if rates is None:
-        cost = numbers(rows, "cost")
-        require_money(rows, cost, "cost")
-        return cost
-    per_million = np.array([price_for(rates, name, f"{rows.name}, ", names) for name in names])[by_model]
-    tokens = np.stack([numbers(rows, column) for column in TOKENS], axis=1)
-    with np.errstate(over="ignore"):  # what overflows is refused
-        cost = (tokens * per_million).sum(axis=1) / 1e6
-    require_money(rows, cost, TOKENS[0])
-    return cost

@@ -20,7 +20,6 @@ from rcjax._base.arguments import check_arguments
 from rcjax._base.files import write_atomically
 from rcjax._base.json_checks import inside, load
 from rcjax._base.json_checks import name as require_name
-from rcjax._core.batching import part
 from rcjax._core.json_values import arrays_from_json, arrays_to_json
 from rcjax._core.signatures import is_traced
 from rcjax.copulas import Copula, OneOf
@@ -47,24 +46,6 @@ def positions(models: tuple[str, ...], names: Sequence[str]) -> tuple[int, ...]:
     if unknown:
         raise ValueError(f"unknown model {unknown[0]!r}; the models are {', '.join(models)}")
     return tuple(models.index(name) for name in names)
-
-
-def of_models(model: "CascadeModel", places: np.ndarray) -> "CascadeModel":
-    """The model of some of its models.
-
-    Args:
-        model: of k models.
-        places: (m,) of those that stay, rising.
-
-    >>> import rcjax
-    >>> of_models(rcjax.demo_model(), np.array([0, 4])).copulas.theta.shape
-    (1,)
-    """
-    own = {int(place) for place in places}
-    joined = np.array([number for number, pair in enumerate(pairs(len(model.models))) if own.issuperset(pair)], int)
-    calibrators, marginals = part((model.calibrators, model.marginals), places)
-    names = tuple(model.models[place] for place in places)
-    return CascadeModel(calibrators, marginals, part(model.copulas, joined), model.cost[places], names, model.details)
 
 
 @partial(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from chat_server import Response, completion, served
-from checks_of_a_test import FUNCTIONS, expected, write_checks, write_program
+from checks_of_a_test import FUNCTIONS, SECRET, expected, write_checks, write_program
 from command_line import run
 from misses import in_turn
 from models_of_a_test import write_models, write_questions
@@ -14,7 +14,6 @@ from models_of_a_test import write_models, write_questions
 import rcjax
 
 pytestmark = pytest.mark.usefixtures("own_settings")
-SECRET = "what nobody is to read"
 
 
 @pytest.fixture(autouse=True)

@@ -57,8 +57,8 @@ def test_graders_and_what_they_left_are_told(place):
         judged = "grade", place / "a.jsonl", "--grade", "regex:^A", "--into", "judged"
         told = in_words(run(*judged, "--questions", asked))
         assert "24 answers graded, 24 with a verdict that they had not before" in told
-        kept = [row for row in map(json.loads, (place / "a.jsonl").read_text().splitlines()) if row["error"] is None]
-        both = [row["judged"] == row["correct"] for row in kept if row["correct"] is not None]
+        graded = [row for row in map(json.loads, (place / "a.jsonl").read_text().splitlines()) if row["error"] is None]
+        both = [row["judged"] == row["correct"] for row in graded if row["correct"] is not None]
         assert f"the grader agrees with {sum(both)} of the 16 labels in correct" in told
         assert 0 < sum(both) < 16
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from chat_server import Response, completion
-from checks_of_a_test import FUNCTIONS, expected, write_checks, write_program
+from checks_of_a_test import FUNCTIONS, SECRET, expected, write_checks, write_program
 from gateway_service import MODELS, gateway, gateway_process, make_policy
 
 from rcjax.serving.checks import prepared
@@ -14,7 +14,6 @@ from rcjax.signals import Check
 from rcjax.signals.records import record_signal
 
 CHECK = Check("python:of_a_test:by_word")
-SECRET = "what nobody is to read"
 
 
 @pytest.fixture(autouse=True)
