@@ -189,6 +189,8 @@ def judge_marginals(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
         name, figure = row["model"], row["trained"]
 
         def advice(_, row: Any = row, name: Any = name) -> str:
+            if np.isnan(row["trained"]):
+                return f"no distribution can be fitted to the confidences of {name}: they hardly vary"
             why = "its confidences have moved since the training log: fit again on recent queries"
             if row["refitted"] >= LIMITS["marginal"].doubtful:
                 why = "two betas do not fit; where confidences are rounded to a few values that is harmless"

@@ -111,7 +111,7 @@ def _filled(words: str, model: str) -> Callable[[re.Match[str]], str]:
 
 def _words(*pairs: tuple[str, str]) -> list[tuple[re.Pattern[str], str]]:
     # Not in names of files and options, nor in those of other errors.
-    before = r"(?<![\w./\\-])(?<!calibration )(?<!standard )(?<!squared )(?<!absolute )"
+    before = r"(?<![\w./\\-])(?<![Cc]alibration )(?<!standard )(?<!squared )(?<!absolute )"
     return [(re.compile(rf"{before}(?:{pattern})(?![\w/\\]|[.-]\w)"), words) for pattern, words in pairs]
 
 

@@ -1,4 +1,4 @@
-"""A diagnosis as a whole: its figures, folds and files; predictions; and from figures to verdicts and advice."""
+"""A diagnosis as a whole: its figures, folds and files; predictions and promises."""
 
 import dataclasses
 import doctest
@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from misses import in_turn
 
 import rcjax
 from rcjax._core.batching import part
@@ -16,7 +15,6 @@ from rcjax.diagnostics import LIMITS, dependence, diagnosis, verdicts
 from rcjax.diagnostics.copula_rows import copula_rows
 from rcjax.diagnostics.prediction import FOLDS, held_out, held_out_confidence, is_training_log, lambdas
 from rcjax.diagnostics.promise import search_again, try_promise
-from rcjax.diagnostics.scope import SCOPES, concerns
 from rcjax.logs import LogError
 from rcjax.model.calibration_error import expected_calibration_error
 from rcjax.model.cascade_model import load_model
@@ -340,222 +338,6 @@ def test_without_the_log_tuned_on_there_is_no_promise_to_judge(found, found_fres
 def test_no_promise_is_judged_where_it_is_not_known(model, logs):
     for training, search in ((None, "selected"), (logs[0], None)):
         assert diagnosis._promise(model, logs[1], [(model, logs[1])], training, N, 0, search, None) is None
-
-
-# -- whom a check affects
-
-
-def test_every_check_has_a_scope():
-    assert set(SCOPES) == set(LIMITS)
-
-
-@in_turn(
-    ("name", "subject", "asked", "by_labels", "by_model"),
-    [
-        ("queries", "", "c", True, True),
-        ("predicted error", "", "c", True, True),
-        ("accuracy", "a", "bc", False, False),
-        ("accuracy", "c", "c", True, True),
-        ("calibration error", "c", "c", False, True),
-        ("calibration error", "c", "bc", True, True),
-        ("separation", "c", "bc", False, False),
-        ("separation", "b", "bc", True, True),
-        ("certain answers", "c", "c", False, False),
-        ("marginal", "c", "bc", False, True),
-        ("marginal", "c", "abc", True, True),
-        ("copula", "b & c", "bc", False, True),
-        ("copula", "b & c", "abc", True, True),
-        ("copula", "b & c", "acd", False, False),
-        ("Markov property", "a | b | c", "abc", True, True),
-        ("Markov property", "a | b | c", "ab", False, False),
-        ("deferred by all", "", "abc", False, False),
-        ("deferred by all", "", "abcd", True, True),
-        ("error by the model", "", "c", False, True),
-        ("error by the model", "", "bc", False, True),
-        ("cost by the model", "", "abc", True, True),
-    ],
-)
-def test_a_check_concerns_policies_that_use_what_it_judges(name, subject, asked, by_labels, by_model):
-    check = verdicts.Check(name, subject, 1.0, None, LIMITS[name], "share", "bad", "")
-    assert concerns(check, asked, "abcd", by_model=False) == by_labels
-    assert concerns(check, asked, "abcd", by_model=True) == by_model
-
-
-def test_names_of_models_may_hold_the_signs_between_names():
-    check = verdicts.Check("accuracy", "R & D", 1.0, None, LIMITS["accuracy"], "share", "bad", "")
-    assert concerns(check, ["R & D", "x"], ["R & D", "x"], by_model=False)
-
-
-# -- verdicts
-
-
-@in_turn("name", LIMITS)
-def test_a_figure_is_judged_by_its_limits(name):
-    limits = LIMITS[name]
-    sign = 1 if limits.bad > limits.doubtful else -1
-    beyond, before = limits.bad + sign * 1e-6, limits.doubtful - sign * 1e-6
-    between = (limits.doubtful + limits.bad) / 2
-    for p_value, expected in (
-        (None, ("bad", "doubtful", "doubtful", "fine", "fine")),
-        (0.01, ("bad", "doubtful", "doubtful", "fine", "fine")),
-        (0.05, ("doubtful", "fine", "fine", "fine", "fine")),
-        (np.nan, ("doubtful", "fine", "fine", "fine", "fine")),
-    ):
-        figures = beyond, limits.bad, between, limits.doubtful, before
-        assert tuple(verdicts.judge(name, figure, p_value) for figure in figures) == expected
-        assert verdicts.judge(name, np.nan, p_value) == "doubtful"
-
-
-def assert_advice(checks, *expected):
-    """The verdicts are those expected, and each that is not fine says in one sentence what to do."""
-    checks = list(checks)
-    assert [check.verdict for check in checks] == list(expected)
-    for check in checks:
-        if check.verdict == "fine":
-            assert check.advice == ""
-            continue
-        assert len(check.advice) > 30
-        assert "\n" not in check.advice
-        assert not any(f"{end} " in check.advice for end in ".!?")
-        assert "nan" not in check.advice.split()
-        assert all(name in check.advice for name in check.subject.split(" | "))
-    return [check.advice for check in checks]
-
-
-def test_advice_on_size():
-    assert_advice(verdicts.judge_size(300), "fine")
-    assert_advice(verdicts.judge_size(150), "doubtful")
-    assert "30 queries" in assert_advice(verdicts.judge_size(30), "bad")[0]
-
-
-FINE = {
-    "model": "small",
-    "accuracy": 0.7,
-    "expected_accuracy": 0.7,
-    "accuracy_p": 1.0,
-    "held_out_error": 0.02,
-    "by_chance": 0.04,
-    "p_value": 0.5,
-    "separation": 0.8,
-    "slope": 1.0,
-    "slope_p": 1e-9,
-    "certain": 0.0,
-    "states": False,
-}
-
-
-@in_turn(
-    ("change", "place", "verdict", "said"),
-    [
-        ({"accuracy": 0.5, "accuracy_p": 1e-6}, 0, "bad", "harder"),
-        ({"accuracy": 0.75, "accuracy_p": 0.01}, 0, "doubtful", "easier"),
-        ({"held_out_error": 0.2, "p_value": 0.001}, 1, "bad", "drop the model"),
-        ({"held_out_error": 0.07, "p_value": 0.001}, 1, "doubtful", "4.0 %"),
-        ({"held_out_error": 0.12, "p_value": 0.3}, 1, "doubtful", "so few queries"),
-        ({"separation": 0.6}, 2, "doubtful", "60 %"),
-        ({"separation": 0.52}, 2, "bad", "a coin"),
-        ({"separation": 0.7, "slope_p": 0.4}, 2, "bad", "gains little"),
-        ({"separation": 0.3, "slope": -1.0}, 2, "bad", "mixed up"),
-        ({"separation": np.nan, "slope": 0.0, "slope_p": np.nan}, 2, "bad", "always right or always wrong"),
-        ({"certain": 0.6}, 3, "doubtful", "60 %"),
-        ({"certain": 0.95}, 3, "bad", "log more digits"),
-        ({"certain": 0.95, "states": True}, 3, "bad", "another signal, such as votes"),
-    ],
-)
-def test_advice_on_calibration(change, place, verdict, said):
-    expected = ["fine"] * 4
-    expected[place] = verdict
-    assert said in assert_advice(verdicts.judge_calibration([FINE | change]), *expected)[place]
-
-
-def test_advice_on_marginals():
-    row = {"model": "small", "trained": 0.08, "trained_p": 0.001, "refitted": 0.01}
-    rows = [row, row | {"refitted": 0.05}, row | {"refitted": 0.08}, row | {"trained": 0.04}, row | {"trained": 0.02}]
-    advice = assert_advice(verdicts.judge_marginals(rows), "bad", "bad", "bad", "doubtful", "fine")
-    assert "fit again" in advice[0]
-    assert "two betas do not fit" in advice[1]
-    assert "two betas do not fit" in advice[2]
-
-
-def test_advice_on_copulas():
-    row = {"pair": ("small", "large"), "family": "Gumbel", "distance": 0.05, "process_p": 0.001}
-    rows = [row, row | {"distance": 0.02}, row | {"process_p": 0.3}, row | {"distance": 0.01}]
-    advice = assert_advice(verdicts.judge_copulas(rows), "bad", "doubtful", "doubtful", "fine")
-    assert "Gumbel misses how small & large go together, by 5.0 %" in advice[0]
-
-
-def test_advice_on_the_markov_property():
-    row = {"models": ("a", "b", "c"), "tau": -0.3, "p_value": 0.001}
-    rows = [row, row | {"tau": 0.15}, row | {"p_value": 0.2}, row | {"tau": 0.05}]
-    advice = assert_advice(verdicts.judge_markov(rows), "bad", "doubtful", "doubtful", "fine")
-    assert "rank correlation -0.30" in advice[0]
-    assert "rank correlation +0.15" in advice[1]
-
-
-def chain(gap, band):
-    exact, paper = ({"deferred": np.array([0.3, 0.2]), "error": np.array([0.1, e])} for e in (0.2, 0.15))
-    return {"exact": exact, "paper": paper, "seen": {"deferred": exact["deferred"] + gap, "deferred_band": band}}
-
-
-def test_advice_on_the_chain():
-    assert_advice(verdicts.judge_chain(chain(0.1, 0.05), "abc"), "bad")
-    assert_advice(verdicts.judge_chain(chain(-0.1, 0.2), "abc"), "doubtful")
-    assert_advice(verdicts.judge_chain(chain(0.01, 0.005), "abc"), "fine")
-    (advice,) = assert_advice(verdicts.judge_chain(chain(np.array([0.0, 0.09]), 0.05), "abc"), "doubtful")
-    assert "29.0 % of the queries reach c, where 20.0 %" in advice
-    assert not list(verdicts.judge_chain(chain(0.1, 0.05), "a"))
-
-
-def frontier(error=0.0, cost=0.0, spent=0.0, band=0.001):
-    seen = {
-        "error": np.full(4, 0.2 + error),
-        "cost": np.full(4, 2.0 + cost),
-        "spent": np.full(4, (2 + cost) * (1 + spent)),
-    }
-    bands = {"error_band": np.full(4, band), "cost_band": np.full(4, band)}
-    return seen | bands | {"predicted_error": np.full(4, 0.2), "predicted_cost": np.full(4, 2.0)}
-
-
-def test_advice_on_predictions():
-    for judge in (lambda *judged, **how: verdicts.judge_promise(*judged, 150, **how), verdicts.judge_model):
-        assert_advice(judge(frontier()), "fine", "fine")
-        advice = assert_advice(judge(frontier(0.05, -0.4)), "bad", "bad")
-        assert "an error 5.0 points higher than" in advice[0]
-        assert "a cost 20.0 % lower than" in advice[1]
-        assert_advice(judge(frontier(-0.02, 0.2)), "doubtful", "doubtful")
-        assert_advice(judge(frontier(0.05, 0.4, band=1)), "doubtful", "doubtful")
-        (advice, _) = assert_advice(judge(frontier(0.05), harder=True), "bad", "fine")
-        assert "not as often right here" in advice
-
-
-def test_what_chance_can_make_of_a_promise_is_said():
-    advice = assert_advice(verdicts.judge_promise(frontier(0.05, band=1), 150), "doubtful", "fine")
-    assert "chance alone can make that with 150 queries" in advice[0]
-
-
-def test_advice_on_the_bill():
-    assert_advice(verdicts.judge_bill(frontier()), "fine")
-    assert_advice(verdicts.judge_bill(frontier(spent=0.1)), "doubtful")
-    assert "up to 20 % above" in assert_advice(verdicts.judge_bill(frontier(spent=0.2)), "bad")[0]
-
-
-def test_costs_of_nothing_are_predicted_right():
-    free = frontier()
-    for name in ("cost", "predicted_cost", "spent"):
-        free[name] = np.zeros_like(free[name])
-    checks = {check.name: check for check in (*verdicts.judge_promise(free, 9), *verdicts.judge_bill(free))}
-    assert checks["predicted cost"].figure == checks["billed cost"].figure == 0
-
-
-def test_remarks():
-    (pair, factorisation) = verdicts.remarks("ab", chain(0.0, 0.1))
-    assert pair.startswith("two models only")
-    assert "2.5 points lower" in factorisation
-    same = chain(0.0, 0.1)
-    assert not list(verdicts.remarks("abc", same | {"paper": same["exact"]}))
-
-
-# -- many models
 
 
 @pytest.mark.thorough

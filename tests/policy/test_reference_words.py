@@ -17,6 +17,7 @@ SAID = {
     "give --max-error 5%": "give --max-difference 5%",
     # What stays as it is: other errors, names of files and options, and what is told of both.
     "the calibration error is 0.1": "the calibration error is 0.1",
+    "Calibration error: how far": "Calibration error: how far",
     "± is one standard error": "± is one standard error",
     "errors.csv, my/error/log, --error-cost 1, wrong-answers.json": (
         "errors.csv, my/error/log, --error-cost 1, wrong-answers.json"
