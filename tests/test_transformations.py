@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
+from submodels import of_models
 
 import rcjax
-from rcjax.model.cascade_model import of_models
 from rcjax.model.weighted import reweigh, rows_of
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -16,9 +16,14 @@ _TOLD = b"finishing the calls under way; Ctrl-C again ends at once\n"
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """A block in which SIGTERM does what Ctrl-C does there."""
-    with _handling(signal.SIGTERM, _terminate):
-        yield
+    """A block in which SIGTERM does what Ctrl-C does there; once it has ended by that, another one changes nothing."""
+    try:
+        with _handling(signal.SIGTERM, _terminate):
+            yield
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        with suppress(ValueError):  # files are closed now, and the exit status is to tell what has happened
+            signal.signal(signal.SIGTERM, _pass)
+        raise
 
 
 @contextmanager
@@ -57,6 +62,10 @@ class _Interrupt:
 
     def _hear(self) -> None:
         self._heard = True
+
+
+def _pass(number: int, frame: FrameType | None) -> None:
+    """Goes on."""
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

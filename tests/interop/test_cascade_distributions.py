@@ -9,14 +9,13 @@ import pytest
 from interop_libraries import NAMES, Library
 from scipy import stats
 from stated_samples import stated_log
+from submodels import of_models
 
 import rcjax
 from rcjax._core.batching import part
 from rcjax.interop.pair import pair
 from rcjax.model import chain
-from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Atoms, Marginal
-from rcjax.model.pairs import pairs
 from rcjax.model.sampling import sample_confidences
 
 THETAS = np.array([2.5, 1.5, 1.8])
@@ -26,16 +25,6 @@ pytestmark = pytest.mark.usefixtures("float64")
 @pytest.fixture(scope="module", params=NAMES)
 def library(request):
     return Library(request.param)
-
-
-def of_models(model, places):
-    """The model of some of its models, (m,) rising places."""
-    joined = np.array(
-        [i for i, pair in enumerate(pairs(len(model.models))) if {*places.tolist()}.issuperset(pair)], int
-    )
-    calibrators, marginals = part((model.calibrators, model.marginals), places)
-    names = tuple(model.models[place] for place in places)
-    return CascadeModel(calibrators, marginals, part(model.copulas, joined), model.cost[places], names, model.details)
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from submodels import of_models
 
 import rcjax
-from rcjax.model.cascade_model import of_models
 from rcjax.model.marginals import Atoms, Marginal
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from stated_samples import stated_log
+from submodels import of_models
 
 import rcjax
-from rcjax.model.cascade_model import of_models
 from rcjax.solving.solution import solve
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -1,0 +1,17 @@
+"""Models of some of the models of a fit."""
+
+import numpy as np
+
+from rcjax._core.batching import part
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.pairs import pairs
+
+
+def of_models(model, places):
+    """The model of some of its models, (m,) rising places."""
+    joined = np.array(
+        [i for i, pair in enumerate(pairs(len(model.models))) if {*places.tolist()}.issuperset(pair)], int
+    )
+    calibrators, marginals = part((model.calibrators, model.marginals), places)
+    names = tuple(model.models[place] for place in places)
+    return CascadeModel(calibrators, marginals, part(model.copulas, joined), model.cost[places], names, model.details)
