@@ -251,7 +251,9 @@ def _student_quantile(df: jax.Array, u: Unit | Scored) -> jax.Array:
 @jax.custom_jvp
 def _quantile(df: jax.Array, u: Unit) -> jax.Array:
     lower, tail = nearer_tail(u)
-    size = _upper_quantile(df, jnp.minimum(tail, 0.5 - jnp.finfo(tail.dtype).eps))
+    middle, rounding = 0.5 - tail, jnp.finfo(tail.dtype).eps
+    straight = middle * jnp.exp(-_log_student_density(df, jnp.zeros_like(tail)))  # the logarithm of 0 is none
+    size = jnp.where(middle > rounding, _upper_quantile(df, jnp.minimum(tail, 0.5 - rounding)), straight)
     return jnp.where(lower, -size, size)
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -105,15 +104,14 @@ def test_real_logs_end_to_end(tmp_path, benchmark, task):
     frontier, cache = tmp_path / "frontier.json", tmp_path / "cache"
     prices = ["--prices", DATA / "prices.toml"]
     tune = ["tune", DATA / f"{benchmark}_llama_train.csv", *prices, "--task", task, "--frontier", frontier]
-    took = []
+    programs = []
     for _ in range(2):
-        start = time.perf_counter()
         done = process(*tune, RCJAX_CACHE_DIR=cache)
-        took.append(time.perf_counter() - start)
         assert done.returncode == 0, done.stderr
-        assert done.stderr == ""
-    assert any(cache.iterdir())
-    assert took[1] < took[0], "the second run should find its programs compiled"
+        assert all(line.endswith(" so far") for line in done.stderr.splitlines()), done.stderr  # on a slow machine
+        programs.append({path.name for path in cache.rglob("*") if path.is_file()})
+    assert programs[0]
+    assert programs[1] == programs[0], "the second run should find its programs compiled"
     done = process("evaluate", frontier, DATA / f"{benchmark}_llama_test.csv", "--json", RCJAX_CACHE_DIR=cache)
     seen = json.loads(done.stdout)
     assert len(seen["cost"]) == len(seen["error"]) > 10
