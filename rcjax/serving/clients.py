@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ RETRIES = "x-stainless-retry-count"  # the client's own header, which counts fro
 
 _RETRIES = RETRIES.encode()
 
+_VARY = (_RETRIES, b"content-length")
 
 #: Arguments of `chat.completions.create` that are not sent in the body, as `post` has them.
 _OPTIONS = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
@@ -80,13 +82,26 @@ class DirectClient(openai.AsyncOpenAI):
     def __init__(self, *, base_url: Any = None, **settings: Any) -> None:
         with environment_for(base_url):  # `with_options` makes another one, which has the address of the first
             super().__init__(base_url=base_url, **settings)
-        self._addresses: dict[str, Any] = {}
+        self._requests: dict[str, Any] = {}
 
-    def _prepare_url(self, url: str) -> Any:
-        """The address of a path, made once: to make it takes a tenth of the time of sending a request."""
-        if url not in self._addresses:
-            self._addresses[url] = super()._prepare_url(url)
-        return self._addresses[url]
+    def _build_request(self, options: Any, **retries: Any) -> Any:
+        """A request whose address and headers are those of the first one to its path.
+
+        To make them anew takes a fifth of the time of passing a request on. One with headers, a query, or a time
+        limit of its own is made as usual.
+        """
+        own = options.headers, options.params, options.extra_json, options.files, getattr(options, "content", None)
+        if any(own) or not isinstance(options.json_data, dict) or not isinstance(options.timeout, openai.NotGiven):
+            return super()._build_request(options, **retries)
+        if options.url not in self._requests:
+            self._requests[options.url] = super()._build_request(options, **retries)
+        first = self._requests[options.url]
+        headers = [header for header in first.headers.raw if header[0].lower() not in _VARY]
+        headers.append((_RETRIES, str(retries.get("retries_taken", 0)).encode()))
+        body = json.dumps(options.json_data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return _HTTP.Request(
+            first.method, first.url, headers=headers, content=body.encode(), extensions=dict(first.extensions)
+        )
 
     async def completion(self, model: str, messages: Sequence[Any], options: Mapping[str, Any]) -> tuple[bytes, int]:
         """(the JSON of a completion, how many requests were sent).

@@ -10,6 +10,7 @@ import openai
 import pytest
 from chat_server import completion
 from misses import in_turn
+from openai._models import FinalRequestOptions
 
 from rcjax.serving import clients
 from rcjax.serving.completions import CallError, Failure, Usage
@@ -258,9 +259,27 @@ def test_a_copy_of_a_client_asks_at_its_own_address():
     async def addresses():
         first = clients.direct_client(base_url="http://one.test/v1", key="k", timeout=1.0)
         other = first.with_options(base_url="http://other.test/v2")
-        told = [str(client._prepare_url("/chat/completions")) for client in (first, other, first)]
+        told = [str(client._build_request(options_of({})).url) for client in (first, other, first)]
         await first.close()
         return told
 
     one, other = "http://one.test/v1/chat/completions", "http://other.test/v2/chat/completions"
     assert asyncio.run(addresses()) == [one, other, one]
+
+
+def options_of(body, **more):
+    return FinalRequestOptions.construct(method="post", url="/chat/completions", json_data=body, **more)
+
+
+@pytest.mark.parametrize("query", [None, {"api-version": "2"}])
+def test_a_request_by_an_earlier_one_is_as_one_made_anew(query):
+    direct = clients.direct_client(base_url="http://localhost/v1", key="key", timeout=5.0, query=query)
+    special = {"headers": {"X-Own": "1"}}, {"params": {"own": "1"}}, {"timeout": 3.0}, {"extra_json": {"c": 1}}
+    for retries, body in enumerate(({"a": "é", "b": [1.5, None]}, {"a": ""}, {})):
+        for more in ({}, *special):
+            options = options_of(body, **more)
+            made = direct._build_request(options, retries_taken=retries)
+            usual = openai.AsyncOpenAI._build_request(direct, options, retries_taken=retries)
+            for field in ("method", "url", "content", "extensions"):
+                assert getattr(made, field) == getattr(usual, field), field
+            assert sorted(made.headers.multi_items()) == sorted(usual.headers.multi_items())
